@@ -2,11 +2,11 @@
 
 usage: python -m tests.changed [--base REVISION] [--pytest COMMAND] [--list]
 
-The change is what differs from REVISION (HEAD unless given), files that are not committed included. A test file is
-affected if it changed, or imports a changed module directly or through others, or if a ``conftest.py`` above it is.
-Of files that are not Python: one below ``src`` counts as all modules of its directory, one below ``tests`` as the tests of
-its directory, a page or a tool as the tests of documents; a change of what everything is made with (`EVERYTHING`) affects all
-tests. Programs that tests start are in `STARTED`: they are imports that no ``import`` statement shows.
+The change is the difference from REVISION (default: HEAD), including uncommitted files. A test file is affected if it
+changed, if it imports a changed module directly or through others, or if a ``conftest.py`` above it is affected. Other
+files count as follows: one below ``src`` as all modules of its directory, one below ``tests`` as the tests of its
+directory, a page or a tool as the tests of documents, and a file in `EVERYTHING` as all tests. `STARTED` lists the
+programs that tests start: imports without an ``import`` statement.
 """
 
 import argparse
@@ -20,11 +20,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-#: What all tests run with.
+#: Files that affect all tests.
 EVERYTHING = ("pyproject.toml", "Makefile", "requirements/", "tests/conftest.py", "tests/suites.py", ".ci/")
 #: Tests of documents, packages and commands that pages show.
 OF_DOCUMENTS = ("tests/docs", "tests/pages")
-#: Module -> what it starts as a process.
+#: Module -> the modules that it starts as processes.
 STARTED = {
     "tests.system.planes": ("moorage.cli.main",),
     "tests.crash.processes": ("moorage.cli.main",),
@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def changed_files(base: str) -> list[str]:
-    """Paths relative to the root of the repository; deleted ones too. Exits where git does not know `base`."""
+    """Paths relative to the root of the repository, including deleted files. Exits if git does not know `base`."""
     words = (["diff", "--name-only", "--no-renames", base], ["ls-files", "--others", "--exclude-standard"])
     found: set[str] = set()
     for command in words:
@@ -92,7 +92,7 @@ def all_modules() -> dict[str, str]:
 
 
 def modules_of(paths: Iterable[str], modules: dict[str, str]) -> Iterator[str]:
-    """The modules that files are; of one that is not Python, or is there no more, all modules of its package."""
+    """The modules of the files; for a deleted file, or one that is not Python, all modules of its package."""
     by_path = {path: name for name, path in modules.items()}
     for path in paths:
         if path in by_path:
@@ -102,7 +102,7 @@ def modules_of(paths: Iterable[str], modules: dict[str, str]) -> Iterator[str]:
 
 
 def package_around(path: str, modules: dict[str, str]) -> list[str]:
-    """The modules of the closest directory above `path` that has some."""
+    """The modules of the closest directory above `path` that has any."""
     for folder in Path(path).parents:
         if found := [name for name, its in modules.items() if Path(its).parent == folder]:
             return found
@@ -110,7 +110,7 @@ def package_around(path: str, modules: dict[str, str]) -> list[str]:
 
 
 def importers_of(names: set[str], modules: dict[str, str]) -> set[str]:
-    """`names` and all that import one of them, directly or through others."""
+    """`names` and all modules that import one of them, directly or through others."""
     importers: dict[str, set[str]] = defaultdict(set)
     for name, path in modules.items():
         for imported in mentions(name, path):
@@ -125,7 +125,7 @@ def importers_of(names: set[str], modules: dict[str, str]) -> set[str]:
 
 @functools.cache
 def mentions(name: str, path: str) -> frozenset[str]:
-    """What a module imports or starts, inside functions and by name included; some of it is no module at all."""
+    """Names that a module imports or starts, also inside functions and by name; some of them are not modules."""
     found = set(STARTED.get(name, ()))
     for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):

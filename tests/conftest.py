@@ -17,7 +17,7 @@ from tests.run_record import RunRecord
 from tests.servers import temporary_database
 
 # pytest looks for these here.
-from tests.suites import (  # noqa: F401 - hooks, which pytest finds by name
+from tests.suites import (  # noqa: F401 - pytest finds hooks by name
     pytest_addoption,
     pytest_collection_modifyitems,
     pytest_ignore_collect,
@@ -25,10 +25,10 @@ from tests.suites import (  # noqa: F401 - hooks, which pytest finds by name
 
 use_memory()
 
-#: Any moment would do; it is not midnight, so that rounding to days shows.
+#: Not midnight, so that rounding to days shows.
 START = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 
-# The same examples in every run: what fails, failed because of the change under test. EXPLORE=1 looks for new ones.
+# The same examples in every run, so that a failure comes from the change under test. EXPLORE=1 tries new ones.
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("explore", print_blob=True, deadline=None)
 hypothesis.settings.load_profile("explore" if os.environ.get("EXPLORE") else "repeatable")
@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(RunRecord())
 
 
-# A job in the background of a shell ignores Ctrl-C, and so would all that is started here: tests that send it would wait.
+# A shell's background job ignores Ctrl-C, and so would its children: tests that send it would hang.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 DATABASES = [
@@ -65,7 +65,7 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 @pytest.fixture
 def sqlite_engine(tmp_path) -> Iterator[Engine]:
-    """An engine on a fresh SQLite file, for tests that are not about databases."""
+    """An engine on a fresh SQLite file, for tests that do not depend on the database."""
     engine = open_engine(f"sqlite:///{tmp_path}/moorage.sqlite")
     yield engine
     engine.dispose()

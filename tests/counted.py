@@ -1,4 +1,4 @@
-"""What projects use, counted the slow way: from all rows of servers and of moves. Held against what is kept of it."""
+"""Counts the usage of projects slowly, from all rows of servers and of moves, to compare it with the stored sums."""
 
 from collections import Counter
 
@@ -11,7 +11,7 @@ from moorage.compute.store.tables import moves, quota_locks, servers
 
 
 def slowly(engine: Engine) -> dict[str, dict[str, int]]:
-    """{project: {limit: units}}, without what comes to nothing."""
+    """{project: {limit: units}}, without zeros."""
     used: dict[str, Counter[str]] = {}
     known: dict[str, dict[str, int]] = {}  # most servers have the same flavor
 
@@ -27,7 +27,7 @@ def slowly(engine: Engine) -> dict[str, dict[str, int]]:
             is_image = row.vm_state == "shelved_offloaded" and row.task_state is None
             of_project.update({"instances": 1} if is_image else counts(str(row.flavor), flavor))
             for move in open_moves:
-                if move.server_id == row.id and move.old_flavor:  # a test of lists writes moves without
+                if move.server_id == row.id and move.old_flavor:  # a test of lists writes moves without it
                     either = larger_amounts(
                         flavor_amounts(Flavor(**move.old_flavor)), flavor_amounts(Flavor(**move.new_flavor))
                     )
@@ -36,7 +36,7 @@ def slowly(engine: Engine) -> dict[str, dict[str, int]]:
 
 
 def check(engine: Engine) -> None:
-    """What is kept, with the servers that are to be counted again, is what all servers come to."""
+    """The stored sums, after counting the changed servers again, equal the sums over all servers."""
     expected, quotas = slowly(engine), QuotaService(engine, defaults={})
     for project in expected:
         assert _some(quotas.usage(project)) == expected[project]

@@ -1,11 +1,11 @@
-"""Databases on a server that the tests of one process use one after another: emptied between two tests, not dropped.
+"""Databases on a server that the tests of one process use one after another: emptied between tests, not dropped.
 
 Creating a database, running all migrations in it and dropping it takes 1 to 4 s on PostgreSQL and MariaDB. Deleting the
-rows of a test takes 5 to 30 ms. Cloning from a template was measured too: on PostgreSQL ``CREATE DATABASE .. TEMPLATE``
-takes 50 to 1,000 ms with either strategy (and the DROP as much again, because both wait for a checkpoint); MariaDB has
-no templates, and running the DDL of a dump takes 400 to 1,000 ms.
+rows of a test takes 5 to 30 ms. Cloning from a template is slower: ``CREATE DATABASE .. TEMPLATE`` of PostgreSQL takes
+50 to 1,000 ms with either strategy (and the DROP as much again, because both wait for a checkpoint). MariaDB has no
+templates, and running the DDL of a dump takes 400 to 1,000 ms.
 
-Not here: finding and starting the servers (`tests.servers`), and what schemas there are (`tests.migrated`).
+Not here: finding and starting the servers (`tests.servers`), and the schemas (`tests.migrated`).
 """
 
 import atexit
@@ -33,7 +33,7 @@ LARGE_BYTES = 1_000_000
 
 @dataclass(frozen=True)
 class Schema:
-    """Tables, and rows in them, that tests want to find: `make` puts them into an empty database."""
+    """Tables and rows for tests: `make` creates them in an empty database."""
 
     name: str
     make: Callable[[Engine], None]
@@ -41,9 +41,9 @@ class Schema:
 
 @dataclass
 class Pristine:
-    """A database as `Schema.make` left it. Its rows are kept beside it, see `Kind.keep_rows`."""
+    """The content of a database after `Schema.make`. Its rows are kept beside it, see `Kind.keep_rows`."""
 
-    #: Every column of every table and every index: a test that changed them has spoilt the database.
+    #: Every column and index: if a test has changed them, the database cannot be reused.
     shape: Sequence[tuple]
     #: {table: how many rows it has}
     tables: dict[str, int]
@@ -58,7 +58,7 @@ class Database:
 
 
 class Kind(ABC):
-    """What differs between PostgreSQL and MariaDB."""
+    """The differences between PostgreSQL and MariaDB."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -69,7 +69,9 @@ class Kind(ABC):
     @contextlib.contextmanager
     @abstractmethod
     def asking(self, name: str) -> Iterator[Ask]:
-        """A connection to a database, or with an empty name to the server. Without BEGIN each statement is a transaction."""
+        """A connection to a database, or with an empty name to the server. Without BEGIN each statement is a
+        transaction.
+        """
 
     @abstractmethod
     def create(self, name: str) -> None: ...
@@ -79,32 +81,32 @@ class Kind(ABC):
 
     @abstractmethod
     def end_other_sessions(self, ask: Ask) -> None:
-        """Those of threads and processes that a test has left behind."""
+        """Ends sessions of threads and processes that a test has left behind."""
 
     @abstractmethod
     def remove_tables(self, ask: Ask) -> None: ...
 
     @abstractmethod
     def pristine(self, ask: Ask) -> Pristine:
-        """What is in the database now."""
+        """The present content of the database."""
 
     @abstractmethod
     def keep_rows(self, ask: Ask, tables: Sequence[str]) -> None:
-        """Copy the rows of these tables to where tests do not look."""
+        """Copies the rows of these tables to a place that tests do not use."""
 
     @abstractmethod
     def restore_rows(self, ask: Ask, pristine: Pristine) -> None:
-        """Make rows and counters those of `pristine` again."""
+        """Restores the rows and counters of `pristine`."""
 
 
 def run(kind: str, url: str, statement: str) -> None:
-    """One statement on the server of `kind`; raises what the driver raises."""
+    """Runs one statement on the server of `kind`; raises the driver's errors."""
     with KINDS[kind](url).asking("") as ask:
         ask(statement)
 
 
 class Databases:
-    """Those of one server that this process has made. They are dropped when the process ends."""
+    """The databases that this process has created on one server. They are dropped when the process ends."""
 
     def __init__(self, kind: str, url: str) -> None:
         self._kind = KINDS[kind](url)
@@ -116,7 +118,7 @@ class Databases:
 
     @contextlib.contextmanager
     def lent(self, schema: Schema | None = None) -> Iterator[str]:
-        """URL of a database with `schema` (without one: an empty one) that nobody else uses meanwhile."""
+        """URL of a database with `schema` (or an empty one) for one user at a time."""
         key = schema.name if schema else ""
         database = self._restored(key) or self._new(schema)
         try:
@@ -135,7 +137,7 @@ class Databases:
                 return database
 
     def _restore(self, database: Database) -> bool:
-        """Whether it is again as it was when it was new; otherwise it waits to be dropped."""
+        """Whether it was restored; otherwise it will be dropped."""
         with self._kind.asking(database.name) as ask:
             self._kind.end_other_sessions(ask)
             if database.pristine is None:
@@ -247,7 +249,7 @@ class Mariadb(Kind):
             database=name or None,
             connect_timeout=3,
             autocommit=True,
-            ssl_disabled=True,  # the authorities that the system trusts are read for each connection: 40 ms
+            ssl_disabled=True,  # otherwise the trusted certificate authorities are read for each connection: 40 ms
         ) as connection:
 
             def ask(statement: str) -> list[tuple]:
@@ -335,7 +337,7 @@ def count_rows(ask: Ask, tables: Sequence[str], quoted: str) -> dict[str, int]:
 
 
 def changed(ask: Ask, pristine: Pristine, quoted: str, kept: str) -> list[str]:
-    """The tables whose rows are not those of `pristine` any more; `quoted` and `kept` make a name SQL."""
+    """The tables whose rows differ from `pristine`; `quoted` and `kept` make a name SQL."""
     questions = [
         f"(SELECT count(*) FROM {quoted.format(table)}) <> {rows}"
         + (

@@ -1,19 +1,19 @@
-"""Runs a Python program many times: its modules are imported once, and each run is a fork of this process.
+"""Runs a Python program many times: imports its modules once, and runs each time in a fork of this process.
 
 usage: PYTHON -P forkserver.py SOCKET MODULE ...
 
-Started by `programs.ForkServer`, with the interpreter of any environment: nothing but the standard library is imported
-here. ``MODULE`` is imported before the first run; ``PACKAGE.*`` means the package and all modules below it, but for
-those with a name in `LEFT_OUT`; ``entry-points:PREFIX`` the modules of all entry points in groups that begin so; and
-``MODULE:FUNCTION`` that the function is called, to fill its cache.
+`programs.ForkServer` starts it with the interpreter of any environment, so this file imports only the standard library.
+``MODULE`` is imported before the first run. ``PACKAGE.*`` means the package and all modules below it, except those with
+a name in `LEFT_OUT`. ``entry-points:PREFIX`` means the modules of all entry points in groups with this prefix, and
+``MODULE:FUNCTION`` also calls the function, to fill its cache.
 
-A run is asked for over a connection to ``SOCKET``: three file descriptors and the length of a JSON document (4 bytes), then
-the document, ``{"program": P, "words": [...], "directory": D, "environment": {...}, "session": bool, "longest_sleep_s": number or null}``. ``P`` is
-``module:function`` (what a console script calls), ``-m module`` or ``-c script``. Of variables that are for the interpreter,
-only PYTHONPATH has an effect.
-Answered with the pid of the fork, and at its end with its exit status as `subprocess` counts it (4 bytes each, signed). A
-connection that is closed before ends the fork by SIGKILL, and with `session` its whole process group. The end of standard
-input ends the server and all forks.
+A client connects to ``SOCKET``, and sends three file descriptors, the length of a JSON document (4 bytes), and the
+document: ``{"program": P, "words": [...], "directory": D, "environment": {...}, "session": bool, "longest_sleep_s":
+number or null}``. ``P`` is ``module:function`` (as in a console script), ``-m module`` or ``-c script``. Of the
+interpreter's own environment variables, only PYTHONPATH has an effect.
+The answer is the pid of the fork, and at its end its exit status as in `subprocess` (4 bytes each, signed). If the
+client closes the connection earlier, the fork is killed by SIGKILL, and with `session` its whole process group. The end
+of standard input ends the server and all forks.
 """
 
 import atexit
@@ -35,7 +35,7 @@ import threading
 import time
 import traceback
 
-#: Not imported: migrations are loaded by alembic, a WSGI module builds its application, and libvirt may be missing.
+#: Not imported: migrations are loaded by `moorage.db.migrations`, a WSGI module builds its application, and libvirt may be missing.
 LEFT_OUT = ("migrations", "wsgi", "libvirt")
 
 
@@ -50,7 +50,7 @@ class Server:
         self._listening = socket.socket(socket.AF_UNIX)
         self._listening.bind(f"{path}.new")
         self._listening.listen(64)
-        os.rename(f"{path}.new", path)  # noqa: PTH104 - nothing else of pathlib is needed here
+        os.rename(f"{path}.new", path)  # noqa: PTH104 - pathlib would be imported for this line alone
         for source, action in (
             (sys.stdin.fileno(), self._end),
             (self._children, self._reap),
@@ -68,7 +68,7 @@ class Server:
         try:
             size, streams, _, _ = socket.recv_fds(connection, 4, 3)
             order = json.loads(_exactly(connection, int.from_bytes(size, "big")))
-        except (OSError, ValueError):  # it was ended while it asked
+        except (OSError, ValueError):  # it was stopped while it connected
             connection.close()
             return
         pid = os.fork()
@@ -113,7 +113,7 @@ class Server:
 
 
 def _become(order, streams):
-    """In the fork: as if it had been started as a program of its own."""
+    """In the fork: sets the process up as if it had been started as a separate program."""
     status = 1
     try:
         signal.set_wakeup_fd(-1)
@@ -123,10 +123,10 @@ def _become(order, streams):
             os.setsid()
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
-        os.closerange(3, max(int(name) for name in os.listdir("/proc/self/fd")) + 1)  # noqa: PTH208 - numbers, not paths
-        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - open for the life of the process
-        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - open for the life of the process
-        sys.stderr = open(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115 - open for the life of the process
+        os.closerange(3, max(int(name) for name in os.listdir("/proc/self/fd")) + 1)  # noqa: PTH208 - names only
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - stays open
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - stays open
+        sys.stderr = open(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115 - stays open
         os.chdir(order["directory"])
         os.environ.clear()
         os.environ.update(order["environment"])
@@ -141,7 +141,7 @@ def _become(order, streams):
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
-    except BaseException:  # noqa: BLE001 - the top of a process
+    except BaseException:  # noqa: BLE001 - top of the process, nobody above could handle it
         traceback.print_exc()
     finally:
         os._exit(status)
@@ -163,7 +163,7 @@ def _status_of(program, words):
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
-    except BaseException:  # noqa: BLE001 - as an interpreter ends
+    except BaseException:  # noqa: BLE001 - prints and exits like an interpreter on any exception
         traceback.print_exc()
         return 1
     return 0
@@ -192,7 +192,7 @@ def _import(name):
         for module in {
             one.module for group in found.groups if group.startswith(prefix) for one in found.select(group=group)
         }:
-            with contextlib.suppress(Exception):  # of an optional feature; who needs it is told so again
+            with contextlib.suppress(Exception):  # of an optional feature; its user gets the error at its own import
                 importlib.import_module(module)
     elif name.endswith(".*"):
         package = importlib.import_module(name[:-2])
@@ -221,7 +221,7 @@ def main():
     for name in names:
         _import(name)
     gc.collect()
-    gc.freeze()  # what is imported is not copied by each fork's collections
+    gc.freeze()  # garbage collections of forks do not copy imported objects
     Server(path).run()
 
 

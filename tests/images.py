@@ -1,4 +1,4 @@
-"""Images that tests put into an image service, as its administrator and over its API."""
+"""Creates images for tests in an image service, as its administrator and over its API."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ def put_image(
     properties: Mapping[str, str] | None = None,
     tags: tuple[str, ...] = (),
 ) -> str:
-    """The id. `data` None: it stays queued. Raises what the service refuses."""
+    """The image's id. If `data` is None, it stays queued. Raises the service's refusals."""
     base = {"id": image_id, "name": name, "owner": owner, "visibility": visibility, "tags": list(tags)}
     formats = {"disk_format": "raw", "container_format": "bare"}
     http.request("POST", "/v2/images", json={**(properties or {}), **base, **formats})

@@ -1,7 +1,7 @@
-"""Temporary files of the tests lie in memory where there is enough of it.
+"""Puts the temporary files of tests into memory if there is enough of it.
 
-A commit of SQLite, which ends with an fsync, takes 0.02 ms there and 3 to 6 ms on a disk; a table of MariaDB is created
-five times as fast. Tests of what a disk does (`tests/crash`) name a directory on one.
+A commit of SQLite, which ends with an fsync, takes 0.02 ms in memory and 3 to 6 ms on a disk; MariaDB creates a table
+five times as fast. Tests about disks (`tests/crash`) name a directory on a disk.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ LEAST_BYTES = 4 << 30
 
 
 def use_memory() -> None:
-    """For this process and those that it starts. A directory that TMPDIR names already stays the one that is used."""
+    """For this process and those that it starts. Keeps a directory that TMPDIR already names."""
     with contextlib.suppress(OSError):
         if "TMPDIR" not in os.environ and min(shutil.disk_usage(PLACE).free, _available_bytes()) > LEAST_BYTES:
             os.environ["TMPDIR"] = PLACE

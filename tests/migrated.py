@@ -1,4 +1,4 @@
-"""Databases with the tables of a feature: migrated once per process of tests, then copied or used again.
+"""Databases with the tables of a feature: migrated once per test process, then copied or reused.
 
 Migrations take 0.1 s on SQLite and 1 to 3 s on the others.
 """
@@ -23,23 +23,23 @@ from tests.servers import sqlite_template, temporary_database
 
 @contextlib.contextmanager
 def migrated_engine(feature: str, kind: str = "sqlite") -> Iterator[Engine]:
-    """An engine on a database of one's own with the tables of `feature`; placement's has the standard names."""
+    """An engine on a private database with the tables of `feature`; placement's has the standard names."""
     with engine_with(schema_of(feature), kind) as engine:
         yield engine
 
 
 @contextlib.contextmanager
 def engine_with(schema: Schema, kind: str = "sqlite") -> Iterator[Engine]:
-    """An engine on a database of one's own with `schema`."""
+    """An engine on a private database with `schema`."""
     with temporary_database(kind, schema) as url:
-        # The driver reads the authorities that the system trusts for each connection otherwise: 40 ms.
+        # Otherwise the driver reads the trusted certificate authorities for each connection: 40 ms.
         engine = open_engine(f"{url}?ssl_disabled=true" if kind == "mariadb" else url)
         yield engine
         engine.dispose()
 
 
 def open_migrated(feature: str, directory: Path) -> Engine:
-    """The feature's SQLite database in `directory`; one that is there already is opened again."""
+    """The feature's SQLite database in `directory`; an existing one is opened again."""
     path = directory / f"{feature}.sqlite"
     if not path.exists():
         copy_migrated(feature, path)

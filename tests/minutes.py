@@ -1,9 +1,9 @@
-"""Where the minutes of test runs go.
+"""Prints the durations of test runs.
 
-usage: python -m tests.minutes RECORD...            a table by directory for each record, as in docs/evidence/bench/tests.md
-       python -m tests.minutes --total RECORD...    how many tests passed in all of them, in one line
+usage: python -m tests.minutes RECORD...            a table by directory per record, as in docs/evidence/bench/tests.md
+       python -m tests.minutes --total RECORD...    the number of passed tests in all of them, in one line
 
-A record is what `tests.run_record` writes.
+`tests.run_record` writes the records.
 """
 
 import argparse

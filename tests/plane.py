@@ -1,4 +1,4 @@
-"""Planes for tests: services, tasks and databases that `moorage.wiring` builds, in this process and under a virtual clock.
+"""Planes for tests: services, tasks and databases that `moorage.wiring` builds, in this process and in virtual time.
 
     with InProcessPlane(tmp_path, "placement,image,compute", compute={"quota_cores": -1}) as plane:
         plane.client("placement", version="1.39").request("POST", "/resource_providers", json={"name": "rp"})
@@ -8,11 +8,11 @@
         plane.service("compute").hosts          # the object behind the API
         host = plane.beside("compute-1", "agent", agent={"host": "compute-1"})  # another process of the same cloud
 
-A plane is one process; several that are made by `beside` are one cloud. Nothing happens by itself: requests are sent by a
-test, and tasks run in `settle`, `run_for` and `run_until`. Faults are put on a `Way`, which every request of a plane's
-parts to a service takes.
+A plane is one process; planes made with `beside` form one cloud. A plane does nothing by itself: tests send requests,
+and tasks run in `settle`, `run_for` and `run_until`. A `Way` causes faults: every request from a plane's parts to a
+service passes through it.
 
-A program that a test starts may have a plane too, with the machine's time, and serve it:
+A program that a test starts may also use a plane, with the machine's time, and serve it:
 
     with InProcessPlane(directory, "placement", clock=SystemClock(), ids=RandomIds()) as plane:
         plane.plane.start_duties()
@@ -52,7 +52,7 @@ URL = "http://cloud.example:8778"
 
 _DAY_S = 24 * 3600.0
 
-#: Options that differ from the product's: nothing is polled, because hints arrive within one process; and the periods are
+#: Options that differ from the defaults: there is no polling, because hints arrive within one process; periods are
 #: longer, because each round costs time in tests that let days pass.
 SECTIONS: Mapping[str, Mapping[str, object]] = {
     "plane": {"state_path": "."},
@@ -75,7 +75,7 @@ SECTIONS: Mapping[str, Mapping[str, object]] = {
 
 
 class _Statements(dict[Any, Any]):
-    """Compiled statements of one kind of database. SQLAlchemy's keys begin with the dialect, an object of each engine."""
+    """Compiled statements of one kind of database. SQLAlchemy's keys begin with the dialect of each engine."""
 
     def get(self, key: Any, default: Any = None) -> Any:
         return super().get(key[1:], default)
@@ -94,7 +94,7 @@ _STATEMENTS = {name: _Statements() for name in ("sqlite", "postgresql", "mysql",
 
 
 class Killed(BaseException):
-    """A process dies here: nothing catches it, nothing is undone."""
+    """A process dies here: nothing catches this, and nothing is undone."""
 
 
 class Bearer:
@@ -117,7 +117,7 @@ class HostBearer:
         return self._headers
 
 
-#: Who calls is what `TestTokens` reads from the request; services call each other as `SERVICE`.
+#: `TestTokens` reads the caller from the request; services call each other as `SERVICE`.
 TOKENS, SERVICE = TestTokens(), Bearer()
 
 
@@ -134,7 +134,7 @@ class Request(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """An answer as a test reads it; `body` is decoded where it is JSON."""
+    """An answer as a test reads it; `body` is decoded if it is JSON."""
 
     status: int
     headers: Mapping[str, str]
@@ -147,8 +147,8 @@ Send = Callable[[], ClientResponse]
 class Way:
     """The way of a plane's parts to one service (or to ``os_acc``). It stays the same when the plane is started again.
 
-    `requests` are noted in the order in which they are sent. `around` stands around each of them: it may raise before or
-    after it calls `send`, answer by itself, or do something in between. Downloads (`stream`) go through untouched.
+    `requests` are noted in the order in which they are sent. `around` stands around each of them: it may raise before
+    or after it calls `send`, answer by itself, or do something in between. Downloads (`stream`) go through untouched.
     """
 
     def __init__(self) -> None:
@@ -156,13 +156,13 @@ class Way:
         self.around: Callable[[Request, Send], ClientResponse] = _directly
 
     def clear(self) -> None:
-        """Forget the requests, and let every one through."""
+        """Forgets the requests, and lets every request through."""
         self.requests.clear()
         self.around = _directly
 
     def on(self, what: str, around: Callable[[Request, Send], ClientResponse], *, times: float = math.inf) -> None:
-        """`around` stands around the next `times` requests that begin with `what`, ``PUT /allocations/``; what was around
-        requests before stays around the others.
+        """`around` stands around the next `times` requests that begin with `what`, ``PUT /allocations/``; what was
+        around requests before stays around the others.
         """
         before, left = self.around, times
 
@@ -180,7 +180,7 @@ class Way:
         return [request for request in self.requests if request.method != "GET"]
 
     def die(self, index: int, when: str) -> None:
-        """Raise `Killed` ``before`` or ``after`` a request: the `index`-th from now on, counted from 0."""
+        """Raises `Killed` ``before`` or ``after`` a request: the `index`-th from now on, counted from 0."""
         die_at = len(self.requests) + index
 
         def around(request: Request, send: Send) -> ClientResponse:
@@ -195,7 +195,7 @@ class Way:
         self.around = around
 
     def over(self, transport: Transport) -> Transport:
-        """`transport`, with this way before it."""
+        """`transport` with this way in front of it."""
         return _OnTheWay(self, transport)
 
     def pass_on(self, request: Request, send: Send) -> ClientResponse:
@@ -217,7 +217,7 @@ def _directly(_request: Request, send: Send) -> ClientResponse:
 
 
 class _OnTheWay:
-    """A transport whose requests take a `Way`."""
+    """A transport whose requests pass through a `Way`."""
 
     def __init__(self, way: Way, inner: Transport) -> None:
         self._way, self._inner = way, inner
@@ -233,7 +233,7 @@ class _OnTheWay:
 
 
 class _Cloud:
-    """What the planes of one cloud share."""
+    """The state that all planes of one cloud share."""
 
     def __init__(self, clock: Any, ids: Ids, url: str) -> None:
         self.clock = clock
@@ -244,7 +244,7 @@ class _Cloud:
         self._tasks: TasksInVirtualTime | None = None
 
     def changed(self) -> None:
-        """A plane was started or stopped: who runs now, and nobody waits for anything."""
+        """A plane was started or stopped: updates the running planes, and wakes all waiting tasks."""
         self._tasks = None
 
     @property
@@ -255,7 +255,7 @@ class _Cloud:
         return self._tasks
 
     def reach(self, url: str) -> Transport:
-        """To the plane that runs the service by the time of a request."""
+        """The plane that runs the service at the time of a request."""
         service = urlsplit(url).path.strip("/")
 
         def serve(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -268,7 +268,9 @@ class _Cloud:
 
 
 class InProcessPlane:
-    """One process of a cloud. Making it starts it, unless `starts` is false: then `start` does. Tasks wait for their turn."""
+    """One process of a cloud. Making it starts it, unless `starts` is false: then `start` does. Tasks wait for their
+    turn.
+    """
 
     def __init__(
         self,
@@ -291,13 +293,14 @@ class InProcessPlane:
     ) -> None:
         """`services` as in [plane] services; `sections` are options by section, ``compute={"quota_cores": -1}``.
 
-        Tasks have turns under a `VirtualClock`, which is the default; under another clock they run in threads or are called.
+        Tasks have turns under a `VirtualClock`, which is the default; under another clock they run in threads or are
+        called.
 
-        `authenticator` and `credentials`: None is what [identity] says, which is users of the plane's own. `built` is called
-        with each plane between its building and its start. `reach` leads to URLs of [endpoints] outside the cloud; without
-        it nobody answers there, ``endpoints={"image": "http://nowhere"}``. `resting` are tasks, by the beginning of
-        their names, that have no turn: only a test calls them. Databases are SQLite files in `directory` unless ``database=``
-        says otherwise.
+        `authenticator` and `credentials`: None is what [identity] says, which is users of the plane's own. `built` is
+        called with each plane between its building and its start. `reach` leads to URLs of [endpoints] outside the
+        cloud; without it nobody answers there, ``endpoints={"image": "http://nowhere"}``. `resting` are tasks, by the
+        beginning of their names, that have no turn: only a test calls them. Databases are SQLite files in `directory`
+        unless ``database=`` says otherwise.
         """
         self.directory = directory
         self.cloud = cloud or _Cloud(clock or VirtualClock(START), ids or SeededIds(1), url)
@@ -314,8 +317,8 @@ class InProcessPlane:
     def beside(self, name: str, services: str, **options: Any) -> "InProcessPlane":
         """Another process of the same cloud, with `name` for its directory below this one's. `options` as above.
 
-        It shares clock, ids and hints. What it does not run itself it reaches at the planes that do, and where it runs a
-        service that this one runs, both use the same database.
+        It shares clock, ids and hints. What it does not run itself it reaches at the planes that do, and where it runs
+        a service that this one runs, both use the same database.
         """
         databases: dict[str, object] = {}
         for plane in reversed(self.cloud.planes):  # the first that runs a service made its database
@@ -348,7 +351,7 @@ class InProcessPlane:
         """
         self.config = _with_options(self.config, sections)
         if self.cloud.planes == [self]:
-            self.cloud.wakeups = Wakeups()  # those of before had waiters who are no more
+            self.cloud.wakeups = Wakeups()  # the waiting tasks of the earlier life are gone
         for service in self.config.database_urls():
             _lay(service, self.config)
         if self._authenticator is None and self.config.has_users and not self.config.identity.users_file:
@@ -368,7 +371,7 @@ class InProcessPlane:
             has_sockets=self._has_sockets,
         )
         for engine in self._plane.engines.values():
-            # What SQLAlchemy makes of a statement is of use to every plane that a process of tests has.
+            # All planes of a test process share SQLAlchemy's compiled statements.
             engine.update_execution_options(compiled_cache=_STATEMENTS[engine.dialect.name])
         try:
             self._built(self._plane)
@@ -380,14 +383,14 @@ class InProcessPlane:
         return self
 
     def stop(self) -> None:
-        """In order, as Ctrl-C does it."""
+        """Stops it in order, as Ctrl-C does."""
         if self._plane is not None:
             plane, self._plane = self._plane, None
             self.cloud.changed()
             plane.stop()
 
     def kill(self) -> None:
-        """At once: of what ends a process in order only that is done which the system does for a dead one."""
+        """Kills it at once: only what the system does for a dead process happens."""
         if self._plane is not None:
             plane, self._plane = self._plane, None
             self.cloud.changed()
@@ -398,7 +401,7 @@ class InProcessPlane:
                 engine.dispose()
 
     def restart(self, **sections: Mapping[str, object]) -> Self:
-        """As after a death; `sections` are options that changed."""
+        """Starts it again as after a death; `sections` are changed options."""
         self.kill()
         return self.start(**sections)
 
@@ -439,7 +442,7 @@ class InProcessPlane:
         return self.plane.built[name]
 
     def task(self, name: str) -> Any:
-        """By its whole name, or by the beginning of it that no other task has."""
+        """By its full name, or by a unique prefix."""
         every = {task.name: task for task in (*self.plane.tasks, *self.plane.simulated_host_tasks)}
         found = [name] if name in every else [each for each in every if each.startswith(name)]
         if len(found) != 1:
@@ -459,13 +462,13 @@ class InProcessPlane:
         return self.plane.engines[service]
 
     def alone(self, service: str) -> WsgiApp:
-        """The application of a service without its prefix, for the root of an address: there its peers are served."""
+        """The application of a service without its prefix, for the root of an address, as peers serve it."""
         return self.plane.apps[f"/{service}"]
 
     # ------------------------------------------------------------------------------------ those who call it
 
     def transport(self, path: str = "") -> InProcessTransport:
-        """The plane's address; a `path` below it. It leads to what runs at each request."""
+        """To the plane's address, or a `path` below it; each request goes to the present incarnation."""
         return InProcessTransport(self._serve, f"{self.cloud.url}{path}")
 
     def _serve(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -474,7 +477,7 @@ class InProcessPlane:
     def client(
         self, service: str, who: str = "moorage:service", roles: str = "admin,service", *, version: str | None = None
     ) -> ServiceClient:
-        """As another service uses it, or as `who` does: ``user:project``. No `Way` notes it."""
+        """A client as another service has it, or of `who`: ``user:project``. No `Way` records it."""
         return ServiceClient(
             self.transport(f"/{service}"),
             service_type=service,
@@ -496,8 +499,8 @@ class InProcessPlane:
     ) -> Seen:
         """A request to `path` below the plane's address. `version` is the microversion, ``2.96``.
 
-        `body` is sent as it is where it is bytes, and as JSON otherwise. Without `who`, or without `roles`, those headers
-        are left out.
+        `body` is sent as it is where it is bytes, and as JSON otherwise. Without `who`, or without `roles`, those
+        headers are left out.
         """
         sent = dict(headers or {})
         for name, value in (("x-auth-token", who), ("x-roles", roles)):
@@ -515,7 +518,7 @@ class InProcessPlane:
     # ------------------------------------------------------------------------------------ time
 
     def settle(self) -> None:
-        """What the tasks of the whole cloud have to do now, until nothing is left."""
+        """Runs the due tasks of the whole cloud until nothing is left to do."""
         self.cloud.tasks.settle()
 
     def run_until(self, moment: datetime) -> None:
@@ -525,7 +528,7 @@ class InProcessPlane:
         self.run_until(self.clock.now() + timedelta(seconds=seconds))
 
     def forget_waits(self) -> None:
-        """Every task of the cloud is due again, as after its start."""
+        """Makes every task of the cloud due, as after its start."""
         self.cloud.changed()
 
 
@@ -551,7 +554,7 @@ def _with_options(config: Config, sections: Mapping[str, Mapping[str, object]]) 
 
 
 def _lay(service: str, config: Config) -> None:
-    """Lay the tables of `service` where its database is to be; not where there is one, or where a server has it."""
+    """Creates the tables of `service` in its database, unless it exists already or is on a server."""
     url = config.database_url(service)
     path = Path(url.removeprefix("sqlite:///"))
     if url.startswith("sqlite:///") and not path.exists():

@@ -6,7 +6,7 @@ import socket
 
 
 def free_port() -> int:
-    """Outside the range that outgoing connections take: it stays free until it is listened on, and while its server is dead."""
+    """Outside the range of outgoing connections, so it stays free until it is used, and while its server is dead."""
     while True:
         port = 20_000 + secrets.randbelow(10_000)
         with socket.socket() as probe:

@@ -1,4 +1,4 @@
-"""Real processes for the tests of identity and images: started, waited for, ended; and the clients users have."""
+"""Real processes for tests: starts them, waits for them, stops them; and the stock clients."""
 
 import contextlib
 import functools
@@ -22,7 +22,7 @@ START_TIMEOUT_S = 90
 
 
 def python_of(environment: str) -> Path:
-    """The interpreter of one of the virtual environments that the tests need beside their own."""
+    """The interpreter of one of the additional virtual environments of the tests."""
     python = ROOT / environment / "bin" / "python"
     if not python.exists():
         pytest.fail(f"{python} is not there; make it: make {environment}/.done", pytrace=False)
@@ -31,7 +31,7 @@ def python_of(environment: str) -> Path:
 
 @contextlib.contextmanager
 def running(command: Sequence[str | Path], url: str, log: Path, **environment: str) -> Iterator[None]:
-    """`command` as a process of its own, from its first answer at `url` on. A module of ours (``python -m``) is forked."""
+    """Runs `command` as a process; returns at its first answer at `url`. Our modules (``python -m``) are forked."""
     own = {**inherited(), **environment}
     with log.open("w") as out:
         if list(command[:2]) == [sys.executable, "-m"]:
@@ -53,7 +53,7 @@ def running(command: Sequence[str | Path], url: str, log: Path, **environment: s
 
 
 def end(process: subprocess.Popen | Fork, patience_s: float = 10) -> None:
-    """By request; when that takes too long, by force."""
+    """Stops it by request; if that takes too long, by force."""
     process.terminate()
     try:
         process.wait(patience_s)
@@ -63,7 +63,7 @@ def end(process: subprocess.Popen | Fork, patience_s: float = 10) -> None:
 
 
 def inherited() -> dict[str, str]:
-    """The environment for a process that must find nothing of ours in it."""
+    """The environment for a process that must not find ours."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("OS_", "PYTHON"))}
 
 
@@ -76,7 +76,7 @@ def _answers(url: str) -> bool:
 
 @dataclass(frozen=True)
 class Cloud:
-    """Our identity and images in a process of their own."""
+    """Our identity and image services in a separate process."""
 
     url: str
     state: Path
@@ -89,7 +89,7 @@ class Cloud:
         return json.loads((self.state / "credentials.json").read_text())[user]["password"]
 
     def variables(self, user: str, project: str) -> dict[str, str]:
-        """The six that people set, and nothing else."""
+        """The six variables that users set, and no others."""
         return {
             "OS_AUTH_URL": self.auth_url,
             "OS_USERNAME": user,
@@ -102,7 +102,7 @@ class Cloud:
 
 @contextlib.contextmanager
 def cloud(state: Path, *, image_url: str = "") -> Iterator[Cloud]:
-    """`image_url`: another image service for the catalogue, in place of ours."""
+    """`image_url`: another image service for the catalogue, instead of ours."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "tests.served", "tests.system.identity.served:application", str(port)]
@@ -119,7 +119,7 @@ def cloud(state: Path, *, image_url: str = "") -> Iterator[Cloud]:
 
 @dataclass(frozen=True)
 class Said:
-    """What one command of a client answered."""
+    """The output of one command of a client."""
 
     status: int
     out: str
@@ -143,7 +143,8 @@ def openstack(
 ) -> list[Said]:
     """Unmodified ``openstack`` commands, one after the other.
 
-    `clients`: the environment to run them in. `shell`: the module of another shell, ``blazarclient.shell`` for ``blazar``.
+    `clients`: the environment to run them in. `shell`: the module of another shell, ``blazarclient.shell`` for
+    ``blazar``.
     """
     return [
         Said(done.returncode, done.stdout, done.stderr)
@@ -152,7 +153,7 @@ def openstack(
 
 
 def sdk(variables: dict[str, str], script: str) -> str:
-    """What `script` prints; it finds a connection of openstacksdk as ``cloud``."""
+    """The output of `script`, which finds a connection of openstacksdk as ``cloud``."""
     prelude = "import openstack\ncloud = openstack.connect()\n"
     done = _client(".venv-clients", f"-c {prelude}{script}", (), variables)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -168,10 +169,10 @@ def _client(
 
 @functools.cache
 def client_server(environment: str = ".venv-clients") -> ForkServer:
-    """The one that the tests of this process share: it has the clients and the modules of all their commands imported."""
+    """The fork server that the tests of this process share: it has imported the clients and all their commands."""
     shells = ["openstackclient.shell"]
     if environment == ".venv-clients":
-        # Which packages are installed is read for each command, and takes longer than the rest of its work.
+        # Each command reads the installed packages, which takes longer than the rest of its work.
         shells += ["blazarclient.shell", "cliff.command:_get_distributions_by_modules"]
     plugins = [f"entry-points:{group}" for group in ("openstack.", "keystoneauth1.", "cliff.formatter.")]
     return ForkServer(
@@ -180,5 +181,5 @@ def client_server(environment: str = ".venv-clients") -> ForkServer:
 
 
 def stock_openstack() -> Path:
-    """An ``openstack`` for shells, and for programs that start it."""
+    """An ``openstack`` program for shells, and for programs that start it."""
     return client_server().executable("openstack", "openstackclient.shell:main")

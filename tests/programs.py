@@ -1,11 +1,11 @@
-"""Python programs that tests run many times: one process imports a program, and each run is a fork of it (`forkserver`).
+"""Python programs that tests run many times: one process imports a program, and each run is a fork (`forkserver`).
 
     moorage = moorage_server()
     done = moorage.run("moorage.cli.main:main", ["status"], environment={...})     # as subprocess.run, output captured
     plane = moorage.start("moorage.cli.main:main", ["up"], environment={...}, stdout=log, stderr=log)   # as Popen
 
-What runs is the program itself, from its entry point on. Not for tests of how a program is started: of its interpreter's
-options, of what it imports, of how long that takes.
+A run is the whole program from its entry point on. Do not use it for tests of how a program starts: the interpreter's
+options, its imports, or the time that they take.
 """
 
 import contextlib
@@ -47,8 +47,8 @@ sys.exit(status)
 
 
 class Fork:
-    """A run of a program; what it has in common with `subprocess.Popen` means the same. When nobody has it any more, the
-    program is killed.
+    """A run of a program; what it has in common with `subprocess.Popen` means the same. When nobody has it any more,
+    the program is killed.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -88,7 +88,7 @@ class Fork:
 
 
 class ForkServer:
-    """A process of `python` with `modules` (as `forkserver` reads them) imported; ended with this one, or by `close`."""
+    """A process of `python` that has imported `modules` (see `forkserver`); it ends with this one, or by `close`."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class ForkServer:
         environment: Mapping[str, str] | None = None,
         longest_sleep_s: float | None = None,
     ) -> None:
-        """`longest_sleep_s`: the programs sleep no longer than that at a time, where they would for some seconds."""
+        """`longest_sleep_s`: limits each sleep of the programs to this time."""
         self._longest_sleep_s = longest_sleep_s
         scratch = tempfile.TemporaryDirectory(prefix="moorage-forks-")
         self._python = python
@@ -105,8 +105,8 @@ class ForkServer:
         self._socket = self._directory / "socket"
         process = subprocess.Popen(
             [python, "-P", Path(__file__).with_name("forkserver.py"), self._socket, *modules],
-            stdin=subprocess.PIPE,  # its end is the server's: also where this process is killed
-            # Nothing of the person who runs the tests is found: some modules look into the home when they are imported.
+            stdin=subprocess.PIPE,  # when this process ends, even by a kill, the server ends, too
+            # Hides the home of the person who runs the tests, because some modules read it when they are imported.
             env={"PATH": os.environ["PATH"], "HOME": scratch.name, **(environment or {})},
             cwd=scratch.name,
             start_new_session=True,  # Ctrl-C is for the tests, which end what they started
@@ -158,7 +158,7 @@ class ForkServer:
     def run(
         self, program: str, words: Sequence[object], *, environment: Mapping[str, str], timeout: float, **more: object
     ) -> subprocess.CompletedProcess[str]:
-        """To its end, with what it printed; it is killed after `timeout`. `more`: of `start`."""
+        """Runs it to its end, with its output; kills it after `timeout`. `more`: of `start`."""
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
             fork = self.start(program, words, environment=environment, stdout=out, stderr=err, **more)
             try:
@@ -172,7 +172,7 @@ class ForkServer:
             return subprocess.CompletedProcess([program, *map(str, words)], status, out.read(), err.read())
 
     def executable(self, name: str, program: str) -> Path:
-        """A file for shells and for programs that start others; its directory goes first in the PATH."""
+        """A file for shells and for programs that start others; put its directory first in the PATH."""
         path = self._directory / "bin" / name
         path.parent.mkdir(exist_ok=True)
         asking = _ASKING.format(
@@ -191,7 +191,7 @@ def _close(process: subprocess.Popen, scratch: tempfile.TemporaryDirectory) -> N
 
 @functools.cache
 def moorage_server() -> ForkServer:
-    """The one that the tests of this process share; it has all of `moorage up` and of the other commands imported."""
-    drivers = ("alembic.command", "psycopg", "pymysql", "sqlalchemy.dialects.sqlite.pysqlite",
+    """The fork server that the tests of this process share; it has imported `moorage up` and all other commands."""
+    drivers = ("alembic.migration", "psycopg", "pymysql", "sqlalchemy.dialects.sqlite.pysqlite",
                "sqlalchemy.dialects.postgresql.psycopg", "sqlalchemy.dialects.mysql.pymysql")  # fmt: skip
     return ForkServer(Path(sys.executable), "moorage.*", *drivers, environment={"PYTHONPATH": f"{ROOT}/src:{ROOT}"})

@@ -1,10 +1,10 @@
-"""Runs each test that failed in a run once more, alone, and says which kind of failure it was.
+"""Runs each failed test of a run once more, alone, and tells whether it fails again.
 
 usage: python -m tests.rerun RECORD [PAGE]        RECORD: the file that `tests.run_record` wrote
 
-A test that fails again is a failure: exit status 1. A test that passes alone is unsteady: it is printed and recorded in
-PAGE (``tests/unsteady.md``) with what was observed, moves to "unsteady" in the record, and does not make the run red. `MOST` failures or more are no question of
-steadiness: they are not run again.
+If a test fails again, the exit status is 1. A test that passes alone is unsteady: it is printed, recorded in PAGE
+(``tests/unsteady.md``) with its first error, and moved to "unsteady" in the record; it does not make the run red. If
+`MOST` tests or more failed, none is repeated.
 """
 
 import json
@@ -56,7 +56,7 @@ def passes_alone(test: str) -> bool:
 
 
 def add_to_page(page: Path, unsteady: dict[str, str]) -> None:
-    """Adds one row per test to the page of unsteady tests. `unsteady`: {test: what was observed}."""
+    """Adds one row per test to the page of unsteady tests. `unsteady`: {test: its first error}."""
     today = datetime.now(UTC).date().isoformat()
     rows = [f"| {today} | `{test}` | {observed.replace('|', '/')} |\n" for test, observed in unsteady.items()]
     with page.open("a", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""What every run leaves behind: how long each test took and which failed. It ends with a table of the slowest directories.
+"""Records the duration of each test and the failures of a run, and prints a table of the slowest directories.
 
 The file is ``build/test-run.json``, or the one that ``MOORAGE_TEST_RUN`` names::
 
@@ -11,9 +11,9 @@ The file is ``build/test-run.json``, or the one that ``MOORAGE_TEST_RUN`` names:
         "tests": {"tests/unit/test_x.py::test_y": {"wall_s": 0.21, "cpu_s": 0.2}},
     }
 
-Times are of setup, call and teardown together. CPU time is that of the worker and of the processes that it has waited
-for, so a server that outlives its test is counted where it ends. `tests.rerun` reads the failures and
-`tests.minutes` the durations.
+Times include setup, call and teardown. CPU time includes the worker and the processes that it waited for, so a server
+that outlives its test counts for the test in which it ends. `tests.rerun` reads the failures and `tests.minutes` the
+durations.
 """
 
 import json
@@ -29,7 +29,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SHOWN = 12
-#: Of what a failed test said.
+#: Maximum length of a recorded failure.
 SHOWN_CHARACTERS = 300
 
 
@@ -38,7 +38,7 @@ def path_of_record() -> Path:
 
 
 class RunRecord:
-    """A pytest plugin. Workers measure; the process that they report to writes."""
+    """A pytest plugin. Workers measure; the process to which they report writes."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()
@@ -112,7 +112,7 @@ def read_record(path: Path) -> dict[str, Any]:
 
 
 def _reason(report: pytest.TestReport) -> str:
-    """The first line of what an exception says, or the last one of what was printed in its place."""
+    """The first line of an exception's message, or the last line of output instead."""
     crash = getattr(report.longrepr, "reprcrash", None)
     lines = (crash.message if crash else report.longreprtext).strip().splitlines() or ["no message"]
     return f"{report.when}: {(lines[0] if crash else lines[-1])[:SHOWN_CHARACTERS]}"

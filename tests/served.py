@@ -1,6 +1,6 @@
-"""A WSGI application over a socket, by the server that users have.
+"""Serves a WSGI application over a socket, with Moorage's own server.
 
-usage: python -m tests.served MODULE:FUNCTION PORT     FUNCTION() is the application
+usage: python -m tests.served MODULE:FUNCTION PORT     FUNCTION() returns the application
 """
 
 import importlib
@@ -13,7 +13,7 @@ from moorage.wire.server.process_setup import Signals
 
 
 def serve(app: WsgiApp, port: int, *, threads: int = 4) -> None:
-    """On loopback, until SIGTERM."""
+    """Serves on loopback until SIGTERM."""
     signals = Signals()
     server = HttpServer(app, create_server(("127.0.0.1", port)), threads=threads)
     server.start()

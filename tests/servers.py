@@ -1,17 +1,17 @@
-"""PostgreSQL, MariaDB and RabbitMQ for the tests: used where they run, else installed and started, then stopped.
+"""PostgreSQL, MariaDB and RabbitMQ for the tests: uses running servers, otherwise installs, starts and stops them.
 
     with temporary_database("postgresql") as url: ...      # also "mariadb" and "sqlite"
     with temporary_vhost() as url: ...
     python -m tests.servers pytest -n 2                     # all three around a command
     python -m tests.servers --only=postgresql,mariadb pytest -n 2
 
-A server is looked for in this order: the URL in the environment (``MOORAGE_TEST_POSTGRESQL``, ``_MARIADB``,
-``_RABBIT``); the usual port of this machine; a private instance under the directory for temporary files, which all
-test processes of this user share. Whoever needs the private instance first starts it and whoever leaves last stops
-it: each user holds a shared lock on one file, so a killed process counts as gone. ``MOORAGE_TEST_PRIVATE=1``
-skips the usual ports, to try that path on a machine that has the servers.
+It tries in this order: the URL in the environment (``MOORAGE_TEST_POSTGRESQL``, ``_MARIADB``, ``_RABBIT``); the usual
+port of this machine; a private instance below the directory for temporary files, which all test processes of this user
+share. The first process that needs the private instance starts it, and the last one stops it: each holds a shared lock
+on one file, so a killed process no longer counts. ``MOORAGE_TEST_PRIVATE=1`` skips the usual ports, to test this on a
+machine that has the servers.
 
-Not here: Keystone and Glance, which the tests that need them start from virtual environments of their own.
+Not here: Keystone and Glance, which their tests start from separate virtual environments.
 """
 
 import atexit
@@ -44,12 +44,12 @@ STOP_TIMEOUT_S = 30
 
 
 class ServerMissing(RuntimeError):
-    """A server is neither there nor can it be started; the message says what to install."""
+    """A server neither runs nor can be started; the message says what to install."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How to run a private instance: ``prepare`` to its end, then ``command`` until it is stopped."""
+    """How to run a private instance: ``prepare`` first, then ``command`` until it is stopped."""
 
     url: str
     prepare: list[list[str]]
@@ -66,9 +66,9 @@ class Server:
     #: The Debian package, and the program that shows that it is there.
     package: str
     program: str
-    #: Who runs it when the tests run as root (the database servers refuse to, or should not).
+    #: The user that runs it when the tests run as root (the database servers refuse root, or should not use it).
     user: str
-    #: Raises whatever the driver raises when nobody answers.
+    #: Raises the driver's error if the server does not answer.
     connect: Callable[[str], None]
     launch: Callable[[Path], Launch]
 
@@ -115,7 +115,7 @@ def _databases(kind: str) -> Databases:
 
 @functools.cache
 def sqlite_template(schema: Schema) -> Path:
-    """A file with `schema`, to be copied; made once per process."""
+    """A file with `schema` to copy; created once per process."""
     directory = Path(tempfile.mkdtemp(prefix="moorage-tests-"))
     atexit.register(shutil.rmtree, directory)
     path = directory / f"{schema.name}.sqlite"
@@ -150,7 +150,7 @@ def temporary_vhost() -> Iterator[str]:
 
 @functools.cache
 def url_of(kind: str) -> str:
-    """URL of the server of this kind, which is started where need be (once per process, seconds)."""
+    """URL of the server of this kind, which is started if necessary (once per process, seconds)."""
     server = SERVERS[kind]
     if given := os.environ.get(_variable(kind)):
         return given
@@ -170,13 +170,13 @@ def place() -> Path:
 
 
 def install(kind: str) -> None:
-    """For who starts a server of this kind himself, with settings of his own. Raises `ServerMissing`."""
+    """For tests that start such a server themselves, with other settings. Raises `ServerMissing`."""
     with _locked(place() / f"{kind}.starting"):
         _install(SERVERS[kind])
 
 
 def promtool() -> str:
-    """Path of Prometheus' own checker of rules, installed where need be. Raises `ServerMissing`."""
+    """Path of Prometheus's own checker of rules, installed if necessary. Raises `ServerMissing`."""
     with _locked(place() / "prometheus.starting"):
         _install_package("promtool", "prometheus", "promtool", "install it (Debian: apt-get install prometheus)")
     return str(program("promtool"))
@@ -187,7 +187,7 @@ _PROXIES = {"haproxy": "haproxy", "nginx": "nginx-light"}
 
 
 def proxy_program(name: str) -> str:
-    """Path of a proxy's program, ``haproxy`` or ``nginx``, installed where need be. Raises `ServerMissing`."""
+    """Path of a proxy's program, ``haproxy`` or ``nginx``, installed if necessary. Raises `ServerMissing`."""
     package = _PROXIES[name]
     with _locked(place() / f"{name}.starting"):
         _install_package(name, package, name, f"install it (Debian: apt-get install {package})")
@@ -198,13 +198,13 @@ def proxy_program(name: str) -> str:
 
 
 def _join(server: Server) -> str:
-    """Become a user of the private instance; start it where it does not run."""
+    """Becomes a user of the private instance; starts it if it does not run."""
     if place().stat().st_uid != os.getuid():
         raise ServerMissing(f"{place()} belongs to somebody else; set TMPDIR to a directory of your own")
     state = place() / server.kind
     with _locked(place() / f"{server.kind}.starting"):
         users = (place() / f"{server.kind}.users").open("w")
-        # Nobody waits here: the exclusive lock is only taken, and dropped again, by _leave under `starting`.
+        # This does not block: only _leave takes the exclusive lock, and drops it again, under `starting`.
         fcntl.flock(users, fcntl.LOCK_SH)
         url = _recorded(state).get("url", "")
         if not url or not _answers(server, url):
@@ -215,7 +215,7 @@ def _join(server: Server) -> str:
 
 
 def _leave(server: Server, state: Path, users: IO[str], pid: int) -> None:
-    """Stop the private instance unless somebody else still uses it."""
+    """Stops the private instance unless another process uses it."""
     if os.getpid() != pid:  # a forked child of the user
         return
     with users, _locked(place() / f"{server.kind}.starting"):
@@ -261,7 +261,7 @@ def _stop(server: Server, state: Path) -> None:
 
 
 def _stop_group(pid: int) -> None:
-    """End a server and its children: by request, after `STOP_TIMEOUT_S` by force."""
+    """Stops a server and its children: by request, after `STOP_TIMEOUT_S` by force."""
     for number, patience_s in ((signal.SIGTERM, STOP_TIMEOUT_S), (signal.SIGKILL, 5)):
         deadline = time.monotonic() + patience_s
         with contextlib.suppress(ProcessLookupError):
@@ -289,7 +289,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _recorded(state: Path) -> dict:
-    """What `_start` wrote about the running instance: ``{"url": ..., "pid": ..., "env": {...}}``; may be empty."""
+    """The record of the running instance from `_start`: ``{"url": ..., "pid": ..., "env": {...}}``; may be empty."""
     try:
         return json.loads((state / "instance.json").read_text())
     except (OSError, ValueError):
@@ -299,7 +299,7 @@ def _recorded(state: Path) -> dict:
 def _answers(server: Server, url: str) -> bool:
     try:
         server.connect(url)
-    except Exception:  # noqa: BLE001 - three drivers, each with its own tree; any failure means: not this one
+    except Exception:  # noqa: BLE001 - each driver has its own errors; any error means no
         return False
     return True
 
@@ -310,13 +310,13 @@ def _install(server: Server) -> None:
 
 
 def _install_package(label: str, package: str, wanted: str, remedy: str) -> None:
-    """The Debian `package` that has the program `wanted`. `remedy`: what to do where that cannot be."""
+    """The Debian `package` with the program `wanted`. `remedy`: what to do if it cannot be installed."""
     if program(wanted):
         return
     if os.geteuid() != 0 or not shutil.which("apt-get"):
         raise ServerMissing(f"{label} is not here and only root can install it: {remedy}")
     say(f"{label}: installing the package {package} ...")
-    # RUNLEVEL=1 keeps the package from starting a server of its own, which nobody would stop.
+    # RUNLEVEL=1 keeps the package from starting its own server, which would never be stopped.
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     with _locked(place() / "apt"):
         subprocess.run(["apt-get", "update", "-qq"], env=env, check=False, stdout=subprocess.DEVNULL)
@@ -327,7 +327,7 @@ def _install_package(label: str, package: str, wanted: str, remedy: str) -> None
 
 
 def program(name: str) -> str | None:
-    """Path of a program, also where Debian keeps it off PATH; the newest version first."""
+    """Path of a program, also where Debian keeps it outside of PATH; the newest version first."""
     places = ["/usr/sbin", "/usr/lib/rabbitmq/bin"]
     places += sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), key=_version, reverse=True)
     for place in places:
@@ -362,7 +362,7 @@ def _launch_postgresql(state: Path) -> Launch:
         "listen_addresses": "127.0.0.1",
         "unix_socket_directories": "",
         "max_connections": 200,
-        # Nothing here outlives the tests.
+        # No data outlives the tests.
         "fsync": "off",
         "synchronous_commit": "off",
         "full_page_writes": "off",
@@ -407,7 +407,7 @@ def _launch_mariadb(state: Path) -> Launch:
             f"--pid-file={state}/pid",
             "--skip-name-resolve",
             "--max-connections=200",
-            # Nothing here outlives the tests.
+            # No data outlives the tests.
             "--innodb-flush-log-at-trx-commit=0",
             "--innodb-doublewrite=0",
             "--sync-frm=0",
@@ -459,7 +459,7 @@ def _launch_rabbit(state: Path) -> Launch:
 
 
 def _rabbitmqctl(*arguments: str) -> bool:
-    """Tell the broker that `rabbit_url` found; whether it obeyed."""
+    """Sends a command to the broker of `rabbit_url`; returns whether it succeeded."""
     state = place() / "rabbit"
     instance = _recorded(state)
     identity = {}
@@ -519,7 +519,7 @@ SERVERS = {
 
 
 def main(command: list[str]) -> int:
-    """Run a command with these servers up and their URLs in its environment."""
+    """Runs a command with these servers, and their URLs in its environment."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     use_memory()
     kinds = list(SERVERS)

@@ -1,14 +1,14 @@
-"""Which tests `make test` runs (the core suite) and which only `make test-all` runs (the extended suite).
+"""Divides the tests into the core suite (`make test`) and the extended suite (`make test-all`).
 
-    pytest --suite=core          what `make test` runs
-    pytest --suite=extended      everything else, which `make test-all` runs
-    pytest                       both: a test that is named on the command line always runs
+    pytest --suite=core          the tests of `make test`
+    pytest --suite=extended      all others, which `make test-all` runs
+    pytest                       both; a test that is named on the command line always runs
 
-A test belongs to the suite of the closest of its markers ``core`` and ``extended``. Without such a marker it is extended
-if it needs a server or an environment that `make test` does not prepare (`EXTENDED_MARKERS`), and otherwise belongs to
-the suite of its directory (`EXTENDED_PATHS`).
+A test belongs to the suite of the closest of its markers ``core`` and ``extended``. Without such a marker it is
+extended if it needs a server or an environment that `make test` does not prepare (`EXTENDED_MARKERS`), and otherwise
+belongs to the suite of its directory (`EXTENDED_PATHS`).
 
-Files that have no test of the wanted suite are not imported: collecting all of them takes half a minute.
+Files without a test of the selected suite are not imported: collecting all of them takes half a minute.
 """
 
 from pathlib import Path
@@ -57,7 +57,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     by_path = suite_of_path(collection_path.relative_to(ROOT).as_posix())
     if by_path == wanted:
         return None
-    # Extended tests of a core file: by a marker of their own, or by a database that they are parametrized with.
+    # Extended tests of a core file: by their own marker, or by the database of their parameter.
     hints = (
         ("mark.core",) if wanted == CORE else ("mark.extended", "database", *(f"mark.{m}" for m in EXTENDED_MARKERS))
     )

@@ -1,4 +1,4 @@
-"""Pages in a real browser: one Chromium for the session, one plane for each module, and what every page is held to."""
+"""Fixtures for pages in a real browser: one Chromium per session, one plane per module."""
 
 import shutil
 from collections import defaultdict
@@ -11,7 +11,7 @@ from tests.browser.looking import Lab, Looker
 from tests.conftest import START
 from tests.system.planes import VirtualPlane
 
-#: The first one that is here. The headless shell draws the same pages and costs a quarter of a Chromium with windows.
+#: The first one that exists. The headless shell renders the same pages at a quarter of a full Chromium's cost.
 CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser")
 
 
@@ -32,7 +32,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
-    """A plane with a simulated host, under a clock that stands, behind a port of this machine."""
+    """A plane with a simulated host, under a stopped clock, behind a port of this machine."""
     with VirtualPlane(tmp_path_factory.mktemp("lab") / "state", START) as plane:
         server = HttpServer(plane.plane.app, create_server(("127.0.0.1", 0)), threads=4)
         server.start()
@@ -42,7 +42,7 @@ def lab(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def idle_tabs(lab):
-    """Windows that no test uses at the moment, by (scripts, width, height): a new one costs as much as a page in it."""
+    """Unused windows, by (scripts, width, height): a new window costs as much as a page in it."""
     idle = defaultdict(list)
     yield idle
     for tabs in idle.values():
@@ -52,7 +52,7 @@ def idle_tabs(lab):
 
 @pytest.fixture
 def open_tab(browser, lab, idle_tabs):
-    """Opens a window of its own: `open_tab("demo")` signs in, `open_tab(None)` does not; `scripts=False` has none."""
+    """Opens a new window: `open_tab("demo")` signs in, `open_tab(None)` does not; `scripts=False` disables scripts."""
     in_use = []
 
     def opened(user: str | None = "admin", *, scripts: bool = True, width: int = 1280, height: int = 900):
@@ -65,9 +65,9 @@ def open_tab(browser, lab, idle_tabs):
 
     yield opened
     for kind, tab in in_use:
-        tab.goto("/ui/static/anchor.svg")  # does nothing any more; of the same site, so that its process stays
+        tab.goto("/ui/static/anchor.svg")  # an idle page of the same site, so that its process stays
         tab.emulate_media(color_scheme="null", reduced_motion="null")
-        tab.context.clear_cookies()  # the pages keep nothing else in a browser
+        tab.context.clear_cookies()  # pages store nothing else in a browser
         tab.troubles.clear()
         idle_tabs[kind].append(tab)
 
@@ -93,5 +93,7 @@ def tab(open_tab):
 
 @pytest.fixture
 def look(request, tmp_path):
-    """``look(tab, "calendar")``: the page is accessible, in light and in dark, and not empty; pictures of both are kept."""
+    """``look(tab, "calendar")``: the page is accessible, in light and in dark, and not empty; pictures of both are
+    kept.
+    """
     return Looker(tmp_path)

@@ -1,4 +1,4 @@
-"""A plane that a browser can open, and what every page is held to."""
+"""A plane that a browser can open, and the checks for every page."""
 
 import os
 import struct
@@ -20,10 +20,10 @@ RULES = {
     "resultTypes": ["violations"],
 }
 
-#: Where pictures go that the documents show; elsewhere they end with the test. ``MOORAGE_SCREENSHOTS=docs/screenshots``.
+#: Directory of the documents' pictures, which are otherwise deleted. ``MOORAGE_SCREENSHOTS=docs/screenshots``.
 KEPT = "MOORAGE_SCREENSHOTS"
 
-#: A page that failed to be drawn is one colour: such a picture is far smaller.
+#: A page that failed to render has one colour, so its picture is far smaller.
 LEAST_BYTES = 6_000
 
 
@@ -34,7 +34,7 @@ class Lab:
     tokens: dict[str, PasswordTokens] = field(default_factory=dict)  #: by user
 
     def client(self, user: str, service_type: str) -> ServiceClient:
-        """The user's own, for what a test needs beside the pages."""
+        """A client with the user's own credentials, for requests beside the pages."""
         transport = SocketTransport(f"{self.url}/{service_type}")
         return ServiceClient(transport, service_type=service_type, credentials=self.tokens_of(user))
 
@@ -45,7 +45,7 @@ class Lab:
         return self.tokens[user]
 
     def cookies_of(self, user: str) -> list[dict[str, object]]:
-        """The session of a user, as the sign-in makes it: the page for it has tests of its own."""
+        """A user's session, as signing in creates it; the sign-in page has its own tests."""
         return [
             {"name": SESSION, "value": self.tokens_of(user).current_token().text, "domain": "127.0.0.1", "path": "/ui", "httpOnly": True,
              "sameSite": "Strict"}
@@ -57,7 +57,7 @@ class Looker:
         self._directory = Path(os.environ.get(KEPT) or directory)
 
     def __call__(self, tab, name: str, *, themes: tuple[str, ...] = ("light", "dark"), full: bool = False) -> None:
-        """Pictures ``NAME-light.png`` and ``NAME-dark.png``; fails for what axe finds, and for errors of scripts."""
+        """Writes ``NAME-light.png`` and ``NAME-dark.png``; fails for findings of axe, and for errors of scripts."""
         for theme in themes:
             tab.emulate_media(color_scheme=theme, reduced_motion="reduce")
             path = self._directory / f"{name}-{theme}.png"

@@ -222,7 +222,7 @@ def test_a_maintenance_names_who_is_in_the_way(booked, tab, look):
 
 
 def lease_free(booked) -> int:
-    """CPUs of the host."""
+    """The host's CPUs."""
     return booked.plane.reservation.get("/v1/os-hosts")["hosts"][0]["vcpus"]
 
 
@@ -248,7 +248,7 @@ def test_a_drag_over_the_cells_fills_in_the_form(booked, tab):
 
 
 def drag(tab, source, target):
-    """From the middle of one to the middle of the other."""
+    """From the middle of one element to the middle of the other."""
     for at_, step in ((source, tab.mouse.down), (target, tab.mouse.up)):
         box = at_.bounding_box()
         tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=5)
@@ -284,7 +284,7 @@ def test_dragging_a_bar_moves_a_lease_that_has_not_begun(booked, tab):
 
 
 def pull(tab, lease, *, days, edge):
-    """A bar of a week's view by so many days, at its right end or in its middle."""
+    """Drags a bar in a week's view by this many days, at its right end or in its middle."""
     bar = tab.locator(f'a[data-lease="{lease}"] rect').bounding_box()
     day = tab.locator("svg.track:not(.axis)").first.bounding_box()["width"] / 7
     x, y = bar["x"] + (bar["width"] - 3 if edge else bar["width"] / 2), bar["y"] + bar["height"] / 2
@@ -310,7 +310,7 @@ def test_changing_says_how_far_it_can_be_prolonged_and_what_is_in_the_way(booked
 
 
 def test_the_page_of_a_lease_follows_what_happens_and_ends_it(lab, booked, open_tab, look):
-    """The last one of the module: time goes on."""
+    """The last test of the module, because it moves the clock."""
     tab = open_tab("demo")
     lease = make(booked, "short", at(0, 10), at(1, 10), user="demo")
     booked.plane.settle()

@@ -1,4 +1,4 @@
-"""Every address that shows a page, in light and in dark: a new one without an example here fails."""
+"""Opens every page in light and in dark colours. A new page without an example here fails."""
 
 from datetime import timedelta
 from socket import create_server
@@ -19,7 +19,9 @@ PAGES = [route.path for route in ROUTES if route.method == "GET" and not route.p
 
 @pytest.fixture(scope="module")
 def ids(lab):
-    """What stands for the variable parts of addresses: a lease that has begun, a hold, a server that found no host, a card."""
+    """What stands for the variable parts of addresses: a lease that has begun, a hold, a server that found no host, a
+    card.
+    """
     plane = lab.plane
     plane.reservation.request("POST", "/v1/os-hosts", json={"name": "compute-1"})
     lease = plane.create_lease(start=START, end=START + timedelta(days=2), amount=1)

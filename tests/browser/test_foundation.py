@@ -1,4 +1,4 @@
-"""Signing in, the head of each page, and errors, in a browser."""
+"""Signing in, the header of each page, and errors, in a browser."""
 
 import re
 

@@ -138,7 +138,7 @@ def test_files_are_planned_refused_and_applied_from_a_page(tab, cloud, lab, look
     tab.reload()
     expect(tab.get_by_role("region", name="Changes")).to_contain_text("CUSTOM_GOLD")
     expect(tab.get_by_role("link", name="Show it")).to_be_hidden()
-    # The picture is in the documents, where no path of the machine is that made it.
+    # The picture is in the documents, which must show no path of this machine.
     hint = tab.get_by_text(f"from {lab.plane.state}")
     hint.evaluate(
         "(hint, is) => { hint.textContent = hint.textContent.replace(is, '/var/lib/moorage'); }", str(lab.plane.state)

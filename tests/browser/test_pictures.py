@@ -1,10 +1,10 @@
-"""The pictures of docs/: words fit into their boxes, nothing lies upon words, and they can be read in light and in dark."""
+"""The pictures of docs/: words fit into their boxes, nothing covers them, and light and dark are readable."""
 
 import pytest
 
 from tools.pictures import DIRECTORY
 
-#: Of each text: its words, what it lies on, whether that holds it, which lines cross it, and its contrast with what is below it.
+#: For each text: its words, the box below it, whether it fits, which lines cross it, and its contrast.
 LOOK = """() => {
   const box = (one) => one.getBoundingClientRect()
   const over = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom

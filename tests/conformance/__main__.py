@@ -1,4 +1,4 @@
-"""`make conformance`: Placement's own tests against our placement; with --compare every answer in full."""
+"""`make conformance`: runs Placement's own tests against our placement; with --compare, compares full answers."""
 
 import argparse
 import sys
@@ -32,7 +32,7 @@ def main() -> int:
 
 
 def _compare() -> int:
-    """Print what differs and is not explained; count the rest."""
+    """Prints the unexplained differences, and counts the others."""
     explained: Counter[str] = Counter()
     unexplained = 0
     for difference in compare():

@@ -1,8 +1,8 @@
-"""Two records of the suite, exchange by exchange: every difference in status, headers and body.
+"""Compares two records of the suite, exchange by exchange: status, headers and body.
 
-The suite asserts only a part of each answer; this sees the rest. Masked: request ids, dates, the server's address.
-Uuids that a server made up (they are in one record only) are numbered in the order they come up in a file. Lists count
-as multisets: the peer's order changes from one of its processes to the next.
+The suite asserts only a part of each answer; this compares the rest. Request ids, dates and the server's address are
+masked. Uuids that a server generated (they occur in one record only) are numbered in the order of their appearance in a
+file. Lists are compared as multisets, because the peer's order differs between its processes.
 """
 
 import json
@@ -79,7 +79,7 @@ def _load(path: Path) -> dict[str, list[dict]]:
 
 
 def masked(exchange: dict) -> dict:
-    """Without what differs by nature, and without headers that no client looks at."""
+    """Without values that always differ, and without headers that no client uses."""
     headers = {name: value for name, value in exchange["response_headers"].items() if name in _HEADERS}
     return {name: _mask(value) for name, value in {**exchange, "response_headers": headers}.items()}
 
@@ -107,12 +107,12 @@ def _number_uuids(exchanges: list[dict], others: list[dict]) -> list[dict]:
 
 
 def _request(exchange: dict) -> tuple[object, ...]:
-    """What was asked. Some tests send what an earlier answer listed, in that answer's order."""
+    """The request. Some tests send what an earlier answer listed, in that answer's order."""
     return exchange["test"], exchange["method"], exchange["target"], json.dumps(document(exchange["body"]))
 
 
 def document(text: str) -> object:
-    """Of a body, with lists in one order; the text itself where it is not JSON."""
+    """A body with sorted lists; the text itself if it is not JSON."""
     try:
         return unordered(json.loads(text))
     except ValueError:
@@ -120,7 +120,7 @@ def document(text: str) -> object:
 
 
 def unordered(value: object) -> object:
-    """Lists sorted: equal for documents that differ in the order of lists alone."""
+    """Sorts lists, so that documents that differ only in the order of lists are equal."""
     if isinstance(value, dict):
         return {name: unordered(value[name]) for name in sorted(value)}
     if isinstance(value, list):
@@ -129,7 +129,7 @@ def unordered(value: object) -> object:
 
 
 def between(file: str, left: dict, right: dict) -> Iterator[Difference]:
-    """Of two masked exchanges, the upstream's first."""
+    """Compares two masked exchanges, upstream's first."""
     pairs = {name: (left["response_headers"].get(name), right["response_headers"].get(name)) for name in _HEADERS}
     pairs["status"] = (left["status"], right["status"])
     pairs["body"] = (document(left["response_body"]), document(right["response_body"]))

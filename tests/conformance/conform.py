@@ -1,7 +1,7 @@
-"""Start servers for the suite, run it against them, compare what they answered: the parts of `make conformance`.
+"""The parts of `make conformance`: starts servers for the suite, runs it against them, and compares their answers.
 
-One process per variant; those of ours share one database, so each file of the suite also meets what another process
-wrote.
+There is one process per variant. Our processes share one database, so each file of the suite also sees data that
+another process wrote.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ TESTS = 1316
 
 @dataclass(frozen=True)
 class Report:
-    """`others`: the tests that did not pass, as `run_gabbits.Outcome`; `text`: what the run printed."""
+    """`others`: the tests that did not pass, as `run_gabbits.Outcome`; `text`: the output of the run."""
 
     files: int
     passed: int
@@ -48,14 +48,16 @@ class Report:
 
 @contextlib.contextmanager
 def our_servers(database: str, front: str = "literal") -> Iterator[dict[str, str]]:
-    """{variant: URL} of our placement on a database of its own; `front`: ``literal`` or ``server`` (what users have) serves it."""
+    """{variant: URL} of our placement on a database of its own; `front`: ``literal`` or ``server`` (what users have)
+    serves it.
+    """
     with temporary_database(database, schema_of("placement")) as url, our_servers_on(url, front) as urls:
         yield urls
 
 
 @contextlib.contextmanager
 def our_servers_on(database_url: str, front: str) -> Iterator[dict[str, str]]:
-    """{variant: URL} of our placement, a process each, on one database."""
+    """{variant: URL} of our placement, one process each, on one database."""
     with (
         tempfile.TemporaryDirectory(prefix="our-placement") as directory,
         _running(_our_program(), {name: [database_url, front, directory] for name in VARIANTS}) as urls,
@@ -76,7 +78,7 @@ def upstream_servers() -> Iterator[dict[str, str]]:
 
 @contextlib.contextmanager
 def upstream_server(database_url: str) -> Iterator[str]:
-    """URL of the real Placement, on a database that it makes its schema in."""
+    """URL of the real Placement, on a database in which it creates its schema."""
     with (
         tempfile.TemporaryDirectory(prefix="upstream-placement") as directory,
         _running(_upstream_program(), {"default": [directory, database_url]}) as urls,
@@ -85,7 +87,7 @@ def upstream_server(database_url: str) -> Iterator[str]:
 
 
 def run_suite(urls: Mapping[str, str], *options: str) -> Report:
-    """Run the suite, or what `options` (of `run_gabbits`) leave of it."""
+    """Runs the suite, or the part of it that `options` (of `run_gabbits`) select."""
     if not SUITE_PYTHON.exists():
         raise RuntimeError("the suite is not installed; make .venv-conformance/.done")
     with tempfile.TemporaryDirectory(prefix="conformance") as directory:
@@ -108,7 +110,7 @@ def run_suite(urls: Mapping[str, str], *options: str) -> Report:
 
 
 def compare() -> list[Difference]:
-    """Run the suite against the real Placement and against ours, on SQLite: all that differs in their answers."""
+    """Runs the suite against the real Placement and against ours, on SQLite; returns all differences."""
     with (
         tempfile.TemporaryDirectory(prefix="conformance") as directory,
         upstream_servers() as upstream,
@@ -129,7 +131,7 @@ def compare() -> list[Difference]:
 
 @dataclass(frozen=True)
 class _Program:
-    """A program that serves one variant, and what forks it."""
+    """A program that serves one variant, and its fork server."""
 
     name: str
     server: ForkServer
@@ -165,7 +167,7 @@ def _running(program: _Program, words: Mapping[str, Sequence[object]]) -> Iterat
 
 @contextlib.contextmanager
 def _process(program: _Program, words: Sequence[object]) -> Iterator[tuple[Fork, Path]]:
-    """The process and the file it prints to; ended by request, after 10 s by force."""
+    """The process and its output file; it is stopped by request, after 10 s by force."""
     with tempfile.NamedTemporaryFile(suffix=".log") as log:
         process = program.server.start(
             program.name, words, environment=environment(), stdout=log, stderr=log, directory=ROOT

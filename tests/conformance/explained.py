@@ -1,4 +1,4 @@
-"""The differences that docs/wire/differences.md explains, one rule per heading there."""
+"""The differences that docs/wire/differences.md explains, one rule per heading of that page."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from tests.conformance.compare import Difference
 class Explanation:
     heading: str
     covers: Callable[[Difference], bool]
-    #: Whether it shows up depends on the order that the peer's process happens to have.
+    #: Whether it appears depends on the random order in the peer's process.
     by_chance: bool = False
 
 

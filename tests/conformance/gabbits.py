@@ -1,4 +1,4 @@
-"""The files of the suite, as they lie in the installed openstack-placement; nothing of them is in this repository."""
+"""The files of the suite, read from the installed openstack-placement; this repository contains none of them."""
 
 import importlib.util
 from collections.abc import Iterator

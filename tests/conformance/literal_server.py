@@ -1,7 +1,7 @@
-"""Serve a WSGI application with request headers as they came: no invented Content-Type, no check of Content-Length.
+"""Serves a WSGI application with unmodified request headers: adds no Content-Type and does not check Content-Length.
 
-Any real HTTP front end answers a malformed Content-Length by itself, and one test of the suite wants Placement's own
-words for it. Standard library only: both sides of a comparison are served by it. Not for production.
+A real HTTP front end answers a malformed Content-Length itself, but one test of the suite expects Placement's own
+message. Uses only the standard library, because it serves both sides of a comparison. Not for production.
 """
 
 import socketserver

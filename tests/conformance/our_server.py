@@ -1,4 +1,4 @@
-"""Our placement alone, for the suite: run by .venv. Several of these may share a database.
+"""Runs our placement alone for the suite, in .venv. Several of these may share a database.
 
 usage: python -m tests.conformance.our_server VARIANT PORT DATABASE_URL literal|server DIRECTORY
 """

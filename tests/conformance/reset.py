@@ -1,4 +1,4 @@
-"""Empty a running Placement through its own API, between two files of the suite."""
+"""Empties a running Placement through its own API, between two files of the suite."""
 
 from tests.conformance.wire import Api
 

@@ -1,7 +1,7 @@
-"""Run Placement's own tests over HTTP against running servers: run by .venv-conformance. See README.md.
+"""Runs Placement's own tests over HTTP against running servers, in .venv-conformance. See README.md.
 
-Before each file the server is emptied through its API, and the state that the file's fixture stands for is built
-through it too (`worlds`), so this works against any implementation.
+Before each file, it empties the server through its API and builds the state of the file's fixture (`worlds`) in the
+same way. So it works with any implementation.
 """
 
 import argparse
@@ -33,13 +33,13 @@ from tests.conformance.reset import empty
 from tests.conformance.variants import VARIANTS
 from tests.conformance.wire import Api, ApiError, GabbiClient
 
-#: Answered by every real HTTP front end in its own words: there only the status is asked for.
+#: Every real HTTP front end answers these itself, so only the status is checked.
 MALFORMED_HTTP = ("basic-http.yaml", "bad content length not int")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one test. `result` is ``passed``, ``failed`` or ``skipped``."""
+    """The result of one test: ``passed``, ``failed`` or ``skipped``."""
 
     file: str
     test: str
@@ -84,7 +84,7 @@ class Outcomes(unittest.TestResult):
 
 
 def run_file(gabbit: Gabbit, base: str, seed: str | None) -> list[Outcome]:
-    """Run one file against the server at `base`."""
+    """Runs one file against the server at `base`."""
     outcomes = Outcomes(gabbit.path.name)
     try:
         api = Api(base)
@@ -116,7 +116,7 @@ def _cases(gabbit: Gabbit, base: str) -> unittest.TestSuite:
 
 @contextlib.contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """With these variables, and without those of another file afterwards."""
+    """Sets these variables, and removes those of other files afterwards."""
     before = dict(os.environ)
     os.environ.update(variables)
     try:

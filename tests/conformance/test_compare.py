@@ -1,4 +1,4 @@
-"""What the comparison of two records sees, and what it overlooks on purpose."""
+"""The differences that the comparison of two records finds, and those that it ignores on purpose."""
 
 import json
 

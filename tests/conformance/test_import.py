@@ -1,4 +1,4 @@
-"""`moorage placement import` takes over what the real Placement made: afterwards both answer every GET alike."""
+"""`moorage placement import` copies a database of the real Placement; then both answer every GET alike."""
 
 import json
 import re
@@ -70,7 +70,7 @@ class Ours:
 
 
 def import_(source: str, target: str, directory: Path, *options: str):
-    """What the command said, and its exit status."""
+    """The command's output and its exit status."""
     directory.mkdir(exist_ok=True)
     config = directory / "moorage.conf"
     config.write_text(f"[plane]\nservices = placement\nstate_path = .\n[database]\nplacement = {target}\n")
@@ -80,7 +80,7 @@ def import_(source: str, target: str, directory: Path, *options: str):
 
 
 def paths(side: Upstream) -> Iterator[str]:
-    """Everything there is to see, as `side` names it."""
+    """All paths that show state, with the names of `side`."""
     yield from ("/resource_providers", "/resource_classes", "/traits", "/traits?associated=true")
     names = set(side.get("/traits")[2]["traits"])
     names |= {one["name"] for one in side.get("/resource_classes")[2]["resource_classes"]}
@@ -107,7 +107,7 @@ def paths(side: Upstream) -> Iterator[str]:
 
 
 def in_any_order(answer):
-    """Lists of an answer mean sets: the peer's order is that of its Python."""
+    """Lists of an answer are sets, because the peer's order is that of Python's sets."""
     if isinstance(answer, dict):
         return {name: in_any_order(value) for name, value in answer.items()}
     if isinstance(answer, list):
@@ -122,9 +122,9 @@ def differing(upstream: Upstream, ours: Ours) -> list[str]:
         status, headers, body = upstream.get(path)
         our_status, our_headers, our_body = ours.get(path)
         if "GroupingError" in str(body):
-            continue  # the real Placement 16.0.0 on PostgreSQL answers every GET /usages from 1.38 on so
+            continue  # the real Placement 16.0.0 on PostgreSQL answers every GET /usages like this from 1.38 on
         same = status == our_status and (status >= 400 or in_any_order(body) == in_any_order(our_body))
-        # Of what there is none, and of sums, the time of the last change is that of the answer.
+        # For empty results and sums, the time of the last change is that of the answer.
         last = path.rpartition("/")[2]
         if path.startswith("/allocations/") or (last in ("inventories", "traits", "allocations") and body[last]):
             same = same and headers.get("last-modified") == our_headers.get("last-modified")
@@ -134,12 +134,12 @@ def differing(upstream: Upstream, ours: Ours) -> list[str]:
 
 
 def live_long(world: World, api: Api) -> None:
-    """A cloud with a past: things made, used, changed and taken away by clients of all ages."""
+    """A cloud with a past: objects that clients of all versions created, used, changed and deleted."""
     for build_part in (numa_network, granular, multi_segment_network):
         build_part(world)
     env = world.env
     host = env["CN2_UUID"]
-    # consumers: of a type, of another one, of none; of clients that did not say whose they are
+    # consumers with a type, another one, and none; some without an owner
     for kind in ("INSTANCE", "MIGRATION"):
         body = {
             "allocations": {host: {"resources": {"VCPU": 1}}, env["SS1_UUID"]: {"resources": {"DISK_GB": 5}}},
@@ -153,11 +153,11 @@ def live_long(world: World, api: Api) -> None:
     api("PUT", f"/allocations/{consumer}", "1.12", body)
     gone = world.use(host, {"VCPU": 1}, project="gamma", user="gus")
     api("DELETE", f"/allocations/{gone}", "1.12")
-    # names of our own that are in use, and that are not
+    # custom names, used and unused
     world.inventory(host, "CUSTOM_GOLD", 7, allocation_ratio=1.1, reserved=1, min_unit=1, step_size=2)
     api("PUT", "/resource_classes/CUSTOM_UNUSED", "1.7")
     api("PUT", "/traits/CUSTOM_UNUSED", "1.6")
-    # a host that shrank below what is used, one that moved, an aggregate that lost its members
+    # a host that shrank below its usage, one that moved, an aggregate that lost its members
     inventories = api("GET", f"/resource_providers/{host}/inventories", "1.39")
     inventories["inventories"]["VCPU"] |= {"total": 2, "max_unit": 2}
     api("PUT", f"/resource_providers/{host}/inventories", "1.39", inventories)
@@ -185,12 +185,12 @@ def test_a_database_that_upstream_made_answers_as_before(kind, tmp_path):
     assert {name: found["count"] for name, found in receipt["findings"].items()} == {
         "incomplete-owner": 1,
         "over-capacity": 1,
-        "unused": 3,  # the aggregate, and the project and the user of what is gone
+        "unused": 3,  # the aggregate, and the project and the user of deleted consumers
     }
 
 
 def test_what_was_taken_over_goes_on_where_it_was(tmp_path):
-    """Generations count on, and what is used is used."""
+    """Generations continue, and used resources stay used."""
     with temporary_database("sqlite") as source, temporary_database("sqlite") as target:
         with upstream_server(source) as url:
             world = World(Api(url))

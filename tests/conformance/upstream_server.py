@@ -1,4 +1,4 @@
-"""The real Placement, to compare with: run by .venv-conformance, on a SQLite file in DIRECTORY or on a database.
+"""Runs the real Placement for comparison, in .venv-conformance, on a SQLite file in DIRECTORY or on a database.
 
 usage: python -W ignore -m tests.conformance.upstream_server VARIANT PORT DIRECTORY [DATABASE_URL]
 """
@@ -43,7 +43,7 @@ def write_configuration(variant: Variant, directory: Path, database_url: str = "
 
 
 def check_each_schema_once() -> None:
-    """The peer checks a constant schema anew for each request, which takes a quarter of its time."""
+    """The peer checks a constant schema at each request, which takes a quarter of its time; this checks it once."""
     checked = {}
     check = jsonschema.Draft202012Validator.check_schema
 

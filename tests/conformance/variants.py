@@ -1,13 +1,13 @@
-"""The configurations of a server that the suite needs.
+"""The server configurations that the suite needs.
 
-The peer's fixtures switch its configuration in process. Over HTTP that is a start option of a server, so every
-fixture belongs to exactly one variant, and every variant is a server of its own. All four are needed: with the new
-policy defaults alone 68 tests fail, with the old ones alone 47.
+The peer's fixtures switch its configuration in process. Over HTTP such a switch is an option at the start of a server.
+So each fixture belongs to exactly one variant, and each variant is a separate server. All four are necessary: with only
+the new policy defaults 68 tests fail, with only the old ones 47.
 """
 
 from dataclasses import dataclass
 
-#: What the cors variant lets in.
+#: The origin that the cors variant allows.
 CORS_ORIGIN = "http://valid.example.com"
 CORS_HEADER = "openstack-api-version"
 
@@ -37,5 +37,5 @@ _OF_FIXTURE = {
 
 
 def variant_of(fixture: str) -> str:
-    """Name of the variant that files with this fixture need."""
+    """The variant for files with this fixture."""
     return _OF_FIXTURE.get(fixture, "default")

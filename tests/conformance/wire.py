@@ -1,7 +1,7 @@
-"""A small HTTP/1.1 client that puts on the wire exactly what it is told.
+"""A small HTTP/1.1 client that sends exactly the given request.
 
 gabbi 4 sends its requests with httpx, which always adds ``Accept: */*``, adds ``Content-Length: 0`` to a PUT or POST
-without a body, and refuses to send a malformed ``Content-Length``. Three tests of the suite are about just that.
+without a body, and refuses to send a malformed ``Content-Length``. Three tests of the suite check exactly these cases.
 """
 
 import http.client
@@ -55,7 +55,7 @@ def send(
 
 
 class GabbiClient:
-    """What gabbi wants of an HTTP client."""
+    """The interface of an HTTP client that gabbi uses."""
 
     #: Every exchange is appended here, unless it is None.
     record: ClassVar[list[dict] | None] = None
@@ -88,7 +88,7 @@ class GabbiClient:
 
 
 def _in_one_order(content: bytes) -> bytes:
-    """Candidates sorted: some tests go on with the first, and two servers to be compared must be asked the same."""
+    """Sorts candidates: some tests continue with the first, and two compared servers must get the same requests."""
     if b'"allocation_requests"' not in content:
         return content
     document = json.loads(content)
@@ -97,17 +97,17 @@ def _in_one_order(content: bytes) -> bytes:
 
 
 class ApiError(RuntimeError):
-    """The server under test did not do what the preparation of a file needs."""
+    """The server under test refused the preparation of a file."""
 
 
 class Api:
-    """Placement by an admin's token, with an explicit microversion."""
+    """Placement with an admin's token and an explicit microversion."""
 
     def __init__(self, base: str) -> None:
         self._base = base.rstrip("/")
 
     def __call__(self, method: str, path: str, version: str, data=None, ok: Collection[int] = (200, 201, 204)):
-        """The document of the answer, None where it has none. Raises `ApiError` for a status not in `ok`."""
+        """The document of the answer, or None. Raises `ApiError` for a status not in `ok`."""
         headers = {
             "x-auth-token": "admin",
             "accept": "application/json",

@@ -1,16 +1,16 @@
-"""Build a server's state over HTTP, from sketches.
+"""Builds a server's state over HTTP, from sketches.
 
-A *sketch* has one provider per line (a backslash joins lines); indentation means "child of"; after the name come words:
+A *sketch* has one provider per line (a backslash joins lines). Indentation means "child of". After the name follow:
 
     @AGG               member of the aggregate AGG (its uuid is the variable AGG)
-    +TRAIT             has the trait (custom traits are made first)
-    RC=total[,k=v...]  has inventory; ``max_unit`` is the total unless given
+    +TRAIT             has the trait (custom traits are created first)
+    RC=total[,k=v...]  has an inventory; ``max_unit`` defaults to the total
     used:RC=n          some consumer uses n of it
-    $NAME              the variable that gets the provider's uuid; without it: NAME_UUID, upper case
+    $NAME              the variable for the provider's uuid; without it: NAME_UUID, upper case
 
-Details that tests see, and which must be kept: every inventory record is one POST (generation +1 each), every list of
-traits one PUT (+1), aggregates are written by 1.1 (+0), and every write of allocations is +1. Allocations are written
-by 1.12, so that consumers have no type ("unknown" from 1.38 on) and generation 1.
+Tests depend on these details: every inventory record is one POST (generation +1 each), every list of traits one PUT
+(+1), aggregates are written with 1.1 (+0), and every write of allocations is +1. Allocations are written with 1.12, so
+that consumers have no type ("unknown" from 1.38 on) and generation 1.
 """
 
 import uuid
@@ -39,7 +39,7 @@ class World:
         return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self._seed}/{self._drawn}"))
 
     def fresh(self, *variables: str) -> None:
-        """Variables with uuids that nothing has yet."""
+        """Variables with new uuids."""
         for variable in variables:
             self.env[variable] = self.uuid()
 
@@ -71,7 +71,7 @@ class World:
         self._api("PUT", f"/resource_providers/{provider}/aggregates", "1.1", uuids)
 
     def use(self, provider: str, amounts: Mapping[str, int], *, user="world-user", project="world-project") -> str:
-        """The uuid of a new consumer that holds `amounts`."""
+        """The uuid of a new consumer with the allocations `amounts`."""
         consumer = self.uuid()
         body = {"allocations": {provider: {"resources": amounts}}, "user_id": user, "project_id": project}
         self._api("PUT", f"/allocations/{consumer}", "1.12", body)

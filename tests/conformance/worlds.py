@@ -1,7 +1,7 @@
-"""The state ("world") that each fixture of the suite stands for.
+"""The state ("world") of each fixture of the suite.
 
-The peer's fixtures write to its database through its own objects; here the same state is reached through public calls.
-The words of the sketches are explained in `world`.
+The peer's fixtures write to its database through its own objects; these build the same state through the public API.
+`world` explains the sketches.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from tests.conformance.world import World
 
 
 def blank(world: World) -> None:
-    """No state at all; only names and UUIDs the files use for their own."""
+    """No state; only names and UUIDs for the file."""
     world.fresh(
         "RP_UUID",
         "RP_NAME",

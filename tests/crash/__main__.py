@@ -1,6 +1,6 @@
 """The whole crash campaign: `make crash`.
 
-Every database and victim in turn; ends with a table, and with 1 at the first thing that is wrong.
+Runs every database and victim in turn. Ends with a table, and with exit status 1 at the first error.
 """
 
 import argparse

@@ -1,6 +1,6 @@
-"""A server is killed again and again under load; after each death everything is looked at.
+"""Kills a server repeatedly under load, and checks everything after each death.
 
-One database, one set of tenants and one server for the whole campaign: what the first round did must still be there
+The whole campaign uses one database, one set of tenants and one server: the writes of the first round must still exist
 after the last.
 """
 
@@ -29,16 +29,16 @@ from tests.crash.wire import Client, Lost
 TENANTS = 4
 SHARED = [f"5ba7ed00-0000-4000-8000-{number:012d}" for number in range(3)]
 
-#: How a server dies: at a point around a commit, right after an answer, or whenever; now and then while it starts.
+#: How a server dies: at a point around a commit, right after an answer, at any moment, or sometimes during its start.
 WAYS = (*POINTS, "answer", "random", "starting")
-#: Those that are known on each database.
+#: The ways of each database.
 KNOWN_WAYS = {"sqlite": WAYS, "postgresql": WAYS, "mariadb": ("commit", "committed", "answer", "random")}
-#: The service must be back so soon after a kill: the first write is acknowledged.
+#: Time limit from a kill to the first acknowledged write.
 BACK_WITHIN_S = 2.0
 
 #: Statements of a transaction after which it may die.
 MOST_STATEMENTS = 6
-#: A plan that nothing fulfils for so long (no transaction has so many statements) gives way to a kill from outside.
+#: If a plan is not reached in this time (no transaction has that many statements), the kill comes from outside.
 PATIENCE_S = 1.5
 
 
@@ -46,11 +46,10 @@ PATIENCE_S = 1.5
 class Summary:
     kills: Counter = field(default_factory=Counter)  #: {where it died: how often}
     back_s: list[float] = field(default_factory=list)  #: from SIGKILL to the first write that was acknowledged
-    database_back_s: list[float] = field(default_factory=list)  #: from a kill of the database until it lets us in
+    database_back_s: list[float] = field(default_factory=list)  #: from a kill of the database to its next connection
     acknowledged: Counter = field(default_factory=Counter)  #: {kind of request: how often}
     #: Requests without an answer: carried out, or not at all.
     unanswered: Counter = field(default_factory=Counter)
-    early: int = 0  #: groups that were decided while the one before was written, where the server lives to tell
 
     def quantile(self, share: float) -> float:
         return _quantile(self.back_s, share)
@@ -65,8 +64,6 @@ class Summary:
         yield f"{self.unanswered.total()} without an answer: " + ", ".join(
             f"{count} {what}" for what, count in sorted(self.unanswered.items())
         )
-        if self.early:
-            yield f"{self.early} groups decided while others were written"
         if self.back_s:
             yield f"from SIGKILL to the first acknowledged write, {len(self.back_s)} times: {_shown(self.back_s)} s"
         if self.database_back_s:
@@ -87,7 +84,7 @@ def _quantile(seconds: list[float], share: float) -> float:
 
 
 class World:
-    """The tenants, and everything that must be true of what they did."""
+    """The tenants, and everything that must hold after their requests."""
 
     def __init__(self, url: str, database_url: str, seed: int) -> None:
         self.url = url
@@ -102,7 +99,7 @@ class World:
         client.close()
 
     def first_write(self, since: float, has_died: Callable[[], bool], deadline_s: float = DEADLINE_S) -> bool:
-        """Try until a write is acknowledged, and note how long that took since the kill. False: it has died again."""
+        """Repeats a write until it is acknowledged; records the time since the kill. False: it died again."""
         self._probes += 1
         client = Client(self.url)
         try:
@@ -122,7 +119,7 @@ class World:
         raise Wrong(f"not back after {deadline_s} s")
 
     def check(self, tables: Tables | None = None) -> None:
-        """In the tables, then whether the service says the same. Raises `Wrong` with everything that is wrong."""
+        """Checks the tables, then that the service answers the same. Raises `Wrong` with every error."""
         seen, wrong = (tables or self._tables).read()
         for tenant in self.tenants:
             step, state = tenant.known.pending, dict(tenant.known.state)
@@ -150,7 +147,7 @@ class World:
             yield f"nobody asked for {uuid}: {seen.states[uuid]}"
 
     def _shared_generations(self, seen: Seen) -> Iterator[str]:
-        """Each acknowledged claim moved them once, and nothing else did."""
+        """Each acknowledged claim increased them once, and nothing else did."""
         for uuid in SHARED:
             moved = 1 + sum(tenant.known.shared.get(uuid, 0) for tenant in self.tenants)
             if seen.providers[uuid].generation != moved:
@@ -165,7 +162,7 @@ def _moved(tenant: Tenant, before: dict) -> bool:
 
 
 class Shuffled:
-    """All of them in some order, again and again: each is drawn as often as the others."""
+    """Draws from shuffled copies of the items, so each is drawn equally often."""
 
     def __init__(self, every: Sequence[str], chance: random.Random) -> None:
         self._every, self._chance = every, chance
@@ -177,7 +174,7 @@ class Shuffled:
 
 
 class ServerCampaign:
-    """Kills the server process, with its supervisor; on SQLite that is the database, too."""
+    """Kills the server process with its supervisor; on SQLite this also kills the database."""
 
     def __init__(
         self,
@@ -190,8 +187,8 @@ class ServerCampaign:
         least_nth: int = 1,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        """`ways`: all that are known where none is given. `least_nth`: a point is fatal at this transaction or a later one.
-        `patience_s`: see `PATIENCE_S`.
+        """`ways`: all that are known where none is given. `least_nth`: a point is fatal at this transaction or a later
+        one. `patience_s`: see `PATIENCE_S`.
         """
         kind = database_url.partition(":")[0]
         line = {"postgresql": PostgresqlLine, "mariadb": MariadbLine}.get(kind)
@@ -200,7 +197,7 @@ class ServerCampaign:
         self.world = World(self._server.url, database_url, seed)
         self._random = random.Random(seed)
         self._last_words = ""
-        # Only what was forked from the zygote can be told to kill itself.
+        # Only forks of the zygote can kill themselves on request.
         self._ways = Shuffled(ways or (KNOWN_WAYS[kind] if zygote else ("answer", "random")), self._random)
         self._least_nth = least_nth
         self._patience_s = patience_s
@@ -226,7 +223,7 @@ class ServerCampaign:
 
     @contextlib.contextmanager
     def running_with_load(self, requests: int = 50) -> Iterator[World]:
-        """After so many requests, and no kill."""
+        """Waits for this number of requests, without a kill."""
         with self._set_up():
             enough = threading.Event()
             load = Load(self.world.url, self.world.tenants, lambda number: number >= requests and enough.set())
@@ -270,7 +267,7 @@ class ServerCampaign:
         return Plan(way, nth, position, spared=2)
 
     def _died_while_looked_at(self) -> bool:
-        """A process writes by itself too (its lease), so its time may come while everybody else only reads."""
+        """A process may also die while nobody writes: transactions that only read count for its plan."""
         try:
             self.world.check()
         except Lost:
@@ -281,7 +278,7 @@ class ServerCampaign:
         return False
 
     def _work_until_dead(self, way: str) -> str:
-        """Where it died."""
+        """The point at which it died."""
         last = self._random.randint(1, 60) if way == "answer" else 0
 
         def answered(number: int) -> None:
@@ -290,7 +287,7 @@ class ServerCampaign:
 
         load = Load(self.world.url, self.world.tenants, answered)
         where = self._server.died(self._random.uniform(0.0, 0.3) if way == "random" else self._patience_s)
-        if where is None:  # it is to be killed at any moment, or the plan does not fit what is done here
+        if where is None:  # it dies at a random moment, or the plan does not fit this work
             way = "random"
             self._server.kill()
             where = self._server.died()
@@ -312,7 +309,7 @@ class ServerCampaign:
         self._died_at = time.perf_counter()
 
 
-#: How the database goes: all its processes at once; one that serves a client; a connection is ended; a stop in order.
+#: How the database ends: all its processes at once; one that serves a client; one connection; an orderly stop.
 DATABASE_WAYS = {
     "postgresql": ("all", "all", "backend", "terminate", "stop"),
     "mariadb": ("all", "all", "stop"),
@@ -320,7 +317,7 @@ DATABASE_WAYS = {
 
 
 class DatabaseCampaign:
-    """Kills the database below a server, which stays and must get over it by itself."""
+    """Kills the database below a server, which must survive and recover by itself."""
 
     def __init__(self, directory: Path, database: DatabaseServer, *, seed: int = 1) -> None:
         self._database = database
@@ -338,7 +335,6 @@ class DatabaseCampaign:
             self.world.set_up()
             while summary.kills.total() < rounds:
                 self._round(self._ways.draw())
-            summary.early = self._server.counted("groups_early_total")
         return summary
 
     @property
@@ -364,12 +360,12 @@ class DatabaseCampaign:
         self.world.summary.kills[way] += 1
 
     def _await_database(self, killed_at: float) -> None:
-        """What the service cannot be quicker than."""
+        """The recovery time of the database itself."""
         self._database.wait()
         self.world.summary.database_back_s.append(time.perf_counter() - killed_at)
 
     def _end(self, way: str) -> None:
-        """In any of the ways; it runs again, or does so soon by itself."""
+        """Kills it in any of the ways; it runs again, or will soon restart by itself."""
         if way == "all":
             self._database.kill()
             self._database.start()
@@ -388,5 +384,5 @@ class DatabaseCampaign:
                 time.sleep(0.002)
 
     def _any_backend(self) -> int:
-        """Of the connections that the server keeps."""
+        """A process of a connection that the server keeps."""
         return self._random.choice(self._database.backends())

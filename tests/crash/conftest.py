@@ -1,4 +1,4 @@
-"""Database servers that tests may kill: one of each kind for the session, empty for each module that asks for it."""
+"""Database servers that tests may kill: one of each kind per session, empty for each module that uses it."""
 
 import contextlib
 from collections.abc import Callable, Iterator

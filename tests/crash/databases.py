@@ -1,4 +1,4 @@
-"""Private database servers that may be killed, stopped, stalled and filled, durable as in production."""
+"""Private database servers that tests may kill, stop, stall and fill; as durable as in production."""
 
 import contextlib
 import os
@@ -19,10 +19,10 @@ START_TIMEOUT_S = 60
 
 
 class DatabaseServer:
-    """PostgreSQL or MariaDB on a directory and a port of its own; it can be started again after any end."""
+    """PostgreSQL or MariaDB on its own directory and port; it can be restarted after any end."""
 
     def __init__(self, kind: str, directory: Path, log: Path, *, wal: Path | None = None, **settings: object) -> None:
-        """`log`: what it says. `wal`: where PostgreSQL's write-ahead log goes, if not with the rest."""
+        """`log`: its log file. `wal`: the directory of PostgreSQL's write-ahead log, if not with the data."""
         self.kind = kind
         self.directory = directory
         self._user = SERVERS[kind].user if os.geteuid() == 0 else None
@@ -42,7 +42,7 @@ class DatabaseServer:
         }[kind]
 
     def start(self) -> None:
-        """Does not wait until it answers: `wait` does."""
+        """Does not wait until it answers; `wait` does."""
         self._process = self._run(self._command)
 
     def wait(self) -> None:
@@ -55,21 +55,21 @@ class DatabaseServer:
     def answers(self) -> bool:
         try:
             self.execute("SELECT 1", database=False)
-        except Exception:  # noqa: BLE001 - two drivers, each with a tree of its own
+        except Exception:  # noqa: BLE001 - each driver has its own errors; any error means no
             return False
         return True
 
     def kill(self) -> None:
-        """Every process of it at once, and wait until they are gone."""
+        """Kills every process of it at once, and waits until they are gone."""
         self._signal(signal.SIGKILL)
         self._ended()
 
     def has_ended(self) -> bool:
-        """By itself."""
+        """Whether it has ended by itself."""
         return self._process.poll() is not None
 
     def ends_by_itself(self) -> bool:
-        """Waits for it."""
+        """Waits until it ends by itself."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(START_TIMEOUT_S)
         return self.has_ended()
@@ -79,13 +79,13 @@ class DatabaseServer:
         return self._log.read_text(errors="replace")
 
     def stop(self) -> None:
-        """In order, but without waiting for its clients."""
+        """Stops it in order, but without waiting for its clients."""
         self._members = tree_below(self._process.pid)
         self._process.send_signal(signal.SIGINT if self.kind == "postgresql" else signal.SIGTERM)
         self._ended()
 
     def stall(self) -> None:
-        """Its processes stand still; the machine goes on to accept connections and bytes for them."""
+        """Stops its processes with SIGSTOP; the machine still accepts connections and bytes for them."""
         self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
@@ -104,7 +104,7 @@ class DatabaseServer:
         return [pid for (pid,) in rows]
 
     def empty(self) -> None:
-        """Throw away what was written so far."""
+        """Deletes all written data."""
         if self.kind == "postgresql":
             self.execute("DROP SCHEMA public CASCADE")
             self.execute("CREATE SCHEMA public")
@@ -113,11 +113,11 @@ class DatabaseServer:
             self.execute("CREATE DATABASE moorage CHARACTER SET utf8mb4", database=False)
 
     def starts(self) -> int:
-        """How often PostgreSQL has become ready: it starts again by itself when one of its processes is killed."""
+        """The number of PostgreSQL's starts: it restarts by itself when one of its processes is killed."""
         return self.log.count("database system is ready to accept connections")
 
     def execute(self, statement: str, *, database: bool = True) -> list[tuple]:
-        """With a connection of its own. Raises what the driver raises."""
+        """Uses a new connection. Raises the driver's errors."""
         with self.connect(database=database) as connection:
             cursor = connection.cursor()
             cursor.execute(statement)
@@ -145,14 +145,14 @@ class DatabaseServer:
             )  # fmt: skip
 
     def _signal(self, number: signal.Signals) -> None:
-        # Listed first: PostgreSQL's processes lead groups of their own, and are nobody's children once it is dead.
+        # Listed first: PostgreSQL's processes lead their own groups, and have no parent once it is dead.
         self._members = [self._process.pid, *tree_below(self._process.pid)]
         for pid in self._members:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
     def _ended(self) -> None:
-        """No process of it is left: the next start would find their shared memory."""
+        """No process of it is left; otherwise the next start would find their shared memory."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while self._process.poll() is None or any(_lives(pid) for pid in self._members):
             if time.monotonic() > deadline:
@@ -201,7 +201,7 @@ def _postgresql(data: Path, port: int, wal: Path | None, settings: dict) -> tupl
     programs = Path(program("initdb")).parent
     settings = {"port": port, "listen_addresses": "127.0.0.1", "unix_socket_directories": ""} | settings
     prepare = [f"{programs}/initdb", "-D", str(data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N"]
-    # Small segments: a full disk shows after 1 MB of log.
+    # Small segments, so that a full disk shows after 1 MB of log.
     prepare += ["-X", str(wal)] if wal is not None else ["--wal-segsize=1"]
     return prepare, [
         f"{programs}/postgres",

@@ -1,4 +1,4 @@
-"""A real disk that is small enough to be filled: a file system in memory, mounted for the test."""
+"""A real disk that is small enough to fill: a file system in memory, mounted for the test."""
 
 import ctypes
 import errno
@@ -31,7 +31,7 @@ class SmallDisk:
         _LIBC.umount2(os.fsencode(self.place), _MNT_DETACH)
 
     def fill(self) -> None:
-        """To the last byte."""
+        """Fills it to the last byte."""
         with self._ballast.open("ab", buffering=0) as ballast:
             for block in (1 << 20, 4096):
                 while _takes(ballast, bytes(block)):

@@ -1,10 +1,10 @@
-"""A process that kills itself, and its group, before or after something that it does to the outside.
+"""A process that kills itself, and its group, before or after an effect on the outside.
 
-What counts: a request that changes something (also to another service in the same process), a call to the hypervisor, a
-hint to whoever has a new job. Signs of life, polls and logins are left out: they come at any time, and change nothing.
+An effect is a request that changes something (also to another service in the same process), a call to the hypervisor,
+or a hint about a new job. Heartbeats, polls and logins do not count: they come at any time and change nothing.
 
-While there is a file ``fault`` in the directory that is named, each is written into ``passed``, a line each; where the line
-is the one that ``fault`` has, the process dies there. So a process is told where to die long after its start.
+While the named directory contains a file ``fault``, each effect is appended to ``passed``, one per line. If the line
+equals the one in ``fault``, the process dies there. So a test can choose the place long after the process started.
 """
 
 import os
@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-#: Calls to a hypervisor that change something, or take something.
+#: Calls to a hypervisor that change or claim something.
 DRIVER_CALLS = (
     "spawn", "destroy", "rebuild", "power", "rescue", "unrescue", "set_password", "crash_dump", "snapshot", "receive",
     "hand_over", "take_over",
@@ -50,7 +50,7 @@ class _Death:
 
 
 def install(directory: Path, last_words: int) -> None:
-    """From now on, in this process and those it forks."""
+    """Watches this process and its forks from now on."""
     from moorage.agent.virt.simulated import SimulatedDriver
     from moorage.jobs.wakeups import InProcessHints
     from moorage.wire.transports import InProcessTransport, SocketTransport
@@ -84,6 +84,6 @@ def _watch(owner: type, name: str, death: _Death, label_of: Callable[..., str | 
 
 
 def passed(directory: Path) -> Iterator[str]:
-    """What was passed since the file was removed last, each once."""
+    """The effects since the file was last removed, each once."""
     path = directory / "passed"
     yield from dict.fromkeys(path.read_text().splitlines()) if path.exists() else ()

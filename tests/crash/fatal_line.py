@@ -1,7 +1,6 @@
-"""A line to a database at which a process dies at a chosen point around a commit.
+"""A connection to a database on which a process dies at a chosen point around a commit.
 
-Not here: how the points are found in what passes, which each database says in its own way (`postgresql_line`,
-`mariadb_line`).
+Not here: how to find these points in the bytes of each database's protocol (`postgresql_line`, `mariadb_line`).
 """
 
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from tests.transport.proxy import Line
 
 
 class FatalLine(Line):
-    """`fatal` is called when the armed plan is fulfilled; what was not passed on by then never is."""
+    """`fatal` is called at the planned point; bytes that were not forwarded by then never are."""
 
     def __init__(self, url: str, fatal: Callable[[str], None]) -> None:
         self._fatal = fatal

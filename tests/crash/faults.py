@@ -1,7 +1,7 @@
 """A process that kills itself, and its group, at a chosen point around a commit on SQLite.
 
-The points are found at the driver: nothing of ours knows that it is being watched. Only transactions that write
-count, which say ``BEGIN IMMEDIATE``. For PostgreSQL the same points are found on the line: `postgresql_line`.
+The points are found at the driver, so our code does not know that it is watched. Only writing transactions count,
+which begin with ``BEGIN IMMEDIATE``. `postgresql_line` finds the same points for PostgreSQL.
 """
 
 import os
@@ -28,7 +28,7 @@ class Plan:
 
 
 class _Death:
-    """Counts what happens, in all threads, and ends the process when the plan is fulfilled."""
+    """Counts the points in all threads, and ends the process at the planned one."""
 
     def __init__(self, plan: Plan, last_words: int) -> None:
         self._plan = plan
@@ -133,7 +133,7 @@ def _committing(watched: _Watched, commit):
 
 
 def install(plan: Plan, last_words: int) -> None:
-    """From now on, in this process and those it forks. `last_words`: where the point that was reached is written."""
+    """Watches this process and its forks from now on. `last_words`: where the point of death is written."""
     _SqliteConnection.death = _Death(plan, last_words)
     connect = sqlite3.connect
 

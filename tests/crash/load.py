@@ -1,4 +1,4 @@
-"""Several clients at work until the server is gone: each sends what its tenant draws, and notes what was answered."""
+"""Several clients that work until the server is gone: each sends its tenant's requests and records the answers."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -9,11 +9,11 @@ from tests.crash.wire import Answer, Client, Lost
 
 
 class Wrong(AssertionError):
-    """An answer that must not be."""
+    """A forbidden answer."""
 
 
 def send(client: Client, tenant: Tenant, step: Step) -> Answer:
-    """One request, noted before and after. Raises `Lost` where nobody knows whether it was carried out."""
+    """One request, recorded before and after. Raises `Lost` if nobody knows whether it was carried out."""
     tenant.known.pending = step
     answer = client.send(step.method, step.path, step.body)
     if 200 <= answer.status < 300:
@@ -53,7 +53,7 @@ class Load:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self.wrong: list[BaseException] = []
-        self.lost: list[str] = []  #: why clients ended: what they were refused with, or how the line broke
+        self.lost: list[str] = []  #: why clients ended: the refusal, or the error of the connection
         self.counts: dict[str, int] = {}
         self.acknowledged = 0
         self._threads = [threading.Thread(target=self._work, args=(tenant,), daemon=True) for tenant in tenants]
@@ -73,13 +73,13 @@ class Load:
                 self._answered(number)
         except Lost as error:
             self.lost.append(str(error))
-        except BaseException as error:  # noqa: BLE001 - a thread's end; whoever waits raises it again
+        except BaseException as error:  # noqa: BLE001 - the thread that joins this one raises it
             self.wrong.append(error)
         finally:
             client.close()
 
     def stop(self) -> None:
-        """After the requests that are under way."""
+        """Stops after the requests in progress."""
         self._stopping.set()
 
     def join(self, timeout_s: float = 60.0) -> None:

@@ -1,6 +1,6 @@
-"""A line to MariaDB that understands what passes, and calls out before a commit and after it.
+"""A connection to MariaDB that parses the protocol, and calls out before and after a commit.
 
-PyMySQL sends a transaction's ``COMMIT`` as a query of its own, or in one query with all the rest.
+PyMySQL sends a transaction's ``COMMIT`` as a query of its own, or in one query with everything else.
 Source: MariaDB documentation, "Client/Server Protocol" (packets, COM_QUERY; unencrypted).
 """
 
@@ -21,7 +21,7 @@ class MariadbLine(FatalLine):
 
 
 class _Conversation:
-    """One connection. A query may come in pieces: what is not whole waits for the rest."""
+    """One connection. A query may arrive in pieces; an incomplete one waits for the rest."""
 
     def __init__(self, line: MariadbLine) -> None:
         self._line = line

@@ -1,4 +1,4 @@
-"""What clients know: the state that acknowledged requests have made, and what one more would make of it. No I/O."""
+"""The state that clients know from acknowledged requests, and the effect of one more request on it. No I/O."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ State = ProviderState | ConsumerState | None
 
 @dataclass(frozen=True)
 class Step:
-    """One request and all that it does, to subjects that only its client changes."""
+    """One request and all its effects on subjects that only its client changes."""
 
     what: str
     method: str
@@ -43,7 +43,7 @@ class Step:
 
 @dataclass
 class Knowledge:
-    """One client's: `state` is acknowledged; `pending` was sent, and nobody knows whether it was carried out."""
+    """One client's: `state` is acknowledged; `pending` was sent, but not answered."""
 
     state: dict[str, State] = field(default_factory=dict)
     pending: Step | None = None

@@ -1,7 +1,7 @@
-"""A line to PostgreSQL that understands what passes, and calls out at chosen points around a commit.
+"""A connection to PostgreSQL that parses the protocol, and calls out at chosen points around a commit.
 
-So no driver is touched: whoever sends ``COMMIT``, in a pipeline or alone, is seen here; and who writes in a pipeline
-without ``BEGIN``, which is a transaction up to its end.
+So no driver is changed. It sees each ``COMMIT``, in a pipeline or alone, and each pipeline that writes without
+``BEGIN``, which is a transaction up to its end.
 Source: PostgreSQL documentation, "Message Formats" (protocol 3.0, unencrypted).
 """
 
@@ -18,7 +18,7 @@ class PostgresqlLine(FatalLine):
 
 
 class _Conversation:
-    """One connection. Messages may come in pieces: what is not whole waits for the rest."""
+    """One connection. Messages may arrive in pieces; an incomplete one waits for the rest."""
 
     def __init__(self, line: PostgresqlLine) -> None:
         self._line = line
@@ -31,7 +31,7 @@ class _Conversation:
         self._writing: set[bytes] = set()
         #: Between ``BEGIN`` and ``COMMIT``, as far as the client has sent them.
         self._says_when = False
-        #: In a transaction of a pipeline's own.
+        #: In the implicit transaction of a pipeline.
         self._is_pipeline = False
 
     def to_server(self, block: bytes) -> bytes:
@@ -46,7 +46,7 @@ class _Conversation:
         return passed
 
     def _said(self, text: bytes) -> bool:
-        """Whether the process has died of it."""
+        """Whether this killed the process."""
         if text.startswith(b"BEGIN"):
             self._says_when = True
             return self._line.reached("begin")
@@ -87,7 +87,7 @@ class _Conversation:
         return passed
 
     def _completed(self, tag: bytes) -> bool:
-        """Whether the process has died of it."""
+        """Whether this killed the process."""
         if tag == b"BEGIN":
             self._is_open, self._has_written, self._statements = True, False, 0
         elif tag == b"COMMIT":
@@ -113,7 +113,7 @@ class _Conversation:
 
 
 def _cut(received: bytes, header: int) -> tuple[bytes, bytes]:
-    """(the first whole message or nothing, the rest)"""
+    """(the first complete message or nothing, the rest)"""
     if len(received) < header + 4:
         return b"", received
     end = header + int.from_bytes(received[header : header + 4])

@@ -1,6 +1,6 @@
-"""The server under test as a process group that can be killed and started again in a tenth of a second.
+"""The server under test as a process group that can be killed and restarted within a tenth of a second.
 
-Not here: why it dies by itself (`faults`), and who works with it meanwhile (`load`).
+Not here: why it kills itself (`faults`), and the clients that use it meanwhile (`load`).
 """
 
 import atexit
@@ -25,13 +25,13 @@ from tests.crash.wire import Client, Lost
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
-#: `moorage` of this checkout, whatever is installed.
+#: `moorage` of this checkout, even if another version is installed.
 _COMMAND = (sys.executable, "-c", "from moorage.cli.main import main; main()")
 DEADLINE_S = 30
 
 
 class Zygote:
-    """Starts `moorage up` by a fork instead of a new interpreter. `packages`: of those it has all modules."""
+    """Starts `moorage up` by a fork instead of a new interpreter. `packages`: packages whose modules it imports."""
 
     def __init__(self, *packages: str) -> None:
         self._process = subprocess.Popen(
@@ -56,7 +56,7 @@ class Zygote:
 
 @functools.cache
 def zygote_of(*packages: str) -> Zygote:
-    """One for all tests of this process: its imports take two seconds."""
+    """One for all tests of this process, because its imports take two seconds."""
     zygote = Zygote(*packages)
     atexit.register(zygote.close)
     return zygote
@@ -120,16 +120,16 @@ class Process:
         self.pid = self._process.pid
 
     def kill(self) -> None:
-        """Supervisor and worker at once."""
+        """Kills supervisor and worker at once."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
     def stop(self) -> None:
-        """By request: to the supervisor alone, as an init system does it."""
+        """Sends SIGTERM to the supervisor alone, as an init system does."""
         os.kill(self.pid, signal.SIGTERM)
 
     def died(self, patience_s: float = DEADLINE_S) -> str | None:
-        """Waits for the end of all its processes: the point they died at (empty: killed from outside). None: it lives."""
+        """Waits until all its processes have ended: the point of death (empty: killed from outside). None: it lives."""
         if self._reading is None:
             return self._last_words
         deadline = time.monotonic() + patience_s
@@ -176,7 +176,7 @@ class Server(Process):
         super().__init__(config, zygote_of("moorage.cli", "moorage.placement") if zygote else None, bounds=bounds)
 
     def wait(self) -> None:
-        """Until it answers."""
+        """Waits until it answers."""
         deadline = time.monotonic() + DEADLINE_S
         client = Client(self.url)
         while time.monotonic() < deadline:
@@ -189,17 +189,11 @@ class Server(Process):
             time.sleep(0.01)
         raise RuntimeError(f"the server did not start:\n{self.last_log}")
 
-    def counted(self, metric: str) -> int:
-        """One of placement's counters in /metrics."""
-        return self._measured(f"moorage_placement_{metric}")
-
     def in_flight(self) -> int:
         """Requests to placement that are worked on."""
-        return self._measured('moorage_http_requests_in_flight{service="placement"}')
-
-    def _measured(self, metric: str) -> int:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=DEADLINE_S) as answer:
             text = answer.read().decode()
+        metric = 'moorage_http_requests_in_flight{service="placement"}'
         return int(float(re.search(rf"^{re.escape(metric)} (\S+)$", text, re.MULTILINE)[1]))
 
 

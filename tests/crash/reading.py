@@ -1,4 +1,4 @@
-"""What there really is: read from the tables, and through the service; and what must hold in the tables at any time."""
+"""Reads the actual state from the tables and through the service, and checks what must always hold in the tables."""
 
 import json
 from collections import defaultdict
@@ -40,7 +40,7 @@ _ALLOCATIONS = """
 
 
 class Tables:
-    """What is in them; of the log, which only grows, the part that was not read before."""
+    """The content of the tables; of the log, which only grows, the new part."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -48,7 +48,7 @@ class Tables:
         self._read_to: tuple[int, int] | None = None
 
     def read(self) -> tuple[Seen, list[str]]:
-        """All there is, and what is wrong with it in itself."""
+        """Everything, and its inconsistencies."""
         with self._engine.connect() as connection, connection.begin():
             seen = _seen(connection)
             wrong = [*_wrong_rows(connection), *self._wrong_numbers(connection), *self._wrong_documents(seen)]
@@ -71,7 +71,7 @@ class Tables:
         _tell(self._told, log)
 
     def _wrong_documents(self, seen: Seen) -> Iterator[str]:
-        """The log's last word on each subject is how things are."""
+        """The log's last entry on each subject must be its present state."""
         shown = {uuid: _provider_document(uuid, seen) for uuid in seen.providers}
         shown |= {uuid: _consumer_document(state) for uuid, state in seen.consumers.items()}
         for uuid in self._told.keys() | shown.keys():
@@ -174,7 +174,7 @@ def _consumer_document(state: ConsumerState) -> dict:
 
 
 def wrong_answers(client: Client, seen: Seen) -> Iterator[str]:
-    """Where the service, which answers from its memory, says something else than the tables."""
+    """Where the service's answers from memory differ from the tables."""
     listed = {row["uuid"]: row for row in client.get("/resource_providers")["resource_providers"]}
     if listed.keys() != seen.providers.keys():
         yield f"the service lists {sorted(listed)}, there are {sorted(seen.providers)}"

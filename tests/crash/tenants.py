@@ -1,8 +1,8 @@
-"""A client's next request, drawn at random: claims, moves, releases, many consumers at once, a reshape, inventories,
-traits, aggregates, new providers and their end.
+"""Draws a client's next request at random: claims, moves, releases, many consumers at once, a reshape, inventories,
+traits, aggregates, and the creation and deletion of providers.
 
-Every tenant has a tree of its own (a root with one child, and short-lived children) and consumers of its own; the
-shared providers are everybody's, and too small for everybody. No I/O.
+Every tenant has its own tree (a root with one child, and short-lived children) and its own consumers. All tenants share
+some providers, which are too small for all. No I/O.
 """
 
 import dataclasses
@@ -10,12 +10,13 @@ import random
 import uuid as uuids
 from collections.abc import Sequence
 
-from moorage.placement.sync.committer import MIN_EARLY_SUBJECTS
 from tests.crash.model import ConsumerState, Knowledge, ProviderState, Step
 
 #: Units of VCPU on each shared provider: the tenants want more together.
 SHARED_VCPU = 24
 MOST_CONSUMERS = 6
+#: Consumers of a large claim, at least.
+LARGE = 8
 MOST_CHILDREN = 3
 TRAITS = ("HW_CPU_X86_AVX", "HW_CPU_X86_AVX2", "HW_CPU_X86_SSE", "HW_CPU_X86_MMX")
 
@@ -30,7 +31,7 @@ class Tenant:
         self._names = 0
 
     def first_steps(self) -> list[Step]:
-        """Its tree, as long as it is alone."""
+        """Creates its tree before the other tenants start."""
         return [
             self._new_provider(self.root, None),
             self._new_provider(self.child, self.root),
@@ -67,13 +68,13 @@ class Tenant:
         )  # fmt: skip
 
     def _release(self) -> Step | None:
-        """Generations of providers stay."""
+        """Generations of providers do not change."""
         if not (uuid := self._any_consumer()):
             return None
         return Step("release", "DELETE", f"/allocations/{uuid}", None, {uuid: None})
 
     def _swap(self) -> Step | None:
-        """One consumer goes away, a new one takes its place, a third changes: one request."""
+        """One consumer is deleted, a new one takes its place, a third one changes: in one request."""
         consumers = self._consumers()
         if len(consumers) < 2:
             return None
@@ -94,17 +95,17 @@ class Tenant:
         are so many, they go together.
         """
         consumers = self._consumers()
-        if len(consumers) >= MIN_EARLY_SUBJECTS:
-            what, after = "disband", dict.fromkeys(self._random.sample(sorted(consumers), MIN_EARLY_SUBJECTS))
+        if len(consumers) >= LARGE:
+            what, after = "disband", dict.fromkeys(self._random.sample(sorted(consumers), LARGE))
         else:
-            size = self._random.randint(MIN_EARLY_SUBJECTS, MIN_EARLY_SUBJECTS + 4)
+            size = self._random.randint(LARGE, LARGE + 4)
             what, after = "fleet", {self._uuid(): self._new_consumer(most_shared=0) for _ in range(size)}
         body = {uuid: _wished(state, consumers.get(uuid)) for uuid, state in after.items()}
         own, shared = self._counted(after)
         return Step(what, "POST", "/allocations", body, after | own, shared)
 
     def _reshape(self) -> Step | None:
-        """DISK_GB moves from the root to the child or back, with what everybody holds of it."""
+        """Moves DISK_GB with all its allocations from the root to the child or back."""
         consumers = self._consumers()
         holder = self.root if "DISK_GB" in self._provider(self.root).inventories else self.child
         other = self.child if holder == self.root else self.root
@@ -141,7 +142,7 @@ class Tenant:
         return ConsumerState(1, f"project-{self.number}", "INSTANCE", self._wish(most_shared))
 
     def _wish(self, most_shared: int = 2) -> dict[str, dict[str, int]]:
-        """Of one or two shared providers, and of both providers of the own tree."""
+        """Resources of one or two shared providers, and of both own providers."""
         shared = self._random.randint(min(1, most_shared), most_shared)
         wish = {uuid: {"VCPU": self._random.randint(1, 4)} for uuid in self._random.sample(self._shared, shared)}
         wish[self.root] = {"MEMORY_MB": self._random.randint(1, 512)}
@@ -240,7 +241,7 @@ class Tenant:
 
 
 def _wished(after: ConsumerState | None, before: ConsumerState | None) -> dict[str, object]:
-    """As PUT and POST /allocations want it."""
+    """In the format of PUT and POST /allocations."""
     shown = after or before
     return {
         "allocations": {} if after is None else {

@@ -1,6 +1,6 @@
 """The crash campaign of `make crash`, with fewer rounds.
 
-Times are asserted by their median: other tests use the same cores. `make crash` wants every one of them in time.
+The tests check only the median of recovery times, because other tests use the same cores. `make crash` checks each.
 """
 
 import contextlib
@@ -23,14 +23,14 @@ pytestmark = pytest.mark.slow
 
 
 def on_the_line(url: str) -> str:
-    """The URL of a database whose conversation can be read."""
+    """The URL of a database whose protocol can be read."""
     return f"{url}?sslmode=disable&gssencmode=disable" if url.startswith("postgresql") else url
 
 
 @pytest.mark.core
 def test_a_server_that_is_killed_at_a_commit_loses_and_halves_nothing(tmp_path, database_url):
     """Issue 3, "Crash", once for each side of a commit: four clients at work, then everything is compared."""
-    # A lease is renewed once a second: not that commit, but one that the clients ask for.
+    # The kill must hit a commit for a client, not one of the start.
     campaign = ServerCampaign(
         tmp_path / "server", on_the_line(database_url), ways=("commit", "committed"), least_nth=4, patience_s=DEADLINE_S
     )
@@ -57,7 +57,6 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_half_done_when_the_server_i
 
 
 def test_a_server_that_dies_while_it_is_looked_at_is_one_more_kill(tmp_path, monkeypatch):
-    """Its own transactions count for the plan by which it dies, and it renews its lease whenever that is due."""
     campaign = ServerCampaign(tmp_path / "server", f"sqlite:///{tmp_path}/placement.db")
     looked_at = []
 
@@ -75,7 +74,7 @@ def test_a_server_that_dies_while_it_is_looked_at_is_one_more_kill(tmp_path, mon
 
 
 def test_the_command_itself_needs_no_more_than_that_of_a_core(tmp_path, url):
-    """A new interpreter, killed and started again: CPU time until it has written, which other tests do not lengthen."""
+    """A new interpreter, killed and restarted: CPU time until its first write, which other tests do not lengthen."""
     with Server(tmp_path / "server", url, zygote=False) as server:
         world = World(server.url, url, seed=1)
         for _ in range(2):  # the first start makes the schema
@@ -91,11 +90,11 @@ def test_the_command_itself_needs_no_more_than_that_of_a_core(tmp_path, url):
 def test_nothing_acknowledged_is_lost_and_nothing_is_half_done_when_the_database_is_killed(
     tmp_path, private_server, kind
 ):
-    """The server lives on: what it remembers must be what the database has, and it must find back by itself."""
+    """The server lives on: its memory must equal the database, and it must reconnect by itself."""
     summary = DatabaseCampaign(tmp_path / "server", private_server(kind)).run(15)
     assert summary.acknowledged.total() > 300
     assert summary.unanswered.total() > 0
-    # The database's own start and recovery take what a busy machine leaves of it; `make crash` shows both.
+    # The time of the database's own start and recovery depends on the machine; `make crash` shows both.
     pairs = zip(summary.back_s, summary.database_back_s, strict=True)
     assert statistics.median(back - database for back, database in pairs) < BACK_WITHIN_S
 
@@ -131,7 +130,7 @@ SABOTAGE = {
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """After some load, with the server still there; and its database file."""
+    """After some load, with the server still up; and its database file."""
     place = tmp_path_factory.mktemp("world")
     campaign = ServerCampaign(place / "server", f"sqlite:///{place}/placement.db")
     with campaign.running_with_load() as world:

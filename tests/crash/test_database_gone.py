@@ -1,7 +1,7 @@
 """Issue 3: "Disk full and database gone: writes are refused with 503 and a reason, reads go on, all resumes by itself."
 
-Here the database is gone: killed, cut off, hanging, locked, full of connections, turned into a reader. The server's
-bounds are shortened, so that hanging does not take the tests a minute.
+Here the database is gone: killed, cut off, hanging, locked, without free connections, or read only. The server's
+timeouts are shortened, so that tests of a hanging database do not take a minute.
 """
 
 import contextlib
@@ -24,9 +24,9 @@ pytestmark = pytest.mark.slow
 
 #: psycopg waits at least 2 s for a connection.
 BOUNDS = {"CONNECT_TIMEOUT_S": 2, "ANSWER_TIMEOUT_S": 2, "LOCK_TIMEOUT_S": 1}
-#: The longest that a request may take then: an answer that does not come, then a connection that does not.
+#: The longest time of a request: the timeout of an answer, then the timeout of a connection.
 LONGEST_S = 5.5
-#: What is answered from memory without asking, on a machine that other tests use, too.
+#: The time limit of answers from memory, on a machine that other tests also use.
 AT_ONCE_S = 1.0
 
 HOST = "00000000-0000-4000-8000-000000000001"
@@ -65,7 +65,7 @@ class Place:
         return self.client.send("PUT", f"/allocations/{consumer}", body)
 
     def until_written(self) -> None:
-        """Until it writes again, by itself; what is read is then exact."""
+        """Waits until it writes again by itself; reads are then exact."""
         deadline = time.monotonic() + DEADLINE_S
         while (answer := self.claim()).status != 204:
             assert answer.status == 503, answer
@@ -88,8 +88,7 @@ def running(request, tmp_path_factory, private_server) -> Iterator[Place]:
     database = private_server(request.param)
     with (
         contextlib.closing(Line(database.url)) as line,
-        # Without a lease: what it knows by that stays exact for a moment (tests/system/placement/test_sole_process.py).
-        Server(place / "server", line.url, bounds=BOUNDS, memory_s=60, lease_s=0) as server,
+        Server(place / "server", line.url, bounds=BOUNDS, memory_s=60) as server,
     ):
         server.start()
         server.wait()
@@ -133,7 +132,7 @@ def reads_go_on(place: Place) -> None:
         assert int(answer.headers["age"]) <= 60
         assert datetime.fromisoformat(answer.headers["x-moorage-as-of"]).tzinfo is not None
         assert took_s < AT_ONCE_S
-    # What memory does not hold is not made up.
+    # Data that is not in memory gets 503.
     refused(place.client.send("GET", f"/allocations/{CONSUMER}"))
 
 
@@ -183,7 +182,7 @@ def hanging(request, place) -> Iterator[Place]:
 
 
 def test_a_database_that_hangs(hanging):
-    """Eight requests at once, as many as the server has threads: none of them is kept longer than the bounds say."""
+    """Eight requests at once, one per thread of the server: none takes longer than the timeouts."""
 
     def ask(number: int) -> tuple[Answer, float]:
         client = Client(hanging.server.url)
@@ -224,7 +223,7 @@ def test_a_row_that_somebody_holds_for_ever(place):
 
 
 def test_a_sqlite_file_that_somebody_holds_for_ever(tmp_path):
-    """An operator who wrote ``BEGIN IMMEDIATE`` in a shell and went home."""
+    """An operator typed ``BEGIN IMMEDIATE`` into a shell and left."""
     path = tmp_path / "placement.db"
     with Server(tmp_path / "server", f"sqlite:///{path}", bounds=BOUNDS) as server:
         server.start()
@@ -257,7 +256,7 @@ def test_no_connection_is_left(place):
                     others.enter_context(contextlib.closing(place.database.connect()))
 
         take_what_is_left()
-        place.line.cut()  # ours are lost; there is no room for new ones
+        place.line.cut()  # our connections are lost, and no new ones are possible
         place.line.mend()
         take_what_is_left()
         deadline = time.monotonic() + DEADLINE_S

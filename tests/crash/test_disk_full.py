@@ -1,6 +1,6 @@
 """Issue 3: "Disk full and database gone: writes are refused with 503 and a reason, reads go on, all resumes by itself."
 
-Here the disk below the database is full, to the last byte. What was refused must not be there at all.
+Here the disk below the database is full, to the last byte. A refused write must leave nothing behind.
 """
 
 import threading
@@ -32,7 +32,7 @@ SETTINGS = {"postgresql": {"max_connections": 20}, "mariadb": {"innodb_log_file_
 
 SMALL_WRITES_THAT_FIT = 1_000
 
-#: So many make a provider's entry in the change log too long for a page: InnoDB stores it in pages of its own.
+#: With this many, a provider's entry in the change log needs its own pages in InnoDB.
 MANY_AGGREGATES = [f"a99e9a7e-0000-4000-8000-{number:012d}" for number in range(500)]
 
 
@@ -43,16 +43,16 @@ class Place:
     world: World
     client: Client
     database: DatabaseServer | None
-    fitted: list[str] = field(default_factory=list)  #: providers that the world knows nothing of
+    fitted: list[str] = field(default_factory=list)  #: providers that the model does not know
 
     def load_until_refused(self) -> None:
-        """All clients have had a 503."""
+        """Until each client has had a 503."""
         load = Load(self.world.url, self.world.tenants, lambda _: None)
         load.join()
         self.world.note(load)
 
     def is_writable_again(self) -> bool:
-        """By itself; what had fitted before is taken away."""
+        """By itself; then deletes the filler."""
         is_back = self.world.first_write(time.perf_counter(), lambda: self.server.died(0.0) is not None, DEADLINE_S)
         gone = [self.client.send("DELETE", f"/resource_providers/{uuid}").status for uuid in self.fitted]
         return is_back and set(gone) <= {204}
@@ -67,7 +67,7 @@ class Place:
         self.world.note(load)
 
     def provider(self, aggregates: Sequence[str] = ()) -> str:
-        """A new one that the world knows nothing of: it must be gone when that looks."""
+        """A new one that the model does not know: it must be gone before the model checks."""
         answer = self.client.send("POST", "/resource_providers", {"name": "on a full disk"})
         uuid: str = answer.body["uuid"]
         body = {"resource_provider_generation": 0, "aggregates": aggregates}
@@ -98,7 +98,7 @@ class Place:
         return generation
 
     def refusal(self) -> str:
-        """Of a write that needs room: a small one may still fit into what the database had taken before."""
+        """Of a write that needs space: a small one may still fit into space that the database already had."""
         for number in range(SMALL_WRITES_THAT_FIT):
             answer = self.client.send("POST", "/resource_providers", {"name": f"{number:0200}"})
             if answer.status != 200:
@@ -186,7 +186,7 @@ def test_a_full_disk_below_the_write_ahead_log_too(place):
 
 @pytest.mark.parametrize("disk", DATABASES[2:], indirect=True)
 def test_mariadb_refuses_a_row_that_needs_room(place):
-    """Where nothing but the row itself needs room: the next test shows why there is no load here."""
+    """If only the row itself needs space; the next test shows why there is no load here."""
     provider = place.provider()
     place.disk.fill()
     reason, generation = place.written_until_refused(provider)

@@ -1,4 +1,4 @@
-"""A server that is asked to end (SIGTERM, as an init system or an upgrade does it) finishes what it was asked before."""
+"""A server that receives SIGTERM, as from an init system or an upgrade, finishes the requests that it has."""
 
 import socket
 import threading
@@ -40,7 +40,7 @@ def listens(port: int) -> bool:
 
 @pytest.mark.postgresql
 def test_requests_under_way_are_finished_and_what_is_acknowledged_stays(tmp_path):
-    """Three claims wait for a lock when the server is told to end; the lock is released afterwards."""
+    """Three claims wait for a lock when the server gets SIGTERM; then the lock is released."""
     with temporary_database("postgresql") as url, Server(tmp_path / "server", url) as server:
         server.start()
         server.wait()
@@ -75,7 +75,7 @@ def test_requests_under_way_are_finished_and_what_is_acknowledged_stays(tmp_path
 
 @pytest.mark.parametrize("kind", DATABASES[:2])
 def test_a_server_that_ends_under_load_loses_and_halves_nothing(tmp_path, kind):
-    """Clients get an answer or none; whatever was acknowledged is there, as after a kill."""
+    """Clients get an answer or none; every acknowledged write exists, as after a kill."""
     with temporary_database(kind) as url, Server(tmp_path / "server", url) as server:
         server.start()
         server.wait()
@@ -91,5 +91,5 @@ def test_a_server_that_ends_under_load_loses_and_halves_nothing(tmp_path, kind):
             server.start()
             server.wait()
             world.check()
-        # In order, so no request was cut off in the middle: each was answered, or never taken on.
+        # An orderly stop interrupts no request: each was answered, or never accepted.
         assert world.summary.unanswered["carried out"] == 0

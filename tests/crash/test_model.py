@@ -1,4 +1,4 @@
-"""What a client concludes from what it finds after a request that was not answered."""
+"""The conclusions of a client about a request that was not answered."""
 
 from tests.crash.model import ConsumerState, Knowledge, ProviderState, Step
 

@@ -1,10 +1,11 @@
-"""The processes of a cloud are killed with SIGKILL in the middle of operations on a server, and started again.
+"""Kills the processes of a cloud with SIGKILL during operations on a server, and starts them again.
 
-Real processes: the services in one, and two hosts' agents with accelerators, each in one. A server is led through its
-life; in each operation one process dies before or after one of the things that it does to the outside. Then the server is
-in the state that the operation leads to, and its allocation, its devices, what the hypervisors have and the API agree.
+Real processes: one runs the services, two run hosts' agents with accelerators. The test leads a server through its
+life. In each operation one process dies before or after one of its effects on the outside. Afterwards the server must
+be in the final state of the operation, and its allocation, its devices, the hypervisors' domains and the API must
+agree.
 
-The points are those that a life without faults passes. Each run tries the same few for each operation, EXPLORE=1 all.
+The points come from a life without faults. Each run tries the same few per operation, EXPLORE=1 all of them.
 """
 
 import contextlib
@@ -29,7 +30,7 @@ PACKAGES = ("cli", "placement", "compute", "agent", "accelerator", "identity", "
 HOSTS = ("compute-1", "compute-2")
 GPU = "CUSTOM_ACCELERATOR_GPU"
 HELD = {"VCPU": 1, "MEMORY_MB": 64, "DISK_GB": 1, GPU: 1}
-#: Beside the commit of an operation nothing is slow here; all three may be starting at once.
+#: Only the start of processes is slow; all three may start at once.
 PATIENCE_S = 90
 
 
@@ -58,7 +59,7 @@ LIFE = (
 
 
 class Member:
-    """One process of the cloud, and the directory where it is told to die."""
+    """One process of the cloud, and the directory in which it is told where to die."""
 
     def __init__(self, config, zygote):
         self.state = config.state
@@ -72,7 +73,7 @@ class Member:
         (self.state / "fault").write_text(label)
 
     def goes_on(self):
-        """Nobody counts any more; what was passed since somebody did."""
+        """Stops counting; returns the points since counting began."""
         (self.state / "fault").unlink(missing_ok=True)
         points = list(effects.passed(self.state))
         (self.state / "passed").unlink(missing_ok=True)
@@ -161,7 +162,7 @@ class Cloud:
         return rows[0] if rows else None
 
     def is_over(self, operation):
-        """Whether the operation is, and everything that there is of the server agrees. A service may be dead just now."""
+        """Whether the operation has ended, and all records of the server agree. A service may be dead just now."""
         with contextlib.suppress(MoorageError, FileNotFoundError):
             server = self.server()
             status = server["status"] if server else "gone"
@@ -180,7 +181,7 @@ class Cloud:
             return all(self.seen.values())
 
     def ends(self, operation):
-        """Waits for that, and starts whoever is dead."""
+        """Waits for that, and restarts dead processes."""
 
         def is_over():
             for member in self.dead():
@@ -210,7 +211,7 @@ class Cloud:
         return self.members[host].state / "host" / "domains" / f"{self.server_id}.xml"
 
     def devices_agree(self, here):
-        """What is attached by the accelerator service is what is in the definition."""
+        """The accelerator service's attachments are those in the domain's definition."""
         addresses = self.clients.accelerators_of(self.server_id)
         if not here:
             return addresses == []
@@ -220,7 +221,7 @@ class Cloud:
     # ----------------------------------------------------------------------------------------- deaths
 
     def life(self):
-        """[(operation, [(who, a point that it passed)])] of one server, undisturbed."""
+        """[(operation, [(process, a point that it passed)])] of one server, undisturbed."""
         points = []
         for operation in LIFE:
             for member in self.members.values():
@@ -232,7 +233,7 @@ class Cloud:
         return points
 
     def killed_in(self, operation, who, point):
-        """Whether it died there. Both hosts are alike, so what one of them did the other one may do this time."""
+        """Whether it died there. Both hosts are equal, so the other one may act this time."""
         victims = HOSTS if who in HOSTS else (who,)
         for name in victims:
             self.members[name].dies_at(point)
@@ -257,7 +258,7 @@ def cloud(tmp_path):
 
 
 def sampled(points):
-    """[{place in the life: (who, point)}], a life each: one point of each operation, or all of them."""
+    """[{place in the life: (process, point)}], one life each: one point of each operation, or all of them."""
     if os.environ.get("EXPLORE"):
         lives = max(len(passed) for _, passed in points)
         return [{place: passed[k] for place, (_, passed) in enumerate(points) if k < len(passed)} for k in range(lives)]

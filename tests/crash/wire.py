@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 
 class Lost(Exception):
-    """No answer: nobody knows whether the request was carried out."""
+    """There was no answer, so nobody knows whether the request was carried out."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Client:
         return Answer(response.status, names, json.loads(raw) if is_json and raw else raw.decode())
 
     def get(self, path: str) -> Any:
-        """The document of a success."""
+        """The document of a successful answer."""
         answer = self.send("GET", path)
         if answer.status != 200:
             raise AssertionError(f"GET {path}: {answer}")

@@ -1,11 +1,14 @@
-"""Starts `moorage up` many times: all its modules are imported once, each start is a fork of this process.
+"""Starts `moorage up` many times: this process imports all modules once, and each start is a fork of it.
 
-What follows the fork is the command itself, with its configuration file, supervisor and worker.
+After the fork runs the command itself, with its configuration file, supervisor and worker.
 
-``zygote PACKAGE ...``: of those packages. Read from standard input, one JSON document per line: ``{"config": FILE, "log":
-FILE, "alive": FIFO, "plan": {...} or null, "bounds": {...}, "effects": DIRECTORY or null}``; `bounds` in place of constants
-of `moorage.db.timeouts`, `plan` and `effects` are ways to die: `faults`, `effects`. Each is answered with the pid of the new process, which leads a group of its own. It and its children hold
-`alive` open: whoever reads from it sees its end when the last of them is dead, and before it the point they died at.
+usage: zygote PACKAGE ...    imports these packages
+
+Standard input has one JSON document per line: ``{"config": FILE, "log": FILE, "alive": FIFO, "plan": {...} or null,
+"bounds": {...}, "effects": DIRECTORY or null}``. `bounds` replaces constants of `moorage.db.timeouts`. `plan` and
+`effects` say where to die (`faults`, `effects`). The answer to each line is the pid of the new process, which leads its
+own group. The process and its children keep `alive` open and write their point of death to it, so its reader sees the
+end of file when the last of them is dead.
 """
 
 import ctypes
@@ -40,7 +43,7 @@ def _import_all() -> None:
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if ".migrations" not in module.name and "libvirt" not in module.name:
                 importlib.import_module(module.name)
-    for name in ("moorage.wiring", "alembic.context", "psycopg", "pymysql", "sqlalchemy.dialects.sqlite.pysqlite",
+    for name in ("moorage.wiring", "alembic.migration", "psycopg", "pymysql", "sqlalchemy.dialects.sqlite.pysqlite",
                  "sqlalchemy.dialects.postgresql.psycopg", "sqlalchemy.dialects.mysql.pymysql"):  # fmt: skip
         importlib.import_module(name)
 

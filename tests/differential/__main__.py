@@ -1,6 +1,6 @@
-"""`make differential`: random requests to upstream Placement and to ours, until something differs.
+"""`make differential`: sends random requests to upstream Placement and to ours until something differs.
 
-ARGS="--seeds 0 500" tries more; ARGS="--replay FILE" sends a script (one request per line) again.
+ARGS="--seeds 0 500" tries more seeds; ARGS="--replay FILE" sends a script again (one request per line).
 """
 
 import argparse

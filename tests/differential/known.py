@@ -1,7 +1,7 @@
-"""The faults of upstream that random requests have found, one rule per heading of docs/wire/differences.md.
+"""The faults of upstream that random requests found, one rule per heading of docs/wire/differences.md.
 
-What the suite's own requests show is explained in `tests.conformance.explained`. Each rule here is proven by a script
-that must show it, and nothing else (test_known.py).
+`tests.conformance.explained` explains the differences that the suite's own requests show. For each rule here a script
+shows exactly this fault (test_known.py).
 """
 
 import json
@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, unquote_plus
 from tests.conformance.compare import Difference
 from tests.conformance.explained import EXPLAINED, Explanation
 
-#: A consumer that upstream keeps though it holds nothing (`Twins` looks for them and removes them).
+#: A consumer without allocations that upstream keeps (`Twins` finds and removes them).
 GHOST = "ghost"
 #: Where the statuses differ, `Twins` compares these: [status, document].
 STATUS = "status"

@@ -1,9 +1,9 @@
 """Random sequences of requests, each a function of its seed.
 
-Chances are chosen so that most requests succeed: worlds and requests that are composed freely are nearly all refused by
-some rule. Names are from small pools, so requests meet. Generations are not known here: a text such as
-``@provider UUID -1`` in a body stands for the one before the current one, so several clients whose pictures have become
-old at different times are in every script, and a shortened script still makes sense.
+The probabilities are chosen so that most requests succeed, because nearly all freely composed requests violate some
+rule. Names come from small pools, so that requests concern the same objects. The script does not know generations: a
+text such as ``@provider UUID -1`` in a body stands for the generation before the current one. So every script contains
+several clients with knowledge of different age, and a shortened script remains valid.
 """
 
 from random import Random
@@ -28,7 +28,7 @@ MINORS = list(range(40))
 
 
 class Dice(Random):
-    """Chances by name."""
+    """Probabilities by name."""
 
     def mostly(self, usual, *others):
         return usual if self.random() < 0.88 else self.choice(others)
@@ -44,7 +44,7 @@ class Dice(Random):
 
 
 def script(seed: int, length: int = 60) -> list[Asked]:
-    """A world, then `length` requests of any kind."""
+    """A world, then `length` random requests."""
     dice = Dice(seed)
     asked = list(_world(dice))
     kinds, weights = zip(*_KINDS, strict=True)
@@ -53,7 +53,7 @@ def script(seed: int, length: int = 60) -> list[Asked]:
 
 
 def state() -> list[Asked]:
-    """Everything that GETs can tell of the names in the pools."""
+    """All GETs for the names in the pools."""
     asked = [Asked("GET", "/resource_providers"), Asked("GET", "/resource_classes"), Asked("GET", "/traits")]
     for uuid in PROVIDERS:
         url = f"/resource_providers/{uuid}"

@@ -1,4 +1,4 @@
-"""Upstream Placement and ours, asked the same: each answers a request and can be emptied."""
+"""Upstream Placement and ours behind one interface: each answers a request and can be emptied."""
 
 import json
 import subprocess
@@ -86,7 +86,7 @@ class Upstream(AbstractContextManager):
         reset.empty(partial(_admin, self))
 
     def remove_ghosts(self) -> list[str]:
-        """Consumers that hold nothing are removed (docs/wire/differences.md); their uuids."""
+        """Removes consumers without allocations (docs/wire/differences.md); returns their uuids."""
         return self._converse("ghosts")
 
     def _converse(self, sent: object):
@@ -134,7 +134,7 @@ class Ours(AbstractContextManager):
 
 
 def _admin(side: Side, method: str, path: str, version: str, ok: Collection[int] = (200, 204)) -> dict:
-    """As `tests.conformance.wire.Api`, for what empties a server."""
+    """As `tests.conformance.wire.Api`, to empty a server."""
     answered = side.ask(Asked(method, path, version))
     if answered.status not in ok:
         raise RuntimeError(f"{method} {path}: {answered.status} {answered.body}")

@@ -1,4 +1,4 @@
-"""Each fault of upstream that docs/wire/differences.md names is still there: a script shows it, and nothing unknown."""
+"""Each fault of upstream in docs/wire/differences.md still exists: a script shows it, and no unknown difference."""
 
 import pytest
 

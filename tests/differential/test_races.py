@@ -1,9 +1,9 @@
-"""Requests of which one, or so many as there is room for, may win: sent to ours at once, and to upstream Placement one
-after the other.
+"""Requests of which only one, or as many as there is room for, may succeed: sent to ours concurrently, and to upstream
+Placement one after the other.
 
-Who wins is chance; how many win, how the others are refused, and what is left is not: it is what upstream leaves where
-nobody races. Upstream is not sent them at once, for what it does then is chance too: more of them win, or its loser takes
-the winner's consumer away (docs/wire/differences.md, "Races").
+Chance decides which requests succeed. Their number, the refusals of the others and the final state do not depend on
+chance: they must equal upstream's without concurrency. Upstream does not get them concurrently, because it then lets
+more of them succeed, or a loser deletes the winner's consumer (docs/wire/differences.md, "Races").
 """
 
 import json
@@ -55,7 +55,7 @@ def offer(uuid, total):
 
 
 class Race(NamedTuple):
-    """`requests` are sent at once, after those `before`; `winners` of them, and the others are refused with `code`."""
+    """`requests` are sent at once after those in `before`; `winners` of them succeed, and the others get `code`."""
 
     before: list
     requests: list
@@ -64,7 +64,7 @@ class Race(NamedTuple):
 
 
 def last_units(dice):
-    """Each wants the same of a host that has room for some of them."""
+    """Each wants the same amount of a host with room for some of them."""
     units, winners = dice.randint(1, 4), dice.randint(1, CROWD - 1)
     requests = [("PUT", f"/allocations/{consumer}", wish(units)) for consumer in CONSUMERS]
     return Race([offer(HOST, units * winners + units - 1)], requests, winners, "placement.undefined_code")
@@ -75,7 +75,7 @@ def one_new_consumer(dice):
 
 
 def one_consumer_moves(dice):
-    """Everybody has seen the same generation of it."""
+    """All have seen the same generation of it."""
     units = dice.randint(1, 4)
     before = [offer(HOST, 100), offer(OTHER, 100), ("PUT", f"/allocations/{CONSUMERS[0]}", wish(units))]
     return Race(before, [("POST", "/allocations", {CONSUMERS[0]: wish(units, 1, OTHER)})] * CROWD)
@@ -134,7 +134,7 @@ def _winners(answers):
 
 
 def _is_consistent(left):
-    """What consumers hold adds up to what providers say is used."""
+    """The consumers' allocations add up to the providers' usages."""
     offered, held, _ = left
     used = sum(sum(usages.values()) for _, _, usages in offered)
     units = {text: sum(sum(one["resources"].values()) for one in json.loads(text).values()) for text in held}
@@ -142,7 +142,7 @@ def _is_consistent(left):
 
 
 def _run(urls, race, place, *, at_once):
-    """How often each (status, code) was answered, and what is left."""
+    """The number of answers by (status, code), and the final state."""
     api = Api(urls[0])
     before, requests = json.loads(json.dumps([race.before, race.requests]).replace("-4000-", place))
     hosts, consumers = ([one.replace("-4000-", place) for one in some] for some in ((HOST, OTHER), CONSUMERS))

@@ -1,4 +1,4 @@
-"""Upstream Placement and ours, asked the same at random, answer the same and are left in the same state."""
+"""Upstream Placement and ours give the same answers to the same random requests, and end in the same state."""
 
 import pytest
 

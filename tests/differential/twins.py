@@ -1,4 +1,4 @@
-"""A script sent to both sides, what differs, and the shortest script that still shows it."""
+"""Sends a script to both sides, finds differences, and finds the shortest script that still shows them."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -12,14 +12,14 @@ from tests.differential.sides import Answered, Asked, Side, Upstream
 
 @dataclass(frozen=True)
 class Found:
-    """A difference that nothing explains, in the answer to `script`'s request number `step`."""
+    """An unexplained difference in the answer to `script`'s request number `step`."""
 
     step: int
     difference: Difference
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """What a shortened script must still show: not a mere likeness of it."""
+        """The kind of difference that a shortened script must still show."""
         difference = self.difference
         place = difference.target.partition("?")[0].count("/")
         return difference.method, place, difference.what, difference.status
@@ -30,7 +30,7 @@ class Twins:
         self._upstream, self._ours = upstream, ours
 
     def differences(self, script: Sequence[Asked]) -> Iterator[Found]:
-        """Both emptied, `script` sent to both, then all state asked for: all that differs."""
+        """Empties both, sends `script` to both, then compares all state: all differences."""
         self._upstream.empty()
         self._ours.empty()
         for step, asked in enumerate([*script, *state()]):
@@ -38,11 +38,11 @@ class Twins:
                 yield Found(step, difference)
 
     def first(self, script: Sequence[Asked]) -> Found | None:
-        """That nothing explains."""
+        """The first unexplained difference."""
         return next((found for found in self.differences(script) if explanation_of(found.difference) is None), None)
 
     def shortest(self, script: Sequence[Asked], found: Found) -> list[Asked]:
-        """A part of `script`, no request of which can be left out, with the same kind of difference."""
+        """A part of `script` with the same kind of difference, from which no request can be removed."""
         script = list(script[: found.step + 1])
         size = max(1, len(script) // 2)
         while size:
@@ -71,7 +71,7 @@ class Twins:
             yield from self._beyond_the_limit(asked, own)
 
     def _ghosts(self, asked: Asked, theirs: Answered) -> Iterator[Difference]:
-        """Left behind only by requests that give a new consumer nothing, or that are refused for a wrong provider."""
+        """Only requests that give a new consumer nothing, or that name a wrong provider, leave these behind."""
         for uuid in self._upstream.remove_ghosts():
             wishes = asked.body["allocations"] if asked.target == "/reshaper" else asked.body
             wish = wishes if asked.method == "PUT" else wishes[uuid]
@@ -80,7 +80,7 @@ class Twins:
             yield Difference("", "", asked.method, asked.target, asked.version, theirs.status, what, uuid, None)
 
     def _beyond_the_limit(self, asked: Asked, own: Answered) -> Iterator[Difference]:
-        """Which of the candidates a limit leaves is nobody's promise; that they are some of them is."""
+        """A limit may leave any candidates, but they must be some of all candidates."""
         path, _, query = asked.target.partition("?")
         rest = "&".join(pair for pair in query.split("&") if not pair.startswith("limit="))
         unlimited = replace(asked, target=f"{path}?{rest}")
@@ -92,7 +92,7 @@ class Twins:
             yield Difference("", "", "GET", asked.target, asked.version, 200, "beyond the limit", [], strange)
 
     def _resolved(self, body: object) -> object:
-        """`body` with the generations that texts such as ``@provider UUID -1`` stand for."""
+        """`body` with generations in place of texts such as ``@provider UUID -1``."""
         if isinstance(body, dict):
             return {name: self._resolved(value) for name, value in body.items()}
         if isinstance(body, list):
@@ -103,7 +103,7 @@ class Twins:
         return body
 
     def _generation(self, kind: str, uuid: str, offset: int) -> int | None:
-        """The upstream's; ours is the same, or the next answers differ. None: a consumer that is new."""
+        """Upstream's; ours is the same, or the next answers differ. None: the consumer is new."""
         if kind == "provider":
             answered = self._upstream.ask(Asked("GET", f"/resource_providers/{uuid}"))
             return max(0, answered.document.get("generation", 0) + offset)

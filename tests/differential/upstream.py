@@ -1,8 +1,8 @@
-"""The real Placement on a pipe: run by .venv-conformance, on a SQLite file in DIRECTORY or on a database.
+"""The real Placement on a pipe, in .venv-conformance, on a SQLite file in DIRECTORY or on a database.
 
-A line of JSON in is a request (`sides.Asked`), a line out its answer (`sides.Answered`). The line ``"ghosts"``
-removes the consumers that hold nothing, and answers with their uuids. The application is called in this process: what
-is compared is Placement, not a front end.
+Each line of JSON on standard input is a request (`sides.Asked`), each line of output its answer (`sides.Answered`). The
+line ``"ghosts"`` removes consumers without allocations and answers with their uuids. The application is called in this
+process, because the comparison is about Placement, not about a front end.
 
 usage: python -W ignore -m tests.differential.upstream DIRECTORY [DATABASE_URL]
 """

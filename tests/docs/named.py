@@ -1,4 +1,4 @@
-"""What a page of docs/ names, and whether it is there. Nothing is imported for that."""
+"""Finds the names in a page of docs/ and checks that they exist. Imports none of the named modules."""
 
 import ast
 import functools
@@ -13,7 +13,7 @@ _LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)")
 
 
 def missing_tests(named: Iterable[str]) -> list[str]:
-    """Of pytest's ids, those of no test."""
+    """The pytest ids of tests that do not exist."""
     missing = []
     for test in named:
         path, *names = test.partition("[")[0].split("::")
@@ -23,7 +23,7 @@ def missing_tests(named: Iterable[str]) -> list[str]:
 
 
 def missing_links(page: Path) -> list[str]:
-    """Links whose file, or whose heading in it, is not there."""
+    """Links whose file, or whose heading in it, does not exist."""
     missing = []
     for path, heading in _LINK.findall(page.read_text()):
         file = page.parent / path if path else page
@@ -33,7 +33,7 @@ def missing_links(page: Path) -> list[str]:
 
 
 def links(page: Path) -> list[str]:
-    """The files that are linked to, as they are written."""
+    """The linked files, as written."""
     return [path for path, _ in _LINK.findall(page.read_text()) if path]
 
 
@@ -56,6 +56,6 @@ def _tests_of(path: Path) -> set[tuple[str, ...]]:
 
 @functools.cache
 def _anchors_of(page: Path) -> set[str]:
-    """Of its headings, as code hosts make them: in lower case, words joined by dashes, other marks left out."""
+    """Anchors of the headings, as code hosts make them: lower case, words joined by dashes, no other marks."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

@@ -1,4 +1,4 @@
-"""Every metric that a process with all services and an agent shows: name, kind, labels. And what PromQL names."""
+"""All metrics of a process with every service and an agent (name, kind, labels), and the names in PromQL."""
 
 import re
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from moorage.config import Config
 from tests.plane import InProcessPlane
 
-#: What Prometheus adds to each series by itself.
+#: Labels that Prometheus adds to each series.
 ADDED = frozenset({"instance", "job"})
 
 
@@ -20,7 +20,7 @@ class Metric:
 
 
 def metrics(directory: Path) -> dict[str, Metric]:
-    """{name as a person writes it: the metric}; of a process' own (`process_*`, `python_*`) too."""
+    """{name as a person writes it: the metric}, including a process's own (`process_*`, `python_*`)."""
     found = {}
     options = Config()
     audit = {"period_s": options.audit.period_s}  # without a round of its own it shows nothing
@@ -34,7 +34,7 @@ def metrics(directory: Path) -> dict[str, Metric]:
 
 
 def series(known: dict[str, Metric]) -> dict[str, frozenset[str]]:
-    """{name of a series: its labels}: a histogram has three."""
+    """{name of a series: its labels}; a histogram has three."""
     found = {"up": ADDED}
     for name, metric in known.items():
         labels = metric.labels | ADDED
@@ -46,7 +46,7 @@ def series(known: dict[str, Metric]) -> dict[str, frozenset[str]]:
 
 
 def unknown(expression: str, known: dict[str, frozenset[str]]) -> list[str]:
-    """What an expression names that there is not: series, labels of a selector, labels that it groups by."""
+    """Names in an expression that do not exist: series, labels of a selector, labels in a group."""
     text = re.sub(r'"(?:[^"\\]|\\.)*"', '""', expression)
     wrong = []
     there = set(ADDED)

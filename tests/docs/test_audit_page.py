@@ -1,4 +1,4 @@
-"""The page of findings has a row for everything that it finds, and each of them is provoked on a whole plane."""
+"""The page of audit findings has a row for each kind, and a test provokes each kind on a whole plane."""
 
 from pathlib import Path
 

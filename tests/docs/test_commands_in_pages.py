@@ -1,4 +1,4 @@
-"""Every command that a page shows is run by a test, or its source says why not (how: tests/pages/blocks.py)."""
+"""A test runs every command in a page, or the source of the page says why not (see tests/pages/blocks.py)."""
 
 import pytest
 

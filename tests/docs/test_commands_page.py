@@ -1,4 +1,4 @@
-"""The page of commands and exit codes is that of the commands."""
+"""The page of commands and exit codes equals the one generated from the commands."""
 
 import re
 
@@ -25,7 +25,7 @@ def test_every_command_that_gives_a_code_a_meaning_of_its_own_is_there_and_says_
         assert re.search(r"[Ee]xit status", command.help or ""), name
 
 
-#: What does something and shows nothing of it, or whose answer is a file of another format.
+#: Commands without output, or with a file of another format as output.
 NOTHING_TO_READ = {
     "up", "clock advance", "completion", "host enrol", "host join", "host revoke", "provider-config sample",
     "reservation finish-upgrade",

@@ -1,4 +1,4 @@
-"""docs/wire/compute.md lists what the Compute API has not, as the route table and the actions have it."""
+"""docs/wire/compute.md lists the missing parts of the Compute API as the route table and the actions have them."""
 
 import re
 from pathlib import Path
@@ -99,7 +99,7 @@ def test_every_action_of_the_peer_is_here_or_on_the_page():
 
 
 def test_every_path_of_the_peer_is_here_or_on_the_page():
-    """None is just not found; which of both it is the other tests hold."""
+    """No path is just not found; the other tests tell which of both it is."""
     patterns = {}
     for route in API.routes:
         pattern = re.sub(r"\{[^}]*\}", "[^/]+", route.path.removeprefix("/v2.1"))
@@ -113,7 +113,7 @@ def test_every_path_of_the_peer_is_here_or_on_the_page():
 
 
 def test_paths_that_answer_are_on_the_page():
-    """By their first step, and of servers' parts by their second."""
+    """By their first segment, and for sub-resources of servers by their second."""
     section = PAGE.partition("## What exists")[2].partition("\n## ")[0]
     named = set(re.findall(r"[\w-]+", section))
     told = {row.path for row in unsupported_routes.UNSUPPORTED_ROUTES}

@@ -1,6 +1,6 @@
-"""The page on writing a driver: the verbs that it tells of, and what it names, are those that there are.
+"""The page on writing a driver names the methods, arguments and modules that exist.
 
-Its driver and its bench are run by `tests/unit/accelerator/drivers/test_conformance.py`.
+`tests/unit/accelerator/drivers/test_conformance.py` runs its driver and its bench.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The examples of the guide to changes, and of the reference of the change log, do what they say."""
+"""The examples of the guide to changes, and of the change log's reference, work as shown."""
 
 import json
 import re
@@ -22,7 +22,7 @@ CONSUMER = "00000000-0000-4000-8000-00000000000a"
 
 @pytest.fixture
 def get(tmp_path):
-    """The body of a GET as an admin; a host has been claimed of often enough that there is a change 7."""
+    """The body of a GET as an admin; enough claims on a host exist that there is a change 7."""
     plane = InProcessPlane(tmp_path, "placement")
     service = plane.service("placement")
     service.providers.create("host", HOST, None)

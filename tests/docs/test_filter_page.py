@@ -1,6 +1,6 @@
-"""The page on adding a filter: its weigher is run as it stands there, and what it names of values is there.
+"""The page on adding a filter: its weigher works as shown, and its tables of fields are complete.
 
-Its filter, its test and its package are installed and run by `tests/pages`.
+`tests/pages` installs and runs its filter, its test and its package.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ TEXT = PAGE.read_text()
 
 
 def named(kind):
-    """The fields that the table of `kind` has."""
+    """The fields in the table of `kind`."""
     rows = TEXT.partition(f"`{kind.__module__}.{kind.__name__}` |")[2].partition("\n\n")[0].splitlines()
     return {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1] if "|" in row else "")}
 

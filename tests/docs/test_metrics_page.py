@@ -1,5 +1,5 @@
-"""The page for operators names every metric that a process shows, with its labels, and none besides; and what is made
-for Prometheus and Grafana asks for nothing that there is not.
+"""The page for operators names exactly the metrics of a process, with their labels. Alerts and panels use only metrics
+that exist.
 """
 
 import json
@@ -60,7 +60,7 @@ def test_an_alert_asks_for_what_there_is_and_names_its_runbook(known, rule):
 
 
 def _whole_histograms(known):
-    """A page for people may speak of one by its name alone."""
+    """A page for people may name a histogram without its suffixes."""
     return {name: one.labels | ADDED | {"le"} for name, one in known.items()}
 
 
@@ -83,7 +83,7 @@ def test_a_panel_asks_for_what_there_is(known, panel):
 
 
 def test_the_dashboard_can_be_imported():
-    """By what Grafana 10 and later need: a version of the schema, and panels with numbers and places of their own."""
+    """Has what Grafana 10 and later need: a schema version, and panels with unique ids and positions."""
     assert DASHBOARD["schemaVersion"] >= 38
     assert "id" not in DASHBOARD, "a number of its own belongs to one Grafana"
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])

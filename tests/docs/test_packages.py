@@ -1,4 +1,4 @@
-"""What Moorage is shipped with: every locked package is in the bill of materials, under a licence that may be."""
+"""The bill of materials has every locked package, with an allowed licence."""
 
 import json
 import re
@@ -8,7 +8,7 @@ import pytest
 from tests.docs.test_repository import ROOT, pinned
 from tools import packages
 
-#: What may be in it. LGPL only in extras, as libraries that are installed beside.
+#: Allowed licences. LGPL only in extras, as separately installed libraries.
 ALLOWED = {
     "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "MIT", "MIT-0", "MPL-2.0", "PSF-2.0", "Zlib",
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The pages for people: each is found from `docs/README.md`, and no link leads nowhere."""
+"""The pages for people: `docs/README.md` links each of them, and no link is broken."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ PAGES = [
 
 
 def links(page: Path) -> list[Path]:
-    """Those into the repository."""
+    """Links into the repository."""
     return [(page.parent / target).resolve() for target in named.links(page)]
 
 

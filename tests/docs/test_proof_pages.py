@@ -1,4 +1,4 @@
-"""docs/evidence/proof and security.md there: every clause once, with something that shows it, all of which exists."""
+"""docs/evidence/proof and security.md: every clause appears once, with a proof that exists."""
 
 import re
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ def test_named_files_and_sections_exist(page):
 
 
 def test_named_rows_are_measured():
-    """What stands in quotes and is no test is a row of the bench, in the table of placement's speed."""
+    """Quoted names in the table of placement's speed that are not tests are rows of the bench."""
     table = (
         (ROOT / "docs" / "evidence" / "proof" / "placement.md")
         .read_text()

@@ -1,4 +1,4 @@
-"""The pages of docs/reference are what the code says."""
+"""The pages of docs/reference equal those generated from the code."""
 
 from xml.etree import ElementTree as ET
 
@@ -34,7 +34,7 @@ def test_there_is_no_page_that_nothing_writes():
 
 
 def test_every_error_class_and_every_word_that_looks_like_a_code_is_collected():
-    """The collection reads the source; here the classes that are really there are asked, and what is passed as a code."""
+    """The generator parses the source; this compares it with the existing classes and passed codes."""
     collected = set(errors.collected())
     kinds = {kind.code for kind in descendants(MoorageError) if kind.__module__.startswith(("moorage.", "os_acc."))}
     assert kinds - collected == set()

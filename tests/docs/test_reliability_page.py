@@ -1,4 +1,4 @@
-"""docs/evidence/reliability.md: each promise and each fault names a test that is there."""
+"""docs/evidence/reliability.md names an existing test for each promise and each fault."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What every file of the repository keeps to, wherever it was written."""
+"""Rules for all files of the repository."""
 
 import re
 import subprocess
@@ -20,7 +20,7 @@ OPEN_NOTE = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
 
 
 def files() -> list[Path]:
-    """Everything that is, or would be, committed."""
+    """All files that are, or would be, committed."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT, check=False, capture_output=True, text=True,

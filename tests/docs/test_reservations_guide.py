@@ -1,4 +1,4 @@
-"""The guide to reservations and its reference say what the code does."""
+"""The guide to reservations and its reference agree with the code."""
 
 import re
 
@@ -16,7 +16,7 @@ PAGE = "".join((ROOT / "docs" / part / "reservations.md").read_text() for part i
 
 
 def test_affinity_means_what_the_page_says():
-    """R37 (instance-reservation): it is optional, and each way is described."""
+    """R37 (instance-reservation): it is optional, and the guide describes each value."""
     rows = dict(re.findall(r"^\| (not given.*|`true`|`false`) \| (are|go) ", PAGE, re.MULTILINE))
     assert len(rows) == 3
     assert [decode_affinity(value) for value in (None, "None", True, False, "True", "no", "0")] == [

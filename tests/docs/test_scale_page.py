@@ -1,4 +1,4 @@
-"""docs/evidence/scale.md computes rightly and names what is there."""
+"""docs/evidence/scale.md computes correctly, and its links, commands and defaults exist."""
 
 import re
 from pathlib import Path
@@ -7,8 +7,8 @@ import pytest
 
 from bench import alone
 from moorage.config import Config
-from moorage.db.transactions import in_transaction
-from moorage.placement.sync import group_commit
+from moorage.db import group_commit
+from moorage.db.session import in_transaction
 from tests.docs.named import links, missing_links
 
 PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "scale.md"

@@ -1,4 +1,4 @@
-"""The pages of docs/evidence/specs: every requirement once, and nothing named there that does not exist."""
+"""The pages of docs/evidence/specs have every requirement once, and name only modules and tests that exist."""
 
 import ast
 import re

@@ -1,12 +1,12 @@
-"""`make fuzz-http`: our reading of requests beside two other parsers', on bytes that were made to be read in two ways.
+"""`make fuzz-http`: compares our HTTP parser with two others, on ambiguous bytes.
 
-    make fuzz-http ARGS="--minutes 60"      goes on for so long, with other bytes each time
-    make fuzz-http ARGS="--seed 7"          the same bytes each time, 20,000 streams of them
+    make fuzz-http ARGS="--minutes 60"      runs for this time, with new bytes each time
+    make fuzz-http ARGS="--seed 7"          the same 20,000 streams each time
 
-A stream is some requests behind one another on a connection, whole or spoilt in the places where readers have differed:
-lengths, transfer codings, line ends, blanks, folded lines, chunks, trailers. What we take for a request h11 and gunicorn must
-take for the same one: method, target, body, and the place where the next one begins. Otherwise a proxy that reads as they do
-could be made to pass a request by that it has not seen. We may refuse more than they do.
+A stream is several requests on one connection, valid or damaged where parsers are known to differ: lengths, transfer
+codings, line ends, blanks, folded lines, chunks, trailers. If ours accepts a request, h11 and gunicorn must read the
+same one: method, target, body, and the start of the next request. Otherwise an attacker could smuggle a request past a
+proxy that parses as they do. Ours may refuse more than they do.
 """
 
 import argparse
@@ -39,7 +39,7 @@ class Message(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What a parser makes of a stream."""
+    """A parser's result for a stream."""
 
     messages: list[Message]
     end: str  #: ``refused``, ``incomplete`` (more must come), ``closed`` (no more is read on this connection)
@@ -49,7 +49,7 @@ class Reading(NamedTuple):
 
 
 class _Everything:
-    """An `Admission`: all bodies are collected."""
+    """An `Admission` that accepts all bodies."""
 
     def __call__(self, environ: Mapping[str, Any]) -> BodyIntake:
         return BodyIntake(MOST_BODY_BYTES, is_known=True)
@@ -59,7 +59,7 @@ class _Everything:
 
 
 def ours(raw: bytes, pieces: random.Random | None = None) -> Reading:
-    """By the server's own connection, over a socket; in the pieces that `pieces` cuts it into."""
+    """The result of the server's own connection, over a socket, with the stream cut as in `pieces`."""
     messages: list[Message] = []
     near, far = socket.socketpair()
     with near, far:
@@ -117,7 +117,7 @@ def by_h11(raw: bytes) -> Reading:
 
 
 _GUNICORN = Config()
-#: As generous as it can be, and methods are nothing that a length depends on.
+#: As lenient as possible; lengths do not depend on methods.
 _GENEROUS = {
     "limit_request_line": 0,
     "limit_request_fields": 32768,
@@ -148,7 +148,7 @@ PEERS: dict[str, Callable[[bytes], Reading]] = {"h11": by_h11, "gunicorn": by_gu
 
 
 def difference(raw: bytes, pieces: random.Random | None = None) -> str | None:
-    """Where a peer refuses, or reads otherwise, what we take for a request; None where none does."""
+    """A peer's refusal or different result for a request that ours accepts; None if there is none."""
     found = ours(raw, pieces)
     for name, read in PEERS.items():
         if not found.messages:
@@ -156,7 +156,7 @@ def difference(raw: bytes, pieces: random.Random | None = None) -> str | None:
         said = read(raw)
         for number, message in enumerate(found.messages):
             if number >= len(said.messages):
-                if said.end == "closed":  # it would not read so far: nothing passes it by
+                if said.end == "closed":  # it would not read that far, so nothing is smuggled past it
                     break
                 return f"request {number + 1} is {message} here, and {said.end} by {name}"
             if said.messages[number] != message:
@@ -231,7 +231,7 @@ _TRAILERS = (b"",) * 12 + (b"X-T: a\r\n", b"Content-Length: 5\r\n", b"X T: a\r\n
 
 
 class Streams:
-    """Some streams of requests, the same for the same seed."""
+    """Streams of requests, the same for the same seed."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -314,7 +314,7 @@ class Streams:
 def run(
     seed: int, *, streams: int | None = None, seconds: float | None = None
 ) -> tuple[Counter[str], list[tuple[bytes, str]]]:
-    """How many streams ended how, with `requests` in all; and those that were read in two ways, with how."""
+    """The number of streams by result, with `requests` in all; and those with a difference."""
     made, pieces = Streams(seed), random.Random(seed)
     seen: Counter[str] = Counter()
     bad: list[tuple[bytes, str]] = []

@@ -1,4 +1,4 @@
-"""A reservation service with hosts, leases and a hold, and its published document with their names fed into the schemas."""
+"""A reservation service with hosts, leases and a hold, and its OpenAPI document with their names in the schemas."""
 
 import json
 from typing import Any
@@ -84,7 +84,7 @@ VALUES: dict[str, list[Any]] = {
 
 
 class World:
-    """One host and a lease that lasts; the rest is put back when it is gone."""
+    """One host and one lasting lease; everything else is restored when it is gone."""
 
     def __init__(self, directory) -> None:
         self.plane = Plane(directory, neutron=Neutron(), authenticator=NoAuth())
@@ -97,7 +97,7 @@ class World:
         self.holds: list[str] = []
 
     def stock(self) -> None:
-        """Hosts, two leases, a hold: those of before are taken away, so that there is room."""
+        """Restores hosts, two leases and a hold, and deletes earlier ones to make room."""
         for each in self._ask("GET", "/v1/leases")["leases"]:
             self._ask("DELETE", f"/v1/leases/{each['id']}")
         for each in self._ask("GET", "/v1/holds")["holds"]:
@@ -149,7 +149,7 @@ _REFUSAL = jsonschema_rs.validator_for(ABOUT.error_schema.document)
 
 
 def trouble_with(status: int, content_type: str, body: bytes) -> str | None:
-    """What is wrong with an answer whatever was asked; None where it is sound. 501 is a word: it is not built."""
+    """The error in an answer, whatever the request; None if it is sound. 501 is allowed: not built."""
     if status >= 500 and status != 501:
         return f"{status}: {body[:500]!r}"
     if status < 400:

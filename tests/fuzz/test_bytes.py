@@ -1,4 +1,6 @@
-"""Hostile bytes on the socket of a real server: each is answered in time, within memory, and the next request works."""
+"""Hostile bytes on the socket of a real server: each is answered in time, memory is bounded, and the next request
+works.
+"""
 
 import contextlib
 import json
@@ -34,9 +36,9 @@ class Server:
         return socket.create_connection(("127.0.0.1", self.port), PATIENCE_S)
 
     def send(self, raw: bytes) -> tuple[int, str, bytes]:
-        """(status, content type, body) of the first answer; status 0 where the connection ends without one."""
+        """(status, content type, body) of the first answer; status 0 if the connection ends without one."""
         with self.connect() as connection:
-            with suppress(ConnectionError):  # refused while we still send: the answer is there all the same
+            with suppress(ConnectionError):  # refused during the upload, but the answer has arrived
                 connection.sendall(raw)
             return receive(connection)
 
@@ -48,7 +50,7 @@ class Server:
             Path(f"/proc/{pid}/clear_refs").write_text("5")
 
     def memory_mib(self, name: str) -> float:
-        """Of the largest process; ``VmRSS`` now, ``VmHWM`` the most since `forget_peak`."""
+        """Of the largest process; ``VmRSS`` now, ``VmHWM`` the maximum since `forget_peak`."""
         lines = [line for pid in self.pids for line in Path(f"/proc/{pid}/status").read_text().splitlines()]
         return max(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) / 1024
 

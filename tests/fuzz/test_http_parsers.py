@@ -1,4 +1,4 @@
-"""What we take for a request h11 and gunicorn take for the same one; `make fuzz-http` goes on for as long as one likes."""
+"""If ours accepts a request, h11 and gunicorn read the same one. `make fuzz-http` runs this for longer."""
 
 import pytest
 
@@ -8,7 +8,7 @@ pytestmark = pytest.mark.core
 
 CHUNKED = b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
 
-#: Found by the comparison: each was taken for a request here, and refused or read otherwise by one of the others.
+#: Found by the comparison: ours accepted each, and another parser refused it or read it differently.
 FOUND = [
     b"POST /\xe9 HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n",
     b"\r\nGET / HTTP/1.1\r\nHost: here\r\n\r\n",
@@ -36,7 +36,7 @@ def test_seeded_streams_are_read_in_one_way_whole_and_in_pieces():
 
 
 def test_the_comparison_sees_a_difference():
-    """Each parser says what it takes for a request, and a lenient one is told."""
+    """A lenient parser's different result is reported."""
     plain = b"GET /a HTTP/1.1\r\nHost: here\r\n\r\n"
     assert ours(plain).messages == by_h11(plain).messages == by_gunicorn(plain).messages != []
     lenient = ours(plain)

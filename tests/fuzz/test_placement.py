@@ -1,4 +1,4 @@
-"""Whatever fits the published document, and whatever does not: no answer is a 5xx, none breaks the document."""
+"""Requests that fit the published document, and others: no answer is a 5xx, and every answer fits the document."""
 
 from collections import Counter
 
@@ -20,7 +20,7 @@ from tests.fuzz.world import World, fed_document, trouble_with
 
 RESTOCK_EVERY = 20
 
-#: What does not fit may be in another microversion than the document is of: then only `trouble_with` knows.
+#: A request that does not fit may have another microversion than the document; then only `trouble_with` checks it.
 CHECKS = {
     GenerationMode.POSITIVE: [status_code_conformance, content_type_conformance, response_schema_conformance],
     GenerationMode.NEGATIVE: [not_a_server_error],
@@ -74,9 +74,9 @@ def test_no_request_breaks_the_document(world, operations, mode):
         assert took < CPU_S, case.as_curl_command()
 
     walk()
-    if mode is GenerationMode.POSITIVE:  # of a route that takes nothing, nothing can be wrong
+    if mode is GenerationMode.POSITIVE:  # a route without parameters and body cannot be called wrongly
         assert asked == {operation.label for some in operations.values() for operation in some}, "every route is walked"
-    # A walk that nobody lets in says nothing.
+    # A run in which every request is refused shows nothing.
     assert set(statuses) >= ({200, 204, 400, 404, 409} if mode is GenerationMode.POSITIVE else {200, 400, 404}), (
         Counter(statuses)
     )

@@ -1,4 +1,4 @@
-"""Whatever fits the published document, and whatever does not: no answer is a 5xx, none breaks the document (G9)."""
+"""Requests that fit the published document, and others: no answer is a 5xx, and every answer fits the document (G9)."""
 
 from collections import Counter
 
@@ -18,7 +18,7 @@ from tests.fuzz.walks import CPU_S, timed, walk_of
 
 RESTOCK_EVERY = 25
 
-#: Of what fits. What does not may be in another version than the document is of: then only `trouble_with` knows.
+#: Of fitting requests. Others may have another version than the document; then only `trouble_with` checks them.
 CHECKS = [status_code_conformance, content_type_conformance, response_schema_conformance]
 MINORS = [1, 0]
 EXAMPLES = walk_of(600)
@@ -30,7 +30,7 @@ def world(tmp_path_factory):
 
 
 def about_what_is_there(world, data, case):
-    """Now and then."""
+    """Sometimes an existing id."""
     for name, there in (("lease_id", world.leases), ("hold_id", world.holds)):
         if name in case.path_parameters and data.draw(st.booleans()):
             case.path_parameters[name] = there[0]
@@ -83,5 +83,5 @@ def test_no_request_breaks_the_document(world, mode):
     for minor, operation in [(minor, one) for minor, some in operations.items() for one in some]:
         if operation.label not in asked:  # by chance
             walk_to(minor, operation)
-    # A walk that nobody lets in says nothing.
+    # A run in which every request is refused shows nothing.
     assert set(statuses) >= ({200, 201, 204, 400, 404, 409} if positive else {200, 400, 404}), Counter(statuses)

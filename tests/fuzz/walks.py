@@ -1,6 +1,6 @@
-"""What the walks over a published document share: how long they are, and what one request may cost.
+"""Settings for random requests from an OpenAPI document: their number, and the limits for one request.
 
-``MOORAGE_FUZZ`` is the number of requests of each walk; set, requests differ from run to run.
+``MOORAGE_FUZZ`` is the number of requests per test; if it is set, requests differ from run to run.
 """
 
 import gc
@@ -22,7 +22,7 @@ def walk_of(requests: int) -> settings:
     return settings(
         max_examples=int(os.environ.get("MOORAGE_FUZZ", requests)),
         deadline=None,
-        # What a request meets depends on those before it: a found one is printed, not made smaller.
+        # A request's result depends on earlier ones, so a failing request is printed, not shrunk.
         phases=[Phase.generate],
         derandomize="MOORAGE_FUZZ" not in os.environ,
         database=None,
@@ -33,7 +33,8 @@ def walk_of(requests: int) -> settings:
 def timed(call: Callable[[], Answer]) -> tuple[Answer, float]:
     """The answer of `call` and the CPU seconds that it took of this thread.
 
-    Garbage is not collected meanwhile: a full round goes through whatever thousands of other tests left in this process.
+    Garbage is not collected meanwhile: a full round goes through whatever thousands of other tests left in this
+    process.
     """
     gc.disable()
     try:

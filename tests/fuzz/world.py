@@ -1,8 +1,8 @@
-"""A placement with some cloud in it, and its published document with that cloud's names fed into the schemas.
+"""A placement with a small cloud, and its OpenAPI document with the cloud's names in the schemas.
 
-Random uuids meet nothing but 404. So wherever a schema asks for a uuid, a resource class or a trait, the fed document
-has a choice of what is there, and one of what is not. (A choice *beside* the schema would not do: what is generated
-from ``anyOf`` of an enumeration and any text is any text.)
+Random uuids would only cause 404. So wherever a schema has a uuid, a resource class or a trait, this document lists
+existing names and one missing name. (An alternative *beside* the schema would not work: values generated from ``anyOf``
+of an enumeration and any text are mostly texts.)
 """
 
 import json
@@ -60,12 +60,12 @@ TEXTS = {
 UUIDS = [*HOSTS, *CONSUMERS, AGGREGATE, HOSTS[0].replace("-", "").upper(), "c0000000-0000-4000-8000-000000000001"]
 SUFFIXES = ["", "_A", "_B", "1", "2"]
 OFFERED = {name: {"total": 1000} for name in CLASSES}
-#: Its answers go on for as long as somebody listens.
+#: Its answers have no end.
 WATCH = "/moorage/v1/events"
 
 
 class World:
-    """One process' placement: a tree of two, a sharing provider, a host, a consumer that holds something."""
+    """The placement of one process: a tree of two, a sharing provider, a host, a consumer with allocations."""
 
     def __init__(self, directory: Path) -> None:
         self.plane = InProcessPlane(directory, "placement", authenticator=NoAuth(), placement={"policy": "open"})
@@ -74,7 +74,7 @@ class World:
         self.stock()
 
     def stock(self) -> None:
-        """Put back what was taken away. What is still there is left as it is."""
+        """Restores what was deleted, and leaves the rest."""
         self.ask("POST", "/resource_classes", {"name": "CUSTOM_ONE"})
         self.ask("PUT", "/traits/CUSTOM_FAST")
         for number, host in enumerate(HOSTS, 1):
@@ -106,7 +106,7 @@ class World:
 
 
 def below(path: str, plane: InProcessPlane) -> Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]:
-    """The application of `plane` without the part of it that is not below `path`."""
+    """The application of `plane` without its part outside `path`."""
 
     def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         environ["PATH_INFO"] = path + environ["PATH_INFO"]
@@ -144,7 +144,7 @@ def _fed_parameter(parameter: dict[str, Any], *, texts: bool) -> dict[str, Any]:
 
 
 def _fed(schema: Any) -> Any:
-    """`schema` with a choice where it wants a uuid, and with names of what is there among its properties."""
+    """`schema` with a choice wherever it expects a uuid, and with existing names among its properties."""
     if isinstance(schema, list):
         return [_fed(one) for one in schema]
     if not isinstance(schema, dict):
@@ -164,7 +164,7 @@ _REFUSALS = [jsonschema_rs.validator_for(schema.document) for _, schema in REFUS
 
 
 def trouble_with(status: int, content_type: str, body: bytes) -> str | None:
-    """What is wrong with an answer whatever was asked; None where it is sound."""
+    """The error in an answer, whatever the request; None if it is sound."""
     if status >= 500:
         return f"{status}: {body[:500]!r}"
     if status < 400:

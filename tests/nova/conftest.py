@@ -1,6 +1,6 @@
 """A real Nova above Moorage's placement, reservation and accelerator services, for all tests of this directory.
 
-Opt-in, `make test-nova`: it takes minutes, most of them Nova's own.
+It runs only with `make test-nova`, because it takes minutes, most of them in Nova itself.
 """
 
 import contextlib
@@ -43,14 +43,14 @@ def pytest_collection_modifyitems(items):
 
 @dataclass(frozen=True)
 class Cloud:
-    """A Nova and what it stands on."""
+    """A Nova with the services that it needs."""
 
     keystone_url: str
     clients: PlaneClients  #: an administrator's; `compute` is Nova
     logs: Path  #: Nova's
 
     def openstack(self, *commands):
-        """Unmodified commands of an administrator, one after the other."""
+        """Runs unmodified commands of an administrator in order."""
         variables = {
             "OS_AUTH_URL": f"{self.keystone_url}/v3",
             "OS_USERNAME": "admin",
@@ -70,7 +70,7 @@ def cloud(tmp_path_factory):
 
 @contextlib.contextmanager
 def a_cloud(directory: Path, *, real_placement: bool = False) -> Iterator[Cloud]:
-    """`real_placement`: then reservations are all that is Moorage's."""
+    """`real_placement`: only the reservation service is Moorage's."""
     with contextlib.ExitStack() as stack:
         keystone = stack.enter_context(real_keystone(directory))
         keystone.user("glance", "service", "service")

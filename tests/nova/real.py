@@ -1,4 +1,4 @@
-"""A real Nova for tests: API, scheduler, conductor and computes whose virt driver only pretends."""
+"""A real Nova for tests: API, scheduler, conductor and computes with its fake virt driver."""
 
 import contextlib
 import shutil
@@ -58,7 +58,7 @@ valid_interfaces = public
 api_servers = {glance}
 """
 
-#: The sections in which Nova says who it is to somebody else.
+#: The sections with Nova's credentials for other services.
 ACCOUNTS = ("keystone_authtoken", "keystone", "service_user", "placement", "neutron", "cyborg")
 ACCOUNT = """\
 [{section}]
@@ -86,7 +86,7 @@ provider_config_location = {provider_config}
 
 @dataclass(frozen=True)
 class Around:
-    """What Nova needs beside itself; URLs."""
+    """URLs of the services that Nova needs."""
 
     keystone: str  #: with its version
     password: str  #: of the user ``moorage`` in the project ``service``
@@ -156,7 +156,7 @@ def _compute(state: Path, main: Path, host: str, provider_config: str) -> Iterat
 def _daemon(
     state: Path, program: str, *configuration: Path, name: str = "", arguments: Sequence[str] = ()
 ) -> Iterator[None]:
-    """One of Nova's own commands, from when it says that it has started."""
+    """One of Nova's own commands; returns when it says that it has started."""
     out = state / "log" / f"{name or program}.out"
     command = [python_of(".venv-nova").with_name(f"nova-{program}")]
     command += [word for file in configuration for word in ("--config-file", str(file))]

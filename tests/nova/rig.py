@@ -1,8 +1,8 @@
-"""A real Nova's part that is no console script of its own; run by .venv-nova.
+"""Parts of a real Nova that are not console scripts of their own; runs in .venv-nova.
 
-usage: rig.py prepare CONFIGURATION CELL0   fill its databases; CELL0 is the URL of that for what fits nowhere
-       rig.py api CONFIGURATION PORT        the Compute API, until it is ended
-       rig.py network PORT                  a Network API without any network, which Nova asks at each build
+usage: rig.py prepare CONFIGURATION CELL0   fills its databases; CELL0 is the URL of the database for unplaced servers
+       rig.py api CONFIGURATION PORT        the Compute API, until it is stopped
+       rig.py network PORT                  a Network API without networks, which Nova calls for each build
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What a real Nova does with Moorage in the places of Placement, Blazar and Cyborg."""
+"""A real Nova with Moorage in place of Placement, Blazar and Cyborg."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -11,13 +11,13 @@ pytestmark = pytest.mark.nova
 
 #: Of a build: above what Nova itself waits for the binding of an accelerator (60 s), so that its reason is seen.
 BUILD_S = 120.0
-#: Of what Nova and our agent write to Placement, round by round.
+#: Time limit for writes of Nova and our agent to Placement, round by round.
 PUBLISHED_S = 60.0
 
 
 @pytest.fixture(scope="module", autouse=True)
 def hosts(cloud):
-    """Both computes are there, as Nova's scheduler needs them."""
+    """Both computes are registered, as Nova's scheduler needs them."""
 
     def found():
         rows = cloud.clients.compute.get("/os-hypervisors")["hypervisors"]
@@ -52,7 +52,7 @@ def delete(clients, server):
 
 
 def test_its_hosts_register_themselves_with_their_own_provider_files(cloud):
-    """Nova makes the provider first; its inventories, and after them its traits, are requests of their own."""
+    """Nova creates the provider first, then writes inventories and traits in separate requests."""
     mole = providers(cloud.clients)["mole"]
 
     def found():
@@ -148,7 +148,7 @@ def test_its_aggregates_and_disabled_services_arrive(cloud):
 
 
 def test_a_lease_reserves_hosts_of_it_and_its_flavor_lands_there(cloud):
-    """To its end, which neither a server of it nor one that was resized off it, and not confirmed, holds up."""
+    """Up to its end, which neither a server nor an unconfirmed resize from it delays."""
     clients = cloud.clients
     clients.reservation.request("POST", "/v1/os-hosts", json={"name": "quay"})
     now = datetime.now(UTC)
@@ -178,7 +178,7 @@ def test_a_lease_reserves_hosts_of_it_and_its_flavor_lands_there(cloud):
 
 
 def test_a_device_profile_gives_the_server_its_accelerator(cloud):
-    """R33, R34, and the whole of Nova's side of the contract: profile, requests, binding, event, deletion."""
+    """R33, R34, and Nova's whole side of the contract: profile, requests, binding, event, deletion."""
     clients = cloud.clients
 
     region, region_trait = first_region(clients)
@@ -204,7 +204,7 @@ def test_a_device_profile_gives_the_server_its_accelerator(cloud):
 
 
 def first_region(clients):
-    """(uuid, trait of its type) of a region of the host with accelerators, once our agent has made both."""
+    """(uuid, trait of its type) of a region of the host with accelerators, once our agent has created both."""
 
     def regions():
         return {name: uuid for name, uuid in providers(clients).items() if name.startswith("mole_") and "_R" in name}

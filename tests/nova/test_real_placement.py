@@ -1,4 +1,4 @@
-"""Only the reservation service is Moorage's: Nova and Placement are the real ones, asked over their public APIs (U7)."""
+"""Moorage's reservation service with a real Nova and a real Placement, through their public APIs (U7)."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -52,7 +52,7 @@ def total(clients, host, flavor):
 
 
 def test_a_lease_starts_is_launched_on_heals_and_leaves_nothing(clients):
-    """U7, B10: from the request to the last trace, with a host that is disabled on the way."""
+    """U7, B10: from the request to the end without leftovers, with a host that is disabled meanwhile."""
     now = datetime.now(UTC)
     lease = clients.create_lease(start=now + timedelta(minutes=1), end=now + timedelta(hours=2), amount=2)
     flavor = clients.reservation_id(lease)

@@ -1,4 +1,4 @@
-"""How long Nova's scheduler takes for one server, from its own log: to be held against ours (docs/evidence/bench/scheduler.md)."""
+"""The time of Nova's scheduler for one server, from its own log, for docs/evidence/bench/scheduler.md."""
 
 import re
 import statistics
@@ -39,6 +39,6 @@ def spans(logs):
     began, ended = {}, {}
     for line in (logs / "scheduler.log").read_text().splitlines():
         if match := LINE.match(line):
-            when = datetime.strptime(match["when"], "%Y-%m-%d %H:%M:%S.%f")  # noqa: DTZ007 - only differences count
+            when = datetime.strptime(match["when"], "%Y-%m-%d %H:%M:%S.%f")  # noqa: DTZ007 - only used for differences
             (began if match["what"].startswith("Starting") else ended).setdefault(match["request"], when)
     return [(ended[request] - began[request]).total_seconds() for request in began if request in ended]

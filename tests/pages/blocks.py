@@ -1,21 +1,20 @@
-"""The commands that a page shows, and what its source says about running them.
+"""The commands in a page, and the directives in its source about running them.
 
-A block of commands is fenced as ``console`` (lines that begin with ``$``, and what they print) or ``sh`` (a script). A page
-whose source has
+A block of commands is fenced as ``console`` (lines that begin with ``$``, and their output) or ``sh`` (a script). A
+page whose source has
 
     <!-- page: run on a plane -->             or: on a plane of 3 hosts; or: without a plane
 
-is run: all its blocks in their order, in one shell (`runner`). A comment in the lines above a block says what is
-different about that one:
+is run: all its blocks in order, in one shell (`runner`). A comment above a block applies to that block:
 
-    <!-- not run: WHY -->                     it cannot be run here; WHY is for who reads the source, and is counted
+    <!-- not run: WHY -->                     it cannot run here; WHY is for readers of the source, and is counted
     <!-- run by: tests/a.py::test_b -->       that test runs it
     <!-- refused -->                          the last command must fail
-    <!-- in another terminal -->              it is started, and goes on while the others run
-    <!-- until it is so -->                   each command is repeated until it prints what is shown (and succeeds)
-    <!-- beforehand: COMMANDS -->             run before it, unseen by the reader: what he has and a test has not
+    <!-- in another terminal -->              it is started, and continues while the others run
+    <!-- until it is so -->                   each command is repeated until it succeeds and prints the shown output
+    <!-- beforehand: COMMANDS -->             run before it, not shown: sets up what a reader has and a test lacks
 
-In a page that is not run every block needs one of the first two (`tests/docs/test_commands_in_pages.py`).
+In a page that is not run, every block needs one of the first two (`tests/docs/test_commands_in_pages.py`).
 """
 
 import re
@@ -35,7 +34,7 @@ MARKS = {"not run", "run by", "refused", "in another terminal", "until it is so"
 
 @dataclass(frozen=True)
 class Step:
-    """One command, with its continuation lines, and what the page says that it prints ("" where it says nothing)."""
+    """One command with its continuation lines, and its output in the page ("" if the page shows none)."""
 
     command: str
     output: str
@@ -54,7 +53,7 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """All that people read."""
+    """All pages for people."""
     tops = [*ROOT.glob("*.md"), *ROOT.glob("requirements/*.md")]
     return sorted(
         [*tops, *(page for top in ("docs", "tests", "bench", "tools") for page in (ROOT / top).rglob("*.md"))]
@@ -62,7 +61,7 @@ def pages() -> list[Path]:
 
 
 def hosts_of(page: Path) -> int | None:
-    """Of the plane that the page is run on; 0: it is run without one, None: it is not run."""
+    """The number of hosts of the page's plane; 0: it runs without a plane, None: it is not run."""
     found = _PAGE.search(page.read_text(encoding="utf-8"))
     if found is None:
         return None
@@ -83,7 +82,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def _steps(lines: list[str]) -> list[Step]:
-    """Commands go on over lines that end with a backslash, and over lines that begin with ``>``, as shells show them."""
+    """A command continues after a line that ends with a backslash, and on lines that begin with ``>``."""
     found: list[Step] = []
     command: list[str] = []
     output: list[str] = []

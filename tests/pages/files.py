@@ -1,6 +1,6 @@
 """Writes the files that a page shows: blocks whose fence names a path, as in ```python maintenance/filter.py.
 
-python tests/pages/files.py PAGE DIRECTORY
+usage: python tests/pages/files.py PAGE DIRECTORY
 """
 
 import re

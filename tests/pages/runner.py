@@ -1,10 +1,10 @@
-"""Runs the blocks of a page in their order, in one shell, on a plane in a directory of its own.
+"""Runs the blocks of a page in order, in one shell, on a plane in its own directory.
 
-    python -m tests.pages.runner docs/guides/explain.md       # shows what each command prints
+    python -m tests.pages.runner docs/guides/explain.md       # prints the output of each command
 
-What a command prints is compared loosely with what the page shows: ids, times, ports and the width of columns may
-differ (`alike`); a line of three dots stands for any lines, and dots in a line for anything. Dates that a page names are
-moved, all by the same number of days, so that the first of them is tomorrow.
+The output of a command is compared loosely with the page: ids, times, ports and column widths may differ (`alike`). A
+line of three dots stands for any lines, and dots within a line for anything. All dates in a page are moved by the same
+number of days, so that the first of them is tomorrow.
 """
 
 import contextlib
@@ -45,14 +45,14 @@ _DATE = re.compile(r"\b(20\d\d)-(\d\d)-(\d\d)\b")
 
 
 def alike(text: str) -> list[str]:
-    """Lines without what differs from run to run."""
+    """The lines without values that differ from run to run."""
     for pattern, instead in _VARYING:
         text = pattern.sub(instead, text)
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def agrees(shown: str, printed: str) -> bool:
-    """Whether a command prints what the page shows; a page that shows nothing agrees with all."""
+    """Whether a command's output agrees with the page; a page that shows nothing agrees with everything."""
     if not shown.strip():
         return True
     pattern = "".join(
@@ -73,10 +73,10 @@ class Shell:
         )  # fmt: skip
 
     def run(self, command: str) -> tuple[int, str]:
-        """(exit code, what it printed on both streams)."""
+        """(exit code, output on both streams)."""
         assert self._process.stdin
         assert self._process.stdout
-        # In braces, so that what it sets lasts; a command that reads does not eat the next ones.
+        # In braces, so that variables last, and so that a command does not read the next ones as its input.
         self._process.stdin.write(f"{{ {command}\n}} < /dev/null\n__code=$?; echo; echo {_END} $__code\n")
         self._process.stdin.flush()
         lines: list[str] = []
@@ -96,7 +96,7 @@ class Shell:
 
 @dataclass
 class World:
-    """Where a page is run: its shell, its home, the program that answers for `moorage`."""
+    """The place where a page is run: its shell, its home, the program that answers for `moorage`."""
 
     shell: Shell
     home: Path
@@ -104,7 +104,7 @@ class World:
     shift_days: int
 
     def there(self, command: str) -> str:
-        """As it is run here: with dates to come."""
+        """The command as it is run here, with future dates."""
 
         def moved(found: re.Match[str]) -> str:
             return str(date(*map(int, found.groups())) + timedelta(days=self.shift_days))
@@ -135,7 +135,7 @@ def world(page: Path, directory: Path) -> Iterator[World]:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """What a person has who works in this checkout, and nothing of the person who runs the tests."""
+    """The environment of a person who works in this checkout, without that of the person who runs the tests."""
     forked = [stock_openstack().parent, moorage_server().executable("moorage", COMMAND).parent]
     return {
         "HOME": str(home),
@@ -172,14 +172,14 @@ class Failed(AssertionError):
 
 
 def run(page: Path, directory: Path, *, aloud: bool = False) -> int:
-    """How many commands of the page were run. Raises `Failed` with page, line, command and both texts."""
+    """The number of commands that were run. Raises `Failed` with page, line, command and both texts."""
     count = 0
     with world(page, directory) as there:
         for block in blocks(page):
             if {"not run", "run by"} & set(block.marks):
                 continue
             if before := block.marks.get("beforehand"):
-                # None of them may fail, not the last one only.
+                # Each of them must succeed, not only the last one.
                 code, printed = there.shell.run(
                     f"__bad=0; trap '__bad=1' ERR\n{there.there(before)}\ntrap - ERR; [ $__bad = 0 ]"
                 )

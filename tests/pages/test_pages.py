@@ -1,4 +1,4 @@
-"""The commands of each page, in their order, on a plane of its own."""
+"""Runs the commands of each page in order, each page on its own plane."""
 
 import tempfile
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""A guest with an IOMMU, an NVMe controller with virtual functions and the host's files, read only, as its own.
+"""A guest with an IOMMU, an NVMe controller with virtual functions, and the host's file system, read only.
 
-So the Python of this checkout runs there over Debian's kernel: no image is built. Software emulation: no KVM is needed.
+So it runs the Python of this checkout over Debian's kernel without an image. It uses software emulation and no KVM.
 """
 
 import re
@@ -38,7 +38,7 @@ def missing() -> str | None:
 
 
 def run(kernel: Path, directory: Path, modules: Path | None, *, timeout_s: float = 600.0) -> list[str]:
-    """What the guest said, line by line. `modules`: a directory with more of them, built for this kernel."""
+    """The guest's output, line by line. `modules`: a directory with additional modules, built for this kernel."""
     init = _INIT.replace("TOP", str(ROOT)).replace("PYTHON ", f"{sys.executable} ")
     archive = directory / "initrd"
     archive.write_bytes(guest.archive(kernel, init, MODULES, modules))

@@ -1,6 +1,6 @@
-"""What runs in the guest, as its root: our drivers, unmodified, over the guest's own kernel. A line for each fact.
+"""Runs in the guest as root: our drivers, unmodified, over the guest's own kernel. Prints a line for each fact.
 
-The guest has an NVMe controller that can have virtual functions, and QEMU's educational device, both behind an IOMMU.
+The guest has an NVMe controller with virtual functions, and QEMU's educational device, both behind an IOMMU.
 """
 
 import traceback
@@ -28,7 +28,7 @@ def handles(driver: PciDriver) -> tuple[str, ...]:
 
 
 def sriov() -> str:
-    """The operator sets how many; the driver finds that many, each in an IOMMU group of its own."""
+    """The operator sets the number; the driver finds as many functions, each in its own IOMMU group."""
     driver = PciDriver([CONTROLLER])
     assert handles(driver) == ()
     SYSFS.write_attribute(card(), "sriov_numvfs", "2")
@@ -40,7 +40,7 @@ def sriov() -> str:
 
 
 def binding() -> str:
-    """prepare: the kernel has bound it to vfio-pci and made the group's file; release: it has taken that away."""
+    """prepare: the kernel binds it to vfio-pci and creates the group's file; release: the kernel removes that."""
     driver = PciDriver([CONTROLLER])
     handle = handles(driver)[0]
     group = Path("/dev/vfio") / SYSFS.pci_function(handle).iommu_group
@@ -58,7 +58,7 @@ def binding() -> str:
 
 
 def cleaning() -> str:
-    """A reset that the kernel really does; what it cannot reset is not called clean."""
+    """The kernel resets it; a device that cannot be reset does not count as clean."""
     driver = PciDriver([CONTROLLER, EDUCATIONAL])
     handle = next(one.deployables[0].handles[0] for one in driver.discover() if one.product_id == "0010")
     driver.clean(handle)
@@ -84,7 +84,7 @@ def whole() -> str:
 
 
 def vanishing() -> str:
-    """Pulled out and put back, as by hot plug."""
+    """Removed and added again, as by hot plug."""
     driver = PciDriver([EDUCATIONAL])
     (device,) = driver.discover()
     SYSFS.write_attribute(device.pci_id, "remove", "1")
@@ -100,7 +100,7 @@ def vanishing() -> str:
 
 
 def mediated() -> str:
-    """The kernel's sample of mediated devices, where the guest has it."""
+    """The kernel's sample of mediated devices, if the guest has it."""
     bus = Path("/sys/class/mdev_bus")
     if not (bus / "mtty").exists():
         return "no mtty here"
@@ -125,7 +125,7 @@ def main() -> None:
     for fact in FACTS:
         try:
             print(f"FACT {fact.__name__} holds: {fact()}", flush=True)
-        except Exception:  # noqa: BLE001 - the guest's console is all that is seen of it
+        except Exception:  # noqa: BLE001 - the test reads every failure from the console
             print(f"FACT {fact.__name__} fails: {' | '.join(traceback.format_exc().splitlines()[-4:])}", flush=True)
     print("FACTS END", flush=True)
 

@@ -1,6 +1,6 @@
-"""The kernel's sample of mediated devices (mtty), which Debian does not build: built here from Debian's own source.
+"""Builds the kernel's sample of mediated devices (mtty), which Debian does not build, from Debian's own source.
 
-Once for each kernel, beside it; 150 MB are fetched and nothing is installed.
+Builds once per kernel; downloads 150 MB and installs nothing.
 """
 
 import re

@@ -1,6 +1,6 @@
 """The drivers over a real kernel: SR-IOV, binding to vfio-pci, resets, hot unplug and mediated devices, in a guest.
 
-Opt-in (``make test-qemu``): a boot under software emulation takes half a minute.
+Runs only with ``make test-qemu``, because a boot under software emulation takes half a minute.
 """
 
 import os

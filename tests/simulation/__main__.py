@@ -1,6 +1,6 @@
-"""The simulation: `make simulate`. The whole plane under virtual time with seeded faults, seed after seed.
+"""The simulation: `make simulate`. Runs all services under virtual time with seeded faults, seed after seed.
 
-Runs for --minutes, or the one --seed; ends with a table of what it did, and with 1 at the first thing that is wrong.
+Runs for --minutes, or the one --seed. Ends with a table, and with exit status 1 at the first error.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from tests.simulation.run import Course, Summary, run
 def main() -> int:
     options = _options()
     if os.environ.get("PYTHONHASHSEED") != "0":
-        # The order of a set of names is Python's own dice: without this a seed is another run each time.
+        # Python's order of a set of names is random: without this a seed would give a different run each time.
         os.execve(
             sys.executable,
             [sys.executable, "-m", "tests.simulation", *sys.argv[1:]],
@@ -57,7 +57,7 @@ def main() -> int:
 def _until_time_is_up(options: argparse.Namespace, course: Course) -> Iterator[Summary]:
     began = time.perf_counter()
     seeds = (str(options.first + number) for number in range(10**9))
-    # A process per seed: what one leaves in memory is not another one's, and --seed tells the same story.
+    # A process per seed, so that seeds share no memory and --seed tells the same story.
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(["tests.simulation.run"])
     with processes.Pool(options.jobs, maxtasksperchild=1) as pool:
@@ -70,7 +70,7 @@ def _until_time_is_up(options: argparse.Namespace, course: Course) -> Iterator[S
 
 
 def _shrunk(seed: str, course: Course, summary: Summary) -> Course:
-    """Without the kinds of faults that it goes wrong without, each left out in turn."""
+    """Without the kinds of faults that are not needed to fail; leaves out one after the other."""
     for kind in sorted(summary.faults):
         less = dataclasses.replace(course, without=[*course.without, kind])
         if run(seed, less).wrong:

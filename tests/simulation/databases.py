@@ -1,6 +1,6 @@
-"""Databases that are away, give transactions up, lose the answer to a commit, or whose disk is full; found at the driver.
+"""Simulates, at the driver, databases that are down, abort transactions, lose the answer to a commit, or are full.
 
-SQLite's driver is told to make connections of ours for files of the world's parts; nothing of Moorage knows of it.
+SQLite's driver opens our connections for the files of simulated parts, so Moorage's code does not know of it.
 """
 
 import sqlite3
@@ -32,7 +32,7 @@ class _Connection(sqlite3.Connection):
         self._writes = False
         self._check()
         super().__init__(*given, **named)
-        # The machine does not die in a simulation, so what the system has is kept.
+        # The machine does not die in a simulation, so writes survive without a sync.
         super().execute("PRAGMA synchronous=OFF")
         self.part.connections.append(self)
 
@@ -115,7 +115,7 @@ class _Connection(sqlite3.Connection):
 
 @contextmanager
 def watched(world: "World") -> Iterator[None]:
-    """While it is open, connections to files of the world's parts are of the kind above."""
+    """While it is open, connections to files of simulated parts are of the kind above."""
     connect = sqlite3.connect
     kinds: dict[str, type[_Connection]] = {}
 

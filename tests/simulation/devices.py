@@ -1,4 +1,4 @@
-"""Devices that refuse once, and who had them: what is given to the next one must have been cleaned."""
+"""Devices that refuse once, and their users: a device must be cleaned before the next user gets it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from moorage.accelerator.drivers.simulated import SimulatedAccelerators
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-#: What a device may refuse. One that cannot be cleaned is kept from everybody until a person sees to it.
+#: Operations that a device may refuse. A device that cannot be cleaned is quarantined until an operator releases it.
 _REFUSED = frozenset({"program", "prepare", "release", "identify"})
 
 

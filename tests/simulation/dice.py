@@ -1,6 +1,6 @@
-"""Where the seed decides: which fault strikes at which point, and everything else that is left to chance.
+"""Random decisions from the seed: which fault happens at which point, and all other choices.
 
-Each kind of fault has a sequence of its own, so that leaving one kind out asks the others for the same as before.
+Each kind of fault has its own random sequence, so leaving out one kind does not change the others.
 """
 
 import random
@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection
 from datetime import datetime
 
-#: Kind of fault -> (how often it strikes at a point where it could, while there are faults; what it is).
+#: Kind of fault -> (its probability at each possible point while faults are on; its description).
 KINDS = {
     "lost": (0.01, "a request is lost: nobody hears it, and the caller waits in vain"),
     "unanswered": (0.01, "a request is carried out, and its answer is lost"),
@@ -32,10 +32,10 @@ KINDS = {
 
 
 class Dice:
-    """`without` names kinds that never strike. While `calm` none does."""
+    """`without` names kinds that never happen. While `calm`, none happens."""
 
     def __init__(self, seed: str, without: Collection[str] = (), fury: float = 1.0) -> None:
-        """Each kind strikes `fury` times as often."""
+        """Each kind happens `fury` times as often."""
         self._streams = {kind: random.Random(f"{seed}/{kind}") for kind in KINDS}
         self._fury = fury
         self._without = frozenset(without)
@@ -51,7 +51,7 @@ class Dice:
         return True
 
     def seconds(self, kind: str, most: float, least: float = 0.0) -> float:
-        """How long what this kind of fault does lasts; to the millisecond."""
+        """The duration of a fault of this kind, in whole milliseconds."""
         return round(self._streams[kind].uniform(least, most), 3)
 
     def one_of(self, kind: str, number: int) -> int:

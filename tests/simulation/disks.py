@@ -1,6 +1,6 @@
-"""Disks that are full, fail, or keep half of what was written when its writer dies.
+"""Disks that are full, fail, or keep half of a write when the writing process dies.
 
-All small files that must be whole go through `moorage.durable`; its `os` is replaced by one that asks the dice.
+All small files that must be written completely go through `moorage.durable`; the simulation replaces its `os`.
 """
 
 import errno
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Disk:
-    """The calls that `moorage.durable` makes; everything else of `os` as it is."""
+    """The calls of `moorage.durable`; the rest of `os` is unchanged."""
 
     def __init__(self, world: "World") -> None:
         self._world = world

@@ -1,4 +1,4 @@
-"""What must hold at every moment, whoever has died: looked at after each step, where a database or a file has changed."""
+"""The invariants that hold at every moment: checked after each step if a database or a file has changed."""
 
 import sqlite3
 from pathlib import Path
@@ -23,7 +23,7 @@ _FINAL = frozenset({"DONE", "ERROR"})
 
 
 class _Watched:
-    """A database of a part: read past all faults, and only when somebody has written."""
+    """A database of a part: read without faults, and only after a write."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -70,7 +70,7 @@ class Invariants:
             self._one_owner(host)
 
     def database(self, name: str) -> sqlite3.Connection:
-        """To read what a part has written down, past all faults."""
+        """Reads what a part has written, without faults."""
         return self._databases[name].connection()
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ class Invariants:
             database.close()
 
     def _capacity(self, connection: sqlite3.Connection) -> None:
-        """Nothing is given out beyond what there is. Where an operator takes away what is in use, no more is."""
+        """Allocations never exceed capacity. Where an operator reduces capacity below usage, usage does not grow."""
         in_use: dict[tuple[str, str], int] = {}
         for provider, name, used, capacity in connection.execute(_IN_USE):
             in_use[provider, name] = used
@@ -87,7 +87,7 @@ class Invariants:
         self._in_use = in_use
 
     def _order_of_events(self, connection: sqlite3.Connection) -> None:
-        """An event of a lease that is done is not done again, and nobody takes up what another one has later."""
+        """A finished event of a lease does not run again, and no later one runs before it."""
         now: dict[str, tuple[str, int]] = {}
         started: set[str] = set()
         ended: set[str] = set()

@@ -1,4 +1,4 @@
-"""What is between the parts: requests and hints, and what can happen to them on the way."""
+"""The network between the parts: requests and hints, and the faults that can happen to them."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -59,7 +59,7 @@ class Line:
         dice, callee = world.dice, world.serving[self._service]
 
         def serve() -> ClientResponse | None:
-            # A context of its own, as in a thread of a server: what dies in it leaves nothing to the next one.
+            # A separate context, as in a server's thread: a death in it does not affect the next request.
             return Context().run(callee.serve, self.base_url, method, path, headers, body)
 
         if dice.strikes("lost"):
@@ -83,7 +83,7 @@ class Line:
 
 
 class Hub:
-    """`moorage.jobs.wakeups.Hints` between the parts, as a broker: own waiters at once, others unless the hint is lost."""
+    """`moorage.jobs.wakeups.Hints` between the parts, as a broker: own waiters at once, others unless it is lost."""
 
     def __init__(self, world: "World", part: "Part", wakeups: Wakeups) -> None:
         self._world = world

@@ -1,4 +1,4 @@
-"""A part of the plane as a process would be: its memory is lost when it dies, its files are found when it comes again."""
+"""A part of the plane that behaves as a process: its death loses its memory, but not its files."""
 
 import hashlib
 import sqlite3
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Killed(BaseException):
-    """A part dies here. Whatever its code does on the way out reaches nothing: the part is dead."""
+    """A part dies here. Effects of its code on the way out reach nothing, because the part is dead."""
 
     def __init__(self, part: "Part", where: str) -> None:
         super().__init__(f"{part.name} {where}")
@@ -28,7 +28,7 @@ class Killed(BaseException):
 
 
 class PartClock:
-    """The world's time as one machine has it: wrong by an offset, and by what it has drifted since."""
+    """The world's time on one machine: wrong by an offset and by its drift."""
 
     def __init__(self, world: VirtualClock) -> None:
         self._world = world
@@ -48,13 +48,13 @@ class PartClock:
         self._since, self._offset, self._rate = self._world.now(), timedelta(seconds=seconds), rate
 
     def in_world(self, moment: datetime) -> datetime:
-        """When this clock will show `moment`, to the microsecond and not before."""
+        """The time in the world at which this clock will show `moment`, to the microsecond and not before."""
         left = moment - self.now()
         return self._world.now() + (left / (1 + self._rate) + timedelta(microseconds=2) if self._rate else left)
 
 
 class Part:
-    """`life` counts its incarnations; what belongs to a former one is dead."""
+    """`life` counts its incarnations; objects of an earlier one are dead."""
 
     def __init__(
         self, world: "World", name: str, directory: Path, services: str, **sections: dict[str, object]
@@ -77,7 +77,7 @@ class Part:
         self.life = 0
         self.alive = False
         self.connections: list[sqlite3.Connection] = []
-        #: Until when its database, or its disk, is of no use.
+        #: The time until which its database, or its disk, fails.
         self.away_until = self.full_until = world.clock.now()
         self._rows: list[tuple[Task, threading.Event]] = []
         self._due: dict[str, datetime | None] = {}
@@ -85,7 +85,7 @@ class Part:
     # ---------------------------------------------------------------------------------------- life and death
 
     def start(self) -> None:
-        """As its command does it. Raises `StartError` and `Killed`."""
+        """Starts it as its command does. Raises `StartError` and `Killed`."""
         self.life += 1
         self.alive = True
         self._rows, self._due = [], {}
@@ -98,11 +98,11 @@ class Part:
         self._due = {task.name: self.clock.now() for task in tasks}
 
     def die(self) -> None:
-        """From now on nothing of this incarnation reaches anybody."""
+        """From now on nothing of this incarnation reaches anything."""
         self.alive = False
 
     def bury(self) -> None:
-        """What the system takes back from a dead process: connections, locks."""
+        """Releases what the system takes back from a dead process: connections, locks."""
         for connection in self.connections:
             connection.close()
         self.connections.clear()
@@ -110,11 +110,11 @@ class Part:
         self._rows, self._due = [], {}
 
     def refuse(self, where: str) -> None:
-        """Somebody of a former life is still at it."""
+        """Refuses an object of an earlier life."""
         raise Killed(self, where)
 
     def point(self, where: str) -> None:
-        """Something reaches out of the part here: a dead one does not get through, and a living one may die."""
+        """An effect on the outside: a dead part does not get through, and a living one may die here."""
         if not self.alive:
             raise Killed(self, where)
         if self.world.dice.strikes("crash"):
@@ -141,7 +141,7 @@ class Part:
         return None if first is None else self.clock.in_world(first)
 
     def run_once(self, task: Task, run: Callable[[Task], tuple[datetime | None, bool]]) -> bool:
-        """One round of the task. Whether it did not fail."""
+        """One round of the task. Returns whether it succeeded."""
         for row, woken in self._rows:
             if row is task:
                 woken.clear()
@@ -151,7 +151,7 @@ class Part:
     def serve(
         self, url: str, method: str, path: str, headers: dict[str, str], body: bytes | None
     ) -> ClientResponse | None:
-        """What it answers; None: it is dead, or dies of it."""
+        """Its answer; None: it is dead, or dies of it."""
         if not self.alive or not self.process.is_running:
             return None
         try:
@@ -163,6 +163,6 @@ class Part:
         return answer if self.alive else None
 
     def reload(self) -> None:
-        """As SIGHUP: what was read at the start is read again."""
+        """Reads the files of its start again, as on SIGHUP."""
         if self.alive and self.process.is_running:
             self.process.plane.reload()

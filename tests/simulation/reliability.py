@@ -1,6 +1,6 @@
-"""`make reliability`: the simulation and the crash campaign in turn until the time is up, and a table of what they did.
+"""`make reliability`: runs the simulation and the crash campaign in turn until the time is up, and prints a table.
 
-Each piece is the command that a person would type, so whatever is wrong can be had again by it.
+Each piece is a command that a person could type, so that every error can be reproduced.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def main() -> int:
         if not pieces[-1].status and not options.no_crash:
             campaign = ("tests.crash", "--rounds", str(_ROUNDS), "--commands", "2", "--seed", str(number))
             pieces.append(_run(*campaign))
-        # These have as many points as they have: a quarter of an hour.
+        # These try all points: a quarter of an hour.
         if not pieces[-1].status and not options.no_crash and ends - time.monotonic() > _EXPLORING_S:
             path = _EXPLORED[(number - options.seed) % len(_EXPLORED)]
             pieces.append(_run("tests.servers", sys.executable, "-m", "pytest", "-q", "-n", "2", path, EXPLORE="1"))
@@ -66,7 +66,7 @@ def _run(module: str, *arguments: str, **environment: str) -> Piece:
 
 
 def _table(pieces: Sequence[Piece]) -> list[str]:
-    """A line per piece: what was run, how long, what it did, what was wrong."""
+    """One line per piece: what ran, how long, what it did, what was wrong."""
     lines = ["", f"{'what':<14}{'s':>6}  {'did':<66}wrong"]
     for piece in pieces:
         wrong = re.findall(r"^(?:WRONG:|FAILED) (.*)", piece.said, re.MULTILINE)

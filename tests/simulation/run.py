@@ -1,4 +1,4 @@
-"""One seed from its beginning to its end, and what it did."""
+"""One seed from its start to its end, with its results."""
 
 import gc
 import tempfile
@@ -14,13 +14,13 @@ from tests.simulation.settling import settle, state_of
 from tests.simulation.users import Users
 from tests.simulation.world import EndOfRun, World, Wrong
 
-#: Files that nobody needs later belong into memory: what is on a disk survives no better here.
+#: The files are not needed later, so they are kept in memory.
 _MEMORY = Path("/dev/shm")
 
 
 @dataclass
 class Summary:
-    """What runs did. `wrong`: what must not be, if anything was."""
+    """The results of runs. `wrong`: the error, if any."""
 
     seeds: int = 0
     simulated: timedelta = timedelta(0)
@@ -54,7 +54,7 @@ class Course:
     hosts: int = 4
     without: Collection[str] = ()
     fury: float = 1.0
-    #: Only so many steps.
+    #: Maximum number of steps.
     until: int | None = None
 
 
@@ -62,7 +62,7 @@ def run(
     seed: str, course: Course, shown: Callable[[str], None] | None = None, directory: Path | None = None
 ) -> Summary:
     """The same seed and course give the same story, line by line."""
-    gc.set_threshold(50_000, 20, 100)  # most of what lives long is a service's, and made anew with it
+    gc.set_threshold(50_000, 20, 100)  # most long-lived objects belong to a service, and are created again with it
     began = time.perf_counter()
     summary = Summary(seeds=1)
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""When nothing goes wrong any more, everything comes to rest, and all services agree."""
+"""Checks after the faults have ended: all operations end, and all services agree."""
 
 import json
 from collections import defaultdict
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from tests.simulation.users import Users
     from tests.simulation.world import World
 
-#: Longer than any period of the parts, and than a host is silent before it counts as down.
+#: Longer than any period of the parts, and than the time after which a silent host counts as down.
 REST = timedelta(days=3)
 _GRACE = timedelta(minutes=30)
 _STABLE = frozenset({"PENDING", "ACTIVE", "TERMINATED", "ERROR"})
 
 
 def settle(world: "World", users: "Users") -> None:
-    """Faults end, `REST` passes, and then it is looked at. Goes on with faults afterwards where there were some."""
+    """Ends the faults, waits for `REST`, and checks. Faults continue afterwards if there were any."""
     users.stop()
     world.calm()
     users.tidy()
@@ -57,7 +57,7 @@ def _jobs(world: "World", _: "Users") -> None:
     for name in ("compute", "accelerator"):
         connection = world.invariants.database(name)
         rows = connection.execute("SELECT id, queue, kind, state, attempt, payload FROM jobs").fetchall()
-        # The next audit is always one of them: it is for later.
+        # The next audit is always due later; it does not count.
         if stuck := [row for row in rows if row[3].lower() in ("ready", "claimed") and row[1] != "audit"]:
             world.wrong(f"jobs of {name} are stuck: {stuck[:3]}")
 
@@ -102,16 +102,16 @@ def _agreement(world: "World", _: "Users") -> None:
 
 
 def _came_late(world: "World", one: Finding) -> bool:
-    """Whether a request to make that flavor or aggregate was carried out after its caller had given it up. It tries again
-    then; but where the lease is gone before the late one comes, nobody looks for it again but an audit, and no request of
-    compute's API can be told to come to nothing.
+    """Whether a request to make that flavor or aggregate was carried out after its caller had given it up. It tries
+    again then; but where the lease is gone before the late one comes, nobody looks for it again but an audit, and no
+    request of compute's API can be told to come to nothing.
     """
     made_by = {"POST /compute/v2.1/flavors", "POST /compute/v2.1/os-aggregates"}
     return any(what in made_by and one.subject.encode() in body for what, body in world.late)
 
 
 def _allocations(world: "World", users: "Users") -> None:
-    """Every server that is on a host holds something there and nowhere else; what is on none holds nothing."""
+    """Every server on a host has allocations there and nowhere else; a server without a host has none."""
     where = defaultdict(set)
     rows = world.invariants.database("placement").execute(
         "SELECT c.uuid, r.name FROM allocations a JOIN consumers c ON c.id = a.consumer_id "
@@ -128,7 +128,7 @@ def _allocations(world: "World", users: "Users") -> None:
 
 
 def _devices(world: "World", users: "Users") -> None:
-    """What is plugged belongs to a server that is there, and a server's domain is on its host only."""
+    """A plugged device belongs to an existing server, and a server's domain is on its host only."""
     servers = {server["id"]: server for server in users.clients.compute.get("/servers/detail")["servers"]}
     for host in world.hosts:
         state = world.parts[host].state
@@ -149,7 +149,7 @@ def _dashed(uuid: Any) -> str:
 
 
 def state_of(world: "World", users: "Users") -> str:
-    """What there is to see, for comparing two runs."""
+    """The visible state, for comparing two runs."""
     clients = users.clients
     providers = clients.placement.get("/resource_providers")["resource_providers"]
     seen = [

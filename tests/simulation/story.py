@@ -1,6 +1,6 @@
-"""What happened, line by line, and its digest: two runs of one seed tell the same story.
+"""Records the events of a run line by line, with a digest: two runs of one seed have the same story.
 
-A line names who did what and what came of it. Ids that are drawn are in it, so a run that draws one more differs.
+A line names an actor, an action and its result. It contains generated ids, so a run that generates one more id differs.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""The simulation: some seeds that are always the same, that a seed is one story, and that it sees what is wrong."""
+"""The simulation: some fixed seeds, that a seed always gives the same story, and that errors are found."""
 
 import dataclasses
 import subprocess
@@ -20,7 +20,7 @@ from tests.simulation.world import World, Wrong
 
 pytestmark = [pytest.mark.core, pytest.mark.slow]
 
-#: Many faults in little time: what costs is what happens, not the time that passes.
+#: Many faults in little time: events cost, not the simulated time.
 STORM = Course(rounds=1, stormy=timedelta(days=1), busy=timedelta(minutes=30), fury=3.0, hosts=3)
 CALM = dataclasses.replace(STORM, without=KINDS.keys())
 
@@ -36,7 +36,7 @@ def test_whatever_fails_nothing_wrong_is_ever_seen_and_all_comes_to_rest(seed):
 
 
 def test_the_same_seed_is_the_same_story_in_another_process_and_after_other_seeds():
-    """Event by event: each request with its answer, each id that was drawn, and what there is at the end."""
+    """Event by event: each request with its answer, each generated id, and the final state."""
     command = [sys.executable, "-m", "tests.simulation", "--seed", "ci-4", "--rounds", "1", "--days", "0.5"]
     command += ["--pause", "0.5", "--fury", "3", "--hosts", "3"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:

@@ -1,4 +1,4 @@
-"""What people do: servers with and without accelerators, leases of all types, devices, host configuration, quotas."""
+"""The actions of users on servers, accelerators, leases of all types, devices, host configuration and quotas."""
 
 import random
 from collections.abc import Callable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 GPU = "CUSTOM_ACCELERATOR_GPU"
 _MOST_SERVERS = 14
 _MOST_LEASES = 10
-#: Action -> what else its body holds. Each is refused where the server is in no state for it.
+#: Action -> the rest of its body. It is refused if the server's state does not allow it.
 _OPERATIONS: dict[str, Any] = {
     "os-stop": None,
     "os-start": None,
@@ -82,7 +82,7 @@ class Users:
     # ---------------------------------------------------------------------------------------------- beginning
 
     def furnish(self) -> None:
-        """Flavors, images, hosts for reservations; before anything goes wrong."""
+        """Creates flavors, images and hosts for reservations before the faults begin."""
         clients = self.clients
         self.image = clients.create_image()
         clients.create_flavor("small")
@@ -145,7 +145,7 @@ class Users:
         if not (servers := self._servers()):
             return "none"
         server = self._random.choice(servers)
-        # What is possible comes more often than what is refused.
+        # Possible requests are more frequent than refused ones.
         (name,) = self._random.choices(list(_OPERATIONS), _OPERATION_WEIGHTS)
         name = (
             {"VERIFY_RESIZE": self._random.choice(["confirmResize", "revertResize"]), "SHUTOFF": "os-start"}.get(
@@ -254,7 +254,7 @@ class Users:
 
     def configure_host(self) -> object:
         host = self._random.choice(self._world.hosts)
-        # Less than is in use may be offered: then nothing more is given out.
+        # An inventory may be reduced below its usage; then nothing more is allocated.
         self._write_configuration(host, self._random.choice([4, 8, 16]))
         return host
 
@@ -279,7 +279,7 @@ class Users:
         return f"{service['host']} {status}"
 
     def tidy(self) -> None:
-        """Hosts that were left disabled go on; for the end."""
+        """Enables disabled hosts, at the end."""
         for service in self.clients.compute.get("/os-services", params={"binary": "nova-compute"})["services"]:
             if service["status"] == "disabled":
                 self.clients.compute.request("PUT", f"/os-services/{service['id']}", json={"status": "enabled"})

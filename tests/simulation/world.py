@@ -1,7 +1,7 @@
-"""The whole plane, each part as a process of its own would be, in one thread under one seed.
+"""The whole plane with each part as a simulated process, in one thread under one seed.
 
-A step is one of: a task of a part that is due, a message that comes late, a part that dies or starts again, something a
-user does. What is next is decided by time, and by the dice where several are due. After each step `Invariants` look.
+A step is a due task of a part, a delayed message, the death or restart of a part, or an action of a user. The time
+determines the next step, and the dice if several are due. After each step `Invariants` checks everything.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from tests.simulation.story import Story
 
 START = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 URL = "http://127.0.0.1:8778"
-#: Part -> what it runs.
+#: Part -> its services.
 SERVICES = {
     "placement": "placement",
     "compute": "compute,image",
@@ -36,20 +36,20 @@ SERVICES = {
     "reservation": "reservation",
 }
 _DAY_S = 24 * 3600.0
-#: So many steps without any time passing are a plane that does not come to rest.
+#: After this many steps without time passing, the plane counts as never at rest.
 MOST_STEPS_AT_ONCE = 3000
 
 
 class Wrong(BaseException):
-    """Something that must never be, is. The message says what, where in which seed. Nothing of the plane catches it."""
+    """A violated invariant. The message says what, where and in which seed. No code of the plane catches it."""
 
 
 class EndOfRun(Exception):
-    """As many steps as were asked for."""
+    """The requested number of steps is reached."""
 
 
 class World:
-    """`hosts` hosts with accelerators. A context manager: it changes what SQLite and `moorage.durable` are made of."""
+    """`hosts` hosts with accelerators. A context manager, because it patches SQLite and `moorage.durable`."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class World:
         self.steps = 0
         self.last_step: int | None = None
         self.counts: Counter[str] = Counter()
-        #: Requests that are carried out after their callers gave them up: what, and with which body.
+        #: Requests that are carried out after their callers gave up, with their bodies.
         self.late: list[tuple[str, bytes]] = []
         self.invariants = Invariants(self)
         self._surroundings = contextlib.ExitStack()
@@ -98,7 +98,7 @@ class World:
             runs,
             identity={"mode": "none"},
             endpoints=elsewhere,
-            # Periods of real hosts would be most of the work of a century.
+            # With the periods of real hosts, most of the work of a century would be polls.
             agent={
                 "host": name,
                 "workers": 1,
@@ -140,7 +140,7 @@ class World:
         logging.disable(self._disabled)
 
     def part_of(self, path: Path) -> Part | None:
-        """The part that a file belongs to."""
+        """The part to which a file belongs."""
         try:
             return self.parts.get(path.relative_to(self._directory).parts[0])
         except (ValueError, IndexError):
@@ -149,7 +149,7 @@ class World:
     # --------------------------------------------------------------------------------------------- time passes
 
     def run_for(self, period: timedelta) -> None:
-        """Everything that happens until then."""
+        """Runs everything that is due until then."""
         until = self.clock.now() + period
         at_once, last = 0, self.clock.now()
         while True:
@@ -204,7 +204,7 @@ class World:
                 self.story.tell(f"{part.name} {one.name} failed: {error.message}")
             except OSError as error:  # of its disk
                 self.story.tell(f"{part.name} {one.name} failed: {error}")
-            except Exception as error:  # noqa: BLE001 - whatever it is, that it came this far is what is wrong
+            except Exception as error:  # noqa: BLE001 - any other error is a finding
                 self.wrong(f"{part.name} {one.name} failed: {type(error).__name__}: {error}", error)
             return part.clock.now() + PAUSE_AFTER_FAILURE, False
 
@@ -234,7 +234,7 @@ class World:
                 self.story.tell(f"the clock of {name} drifts")
 
     def died(self, part: Part, where: str) -> None:
-        """It is dead, and comes back by itself, as systemd would have it."""
+        """It is dead, and restarts by itself, as with systemd."""
         part.die()
         away_s = self.dice.seconds("killed", 60.0, 1.0)
         if part.name in self.hosts and self.dice.strikes("agent_late"):
@@ -269,7 +269,7 @@ class World:
         self.story.tell(f"the disk of {part.name} is full for {full_s} s")
 
     def calm(self) -> None:
-        """No more faults, and what they did to clocks, disks and databases is over."""
+        """Ends all faults and their effects on clocks, disks and databases."""
         self.dice.calm = True
         for part in self.parts.values():
             part.clock.set_wrong()

@@ -1,8 +1,8 @@
-"""Which databases a test here runs on: SQLite, unless it is marked with one of these.
+"""Selects the databases for a test: SQLite, unless a marker names others.
 
-A test is marked when what it shows depends on the database: on statements that only it shows to be understood and to give
-the same rows, on what a driver does, on locks and isolation, on types and collations, on DDL. What a service or a decider
-does with the rows is the same everywhere, and is shown on SQLite.
+Mark a test if its result depends on the database: on SQL that no other test runs there, on a driver, on locks and
+isolation, on types and collations, or on DDL. Services and deciders work with rows in the same way on each database, so
+their tests use SQLite.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from tests.servers import temporary_database
 SQLITE, POSTGRESQL, MARIADB = DATABASES
 
 on_every_database = pytest.mark.parametrize("kind", DATABASES, indirect=True)
-#: For what SQLite cannot have: two writers, or a connection that is lost.
+#: For cases that SQLite cannot have: two writers, or a lost connection.
 on_servers = pytest.mark.parametrize("kind", [POSTGRESQL, MARIADB], indirect=True)
 on_postgresql = pytest.mark.parametrize("kind", [POSTGRESQL], indirect=True)
 on_mariadb = pytest.mark.parametrize("kind", [MARIADB], indirect=True)

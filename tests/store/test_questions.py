@@ -1,6 +1,6 @@
-"""Questions that one statement answers: the same values as in a transaction, never older, and lost connections.
+"""Reads of one statement: the same values as in a transaction, never older, and lost connections.
 
-On all three databases: each has a link of its own. Who is answered together with whom is no matter of a database.
+On all three databases: each has its own protocol.
 """
 
 import sqlite3
@@ -13,8 +13,8 @@ from sqlalchemy import bindparam
 
 from moorage.core.errors import Unavailable
 from moorage.db.engine import dialect_name, open_engine
-from moorage.db.single_reads import SharedReader, SingleReads
-from moorage.db.transactions import write
+from moorage.db.session import SingleReads, write
+from moorage.db.statements import prepared_sql
 from moorage.db.types import TABLE_OPTIONS, UtcDateTime, new_metadata
 from tests.databases import Schema
 from tests.migrated import engine_with
@@ -97,7 +97,7 @@ def test_a_statement_that_cannot_be_run_is_said_and_the_next_one_is_answered(boa
 @on_servers
 def test_a_connection_that_was_lost_while_idle_costs_only_a_second_try(boats, asker):
     question = asker.prepare(ALL)
-    links = [asker._open(), asker._open()]
+    links = [asker._connections.open(), asker._connections.open()]
     asker._idle += links
     for link in links:
         cut(boats, link.driver_connection)
@@ -106,7 +106,7 @@ def test_a_connection_that_was_lost_while_idle_costs_only_a_second_try(boats, as
 
 
 def cut(engine, connection):
-    """As a restarted server or a firewall does."""
+    """Cuts the connection, as a restarted server or a firewall does."""
     if dialect_name(engine) == "postgresql":
         end = f"SELECT pg_terminate_backend({connection.info.backend_pid}, 5000)"
     else:
@@ -128,7 +128,7 @@ def test_connections_end_with_the_engine(boats, asker):
     boats.dispose()
     assert asker._idle == []
     with pytest.raises((sqlite3.Error, boats.dialect.loaded_dbapi.Error)):
-        link.run(asker.prepare(ALL)._sql, [])
+        link.select(prepared_sql("SELECT 1", returns_rows=True), [])
 
 
 @on_every_database
@@ -148,63 +148,3 @@ def test_threads_share_the_connections_one_at_a_time(asker):
         thread.join()
     assert wrong == []
     assert 1 <= len(asker._idle) <= 6
-
-
-# --------------------------------------------------------------------------------------------- asked together
-
-
-class ShownLock:
-    """A lock that tells when somebody comes to wait for it."""
-
-    def __init__(self):
-        self.lock = threading.Lock()
-        self.came = threading.Semaphore(0)
-
-    def __enter__(self):
-        self.came.release()
-        self.lock.acquire()
-
-    def __exit__(self, *_):
-        self.lock.release()
-
-
-def test_those_who_wait_are_answered_by_one_asking_that_began_after_they_came():
-    began, let, asked = threading.Event(), threading.Event(), []
-
-    def ask():
-        asked.append(len(asked) + 1)
-        number = len(asked)
-        began.set()
-        assert let.wait(timeout=10)
-        return number
-
-    together, answers = SharedReader(ask), []
-    first = threading.Thread(target=lambda: answers.append(together()))
-    first.start()
-    assert began.wait(timeout=10)
-    together._next.lock = shown = ShownLock()
-    others = [threading.Thread(target=lambda: answers.append(together())) for _ in range(5)]
-    for thread in others:
-        thread.start()
-    for _ in others:
-        assert shown.came.acquire(timeout=10)
-    let.set()
-    for thread in [first, *others]:
-        thread.join()
-    # All five came after the first asking had begun: none of them may be content with its answer.
-    assert sorted(answers) == [1, 2, 2, 2, 2, 2]
-
-
-def test_when_asking_fails_everybody_who_waited_asks():
-    asked = []
-
-    def ask():
-        asked.append(1)
-        if len(asked) == 1:
-            raise Unavailable("gone")
-        return 7
-
-    together = SharedReader(ask)
-    with pytest.raises(Unavailable):
-        together()
-    assert together() == 7

@@ -1,4 +1,4 @@
-"""Values of statements are in no exception: those are logged, and some are answers."""
+"""No exception contains values of statements, because exceptions are logged and some are answers."""
 
 import pytest
 import sqlalchemy as sa

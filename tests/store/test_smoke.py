@@ -1,6 +1,6 @@
 """A plane on each database: the four services write their rows and read them again.
 
-The only test of `make test` that needs PostgreSQL and MariaDB; what each statement does there is the rest of this directory.
+The only test of `make test` that needs PostgreSQL and MariaDB; the rest of this directory tests single statements.
 """
 
 from contextlib import ExitStack

@@ -1,6 +1,7 @@
-"""Every error that a transaction can end with, provoked on each database, is one of the house's.
+"""Every error that can end a transaction, provoked on each database, becomes one of Moorage's errors.
 
-On all three databases, but for what SQLite cannot have; that work is not repeated without end is no matter of a database.
+On all three databases, except for errors that SQLite cannot have. The limit of repetitions does not depend on the
+database.
 """
 
 import socket
@@ -12,7 +13,7 @@ import sqlalchemy as sa
 import moorage.db.timeouts
 from moorage.core.errors import RetryableConflict, Unavailable
 from moorage.db.engine import dialect_name, open_engine
-from moorage.db.transactions import in_transaction, read, write
+from moorage.db.session import in_transaction, read, write
 from moorage.db.types import TABLE_OPTIONS, new_metadata
 from tests.databases import Schema
 from tests.migrated import engine_with
@@ -36,7 +37,7 @@ SCHEMA = Schema("boats-transactions", METADATA.create_all)
 
 @pytest.fixture
 def engine(kind, monkeypatch):
-    """Waiting for another writer is not what these tests are about."""
+    """These tests are not about waiting for another writer."""
     monkeypatch.setattr(
         moorage.db.timeouts, "LOCK_TIMEOUT_S", {"sqlite": 0.2}.get(kind, moorage.db.timeouts.LOCK_TIMEOUT_S)
     )
@@ -57,7 +58,7 @@ def names(engine):
 
 
 def find_deadlocks_soon(connection):
-    """PostgreSQL looks for them after a second; MariaDB at once."""
+    """PostgreSQL checks for them after a second, MariaDB at once."""
     if dialect_name(connection) == "postgresql":
         connection.exec_driver_sql("SET LOCAL deadlock_timeout = '50ms'")
 

@@ -1,4 +1,4 @@
-"""Values come back as they were stored, on all three databases."""
+"""Values are read as they were stored, on all three databases."""
 
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from moorage.db.transactions import read, write
+from moorage.db.session import read, write
 from moorage.db.types import TABLE_OPTIONS, Json, UtcDateTime, Uuid, new_metadata
 from tests.databases import Schema
 from tests.migrated import engine_with
@@ -69,7 +69,7 @@ def test_moments_are_compared_as_moments(things):
 
 def test_a_moment_without_a_zone_is_a_mistake_of_ours(things):
     with pytest.raises(sa.exc.StatementError, match="has no time zone"):
-        stored(things, at=datetime(2026, 3, 1))  # noqa: DTZ001 - that is the point
+        stored(things, at=datetime(2026, 3, 1))  # noqa: DTZ001 - the test needs a time without a zone
 
 
 @on_every_database

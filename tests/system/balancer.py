@@ -1,4 +1,4 @@
-"""A small balancer, as people have one in front: a TCP connection goes to the next process that says it is well."""
+"""A small load balancer: forwards each TCP connection to the next process whose health check succeeds."""
 
 import contextlib
 import itertools
@@ -12,7 +12,7 @@ import httpx
 
 
 class Balancer:
-    """Asks for the health check before each new connection, and goes to another process where nobody listens."""
+    """Checks the health before each new connection, and uses another process if nobody listens."""
 
     def __init__(self, backends: Sequence[str]) -> None:
         """`backends`: ``http://host:port/prefix`` with ``/healthcheck`` below."""
@@ -62,7 +62,7 @@ class Balancer:
 
 
 def _copy_both(one: socket.socket, other: socket.socket) -> None:
-    """Until one of them ends; then the other hears of it."""
+    """Copies until one side ends, and then ends the other."""
     with selectors.DefaultSelector() as ready:
         ready.register(one, selectors.EVENT_READ, other)
         ready.register(other, selectors.EVENT_READ, one)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Self
@@ -17,8 +17,7 @@ from typing import Self
 import pytest
 from sqlalchemy import Engine
 
-from moorage.config import Config, render
-from moorage.config import load as load_config
+from moorage.config import Config, load_config, render_config
 from moorage.core.clock import Clock, SystemClock, VirtualClock
 from moorage.core.errors import NotFound, StartError
 from moorage.core.ids import RandomIds, SeededIds
@@ -37,7 +36,7 @@ from tests.programs import Fork, moorage_server
 from tests.servers import sqlite_template
 
 MOORAGE = Path(sys.executable).with_name("moorage")
-#: What `MOORAGE` calls.
+#: The module of the command `MOORAGE`.
 COMMAND = "moorage.cli.main:main"
 COMMAND_TIMEOUT_S = 300
 #: Services with a database.
@@ -49,7 +48,7 @@ AES = "6b7e1f0a-95cc-4c2b-8d5e-3a1f0c9d7e21"
 
 
 def write_config(directory: Path, **sections: dict[str, object]) -> Config:
-    """A configuration in `directory`; `sections` as ``agent={"workers": 1}``."""
+    """Writes a configuration in `directory`; `sections` as ``agent={"workers": 1}``."""
     directory.mkdir(parents=True, exist_ok=True)
     provider_config = directory / "provider_config"
     provider_config.mkdir(mode=0o700, exist_ok=True)
@@ -60,12 +59,12 @@ def write_config(directory: Path, **sections: dict[str, object]) -> Config:
     for name, options in given.items():
         config = dataclasses.replace(config, **{name: dataclasses.replace(getattr(config, name), **options)})
     path = directory / "moorage.conf"
-    path.write_text(render(config))
+    path.write_text(render_config(config))
     return load_config(path)
 
 
 class PlaneClients:
-    """Clients of a plane, and short words for what tests ask of it."""
+    """Clients of a plane, and short methods for common requests of tests."""
 
     def __init__(self, transport: Callable[[str], Transport], credentials: TokenSource, clock: Clock) -> None:
         """`transport` leads to a path below the plane's address."""
@@ -121,7 +120,7 @@ class PlaneClients:
             return None
 
     def create_image(self, content: bytes = b"tiny", **properties: object) -> str:
-        """In our own service or in the Glance that `self.image` leads to."""
+        """In our own service, or in the Glance of `self.image`."""
         body = {"name": "image", "disk_format": "raw", "container_format": "bare", **properties}
         image = self.image.request("POST", "/v2/images", json=body)
         self.image.upload(
@@ -141,7 +140,7 @@ class PlaneClients:
         return name
 
     def create_fpga_flavor(self, name: str = "fpga", function: str = AES) -> str:
-        """A flavor with a function for the first region of the host, and the bitstream that has it."""
+        """A flavor with a function for the host's first region, and a bitstream with that function."""
         providers = self.placement.get("/resource_providers")["resource_providers"]
         region = min((row["name"], row["uuid"]) for row in providers if "_R" in row["name"])[1]
         traits = self.placement.get(f"/resource_providers/{region}/traits")["traits"]
@@ -156,13 +155,13 @@ class PlaneClients:
         )
 
     def accelerators_of(self, server_id: str) -> list[str]:
-        """PCI addresses that are attached to the server."""
+        """PCI addresses of the server's attached accelerators."""
         rows = self.accelerator.get("/accelerator_requests")["arqs"]
         handles = [row["attach_handle_info"] for row in rows if row["instance_uuid"] == server_id]
         return [f"{at['domain']}:{at['bus']}:{at['device']}.{at['function']}" for at in handles]
 
     def allocations(self, consumer: str) -> dict[str, int]:
-        """What the consumer holds, summed over providers."""
+        """The consumer's allocations, summed over providers."""
         held: dict[str, int] = {}
         for row in self.placement.get(f"/allocations/{consumer}")["allocations"].values():
             for name, amount in row["resources"].items():
@@ -203,12 +202,12 @@ def let_in(agent: Config, services: Path) -> None:
 
 
 def without_ours() -> dict[str, str]:
-    """The environment without what would lead to another cloud or plane."""
+    """The environment without variables that would lead to another cloud or plane."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("OS_", "MOORAGE_"))}
 
 
 def moorage(*words: object, directory: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
-    """One command of `moorage`, forked; what it prints is captured."""
+    """Runs one command of `moorage` in a fork, and captures its output."""
     return moorage_server().run(
         COMMAND, words, environment=without_ours() | environment, directory=directory, timeout=COMMAND_TIMEOUT_S
     )
@@ -225,11 +224,11 @@ def until(probe: Callable[[], object], *, timeout_s: float = DEADLINE_S, seen: C
 
 
 class VirtualPlane(InProcessPlane, PlaneClients):
-    """All services and the agent with users of their own; nothing happens but in `settle` and `run_until`."""
+    """All services and the agent with their own users; it runs only in `settle` and `run_until`."""
 
     def __init__(self, directory: Path, start: datetime, *, seed: int = 1, **sections: dict[str, object]) -> None:
         """`sections` are options by section that differ from those below."""
-        # Periods of real hosts would be most of the work of thirty days.
+        # With the periods of real hosts, most of the work of thirty days would be polls.
         day_s = 24 * 3600.0
         options: dict[str, dict[str, object]] = {
             "agent": {"heartbeat_period_s": 6 * 3600.0, "update_period_s": day_s, "poll_period_s": day_s},
@@ -264,7 +263,7 @@ class VirtualPlane(InProcessPlane, PlaneClients):
         return first_credentials(self.state, user)[0]
 
     def story(self) -> list[object]:
-        """What there is to see, for comparing two runs."""
+        """The visible state, for comparing two runs."""
         providers = self.placement.get("/resource_providers")["resource_providers"]
         return [
             self.clock.now(),
@@ -298,12 +297,6 @@ def furnish(config: Config) -> None:
         open_or_create_identity(config.state, clock=SystemClock(), ids=RandomIds(), bcrypt_rounds=4)
 
 
-def program_with(constants: Mapping[str, object]) -> str:
-    """`COMMAND`, in a process in which constants of modules have these values."""
-    lines = [f"import {name.rpartition('.')[0]}; {name} = {value!r}" for name, value in constants.items()]
-    return "\n".join(["-c import sys", *lines, "from moorage.cli.main import main", "sys.exit(main())"])
-
-
 def first_config(path: Path) -> Config:
     """What the first start writes there, as far as `furnish` reads it."""
     return Config(plane=dataclasses.replace(Config().plane, state_path="."), source=path)
@@ -320,18 +313,14 @@ class PlaneProcess:
         home: Path | None = None,
         python_path: str = "",
         is_warm: bool = True,
-        constants: Mapping[str, object] | None = None,
     ) -> None:
         """`program`: that of another installation. `home`: of another user than ours. `python_path`: of more packages.
 
         `is_warm`: what costs most of a start is done beforehand, once for all tests of this process: the program is forked
-        (`tests.programs`), and databases and users are there (`furnish`). Not for tests of the start itself. Only then
-        `constants` of modules may have other values, as in ``{"moorage.placement.store.writer_lease.SHARED_S": 1.0}``.
+        (`tests.programs`), and databases and users are there (`furnish`). Not for tests of the start itself.
         """
         self.config = config
         self._is_warm = is_warm and program == MOORAGE
-        assert self._is_warm or not constants
-        self._command = program_with(constants) if constants else COMMAND
         self._own = {} if home is None else {"HOME": str(home)}
         if python_path:
             self._own["PYTHONPATH"] = python_path
@@ -349,15 +338,15 @@ class PlaneProcess:
         self.kill()
 
     def launch(self) -> Self:
-        """Do not wait for anything."""
+        """Does not wait."""
         words = ["up", "--config", self.config, *self._options]
         directory, environment = self._out.parent, without_ours() | self._own
         with self._out.open("w") as out, self._err.open("w") as err:
             if self._is_warm:
-                with contextlib.suppress(StartError):  # the plane says it better
+                with contextlib.suppress(StartError):  # the plane's own message is clearer
                     furnish(load_config(self.config) if self.config.exists() else first_config(self.config))
                 self.process = moorage_server().start(
-                    self._command, words, directory=directory, stdout=out, stderr=err, environment=environment,
+                    COMMAND, words, directory=directory, stdout=out, stderr=err, environment=environment,
                     start_new_session=True,
                 )  # fmt: skip
             else:
@@ -368,7 +357,7 @@ class PlaneProcess:
         return self
 
     def start(self) -> Self:
-        """Wait until it says that it is up."""
+        """Waits until it says that it is up."""
         self.launch()
         until(lambda: "Moorage is up" in self.out or self.process.poll() is not None)
         if self.process.poll() is not None:
@@ -376,12 +365,12 @@ class PlaneProcess:
         return self
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> int:
-        """As Ctrl-C does it; the exit code."""
+        """As Ctrl-C does; returns the exit code."""
         self.process.send_signal(how)
         return self.process.wait(10)
 
     def kill(self) -> None:
-        """All of it with SIGKILL, as when the machine loses power."""
+        """Kills all of it with SIGKILL, as if the machine lost power."""
         if self.process is not None:
             for pid in self.members():
                 os.kill(pid, signal.SIGKILL)
@@ -421,13 +410,13 @@ class PlaneProcess:
         return SocketTransport(f"{self.url}{path}")
 
     def clients(self, user: str = "admin") -> PlaneClients:
-        """For a plane with users of its own."""
+        """For a plane with its own users."""
         clock = SystemClock()
         tokens = embedded_credentials(self.transport("/identity"), self.state, clock, user)
         return PlaneClients(self.transport, tokens, clock)
 
     def slow_down(self, **latency_s: float) -> None:
-        """How long the simulated accelerators of this process take for a verb, from now on."""
+        """Sets the time that this process's simulated accelerators take for a verb."""
         path = self.state / "accelerators" / "simulated" / "control.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"latency_s": latency_s}))

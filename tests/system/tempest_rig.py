@@ -1,6 +1,7 @@
-"""Tempest's tests against a plane of ours: its configuration and accounts, and one run of named tests.
+"""Runs Tempest's tests against our plane: configuration, accounts, and one run of named tests.
 
-Tempest and the accelerators' plugin come from their packages in a virtual environment of its own (.venv-tempest); nothing of it is in this repository.
+Tempest and the plugin for accelerators come from their packages in .venv-tempest; this repository contains none of
+them.
 """
 
 import os
@@ -16,7 +17,7 @@ import yaml
 from tests.processes import python_of
 from tests.system.planes import PlaneProcess
 
-#: Of people that only this rig knows.
+#: The password of all users of this rig.
 PASSWORD = "tempest-secret"
 #: {name: (project, role)}: three people in each of three projects, and an administrator.
 PEOPLE = {
@@ -27,14 +28,14 @@ PEOPLE = {
 
 
 def modules(package: str) -> list[str]:
-    """All modules of tests that there are below `package`, without its name."""
+    """All test modules below `package`, without its name."""
     (top,) = python_of(".venv-tempest").parents[1].glob(f"lib/python3*/site-packages/{package.replace('.', '/')}")
     found = (path.relative_to(top).with_suffix("") for path in top.rglob("test_*.py"))
     return [".".join(path.parts) for path in found]
 
 
 def add_people(plane: PlaneProcess, people: Mapping[str, tuple[str, str]] = PEOPLE) -> None:
-    """Into the users file, which the plane reads again by itself."""
+    """Adds users to the users file, which the plane reads again by itself."""
     path = plane.state / "users.yaml"
     document = yaml.safe_load(path.read_text())
     hashed = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)).decode()
@@ -143,7 +144,7 @@ enabled_filters = all
 """
 
 
-#: What a run says of each test: ``tempest.api.compute....test_x[id-...] ... ok``.
+#: A run's line for each test: ``tempest.api.compute....test_x[id-...] ... ok``.
 _OUTCOME = re.compile(r"^(?:setUpClass \()?((?:cyborg_)?tempest[\w.]+)\)?(?:\[[^\]]*\])? \.\.\. (.*)$", re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""A backup of a plane that works, put back: what was there is there, and `moorage audit` mends what came between."""
+"""A backup of a working plane is restored completely, and `moorage audit` repairs the differences."""
 
 import json
 import os
@@ -146,13 +146,14 @@ def test_what_is_no_whole_backup_is_refused_before_anything_is_touched(tmp_path)
         assert (done.returncode, "does not match the manifest for placement" in done.stderr) == (1, True)
         manifest = tmp_path / "backup" / "manifest.json"
         text = json.loads(manifest.read_text())
-        text["databases"]["placement"] |= {"revision": "9999"}
-        from moorage.cli.backup.backup_files import digest
+        from moorage.cli.backup.backup_files import file_digest
 
-        text["databases"]["placement"]["sha256"] = digest(tmp_path / "backup" / "placement.backup")
-        manifest.write_text(json.dumps(text))
-        done = moorage(config, "restore", str(tmp_path / "backup"))
-        assert (done.returncode, "is at revision 9999" in done.stderr) == (1, True)
+        text["databases"]["placement"]["sha256"] = file_digest(tmp_path / "backup" / "placement.backup")
+        for revision in ("0001", "9999"):
+            text["databases"]["placement"] |= {"revision": revision}
+            manifest.write_text(json.dumps(text))
+            done = moorage(config, "restore", str(tmp_path / "backup"))
+            assert (done.returncode, f"is at revision {revision}" in done.stderr) == (1, True)
 
 
 def _contents(directory):

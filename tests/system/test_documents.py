@@ -1,4 +1,4 @@
-"""The documents are built without a warning: no link leads nowhere, no page is left out; and a page fetches nothing."""
+"""The documents build without a warning: no broken link, no missing page; and a page loads nothing from elsewhere."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ from tests.processes import ROOT, python_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.documents]
 
-#: What a browser would fetch by itself from elsewhere.
+#: Content that a browser would load from elsewhere.
 FETCHED = re.compile(
     r"""<(?:script|img|iframe|source)\b[^>]*\bsrc="(?:https?:)?//|<link\b[^>]*\bhref="(?:https?:)?//|url\((?:https?:)?//"""
 )
@@ -42,7 +42,7 @@ def test_the_documents_are_built_without_a_warning(tmp_path):
 
 
 def test_a_link_that_leads_nowhere_ends_the_build(tmp_path):
-    """As does a heading that is not there, and a page that the index does not name."""
+    """The same for a missing heading, and for a page that the index does not name."""
     docs = tmp_path / "checkout" / "docs"
     (docs / "sphinx").mkdir(parents=True)
     (docs / "sphinx" / "conf.py").write_text((ROOT / "docs/sphinx/conf.py").read_text())

@@ -14,7 +14,7 @@ import pytest
 from moorage.core.clock import SystemClock
 from moorage.core.errors import RemoteError
 from moorage.core.ids import SeededIds
-from moorage.db.transactions import write
+from moorage.db.session import write
 from moorage.placement.client.change_feed import follow_changes
 from moorage.placement.forest.change_events import Filter
 from moorage.placement.store import change_store
@@ -53,7 +53,7 @@ def create(plane, name):
 
 
 class Watcher:
-    """Follows in a thread of its own, as a client would: whatever happens to the server."""
+    """Follows in its own thread, as a client would, whatever happens to the server."""
 
     def __init__(self, plane, since="0", **wanted):
         self.entries, self.failure = [], None
@@ -93,7 +93,7 @@ def is_in_order(entries):
 
 
 def test_a_watcher_misses_nothing_when_the_server_is_killed_and_started_again(tmp_path):
-    """No event twice, none lost, in order; also of what was written while nobody listened."""
+    """No event twice, none lost, in order; including writes while nobody listened."""
     with process(tmp_path / "plane") as plane:
         watcher = Watcher(plane)
         names = []
@@ -154,7 +154,7 @@ def test_a_watcher_that_comes_back_too_late_is_told_what_is_kept(tmp_path):
         watcher = Watcher(plane, since="0")
         until(lambda: watcher.failure)
         assert watcher.failure.status == 410
-        assert f"the oldest one that is kept is {last}" in str(watcher.failure)
+        assert f"the oldest retained one is {last}" in str(watcher.failure)
 
 
 def forget_before(plane, number):
@@ -168,7 +168,7 @@ def forget_before(plane, number):
 
 
 def test_watchers_that_do_not_read_keep_nobody_waiting(tmp_path):
-    """More of them than the server has threads, with far more to read than any buffer takes."""
+    """More of them than the server has threads, and far more data than any buffer holds."""
     with process(tmp_path / "plane", watchers=2) as plane:
         fill(plane, 60)
         silent = [connected(plane, "/placement/moorage/v1/events?since=0") for _ in range(12)]
@@ -181,7 +181,7 @@ def test_watchers_that_do_not_read_keep_nobody_waiting(tmp_path):
 
 
 def fill(plane, providers):
-    """So many providers of some 30 kB each."""
+    """This many providers of about 30 kB each."""
     ids = SeededIds(5)
     for number in range(providers):
         uuid = create(plane, f"host-{number}")
@@ -191,7 +191,7 @@ def fill(plane, providers):
 
 
 def connected(plane, path):
-    """A client that asks and then reads nothing."""
+    """A client that sends a request and reads nothing."""
     url = urlsplit(plane.url)
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -201,7 +201,7 @@ def connected(plane, path):
 
 
 def test_a_watcher_reads_a_long_past_to_its_end(tmp_path):
-    """Over many answers, of which none is longer than its bound."""
+    """In many answers, none longer than its limit."""
     with process(tmp_path / "plane") as plane:
         fill(plane, 60)
         watcher = Watcher(plane)
@@ -222,7 +222,7 @@ def moorage(plane, *words):
 
 @pytest.fixture(scope="module")
 def used(tmp_path_factory):
-    """A plane with a host, of which a consumer held three and then two."""
+    """A plane with a host, on which a consumer had three units and then two."""
     with process(tmp_path_factory.mktemp("used") / "plane") as plane:
         http = client(plane)
         host = create(plane, "host")
@@ -292,7 +292,7 @@ def test_what_cannot_be_shown_is_one_line(used):
     plane, host = used
     for words, part in (
         (("history", "provider", CONSUMER), "There was no provider"),
-        (("history", "provider", host, "--at", "noon"), "is no time"),
+        (("history", "provider", host, "--at", "noon"), "is not a time"),
         (("events", "--since", "999999"), "There is no change 999999 yet"),
     ):
         code, out, errors = moorage(plane, *words)

@@ -1,4 +1,4 @@
-"""The two modes for machines of one's own: HTTP Basic with the users file, and nobody asked at all."""
+"""The two identity modes for private machines: HTTP Basic with the users file, and no authentication."""
 
 import base64
 import json
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 
 class Basic:
-    """As clients with ``OS_AUTH_TYPE=http_basic`` do it: name and password with each request."""
+    """As clients with ``OS_AUTH_TYPE=http_basic``: name and password in each request."""
 
     def __init__(self, user, password):
         self._header = base64.b64encode(f"{user}:{password}".encode()).decode()
@@ -75,7 +75,7 @@ def test_with_http_basic_rules_hold_as_with_tokens(basic_plane):
 
 
 def _refusals(clients):
-    """Of the five services, each asked with the credentials of one of `clients`."""
+    """The statuses of the five services, each called with the credentials of one of `clients`."""
     placement, compute, accelerator, reservation, image = clients
     return [
         refusal_of(lambda: placement.placement.get("/resource_providers")),

@@ -1,4 +1,4 @@
-"""Finished jobs of hosts go in the background; what users and operators see stays, and servers work on."""
+"""Finished jobs of hosts are deleted in the background; servers, and everything that users see, are not affected."""
 
 import sqlite3
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Options that change what the whole plane answers."""
+"""Options that change the answers of the whole plane."""
 
 import contextlib
 
@@ -16,7 +16,7 @@ PAGE = "https://console.example.org"
 
 
 def headers_for_a_page(directory, **sections):
-    """Of an answer that a page of `PAGE` gets from a plane with these options."""
+    """The headers of an answer to a page of `PAGE` from a plane with these options."""
     with InProcessPlane(directory, "placement,image,compute", **sections) as plane:
         return plane.send("GET", "/compute/", headers={"origin": PAGE}).headers
 
@@ -65,15 +65,9 @@ def test_a_change_log_that_is_too_short_to_serve_is_refused_at_the_start(tmp_pat
         InProcessPlane(tmp_path, "placement", placement={"history_s": 59})
 
 
-@pytest.mark.parametrize("lease_s", [0.2, 5.5, -1])
-def test_a_lease_that_could_not_be_kept_stops_the_start(tmp_path, lease_s):
-    with pytest.raises(StartError, match=rf"lease_s is {lease_s}; it must be 0.3 to 5, or 0 for no lease"):
-        InProcessPlane(tmp_path, "placement", placement={"lease_s": lease_s})
-
-
 @pytest.mark.parametrize(("watchers", "threads", "held"), [(2, 8, 2), (50, 4, 3), (2, 1, 0), (-1, 8, 0)])
 def test_watchers_leave_a_thread_for_everybody_else(tmp_path, watchers, threads, held):
-    """Whoever finds no place is told to come again in two seconds, and gets what there is."""
+    """A watcher beyond the limit gets the entries so far, and is told to return in two seconds."""
     options = {"server": {"threads": threads}, "placement": {"watchers": watchers}}
     with InProcessPlane(tmp_path, "placement", **options) as plane, contextlib.ExitStack() as stack:
         begun = []

@@ -1,4 +1,4 @@
-"""pip-audit knows of no vulnerability in what is locked, wherever the tests run and can ask."""
+"""pip-audit knows no vulnerability in the locked packages; skipped if its service cannot be reached."""
 
 import subprocess
 import sys

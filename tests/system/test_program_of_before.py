@@ -1,4 +1,4 @@
-"""The program of the release before, as it was, on the databases that today's program has upgraded and worked on."""
+"""The previous release's program on databases that today's program has upgraded and used."""
 
 import os
 import subprocess
@@ -15,11 +15,11 @@ from tests.system.test_tomorrows_schema import work
 pytestmark = pytest.mark.slow
 
 #: Named anew with each release. A migration since then that does more than add shows here: the release before it cannot go on.
-RELEASE = "8037f60"
+RELEASE = "62a81156"
 
 ROOT = Path(__file__).parents[2]
 
-#: Run by that program, with the words that its own tests had.
+#: Runs in that program, with the names that its own tests had.
 DAY = """
 import sys
 from datetime import datetime
@@ -37,7 +37,7 @@ print(Path(moorage.__file__))
 
 @pytest.fixture
 def release(tmp_path):
-    """That release's work tree, out of this clone's history."""
+    """That release's work tree, from this clone's history."""
     directory = tmp_path / "release"
     directory.mkdir()
     archive = subprocess.run(["git", "archive", RELEASE, "src", "tests"], cwd=ROOT, capture_output=True, check=False)

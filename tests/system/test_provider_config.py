@@ -1,4 +1,4 @@
-"""`moorage provider-config` and a running plane: checked, previewed, taken without a restart, taken back."""
+"""`moorage provider-config` and a running plane: checks, previews, applies without a restart, and undoes."""
 
 import json
 import os
@@ -25,7 +25,7 @@ WAYS = LLC.replace("CUSTOM_LLC", "CUSTOM_WAYS").replace("CUSTOM_P_STATE_ENABLED"
 
 @pytest.fixture(scope="module")
 def process(tmp_path_factory):
-    """A plane that looks at its files only when told, for that what commands do is seen."""
+    """A plane that reads its files only on request, to show the effects of commands."""
     directory: Path = tmp_path_factory.mktemp("plane")
     write_config(
         directory,
@@ -222,7 +222,7 @@ def test_a_plane_that_watches_its_files_takes_a_change_by_itself(tmp_path):
 
 
 def test_a_plane_in_a_terminal_ends_with_it(tmp_path):
-    """And not only reads its files again: nobody would be left to stop it."""
+    """SIGHUP from a closing terminal ends it instead of only reloading files."""
     config = write_config(tmp_path, plane={"log_file": "moorage.log"}, server={"port": free_port()}).source
     pid, terminal = pty.fork()
     if pid == 0:

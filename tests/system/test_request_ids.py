@@ -1,4 +1,4 @@
-"""One request id through all services: what an operator greps for."""
+"""One request id through all services, for which an operator can search."""
 
 import io
 import json
@@ -15,7 +15,7 @@ GIVEN = "req-00000000-0000-4000-8000-0000000000aa"
 
 @pytest.fixture
 def log():
-    """What would be in the log file, as it is written."""
+    """The lines that the log file would have."""
     lines = io.StringIO()
     handler = logging.StreamHandler(lines)
     handler.setFormatter(JsonLines())

@@ -1,4 +1,4 @@
-"""Two processes of placement behind one address are restarted one after the other under load: no request fails."""
+"""Two processes of placement behind one address restart one after the other under load: no request fails."""
 
 import threading
 import uuid
@@ -15,7 +15,7 @@ from tests.system.planes import PlaneProcess, until, write_config
 pytestmark = [pytest.mark.slow, pytest.mark.postgresql]
 
 CLIENTS = 4
-#: Long for a proxy that asks before each connection, so that a machine that is busy is no matter.
+#: Long for a proxy that checks before each connection, so that a busy machine does not matter.
 DRAIN_S = 5.0
 #: Requests that are answered between two steps.
 BETWEEN = 60
@@ -23,7 +23,7 @@ HEADERS = {"openstack-api-version": "placement 1.39"}
 
 
 class Load:
-    """Clients that read and write without a pause, each over a connection that it keeps."""
+    """Clients that read and write without a pause, each on a keep-alive connection."""
 
     def __init__(self, url: str, provider: str) -> None:
         self._url, self._provider = url, provider
@@ -69,7 +69,7 @@ class Load:
                 self.failed.append(f"{method} {target}: {answer.status_code} {answer.text[:200]}")
 
     def more(self) -> None:
-        """Wait for `BETWEEN` more answers."""
+        """Waits for `BETWEEN` more answers."""
         wanted = self.answered + BETWEEN
         until(lambda: self.answered >= wanted)
 

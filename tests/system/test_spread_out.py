@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 DATABASES = ("placement", "compute", "accelerator", "reservation")
 SERVICES = ("identity", *DATABASES, "image")
 
-#: Longer than any test: what must be quick is quick by its hint, not by the poll.
+#: Longer than any test, so that only hints make operations quick.
 NEVER_S = 600.0
 
 
@@ -67,7 +67,7 @@ def enrol(services, name="compute-1", *options):
 
 
 def join(agent, given, *, succeeds=True):
-    """What the command says, with `given` on its standard input."""
+    """The command's output, with `given` on its standard input."""
     command = [sys.executable, "-c", "from moorage.cli.main import main; main()", "host", "join", "--config"]
     done = subprocess.run(
         [*command, agent.config], input=given, env=without_ours(), text=True, capture_output=True, check=False
@@ -116,7 +116,7 @@ def clients(plane):
 
 @pytest.fixture
 def flavor(clients):
-    """With a function of its own: a region that has the function already is not programmed again."""
+    """With its own function, because a region that already has the function is not programmed again."""
     function = str(uuid.uuid4())
     return clients.create_fpga_flavor(function, function)
 

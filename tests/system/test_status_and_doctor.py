@@ -1,4 +1,4 @@
-"""`moorage status` and `moorage doctor` beside a plane that runs, and one that does not."""
+"""`moorage status` and `moorage doctor` beside a running plane, and beside a stopped one."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The units for systemd are sound by systemd's own judgement, and the server says what they count on."""
+"""systemd accepts the units, and the server sends the notifications that they need."""
 
 import contextlib
 import os
@@ -16,13 +16,13 @@ from tests.system.planes import DEADLINE_S, MOORAGE, PlaneProcess
 pytestmark = pytest.mark.slow
 
 UNITS = Path(__file__).parents[2] / "packaging" / "systemd"
-#: Exposure by `systemd-analyze security`, at most: 0 is all closed, 100 a unit that says nothing.
+#: Maximum exposure by `systemd-analyze security`: 0 is fully restricted, 100 a unit without restrictions.
 EXPOSURE = {"moorage.service": 20, "moorage@.service": 20, "moorage-agent.service": 60}
 
 
 @pytest.fixture(scope="module")
 def analyze():
-    """`systemd-analyze`, installed where it is not there; it needs no systemd that runs."""
+    """`systemd-analyze`, installed if necessary; it needs no running systemd."""
     if not shutil.which("systemd-analyze"):
         if os.geteuid() or not shutil.which("apt-get"):
             pytest.fail("systemd-analyze is not here; install systemd (Debian: apt-get install systemd)", pytrace=False)
@@ -37,7 +37,7 @@ def analyze():
 
 @pytest.fixture(scope="module")
 def units(tmp_path_factory):
-    """The units, with the `moorage` of this environment: systemd looks whether the program is there."""
+    """The units, with the `moorage` of this environment, because systemd checks that the program exists."""
     directory = tmp_path_factory.mktemp("units")
     for path in UNITS.glob("*.service"):
         (directory / path.name).write_text(path.read_text().replace("/usr/bin/moorage", str(MOORAGE)))
@@ -71,7 +71,7 @@ def test_a_unit_is_closed_as_far_as_it_can_be(analyze, units, name, bound):
 
 
 def test_the_server_says_when_it_is_ready_and_when_it_ends(tmp_path, monkeypatch):
-    """``Type=notify``, with ``NotifyAccess=all``: it is the worker that says so."""
+    """``Type=notify``, with ``NotifyAccess=all``, because the worker notifies."""
     with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(DEADLINE_S)

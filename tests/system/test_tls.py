@@ -1,4 +1,4 @@
-"""TLS by a proxy in front, as docs/guides/tls.md has it: its own configurations, with other addresses and paths."""
+"""TLS by a proxy, as in docs/guides/tls.md: its own configurations, with other addresses and paths."""
 
 import contextlib
 import os
@@ -84,7 +84,7 @@ def make_certificates(directory: Path) -> None:
 
 
 def block(language: str) -> str:
-    """The one block of the guide in this language."""
+    """The only block of the guide in this language."""
     (found,) = re.findall(rf"^```{language}\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
     return found
 
@@ -176,7 +176,7 @@ def test_links_are_those_that_clients_use_whatever_they_say(site, http, headers)
 
 
 def test_nobody_else_is_believed(site):
-    """The same headers from another address of this machine."""
+    """The same headers from another address of this machine have no effect."""
     found = links(httpx.get(f"{site.direct}/identity/v3", headers=EVIL))
     assert found
     assert {link for link in found if not link.startswith(f"{site.direct}/identity/")} == set()

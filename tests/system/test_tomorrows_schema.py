@@ -1,7 +1,7 @@
-"""Today's program on the schema of the next release, which only adds: it goes on, ends, and starts there again.
+"""Today's program on the schema of a future release, which only adds: it continues, stops, and starts there again.
 
-The next release is made up: each table gets columns and an index, and each database a table, that nobody knows today.
-Migrations that say ``phase = "expand"`` do no more than that (`tests/store/previous_release` looks at those there are).
+The future release is invented: each table gets unknown columns and an index, and each database an unknown table.
+Migrations with ``phase = "expand"`` may do no more than that (`tests/store/previous_release` checks the existing ones).
 """
 
 import contextlib
@@ -31,7 +31,7 @@ def urls(request):
 
 
 def expand(url: str, feature: str, oldest: str) -> None:
-    """As the next release's `moorage db upgrade --phase expand` does it, beside a plane that runs."""
+    """As the next release's `moorage db upgrade --phase expand` would, beside a running plane."""
     engine = open_engine(url)
     own = {migrations.version_table(feature).name, migrations.oldest_table(feature).name}
     with engine.begin() as connection:
@@ -46,7 +46,7 @@ def expand(url: str, feature: str, oldest: str) -> None:
 
 
 def work(plane: VirtualPlane, at) -> None:
-    """A server with an accelerator, and a lease with a server on it: made and ended."""
+    """Creates and deletes a server with an accelerator, and a lease with a server."""
     server = plane.create_server(flavor="fpga")
     plane.settle()
     assert plane.server(server)["status"] == "ACTIVE"

@@ -1,4 +1,4 @@
-"""The tour of `make demo`: the whole plane, walked with the unmodified clients; and the page that shows it."""
+"""The tour of `make demo`: the whole plane with the unmodified clients; and the page that shows it."""
 
 import re
 import subprocess
@@ -25,7 +25,7 @@ _VARYING = [
 
 
 def steps(text: str) -> list[str]:
-    """The titles, commands and checks in `text`, without what varies."""
+    """The titles, commands and checks in `text`, without varying parts."""
     text = re.sub(r" \\\n +", " ", text)
     found = []
     for line in text.splitlines():
@@ -41,7 +41,7 @@ def _alike(line: str) -> str:
 
 
 def tour(*options: object) -> str:
-    """What it prints; it must hold."""
+    """Its output; it must succeed."""
     done = subprocess.run(
         [sys.executable, "tools/demo.py", "--clients", stock_openstack().parent, *options],
         cwd=ROOT, env=without_ours(), capture_output=True, text=True, timeout=900, check=False,

@@ -1,4 +1,4 @@
-"""The tour itself is `make demo`; here only that it leaves nothing behind when somebody ends it half-way."""
+"""The tour leaves nothing behind when it is stopped half-way. (`make demo` runs the tour itself.)"""
 
 import signal
 import subprocess

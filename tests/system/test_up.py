@@ -1,4 +1,4 @@
-"""`moorage up` as people start it: a process of its own, ended by Ctrl-C, by SIGKILL, or by what is wrong at its start."""
+"""`moorage up` as users start it: a separate process that ends by Ctrl-C, by SIGKILL, or because it cannot start."""
 
 import os
 import shlex
@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from moorage.config import load
+from moorage.config import load_config
 from moorage.core.clock import SystemClock
 from moorage.core.errors import NotFound, Unauthorized
 from moorage.identity.client import PasswordTokens
@@ -24,19 +24,19 @@ OWN = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
 
 
 def a_plane(directory, *options, is_warm=True):
-    """Not started yet; its state directory and configuration are not there yet either."""
+    """Not started yet; its state directory and configuration do not exist yet."""
     return PlaneProcess(directory / "moorage.conf", "--port", str(free_port()), *options, is_warm=is_warm)
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
-    """For tests that only look; its state directory has a space in its name."""
+    """For tests that only read; its state directory has a space in its name."""
     with a_plane(tmp_path_factory.mktemp("plane") / "the state", is_warm=False) as plane:
         yield plane
 
 
 def refused(plane):
-    """The one message that `moorage up` ends with."""
+    """The single message with which `moorage up` ends."""
     with plane.launch():
         assert plane.process.wait(30) == 1
         until(lambda: not plane.members())
@@ -152,7 +152,10 @@ def test_everything_is_still_there_after_ctrl_c_and_another_start(tmp_path):
         lease = a_lease(clients)
         server = clients.create_server(flavor=clients.create_flavor("plain"), image=image)
         clients.wait_for_status(server, "ERROR")  # the only host is under reservation
-        address = (load(plane.state / "running.conf").server.address, load(plane.state / "running.conf").server.port)
+        address = (
+            load_config(plane.state / "running.conf").server.address,
+            load_config(plane.state / "running.conf").server.port,
+        )
         assert plane.stop() == 0
         assert plane.members() == []
         with socket.socket() as probe:
@@ -242,7 +245,7 @@ def test_a_state_directory_has_one_plane(running):
     )
     assert (running.out, running.err) == (running_out, running_err)
     assert running.transport("/placement").send("GET", "/healthcheck", {}).status == 200
-    # The refused one changed nothing of what the running one is reached by.
+    # The refused one changed no file by which the running one is reached.
     assert variables_of(moorage("env", "--config", running.config))["OS_AUTH_URL"] == f"{running.url}/identity"
 
 
@@ -261,7 +264,7 @@ def test_a_broken_provider_configuration_is_named(tmp_path):
     message = refused(plane)
     assert "10-broken.yaml" in message
     assert "YAML" in message
-    # Mended, it starts: nothing of the refusal is left behind.
+    # After the correction it starts: the refusal left nothing behind.
     (folder / "10-broken.yaml").unlink()
     plane.start()
     assert plane.stop() == 0

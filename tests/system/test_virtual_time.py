@@ -13,7 +13,7 @@ STATEMENTS = 3600
 
 
 def counted_statements(request):
-    """Those that all engines are given from now on, until the test ends."""
+    """Counts the statements on all engines from now until the end of the test."""
     statements = []
 
     def note(_connection, _cursor, statement, *_more):

@@ -1,4 +1,4 @@
-"""The wheel: built from the checkout, installed into an empty environment, and the whole embedded mode runs from it."""
+"""The wheel: built from the checkout, installed into an empty environment, it runs all services."""
 
 import os
 import subprocess
@@ -50,7 +50,7 @@ def metadata(built):
 
 @pytest.fixture(scope="module")
 def installed(built, metadata, tmp_path_factory):
-    """The interpreter of an environment with the locked packages that a plain ``pip install moorage`` would bring."""
+    """The interpreter of an environment with the locked packages of a plain ``pip install moorage``."""
     environment = tmp_path_factory.mktemp("wheel") / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
     python = environment / "bin" / "python"
@@ -64,13 +64,13 @@ def installed(built, metadata, tmp_path_factory):
 
 
 def pip(python, *words):
-    """Of this environment, working on another one, which has none."""
+    """This environment's pip, working on another environment, which has none."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python, *words]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def plain(metadata):
-    """{name} of the requirements without any extra."""
+    """{name} of the requirements without extras."""
     requirements = map(Requirement, metadata.get_all("Requires-Dist"))
     return {canonicalize_name(one.name) for one in requirements if one.marker is None}
 
@@ -132,7 +132,7 @@ def test_every_extra_is_pinned_by_its_requirements_file(metadata):
 
 
 def test_the_files_that_extras_are_pinned_by_agree_with_each_other():
-    """Each is installed beside the runtime: a package that stands in two of them has one version."""
+    """Each is installed beside the runtime, so a package in two of them has one version."""
     runtime = pinned(REQUIREMENTS / "runtime.txt")
     for lock in set(PINNED_BY.values()):
         both = pinned(REQUIREMENTS / f"{lock}.txt")

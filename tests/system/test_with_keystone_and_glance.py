@@ -1,4 +1,4 @@
-"""The plane beside a real Keystone, which says who is calling, and a real Glance, which has the images."""
+"""The plane beside a real Keystone, which authenticates callers, and a real Glance, which has the images."""
 
 import os
 import re
@@ -77,7 +77,7 @@ def clients_of(keystone, glance_url, plane):
 
 
 def refusal_of(request):
-    """The status of what is refused."""
+    """The status of a refusal."""
     with pytest.raises(RemoteError) as refusal:
         request()
     return refusal.value.status
@@ -99,7 +99,7 @@ def test_a_server_gets_a_function_whose_bitstream_comes_from_glance(plane, clien
 
 
 def test_people_sign_in_to_the_dashboard_with_what_keystone_knows_of_them(plane):
-    """Their password, their projects; and Keystone takes the token back when they sign out."""
+    """Their password, their projects; and signing out revokes the token in Keystone."""
     site = Site(None, plane.url)
     assert site.sign_in("admin", "wrong").status_code == 401
     done = site.sign_in("admin", PASSWORD)
@@ -114,14 +114,14 @@ def test_people_sign_in_to_the_dashboard_with_what_keystone_knows_of_them(plane)
 
 
 def commands_of(guide: Path) -> list[str]:
-    """What a page tells to type, in its order; lines that end in a backslash go on in the next."""
+    """The commands of a page in order; a line that ends in a backslash continues on the next."""
     blocks = re.findall(r"^```console\n(.*?)^```", guide.read_text(), re.MULTILINE | re.DOTALL)
     return re.findall(r"^\$ ((?:.*\\\n)*.*)$", "\n".join(blocks), re.MULTILINE)
 
 
 @pytest.fixture
 def shell(tmp_path, plane, keystone):
-    """Runs a command as an administrator types it, with the clients that he has, in one directory."""
+    """Runs a command as an administrator types it, with the stock clients, in one directory."""
     environment = inherited() | {
         "PATH": f"{python_of('.venv-clients').parent}:{MOORAGE.parent}:{os.environ['PATH']}",
         "KEYS": str(plane.state / "keys"),
@@ -151,7 +151,7 @@ def shell(tmp_path, plane, keystone):
 
 @pytest.mark.clients
 def test_the_guide_to_bitstreams_does_what_it_says(shell, clients_of):
-    """R32 (accelerator-attach): how to upload a bitstream with its properties, by running what is written."""
+    """R32 (accelerator-attach): uploading a bitstream with its properties, by running the page."""
     commands = commands_of(GUIDE)
     assert len(commands) == 11
     said = [shell(command) for command in commands]
@@ -167,7 +167,7 @@ def test_the_guide_to_bitstreams_does_what_it_says(shell, clients_of):
 
 @pytest.mark.clients
 def test_a_bitstream_of_glance_whose_signature_does_not_hold_is_not_programmed(shell, clients_of):
-    """Of other data, by the key that is known: the server says so, and what to do."""
+    """A signature of other data by a known key: the server's fault names the problem and the remedy."""
     admin = clients_of("admin", "admin")
     region, function = "69528db6-eb31-577a-8c36-68f9faa081f6", "0d7c6a54-2f0e-4d39-8a52-6b1b0a8f3c77"
     shell("openssl genpkey -quiet -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out key.pem")

@@ -1,4 +1,4 @@
-"""A whole cloud in which somebody else's WSGI server runs every service: gunicorn, a stock one, with forked workers."""
+"""All services in another project's WSGI server: a stock gunicorn with forked workers."""
 
 import contextlib
 import subprocess
@@ -27,7 +27,7 @@ def gunicorn(service: str, port: int, *options: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def ports(tmp_path_factory):
-    """{service: port} of services that run; the state directory is ``services`` in the directory of `ports`."""
+    """{service: port} of running services; the state directory is ``services`` in the directory of `ports`."""
     directory = tmp_path_factory.mktemp("wsgi")
     ports = {service: free_port() for service in (*SERVICES, "dashboard")}
     urls = {service: f"http://127.0.0.1:{ports[service]}/{service}" for service in SERVICES}
@@ -35,7 +35,7 @@ def ports(tmp_path_factory):
     with contextlib.ExitStack() as stack:
         for service, port in ports.items():
             # Two workers of one service: one of them has the tasks. One is forked from a server that has imported it.
-            # Of the dashboard either worker takes what the other one's page sends: it keeps nothing.
+            # Either worker of the dashboard accepts a form of the other's page, because it keeps no state.
             two = ("--workers", "2")
             options = {"placement": two, "compute": ("--preload",), "dashboard": two}.get(service, ())
             path = "ui" if service == "dashboard" else service
@@ -106,7 +106,7 @@ def test_the_tasks_of_a_service_run_in_one_of_its_workers(ports):
     _, numbers, _ = ports
 
     def rounds():
-        """Workers that answered: whether they do rounds."""
+        """The workers that answered: whether each runs tasks."""
         answers = [httpx.get(f"http://127.0.0.1:{numbers['placement']}/metrics", trust_env=False) for _ in range(40)]
         started = {}
         for answer in answers:
@@ -120,7 +120,7 @@ def test_the_tasks_of_a_service_run_in_one_of_its_workers(ports):
 
 
 def test_below_its_own_name_it_needs_no_prefix(ports):
-    """As a server mounts it that takes the name from the path (SCRIPT_NAME)."""
+    """As mounted by a server that removes the name from the path (SCRIPT_NAME)."""
     directory, _, _ = ports
     script = (
         "from moorage.wsgi.placement import application\n"
@@ -141,7 +141,7 @@ def test_below_its_own_name_it_needs_no_prefix(ports):
 
 @pytest.mark.parametrize("waits_s", [0, 2])
 def test_nothing_of_it_runs_or_is_open_while_a_server_forks(tmp_path, waits_s):
-    """Before its tasks have begun and afterwards. What a thread holds then, the new process would wait for in vain."""
+    """Before and after its tasks have begun. The new process could never get a lock that a thread holds then."""
     config = write_config(tmp_path / "state", endpoints=dict.fromkeys(SERVICES, "http://127.0.0.1:9/"))
     script = (
         "import os, sys, threading, time\n"

@@ -1,4 +1,4 @@
-"""A RabbitMQ of a test's own, which can be stopped, killed and started again on the same port."""
+"""A private RabbitMQ that a test can stop, kill and restart on the same port."""
 
 import contextlib
 import os
@@ -28,7 +28,7 @@ class Broker:
         self._process: subprocess.Popen | None = None
 
     def start(self) -> None:
-        """Answers when this returns."""
+        """It answers when this returns."""
         with (self._state / "log.txt").open("a") as out:
             self._process = subprocess.Popen(
                 self._launch.command,
@@ -46,14 +46,14 @@ class Broker:
             time.sleep(0.1)
 
     def stop(self) -> None:
-        """As a service manager does it."""
+        """Stops it as a service manager does."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
         self._end(signal.SIGKILL)
 
     def freeze(self) -> None:
-        """It holds its connections and answers nothing."""
+        """It keeps its connections, but answers nothing."""
         os.killpg(self._process.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
@@ -79,6 +79,6 @@ class Broker:
     def _answers(self) -> bool:
         try:
             SERVER.connect(self.url)
-        except Exception:  # noqa: BLE001 - whatever the driver raises: not yet
+        except Exception:  # noqa: BLE001 - any error of the driver means that the broker is not up yet
             return False
         return True

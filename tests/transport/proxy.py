@@ -1,4 +1,4 @@
-"""A TCP line that can be cut: stands between a client and a server that other tests use, too."""
+"""A TCP connection that a test can cut, between a client and a server that other tests also use."""
 
 import contextlib
 import socket
@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-#: What becomes of bytes on their way: those that are passed on.
+#: Filters bytes: returns those to forward.
 Filter = Callable[[bytes], bytes]
 
 
@@ -30,7 +30,7 @@ class Line:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
-        """Every connection is reset, and new ones are, until `mend`."""
+        """Resets every connection, and new ones, until `mend`."""
         with self._lock:
             self._whole = False
             sockets, self._sockets = self._sockets, []
@@ -38,7 +38,7 @@ class Line:
             _shut(one)
 
     def swallow(self) -> None:
-        """Connections stay, and new ones are accepted, but no byte comes through in either direction, until `cut`."""
+        """Keeps connections and accepts new ones, but forwards no byte in either direction, until `cut`."""
         self._swallows = True
 
     def mend(self) -> None:
@@ -47,7 +47,7 @@ class Line:
             self._swallows = False
 
     def filters(self) -> tuple[Filter, Filter]:
-        """Of one connection: to the server, and from it."""
+        """The filters of one connection: to the server, and from it."""
         return bytes, bytes
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""RabbitMQ frozen, killed, stopped and started again while jobs are enqueued and worked on."""
+"""RabbitMQ is frozen, killed, stopped and restarted while jobs are enqueued and done."""
 
 import threading
 import time
@@ -15,7 +15,7 @@ from tests.transport.ways import PATIENCE_S
 pytestmark = [pytest.mark.slow, pytest.mark.rabbit]
 
 POLL_S = 1.0
-#: A machine that starts a broker beside has little left for a worker.
+#: While a broker starts, little CPU is left for a worker.
 SLACK_S = 5.0
 
 
@@ -44,7 +44,7 @@ def jobs(sqlite_engine):
 
 
 class Diligent(Worker):
-    """As an agent's worker: who found work asks again at once."""
+    """As an agent's worker: after a job it polls again at once."""
 
     def run_once(self):
         before = len(self.done)
@@ -52,7 +52,7 @@ class Diligent(Worker):
         return due if len(self.done) == before else self.clock.now()
 
     def wait_for_more(self, count, began):
-        """Until so many jobs are done that were enqueued from now on; `began` is when each job was."""
+        """Waits for this many jobs that were enqueued from now on; `began` is the time of each."""
         from_now = time.monotonic()
 
         def are_done():
@@ -63,7 +63,7 @@ class Diligent(Worker):
 
 
 class Load:
-    """A job each 20 ms, and a hint for it, until it is ended."""
+    """A job every 20 ms, and a hint for it, until it is stopped."""
 
     def __init__(self, engine, hints):
         self.enqueued = {}
@@ -90,7 +90,7 @@ class Load:
 
 
 def test_a_broker_that_goes_and_comes_loses_no_job_delays_none_beyond_a_poll_and_hints_come_again(sides, broker, jobs):
-    """One broker for all three, because each start of it takes 5 s of a processor."""
+    """One broker for all three cases, because each start takes 5 s of CPU."""
     theirs, sending, listening = sides
     worker, patient = Diligent(jobs, POLL_S), Worker(jobs, poll_s=600, queue="compute-2")
     threads = TaskThreads(SystemClock(), theirs)

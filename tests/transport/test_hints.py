@@ -1,4 +1,4 @@
-"""Hints in process, by PostgreSQL and by RabbitMQ: the same facts for all three."""
+"""Hints in process, by PostgreSQL and by RabbitMQ: all three pass the same tests."""
 
 import threading
 import time
@@ -8,7 +8,7 @@ import pytest
 
 from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
-from moorage.db.transactions import write
+from moorage.db.session import write
 from moorage.db.types import new_metadata
 from moorage.jobs.background_tasks import TaskThreads, Wakeups
 from moorage.jobs.model import JobState, NewJob
@@ -24,7 +24,7 @@ STORE = JobStore(jobs_table(METADATA))
 
 
 def settle(way, event, topic="compute-1"):
-    """Listening, and the wake-ups of connecting have passed: a hint is heard as a hint."""
+    """Waits until it listens and the wake-ups of connecting have passed, so that the next one is a hint."""
     way.wait_until_listening()
     for _ in range(3):
         way.hints.send(topic)
@@ -164,7 +164,7 @@ def test_with_a_hint_nobody_waits_for_the_poll(way, jobs):
 
 
 def test_a_listener_that_was_away_looks_at_everything_once(way, jobs):
-    """The hint was lost and the poll is far away: coming back is a reason to look."""
+    """The hint was lost and the next poll is far away, so it polls when it is back."""
     worker = Worker(jobs, poll_s=600)
     threads = TaskThreads(SystemClock(), way.theirs)
     threads.start([worker])
@@ -232,7 +232,7 @@ def test_an_unknown_kind_is_refused():
 
 
 def heard_within_patience(way, event, topic):
-    """Hints are sent until one is heard: a line that was just mended loses some."""
+    """Sends hints until one is heard, because a connection that was just restored loses some."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         way.hints.send(topic)

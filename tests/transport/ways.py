@@ -1,6 +1,6 @@
-"""The ways a hint may go: within a process, and between two over a line that tests can cut.
+"""The channels for hints: within a process, and between two processes over a connection that tests can cut.
 
-Each way has a channel of its own (of RabbitMQ an exchange), so that all tests may use one database and one virtual host.
+Each has its own channel (an exchange of RabbitMQ), so that all tests may use one database and one virtual host.
 """
 
 import contextlib
@@ -13,12 +13,12 @@ from moorage.jobs.background_tasks import Wakeups
 from moorage.jobs.wakeups import open_hints
 from tests.transport.proxy import Line
 
-#: Waited at most for what should come at once; a loaded machine needs patience.
+#: Time limit for immediate events, generous for a loaded machine.
 PATIENCE_S = 20
 
 
 class Near:
-    """Everything in one process: there is no line to cut."""
+    """Everything in one process, without a connection to cut."""
 
     def __init__(self):
         self.ours = self.theirs = Wakeups()
@@ -38,7 +38,7 @@ class Near:
 
 
 class Far:
-    """Two processes, as far as hints know: `ours` sends through `hints`, `theirs` hears through a line of its own."""
+    """Two processes, as far as hints know: `ours` sends through `hints`, `theirs` listens on its own connection."""
 
     def __init__(self, url):
         channel = f"moorage_test_{secrets.token_hex(4)}"
@@ -52,7 +52,7 @@ class Far:
         assert self.listener.listening.wait(PATIENCE_S)
 
     def cut(self):
-        """Both sides are cut off; returns when the listener has noticed."""
+        """Cuts off both sides; returns when the listener has noticed."""
         for line in self.lines:
             line.cut()
         deadline = time.monotonic() + PATIENCE_S

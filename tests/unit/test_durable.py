@@ -1,4 +1,4 @@
-"""A file is replaced whole, for us alone."""
+"""A file is replaced completely, and only its owner can access it."""
 
 import pytest
 
@@ -54,7 +54,7 @@ def test_a_document_is_read_as_it_was_written_last_whoever_reads_it(tmp_path):
 
 
 def test_of_a_document_that_was_half_written_the_one_before_counts(tmp_path):
-    """What a power cut may leave of a write: any part of it, before or after what the place held."""
+    """After a power cut any part of a write may exist, before or after the old content of the place."""
     path = tmp_path / "document"
     document = DurableDocument(path)
     for number in range(5):

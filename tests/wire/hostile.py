@@ -1,7 +1,7 @@
-"""Hostile integers, dates and texts, and where they go: into each field of a body, each parameter and each part of a path.
+"""Hostile integers, dates and texts for each field of a body, each parameter and each part of a path.
 
-Fields come from a route's JSON schema, beside an example of a body; parameters are those that a route asks for while it
-answers. Not here: what is served (`tests.wire.test_hostile_values`).
+Fields come from a route's JSON schema and an example of a body; parameters are those that a route reads while it
+answers. Not here: the routes (`tests.wire.test_hostile_values`).
 """
 
 import itertools
@@ -37,7 +37,7 @@ Json = Any
 
 
 def schema_at(route: Route[Any], api: ServiceApi[Any]) -> Schema | None:
-    """In the newest microversion that the route has."""
+    """The schema in the route's newest microversion."""
     if isinstance(route.schema, VersionedSchema):
         return route.schema.for_version(route.until or (api.versions.maximum if api.versions else None))
     return route.schema
@@ -47,7 +47,7 @@ def schema_at(route: Route[Any], api: ServiceApi[Any]) -> Schema | None:
 
 
 def bodies(schema: Mapping[str, Json], example: Json) -> Iterator[tuple[str, Json]]:
-    """(what is where, body): `example` with one hostile value in one field of `schema`, or of its own."""
+    """(place, body): `example` with one hostile value in one field of `schema`, or of its own."""
     for path in sorted({*_fields(schema, schema, example, ()), *_leaves(example, ())}, key=str):
         now = _at(example, path)
         for value in (
@@ -58,7 +58,7 @@ def bodies(schema: Mapping[str, Json], example: Json) -> Iterator[tuple[str, Jso
 
 
 def _fields(root: Mapping[str, Json], schema: Json, example: Json, at: Path) -> Iterator[Path]:
-    """The places of texts and numbers in what `schema` describes."""
+    """The places of texts and numbers in the documents of `schema`."""
     if not isinstance(schema, Mapping):
         return
     branches = [one for word in ("anyOf", "oneOf", "allOf") for one in schema.get(word, ())]
@@ -86,7 +86,7 @@ def _members(schema: Mapping[str, Json], example: Json) -> Iterator[tuple[str | 
 
 
 def _leaves(document: Json, at: Path) -> Iterator[Path]:
-    """The first of each list stands for all."""
+    """The first element of each list stands for all."""
     match document:
         case dict():
             for name, value in document.items():
@@ -123,7 +123,7 @@ def _with(document: Json, path: Path, value: Json) -> Json:
 
 
 def smallest(schema: Mapping[str, Json]) -> Json:
-    """A small document that `schema` most likely describes: what is required, and nothing else."""
+    """A small document that probably fits `schema`: only required fields."""
     if "const" in schema or "enum" in schema:
         return next(iter(schema.get("enum", [schema.get("const")])))
     types = schema.get("type", "object" if "properties" in schema else "string")

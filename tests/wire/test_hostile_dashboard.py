@@ -1,6 +1,7 @@
-"""No value in a form, a parameter, a path or a header of the dashboard is answered with 5xx, whether one is signed in or not.
+"""No value in a form, a parameter, a path or a header of the dashboard causes a 5xx, signed in or not.
 
-Fields and parameters are those that a page asks for while it answers. The services: `tests.wire.test_hostile_values`.
+Fields and parameters are those that a page reads while it answers. `tests.wire.test_hostile_values` covers the
+services.
 """
 
 import itertools
@@ -72,7 +73,7 @@ class World:
         self.session = self.sent("POST", "/sign-in", form).headers["set-cookie"].partition("=")[2].partition(";")[0]
 
     def renew(self) -> None:
-        """Signed in, with a lease and a hold instead of those there were."""
+        """Signs in, with a new lease and hold."""
         self.sign_in()
         for old in (f"/leases/holds/{self.hold}/release", f"/leases/{self.lease}/delete"):
             self.sent("POST", old, {})
@@ -95,7 +96,7 @@ class World:
         return self.plane.transport().send(method, f"/ui{path}", sent | headers, body)
 
     def ask(self, method: str, path: str, form: Mapping[str, str] | None = None, **headers: str) -> int:
-        """Signed in again where the last request ended that; so late that no failed login before counts."""
+        """Signs in again if the last request ended the session; so late that no failed login counts."""
         was = bool(self.session)
         self.plane.clock.sleep(MAX_WAIT_S if path.startswith("/sign-in") and method == "POST" else 0)
         answer = self.sent(method, path, form, **headers)
@@ -120,7 +121,7 @@ class World:
         return re.sub(r"\{(\w+)\}", lambda found: quote((there | others)[found[1]], safe=""), route.path)
 
     def forms(self, path: str) -> list[Mapping[str, str]]:
-        """Valid forms, by what a route does with them. What would take something away stands last."""
+        """Valid forms by the action of a route. Those that delete something come last."""
         check = {**TOMORROW, "action": "check"}
         of_flavor = {"resource_type": "flavor:instance", "flavor_id": "small"}
         of_hosts = {"resource_type": "physical:host", "min": "1", "max": "1", "hypervisor_properties": ""}
@@ -184,7 +185,7 @@ def stranger(world):
 
 @contextmanager
 def fields_asked_for() -> Iterator[set[str]]:
-    """The names of all fields of forms that are asked for meanwhile."""
+    """The names of all form fields that are read meanwhile."""
     names: set[str] = set()
 
     def noting(read):

@@ -1,6 +1,6 @@
-"""No value in a field, a parameter, a path or a header of the identity service, or of a rehearsal's clock, is answered with 5xx.
+"""No value in a field, parameter, path or header of the identity service, or of a rehearsal's clock, causes a 5xx.
 
-The services that have databases: `tests.wire.test_hostile_values`; the dashboard: `tests.wire.test_hostile_dashboard`.
+Services with databases: `tests.wire.test_hostile_values`; the dashboard: `tests.wire.test_hostile_dashboard`.
 """
 
 import json
@@ -28,7 +28,7 @@ YEAR_S = 365 * 86400
 
 
 class World:
-    """An identity service with users of its own and an enrolled host."""
+    """An identity service with its own users and an enrolled host."""
 
     def __init__(self, plane: InProcessPlane) -> None:
         self.plane = plane
@@ -49,7 +49,7 @@ class World:
         return {"auth": {"identity": {"methods": ["password"], "password": {"user": user}}, "scope": project}}
 
     def token(self) -> str:
-        """Of admin, until it is revoked."""
+        """Admin's, until it is revoked."""
         if not self._token:
             sent = {"content-type": "application/json"}
             body = json.dumps(self.login()).encode()
@@ -66,7 +66,7 @@ class World:
         return json.loads(answer.body)
 
     def ask(self, method: str, path: str, what: str = "", body: bytes | None = None, **headers: str) -> int:
-        """As admin, and so late that no failed login before counts."""
+        """As admin, and so late that no failed login counts."""
         self.plane.clock.sleep(FORGOTTEN_S)
         token = self.token()
         sent = {"x-auth-token": token, "x-subject-token": token, "content-type": "application/json"}
@@ -82,7 +82,7 @@ class World:
         return answer.status
 
     def knowing(self, body: object) -> object:
-        """Of a change of a password that is accepted, the next one must know it."""
+        """After an accepted change of a password, the next one must know it."""
         match body:
             case {"user": {"original_password": original, "password": str(new)}} if original == self.first_password:
                 body = {"user": {"original_password": self.passwords["demo"], "password": new}}
@@ -94,7 +94,7 @@ class World:
         return re.sub(r"\{(\w+)\}", lambda found: quote((there | others)[found[1]], safe=""), route.path)
 
     def examples(self, route) -> list:
-        """Valid bodies, by what the route's schema does not show by itself."""
+        """Valid bodies for routes whose schema does not suffice."""
         methods = {"auth": {"identity": {"methods": ["token"], "token": {"id": self.token()}}, "scope": "unscoped"}}
         digest, secret = "0" * 64, "s" * 32
         return {
@@ -182,7 +182,7 @@ def test_no_value_of_a_rehearsals_clock_is_answered_with_5xx(tmp_path):
 
 
 def test_a_rehearsals_clock_stops_before_the_calendar_ends(tmp_path):
-    """Beyond it no time could be told any more, and the offset is kept over restarts."""
+    """Beyond it no time exists, and the offset survives restarts."""
     headers = {"x-auth-token": "root:admin", "x-roles": "admin", "content-type": "application/json"}
     body = json.dumps({"advance_s": MAX_ADVANCE_S}).encode()
     with InProcessPlane(tmp_path, "identity", clock=AdjustableClock(), plane={"clock": "adjustable"}) as plane:

@@ -1,7 +1,7 @@
-"""No integer, date or text in any field, parameter or path of any route is answered with 5xx.
+"""No integer, date or text in any field, parameter or path of any route causes a 5xx.
 
-Routes and schemas are the services' own tables: a new one is walked through without a line here, unless the smallest body
-that its schema describes is refused. Then it needs an example in `EXAMPLES`.
+Routes and schemas are the services' own tables, so a new route is included without a change here, unless the smallest
+body of its schema is refused. Then it needs an example in `EXAMPLES`.
 """
 
 import json
@@ -29,7 +29,7 @@ from moorage.wire.http import Route
 from tests.migrated import schema_of
 from tests.plane import SERVICE, InProcessPlane
 from tests.servers import temporary_database
-from tests.store.conftest import kind, on_every_database  # noqa: F401 - a fixture
+from tests.store.conftest import kind, on_every_database  # noqa: F401 - pytest uses fixtures by name
 from tests.system.planes import PlaneClients
 from tests.wire.hostile import DATES, DIGITS, INTEGERS, TEXTS, asked_for, bodies, parameters, schema_at, smallest
 
@@ -59,7 +59,7 @@ REPEATED = ("id", "asc", "VCPU:1", NOBODY)
 
 
 class World:
-    """A plane with one thing of each kind."""
+    """A plane with one object of each kind."""
 
     def __init__(self, plane: InProcessPlane) -> None:
         self.plane = plane
@@ -113,7 +113,7 @@ class World:
             self.troubles.append(f"{service} {route.method} {path[:120]} {what}: {answer.status} {answer.body[:160]!r}")
 
     def path(self, service: str, route: Route[Any], **others: str) -> str:
-        """Of what is there, with `others` in place of some."""
+        """With existing objects, and `others` in place of some."""
         ids = self.ids() | {f"{service} {name}": value for name, value in others.items()}
 
         def filled(found: re.Match[str]) -> str:
@@ -123,7 +123,7 @@ class World:
         return re.sub(r"\{(\w+)\}", filled, route.path)
 
     def examples(self) -> Mapping[str, list[Any]]:
-        """Bodies by route: what the smallest of its schema does not show."""
+        """Bodies by route, where the smallest document of the schema does not suffice."""
         place = {"allocations": {self.shelf: {"resources": {"DISK_GB": 1, "CUSTOM_WHEAT": 1}}}, "project_id": "red"}
         place |= {"user_id": "alice", "consumer_generation": None, "consumer_type": "INSTANCE"}
         inventory = {"total": 8, "reserved": 0, "min_unit": 1, "max_unit": 8, "step_size": 1, "allocation_ratio": 1.0}
@@ -221,7 +221,7 @@ class World:
         return tables | self.reported
 
     def ids(self) -> Mapping[str, str]:
-        """What is there, by the name of a part of a path."""
+        """Existing ids by the name of a path's variable."""
         return {
             "uuid": self.shelf, "resource_class": "DISK_GB", "consumer_uuid": CONSUMER, "flavor_id": "small",
             "server_id": self.server, "hypervisor_id": "1", "host": "compute-1", "project_id": "red", "lease_id": self.lease,
@@ -231,7 +231,7 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path, kind):  # noqa: F811 - narrows the fixture of the same name
+def world(tmp_path, kind):  # noqa: F811 - pytest passes the imported fixture
     with ExitStack() as stack:
         urls = {name: stack.enter_context(temporary_database(kind, schema_of(name))) for name in SERVICES}
         services = "image,agent," + ",".join(SERVICES)
@@ -281,7 +281,7 @@ def test_no_value_in_a_path_is_answered_with_5xx(world):
 
 
 def test_no_operation_on_an_image_is_answered_with_5xx(tmp_path):
-    """What JSON patches hold has no schema: operations, paths and values, each hostile in turn."""
+    """JSON patches have no schema: operations, paths and values are hostile in turn."""
     texts = [*TEXTS, *INTEGERS, None, True, [], {}, ["x"], [[]], {"a": {"b": []}}, "", "\0", "\ud800", [{"op": "add"}]]
     names = [
         *IMAGE_SCHEMA.document["properties"],
@@ -329,7 +329,7 @@ def test_no_operation_on_an_image_is_answered_with_5xx(tmp_path):
 
 @pytest.mark.parametrize("host", ["[::1", "]", "a/b", "a b", "[fe80::1%25en0]", "x" * 300, "a:b", "a:999999", "a@b"])
 def test_a_host_that_is_none_is_400(tmp_path, host):
-    """Links are made of it, and splitting them again was our 500."""
+    """Links contain it, and parsing them again once caused 500."""
     with InProcessPlane(tmp_path, "placement,image,compute") as plane:
         for path in ("/placement/resource_providers", "/compute/v2.1/flavors"):
             headers = {"host": host, "x-auth-token": "root:admin", "x-roles": "admin"}
@@ -344,7 +344,7 @@ def test_a_host_that_is_one_is_in_links(tmp_path, host):
 
 
 def published(service: str, route: Route[Any]) -> set[str]:
-    """The parameters that a document names, where there is one."""
+    """The parameters in a document, if there is one."""
     about = ABOUTS.get(service)
     words = about and about.operations.get(f"{route.method} {route.path}")
     if not words or words.query is None:
@@ -354,5 +354,5 @@ def published(service: str, route: Route[Any]) -> set[str]:
 
 
 def routes() -> Iterator[tuple[str, Route[Any]]]:
-    """The same with ``.json`` behind it has the same handler."""
+    """Routes with ``.json`` have the same handler."""
     return ((service, route) for service, api in APIS.items() for route in api.routes if ".json" not in route.path)

@@ -1,7 +1,7 @@
-"""The agent of one host reaches nothing of another host, nor of anybody else: every route of every service is tried.
+"""The agent of one host cannot reach anything of another host or of anybody else: tries every route of every service.
 
-The routes are those of the route tables, so a new one is tried too. A route of agents whose path has another variable than
-those in `Cloud.of_b`, or that names its host in its body, fails here until somebody says what of host B it is about.
+The routes come from the route tables, so a new one is included. A route of agents whose path has a variable that is not
+in `Cloud.of_b`, or that names its host in its body, fails here until somebody adds the value for host B.
 """
 
 import json
@@ -46,12 +46,12 @@ BODIES = {
 }
 #: What an agent may do whose host is any: names of classes and traits are made before they are used.
 OPEN = {"PUT /traits/{name}", "PUT /resource_classes/{name}"}
-#: Rules that let in whoever has a token, for what is not there at all.
+#: Rules that allow every token, for functions that do not exist.
 NOTHING_THERE = {"os_compute_api:moorage:absent"}
 
 
 class Cloud:
-    """Two hosts, and of host B a server, jobs that it works on, devices, providers and an image."""
+    """Two hosts, and for host B a server, jobs in progress, devices, providers and an image."""
 
     def __init__(self, directory):
         self.plane = InProcessPlane(directory, "placement,image,compute,accelerator,reservation")
@@ -87,12 +87,12 @@ class Cloud:
         return self.admin.request("POST", "/v2.1/servers", json={"server": body})["server"]["id"]
 
     def _ordered_image(self, server):
-        """Of its disk: a job of B."""
+        """Of its disk: for a job of B."""
         body = {"createImage": {"name": "disk"}}
         return json.loads(self.admin.request_raw("POST", f"/v2.1/servers/{server}/action", json=body).body)["image_id"]
 
     def _job(self, service):
-        """The id of one that B has claimed."""
+        """The id of a job that B has claimed."""
         if service == "compute":
             path = f"/compute/moorage/v1/hosts/{B}/provider-config"
             assert self.plane.send("POST", path, {"do": "show"}).status == 202
@@ -113,7 +113,7 @@ class Cloud:
         )
 
     def status(self, service, route, host, variables):
-        """Of the request of this host's agent."""
+        """Of a request by this host's agent."""
         image = {"PUT": self.disk_image, "DELETE": self.other_disk_image}.get(route.method, self.bitstream)
         variables = variables | {"image_id": image}
         path = re.sub(r"{(\w+)}", lambda name: variables[name[1]], route.path)
@@ -125,7 +125,7 @@ class Cloud:
         ).status
 
     def state(self):
-        """All that is told of host B."""
+        """Everything that is known about host B."""
         ask = [
             f"/placement/moorage/v1/trees/{self.provider}",
             f"/compute/v2.1/servers/{self.shared['server_id']}",
@@ -283,7 +283,7 @@ def test_what_operators_and_reservations_tell_a_host_is_not_the_agents_to_change
     assert placement("PUT", f"/resource_providers/{own}/inventories", offered | now)[0] == 403
     less = {reserved: record | {"total": 5}}
     assert placement("PUT", f"/resource_providers/{own}/inventories", offered | now | {"inventories": less})[0] == 403
-    # What it read before they were put there is out of date, which it can mend; and beside them it writes what it likes.
+    # Its generation is outdated, which it can correct; then it can write everything else.
     assert placement("PUT", f"/resource_providers/{own}/traits", traits)[0] == 409
     more = with_reserved | {"MEMORY_MB": record | {"total": 8}}
     assert placement("PUT", f"/resource_providers/{own}/inventories", now | {"inventories": more})[0] == 200
@@ -339,7 +339,7 @@ def test_the_queues_that_no_host_is_called_after_are_all_there_are():
 
 @pytest.fixture
 def images(cloud):
-    """Images as the agent of a host gets them, from compute and then from the accelerator service."""
+    """Images as a host's agent gets them, from compute and then from the accelerator service."""
     return lambda host: HostImageSource(host, [cloud.client("compute", host), cloud.client("accelerator", host)])
 
 

@@ -1,11 +1,11 @@
-"""Every route of placement, image, compute and identity with every role: whom the rules let in, and whom they refuse.
+"""Every route of placement, image, compute and identity with every role: which roles the rules allow and refuse.
 
-`routes_by_roles.txt` says it anew and in full, so that a change of a rule is a change of that table too. A section is
-``[service: roles]``, and its lines are routes: ``GET /v2.1/servers``; an action on a server or an aggregate has its name
-behind the route. Everybody is who has no token; ``nothing`` is a role that no rule knows.
+`routes_by_roles.txt` repeats the rules in full, so that a change of a rule also changes that table. A section is
+``[service: roles]``, and its lines are routes: ``GET /v2.1/servers``; after the route of an action on a server or an
+aggregate follows the action's name. ``everybody`` has no token; ``nothing`` is a role that no rule knows.
 
-Only the rules are looked at: the request of an allowed caller may be wrong in every other way. Whose objects a caller sees
-is in tests of each service; reservation and accelerator have tables for both, in their `test_tenants.py`.
+Only the rules are tested: an allowed request may be wrong in every other way. Each service has its own tests for the
+visibility of objects; reservation and accelerator have tables for both, in their `test_tenants.py`.
 """
 
 import json
@@ -33,7 +33,7 @@ NAMED_ACTIONS = {
     "POST /v2.1/os-aggregates/{aggregate_id}/action": ("add_host", "remove_host", "set_metadata"),
 }
 PASSWORD, PROJECT = "of-all-of-them", "red"
-#: What stands for the variable parts of paths; of another form than names is what some routes look at first.
+#: Values for the variable parts of paths; some routes check the format first.
 UUID = "4d17d41a-830d-47b2-91c7-4f9fc0ae611e"
 VARIABLES = {"project_id": PROJECT, "aggregate_id": "1", "resource_class": "VCPU", "host": "compute-1"}
 #: Readers see that of their own project.
@@ -67,7 +67,7 @@ def requests(service: str) -> Iterator[tuple[str, str, str, object, str | None]]
 
 @pytest.fixture(scope="module")
 def tokens(tmp_path_factory):
-    """A plane with a user of each role; the name of the user, of the role, and of the token are one."""
+    """A plane with a user of each role; user, role and token have the same name."""
     directory = tmp_path_factory.mktemp("identity")
     users = {role: {"id": role, "password": hash_password(PASSWORD, 4), "roles": {PROJECT: [role]}} for role in ROLES}
     file = directory / "users.yaml"

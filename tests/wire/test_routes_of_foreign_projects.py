@@ -1,13 +1,13 @@
-"""Every route of every service, asked by members of another project: they are told nothing of red's objects.
+"""Every route of every service, called by members of another project: the answers reveal nothing of red's objects.
 
-alice makes objects of each kind in project red, with `MARK` in each name, description and value. bob of project blue then
-sends a request to each route of the route tables, as reader, member and manager: with red's ids in the path where the path
-takes one, and otherwise with red's ids, names, project and user in each parameter of the query. `World.naming_red` has the
-bodies and queries that name red's objects and are refused. `World.of_red` and `World.of_operators` say whose each part of a
-path is; a route with another part fails until one of them has it.
+alice creates objects of each kind in project red, with `MARK` in each name, description and value. Then bob of project
+blue sends a request to each route of the route tables, as reader, member and manager: with red's ids in the path if it
+takes one, and otherwise with red's ids, names, project and user in each query parameter. `World.naming_red` has the
+bodies and queries that name red's objects and are refused. `World.of_red` and `World.of_operators` name the owner of
+each part of a path; a route with another part fails until one of them has it.
 
-Not here: which role may use which route (`test_routes_by_roles`), the agents of hosts (`test_hosts_apart`), and hints that
-name servers of others (`compute.test_hints_of_others`).
+Not here: which role may use which route (`test_routes_by_roles`), the agents of hosts (`test_hosts_apart`), and hints
+that name others' servers (`compute.test_hints_of_others`).
 """
 
 import itertools
@@ -68,10 +68,10 @@ MARK = "secret-of-red"
 #: Of red's limits: numbers that are nowhere else.
 QUOTA, LIMIT = 47114711, 47124712
 RED_NAME, ALICE_NAME, PASSWORD = f"{MARK}-project", f"{MARK}-user", "of-all-of-them"
-#: Users by the convention of `TestTokens`.
+#: Users in the format of `TestTokens`.
 ALICE_OF_RED, BOB_OF_BLUE, ROOT = f"{ALICE}:{RED}", f"bob:{BLUE}", "root:admin"
 PATCH = "application/openstack-images-v2.1-json-patch"
-#: Rules that let in anybody with a token, for what is not there at all: 410 and 501.
+#: Rules that allow every token, for functions that do not exist: 410 and 501.
 NOTHING_THERE = {"os_compute_api:moorage:absent"}
 
 #: Routes that answer red's ids with another status than 403 and 404, and why that tells nothing.
@@ -115,7 +115,7 @@ TOGETHER = (
 )
 #: Where a list goes on: there all of red's ids are tried.
 MARKERS = frozenset({"after", "marker"})
-#: The lists that tell alice of what is hers: what they keep from bob is there.
+#: The lists that show alice her objects, which prove that the objects hidden from bob exist.
 TELL_ALICE = {
     "accelerator GET /moorage/v1/accelerator_requests",
     "accelerator GET /v2/accelerator_requests",
@@ -139,7 +139,7 @@ TELL_ALICE = {
 
 @dataclass(frozen=True)
 class Ask:
-    """A request, but for who sends it."""
+    """A request without its sender."""
 
     service: str
     route: Route[Any]
@@ -149,7 +149,7 @@ class Ask:
 
     @property
     def name(self) -> str:
-        """As tables have it."""
+        """As in the tables."""
         action = f" {next(iter(self.body))}" if self.route.path.endswith("{server_id}/action") else ""
         return f"{self.service} {self.route.method} {self.route.path}{action}"
 
@@ -173,7 +173,7 @@ class World:
         self.examples = self._examples()
 
     def _operators(self) -> None:
-        """What belongs to nobody, or is red's by an operator's word."""
+        """Objects that belong to nobody, or to red by an operator's decision."""
         self.public_image = put_image(self.plane.client("image"), self.plane.ids.uuid(), owner="operators")
         for name, is_public in (("small", True), (f"{MARK}-flavor", False)):
             flavor = {"name": name, "id": name, "vcpus": 1, "ram": 64, "disk": 1}
@@ -255,7 +255,7 @@ class World:
         self.plane.settle()
 
     def _identity(self, directory: Path) -> InProcessPlane:
-        """Identity reads tokens of its own: it has a plane to itself."""
+        """Identity reads its own tokens, so it has a separate plane."""
         password = hash_password(PASSWORD, 4)
         projects = {RED_NAME: {"id": RED, "description": f"{MARK}-project-description"}, BLUE: {"id": BLUE}}
         users = {ALICE_NAME: {"id": ALICE, "password": password, "roles": {RED_NAME: ["member"]}}}
@@ -284,7 +284,7 @@ class World:
         return tokens.headers()["x-auth-token"]
 
     def _examples(self) -> Mapping[str, object]:
-        """{service and route: body}, where a handler refuses the smallest body of its schema before it says anything."""
+        """{service and route: body}, for handlers that refuse the smallest body of their schema at once."""
         server = {"name": "another", "flavorRef": "small", "imageRef": self.public_image, "networks": "none"}
         slot = {"duration_minutes": 30, "reservations": [INSTANCE]}
         lease = {"name": "own", **self._dates(days=2), "reservations": [INSTANCE]}
@@ -328,7 +328,7 @@ class World:
         return seen.body
 
     def of_red(self) -> Mapping[str, tuple[str, ...]]:
-        """What stands in paths and is red's: {service part of a path: what alice made}."""
+        """Red's parts of paths: {service part of a path: alice's object}."""
         servers, images = (self.server, self.server_with_gpu), (self.image, self.shared_image)
         return {
             "identity projects/{project_id}": (RED,),
@@ -362,7 +362,7 @@ class World:
         }
 
     def of_operators(self) -> Mapping[str, str]:
-        """What stands in paths and is no project's: {service part of a path: what is there}."""
+        """Parts of paths that belong to no project: {service part of a path: object}."""
         nothing = "4d17d41a-830d-47b2-91c7-4f9fc0ae611e"
 
         def first(service: str, kind: str, name: str = "uuid") -> str:
@@ -403,7 +403,9 @@ class World:
     # --------------------------------------------------------------------------------- what is asked
 
     def asks(self) -> Iterator[tuple[Ask, bool]]:
-        """(request, whether its path names what is red's): of each route, with each of red's objects that its path takes."""
+        """(request, whether its path names what is red's): of each route, with each of red's objects that its path
+        takes.
+        """
         of_red, of_operators = self.of_red(), self.of_operators()
         for service, api in SERVICES.items():
             for route in api.routes:
@@ -415,14 +417,14 @@ class World:
                 choices = [of_red.get(part) or (of_operators[part],) for part in parts]
                 for values in itertools.product(*choices):
                     rest = iter(values)
-                    path = re.sub(r"{\w+}", lambda _: quote(next(rest), safe=""), route.path)  # noqa: B023 - called before the loop goes on
+                    path = re.sub(r"{\w+}", lambda _: quote(next(rest), safe=""), route.path)  # noqa: B023 - `re.sub` calls it within this round of the loop
                     for body, version in itertools.product(
                         self._bodies(service, route, values), versions(service, route)
                     ):
                         yield Ask(service, route, path, body, version), any(part in of_red for part in parts)
 
     def _bodies(self, service: str, route: Route[Any], values: tuple[str, ...]) -> list[object]:
-        """That the schema of the route describes, so that the handler is asked."""
+        """Bodies for the route's schema, so that the handler runs."""
         name = f"{service} {route.method} {route.path.removesuffix('.json')}"
         if name == "compute POST /v2.1/servers/{server_id}/action":
             schemas = {
@@ -461,13 +463,13 @@ class World:
         )
 
     def bob(self, ask: Ask, role: str, query: str = "") -> tuple[int, set[str]]:
-        """(status, what of red's the answer tells besides what was asked)"""
+        """(status, red's texts in the answer that the request did not contain)"""
         asked = {*ask.path.split("/"), *(value for _, value in parse_qsl(query)), *_texts(ask.body)}
         seen = self.send(ask, BOB_OF_BLUE, role, query)
         return seen.status, self.told(seen, asked)
 
     def told(self, seen: Seen, asked: set[str]) -> set[str]:
-        """What of red's is in the body or the headers of an answer, besides the texts of its request."""
+        """Red's texts in the body or the headers of an answer, except those of its request."""
         body = seen.body.decode(errors="replace") if isinstance(seen.body, bytes) else json.dumps(seen.body)
         text = f"{body} {dict(seen.headers)}"
         for value in sorted(asked, key=len, reverse=True):
@@ -476,7 +478,7 @@ class World:
         return {secret for secret in self.secrets if secret in text}
 
     def naming_red(self) -> Iterator[tuple[tuple[str, str], tuple[object, int]]]:
-        """((service, request), (body, status)) that names what is red's elsewhere than in the path."""
+        """((service, request), (body, status)) that names red's object outside of the path."""
         own = {"name": "own", "flavorRef": "small", "imageRef": self.public_image, "networks": "none"}
         for change, status in (
             ({"key_name": self.key}, 400),
@@ -526,7 +528,7 @@ class World:
             yield ("identity", f"{method} /v3/auth/tokens"), (None, 403)
 
     def picture(self) -> dict[str, object]:
-        """Of red: every row of each database that tells of it, but for those that tell of bob, too; images, and users."""
+        """Every row of red's in each database, except those that also name bob; images, and users."""
         found: dict[str, object] = {"users": self.users.read_text()}
         for service in ("placement", "compute", "accelerator", "reservation"):
             with self.plane.engine(service).connect() as connection:
@@ -544,13 +546,15 @@ class World:
 
 
 def newest(service: str) -> Version | None:
-    """None where there are no microversions."""
+    """None if there are no microversions."""
     range_of = SERVICES[service].versions
     return range_of and range_of.maximum
 
 
 def versions(service: str, route: Route[Any]) -> list[Version | None]:
-    """The newest that has the route; and of what is read the oldest, which passes over parameters that it does not know."""
+    """The newest that has the route; and of what is read the oldest, which passes over parameters that it does not
+    know.
+    """
     range_of = SERVICES[service].versions
     if range_of is None:
         return [None]
@@ -608,7 +612,7 @@ def test_a_route_that_names_an_object_of_another_project_refuses(world):
 
 
 def test_its_own_project_or_an_operator_finds_what_the_paths_name(world):
-    """So the ids are right, and what bob is refused is there."""
+    """So the ids are right, and the objects that bob may not see exist."""
     found: dict[str, set[int]] = {}
     for ask, is_of_red in world.asks():
         if is_of_red and ask.route.method == "GET":
@@ -618,7 +622,7 @@ def test_its_own_project_or_an_operator_finds_what_the_paths_name(world):
 
 
 def test_no_other_route_tells_members_of_another_project(world):
-    """Whatever they filter by."""
+    """With any filter."""
     troubles, tells_alice = [], set()
     for ask, is_of_red in world.asks():
         if is_of_red:

@@ -1,7 +1,7 @@
-"""Any sequence of plugs, unplugs, faults, kills and restarts against a slow and obvious picture of a host.
+"""Any sequence of plugs, unplugs, faults, kills and restarts, compared with a slow and obvious model of a host.
 
-The picture knows no steps and no checkpoint: a call either happens or does not. What the engine answers, what its
-checkpoint says and what the devices themselves say must agree with it after every call.
+In the model, which has no steps and no checkpoint, a call happens or does not. After every call the answer, the
+checkpoint and the devices must agree with it.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ amounts = st.sampled_from([1, 1, 2])
 
 
 def outcome(call):
-    """What `call` returns, or the class of what it raises."""
+    """The result of `call`, or the class of its exception."""
     try:
         return call()
     except MoorageError as error:

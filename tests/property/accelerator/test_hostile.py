@@ -1,8 +1,8 @@
-"""Whatever flavors and images say: a typed error, or an accelerator; nothing in between, and nothing left behind.
+"""With any flavor and image, a plug gives a typed error or an accelerator, and leaves nothing else behind.
 
-Two thousand extra specs and metadata documents, a hundred in each example; ten thousand with `EXPLORE=1`. What is
-programmed was verified; a refusal leaves checkpoint, devices, cache and what Placement is told as they were. Documents
-are made from a number and not by strategies, which would take ten times as long as trying them.
+Each run has two thousand extra specs and metadata documents, a hundred per example; `EXPLORE=1` has ten thousand. Each
+programmed bitstream was verified. A refusal changes neither checkpoint, devices, cache nor Placement. A number, not
+Hypothesis strategies, generates the documents, because strategies take ten times as long as the tests.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ DATA = b"bits " * 100
 DIGEST = hashlib.sha512(DATA).hexdigest()
 IMAGE = "3f0e7f4e-6a51-4d0f-9d28-6f2e0a9a5c01"
 
-#: What people who mean no good put where a name, an id, a path or a number belongs.
+#: Hostile values in place of a name, an id, a path or a number.
 NASTY = [
     "", " ", "0", "-1", "1.5", "1e9", "9" * 12, "9" * 5000, "٣", "0x10", "None", "null", "[]", "{}", "\x00", "a\x00b",
     ".", "..", "../../../../etc/passwd", "/etc/passwd", "%2e%2e%2fimages", "file:///etc/passwd", "a/b", "a\\b", "-rf",
@@ -53,14 +53,14 @@ def text(random: Random) -> str:
 
 
 def mostly(random: Random, usual, odd):
-    """One of `usual`, now and then one of `odd` or any text at all."""
+    """Usually one of `usual`, sometimes one of `odd` or any text."""
     if random.random() < 0.8:
         return random.choice(usual)
     return text(random) if odd is None else random.choice(odd)
 
 
 class Uploaded:
-    """An image service that somebody else filled; it sends what they want it to."""
+    """An image service that somebody else filled; it sends whatever they want."""
 
     def __init__(self) -> None:
         self.images: list[ImageRecord] = []
@@ -79,8 +79,8 @@ class Uploaded:
 
 @pytest.fixture
 def host(tmp_path, monkeypatch):
-    """One for all documents: each leaves it as it was."""
-    monkeypatch.setattr("os.fsync", lambda _: None)  # no power fails here, and to be durable is most of the time
+    """One host for all documents, because each must leave it unchanged."""
+    monkeypatch.setattr("os.fsync", lambda _: None)  # durability takes most of the time, and no power fails here
     monkeypatch.setattr("os.fdatasync", lambda _: None)
     monkeypatch.setattr("moorage.durable._replace", lambda path, content, **_: path.write_bytes(content))
     rig = Rig(tmp_path)
@@ -97,7 +97,7 @@ def host(tmp_path, monkeypatch):
 
 
 def held(host):
-    """What is in whose hands; not what happened."""
+    """The holders of everything, without the history."""
     return replace(host.held, journal=Journal())
 
 
@@ -107,7 +107,7 @@ def picture(host):
 
 
 def tried(host, selected, specs):
-    """One plug, and its end; the devices, or the error."""
+    """One plug and its unplug; the devices, or the error."""
     before = picture(host)
     host.watch.arm(None)
     try:
@@ -153,7 +153,7 @@ ASKS = [
 
 
 def extra_specs(random: Random) -> dict[str, str]:
-    """One of `ASKS`, with some of its values changed and some keys more."""
+    """One of `ASKS`, with some values changed and some keys added."""
     specs = dict(random.choice(ASKS))
     for key in random.sample(sorted(specs), random.randrange(len(specs) + 1)):
         specs[key] = text(random)
@@ -219,7 +219,7 @@ WISHES = [
 
 
 def uploaded(random: Random) -> ImageRecord:
-    """A good one, but for some of what it says of itself."""
+    """A valid image with some wrong properties."""
     properties = {"region_uuid": TYPE_R1, random.choice(["function_uuid", "accel:function_id"]): AES}
     odd: dict[str, object] = {}
     for field in random.sample(sorted(ODD), random.randrange(3)):
@@ -245,7 +245,7 @@ def test_whatever_an_image_says_it_is_programmed_verified_or_refused(host):
 
 
 def test_what_is_asked_rightly_is_done(host):
-    """Else the tests above could pass by refusing everything."""
+    """Otherwise the tests above could pass by refusing everything."""
     host.images.images, host.images.chunks = [image()], [DATA]
     for wish in (f"function:{AES}", f"bitstream:{IMAGE}"):
         answer = tried(host, {"uuid": rp(R1)}, {"resources:CUSTOM_ACCELERATOR_FPGA": "1", wish: "required"})
@@ -254,7 +254,7 @@ def test_what_is_asked_rightly_is_done(host):
 
 @pytest.mark.parametrize("image_id", ["", ".", ".."])
 def test_an_id_leads_to_nothing_else_than_an_image(image_id):
-    """Quoting leaves dots alone, and a client resolves them: ``/v2/images/..`` is another document."""
+    """Quoting keeps dots, and clients resolve them: ``/v2/images/..`` is another document."""
     nowhere = InProcessTransport(lambda environ, start_response: pytest.fail(f"asked for {environ['PATH_INFO']}"))
     images = GlanceImages(ServiceClient(nowhere, service_type="image", credentials=NoCredentials()))
     assert images.get(PublicView(), image_id) is None

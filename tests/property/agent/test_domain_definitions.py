@@ -1,4 +1,4 @@
-"""Whatever server, machine and files: the definition is right by libvirt's own schema, and reads back as it was written."""
+"""For any server, machine and files, the definition is valid in libvirt's schema and reads back the same."""
 
 import shutil
 import subprocess
@@ -17,7 +17,7 @@ SCHEMA = Path("/usr/share/libvirt/schemas/domain.rng")
 
 
 def is_allowed(character: str) -> bool:
-    """In the name of a server, by the Compute API: what can be printed, and blanks."""
+    """Whether the Compute API allows it in a server's name: printable characters and blanks."""
     kind = unicodedata.category(character)
     return not kind.startswith("C") and (not kind.startswith("Z") or kind == "Zs")
 
@@ -76,7 +76,7 @@ def test_a_definition_reads_back_as_it_was_written(definition):
 @settings(max_examples=25, deadline=None)
 @given(st.lists(definitions, min_size=1, max_size=20))
 def test_a_definition_is_right_by_libvirts_schema(some):
-    """Many at once, since most of the time goes into reading the schema."""
+    """Many at once, because loading the schema takes most of the time."""
     if shutil.which("xmllint") is None or not SCHEMA.exists():
         pytest.skip("xmllint or libvirt's schemas are not installed (Debian: libxml2-utils, libvirt-clients)")
     with tempfile.TemporaryDirectory() as directory:

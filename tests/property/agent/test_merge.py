@@ -1,4 +1,4 @@
-"""`merge_configs` against the specification's sentences, one after the other and slowly."""
+"""`merge_configs` compared with a slow version that follows the specification's sentences one by one."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,7 +33,7 @@ def trees(draw):
 
 @st.composite
 def configurations(draw):
-    """Entries with different identifications, as `load` lets through; some of providers that are not there."""
+    """Entries with different identifications, as `load` accepts them; some name missing providers."""
     everyone = [(None, None), *((None, f"p{n}") for n in range(7)), *((uuid_of(n), None) for n in range(7))]
     found = []
     for uuid, name in draw(st.lists(st.sampled_from(everyone), unique=True, max_size=6)):

@@ -1,4 +1,4 @@
-"""`diff`, against a simulated Placement: what is wanted gets there, what is others' stays, a second round is quiet."""
+"""`diff` with a simulated Placement: it reaches the wanted tree, keeps others' data, and is then quiet."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ def wanted_trees(draw):
     """A root and some devices below it; classes and traits differ from tree to tree."""
     nodes = [ProviderNode("host", inventories=draw(inventories()), traits=draw(traits()))]
     for name, parent in (("dev1", "host"), ("dev2", "host"), ("dev3", "dev1"), ("dev4", "dev3")):
-        # A provider is not moved: that is warned about, and left to the operator (test_changes in tests/unit).
+        # The agent does not move a provider: it warns, and the operator decides (tests/unit/agent).
         if parent in {node.name for node in nodes} and draw(st.booleans()):
             nodes.append(ProviderNode(name, parent, draw(inventories()), draw(traits())))
     return ProviderTree(nodes).marked_native()
@@ -47,7 +47,7 @@ def traits():
 
 @st.composite
 def scribbles(draw):
-    """What others do meanwhile, by name of the provider: foreign classes and traits, use of ours, a child."""
+    """Writes of others, by name of the provider: foreign classes and traits, allocations of ours, a child."""
     return {
         name: (draw(st.booleans()), draw(st.booleans()), draw(st.sets(st.sampled_from(OURS))), draw(st.booleans()))
         for name in draw(st.sets(st.sampled_from(["host", "dev1", "dev2", "dev3", "dev4"])))
@@ -55,7 +55,7 @@ def scribbles(draw):
 
 
 class Placement:
-    """As much of it as `diff` relies on; refuses what the real one refuses."""
+    """The part on which `diff` relies; refuses what the real one refuses."""
 
     def __init__(self):
         self.providers = {}
@@ -97,7 +97,7 @@ class Placement:
                     self.providers[uuid] = SeenProvider(uuid, f"blazar_{provider.name}", 0, provider.uuid)
 
     def foreign(self):
-        """What an agent may not touch."""
+        """The data that an agent may not change."""
         return {
             (provider.name, thing)
             for provider in self.providers.values()
@@ -130,7 +130,7 @@ def test_wanted_is_reached_others_are_left_alone_and_a_second_round_is_quiet(his
         kept = {(name, thing) for name, thing in untouchable if name in by_name}
         gone = {name for name, _ in untouchable} - by_name.keys()
         assert kept <= placement.foreign()
-        # A device that vanished may go although somebody left a trait on it; with anything more on it, it stays.
+        # A vanished device is removed even if it has a foreign trait; with anything more it stays.
         assert not any((name, FOREIGN[0]) in untouchable or name.startswith("blazar_") for name in gone)
         assert one_round(placement, tree, published, ids).steps == ()
         placement.scribble(marks)

@@ -1,4 +1,4 @@
-"""The decider of the audit against a slow one that asks every question of every thing."""
+"""The audit's decider compared with a slow one that checks everything one by one."""
 
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""Whatever is asked of a server and whatever its host reports: it cannot get stuck."""
+"""With any requests of users and reports of its host, a server does not get stuck."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +12,7 @@ from moorage.core.errors import Conflict
 CALLER = Caller("alice", "red", frozenset({"member"}))
 BEGUN = ServerSituation("u", VmState.BUILDING, TaskState.SPAWNING, "compute-1")
 
-#: (operation, whether its host reports success); what the table refuses is refused and passed over.
+#: (operation, whether its host reports success); operations that the table refuses are skipped.
 steps = st.lists(st.tuples(st.sampled_from(lifecycle.OPERATIONS), st.booleans()), max_size=30)
 WITH_A_TASK = [one for one in lifecycle.OPERATIONS if one.task is not None]
 
@@ -22,7 +22,7 @@ def moved(server: ServerSituation, outcome: OperationOutcome) -> ServerSituation
 
 
 def walk(chosen) -> ServerSituation:
-    """The server after its build and `chosen`, each reported on before the next."""
+    """The server after its build and after `chosen`, each reported before the next."""
     server = moved(BEGUN, lifecycle.after_report(lifecycle.CREATE, BEGUN, succeeded=True))
     for operation, succeeds in chosen:
         try:
@@ -67,7 +67,7 @@ def test_from_everywhere_it_can_be_deleted_and_made_active_again(chosen):
 
 @given(st.sampled_from(list(VmState)), st.sampled_from(WITH_A_TASK), st.data())
 def test_a_task_that_is_under_way_ends_by_its_own_report(vm_state, operation, data):
-    """No state with a task is without a report that ends it; the builder ends what has no host yet."""
+    """Every state with a task has a report that ends it; the builder ends servers without a host."""
     if vm_state is VmState.DELETED:
         return
     busy = ServerSituation("u", vm_state, operation.task, "compute-1")

@@ -1,4 +1,4 @@
-"""How many servers fit, and what a request is exceeded_limits, against counting one by one."""
+"""The number of servers that fit, and the limits that a request exceeds, compared with counting one by one."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Tokens: what is signed is read, what was not signed never is."""
+"""Signed tokens are read; unsigned ones never are."""
 
 from datetime import UTC, datetime, timedelta
 

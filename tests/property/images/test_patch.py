@@ -1,4 +1,4 @@
-"""Patches against a slow, obvious version, and documents there and back."""
+"""Patches compared with a slow, obvious version; and conversion of documents in both directions."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""Lists against a slow, obvious version: filter, sort, and read page by page to the end."""
+"""Lists compared with a slow, obvious version: filter, sort, and read page by page to the end."""
 
 import contextlib
 import string
@@ -68,7 +68,7 @@ def slow_check(image, name, value):
 
 
 def slow_list(rows, caller, visibility, wanted, order):
-    """One condition after the other, in plain words."""
+    """One condition after the other, written simply."""
     hidden = ("os_hidden", "true") in wanted
     result = []
     for image in rows:

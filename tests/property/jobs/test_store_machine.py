@@ -1,4 +1,6 @@
-"""The job store against a slow and obvious one: a list in the order of arrival, and rules read from the top."""
+"""The job store compared with a slow and obvious one: a list in the order of arrival, with the rules applied one by
+one.
+"""
 
 import tempfile
 from dataclasses import dataclass, replace
@@ -10,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from moorage.core.errors import Conflict, NotFound
 from moorage.db.engine import open_engine
-from moorage.db.transactions import write
+from moorage.db.session import write
 from moorage.db.types import new_metadata
 from moorage.jobs.model import OPEN, TRANSITIONS, JobState, NewJob
 from moorage.jobs.store import JobStore
@@ -30,7 +32,7 @@ workers = st.sampled_from(["compute-1/1", "compute-1/2"])
 
 @dataclass(frozen=True)
 class Row:
-    """What the model knows of a job."""
+    """A job in the model."""
 
     id: str
     queue: str
@@ -196,7 +198,7 @@ class JobsMachine(RuleBasedStateMachine):
 
     @staticmethod
     def outcome(report):
-        """What `report` answered, or the code of its refusal."""
+        """The answer of `report`, or the code of its refusal."""
         try:
             return report()
         except (Conflict, NotFound) as refusal:

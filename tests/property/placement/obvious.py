@@ -1,7 +1,7 @@
-"""What the placement API means, written down with dictionaries: slow, obvious, and nothing of `moorage.placement` in it.
+"""The meaning of the placement API, written with dictionaries: slow, obvious, and without `moorage.placement`.
 
-Each method is a request at microversion 1.`minor` and answers (status, code): the code only where the peer has one of
-its own. Bodies are taken for well-formed; what a schema refuses is not modelled.
+Each method is a request at microversion 1.`minor` and returns (status, code), with the code only if the peer has one of
+its own. Bodies must be well-formed; this model does not check schemas.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ class Consumer:
 
 @dataclass(frozen=True)
 class Wish:
-    """`generation` is compared from 1.28 on; `type` is given from 1.38 on."""
+    """`generation` is compared from 1.28 on; `type` is present from 1.38 on."""
 
     allocations: Mapping[str, Mapping[str, int]]
     project: str
@@ -73,7 +73,7 @@ class Placement:
         return (inventory["total"] - inventory["reserved"]) * inventory["allocation_ratio"]
 
     def _below(self, uuid: str) -> set[str]:
-        """It and everything under it."""
+        """The provider and all providers below it."""
         return {uuid}.union(*(self._below(child) for child, one in self.providers.items() if one.parent == uuid))
 
     def _in_use(self, uuid: str, names: set[str]) -> bool:
@@ -208,7 +208,7 @@ class Placement:
         return Said(201)
 
     def ensure_class(self, minor: int, name: str) -> Said:
-        """Only from 1.7 on; before, PUT renames."""
+        """Only from 1.7 on; before that, PUT renames."""
         known = name in self.classes
         self.classes.add(name)
         return Said(204 if known else 201)
@@ -263,7 +263,7 @@ class Placement:
         return Said(204)
 
     def release(self, minor: int, consumer: str) -> Said:
-        """The one write that moves no generation."""
+        """The only write that changes no generation."""
         if consumer not in self.consumers:
             return Said(404)
         del self.consumers[consumer]
@@ -272,7 +272,7 @@ class Placement:
     def reshape(
         self, minor: int, inventories: Mapping[str, tuple[int, Mapping[str, dict]]], wishes: Mapping[str, Wish]
     ) -> Said:
-        """{provider: (generation, its inventories)}; first beside the old ones, and alone when allocations have moved."""
+        """{provider: (generation, its inventories)}; added to the old ones first, and alone after the move."""
         for uuid, (generation, _) in inventories.items():
             if uuid not in self.providers:
                 return Said(400, NO_PROVIDER)
@@ -293,7 +293,7 @@ class Placement:
         return Said(204)
 
     def _too_narrow(self, inventories: Mapping[str, tuple[int, Mapping]], wishes: Mapping[str, Wish]) -> Said | None:
-        """A class that is to go must not be in use afterwards."""
+        """A removed class must not be in use afterwards."""
         after = {one: consumer.allocations for one, consumer in self.consumers.items()}
         after |= {one: wish.allocations for one, wish in wishes.items()}
         for uuid, (_, wanted) in inventories.items():

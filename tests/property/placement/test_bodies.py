@@ -1,4 +1,4 @@
-"""Bodies are joined from remembered fragments: they say what encoding everything anew says."""
+"""A body that is joined from cached fragments equals one that is encoded from scratch."""
 
 import json
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorage.placement.api.handlers.candidate_body import candidates_body, summary
+from moorage.placement.api.handlers.candidates import candidates_body, provider_summary
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import SHARING_TRAIT, NameTable
 from moorage.placement.search.candidates import find_candidates, list_candidates
@@ -27,7 +27,7 @@ def anew(version, forest, request):
     return {
         "allocation_requests": [allocation_request(version, forest, one) for one in found],
         "provider_summaries": {
-            forest.at(slot).uuid: summary(version, forest, forest.at(slot), classes) for slot in used
+            forest.at(slot).uuid: provider_summary(version, forest, forest.at(slot), classes) for slot in used
         },
     }
 
@@ -57,7 +57,7 @@ def test_fragments_say_what_encoding_anew_says(case, version, limit, changed):
     providers, request = case
     request = replace(request, limit=limit, nested=version >= (1, 29))
     forest = Forest.build(providers, NAMES, 0)
-    for _ in range(2):  # the second time from what the first one remembered
+    for _ in range(2):  # the second time from cached fragments
         assert told(version, forest, request) == plainly(anew(version, forest, request))
     old = providers[changed % len(providers)]
     more = {name: units + 1 for name, units in old.used.items()}

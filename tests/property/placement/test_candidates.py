@@ -1,4 +1,4 @@
-"""The search against a slow, obvious version: try every assignment and keep those that break no rule."""
+"""The search compared with a slow, obvious version, which tries every assignment and keeps the valid ones."""
 
 from dataclasses import replace
 from itertools import product
@@ -21,12 +21,12 @@ SUFFIXES = ["_1", "_2", "_3"]
 
 # --- worlds -----------------------------------------------------------------------------------------------------
 #
-# From a seed, with chances of our own: worlds and requests that hypothesis composes freely have next to no
+# From a seed, with our own probabilities: worlds and requests that hypothesis composes freely have almost no
 # candidates, because some rule always forbids them.
 
 
 class Dice(Random):
-    """Chances by name."""
+    """Probabilities by name."""
 
     def mostly(self, usual, *others):
         return usual if self.random() < 0.88 else self.choice(others)
@@ -70,7 +70,7 @@ def world(dice):
 
 
 def filters(dice, kind, items):
-    """Mostly none at all."""
+    """Mostly none."""
     required = (frozenset(dice.sample(items, dice.randint(1, 2))),)
     unwanted = frozenset(dice.sample(items, 1))
     return dice.mostly(kind(), kind(required), kind((), unwanted), kind(required, unwanted))
@@ -147,7 +147,7 @@ def twins_case(seed):
 
 
 def spread_case(seed):
-    """Just the unsuffixed group: what most requests are, and array operations answer where nothing is to be chosen."""
+    """Only the unsuffixed group: the most common request, which array operations answer if there is no choice."""
     dice = Dice(seed)
     providers = world(dice)
     wanted = group(dice, "", providers)

@@ -1,4 +1,4 @@
-"""Decisions on claims against plain arithmetic over a list of who holds what."""
+"""Decisions on claims compared with plain arithmetic over a list of allocations."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,7 +32,7 @@ def held(world, number, name):
 
 
 def slow_allows(offered, before, after, wanted):
-    """No wish breaks a unit rule, and no provider gets worse than full (or worse than it was)."""
+    """No wish breaks a unit rule, and no provider exceeds its capacity (or grows further above it)."""
     for of in wanted.values():
         for number, amounts in of.items():
             for name, amount in amounts.items():

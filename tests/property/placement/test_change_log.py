@@ -1,4 +1,4 @@
-"""Whoever replays the change log has what the API shows, and history has what it showed: after any writes."""
+"""After any writes, a replay of the change log gives what the API shows, and history gives what it showed."""
 
 import contextlib
 import json
@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from moorage.placement.forest.change_events import iso_utc
-from moorage.placement.service.retention import PAUSE, RetentionTask
+from moorage.placement.service.retention import MIN_ROUND_PAUSE, RetentionTask
 from tests.plane import InProcessPlane
 
 #: Longer than clocks may differ, so that times decide.
@@ -42,7 +42,7 @@ WRITES = st.one_of(
 
 
 class World:
-    """Placement behind its API. A write that is refused is one that did not happen."""
+    """Placement behind its API. A refused write changes nothing."""
 
     def __init__(self, plane):
         self.engine = plane.engine("placement")
@@ -133,7 +133,7 @@ class World:
     # --- what the API shows
 
     def shown(self):
-        """{uuid of a provider or consumer: its state, in the words of the change log}"""
+        """{uuid of a provider or consumer: its state, in the format of the change log}"""
         found = {}
         for provider in self.get("/resource_providers")["resource_providers"]:
             uuid = provider["uuid"]
@@ -178,7 +178,7 @@ class Replica:
         self.seen = "0"
 
     def follow(self, world):
-        """Everything since the last time. A page is small, so that transactions are cut in the middle."""
+        """All events since the last time. Pages are small, so that they cut transactions."""
         while True:
             page = world.get(f"/moorage/v1/changes?since={self.seen}&limit=2")
             for entry in page["changes"]:
@@ -228,7 +228,7 @@ def test_history_has_what_the_api_showed_also_after_old_entries_were_taken_away(
             world.write(*write)
             recorded.append((at, world.shown()))
         task = RetentionTask(world.engine, world.clock, history=STEP * data.draw(st.integers(0, len(writes) + 1)))
-        while task.run_once() < world.clock.now() + PAUSE:
+        while task.run_once() < world.clock.now() + MIN_ROUND_PAUSE:
             pass
         oldest = world.clock.now() - task._history
         for at, states in recorded:

@@ -1,4 +1,4 @@
-"""Sums by arrays are sums over objects, and pages put together are the whole list."""
+"""Sums by arrays equal sums over objects, and all pages together are the whole list."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""An explanation says of each constraint what asking without the later ones would show, and its advice works."""
+"""An explanation tells for each constraint what a query without the later ones would find, and its advice works."""
 
 import re
 from dataclasses import replace
@@ -48,7 +48,7 @@ def test_candidates_are_explained_as_they_are_found(case):
 @settings(max_examples=1000, deadline=None)
 @given(cases)
 def test_hosts_are_counted_once_and_only_hosts(case):
-    """What shares everything it has is no host, also where candidates have nothing else."""
+    """A provider that only shares is not a host, even if candidates use nothing else."""
     providers, request = case
     hosts = [p for p in providers if p.parent_id is None and not all_share(providers, p)]
     explanation = explain(Forest.build(providers, NameTable(), 0), request)
@@ -73,7 +73,7 @@ def all_share(providers, root):
 @settings(max_examples=600, deadline=None)
 @given(cases)
 def test_each_step_is_what_asking_for_so_much_would_show(case):
-    """Of granular groups, whose constraints are independent of those of other groups."""
+    """For granular groups, whose constraints do not depend on those of other groups."""
     providers, request = case
     forest = Forest.build(providers, NameTable(), 0)
     steps = {step.constraint: step for step in explain(forest, request).steps}
@@ -107,7 +107,7 @@ def says_what(group):
 
 
 def anchors(providers, request, root):
-    """Could this be served at this anchor, whoever else could?"""
+    """Whether this anchor could serve the request, regardless of others."""
     others = {p.id for p in providers if p.parent_id is None and p.id != root.id}
     marked = [replace(p, traits=p.traits | {"NOT-HERE"}) if p.id in others else p for p in providers]
     return bool(slow(marked, replace(request, root_forbidden=request.root_forbidden | {"NOT-HERE"})))
@@ -157,7 +157,7 @@ def tree_of_first(providers, explanation):
 
 
 def could_give_anything(provider, request):
-    """One unit at least, of some class that is asked for, with nothing else to be met."""
+    """At least one unit of a requested class, without other constraints."""
     return any(
         provider.fits(name, amount)
         for group in request.groups
@@ -169,7 +169,7 @@ def could_give_anything(provider, request):
 @settings(max_examples=300, deadline=None)
 @given(cases, st.integers(0, 2**32))
 def test_what_was_found_before_a_write_is_found_anew_where_it_must_be(case, seed):
-    """After each of some writes, and asked of the state before it once more."""
+    """After each of some writes, and asked once more about the state before it."""
     providers, request = case
     dice = Dice(seed)
     forest = Forest.build(providers, NameTable(), 0)

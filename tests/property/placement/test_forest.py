@@ -1,4 +1,4 @@
-"""A forest that was changed step by step is the forest built from the result."""
+"""A forest that was changed step by step equals the forest built from the result."""
 
 from dataclasses import replace
 
@@ -73,7 +73,7 @@ def other_state(draw, provider, kind):
 
 
 def moves(draw, alive, number):
-    """The provider and its subtree below another provider, or as a tree of its own."""
+    """The provider and its subtree move below another provider, or become a tree."""
     below = {number}
     while more := {p.id for p in alive.values() if p.parent_id in below} - below:
         below |= more
@@ -102,7 +102,7 @@ def test_changing_is_building_anew(history):
 
 
 def picture(forest):
-    """Everything in terms of uuids: slots differ between two forests that mean the same."""
+    """Everything in terms of uuids, because slots differ between two equal forests."""
 
     def uuid(slot):
         return forest.at(int(slot)).uuid

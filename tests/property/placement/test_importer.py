@@ -1,4 +1,4 @@
-"""Whatever the peer's tables refer to, what is taken over is a forest of trees, and nothing is lost in silence."""
+"""With any references in the peer's tables, the import gives a forest of trees, and reports every omission."""
 
 from datetime import UTC, datetime
 
@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from moorage.core.import_findings import ImportFinding, ImportOutcome
 from moorage.placement.importing.rules import (
+    ImportedProvider,
     ImportFindingKind,
     PeerAllocation,
     PeerProvider,
-    TakenProvider,
-    taken_allocations,
-    taken_providers,
+    imported_allocations,
+    imported_providers,
 )
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -49,19 +49,19 @@ rows = st.lists(
 )
 
 
-def split(found) -> tuple[list[TakenProvider], list[ImportFinding]]:
+def split(found) -> tuple[list[ImportedProvider], list[ImportFinding]]:
     found = list(found)
-    return [one for one in found if isinstance(one, TakenProvider)], [
+    return [one for one in found if isinstance(one, ImportedProvider)], [
         one for one in found if isinstance(one, ImportFinding)
     ]
 
 
 @given(rows, st.booleans())
 def test_every_provider_is_taken_into_a_forest_parents_first(given_rows, pads):
-    taken, findings = split(taken_providers(given_rows, pads=pads))
+    taken, findings = split(imported_providers(given_rows, pads=pads))
     assert {one.id for one in taken} == {row.id for row in given_rows}
     assert all(one.outcome is not ImportOutcome.LEFT_OUT for one in findings)
-    seen: dict[int, TakenProvider] = {}
+    seen: dict[int, ImportedProvider] = {}
     for one in taken:
         if one.parent_id is None:
             assert (one.root_id, one.depth) == (one.id, 0)
@@ -76,7 +76,7 @@ def test_every_provider_is_taken_into_a_forest_parents_first(given_rows, pads):
 
 @given(rows)
 def test_what_differs_from_the_source_is_told_and_nothing_else(given_rows):
-    taken, findings = split(taken_providers(given_rows))
+    taken, findings = split(imported_providers(given_rows))
     told = {(one.kind, one.subject) for one in findings}
     for row in given_rows:
         one = next(one for one in taken if one.id == row.id)
@@ -102,7 +102,7 @@ allocations = st.lists(
 
 @given(allocations)
 def test_units_are_added_up_or_told_and_every_row_is_accounted_for(given_rows):
-    held, findings = taken_allocations("c", given_rows, {1, 2}, {0, 1})
+    held, findings = imported_allocations("c", given_rows, {1, 2}, {0, 1})
     known = [row for row in given_rows if row.provider_id != 99 and row.class_id != 98]
     assert {(row.provider_id, row.class_id) for row in known} == held.keys()
     assert len(findings) == len(given_rows) - len(held)

@@ -1,4 +1,4 @@
-"""The list of providers by arrays is the list by looking at each."""
+"""The list of providers by arrays equals the list by looking at each provider."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import NameTable
 from moorage.placement.search.provider_filters import ProviderFilter, matching_slots
-from moorage.placement.search.query import AggregateFilter, TraitFilter, in_aggregates, meets_all
+from moorage.placement.search.query import AggregateFilter, TraitFilter
 from tests.property.placement.test_candidates import AGGREGATES, CLASSES, TRAITS, Dice, filters, world
 
 
@@ -29,9 +29,11 @@ def passes(provider, wanted, root_of):
         and wanted.uuid in (None, provider.uuid)
         and (wanted.in_tree is None or root_of.get(wanted.in_tree) == provider.root_id)
         and all(provider.fits(name, amount) for name, amount in (wanted.resources or {}).items())
-        and meets_all(wanted.traits.required, provider.traits)
-        and wanted.traits.forbidden.isdisjoint(provider.traits)
-        and in_aggregates(provider.aggregates, wanted.aggregates)
+        and all(
+            all(not any_of.isdisjoint(names) for any_of in wanted_names.required)
+            and wanted_names.forbidden.isdisjoint(names)
+            for wanted_names, names in ((wanted.traits, provider.traits), (wanted.aggregates, provider.aggregates))
+        )
     )
 
 

@@ -1,7 +1,7 @@
-"""The picture in memory is the one in the database, whatever was written, by whom, and when it was looked at.
+"""The forest in memory equals the database, for any writes, writers and times of reading.
 
-Two processes write to one database, and each looks at its own picture now and then or never; a third one that has seen
-nothing yet reads everything. All three must show the same.
+Two processes write to one database, and each reads its own forest sometimes or never. A third one that has read nothing
+yet reads everything. All three must show the same.
 """
 
 import itertools
@@ -46,7 +46,7 @@ histories = st.lists(st.tuples(st.integers(0, 1), acts, st.booleans()), min_size
 
 
 class World:
-    """One database for all examples: each begins with deleting what the one before has left."""
+    """One database for all examples: each first deletes the data of the previous one."""
 
     def __init__(self, engine):
         self.engine = engine
@@ -67,7 +67,7 @@ class World:
                     service.providers.delete(provider.uuid)
 
     def act(self, service, uuids, act):
-        """What the service refuses is no matter here."""
+        """Refusals of the service do not matter here."""
         kind, *more = act
         self.clock.sleep(1)
         if kind == "release":
@@ -113,14 +113,14 @@ def world(tmp_path_factory):
 
 
 def shown(service):
-    """The whole picture, and the list as the API answers it."""
+    """The whole forest, and the list in the API's format."""
     listed = everything(service)
     return picture(service.providers.forest()), [provider.uuid for provider in listed]
 
 
 def everything(service):
     """All providers by id, as the API lists them."""
-    forest, slots = service.candidates.providers(ProviderFilter())
+    forest, slots = service.candidates.matching_providers(ProviderFilter())
     return sorted((forest.at(slot) for slot in slots), key=lambda provider: provider.id)
 
 

@@ -1,7 +1,7 @@
-"""A state machine over the whole API: whatever is written, in whatever version, it is what the obvious model says.
+"""A state machine over the whole API: after any writes, in any version, it agrees with the obvious model.
 
-After each step every GET is the model's, the forest in memory is the one that the database holds, and a search finds
-what trying everything finds. ``MOORAGE_STATE_MACHINE_EXAMPLES`` runs more of them (default 25).
+After each step every GET equals the model's, the forest in memory equals the database, and a search finds what trying
+everything finds. ``MOORAGE_STATE_MACHINE_EXAMPLES`` is the number of histories (default 25).
 """
 
 import os
@@ -47,13 +47,13 @@ def minors(least=0):
 providers = st.sampled_from(PROVIDERS)
 parents = st.none() | providers
 consumers = st.sampled_from(CONSUMERS)
-# Mostly what is there, so that most steps are accepted.
+# Mostly existing objects, so that most steps are accepted.
 classes = st.sampled_from([*CLASSES[:4] * 6, CLASSES[4]])
 names = st.integers(1, 5).map("n{}".format)
-#: Of what is known to be current.
+#: Relative to the current generation.
 offsets = st.sampled_from([0] * 9 + [-1, 1])
 inventories = st.fixed_dictionaries(
-    # So that each has room for one at least: before 1.26 an inventory without any is refused.
+    # Each has at least one unit: before 1.26 an inventory without any is refused.
     {"total": st.integers(3, 9)},
     optional={
         "reserved": st.integers(0, 1),
@@ -221,7 +221,7 @@ class WholeApi(RuleBasedStateMachine):
         return wanted
 
     def wish(self, minor, consumer, drawn):
-        """(what the model is told, the body)"""
+        """(the model's argument, the body)"""
         drawn_allocations, project, offset, kind = drawn
         wanted = self.allocations(drawn_allocations)
         known = self.model.consumers.get(consumer)
@@ -250,7 +250,7 @@ class WholeApi(RuleBasedStateMachine):
     @precondition(lambda self: self.model.consumers)
     @rule(place=st.integers(0, 2), by_put=st.booleans())
     def give_all_back(self, place, by_put):
-        """A write of nothing, which unlike a release is counted."""
+        """An empty write, which unlike a release increases the generation."""
         holders = sorted(self.model.consumers)
         consumer = holders[place % len(holders)]
         wish, body = self.wish(39, consumer, ([], "red", 0, "INSTANCE"))
@@ -302,7 +302,7 @@ class WholeApi(RuleBasedStateMachine):
         query = candidates_query(Dice(seed), 39)
         answered = self.server.ask(Asked("GET", f"/allocation_candidates?{urlencode(query)}"))
         if answered.status == 400:
-            return  # its words are compared with the peer's, in tests/differential
+            return  # tests/differential compares its texts with the peer's
         try:
             request = parse_request(query, (1, 39))
         except Invalid as error:
@@ -401,7 +401,7 @@ def as_set(document, key):
 
 
 def as_shape(candidate):
-    """As `slow` gives it: (allocations, mappings)."""
+    """In the format of `slow`: (allocations, mappings)."""
     allocations = frozenset(
         ((uuid, name), units)
         for uuid, one in candidate["allocations"].items()

@@ -1,11 +1,11 @@
-"""Which addresses a reservation gets, and when there are enough, against a table of minutes that anybody can check."""
+"""The addresses of a reservation, and the time when there are enough, compared with a simple table of minutes."""
 
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorage.reservation.capacity.addresses import Book, RegisteredAddress, Taken, Want
+from moorage.reservation.capacity.addresses import AddressAllocation, AddressBook, AddressRequest, RegisteredAddress
 from moorage.reservation.capacity.host_selection import Shortage
 from moorage.reservation.model.reservation_requests import FloatingIpRequest
 
@@ -24,10 +24,10 @@ def registered(number):
 
 ADDRESSES = [registered(number) for number in range(6)]
 periods = st.tuples(st.integers(0, SPAN), st.integers(0, SPAN)).filter(lambda pair: pair[0] != pair[1]).map(sorted)
-#: As admission leaves it: an address is never taken twice at a time.
+#: As admission ensures: an address is never reserved twice at a time.
 takings = st.lists(st.tuples(st.sampled_from(ADDRESSES), periods), max_size=14).map(
     lambda rows: [
-        Taken(one.id, at(period[0]), at(period[1]))
+        AddressAllocation(one.id, at(period[0]), at(period[1]))
         for position, (one, period) in enumerate(rows)
         if not any(
             one == other and period[0] < busy[1] and busy[0] < period[1] for other, busy in rows[:position]
@@ -43,12 +43,12 @@ requests = st.builds(
     st.lists(st.integers(0, 6), max_size=2, unique=True),
 )
 asked = st.lists(requests, min_size=1, max_size=3).map(
-    lambda found: [Want(str(position), request) for position, request in enumerate(found)]
+    lambda found: [AddressRequest(str(position), request) for position, request in enumerate(found)]
 )
 
 
 def can_be_had(taken, wants, start, end):
-    """Everything of a network is alike but for what is required: so it is enough to count."""
+    """All addresses of a network are equal except for required ones, so counting suffices."""
     free = {
         each.floating_ip_address: each.floating_network_id
         for each in ADDRESSES
@@ -67,7 +67,7 @@ def can_be_had(taken, wants, start, end):
 @settings(max_examples=300, deadline=None)
 def test_addresses_are_chosen_where_they_can_be_had_and_nowhere_else(taken, wants, period):
     start, end = map(at, period)
-    chosen = Book(ADDRESSES, taken).choose(wants, start, end)
+    chosen = AddressBook(ADDRESSES, taken).choose(wants, start, end)
     assert isinstance(chosen, Shortage) != can_be_had(taken, wants, start, end)
     if isinstance(chosen, Shortage):
         return
@@ -87,7 +87,7 @@ def test_the_first_fit_is_the_first_minute_at_which_all_can_be_had(taken, wants,
     slow = next(
         (minute for minute in range(earliest, latest + 1) if can_be_had(taken, wants, at(minute), at(minute + length))), None
     )  # fmt: skip
-    found = Book(ADDRESSES, taken).first_fit(wants, at(earliest), at(latest), timedelta(minutes=length))
+    found = AddressBook(ADDRESSES, taken).first_fit(wants, at(earliest), at(latest), timedelta(minutes=length))
     assert found == (None if slow is None else at(slow))
 
 
@@ -95,7 +95,7 @@ def test_the_first_fit_is_the_first_minute_at_which_all_can_be_had(taken, wants,
 @settings(max_examples=200, deadline=None)
 def test_what_is_in_use_is_kept_or_refused(taken, network, more, held, period):
     held = frozenset(key for key in held if ADDRESSES[int(key)].floating_network_id == network)
-    want = Want("r", FloatingIpRequest(network, len(held) + more - 1 or 1), held, keep_held=True)
-    chosen = Book(ADDRESSES, taken).choose([want], *map(at, period))
+    want = AddressRequest("r", FloatingIpRequest(network, len(held) + more - 1 or 1), held, keep_held=True)
+    chosen = AddressBook(ADDRESSES, taken).choose([want], *map(at, period))
     if not isinstance(chosen, Shortage):
         assert held <= {each.id for each in chosen["r"]}

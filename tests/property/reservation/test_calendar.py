@@ -1,4 +1,4 @@
-"""The calendar's arrays against a table of minutes that anybody can check."""
+"""The calendar's arrays compared with a simple table of minutes."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -36,7 +36,7 @@ def at(minute: int) -> datetime:
 
 
 def minute_by_minute(hosts, taken, request, period):
-    """For each host and minute what is in use; the smallest number that fits in any minute."""
+    """Counts usage per host and minute; returns the smallest number that fits in any minute."""
     slots = []
     for host in hosts:
         fitting = []
@@ -100,7 +100,7 @@ def test_changes_folded_into_the_block_change_no_answer(hosts, taken, request, p
 )
 @settings(max_examples=300, deadline=None)
 def test_hosts_that_are_read_anew_have_nothing_of_what_they_had(hosts, later, taken, anew, added, read, most, period):
-    """Also where they had changed already, more is put on top, and all of it is folded in. `most`: hosts that differ."""
+    """Also after earlier changes, with more on top, all folded in. `most`: hosts that differ."""
     anew = [usage for usage in anew if usage.host in read]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(calendar_module, "MAX_CHANGED_HOSTS", most)
@@ -124,7 +124,7 @@ def test_hosts_that_are_read_anew_have_nothing_of_what_they_had(hosts, later, ta
 )
 @settings(max_examples=300, deadline=None)
 def test_how_busy_hosts_are_together_is_the_most_of_each_step(taken, added, read, asked, period, step):
-    """Of all or some of them, with changes on top and hosts that were read anew, empty."""
+    """For all or some of them, with changes on top and hosts that were read again, empty."""
     hosts = [HostCapacity(host, {"VCPU": 64, "MEMORY_MB": 64}) for host in HOSTS]
     calendar = Calendar(hosts, taken).replaced([host for host in hosts if host.host in read], []).with_usage(added)
     there = [usage for usage in taken if usage.host not in read] + added
@@ -145,7 +145,7 @@ def _used_in(taken, name, minute):
 
 
 def used_over_time(calendar):
-    """{(host, minute): usage}, where anything is used."""
+    """{(host, minute): usage}, if not zero."""
     segments = calendar.segments()
     return {
         (row, second): use

@@ -1,4 +1,4 @@
-"""Plans against what may never happen to them, and refusals against all ways to choose."""
+"""Plans never break a rule, and a refusal is right for every possible choice."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""Limits against a count of every minute."""
+"""Limits compared with a count of every minute."""
 
 from datetime import timedelta
 

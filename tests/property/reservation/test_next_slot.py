@@ -1,4 +1,4 @@
-"""The next slot against a look at every minute."""
+"""The next slot compared with a check of every minute."""
 
 from datetime import timedelta
 
@@ -43,7 +43,7 @@ def test_the_next_slot_is_the_one_found_minute_by_minute(hosts, taken, added, as
 @given(capacities, st.lists(usages, max_size=8), demands, st.integers(1, 90), lengths)
 @settings(max_examples=50, deadline=None)
 def test_also_in_seconds_and_far_away(hosts, taken, demand, seconds, length):
-    """Cleaning ends within a minute; a start is a whole one."""
+    """Cleaning may end within a minute, but a start is a full minute."""
     longer = [HostUsage(each.host, each.start, each.end + timedelta(seconds=seconds), each.amounts) for each in taken]
     calendar, ask = Calendar(hosts, longer), CapacityRequest("a", demand, 2, None)
     length += timedelta(seconds=seconds)

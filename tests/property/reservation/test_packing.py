@@ -1,4 +1,4 @@
-"""Packing against every way to place slots: never more than is possible, and all of it where slots ask for one thing."""
+"""Packing compared with all ways to place slots: never more than possible, and the maximum for slots of one request."""
 
 from itertools import product
 
@@ -28,7 +28,7 @@ def host_of(number, shelves):
 
 
 def groups_of(demand):
-    """What each part of a slot takes, of one provider each."""
+    """The amounts of each part of a slot, from one provider each."""
     plain = [{name: amount} for name, amount in demand.wanted.items()]
     return [*(group.wanted for group in demand.groups.values()), *plain]
 
@@ -58,7 +58,7 @@ def test_as_many_fit_as_are_possible(shelves, resources):
 @given(providers, wanted, wanted, st.booleans())
 @settings(max_examples=100, deadline=None)
 def test_never_more_than_possible(shelves, one, two, isolate):
-    """Unlike groups compete: fewer may be found, and none only where there is none."""
+    """Different groups compete: it may find fewer, but none only if none is possible."""
     demand = SlotDemand(groups={"1": DemandGroup(one), "2": DemandGroup(two)}, isolate=isolate)
     (found,) = Calendar([host_of(1, shelves)], []).slots(demand, START, END).tolist()
     possible = most(shelves, demand)
@@ -82,7 +82,7 @@ asks = st.lists(
 @given(st.lists(providers, min_size=1, max_size=3), st.tuples(asks, asks))
 @settings(max_examples=200, deadline=None)
 def test_leases_of_all_types_never_overbook(hosts, leases):
-    """Lease after lease on one calendar: no place is given out beyond what it has, no whole host is shared."""
+    """Lease after lease on one calendar: no place exceeds its capacity, no whole host is shared."""
     capacities = [host_of(number, shelves) for number, shelves in enumerate(hosts, 1)]
     calendar, taken = Calendar(capacities, []), {}
     for number, lease in enumerate(leases):

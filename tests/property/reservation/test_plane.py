@@ -1,4 +1,4 @@
-"""Many leases at random over real services: at every moment the inventories are those of the leases that run."""
+"""Many random leases over real services: at every moment the inventories are those of the running leases."""
 
 import tempfile
 from datetime import timedelta
@@ -24,7 +24,7 @@ def minute(number):
 
 
 def offered(plane, made):
-    """{host: units of all reservation classes}, and per lease whether its class is anywhere."""
+    """{host: units of all reservation classes}, and per lease whether its class exists anywhere."""
     totals = {}
     running = dict.fromkeys((each["id"] for each in made), 0)
     for host in HOSTS:

@@ -1,4 +1,4 @@
-"""`request_for` against a slow and obvious reading of the table, key by key and class by class."""
+"""`request_for` compared with a slow and obvious version that follows the table key by key and class by class."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The history of devices over its table, on all three databases; what is refused is so before a database is asked."""
+"""The table of device history, on all three databases; invalid queries are refused before the database is asked."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace

@@ -1,7 +1,7 @@
 """The accelerator service over its tables.
 
-On all three databases: that each table's rows are written, changed and found, and what a unique name or uuid refuses. What
-follows from a report is decided above.
+On all three databases: writing, changing and finding rows of each table, and refusals by unique names and uuids. Unit
+tests show the consequences of a report.
 """
 
 import threading
@@ -205,7 +205,7 @@ def test_a_profile_may_name_what_the_peer_allows(service):
 
 @on_every_database
 def test_requests_made_at_once_are_as_many_as_the_quota_and_no_more(engine, clock, ids):
-    """Each would count those that the others have not committed yet."""
+    """Without a lock, none would count the uncommitted ones of the others."""
     service = AcceleratorService(engine, clock, ids, InProcessHints(Wakeups()), quota_requests=5)
     for name in ("one", "two"):
         service.create_profile(NewProfile(name, [{"resources:FPGA": "2"}]))

@@ -1,7 +1,7 @@
-"""A database that the bench has filled is as one that clients have filled over HTTP.
+"""A database that the bench has filled equals one that clients have filled over HTTP.
 
-PostgreSQL has a writer of its own (COPY), the others write rows in their drivers' words: one cloud on all three. What is in a cloud of another
-profile is shown on SQLite.
+PostgreSQL has its own way of writing (COPY), and the others insert rows, so one cloud is filled on all three. The other
+profiles are tested on SQLite.
 """
 
 import json
@@ -61,7 +61,7 @@ def run(connection, operation):
 
 
 def told(connection, cloud):
-    """All that the API tells but links, generations and the order."""
+    """Everything that the API shows except links, generations and the order."""
     providers = json.loads(connection.request("GET", "/resource_providers")[1])["resource_providers"]
     state = {}
     for one in providers:
@@ -97,7 +97,7 @@ def test_filled_directly_or_over_http_the_api_tells_the_same(serve, database_url
         run(slow, operations.loading_servers(cloud))
     plane, quick = serve(database_url)
     operations.names(quick)
-    # Asked before, so that what was read is to be read again.
+    # Queried before, so that the process has to read everything again.
     assert json.loads(quick.request("GET", "/resource_providers")[1]) == {"resource_providers": []}
     fill(database_url, cloud)
     assert told(quick, cloud) == told(slow, cloud)
@@ -112,7 +112,7 @@ def test_the_rest_of_a_cloud_is_filled_behind_what_came_over_http(serve, databas
     operations.prepare(connection, cloud)
     run(connection, operations.loading(cloud, 5))
     fill(database_url, cloud, first_host=5)
-    # What clients write next gets numbers of its own.
+    # Later writes of clients get new numbers.
     run(connection, operations.claiming(cloud, 20))
     extra = {"name": "one more"}
     assert connection.request("POST", "/resource_providers", extra)[0] == 200

@@ -1,4 +1,4 @@
-"""Where the members of a group are counted, on each database: it is one statement over three tables."""
+"""Where a group's members are counted, on each database: it is one statement over three tables."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from moorage.compute.service import ComputeService
 from moorage.compute.store import group_store, host_store, server_store
 from moorage.compute.store.tables import moves, servers
 from moorage.core.caller import Caller
-from moorage.db.transactions import read, write
+from moorage.db.session import read, write
 from moorage.jobs.background_tasks import Wakeups
 from moorage.jobs.wakeups import InProcessHints
 from moorage.scheduler.server_groups import GroupPolicy
@@ -43,7 +43,7 @@ def compute(engine, clock, ids):
     [(None, "a", "a"), ("migrating", "ab", "b"), ("finished", "ab", "a"), ("error", "ab", "a")],
 )
 def test_a_member_that_moves_is_counted_once_on_each_of_its_hosts(compute, engine, clock, ids, status, may, will):
-    """Anti-affinity asks where it may be, the other policies where it will be."""
+    """Anti-affinity considers all possible hosts, the other policies the destination."""
     for policy, names in (
         (GroupPolicy.ANTI_AFFINITY, may),
         (GroupPolicy.AFFINITY, will),
@@ -53,7 +53,7 @@ def test_a_member_that_moves_is_counted_once_on_each_of_its_hosts(compute, engin
         new = NewServer(
             name="vm", flavor_id="small", image_id="i", count=2, least=2, scheduler_hints={"group": group.id}
         )
-        member, other = compute.creation.create(ALICE, "req", new, may_force_host=False)
+        member, other = compute.creation.create_servers(ALICE, "req", new, may_force_host=False)
         row = {
             "id": ids.uuid(), "server_id": member.id, "kind": "migration", "status": status, "is_open": True,
             "source_host": "a", "dest_host": "b", "old_state": "active", "old_flavor": vars(SMALL),

@@ -1,7 +1,7 @@
-"""What agents' signs of life cost the database, and that they are right all the same.
+"""The statements that heartbeats cost, and that heartbeats are correct.
 
-On each database: that signs of life are written and read, alone and of many hosts together. What is noted and when it is
-written is decided in memory.
+On each database: heartbeats of one host and of many together are written and read. When they are written is decided in
+memory.
 """
 
 from datetime import timedelta
@@ -14,7 +14,7 @@ from moorage.compute.hosts.host_service import HostService
 from moorage.compute.model.servers import HostReport
 from moorage.compute.store import host_store, server_store
 from moorage.core.errors import NotFound, Unavailable
-from moorage.db.transactions import read, write
+from moorage.db.session import read, write
 from moorage.jobs.background_tasks import Wakeups
 from moorage.jobs.model import NewJob
 from moorage.jobs.wakeups import InProcessHints
@@ -48,7 +48,7 @@ def hosts(engine, clock, ids):
 
 @pytest.fixture
 def statements(engine, agents):
-    """Those of transactions; questions (`questions`) are counted apart."""
+    """Those of transactions; single reads (`questions`) are counted separately."""
     said = []
     event.listen(engine, "before_cursor_execute", lambda *arguments: said.append(arguments[2]))
     return said
@@ -64,7 +64,7 @@ def questions(agents):
 def test_a_thousand_hosts_cost_a_few_statements_a_minute_and_no_transaction_per_beat(
     agents, hosts, clock, statements, questions
 ):
-    """Each beats and asks for jobs every ten seconds; work is counted, not time."""
+    """Each sends a heartbeat and polls every ten seconds; the test counts work, not time."""
     number = 1000
     for host in range(number):
         agents.register_host(facts(host))

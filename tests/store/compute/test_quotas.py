@@ -1,6 +1,6 @@
-"""Limits hold, whoever asks at the same time, and offloaded and moving servers count as they should.
+"""Limits hold under concurrent requests, and offloaded and moving servers count as they should.
 
-On each database: locks, upserts, the migration, and how many rows are looked at. What a server counts is decided above.
+On each database: locks, upserts, and the number of rows read. Unit tests show what a server counts.
 """
 
 import threading
@@ -20,8 +20,7 @@ from moorage.compute.store.tables import quota_locks, servers
 from moorage.core.caller import Caller
 from moorage.core.errors import OverQuota, Unavailable
 from moorage.db.engine import dialect_name
-from moorage.db.migrations import downgrade, upgrade
-from moorage.db.transactions import write
+from moorage.db.session import write
 from moorage.jobs.background_tasks import Wakeups
 from moorage.jobs.wakeups import InProcessHints
 from moorage.scheduler.server_groups import GroupPolicy
@@ -49,14 +48,14 @@ def compute(engine, clock, ids):
 
 @pytest.fixture(autouse=True)
 def kept(compute, engine):
-    """Whatever a test does: what is kept is what counting all rows comes to."""
+    """After each test the stored sums equal a count of all rows."""
     yield
     counted.check(engine)
 
 
 def make(compute, least=1, most=1):
     new = NewServer(name="vm", flavor_id="small", image_id="image", count=most, least=least)
-    return compute.creation.create(ALICE, "req", new, may_force_host=False)
+    return compute.creation.create_servers(ALICE, "req", new, may_force_host=False)
 
 
 def a_move(server, flavor, now):
@@ -78,7 +77,7 @@ def test_many_at_once_make_as_many_as_the_limit_and_no_more(compute):
                 answers.append(len(make(compute)))
             except OverQuota:
                 answers.append(0)
-            except Unavailable:  # the database gave the transaction up: the client is told to come again
+            except Unavailable:  # the database aborted the transaction: the client is told to retry
                 answers.append(None)
 
     compute.quotas.set_limits("red", {"instances": 6, "cores": -1}, force=True)
@@ -93,7 +92,7 @@ def test_many_at_once_make_as_many_as_the_limit_and_no_more(compute):
 
 @on_servers
 def test_server_groups_made_at_once_are_as_many_as_the_limit_and_no_more(compute):
-    """Each counted those that the others had not committed yet, and all of them were let through."""
+    """Without a lock, none counted the uncommitted ones of the others, and all were accepted."""
     compute.quotas.set_limits("red", {"server_groups": 3}, force=True)
     together = threading.Barrier(8)
 
@@ -140,7 +139,7 @@ def test_a_server_that_is_resized_counts_with_the_larger_flavor(compute, engine,
 
 @on_servers
 def test_who_makes_a_server_waits_for_nobody_who_changes_one(compute, engine, clock):
-    """A server is being deleted, its transaction not over: it counts until it is, and from then on no more."""
+    """A server's deletion is not committed: it counts until then, and no longer."""
     made = make(compute)[0]
     with write(engine) as connection:
         server_store.update_server(connection, made.id, clock.now(), vm_state=VmState.ERROR, flavor=vars(LARGE))
@@ -163,8 +162,8 @@ def test_a_request_that_fails_counts_nothing(compute, engine, monkeypatch):
 
 
 @on_every_database
-def test_servers_from_before_they_were_counted_are_counted_little_by_little(compute, engine, monkeypatch):
-    """As the migration leaves them: more of them than one request writes down."""
+def test_servers_that_are_not_counted_are_counted_little_by_little(compute, engine, monkeypatch):
+    """More of them than one request counts."""
     monkeypatch.setattr("moorage.compute.store.quota_store._TO_COUNT", quota_store._UNCOUNTED.limit(2))
     make(compute, most=5)
     with write(engine) as connection:
@@ -179,21 +178,8 @@ def test_servers_from_before_they_were_counted_are_counted_little_by_little(comp
 
 
 @on_every_database
-def test_the_migration_lets_those_that_are_there_be_counted(compute, engine, clock):
-    """Back and forth: the deleted ones need not be looked at."""
-    made = make(compute, most=3)
-    with write(engine) as connection:
-        server_store.update_server(connection, made[0].id, clock.now(), vm_state=VmState.DELETED)
-    downgrade(engine, "compute", "0005")
-    upgrade(engine, "compute")
-    with engine.connect() as connection:
-        assert {row.id for row in connection.execute(select(servers.c.id).where(servers.c.is_counted))} == {made[0].id}
-    assert compute.quotas.usage("red")["instances"] == 2
-
-
-@on_every_database
 def test_another_server_costs_as_much_beside_ten_thousand(compute, engine):
-    """Work counters: statements, and rows that the database looks at."""
+    """Counts statements, and rows that the database reads."""
     compute.quotas.set_limits("red", {"instances": -1, "cores": -1, "ram": -1}, force=True)
     first = make(compute, most=10)[0]
     beside_ten = _work(engine, lambda: make(compute))
@@ -203,7 +189,7 @@ def test_another_server_costs_as_much_beside_ten_thousand(compute, engine):
         connection.execute(servers.insert(), [row | {"id": f"{number:036}"} for number in range(10_000)])
         used = {name: units * 10_011 for name, units in row["counted"].items()}
         connection.execute(quota_locks.update().values(used=used))
-    if dialect_name(engine) != "sqlite":  # they choose by what they know of a table
+    if dialect_name(engine) != "sqlite":  # planners need a table's statistics
         table = {"postgresql": "", "mariadb": "TABLE "}[dialect_name(engine)]
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.exec_driver_sql(f"ANALYZE {table}servers")
@@ -213,7 +199,7 @@ def test_another_server_costs_as_much_beside_ten_thousand(compute, engine):
 
 
 def _work(engine, do):
-    """Statements, and what the database looks at: rows of servers (PostgreSQL), rows (MariaDB), steps (SQLite)."""
+    """Statements, and the database's own counters: rows of servers (PostgreSQL), rows (MariaDB), steps (SQLite)."""
     work, kind, steps = Counter(), dialect_name(engine), [0]
 
     def looked_at(connection):

@@ -1,4 +1,4 @@
-"""The compute stores: their statements are understood, and give the same rows, on all three databases."""
+"""The compute stores: their statements run and give the same rows on all three databases."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -20,7 +20,7 @@ from moorage.compute.model.servers import (
 )
 from moorage.compute.store import action_store, flavor_store, host_store, keypair_store, server_store
 from moorage.core.errors import Conflict
-from moorage.db.transactions import read, write
+from moorage.db.session import read, write
 from tests.conftest import START
 from tests.migrated import migrated_engine
 from tests.store.conftest import on_every_database
@@ -140,7 +140,7 @@ def test_an_event_begun_twice_is_one(compute, ids):
 
 @on_every_database
 def test_several_actions_pass_from_one_event_to_the_next(compute, ids):
-    """One of them had begun the second event before: its job was run again."""
+    """One of them had already begun the second event, and its job ran again."""
     servers_of = {ids.uuid(): ids.uuid() for _ in range(3)}
     again, later = list(servers_of)[1], START + timedelta(seconds=1)
     with write(compute) as connection:

@@ -17,7 +17,7 @@ VIEW = ProjectView("p")
 
 
 class Shelf:
-    """An image source in memory, which counts how often each image is fetched."""
+    """An image source in memory, which counts the fetches of each image."""
 
     def __init__(self) -> None:
         self.data: dict[str, bytes] = {}

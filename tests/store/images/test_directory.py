@@ -247,7 +247,7 @@ def upload_and_hang(path, begun):
 
 @pytest.fixture
 def killed(directory, image, tmp_path):
-    """A process was killed in the middle of an upload of the image."""
+    """A process was killed during an upload of the image."""
     context = multiprocessing.get_context("spawn")
     begun = context.Event()
     process = context.Process(target=upload_and_hang, args=(tmp_path, begun))
@@ -281,7 +281,7 @@ def test_a_start_leaves_an_upload_of_another_process_alone(directory, image, tmp
 
 
 def test_a_kill_between_data_and_record_is_repaired(directory, image, tmp_path):
-    """The data was renamed and the record not written: the image is queued again, the next upload replaces the data."""
+    """The data was renamed but the record not written: the image is queued, and the next upload replaces the data."""
     directory.change(ID, lambda now: dataclasses.replace(now, status=ImageStatus.SAVING, upload_id="dead"))
     (tmp_path / "images" / f"{ID}.data").write_bytes(b"old")
     repaired = open_directory(tmp_path)
@@ -344,7 +344,7 @@ def an_image(image_id=OTHER, **more) -> Image:
 @pytest.mark.parametrize("is_restarted", [False, True])
 @pytest.mark.parametrize("spelled", [OTHER, OTHER.upper()])
 def test_the_id_of_a_deleted_image_stays_taken(directory, tmp_path, is_restarted, spelled):
-    """Who remembers the image by its id must not be handed somebody else's."""
+    """A user who remembers the image by its id must not get another image."""
     directory.create(an_image())
     directory.upload(OTHER, [b"x"], size_bytes=1)
     directory.remove(OTHER, lambda now: None)
@@ -364,7 +364,7 @@ def test_nothing_of_a_deleted_image_is_kept_but_its_id(directory, tmp_path):
 @pytest.mark.parametrize("call", ["rename", "unlink", "truncate"])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_no_death_while_an_image_is_deleted_frees_its_id(directory, tmp_path, monkeypatch, call, when):
-    """At each step: the image is there wholly, or it is gone and its id is taken."""
+    """At each step: the image exists completely, or it is gone and its id stays used."""
     directory.create(an_image())
     directory.upload(OTHER, [b"x"], size_bytes=1)
 
@@ -406,7 +406,7 @@ def test_ids_that_differ_in_case_are_one_id(directory):
 
 
 def as_before(tmp_path, image, data):
-    """Files as the release before wrote them: under the id as it was sent."""
+    """Files as the previous release wrote them: under the id as it was sent."""
     document = stored_document(image) | {"id": image.id, "status": "active", "size": len(data)}
     (tmp_path / "images" / f"{image.id}.json").write_text(json.dumps(document))
     (tmp_path / "images" / f"{image.id}.data").write_bytes(data)
@@ -424,7 +424,7 @@ def test_an_image_of_the_release_before_is_found_by_its_id_in_any_case(directory
 
 @pytest.mark.parametrize("first_is_upper", [True, False])
 def test_of_two_images_whose_ids_differed_in_case_the_older_one_has_the_id(directory, tmp_path, caplog, first_is_upper):
-    """The later one may have been put there to be taken for it. It is set aside, and an operator is told."""
+    """The later one may be an attempt to replace the older one. It is set aside, and the log tells operators."""
     upper, lower = OTHER.upper(), OTHER
     first, second = (upper, lower) if first_is_upper else (lower, upper)
     as_before(tmp_path, an_image(first), b"first")

@@ -1,4 +1,4 @@
-"""Many workers on one jobs table: what holds whatever they do at the same time, on each database: its locks decide."""
+"""Many workers on one jobs table, on each database, because locks decide."""
 
 import threading
 from collections import defaultdict
@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from moorage.core.errors import Conflict, RetryableConflict
 from moorage.db.engine import dialect_name, open_engine
-from moorage.db.transactions import in_transaction, read, write
+from moorage.db.session import in_transaction, read, write
 from moorage.jobs.model import JobState, NewJob
 from tests.conftest import START
 from tests.migrated import engine_with
@@ -26,7 +26,7 @@ def jobs(kind):
 
 
 class Harbour:
-    """Workers in threads over one table; `effects` is what they did, in the order it happened."""
+    """Workers in threads over one table; `effects` lists their effects in order."""
 
     def __init__(self, engine, clock_of):
         self.engine = engine
@@ -52,11 +52,11 @@ class Harbour:
                     if loses(job):
                         continue
                     self.finish(job)
-        except Exception as error:  # noqa: BLE001 - shown by the test
+        except Exception as error:  # noqa: BLE001 - the test checks it
             self.failures.append(error)
 
     def finish(self, job):
-        # Noted inside the transaction: before the commit nobody can claim the next job of the key.
+        # Recorded inside the transaction: before the commit the next job of the key cannot be claimed.
         def report(connection):
             STORE.finish(connection, job.id, job.epoch, JobState.DONE, {"epoch": job.epoch}, self.now())
 
@@ -105,7 +105,7 @@ def test_each_job_runs_once_and_in_order_of_its_key_with_many_workers(jobs, limi
 
 @on_every_database
 def test_jobs_that_workers_lost_are_done_by_others_and_once_per_epoch(jobs):
-    """Every first claim of every second job is lost; time goes on; the job is done in a later epoch."""
+    """Every first claim of every second job is lost; time passes; the job is done in a later epoch."""
     total, workers = 12, 4
     harbour = Harbour(jobs, lambda: START + timedelta(seconds=LEASE_S * len(harbour.effects)))
     with write(jobs) as connection:
@@ -203,7 +203,7 @@ def test_an_older_job_that_becomes_visible_late_cannot_be_claimed_beside_a_young
 
 @on_servers
 def test_workers_do_not_wait_for_each_others_rows(jobs):
-    """While one claim is not yet committed, the next worker gets the next job."""
+    """While one claim is uncommitted, the next worker gets the next job."""
     with write(jobs) as connection:
         for name in ("a", "b"):
             STORE.enqueue(connection, NewJob(name, "compute-1", "build", name, {}), START)
@@ -216,7 +216,7 @@ def test_workers_do_not_wait_for_each_others_rows(jobs):
 
 @on_servers
 def test_a_worker_that_is_back_gets_what_it_had_also_while_others_look_at_it(jobs):
-    """Passed over, its job would wait for the end of its lease, since of the workers only one goes on looking."""
+    """If it were skipped, its job would wait for the end of its lease, because only one worker keeps polling."""
     with write(jobs) as connection:
         STORE.enqueue(connection, NewJob("a", "compute-1", "build", "a", {}), START)
         STORE.claim(connection, "compute-1", "w1", START, LEASE_S)
@@ -232,7 +232,7 @@ def test_a_worker_that_is_back_gets_what_it_had_also_while_others_look_at_it(job
 
 @on_every_database
 def test_an_empty_poll_reads_no_finished_jobs(jobs):
-    """A queue with a long past costs a poll as much as one without: the plan goes by the index of open jobs."""
+    """A poll of a queue with a long past costs no more: the plan uses the index of open jobs."""
     with write(jobs) as connection:
         for number in range(300):
             STORE.enqueue(connection, NewJob(f"{number}", "compute-1", "build", f"k{number}", {}), START)

@@ -1,6 +1,6 @@
-"""Finished jobs go when they are older than the operator keeps them, on all three databases; nothing else does.
+"""Finished jobs, and no others, are deleted when they are older than the operator's limit, on all three databases.
 
-When a task looks again is the same on each, and so is what its bound makes of a full batch.
+The times of the task, and what follows after a full batch, are the same on each.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +11,7 @@ from threading import Barrier
 import pytest
 
 from moorage.core.errors import Conflict, NotFound
-from moorage.db.transactions import in_transaction, read, write
+from moorage.db.session import in_transaction, read, write
 from moorage.jobs.model import JobState
 from moorage.jobs.store import PRUNE_BATCH_ROWS, PRUNE_SHORT_PAUSE, PruningTask
 from tests.migrated import engine_with
@@ -106,7 +106,7 @@ def test_a_report_on_a_job_that_is_forgotten_is_refused_as_one_that_is_fenced(jo
 
 @on_every_database
 def test_jobs_that_come_later_are_still_younger(jobs, clock):
-    """Where all are gone the database may begin to count anew: what matters is the order among those that are there."""
+    """If all rows are gone the database may restart its counter; only the order of existing rows matters."""
     finished(jobs, clock, "a", "b")
     clock.sleep(KEEP.total_seconds() + 1)
     task(jobs, clock).run_once()

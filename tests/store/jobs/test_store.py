@@ -1,7 +1,6 @@
 """The jobs table on all three databases.
 
-Each of these facts rests on a statement that locks or changes rows under a condition, and on how many rows the driver says
-that it changed.
+Each of these tests depends on a statement that locks or changes rows under a condition, and on the driver's row count.
 """
 
 import dataclasses
@@ -11,7 +10,7 @@ from itertools import count
 import pytest
 
 from moorage.core.errors import Conflict, NotFound
-from moorage.db.transactions import read, write
+from moorage.db.session import read, write
 from moorage.db.types import new_metadata
 from moorage.jobs.model import JobState, NewJob
 from moorage.jobs.store import JobStore
@@ -148,7 +147,7 @@ def test_a_claim_whose_lease_is_over_is_taken_again_with_a_higher_epoch(jobs, cl
 
 @on_every_database
 def test_a_worker_that_asks_again_gets_what_it_had_and_its_earlier_life_is_fenced(jobs, clock):
-    """It was killed and started again, or the answer to its claim was lost: no reason to wait for the lease."""
+    """It was restarted, or the answer to its claim was lost: it need not wait for the lease."""
     enqueue(jobs, clock.now(), new("a"), new("b"), new("c", key="server-2"))
     [before] = claim(jobs, clock.now(), worker="compute-1/1")
     assert [job.id for job in claim(jobs, clock.now(), worker="compute-1/2", limit=9)] == ["c"]
@@ -302,7 +301,7 @@ def test_next_due_is_when_a_claim_would_find_something(jobs, clock):
     assert next_due(jobs) is None
     enqueue(jobs, clock.now(), new("a"), new("b"), new("c", queue="compute-2"))
     assert next_due(jobs) == clock.now()
-    # "c" is behind "a" of another queue: looking for it before that is finished would be in vain.
+    # "c" waits for "a" of another queue, so it cannot be claimed before that is finished.
     assert next_due(jobs, "compute-2") is None
     [job] = claim(jobs, clock.now())
     assert next_due(jobs) == job.lease_until

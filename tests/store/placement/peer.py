@@ -1,4 +1,4 @@
-"""A database of the peer's schema as its API leaves it, to be spoilt by tests."""
+"""A database with the peer's schema and contents as its API writes them, for tests to corrupt."""
 
 from datetime import UTC, datetime
 

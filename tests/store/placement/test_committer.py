@@ -1,9 +1,8 @@
-"""What a write costs the database: statements and waits are counted, so that nobody adds one unseen.
+"""The database costs of a write: statements and waits are counted, so that nobody adds one unnoticed.
 
-On all three: what is sent, waited for and lost, because each has a link of its own, and SQLite is asked in another order.
+On all three databases: each has its own protocol, and SQLite has another order of statements.
 """
 
-import functools
 import threading
 from collections import Counter
 
@@ -14,13 +13,11 @@ from sqlalchemy import event
 from moorage.core.errors import ConcurrentUpdate, Conflict, MoorageError, NotFound, Unavailable
 from moorage.core.ids import SeededIds
 from moorage.db.engine import dialect_name
-from moorage.db.statement_pipelines import StatementPipeline
+from moorage.db.session import StatementPipeline
 from moorage.placement.forest.model import Inventory
 from moorage.placement.rules.allocation_writes import AllocationWrite
 from moorage.placement.rules.inventory_writes import NewInventories
 from moorage.placement.service.service import PlacementService
-from moorage.placement.sync import committer
-from moorage.placement.sync.committer import MIN_EARLY_SUBJECTS, WriteRequest
 from tests.migrated import migrated_engine
 from tests.store.conftest import on_every_database, on_servers
 
@@ -43,7 +40,7 @@ def service(engine, clock, ids):
 
 
 class Costs:
-    """(waits for the database, statements in them) of writes; whatever else is asked is `others`."""
+    """(waits for the database, statements in them) of writes; all other statements are in `others`."""
 
     def __init__(self, engine, monkeypatch):
         self.runs = []
@@ -112,7 +109,7 @@ def test_each_write_waits_as_often_as_it_must_and_reads_nothing_back(engine, ser
 
 @on_every_database
 def test_a_guess_that_is_wrong_is_decided_again(engine, clock, service):
-    """Another process has written meanwhile, or the consumer that is taken for new is there."""
+    """Another process has written meanwhile, or the consumer is not new."""
     other = PlacementService(engine, clock, SeededIds(2))
     uuid = service.providers.create("host", None, None).provider.uuid
     service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(2)})
@@ -123,7 +120,7 @@ def test_a_guess_that_is_wrong_is_decided_again(engine, clock, service):
         service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
     service.allocations.release(CONSUMER)
     service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
-    service.allocations._committer._wary = 0
+    service.allocations._committer._numbered_groups_left = 0
     with pytest.raises(ConcurrentUpdate, match="expected 1 but got None"):
         service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
     assert service.providers.provider(uuid) == other.providers.provider(uuid)
@@ -131,7 +128,7 @@ def test_a_guess_that_is_wrong_is_decided_again(engine, clock, service):
 
 
 def gathered(writer, acts):
-    """Run them at once, in one group: behind the first, which is written alone. {name: result, or the error}."""
+    """Runs them at once, in one group behind the first, which is written alone. {name: result, or the error}."""
     outcomes = {}
 
     def act(name):
@@ -145,7 +142,7 @@ def gathered(writer, acts):
         for number, thread in enumerate(threads):
             thread.start()
             for _ in range(10_000):
-                if writer._queue._somebody_leads and len(writer._queue._waiting) == number:
+                if writer._queue._has_leader and len(writer._queue._waiting) == number:
                     break
                 threading.Event().wait(0.001)
     for thread in threads:
@@ -155,7 +152,7 @@ def gathered(writer, acts):
 
 @on_every_database
 def test_who_is_refused_in_a_guess_beside_others_is_told_the_right_reason(engine, clock, service):
-    """A consumer that is taken for new, and is there, is not inserted when its claim is refused: it is looked for."""
+    """The claim of a consumer that was assumed to be new is refused: the consumer is not inserted, but looked up."""
     uuid = service.providers.create("host", None, None).provider.uuid
     service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(4)})
     service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 3}})])
@@ -179,10 +176,10 @@ def test_who_is_refused_in_a_guess_beside_others_is_told_the_right_reason(engine
 @on_servers  # nothing is sent anywhere on SQLite
 @pytest.mark.parametrize("is_carried_out", [False, True])
 def test_a_write_of_which_nobody_heard_happens_once_or_is_not_acknowledged(service, monkeypatch, is_carried_out):
-    """The connection dies with everything sent: the number tells whether that was carried out."""
+    """The connection dies after everything was sent: the change number tells whether it was carried out."""
     uuid = service.providers.create("host", None, None).provider.uuid
     service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(2)})
-    link = service.allocations._committer._batches._link
+    link = service.allocations._committer._pipeline._connection
     start = type(link).start
 
     def dying(self, sent, *, begin, commit):
@@ -202,138 +199,9 @@ def test_a_write_of_which_nobody_heard_happens_once_or_is_not_acknowledged(servi
     assert service.allocations.consumer_allocations(CONSUMER)[0].generation == 1
 
 
-class Meanwhile:
-    """One claim is with the database until a second one, which came meanwhile, is decided. `before` is called before the
-    first is sent, `behind` before its answer is waited for.
-    """
-
-    def __init__(self, service, monkeypatch, *, before=lambda: None, behind=lambda _link, _finish: None):
-        monkeypatch.setattr(committer, "MIN_EARLY_SUBJECTS", 1)
-        self.service = service
-        self.writer = service.allocations._committer
-        self.outcomes = {}
-        first, is_sent, is_decided = self.writer._batches._link, threading.Event(), threading.Event()
-        start = type(first).start
-
-        def held(link, sent, *, begin, commit):
-            if link is not first or is_sent.is_set():
-                return start(link, sent, begin=begin, commit=commit)
-            before()
-            finish = start(link, sent, begin=begin, commit=commit)
-
-            def finish_later():
-                is_sent.set()
-                assert is_decided.wait(10)
-                behind(link, finish)
-                return finish()
-
-            return finish_later
-
-        monkeypatch.setattr(type(first), "start", held)
-        self.is_sent, self.is_decided = is_sent, is_decided
-
-    def claim(self, uuid):
-        """{name: None, or the error} of both; of one unit each."""
-        threads = [
-            threading.Thread(target=self._claim, args=(name, consumer, uuid))
-            for name, consumer in (("first", CONSUMER), ("second", AGGREGATE))
-        ]
-        threads[0].start()
-        assert self.is_sent.wait(10)
-        threads[1].start()
-        for _ in range(10_000):
-            if self.writer._queue._ready:
-                break
-            threading.Event().wait(0.001)
-        assert len(self.writer._queue._early.outcomes) == 1
-        self.is_decided.set()
-        for thread in threads:
-            thread.join(10)
-        return self.outcomes
-
-    def _claim(self, name, consumer, uuid):
-        self.outcomes[name] = None
-        try:
-            self.service.allocations.claim([wish(consumer, {uuid: {"VCPU": 1}})])
-        except MoorageError as error:
-            self.outcomes[name] = type(error)
-
-
-def groups_early(service):
-    return service.allocations._committer._meters.early_groups.collect()[0].samples[0].value
-
-
-def two_vcpus(service):
-    uuid = service.providers.create("host", None, None).provider.uuid
-    service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(2)})
-    return uuid
-
-
-@on_servers  # nothing is guessed on SQLite
-def test_who_comes_while_a_group_is_written_is_decided_behind_it(service, costs, monkeypatch):
-    uuid = two_vcpus(service)
-    before = service.providers.forest().sequence
-    meanwhile, outcomes = Meanwhile(service, monkeypatch), {}
-    assert costs.of(lambda: outcomes.update(meanwhile.claim(uuid))) == (2, 10), "no wait for a number"
-    assert groups_early(service) == 1
-    assert outcomes == {"first": None, "second": None}
-    assert service.providers.provider(uuid).used == {"VCPU": 2}
-    assert service.providers.forest().sequence == before + 2
-
-
-def test_only_what_takes_long_to_decide_is_decided_behind_a_group(service):
-    """Single claims gather until the group before is written: so more of them share a transaction."""
-    service.providers.create("host", None, None)
-    behind = service.allocations._committer._guess_on(service.providers.forest())
-    assert not behind.take(WriteRequest(lambda _draft: None, ["one"]))
-    assert behind.take(
-        WriteRequest(lambda _draft: None, [f"consumer {number}" for number in range(MIN_EARLY_SUBJECTS)])
-    )
-
-
-@on_servers  # nothing is guessed on SQLite
-def test_what_was_decided_behind_a_group_falls_with_it(engine, clock, service, monkeypatch):
-    """Another process was quicker: both are decided again, on what it has left."""
-    uuid, other = two_vcpus(service), PlacementService(engine, clock, SeededIds(2))
-
-    def taken():
-        other.allocations.claim([wish("22222222-2222-4222-8222-222222222222", {uuid: {"VCPU": 1}})])
-
-    assert Meanwhile(service, monkeypatch, before=taken).claim(uuid) == {"first": None, "second": Conflict}
-    assert groups_early(service) == 0
-    assert service.providers.provider(uuid).used == other.providers.provider(uuid).used == {"VCPU": 2}
-
-
-@on_servers  # nothing is guessed on SQLite
-@pytest.mark.parametrize("is_carried_out", [False, True])
-def test_what_was_decided_behind_a_group_of_which_nobody_heard_is_decided_again(service, monkeypatch, is_carried_out):
-    """The connection dies with the first: only that one's outcome is unknown, and the second counts what it did."""
-    uuid = two_vcpus(service)
-
-    def die(link, finish):
-        if is_carried_out:
-            finish()
-        link.driver_connection.close()
-
-    def hold_back(link, sent, *, begin, commit):
-        """Sends nothing before it dies."""
-        return functools.partial(send_and_wait, link, sent, begin=begin, commit=commit)
-
-    def send_and_wait(link, sent, *, begin, commit):
-        return start(link, sent, begin=begin, commit=commit)()
-
-    link_class = type(service.allocations._committer._batches._link)
-    start = link_class.start
-    monkeypatch.setattr(link_class, "start", hold_back)
-    outcomes = Meanwhile(service, monkeypatch, behind=die).claim(uuid)
-    assert outcomes == {"first": Unavailable if is_carried_out else None, "second": None}
-    assert service.providers.provider(uuid).used == {"VCPU": 2}
-    assert service.allocations.consumer_allocations(CONSUMER)[0].generation == 1
-
-
 @on_every_database
 def test_large_orders_of_many_clients_are_exact_while_another_process_writes_too(engine, clock, service):
-    """Four clients of ours and one of another process want twice what there is, ten consumers at a time."""
+    """Four of our clients and one of another process want twice the capacity, ten consumers at a time."""
     other = PlacementService(engine, clock, SeededIds(2))
     uuid = service.providers.create("host", None, None).provider.uuid
     service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(150)})
@@ -362,16 +230,6 @@ def test_large_orders_of_many_clients_are_exact_while_another_process_writes_too
     assert service.providers.provider(uuid) == fresh.providers.provider(uuid)
 
 
-def test_a_number_that_is_the_expected_one_does_not_make_a_guess_right(service):
-    """The group before may have been refused in part, and written with the same number."""
-    writer, forest = service.allocations._committer, service.providers.forest()
-    before = writer._guess_on(forest)
-    behind = writer._guess_on(forest, before)
-    assert not writer._has_come_about(behind)
-    before.is_committed = True
-    assert writer._has_come_about(behind)
-
-
 @on_every_database
 def test_a_refusal_waits_once_and_takes_no_number(service, costs):
     uuid = service.providers.create("host", None, None).provider.uuid
@@ -388,7 +246,7 @@ def test_a_refusal_waits_once_and_takes_no_number(service, costs):
 
 @on_every_database
 def test_writes_of_providers_share_a_commit_with_claims(service):
-    """Whatever waits together is written together, and everybody gets the answer to their own request."""
+    """Waiting requests are written together, and each gets its own answer."""
     uuids = [service.providers.create(f"host {number}", None, None).provider.uuid for number in range(6)]
     for uuid in uuids:
         service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(4)})
@@ -425,7 +283,7 @@ def test_writes_of_providers_share_a_commit_with_claims(service):
 
 @on_every_database
 def test_two_processes_that_change_one_provider_take_turns(engine, clock, service):
-    """No client of either is told that somebody else was quicker, unless it gave a generation."""
+    """No client gets a conflict because another one wrote first, unless it sent a generation."""
     other = PlacementService(engine, clock, SeededIds(2))
     uuid = service.providers.create("host", None, None).provider.uuid
     service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(1000)})

@@ -1,7 +1,7 @@
-"""Databases of the peer with everything in them that its schema lets be wrong, taken over into ours.
+"""Imports databases of the peer with every inconsistency that its schema allows.
 
-On all three databases: a sound one, one that is refused or cut off, and roots that are set afterwards. What is wrong is
-found in what was read.
+On all three databases: a sound one, one that is refused or interrupted, and roots that are set afterwards. The faults
+are found in the rows that were read.
 """
 
 import json
@@ -41,10 +41,10 @@ def target(kind):
 
 
 def take(source: Source, target) -> tuple[ImportReceipt, list[ImportFinding]]:
-    """The receipt, and every finding; a rehearsal has told the same before."""
+    """The receipt and every finding; a dry run before it reported the same."""
     expected: list[ImportFinding] = []
     found: list[ImportFinding] = []
-    with placement_db.reading(source.url, NOW) as peer:
+    with placement_db.open_placement_database(source.url, NOW) as peer:
         rehearsed = rehearse_import(peer, noted=expected.append, progress=lambda *_: None)
         receipt = import_into(target, peer, NOW, noted=found.append, progress=lambda *_: None)
     assert (rehearsed, expected) == (receipt, found)
@@ -52,7 +52,7 @@ def take(source: Source, target) -> tuple[ImportReceipt, list[ImportFinding]]:
 
 
 def forest(target):
-    """What a process that starts now reads."""
+    """The forest of a process that starts now."""
     return PlacementService(target, VirtualClock(NOW), SeededIds(1)).providers.forest()
 
 
@@ -124,7 +124,7 @@ def test_a_target_that_is_not_empty_is_refused_and_left_alone(source, target):
     )
     with (
         pytest.raises(Conflict, match="2 providers and 1 consumers already; an import goes into an empty database"),
-        placement_db.reading(source.url, NOW) as peer,
+        placement_db.open_placement_database(source.url, NOW) as peer,
     ):
         import_into(target, peer, NOW, noted=lambda _: None, progress=lambda *_: None)
     after = (
@@ -141,7 +141,7 @@ def test_an_import_that_is_cut_off_leaves_nothing(source, target):
     def cut(_: ImportFinding) -> None:
         raise KeyboardInterrupt  # the finding comes after the consumers
 
-    with placement_db.reading(source.url, NOW) as peer, pytest.raises(KeyboardInterrupt):
+    with placement_db.open_placement_database(source.url, NOW) as peer, pytest.raises(KeyboardInterrupt):
         import_into(target, peer, NOW, noted=cut, progress=lambda *_: None)
     for table in (tables.providers, tables.consumers, tables.allocations, tables.inventories):
         assert rows(target, table, table.primary_key.columns.keys()[0]) == []
@@ -182,8 +182,8 @@ def test_a_consumer_that_holds_nothing_is_left_out(source, target):
     source.add("allocations", SOUND["allocations"][0] | {"id": 2, "consumer_id": "c3", "resource_provider_id": 78})
     _, findings = take(source, target)
     assert [one.text for one in findings if one.kind is ImportFindingKind.EMPTY_CONSUMER] == [
-        "consumer c2: it holds nothing",
-        "consumer c3: its allocations are left out",
+        "consumer c2: it has no allocations",
+        "consumer c3: all its allocations are left out",
     ]
     assert rows(target, tables.consumers, "uuid") == [("c1",)]
 
@@ -228,13 +228,13 @@ def test_allocations_that_are_there_twice_are_added_up(source, target):
 def test_roots_that_disagree_with_parents_follow_the_parents(source, target):
     source.update("resource_providers", 2, root_provider_id=2)
     _, findings = take(source, target)
-    assert [one.text for one in findings] == ["root of child is root (p1), not p2"]
+    assert [one.text for one in findings] == ["the root of child is root (p1), not p2"]
     root, child = forest(target).all_providers()
     assert child.root_id == root.id
 
 
 def test_a_child_may_be_older_than_its_parent(source, target):
-    """Providers can be moved below one that came later: ids say nothing."""
+    """Providers can be moved below newer ones, so ids prove nothing."""
     source.add("resource_providers", {"id": 3, "uuid": "p3", "name": "new root", "generation": 0,
                                       "root_provider_id": 3, "parent_provider_id": None})  # fmt: skip
     for moved in (1, 2):
@@ -298,8 +298,8 @@ def test_over_capacity_and_impossible_inventories_are_kept_and_told(source, targ
         ImportFindingKind.NO_INVENTORY,
     ]
     assert findings[0].text == "CUSTOM_GOLD on root: reserved 9 is more than total 8"
-    assert findings[-2].text == "15 VCPU in use on root, of 14"
-    assert findings[-1].text == "2 VCPU in use on child, which offers none"
+    assert findings[-2].text == "15 VCPU in use on root, which has a capacity of 14"
+    assert findings[-1].text == "2 VCPU in use on child, which has no inventory of it"
     assert forest(target).by_uuid("p1").used == {"VCPU": 15}
 
 
@@ -326,19 +326,25 @@ def test_names_of_another_release_are_kept(source, target):
 )
 def test_another_schema_is_refused_with_what_to_do(source, revisions, said):
     source.set_revision(*revisions)
-    with pytest.raises(StartError, match=said), placement_db.reading(source.url, NOW):
+    with pytest.raises(StartError, match=said), placement_db.open_placement_database(source.url, NOW):
         pass
 
 
 def test_our_own_database_is_not_the_peers(target):
     url = target.url.render_as_string()
-    with pytest.raises(StartError, match="not a database of OpenStack Placement"), placement_db.reading(url, NOW):
+    with (
+        pytest.raises(StartError, match="not a database of OpenStack Placement"),
+        placement_db.open_placement_database(url, NOW),
+    ):
         pass
 
 
 def test_a_file_that_is_not_there_is_not_made(tmp_path):
     path = tmp_path / "none.db"
-    with pytest.raises(StartError, match="there is no SQLite file"), placement_db.reading(f"sqlite:///{path}", NOW):
+    with (
+        pytest.raises(StartError, match="there is no SQLite file"),
+        placement_db.open_placement_database(f"sqlite:///{path}", NOW),
+    ):
         pass
     assert not path.exists()
 
@@ -348,7 +354,7 @@ def test_a_file_that_is_no_database_is_one_sentence(tmp_path):
     path.write_text("not a database " * 100)
     with (
         pytest.raises(StartError, match="cannot be read: file is not a database"),
-        placement_db.reading(f"sqlite:///{path}", NOW),
+        placement_db.open_placement_database(f"sqlite:///{path}", NOW),
     ):
         pass
 
@@ -357,10 +363,10 @@ def test_a_file_that_is_no_database_is_one_sentence(tmp_path):
 
 
 def test_memory_is_that_of_a_page_and_not_of_all_allocations(source, tmp_path):
-    """Twice as many consumers need no more of it."""
+    """Twice as many consumers need no more memory."""
 
     def peak(first: int, last: int) -> int:
-        """Bytes, of a rehearsal, with consumers up to `last`; `first` to `last` are added."""
+        """Bytes, of a dry run, with consumers up to `last`; `first` to `last` are added."""
         numbers = range(first, last)
         source.add("consumers", *(SOUND["consumers"][0] | {"id": one, "uuid": f"c{one}"} for one in numbers))
         rows = (
@@ -370,7 +376,7 @@ def test_memory_is_that_of_a_page_and_not_of_all_allocations(source, tmp_path):
         )  # fmt: skip
         source.add("allocations", *rows)
         tracemalloc.start()
-        with placement_db.reading(source.url, NOW) as peer:
+        with placement_db.open_placement_database(source.url, NOW) as peer:
             receipt = rehearse_import(peer, noted=lambda _: None, progress=lambda *_: None)
         _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
@@ -379,6 +385,6 @@ def test_memory_is_that_of_a_page_and_not_of_all_allocations(source, tmp_path):
 
     source.update("resource_classes", 10000, id=1)
     pages = placement_db.PAGE
-    peak(10, 10 + pages)  # what is made once, such as compiled statements
+    peak(10, 10 + pages)  # objects that are created once, such as compiled statements
     once, twice = peak(10 + pages, 10 + 2 * pages), peak(10 + 2 * pages, 10 + 4 * pages)
     assert twice < 1.2 * once

@@ -1,14 +1,13 @@
-"""What another process has claimed is read in one question; all else as it is in the tables.
+"""Claims of another process are read with one statement, everything else from the tables.
 
-On all three databases: the question, and each way to the tables once.
+On all three databases: that statement, and each way to read the tables once.
 """
 
 import pytest
 from sqlalchemy import event, update
 
 from moorage.core.ids import SeededIds
-from moorage.db.single_reads import SingleReads
-from moorage.db.transactions import write
+from moorage.db.session import SingleReads, write
 from moorage.placement.forest.model import Inventory
 from moorage.placement.rules.allocation_writes import AllocationWrite
 from moorage.placement.service.service import PlacementService
@@ -48,11 +47,11 @@ def hosts(own):
 
 @pytest.fixture
 def waits(engine, monkeypatch):
-    """How the database was asked: "question", or the words of a statement in a transaction."""
+    """The kinds of reads: "question", or a statement in a transaction."""
     asked = []
     ask = SingleReads.run_select
     monkeypatch.setattr(
-        SingleReads, "run_select", lambda self, sql, parameters: asked.append("question") or ask(self, sql, parameters)
+        SingleReads, "run_select", lambda self, select, values: asked.append("question") or ask(self, select, values)
     )
     event.listen(engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
     return asked
@@ -136,10 +135,10 @@ def test_more_than_a_question_holds_is_read_from_the_tables(engine, clock, own, 
 
 @on_every_database
 def test_a_log_that_does_not_reach_back_so_far_is_not_trusted(engine, clock, own, other, hosts):
-    """Of the two claims that `other` has not seen, the log is said to have only the second."""
+    """Of the two claims that `other` has not seen, the log contains only the second."""
     states(other)
     claim(own, CONSUMERS[0], {hosts[0]: {"VCPU": 1}})
-    first = own.events.newest().sequence + 1
+    first = own.events.newest_cursor().sequence + 1
     claim(own, CONSUMERS[1], {hosts[1]: {"VCPU": 1}})
     with write(engine) as connection:
         connection.execute(update(change_retention).values(first=first))

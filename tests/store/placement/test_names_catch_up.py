@@ -1,6 +1,6 @@
-"""Classes and traits that others make and delete: read as what is new or gone, whatever there is already.
+"""Classes and traits that other processes create and delete: only new and deleted ones are read, however many exist.
 
-On all three databases: who gets which id, and in which order rows come. How many are read is the same on each.
+On all three databases: which id each gets, and the order of the rows. The number of rows read is the same on each.
 """
 
 import random
@@ -10,7 +10,7 @@ from sqlalchemy import event
 
 from moorage.core.clock import VirtualClock
 from moorage.core.ids import SeededIds
-from moorage.db.transactions import read
+from moorage.db.session import read
 from moorage.placement.service.service import PlacementService
 from moorage.placement.store import name_store
 from tests.conftest import START

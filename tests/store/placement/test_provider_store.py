@@ -1,7 +1,7 @@
 """Placement's tables: generations, revisions, the change log, and what other processes see.
 
-On all three databases: that what is written is what others read, and whatever happens at the same time. What is decided on
-the state that was read is the same on each.
+On all three databases: others read what was written, also under concurrency. Decisions on the state that was read are
+the same on each.
 """
 
 import threading
@@ -13,7 +13,7 @@ from sqlalchemy import delete, select, text, update
 from moorage.core.errors import ConcurrentUpdate, Conflict, Invalid, NotFound, Unavailable
 from moorage.core.ids import SeededIds
 from moorage.db.migrations import upgrade
-from moorage.db.transactions import read, write
+from moorage.db.session import read, write
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import Inventory
 from moorage.placement.rules.allocation_writes import AllocationWrite
@@ -119,7 +119,7 @@ def test_another_process_sees_each_write_at_its_next_read(service, other):
 
 @on_every_database
 def test_a_decision_on_an_old_picture_is_taken_again(service, other):
-    """The other process still believes the host to be full (or empty): its claim finds out when it writes."""
+    """The other process still assumes that the host is full (or empty): its claim is corrected when it writes."""
     uuid = host(service, VCPU=2).uuid
     other.providers.provider(uuid)
     service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 2}})])
@@ -140,7 +140,7 @@ def test_an_own_claim_needs_no_reading_again(service):
 
 
 def test_whoever_hears_of_an_older_write_later_keeps_the_newer_state(service):
-    """Two threads commit in one order and tell the snapshot in the other."""
+    """Two threads commit in one order and update the snapshot in the other."""
     uuid = host(service, VCPU=4).uuid
     old = service.providers.provider(uuid)
     service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 2}})])
@@ -328,7 +328,7 @@ def test_custom_names_come_and_go(service, other):
 
 @on_every_database
 def test_a_new_provider_does_not_inherit_the_picture_of_a_deleted_one(service):
-    """SQLite gives the last id again unless told not to: the forest then kept the old uuid under it."""
+    """SQLite reuses the last id unless told not to; then the forest kept the old uuid under it."""
     old = host(service, "old", VCPU=1).uuid
     service.providers.forest()
     service.providers.delete(old)
@@ -380,7 +380,7 @@ def test_claims_of_many_threads_in_two_processes_never_exceed_capacity(engine, s
 
 @on_every_database
 def test_two_first_claims_of_one_consumer_make_one_consumer(service, other):
-    """Both insert it: the slower one begins again and then sees that it is there."""
+    """Both insert it: the slower one starts again and then finds it."""
     uuid = host(service, VCPU=9).uuid
     results = []
     barrier = threading.Barrier(2)
@@ -404,7 +404,7 @@ def test_two_first_claims_of_one_consumer_make_one_consumer(service, other):
 
 @on_every_database
 def test_claims_that_wait_together_are_committed_together(service):
-    """20 claims, one of them too large, while another is being written: two commits, and each its own outcome."""
+    """20 claims, one of them too large, while another is being written: two commits, and each its own result."""
     uuids = [host(service, f"host{number}", VCPU=8).uuid for number in range(4)]
     service.providers.forest()
     before = service.providers.forest().sequence
@@ -426,7 +426,7 @@ def test_claims_that_wait_together_are_committed_together(service):
         for number, thread in enumerate(threads):
             thread.start()
             for _ in range(10_000):
-                if queue._somebody_leads and len(queue._waiting) == number:
+                if queue._has_leader and len(queue._waiting) == number:
                     break
                 threading.Event().wait(0.001)
     for thread in threads:
@@ -440,7 +440,7 @@ def test_claims_that_wait_together_are_committed_together(service):
 
 @on_every_database
 def test_a_provider_may_have_every_trait_there_is_and_none(engine, service, clock):
-    """They come as one text from the database: nothing is cut off, and processes that start later see them all."""
+    """The database returns them as one text: nothing is cut off, and later processes see all of them."""
     full, empty = host(service, "full"), host(service, "empty")
     traits = sorted(trait.name for trait in service.names.traits())
     service.providers.set_traits(full.uuid, full.generation, traits)
@@ -459,6 +459,6 @@ def test_traits_that_a_database_cuts_short_are_refused(engine, service):
     with read(engine) as connection:
         known = name_store.name_table(connection)
         connection.execute(text("SET SESSION group_concat_max_len = 100"))
-        with pytest.raises(Unavailable, match="raise group_concat_max_len"):
+        with pytest.raises(Unavailable, match="increase group_concat_max_len"):
             provider_store.all_providers(connection, known)
         connection.execute(text("SET SESSION group_concat_max_len = DEFAULT"))

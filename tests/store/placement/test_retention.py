@@ -1,7 +1,7 @@
-"""The task that trims the change log: what it takes away, what it leaves, and that it is alone.
+"""The task that trims the change log: which entries it deletes and keeps, and that only one process runs it.
 
-On all three databases: what is deleted, what is found afterwards, and several processes at once. When the task looks again
-and where a batch ends is decided above.
+On all three databases: deletions, reads afterwards, and several processes at once. Unit tests show when the task runs
+again and where a batch ends.
 """
 
 import threading
@@ -12,12 +12,12 @@ from sqlalchemy import event, select
 
 from moorage.core.clock import VirtualClock
 from moorage.core.ids import SeededIds
-from moorage.db.transactions import read, write
+from moorage.db.session import read, write
 from moorage.placement.forest.change_events import Cursor, Filter
 from moorage.placement.forest.model import Inventory
 from moorage.placement.rules.allocation_writes import AllocationWrite
 from moorage.placement.service import retention
-from moorage.placement.service.retention import PAUSE, RetentionTask
+from moorage.placement.service.retention import MIN_ROUND_PAUSE, RetentionTask
 from moorage.placement.service.service import PlacementService
 from moorage.placement.store import change_log as log
 from moorage.placement.store import change_store
@@ -59,7 +59,7 @@ def passes(clock, hours=1):
 
 def trim(engine, clock, *, hours):
     task = RetentionTask(engine, clock, history=hours * HOUR)
-    while task.run_once() < clock.now() + PAUSE:
+    while task.run_once() < clock.now() + MIN_ROUND_PAUSE:
         pass
     return task
 
@@ -84,8 +84,8 @@ def test_of_each_subject_what_its_state_rests_on_is_left(engine, service, clock)
     trim(engine, clock, hours=1)
     assert sorted(left(engine)) == sorted([("provider", uuid), ("usages", uuid), ("consumer", CONSUMERS[0])])
     passes(clock, 2)
-    assert service.history.provider(uuid, None).document["usages"] == {"VCPU": 3}
-    assert service.history.consumer(CONSUMERS[0], None).document["allocations"] == {uuid: {"VCPU": 3}}
+    assert service.history.provider_state(uuid, None).document["usages"] == {"VCPU": 3}
+    assert service.history.consumer_state(CONSUMERS[0], None).document["allocations"] == {uuid: {"VCPU": 3}}
 
 
 @on_every_database
@@ -93,12 +93,12 @@ def test_what_is_younger_stays_whole(engine, service, clock):
     uuid = host(service)
     claim(service, CONSUMERS[0], uuid, 1)
     passes(clock, 2)
-    reached = service.events.newest()
+    reached = service.events.newest_cursor()
     claim(service, CONSUMERS[0], uuid, 2, 1)
     claim(service, CONSUMERS[0], uuid, 3, 2)
-    expected = service.events.page(reached, Filter()).entries
+    expected = service.events.read_page(reached, Filter()).entries
     trim(engine, clock, hours=1)
-    assert service.events.page(reached, Filter()).entries == expected
+    assert service.events.read_page(reached, Filter()).entries == expected
     with read(engine) as connection:
         assert change_store.read_retention(connection).first == reached.sequence + 1
 
@@ -127,7 +127,7 @@ def test_a_process_that_begins_in_the_middle_of_a_transaction_finishes_it(engine
         service.allocations.claim(wishes)
     passes(clock, 2)
     monkeypatch.setattr(retention, "BATCH", 50)
-    soon = clock.now() + retention.BREATH
+    soon = clock.now() + retention.MIN_PAUSE
     assert RetentionTask(engine, clock, history=HOUR).run_once() == soon, "there is more"
     assert len(left(engine)) > 42
     trim(engine, clock, hours=1)
@@ -149,26 +149,26 @@ def test_who_finds_another_process_at_it_lets_it_be(engine, service, clock):
     passes(clock, 2)
     with write(engine) as connection:
         assert change_store.claim_retention(connection) is not None
-        assert RetentionTask(engine, clock, history=HOUR).run_once() == clock.now() + PAUSE
+        assert RetentionTask(engine, clock, history=HOUR).run_once() == clock.now() + MIN_ROUND_PAUSE
         assert len(left(engine)) > 1
     trim(engine, clock, hours=1)
 
 
 @on_every_database
 def test_nothing_is_lost_while_several_processes_trim_and_others_write_and_watch(engine, service, clock, monkeypatch):
-    """A watcher in the part that is kept sees every number; states stay right; who is too far behind is told."""
+    """A watcher of the kept part sees every number; states stay right; a watcher too far behind is told."""
     monkeypatch.setattr(retention, "BATCH", 10)
     uuid = host(service)
     for number in range(20):
         claim(service, CONSUMERS[number], uuid, 1)
     passes(clock, 2)
-    start = service.events.newest()
+    start = service.events.newest_cursor()
     failures, seen = [], []
 
     def work(step):
         try:
             step()
-        except Exception as error:  # noqa: BLE001 - shown below
+        except Exception as error:  # noqa: BLE001 - the test checks it
             failures.append(error)
 
     def write_more():
@@ -179,7 +179,7 @@ def test_nothing_is_lost_while_several_processes_trim_and_others_write_and_watch
     def watch():
         cursor = start
         while len(seen) < 40:
-            page = service.events.page(cursor, Filter())
+            page = service.events.read_page(cursor, Filter())
             seen.extend(page.entries)
             cursor = page.reached
 
@@ -194,7 +194,7 @@ def test_nothing_is_lost_while_several_processes_trim_and_others_write_and_watch
     assert failures == []
     assert [change.cursor for change in seen] == sorted(change.cursor for change in seen)
     assert len({change.cursor.sequence for change in seen}) == 20
-    assert service.history.provider(uuid, None).document["usages"] == {"VCPU": 40}
+    assert service.history.provider_state(uuid, None).document["usages"] == {"VCPU": 40}
 
 
 @on_every_database
@@ -208,14 +208,14 @@ def test_a_process_behind_the_log_reads_everything_again(engine, service, clock)
 
 
 def test_every_look_at_the_log_is_a_search_of_an_index(engine, service, clock):
-    """However long the log is: no statement looks at entries that it does not need. One planner is enough to see it."""
+    """However long the log is, no statement reads entries that it does not need. Tested on one database."""
     uuid = host(service)
     asked = []
     event.listen(engine, "before_cursor_execute", lambda *arguments: asked.append(arguments[2:4]))
-    service.history.provider(uuid, None)
+    service.history.provider_state(uuid, None)
     service.history.provider_entries(uuid, change_store.TimeRange(clock.now(), clock.now()), Cursor(1), 5)
-    service.events.page(Cursor(1), Filter())
-    service.events.page(Cursor(1), Filter(kinds=("usages",)))
+    service.events.read_page(Cursor(1), Filter())
+    service.events.read_page(Cursor(1), Filter(kinds=("usages",)))
     passes(clock, 2)
     trim(engine, clock, hours=1)
     looks = [(statement, values) for statement, values in asked if "FROM changes" in statement]
@@ -229,7 +229,7 @@ def test_every_look_at_the_log_is_a_search_of_an_index(engine, service, clock):
 
 @on_every_database
 def test_clocks_of_processes_may_differ_a_little(engine, service, clock, ids):
-    """The order of the log decides, not the clocks: as of now is what is now."""
+    """The order of the log decides, not the clocks: "as of now" is the present state."""
     uuid = host(service)
     ahead = VirtualClock(clock.now() + timedelta(seconds=50))
     other = PlacementService(engine, ahead, ids)
@@ -239,18 +239,18 @@ def test_clocks_of_processes_may_differ_a_little(engine, service, clock, ids):
         passes(clock)
         claim(service, CONSUMERS[1], uuid, 1)
         service.allocations.release(CONSUMERS[1])
-    assert service.history.consumer(CONSUMERS[0], None).document["allocations"] == {uuid: {"VCPU": 2}}
-    assert service.history.provider(uuid, None).document["usages"] == {"VCPU": 2}
+    assert service.history.consumer_state(CONSUMERS[0], None).document["allocations"] == {uuid: {"VCPU": 2}}
+    assert service.history.provider_state(uuid, None).document["usages"] == {"VCPU": 2}
     written = service.history.consumer_entries(CONSUMERS[0], change_store.TimeRange(), Cursor(0), 5)
     assert [change.at for change in written] == [ahead.now(), clock.now() - 5 * HOUR]
     at = ahead.now()
-    assert service.history.consumer(CONSUMERS[0], at).document["allocations"] == {uuid: {"VCPU": 2}}
+    assert service.history.consumer_state(CONSUMERS[0], at).document["allocations"] == {uuid: {"VCPU": 2}}
     between = change_store.TimeRange(clock.now() - 5 * HOUR, at)
     assert service.history.consumer_entries(CONSUMERS[0], between, Cursor(0), 5) == written[1:]
 
 
 def test_a_state_costs_as_much_after_very_many_changes(engine, service, clock):
-    """Statements and rows that are looked at: not a scan of what came since."""
+    """Counts statements and rows read: there is no scan of later entries."""
     uuid = host(service)
     at = clock.now()
     passes(clock)
@@ -259,6 +259,6 @@ def test_a_state_costs_as_much_after_very_many_changes(engine, service, clock):
         passes(clock)
     asked = []
     event.listen(engine, "before_cursor_execute", lambda *arguments: asked.append(arguments[2]))
-    assert service.history.provider(uuid, at).document["usages"] == {}
+    assert service.history.provider_state(uuid, at).document["usages"] == {}
     looks = [statement for statement in asked if "FROM changes" in statement]
     assert len(looks) <= 2 * (1 + 6), "two kinds, each after halving 43 numbers"

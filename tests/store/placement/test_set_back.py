@@ -1,5 +1,5 @@
-"""A database that goes back to an older state below a running server: a restored backup, or a standby that took over
-before it had heard of everything.
+"""A database that returns to an older state below a running server: a restored backup, or a standby that took over
+without the last commits.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ def test_what_was_written_after_the_backup_is_forgotten(service, host, tmp_path)
 
 
 def test_the_next_write_is_decided_on_what_there_is(service, host, tmp_path):
-    """Nobody has read in between: the writer itself must notice."""
+    """Nobody has read in between, so the writer itself must notice."""
     copy(tmp_path / "moorage.sqlite", tmp_path / "backup")
     service.allocations.claim([AllocationWrite(CONSUMER, {host.uuid: {"VCPU": 4}}, project_id="red", user_id="alice")])
     copy(tmp_path / "backup", tmp_path / "moorage.sqlite")

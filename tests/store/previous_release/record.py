@@ -1,11 +1,11 @@
-"""Record what a release says to its databases: every statement of a day in a cloud, in SQLite's words.
+"""Records the SQL of a release: every statement of a day in a cloud, in SQLite's dialect.
 
 usage: .venv/bin/python tests/store/previous_release/record.py CHECKOUT
 
-CHECKOUT is a work tree of that release. Written beside this file: ``<feature>.json.gz``, the database before that day
-(statements that make it) and what is said then ([number of the connection, statement with its values]), and
-``release.json`` with the revisions of its schemas. To be run anew for each
-release: `test_previous_release.py` then holds the schemas of the next one to the statements of this one.
+CHECKOUT is a work tree of that release. Writes beside this file: ``<feature>.json.gz`` with the database before that
+day (the statements that create it) and the day's statements ([number of the connection, statement with its values]),
+and ``release.json`` with the revisions of its schemas. Run it again for each release: `test_previous_release.py` then
+runs this release's statements on the next release's schemas.
 """
 
 import gzip
@@ -70,7 +70,7 @@ with tempfile.TemporaryDirectory() as directory, VirtualPlane(Path(directory) / 
     plane.run_until(start + timedelta(hours=4))
     plane.reservation.request("DELETE", f"/v1/leases/{lease}")
     plane.run_until(start + timedelta(hours=24))
-    heads = {feature: migrations.head(feature) for feature in said}
+    heads = {feature: migrations.head_revision(feature) for feature in said}
 json.dump({"heads": heads, "before": before, "said": said}, sys.stdout)
 """
 

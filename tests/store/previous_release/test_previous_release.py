@@ -1,6 +1,7 @@
-"""What the release before says to its databases has the same answers on today's schema: old and new go on side by side.
+"""The statements of the previous release have the same results on today's schema, so old and new processes can run
+together.
 
-Its databases are those of that release, upgraded. Recorded by `record.py`, which says from which commit.
+The databases are those of that release, upgraded. `record.py` recorded them, and says from which commit.
 """
 
 import gzip
@@ -32,7 +33,7 @@ def recorded(feature: str) -> dict:
 
 
 def answers(path: Path, day: list) -> Iterator[tuple[str, object]]:
-    """(statement, its rows, or how many rows it changed) of each, by as many connections as there were."""
+    """(statement, its rows, or the number of changed rows) of each, on as many connections as were recorded."""
     connections: dict[int, sqlite3.Connection] = {}
     for number, text in day:
         if number not in connections:

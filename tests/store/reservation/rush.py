@@ -1,4 +1,4 @@
-"""What one of several processes does that book the same few hosts: for `test_rush`."""
+"""One of several processes that book the same few hosts: for `test_rush`."""
 
 import random
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Addresses are given out once, whoever races; on all three databases, whose locks see to it."""
+"""No address is given out twice under concurrency, on all three databases, because their locks decide."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -7,7 +7,7 @@ import pytest
 
 from moorage.core.clock import VirtualClock
 from moorage.core.ids import SeededIds
-from moorage.db.transactions import in_transaction, read
+from moorage.db.session import in_transaction, read
 from moorage.reservation.booking.address_booking import AddressBooking, NotEnoughFloatingIps
 from moorage.reservation.capacity.addresses import RegisteredAddress
 from moorage.reservation.model.reservation_requests import VIRTUAL_FLOATING_IP, FloatingIpRequest
@@ -42,12 +42,12 @@ def lease_of(seed, request, start=START, end=END):
 
 
 def take(engine, lease):
-    """Whether it has got what it wants."""
+    """Whether it got its addresses."""
     booking = AddressBooking(engine, VirtualClock(NOW), SeededIds(hash(lease.id)))
 
     def work(connection):
         lease_store.insert_lease(connection, lease)
-        booking.take(connection, [lease])
+        booking.allocate_new(connection, [lease])
 
     try:
         in_transaction(engine, work)
@@ -58,7 +58,7 @@ def take(engine, lease):
 
 @on_every_database
 def test_no_address_is_given_out_twice(database):
-    """Twelve at once want one of five for the same time."""
+    """Twelve requests at once want one of five addresses for the same time."""
     register(database, ADDRESSES)
     leases = [lease_of(seed, FloatingIpRequest(NETWORK, 1)) for seed in range(LEASES)]
     with ThreadPoolExecutor(6) as pool:

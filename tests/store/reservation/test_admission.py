@@ -1,6 +1,6 @@
-"""No overbooking, whoever races.
+"""No overbooking under concurrency.
 
-On all three databases: races, and what is read again of what others wrote. What fits is decided in memory.
+On all three databases: races, and reading again what other processes wrote. Memory decides what fits.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from moorage.core.clock import VirtualClock
 from moorage.core.ids import SeededIds
-from moorage.db.transactions import read, write
+from moorage.db.session import read, write
 from moorage.reservation.booking.admission import Admission, Booking, NotEnoughHostsAvailable
 from moorage.reservation.capacity.calendar import Calendar
 from moorage.reservation.capacity.host_selection import CapacityRequest
@@ -31,7 +31,7 @@ def database(kind):
 
 
 def admit(engine, admission, seed, amount=1, *, vcpus=8, affinity=None, start=START, end=END):
-    """Admit a lease of one reservation and write it down, as `lease_service.create` does."""
+    """Admits a lease of one reservation and writes it, as `lease_service.create` does."""
     ids = SeededIds(seed)
     request = InstanceRequest(Size(vcpus, 1024, 1), amount, affinity)
     lease = new_lease(ids, request, start=start, end=end)
@@ -53,7 +53,7 @@ def admit(engine, admission, seed, amount=1, *, vcpus=8, affinity=None, start=ST
 
 
 def peak_of(engine):
-    """The highest use of CPUs per host, from what is really in the database."""
+    """The highest use of CPUs per host, from the database."""
     with read(engine) as connection:
         calendar = Calendar(host_store.capacities(connection), host_store.live_usages(connection, NOW))
     return calendar.peak(START - timedelta(days=9), END + timedelta(days=9))[:, calendar.classes.index("VCPU")].tolist()
@@ -99,7 +99,7 @@ def test_racing_requests_never_overbook(database):
 
 @on_every_database
 def test_a_request_that_is_overtaken_again_and_again_is_decided_alone(database, monkeypatch):
-    """Not refused for that: with all hosts locked nobody can overtake it."""
+    """It is not refused for that: with all hosts locked, no other request can overtake it."""
     monkeypatch.setattr("moorage.reservation.booking.admission.ATTEMPTS", 0)
     for name in ("compute-1", "compute-2"):
         add_host(database, name)
@@ -119,7 +119,7 @@ def test_a_request_that_is_overtaken_again_and_again_is_decided_alone(database, 
 
 @on_every_database
 def test_racing_requests_of_several_hosts_do_not_deadlock(database):
-    """Each takes hosts in the order of their ids, whichever it chose first."""
+    """Each locks hosts in the order of their ids, whatever it chose first."""
     for number in range(4):
         add_host(database, f"compute-{number}")
     admissions = [Admission(database, VirtualClock(NOW)) for _ in range(4)]
@@ -183,7 +183,7 @@ def test_a_host_that_was_withdrawn_is_not_given_out(database):
 
 @on_every_database
 def test_what_others_did_is_read_host_by_host(database):
-    """Only hosts whose revision has changed are read again, and what is made of them is the whole truth."""
+    """Only hosts with a changed revision are read again, and the result is exact."""
     hosts = [add_host(database, f"compute-{n}") for n in range(4)]
     here, elsewhere = Admission(database, VirtualClock(NOW)), Admission(database, VirtualClock(NOW))
     here.calendar()

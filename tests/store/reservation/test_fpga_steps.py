@@ -1,11 +1,11 @@
-"""Which regions of FPGAs reservations have, and which were loaded, as each database says it."""
+"""The FPGA regions of reservations, and which of them were loaded, on each database."""
 
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from moorage.db.transactions import read, write
+from moorage.db.session import read, write
 from moorage.reservation.capacity.calendar import HostCapacity
 from moorage.reservation.model.leases import Allocation, EventType
 from moorage.reservation.model.reservation_requests import FPGA
@@ -27,7 +27,7 @@ def engine(kind):
 
 @pytest.fixture
 def world(engine, ids):
-    """(engine, two leases, hosts): of two hosts with two regions the first is up."""
+    """(engine, two leases, hosts): two hosts with two regions each, of which the first is up."""
     leases = [new_lease(ids), new_lease(ids)]
     hosts = [add_host(engine, name) for name in ("a", "b")]
     with write(engine) as connection:
@@ -47,7 +47,7 @@ def slot(ids, lease, host, place):
 
 @on_every_database
 def test_regions_are_those_of_the_slots(world, ids):
-    """Whether their hosts are up is told; others have one while their slot lasts."""
+    """With the state of their hosts; other leases have one while their slot lasts."""
     engine, (one, two), (up, down) = world
     rows = [slot(ids, one, up, FPGA), slot(ids, one, down, SECOND), slot(ids, two, up, SECOND)]
     with read(engine) as connection:

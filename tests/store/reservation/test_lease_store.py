@@ -1,4 +1,4 @@
-"""The reservation service's tables: statements are understood, and give the same rows, on all three databases."""
+"""The reservation service's tables: statements run and give the same rows on all three databases."""
 
 import random
 from dataclasses import replace
@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from moorage.core.errors import Conflict
-from moorage.db.transactions import read, write
+from moorage.db.session import read, write
 from moorage.reservation.model.event_order import schedule_events
 from moorage.reservation.model.leases import Allocation, Event, EventStatus, EventType, LeaseStatus, ReservationStatus
 from moorage.reservation.model.reservation_requests import InstanceRequest, Size
@@ -106,7 +106,7 @@ def test_several_slots_may_share_a_host(database, ids):
     indirect=["kind"],
 )
 def test_the_first_of_many_due_events_run_as_if_all_had_been_read(database, ids, seed):
-    """Back-to-back leases on common hosts; some are being deleted, some are claimed, some are tried again later."""
+    """Back-to-back leases on common hosts; some are being deleted, some are claimed, some are retried later."""
     chance = random.Random(seed)
     hosts = [add_host(database, f"compute-{number}") for number in (1, 2, 3)]
     now = NOW + timedelta(hours=12)

@@ -1,4 +1,4 @@
-"""The whole way of leases with the service's tables in each of the three databases: all its statements, and its locks."""
+"""Whole lives of leases with the service's tables in each of the three databases: all statements, and locks."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -24,7 +24,7 @@ def plane(tmp_path, kind):
 
 @on_every_database
 def test_a_lease_lives_and_ends(plane):
-    """From the request to the last trace, on each database."""
+    """From the request until nothing is left, on each database."""
     wanted = instance(2, resource_properties='["=", "$rack", "9"]')
     made = plane.ask("POST", "/v1/leases", lease(wanted), status=201)["lease"]
     reservation = made["reservations"][0]
@@ -71,7 +71,7 @@ def test_racing_requests_get_what_there_is_and_no_more(plane):
 
 @on_every_database
 def test_racing_runners_do_each_event_once(plane):
-    """D9: four runners at four leases that start at one moment."""
+    """D9: four runners work on four leases that start at one moment."""
     leases = [plane.ask("POST", "/v1/leases", lease(instance(2)), status=201)["lease"] for _ in range(4)]
     runners = [plane.new_process().runner for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:

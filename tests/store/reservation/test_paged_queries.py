@@ -1,6 +1,6 @@
 """Pages of leases, on all three databases: each lease once, in order, from an index.
 
-The rows that are paged through are part of the databases: they are made once.
+The rows are part of the databases and are written once.
 """
 
 from datetime import timedelta
@@ -11,7 +11,7 @@ import pytest
 from moorage.core.errors import Invalid
 from moorage.core.ids import SeededIds
 from moorage.db import migrations
-from moorage.db.transactions import read, write
+from moorage.db.session import read, write
 from moorage.reservation.model.leases import LeaseStatus
 from moorage.reservation.model.list_query import LeasePage, SortKey
 from moorage.reservation.store import lease_store
@@ -121,7 +121,7 @@ ROWS = [
 @on_every_database
 @pytest.mark.parametrize("of", [{}, {"project_id": "p3"}, {"name": "lease-77"}, {"status": LeaseStatus.ACTIVE}])
 def test_a_page_is_read_from_an_index(kind, of):
-    """Ours is one of thousands: neither are all rows read, nor are they sorted."""
+    """Among thousands of leases: the query neither reads nor sorts all rows."""
     marker = next(row["id"] for row in ROWS if all(row[name] == value for name, value in of.items()))
     keys = SortKey if of.keys() <= {"project_id"} else [SortKey.CREATED_AT]
     with engine_with(Schema("many-leases", make_many), kind) as database:
@@ -133,7 +133,7 @@ def test_a_page_is_read_from_an_index(kind, of):
 
 
 def explained(database, wanted):
-    """What the database says that it would do, as text."""
+    """The database's plan, as text."""
     with read(database) as connection:
         statement = lease_store.page_statement(connection, wanted)
         text = statement.compile(dialect=database.dialect, compile_kwargs={"literal_binds": True})

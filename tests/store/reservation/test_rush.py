@@ -1,7 +1,7 @@
 """Eight processes book the same three hosts, on all three databases.
 
-Nothing is given back meanwhile: so what is in use only grows, the end shows the highest use of every instant, and what
-fits at the end would have fitted whenever it was refused. ``MOORAGE_RUSH=10000`` makes so many requests in all.
+Nothing is released meanwhile, so usage only grows, and the end shows the highest usage of every instant. A request that
+fits at the end would have fitted when it was refused. ``MOORAGE_RUSH=10000`` is the total number of requests.
 """
 
 import multiprocessing
@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import pytest
 
-from moorage.db.transactions import read
+from moorage.db.session import read
 from moorage.reservation.store import host_store
 from tests.migrated import migrated_engine
 from tests.store.conftest import on_every_database
@@ -24,7 +24,7 @@ VCPUS = 12
 
 
 class Oracle:
-    """What is in use in each hour of each host, counted one by one."""
+    """Usage in each hour of each host, counted one by one."""
 
     def __init__(self, engine):
         with read(engine) as connection:
@@ -50,7 +50,7 @@ class Oracle:
 
 @pytest.fixture(scope="module")
 def processes():
-    """Forked by a process without threads: a fork of this one could inherit a lock that nobody gives back."""
+    """Forked by a process without threads: a fork of this one could inherit a lock that is never released."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.store.reservation.rush"])
     with ProcessPoolExecutor(PROCESSES, mp_context=context) as pool:
@@ -59,7 +59,7 @@ def processes():
 
 @on_every_database
 def test_eight_processes_never_overbook(kind, processes):
-    """D3, R19 (instance-reservation): and no request is refused that would have fitted."""
+    """D3, R19 (instance-reservation): and no fitting request is refused."""
     with migrated_engine("reservation", kind) as engine:
         rush_at(engine, processes)
 

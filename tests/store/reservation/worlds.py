@@ -1,9 +1,9 @@
-"""Hosts and leases to put into a database, for tests of the store and of admission."""
+"""Hosts and leases that tests of the store and of admission put into a database."""
 
 from datetime import UTC, datetime, timedelta
 
 from moorage.core.ids import SeededIds
-from moorage.db.transactions import in_transaction
+from moorage.db.session import in_transaction
 from moorage.reservation.capacity.calendar import HostCapacity
 from moorage.reservation.model.leases import (
     Event,

@@ -2,9 +2,9 @@
 
 usage: .venv-cyborg/bin/python cyborg_rig.py STATE PORT HOST
 
-Identity and Placement are those of OS_AUTH_URL and the other OS_* variables. Cyborg's own command makes the tables (its
-migrations do not run on SQLite), and messages between the three stay in memory; all else is as it is installed. Its API
-does not ask Keystone who is calling: everybody is admin. Ready when ``/v2`` answers; SIGTERM ends it.
+It uses the Identity and Placement of OS_AUTH_URL and the other OS_* variables. Cyborg's own command creates the tables
+(its migrations do not run on SQLite), and messages between its parts stay in memory; everything else is as installed.
+Its API does not ask Keystone for the caller: every caller is admin. It is ready when ``/v2`` answers; SIGTERM stops it.
 """
 
 import os
@@ -92,7 +92,7 @@ def main() -> None:
     for kind, topic in (("conductor", constants.CONDUCTOR_TOPIC), ("agent", constants.AGENT_TOPIC)):
         part = service.RPCService(f"cyborg.{kind}.manager", f"{kind.capitalize()}Manager", topic)
         part.start()
-    # What its timer does once a minute.
+    # The work of its timer, once a minute.
     part.manager.update_available_resource(context.get_admin_context())
     with make_server("127.0.0.1", int(port), EverybodyIsAdmin(app.load_app()), WSGIServer, Quiet) as server:
         server.serve_forever()

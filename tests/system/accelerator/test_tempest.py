@@ -1,4 +1,6 @@
-"""The peer's own Tempest plugin against the accelerator service of a plane, with the peer's 500s where it insists on them."""
+"""The peer's own Tempest plugin against a plane's accelerator service, with the peer's answers 500 where it expects
+them.
+"""
 
 import time
 
@@ -10,7 +12,7 @@ from tests.system.planes import PlaneProcess, write_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.tempest]
 
-#: Tempest takes whoever it finds first, and the others of the same project: there is one.
+#: Tempest takes the first user, and others of the same project; there is one.
 PEOPLE = {
     f"{role}-{number}": ("demo", role)
     for role in ("admin", "manager", "member", "reader", "service")

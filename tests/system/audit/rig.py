@@ -1,4 +1,4 @@
-"""A whole plane under a virtual clock, the audit's way into it, and the faults that are put into it."""
+"""A whole plane under a virtual clock, the audit's clients for it, and faults to put into it."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from moorage.audit.model import Finding
 from moorage.audit.rules import findings
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.db.engine import open_engine
-from moorage.db.transactions import write
+from moorage.db.session import write
 from moorage.placement.client.placement_client import PlacementClient
 from moorage.placement.forest import change_documents
 from moorage.placement.store import change_log
@@ -30,7 +30,7 @@ GRACE = timedelta(minutes=10)
 
 
 class Meddling:
-    """The way to one service of `plane`: others may act right before a request, or answer in its place."""
+    """A transport to one service of `plane`: others may act right before a request, or answer in its place."""
 
     def __init__(self, plane: "AuditedPlane", service: str) -> None:
         self._plane = plane
@@ -144,7 +144,7 @@ class AuditedPlane(VirtualPlane):
 
     @contextmanager
     def broken(self, *statements: str, service: str = "placement"):
-        """What no API does: rows changed by hand, as after a restored backup or a fault of ours."""
+        """Rows changed by hand, as after a restored backup or a bug."""
         engine = open_engine(self.config.database_url(service))
         try:
             with write(engine) as connection:
@@ -159,7 +159,7 @@ class AuditedPlane(VirtualPlane):
 
 
 def undo(plane: AuditedPlane, receipt: str) -> None:
-    """As the guide says: the requests of the receipt, the newest step first."""
+    """As in the guide: sends the requests of the receipt, the newest step first."""
     steps = [entry for line in receipt.splitlines() if "undo" in (entry := json.loads(line))]
     for step in reversed(steps):
         for request in step["undo"]:

@@ -1,4 +1,6 @@
-"""A whole plane, with every kind of fault put into it: found, mended where that is safe, and undone by the receipt."""
+"""A whole plane with every kind of fault: each is found, repaired if that is safe, and the repair undone by the
+receipt.
+"""
 
 import json
 from dataclasses import replace
@@ -40,7 +42,7 @@ def test_a_plane_at_work_is_clean(plane):
 
 
 def delete_reservation_provider(plane) -> None:
-    """As Nova does with the whole tree of a host whose compute service is deleted."""
+    """As Nova does with a host's whole tree when its compute service is deleted."""
     uuid = plane.services.placement.provider_by_name("blazar_compute-1").uuid
     plane.placement.request("DELETE", f"/resource_providers/{uuid}")
 
@@ -173,14 +175,14 @@ def test_a_provider_without_owner_is_deleted_only_by_name_and_comes_back(plane):
 
 
 def test_what_a_running_reservation_lost_is_made_again(plane):
-    """A11 (instance-reservation): provider, inventory, and the servers that were reserved can be launched again."""
+    """A11 (instance-reservation): provider and inventory return, and reserved servers can be launched again."""
     lease, reservation = plane.running_lease(2)
     name, find = reservation_class(reservation), plane.services.placement.provider_by_name
     offered = plane.services.placement.inventories(find("blazar_compute-1").uuid)[1]
     delete_reservation_provider(plane)
     found = plane.audit()
     assert kinds(found) == [(FindingKind.LOST_INVENTORY, reservation)]
-    assert find("blazar_compute-1") is None  # nothing is done unless it is told to
+    assert find("blazar_compute-1") is None  # without --fix nothing changes
     (outcome,) = plane.fix(found)
     assert outcome.is_done
     made = find("blazar_compute-1")
@@ -221,7 +223,7 @@ def left_alone(plane, *also: str) -> str:
 
 
 def test_a_consumer_that_is_written_between_reading_and_release_keeps_what_it_holds(plane):
-    """The last moment there is: right before the write, which carries the generation that was read."""
+    """At the last moment, right before the write, which carries the generation that was read."""
     plane.take(ORPHAN, plane.host, {"VCPU": 1})
     plane.pass_grace()
 
@@ -236,7 +238,7 @@ def test_a_consumer_that_is_written_between_reading_and_release_keeps_what_it_ho
 
 
 def test_a_consumer_that_went_and_came_again_is_another_one(plane):
-    """Same uuid, same holdings, same generation: only its age tells."""
+    """Same uuid, same allocations, same generation: only its age differs."""
     plane.take(ORPHAN, plane.host, {"VCPU": 1})
     plane.pass_grace()
 
@@ -252,7 +254,7 @@ def test_a_consumer_that_went_and_came_again_is_another_one(plane):
 
 
 def test_a_server_that_compute_knows_after_all_keeps_what_it_holds(plane):
-    """As one that was made between the two questions, or in a cell that did not answer the first."""
+    """As one that was created between the two requests, or in a cell that did not answer the first."""
     server = plane.new_server()
     plane.pass_grace()
     assert plane.audit() == []
@@ -265,7 +267,7 @@ def test_a_server_that_compute_knows_after_all_keeps_what_it_holds(plane):
 
 
 def test_a_server_that_a_list_leaves_out_is_asked_for_by_itself(plane):
-    """Nova leaves out those that are deleted softly, and they hold what they held."""
+    """Nova omits soft-deleted servers, which keep their allocations."""
     server = plane.new_server()
     plane.pass_grace()
     plane.answers["compute"] = lambda path: b'{"servers": []}' if path.startswith("/v2.1/servers/detail?") else None
@@ -287,7 +289,7 @@ def test_an_inventory_that_was_written_meanwhile_stays(plane):
 
 
 def test_what_a_lease_that_begins_while_all_is_read_has_is_not_lost(plane):
-    """Placement is read first, and by then the lease had nothing there."""
+    """Placement is read first, before the lease had an inventory."""
     plane.reservation.request("POST", "/v1/os-hosts", json={"name": "compute-1"})
     plane.create_lease(start=plane.clock.now() + GRACE, end=plane.clock.now() + 9 * GRACE, amount=2)
     plane.before["GET", "reservation", "/v1/os-hosts/allocations"] = lambda: plane.run_until(
@@ -318,7 +320,7 @@ def test_a_provider_that_is_used_at_the_last_moment_stays(plane):
 
 
 def test_a_provider_that_changes_while_it_is_read_is_read_again(plane):
-    """Inventories and allocations are of one generation, or capacities would be compared with others' usage."""
+    """Inventories and allocations must have one generation, or capacity would be compared with a different usage."""
     reading = "GET", "placement", f"/resource_providers/{plane.host}/inventories"
     plane.before[reading] = lambda: plane.offer(plane.host, "CUSTOM_NEW", 1)
     assert plane.audit() == []

@@ -1,4 +1,4 @@
-"""The audit in the background: one process at a time, in its metrics and its log, and cheap."""
+"""The audit in the background: in one process at a time, with metrics and log, and cheap."""
 
 import logging
 from datetime import UTC, datetime, timedelta
@@ -13,7 +13,7 @@ from moorage.audit.schedule import AuditSchedule, last_round
 from moorage.compute.store.tables import jobs
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import Unavailable
-from moorage.db.transactions import read as reading
+from moorage.db.session import read as reading
 from moorage.jobs.store import JobStore
 from tests.migrated import open_migrated
 from tests.system.audit.rig import AuditedPlane
@@ -26,7 +26,7 @@ LOST = Finding(FindingKind.OVER_CAPACITY, "provider", "here", "too much", "nothi
 
 
 class Looking:
-    """What an audit would find, and how often it looked."""
+    """The findings of a simulated audit, and the number of its runs."""
 
     def __init__(self):
         self.found, self.looked = [], 0
@@ -62,7 +62,7 @@ def last(engine):
 def test_one_of_two_processes_audits_in_each_period(engine, clock):
     looks = Looking(), Looking()
     tasks = [task(engine, clock, look, worker) for look, worker in zip(looks, "ab", strict=True)]
-    for one in tasks:  # what starts now is not looked at
+    for one in tasks:  # a server that starts now is not checked
         assert one.run_once() == datetime(2026, 3, 1, 13, 0, tzinfo=UTC)
     for hour in range(13, 17):
         clock.advance_to(datetime(2026, 3, 1, hour, 0, 5, tzinfo=UTC))

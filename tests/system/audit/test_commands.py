@@ -1,4 +1,4 @@
-"""`moorage audit` and `moorage explain` as operators run them: against a plane that runs, from a shell."""
+"""`moorage audit` and `moorage explain` as operators run them: from a shell, against a running plane."""
 
 import json
 import subprocess
@@ -29,7 +29,7 @@ def moorage(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
 
 
 def is_narrow(text: str) -> bool:
-    """But for a command to be copied, which no line break may spoil."""
+    """Except for a command to copy, which must stay on one line."""
     return all(len(line) <= 100 for line in text.splitlines() if "moorage explain" not in line)
 
 

@@ -1,4 +1,4 @@
-"""Accelerators, their requests and their providers, on a whole plane: made to disagree, found, and mended where it can be."""
+"""Inconsistent accelerators, requests and providers on a whole plane: found, and repaired if possible."""
 
 import json
 from datetime import timedelta
@@ -33,7 +33,7 @@ def fpga_server(plane) -> str:
 
 
 def ask_to_bind(plane, instance: str) -> str:
-    """A request of a profile, to be bound for an instance, as compute asks for it; its uuid."""
+    """A request of a profile, to be bound for an instance as compute does; returns its uuid."""
     part = next(one for one in plane.services.accelerators.deployables() if "_R" in one.name)
     trait = next(
         name for name in plane.placement.get(f"/resource_providers/{part.rp_uuid}/traits")["traits"] if "REGION" in name

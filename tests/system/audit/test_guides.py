@@ -1,4 +1,4 @@
-"""The guides for upgrading and audit show what the commands say, of databases and planes that have something wrong."""
+"""The guides for upgrading and audit show the real output of the commands for databases and planes with faults."""
 
 import re
 import shlex
@@ -20,7 +20,7 @@ UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}
 
 
 def shown(guide: str) -> Iterator[tuple[str, str]]:
-    """(command, what the guide says it prints) of each command whose output is shown."""
+    """(command, its output in the guide) of each command whose output is shown."""
     steps = (step for block in blocks(GUIDES / f"{guide}.md") for step in block.steps)
     return ((step.command, step.output) for step in steps if step.output)
 
@@ -33,7 +33,7 @@ def said(command: str, config: Path, directory: Path, *more: str) -> str:
 
 
 def alike(text: str) -> list[str]:
-    """Lines without what differs from run to run: uuids, times, blanks at the end."""
+    """The lines without values that differ from run to run: uuids, times, trailing blanks."""
     text = re.sub(r"\d{8}T\d{6}Z", "<time>", UUID.sub("<uuid>", text))
     return [line.rstrip() for line in text.rstrip().splitlines()]
 

@@ -1,4 +1,4 @@
-"""Leases and what was made for them, on a whole plane: made to disagree, found, mended, and undone by the receipt."""
+"""Leases that disagree with other services, on a whole plane: found, repaired, and undone by the receipt."""
 
 import pytest
 
@@ -62,7 +62,7 @@ def test_slots_of_a_lease_that_changes_meanwhile_are_left_alone(plane):
 
 
 def test_slots_of_a_lease_that_changes_while_all_is_read_are_right(plane):
-    """Placement is read first: what it offers is asked again before anything is said."""
+    """Placement is read first, so its inventories are read again before the finding is reported."""
     lease, reservation = plane.running_lease(2)
     change = {"reservations": [{"id": reservation, "amount": 3}]}
 

@@ -1,4 +1,4 @@
-"""Servers, their hosts and what they hold, on a whole plane: made to disagree, found, mended, and undone by the receipt."""
+"""Servers, hosts and allocations that disagree, on a whole plane: found, repaired, and undone by the receipt."""
 
 import json
 from uuid import uuid4
@@ -19,7 +19,7 @@ def plane(tmp_path):
 
 
 def second_host(plane) -> str:
-    """A hypervisor whose agent said once that it is there; its provider."""
+    """A hypervisor whose agent registered once; returns its provider."""
     uuid = plane.provider("compute-2", str(uuid4()))
     for name, total in (("VCPU", 8), ("MEMORY_MB", 4096), ("DISK_GB", 100)):
         plane.offer(uuid, name, total)
@@ -31,7 +31,7 @@ def second_host(plane) -> str:
 
 
 def hold(plane, server: str, allocations: dict[str, dict[str, int]]) -> None:
-    """What no program of ours writes."""
+    """An allocation that none of our programs writes."""
     body = plane.placement.get(f"/allocations/{server}")
     rows = {provider: {"resources": resources} for provider, resources in allocations.items()}
     plane.placement.request("PUT", f"/allocations/{server}", json=body | {"allocations": rows})
@@ -143,7 +143,7 @@ def test_what_changes_while_it_is_mended_is_left_alone(plane, moment):
 
 
 def test_a_server_of_which_not_enough_is_told_is_not_judged(plane):
-    """As Nova tells those of a cell that does not answer, or to who is not its administrator."""
+    """As Nova describes servers of a cell that does not answer, or to users who are not administrators."""
     server = plane.new_server()
     hold(plane, server, {plane.host: {"VCPU": 5}})
     plane.pass_grace()

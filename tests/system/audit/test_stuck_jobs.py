@@ -1,4 +1,4 @@
-"""Work that nobody does, on a whole plane: a host goes down with it, and comes back."""
+"""Jobs that no host takes, on a whole plane: the host goes down and comes back."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Classes and traits that nobody uses any more, on a whole plane: found when asked for, deleted, and made again."""
+"""Unused classes and traits on a whole plane: found on request, deleted, and created again."""
 
 from functools import partial
 
@@ -23,7 +23,7 @@ def plane(tmp_path):
 
 
 def test_unused_names_are_deleted_when_asked_for_and_come_back(plane):
-    """Those that a flavor or a device profile asks for are used."""
+    """Names that a flavor or a device profile requests count as used."""
     plane.running_lease(1)
     placement = plane.services.placement
     for name in (CLASS, "CUSTOM_MINE", OF_A_FLAVOR, "CUSTOM_ACCELERATOR_QAT"):

@@ -1,4 +1,4 @@
-"""The stock ``openstack`` commands for compute, unmodified, against one plane: the whole set that people use."""
+"""The unmodified ``openstack`` commands for compute against one plane: all commands that people use."""
 
 import json
 from functools import partial
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.clients]
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINq58IlCWeEZskehFJsXerpeqXANAIKO2SOIJWaMJ2VT"
 
-#: In order: what is looked at and set up by an administrator. ``!`` in front: is meant to be refused.
+#: In order: commands by which an administrator reads and sets up objects. With ``!`` in front: must be refused.
 BEFORE = """
 flavor create --id 1 --vcpus 1 --ram 64 --disk 1 m1.tiny
 flavor create --id big --vcpus 2 --ram 128 --disk 1 m1.big
@@ -79,7 +79,7 @@ server list
 server list --all-projects --long
 """.strip().splitlines()
 
-#: What is done to a server by its owner, each with the status that it ends in; those with the same one go together.
+#: The owner's commands on a server, each with the final status; those with the same status are run together.
 LIFE = [
     (
         """
@@ -119,7 +119,7 @@ server pause tr1
     ("server unrescue tr1", "ACTIVE"),
 ]
 
-#: What an administrator sees of it and does to it.
+#: The administrator's commands on it.
 AFTER = """
 server list --all-projects --host compute-1 --long
 server list --all-projects --deleted

@@ -1,5 +1,5 @@
-"""Every subcommand that ``openstack`` has for what the Compute API offers is run: here those that move a server between
-hosts, those that need another answer first, and those that are refused; the rest in `test_openstack_client`.
+"""Runs every subcommand of ``openstack`` for the Compute API. This file has those that move a server between hosts,
+those that need another answer first, and those that are refused; `test_openstack_client` has the rest.
 """
 
 import json
@@ -48,7 +48,7 @@ server resize --flavor m1.big --wait s1
     ("server unshelve --wait s1", "ACTIVE"),
 ]
 
-#: What needs a network, a volume or shared files, or a move that goes on; and what the client itself gives up.
+#: Commands that need a network, a volume, shared files or a move in progress; and those that the client itself refuses.
 REFUSED = """
 server migration show s1 1
 server migration abort s1 1
@@ -74,7 +74,7 @@ aggregate cache image ag tiny
 compute service delete 00000000-0000-4000-8000-000000000000
 """.strip().splitlines()
 
-#: Those that are asked with what another one answered.
+#: Commands whose arguments come from another command's output.
 OTHERS = (
     "server event show", "server evacuate", "server share list", "server group delete", "server remove network",
     "hypervisor stats show",
@@ -145,7 +145,7 @@ def test_a_server_is_moved_about_and_what_is_not_offered_is_refused(plane, say):
 
 
 def test_every_subcommand_is_run():
-    """As the client itself lists them: one that a newer client has shows up here."""
+    """Compared with the client's own list, so that a newer client's subcommand shows up here."""
     script = (
         "from importlib.metadata import entry_points as found\n"
         "print('\\n'.join(one.name.replace('_', ' ') for group in ('openstack.compute.v2', 'openstack.common')"

@@ -1,4 +1,4 @@
-"""openstacksdk, unmodified: the cloud layer and the compute proxy against a plane of ours."""
+"""The unmodified openstacksdk against our plane: the cloud layer and the compute proxy."""
 
 import json
 

@@ -1,7 +1,7 @@
-"""Tempest's own tests of the Compute API against a plane of ours: those that need no network and no volume.
+"""Tempest's own tests of the Compute API against our plane: those that need no network and no volume.
 
-By default the modules of `QUICK`; TEMPEST=all (``make tempest``) runs `SLOW` too. What fails is named in `NOT_HERE`, with the
-reason, and nothing else may.
+By default runs the modules of `QUICK`; TEMPEST=all (``make tempest``) also runs `SLOW`. `NOT_HERE` names the failing
+tests with the reason; no other test may fail.
 """
 
 import os
@@ -127,7 +127,7 @@ ALL = os.environ.get("TEMPEST") == "all"
 
 
 def test_each_of_tempests_modules_is_run_or_excluded():
-    """So that a module that comes with a newer Tempest is noticed."""
+    """So that a new module of a newer Tempest is noticed."""
     there = set(tempest_rig.modules(PREFIX.rstrip(".")))
     named = [*QUICK.split(), *SLOW.split(), *" ".join(EXCLUDED.values()).split()]
     assert sorted(named) == sorted(there)

@@ -1,4 +1,4 @@
-"""The unmodified clients against our identity, over a socket, with six variables."""
+"""The unmodified clients against our identity service, over a socket, with six environment variables."""
 
 import json
 
@@ -53,7 +53,7 @@ def test_a_members_commands_and_refusals(served):
         ["--os-password", "wrong", "token", "issue"],
     )
     assert issue.document["user_id"]
-    # The client asks for all, is refused, and shows the user's own.
+    # The client requests all projects, is refused, and shows the user's own.
     assert [row["Name"] for row in projects.document] == [row["Name"] for row in own.document] == ["demo"]
     assert delete.status != 0
     assert wrong.status != 0
@@ -115,7 +115,7 @@ print(response.status_code, response.json()['images'])
 
 
 def test_headers_of_a_client_cannot_make_it_somebody_else(served):
-    """Neither underscores, which applications cannot tell from dashes, nor the names that middleware writes."""
+    """Neither headers with underscores, which applications cannot tell from dashes, nor those that middleware sets."""
     for headers in (
         {"X_Auth_Token": "admin", "X_Roles": "admin"},
         {"X-Identity-Status": "Confirmed", "X-User-Id": "admin", "X-Project-Id": "admin", "X-Roles": "admin"},
@@ -125,7 +125,7 @@ def test_headers_of_a_client_cannot_make_it_somebody_else(served):
 
 
 def test_a_user_changes_its_password(tmp_path):
-    """And the token that the client had is none any more, as in Keystone."""
+    """The client's token then becomes invalid, as in Keystone."""
     with cloud(tmp_path / "state") as served:
         variables = served.variables("demo", "demo")
         old = variables["OS_PASSWORD"]

@@ -1,8 +1,8 @@
-"""A real Glance in one process, on SQLite and files; run by .venv-glance.
+"""A real Glance in one process, on SQLite and files; runs in .venv-glance.
 
 usage: glance_rig.py STATE PORT [KEYSTONE_URL USER PASSWORD PROJECT]
 
-Without a Keystone everybody is admin there. Ready when ``/versions`` answers.
+Without a Keystone every caller is admin. It is ready when ``/versions`` answers.
 """
 
 import os
@@ -67,7 +67,7 @@ def sync_database(state: Path) -> None:
             manage.main()
         except SystemExit as ended:
             os._exit(int(ended.code or 0))
-        except BaseException as error:  # noqa: BLE001 - the fork must end here
+        except BaseException as error:  # noqa: BLE001 - the child must not return into the parent's code
             print(repr(error), flush=True)
             os._exit(1)
         os._exit(0)

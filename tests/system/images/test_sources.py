@@ -1,4 +1,4 @@
-"""One set of tests over every image source: the directory, our own service, and a real Glance with and without identity."""
+"""The same tests for every image source: the directory, our service, and a real Glance with and without identity."""
 
 import contextlib
 import hashlib
@@ -32,7 +32,7 @@ RED = ProjectView("red")
 
 @dataclass
 class Shelf:
-    """A source, and the way to fill it and to damage it."""
+    """A source, with ways to fill and to damage it."""
 
     source: ImageSource
     http: ServiceClient
@@ -215,7 +215,7 @@ def test_an_image_without_its_data_is_not_found_by_properties(shelf):
 
 
 def test_a_callers_view_is_what_the_user_may_see(shelf):
-    """With the user's token and that of the services beside it: never with the rights of the services alone."""
+    """With the user's token beside the service's, never with the service's rights alone."""
     if shelf.user is None:
         pytest.skip("this source asks nobody who calls")
     private, shared = shelf.put(visibility="private", mark="whose"), shelf.put(visibility="shared", mark="whose")

@@ -1,4 +1,4 @@
-"""``openstack image ...`` and openstacksdk, unmodified, against our own service over a socket."""
+"""``openstack image ...`` and openstacksdk, unmodified, against our image service over a socket."""
 
 import hashlib
 import json
@@ -81,7 +81,7 @@ def test_projects_are_apart_and_only_admins_publish(served, tmp_path):
 
 
 def test_data_through_a_pipe_is_refused_with_the_remedy(served):
-    """The client reads standard input where no file is named, and cannot say how long it is."""
+    """The client reads standard input if no file is named, and cannot know the length."""
     (answer,) = openstack(served.variables("admin", "admin"), ["image", "create", "piped"])
     assert answer.status != 0
     assert "--file" in answer.err
@@ -139,7 +139,7 @@ def queued(http):
 
 
 def test_a_sender_that_dies_leaves_no_image_data(http):
-    """Granian reports the end of the body the same way whether the sender ended or died."""
+    """The end of a body must differ from the death of its sender."""
     image = queued(http)
     head = (
         f"PUT /image/v2/images/{image}/file HTTP/1.1\r\nHost: x\r\nX-Auth-Token: {http.headers['X-Auth-Token']}\r\n"

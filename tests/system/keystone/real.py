@@ -1,4 +1,4 @@
-"""A real Keystone for tests: its process, and what tests ask of it as its admin."""
+"""A real Keystone for tests: its process, and requests as its admin."""
 
 import contextlib
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ class Keystone:
         self.projects = {row["name"]: row["id"] for row in self._get("projects")}
 
     def token(self, user, project, **scope):
-        """A token for any number of tests; whoever spoils one asks for a `fresh_token`."""
+        """A token for any number of tests; a test that invalidates it uses a `fresh_token`."""
         known = (user, project, *scope)
         if known not in self._known:
             self._known[known] = self.fresh_token(user, project, **scope)
@@ -49,7 +49,7 @@ class Keystone:
         assert self.http.delete("/v3/auth/tokens", headers=headers).status_code == 204
 
     def expired(self, token):
-        """The same token as if it had ended a minute ago."""
+        """The same token with an expiry of a minute ago."""
         return self.http.get("/rig/expired", headers={"X-Subject-Token": token}).text
 
     def project(self, name):
@@ -65,7 +65,7 @@ class Keystone:
             assert self.http.put(path, headers=self._headers).status_code == 204
 
     def offer(self, kind, url):
-        """A service of the catalogue; `kind` is its type there, and its name."""
+        """Adds a service to the catalogue; `kind` is its type there, and its name."""
         service = self._post("services", {"service": {"type": kind, "name": kind}})["service"]["id"]
         for interface in ("public", "internal"):
             place = {"interface": interface, "region_id": "RegionOne", "service_id": service, "url": url}
@@ -86,7 +86,7 @@ class Keystone:
 
 @contextlib.contextmanager
 def real_keystone(directory: Path) -> Iterator[Keystone]:
-    """With the projects ``service`` and ``red``, and users who hold different roles there."""
+    """With the projects ``service`` and ``red``, and users with different roles there."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     rig = "tests/system/keystone/rig.py"

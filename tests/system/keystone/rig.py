@@ -1,7 +1,7 @@
-"""A real Keystone in one process, on SQLite; run by .venv-keystone. usage: rig.py STATE PORT PASSWORD
+"""A real Keystone in one process, on SQLite; runs in .venv-keystone. usage: rig.py STATE PORT PASSWORD
 
-Ready when ``/v3`` answers. ``GET /rig/expired`` gives the project-scoped token in
-``X-Subject-Token`` again, as it would look if it had ended a minute ago.
+It is ready when ``/v3`` answers. ``GET /rig/expired`` returns the project-scoped token in ``X-Subject-Token`` with an
+expiry of a minute ago.
 """
 
 import os
@@ -41,7 +41,7 @@ def manage(file: Path, *arguments: str) -> None:
             command.main()
         except SystemExit as ended:
             os._exit(int(ended.code or 0))
-        except BaseException as error:  # noqa: BLE001 - the fork must end here
+        except BaseException as error:  # noqa: BLE001 - the child must not return into the parent's code
             print(arguments[0], repr(error), flush=True)
             os._exit(1)
         os._exit(0)

@@ -1,4 +1,4 @@
-"""Our `keystone` mode in front of our own services, with tokens of a real Keystone."""
+"""Identity mode `keystone` for our services, with tokens of a real Keystone."""
 
 import contextlib
 
@@ -30,7 +30,7 @@ ROUTES = {
 
 
 class NotedTokens(KeystoneTokens):
-    """Keeps the caller whom it recognised last."""
+    """Keeps the last caller that it recognised."""
 
     caller = None
 
@@ -64,7 +64,7 @@ def plane(tokens, tmp_path_factory):
 
 @pytest.fixture
 def ask(plane, tokens):
-    """``ask("reader", x_auth_token=token)``: the status, and the caller whom the service saw."""
+    """``ask("reader", x_auth_token=token)``: the status, and the caller that the service saw."""
 
     def ask(rule="reader", **headers):
         tokens.caller = None

@@ -1,4 +1,4 @@
-"""Real guests: a libvirtd of the tests' own, and a plane whose host runs its servers on it. One of each, for all tests."""
+"""Real guests: a private libvirtd, and a plane whose host runs its servers on it. All tests share one of each."""
 
 import functools
 import shutil
@@ -25,7 +25,7 @@ def kernel() -> Path:
 
 @pytest.fixture(scope="session")
 def directory():
-    """Short, since it holds sockets."""
+    """Its path is short, because it holds sockets."""
     path = Path(tempfile.mkdtemp(prefix="mlv-"))
     yield path
     shutil.rmtree(path, ignore_errors=True)
@@ -45,7 +45,7 @@ def driver_images(kernel, tmp_path_factory):
 
 @pytest.fixture
 def make(libvirtd, driver_images):
-    """Makes drivers on one host, as one agent after another."""
+    """Creates drivers on one host, one agent after another."""
     return functools.partial(drivers.driver_on, libvirtd, driver_images, libvirtd.directory / "driver")
 
 
@@ -89,7 +89,7 @@ def clients(plane: PlaneProcess) -> PlaneClients:
 
 @pytest.fixture(scope="session")
 def images(clients, kernel, tmp_path_factory):
-    """Makes an empty disk that boots Debian's kernel, with more words for that."""
+    """Creates an empty disk that boots Debian's kernel, with additional kernel arguments."""
     initrd = guest.initial_file_system()
     parts = {
         "kernel_id": clients.create_image(kernel.read_bytes(), disk_format="aki", container_format="aki", name="k"),
@@ -111,7 +111,7 @@ def image(images) -> str:
 
 @pytest.fixture(scope="session")
 def firmware(clients) -> str:
-    """Boots nothing: its guest stays in its firmware, and hears nothing."""
+    """Boots nothing: its guest stays in its firmware, and reacts to nothing."""
     return clients.create_image(bytes(1 << 16))
 
 

@@ -1,4 +1,4 @@
-"""Virt drivers on the tests' libvirt without a plane, and the images that their guests are made from."""
+"""Virt drivers on the tests' libvirt without a plane, and the images of their guests."""
 
 import hashlib
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from tests.system.libvirt import guest
 from tests.system.libvirt.servers import patiently
 
 A, B = "aaaaaaaa-0000-4000-8000-000000000000", "bbbbbbbb-0000-4000-8000-000000000000"
-#: No kernel in them: most guests here stay in their firmware, which is all that is needed. They hear nothing.
+#: Without a kernel: most guests here stay in their firmware, which suffices, and react to nothing.
 DISK, RESCUE = "disk", "rescue"
 #: These boot; the second one writes more than a small file system takes.
 LINUX, FILLS = "linux", "fills"
@@ -69,7 +69,7 @@ def images(kernel: Path, directory: Path) -> Images:
 
 
 def driver_on(libvirtd, images: Images, directory: Path, **settings: object):
-    """As an agent makes it; several on one directory are one agent after another."""
+    """A driver as an agent creates it; several on one directory are one agent after another."""
     from moorage.agent.virt.libvirt_connection import LibvirtConnection
     from moorage.agent.virt.libvirt_driver import LibvirtDriver
     from moorage.agent.virt.libvirt_guests import GuestFiles
@@ -97,11 +97,11 @@ def linux(**more) -> DomainSpec:
 
 
 def wait_for_console(driver, text: str) -> str:
-    """All of it, once `text` is in it."""
+    """The whole console, once it contains `text`."""
     return patiently(lambda: text in (console := driver.console(A)) and console)
 
 
 def pids_of(driver) -> list[int]:
-    """Libvirt's numbers of the domains that run: another one after each start."""
+    """Libvirt's ids of the running domains, which change at each start."""
     with driver._connection.use() as link:
         return sorted(domain.ID() for domain in link.listAllDomains())

@@ -1,10 +1,10 @@
-"""A guest for tests: Debian's kernel and an initial file system of our own, which tells on the console what it sees.
+"""A guest for tests: Debian's kernel with our initial file system, which reports on the console.
 
-It says, a line each: BOOT <how often this disk was booted>, PCI <address> <vendor> <device>, DISK <name> <sectors>,
-CONFIG <file>: <content> for each file of its config drive, MEMORY <address> <first word of a shared memory device>
-whenever that changes, READY, and OFF when it was asked to shut down. A guest agent of a few lines takes passwords on the
-channel that the real one has, and says PASSWORD <what it was told>. Words on its command line: ``poweroff_after=<seconds>``
-makes it shut itself down, ``fill`` write all over its disk (FILLED when it is done).
+It prints one line each: BOOT <number of boots of this disk>, PCI <address> <vendor> <device>, DISK <name> <sectors>,
+CONFIG <file>: <content> for each file of its config drive, MEMORY <address> <first word of a shared memory device> at
+each change, READY, and OFF when it is asked to shut down. A guest agent of a few lines accepts passwords on the real
+agent's channel, and prints PASSWORD <the password>. Kernel arguments: ``poweroff_after=<seconds>`` shuts it down, and
+``fill`` fills its disk (FILLED at the end).
 """
 
 import functools
@@ -24,7 +24,7 @@ from tests.servers import _locked as locked
 BUSYBOX = Path("/bin/busybox")
 PACKAGE = "linux-image-cloud-amd64"
 
-#: What the kernel does for itself at a boot, and nobody here looks at, is a third of the time that emulating it takes.
+#: Skips self-tests, tables and mitigations of the kernel that no test needs: a third of an emulated boot.
 _QUICKLY = (
     "cryptomgr.notests nokaslr no5lvl mitigations=off ipv6.disable=1 "
     "initcall_blacklist=init_kprobe_trace,load_system_certificate_list"
@@ -104,7 +104,7 @@ done
 
 @functools.cache
 def kernel(package: str = PACKAGE) -> Path:
-    """Debian's kernel, unpacked beside the other test servers' state; nothing of it is installed."""
+    """Debian's kernel, unpacked beside the other test servers' state; it is not installed."""
     state = servers.place()
     place = state / ("kernel" if package == PACKAGE else package)
     with locked(state / f"{place.name}.starting"):
@@ -159,7 +159,7 @@ def archive(kernel: Path, init: str, wanted: Sequence[str], more: Path | None = 
 
 
 def _load(name: str, modules: dict[str, Path], loaded: list[str]) -> None:
-    """Add it, behind what it depends on: a module says so itself. What is no module is in the kernel."""
+    """Adds a module after its dependencies. A name without a module is part of the kernel."""
     if name in modules and name not in loaded:
         needs = re.search(rb"\0depends=([^\0]*)\0", modules[name].read_bytes())
         for other in (needs[1].decode() if needs else "").split(","):
@@ -198,7 +198,7 @@ def disk_over(secret: Path, directory: Path) -> bytes:
 
 
 def missing() -> str | None:
-    """What is not on this machine; None: nothing."""
+    """What this machine lacks; None: nothing."""
     if not BUSYBOX.exists():
         return "busybox-static is not installed"
     if not os.access("/usr/bin/apt-get", os.X_OK):

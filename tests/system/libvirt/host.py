@@ -1,6 +1,6 @@
-"""A libvirtd of the tests' own, without systemd: its sockets, its state and its guests in one directory.
+"""A private libvirtd without systemd: its sockets, its state and its guests are in one directory.
 
-The daemon runs as root in a mount namespace of its own, where that directory lies over libvirt's.
+The daemon runs as root in its own mount namespace, where that directory is mounted over libvirt's.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ unix_sock_rw_perms = "0700"
 log_outputs = "3:file:{state}/libvirtd.log"
 """
 
-#: QEMU as the user of the tests, without what a systemd or a security module would be needed for.
+#: QEMU as the user of the tests, without functions that need systemd or a security module.
 _QEMU_CONF = """
 user = "+0"
 group = "+0"
@@ -63,7 +63,7 @@ exec "$2" --config "$1/libvirtd.conf" --pid-file "$1/pid"
 
 
 def missing() -> str | None:
-    """Why no libvirtd can be run here; None: it can."""
+    """Why libvirtd cannot run here; None: it can."""
     if os.geteuid() != 0:
         return "libvirtd is started as root only"
     for name in ("libvirtd", "qemu-system-x86_64", "qemu-img", "genisoimage", "virt-xml-validate"):
@@ -78,7 +78,7 @@ def missing() -> str | None:
 
 @contextlib.contextmanager
 def small_file_system(path: Path, size: str = "48m") -> Iterator[None]:
-    """One that is soon full. Made before a libvirtd starts, for that has a name space of its own from then on."""
+    """One that is soon full. Create it before libvirtd starts, which then has its own mount namespace."""
     path.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path], check=True)
     try:
@@ -88,7 +88,7 @@ def small_file_system(path: Path, size: str = "48m") -> Iterator[None]:
 
 
 class LibvirtHost:
-    """`directory` is kept short: it holds sockets."""
+    """The path of `directory` is short, because it holds sockets."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -117,7 +117,7 @@ class LibvirtHost:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def start(self) -> Self:
-        # What this machine's QEMU can do takes seconds to find out; libvirt sees by itself when that is out of date.
+        # Probing QEMU's capabilities takes seconds; libvirt itself notices when the cache is out of date.
         cache = servers.place() / "libvirt-cache"
         cache.mkdir(exist_ok=True)
         words = map(str, (self.directory, program("libvirtd"), cache))
@@ -134,7 +134,7 @@ class LibvirtHost:
         return self
 
     def stop(self) -> None:
-        """The daemon alone: guests go on."""
+        """Stops the daemon alone; guests continue."""
         if self._pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._pid, signal.SIGKILL)
@@ -146,7 +146,7 @@ class LibvirtHost:
         (self.directory / "sockets/libvirt-sock").unlink(missing_ok=True)
 
     def pause(self) -> None:
-        """It hangs: connections are taken, nothing is answered."""
+        """It hangs: it accepts connections, but answers nothing."""
         os.kill(self._pid, signal.SIGSTOP)
 
     def go_on(self) -> None:

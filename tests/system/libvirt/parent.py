@@ -1,10 +1,10 @@
-"""Starts programs, and becomes the parent of what they leave behind: what ends is gone at once.
+"""Starts programs and adopts the processes that they leave behind, so that ended processes disappear at once.
 
-QEMU makes itself a child of the first process of the machine, and libvirtd waits until nothing of a guest is left. That
-first process may be one that looks after its children every other second, or never, as in many containers.
+QEMU makes itself a child of the machine's first process, and libvirtd waits until no process of a guest is left. In
+many containers that first process reaps its children every other second, or never.
 
-Read from standard input, one JSON document per line: ``{"command": [...], "out": FILE}``; each is answered with the pid of
-the new process, which leads a session of its own. All of them outlive this one, which ends with its standard input.
+Standard input has one JSON document per line: ``{"command": [...], "out": FILE}``. The answer to each is the pid of the
+new process, which leads its own session. All of them outlive this one, which ends with its standard input.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""Servers whose guests are real, by the API: told what to do, waited for."""
+"""Servers with real guests: creates and operates them by the API, and waits for them."""
 
 import re
 import time
@@ -8,7 +8,7 @@ from tests.system.planes import PlaneClients
 
 #: Emulated, on cores that others use too.
 BOOT_S = 180
-#: Between two looks: who asks more often takes the guest's time.
+#: Between two polls: frequent polls take CPU from the guest.
 LOOK_S = 0.2
 
 
@@ -18,12 +18,12 @@ def console(clients: PlaneClients, server: str) -> str:
 
 
 def wait_for_console(clients: PlaneClients, server: str, pattern: str) -> str:
-    """The whole console, once `pattern` is in it."""
+    """The whole console, once it matches `pattern`."""
     return patiently(lambda: re.search(pattern, text := console(clients, server)) and text)
 
 
 def wait_for(clients: PlaneClients, server: str, *wanted: str) -> dict:
-    """The server, when it has such a status and nothing is done to it."""
+    """The server, when it has such a status and no operation in progress."""
 
     def settled():
         now = clients.server(server)
@@ -42,7 +42,7 @@ def patiently(probe: Callable[[], object], *, timeout_s: float = BOOT_S):
 
 
 def act(clients: PlaneClients, server: str, action: str, status: str, **arguments: object) -> None:
-    """Until it has the `status` that this leads to."""
+    """Runs the action, and waits for the `status` that it leads to."""
     clients.compute.request("POST", f"/servers/{server}/action", json={action: arguments or None})
     wait_for(clients, server, status)
 

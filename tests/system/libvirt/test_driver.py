@@ -1,4 +1,4 @@
-"""The virt driver against a real libvirt, without a plane: what is refused, what is left alone, what is done once."""
+"""The virt driver against a real libvirt, without a plane: refusals, foreign domains, and repeated calls."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ def test_the_host_offers_what_libvirt_says(driver):
 
 
 def test_a_device_is_passed_through_as_defined_and_the_host_says_why_it_cannot(driver, libvirtd):
-    """No IOMMU here: libvirt takes the definition by its schema, keeps it, and refuses the start by name."""
+    """Without an IOMMU libvirt accepts and keeps the definition, and refuses the start with that reason."""
     passed = spec(pci_addresses=("0000:00:02.0",), mdev_uuids=("c2177883-f1bb-47f0-914d-32a22e3a8804",))
     kept = driver.spawn(passed, start=False)
     assert kept.power is DomainPowerState.SHUTOFF
@@ -141,7 +141,7 @@ def test_domains_of_others_are_left_alone(driver, libvirtd, caplog):
 
 
 def test_the_driver_is_not_imported_where_it_is_not_configured():
-    """Hosts without the bindings start as ever."""
+    """Hosts without the bindings start as usual."""
     source = Path(__file__).parents[3] / "src"
     script = "import sys, moorage.wiring; sys.exit('libvirt' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], env={"PYTHONPATH": str(source)}, check=False).returncode == 0

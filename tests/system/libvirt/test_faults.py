@@ -1,4 +1,4 @@
-"""Guests, daemons, disks and images that fail: what was asked for fails with a sentence, and the driver goes on."""
+"""Guests, daemons, disks and images that fail: the operation fails with a clear message, and the driver continues."""
 
 import os
 import signal
@@ -70,7 +70,7 @@ def test_while_it_is_away_nobody_waits(make, libvirtd, tmp_path):
 
 
 class NotingClock(SystemClock):
-    """Tells when somebody began to wait."""
+    """Tells when somebody begins to wait."""
 
     def __init__(self):
         super().__init__()
@@ -82,7 +82,7 @@ class NotingClock(SystemClock):
 
 
 def test_a_daemon_that_dies_in_the_middle_of_an_operation_ends_it(make, libvirtd):
-    """The guest goes on; what was asked for may be asked for again."""
+    """The guest continues, and the operation can be repeated."""
     patient = make(shutdown_timeout_s=60.0)
     patient._clock = clock = NotingClock()
     patient.spawn(spec())
@@ -111,7 +111,7 @@ def test_a_daemon_that_dies_in_the_middle_of_an_operation_ends_it(make, libvirtd
 
 
 def found(driver) -> DomainPowerState | None:
-    """None while the daemon is away."""
+    """None while the daemon is down."""
     try:
         return driver.domains()[A].power
     except HypervisorAway:
@@ -119,7 +119,7 @@ def found(driver) -> DomainPowerState | None:
 
 
 def test_a_guest_that_does_not_obey_is_cut(driver):
-    """One in its firmware hears no button."""
+    """A guest in its firmware ignores the power button."""
     driver.spawn(spec())
     assert driver.power(A, PowerAction.STOP) is DomainPowerState.SHUTOFF
 
@@ -149,7 +149,7 @@ def test_a_guest_whose_qemu_hangs_keeps_nobody_waiting_and_can_be_deleted(driver
     ],
 )
 def test_an_image_that_no_disk_can_be_made_of_is_refused_and_costs_nothing(driver, image, why):
-    """A qcow2 file can name a file of the host, which QEMU would read into the guest."""
+    """A qcow2 file can name a file of the host, which QEMU would show to the guest."""
     with pytest.raises(MoorageError, match=why):
         driver.spawn(spec(B, image_id=image, disk_gb=1))
     assert driver.domains() == {}
@@ -199,7 +199,7 @@ def test_a_full_file_system_is_named_and_leaves_nothing_in_the_way(small, libvir
 
 
 def test_a_guest_that_fills_the_hosts_disk_stands_still_until_there_is_room(small, libvirtd, caplog):
-    """It would write 64 MB; nothing of it is lost."""
+    """It writes 64 MB, and nothing of it is lost."""
     small.spawn(linux(image_id=FILLS, disk_gb=1))
     patiently(lambda: small.domains()[A].power is DomainPowerState.PAUSED)
     assert any(getattr(record, "guests", None) == [A] for record in caplog.records)

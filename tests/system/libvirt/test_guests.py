@@ -1,8 +1,9 @@
-"""Servers as guests of QEMU, through the API and the stock client: they boot, are told things, and leave nothing.
+"""Servers as guests of QEMU, through the API and the stock client: they boot, receive passwords, and leave nothing
+behind.
 
-What is shown of devices: `plug` prepares a (simulated) GPU and hands over its address, and the guest has a PCI device
-that is the one of that address on its host, by the memory that both see. That device is emulated by QEMU. Not shown: VFIO,
-which needs an IOMMU; for that see `test_driver`, where libvirt takes the definition and says what the host lacks.
+About devices: `plug` prepares a (simulated) GPU and returns its address. The guest has a PCI device that corresponds to
+this address on its host, which both show by a shared memory. QEMU emulates that device. VFIO is not tested, because it
+needs an IOMMU; in `test_driver` libvirt accepts such a definition and says what the host lacks.
 """
 
 import json
@@ -78,7 +79,7 @@ def create_command(name: str, image: str, flavor: str) -> list[str]:
 
 
 def test_the_life_of_a_server_with_the_stock_client(plane, clients, libvirtd, image, flavor):
-    """What the guest's disk holds (how often it was booted) goes along with a stop, and into an image of it."""
+    """The content of the guest's disk (its boot count) survives a stop, and goes into an image of it."""
 
     def run(*commands: str) -> list[str]:
         said = openstack(variables(plane), *(command.split() for command in commands))
@@ -125,7 +126,7 @@ def test_a_guest_that_shuts_itself_down_is_shutoff_and_one_that_vanished_is_in_e
 
 
 def test_libvirtd_may_go_and_come_back(plane, clients, libvirtd, firmware, flavor):
-    """Its guests go on; what is asked meanwhile waits and is done afterwards; the log says what is wrong."""
+    """Guests continue; operations meanwhile wait and are done afterwards; the log says what is wrong."""
     server = clients.create_server(flavor=flavor, image=firmware)
     wait_for(clients, server, "ACTIVE")
     guests = libvirtd.guests()
@@ -160,7 +161,7 @@ def test_what_the_daemon_dies_in_the_middle_of_is_an_error_of_the_action_and_the
 
 
 def test_a_guest_that_somebody_stopped_is_paused_and_goes_on(clients, libvirtd, firmware, flavor):
-    """As QEMU does it to a guest whose host has no room for what it writes (`test_faults`)."""
+    """As QEMU does with a guest whose host has no space for its writes (`test_faults`)."""
     server = clients.create_server(flavor=flavor, image=firmware)
     wait_for(clients, server, "ACTIVE")
     virsh(libvirtd, "suspend", server)
@@ -172,7 +173,7 @@ def test_a_guest_that_somebody_stopped_is_paused_and_goes_on(clients, libvirtd, 
 def test_an_agent_that_is_killed_finds_its_guests_and_after_a_boot_of_the_host_starts_them(
     plane, clients, libvirtd, image, flavor
 ):
-    """What ran is rebooted, what was off stays off."""
+    """Running guests are rebooted, and stopped ones stay off."""
     server, off = (clients.create_server(flavor=flavor, image=image) for _ in range(2))
     wait_for(clients, off, "ACTIVE")
     act(clients, off, "os-stop", "SHUTOFF")

@@ -1,4 +1,4 @@
-"""Servers that change hosts: two libvirtds on this machine, each with an agent of its own, and no storage that they share."""
+"""Servers that change hosts: two libvirtds on this machine, each with its own agent, without shared storage."""
 
 import re
 
@@ -16,7 +16,7 @@ SERVICES = ("identity", "placement", "compute", "accelerator", "image")
 
 @pytest.fixture(scope="module")
 def second(plane, clients, directory):
-    """Another host, which is there for this module only."""
+    """Another host, for this module only."""
     (directory / "other").mkdir()
     with host.LibvirtHost(directory / "other") as libvirtd:
         config = write_config(
@@ -58,7 +58,7 @@ def guests_of(libvirtd, server: str) -> list[str]:
 def test_a_server_is_resized_and_migrated_to_another_host_with_what_is_on_its_disk(
     clients, libvirtd, second, image, flavor
 ):
-    """How often it was booted stands on its disk: the disk went along, and after a revert it is the old one."""
+    """The disk contains its boot count: it moved too, and after a revert it is the old one."""
     hosts = {"metal-1": libvirtd, "metal-2": second}
     body = {"id": "larger", "name": "larger", "vcpus": 1, "ram": 224, "disk": 2}
     clients.compute.request("POST", "/flavors", json={"flavor": body})

@@ -1,7 +1,7 @@
-"""What the driver does to a guest, seen from inside of it: a Debian kernel that tells what happens to it.
+"""The driver's operations, observed inside the guest: a Debian kernel that reports them.
 
-Each operation of the driver is shown here, or in `test_driver` where a guest in its firmware is enough, or in `test_guests`,
-`test_moves` and `test_restarts` by way of the API. Not shown: live migration, which this driver refuses.
+This file, `test_driver` (for a guest in its firmware), and `test_guests`, `test_moves` and `test_restarts` (through the
+API) test each operation of the driver. Live migration is not tested, because this driver refuses it.
 """
 
 import base64

@@ -1,7 +1,7 @@
-"""A call of the placement API as a client saw it, and what calls mean to one provider and to one consumer. Pure.
+"""A call of the placement API as a client saw it, and its meaning for one provider and one consumer. Pure.
 
-The meaning is the peer's: generations are compared and then move, a claim is refused only where it does not fit or its
-consumer's generation is old, and nobody is refused because others write at the same time.
+The meaning is the peer's: generations are compared and then increased. A claim is refused only if it does not fit or
+its consumer's generation is old, never because others write at the same time.
 """
 
 import re
@@ -35,7 +35,7 @@ class Call:
 
     @cached_property
     def wishes(self) -> Mapping[str, Mapping]:
-        """{consumer: its part of the body}; of a release, nothing is wished."""
+        """{consumer: its part of the body}; a release has none."""
         if self.kind == "release":
             return {self.subject: {"allocations": {}}}
         if self.kind == "reshape":
@@ -88,7 +88,7 @@ def consumer_step(uuid: str, state: Held | None, call: Call, accused: Call | Non
             actual, given = None if state is None else state.generation, wish["consumer_generation"]
             _fits(actual != given and conflict.groups() == (str(actual or "null"), str(given)))
         return state
-    # What else a claim is refused for is looked at after the generations of all its consumers.
+    # The generations of all consumers are checked before any other reason for a refusal.
     _fits(current or (call.kind == "reshape" and not call.accepted))
     if not call.accepted:
         return state
@@ -97,7 +97,7 @@ def consumer_step(uuid: str, state: Held | None, call: Call, accused: Call | Non
 
 
 def about_consumers(calls: Iterable[Call]) -> dict[str, list[Call]]:
-    """{uuid: those that see or change it}, also of providers, which are read and written under theirs."""
+    """{uuid: the calls that read or change it}, also for providers, under their own uuid."""
     found: dict[str, list[Call]] = defaultdict(list)
     for call in calls:
         for uuid in {call.subject, *call.wishes}:
@@ -214,7 +214,7 @@ def _reshaped(uuid: str, state: Offered | None, call: Call) -> Offered | None:
     if not call.accepted:
         return state
     _fits(state is not None and given["resource_provider_generation"] == state.generation)
-    # Once for what is added, once at the end; and where allocations move, as in any claim.
+    # Once for added inventories, once at the end; and for moved allocations, as in any claim.
     widened = state._replace(totals=frozenset((dict(state.totals) | dict(_totals(given["inventories"]))).items()))
     after = _claimed(uuid, widened, call) if call.wishes else widened
     totals = _totals(given["inventories"])
@@ -235,7 +235,7 @@ def _names(uuid: str, wishes: Mapping[str, Mapping]) -> set[str]:
 
 
 def _has_room(before: Offered, after: Offered, name: str) -> bool:
-    """Or it is at least not worse than it was, as where an inventory was shrunk."""
+    """Or usage does not grow, as after an inventory was reduced."""
     total = dict(after.totals).get(name)
     return total is not None and (after.used(name) <= total or after.used(name) <= before.used(name))
 

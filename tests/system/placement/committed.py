@@ -1,4 +1,4 @@
-"""The change log read as what it is: every state that was ever committed, in order. Checks each of them."""
+"""Reads every committed state from the change log, in order, and checks each of them."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ from moorage.placement.store.tables import changes
 
 
 def faults(engine: Engine) -> Iterator[str]:
-    """What is wrong with any committed state; nothing, where all is well."""
+    """The errors in all committed states; empty if there are none."""
     states = _States()
     columns = (changes.c.sequence, changes.c.kind, changes.c.subject, changes.c.document)
     with engine.connect() as connection:

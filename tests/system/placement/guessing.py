@@ -1,24 +1,22 @@
-"""Our placement with a database that is some way off, so that much comes while a group is being written; how often that was
-decided early is to be seen.
+"""Our placement with a database that is some way off, so that much comes while a group is being written.
 
 usage: python -m tests.system.placement.guessing PORT DATABASE_URL WARY DIRECTORY
 
-``GROUPS_AFTER_MISS``: after a guess that was wrong so many groups do without (`moorage.placement.sync.committer.GROUPS_AFTER_MISS`).
+WARY replaces `moorage.placement.sync.committer.GROUPS_AFTER_MISS`: after a failed optimistic group, this many groups
+are not decided early.
 """
 
 import contextlib
-import re
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from moorage.core.clock import SystemClock
 from moorage.core.ids import RandomIds
-from moorage.db.driver_connections import Rows
-from moorage.db.statement_pipelines import Command, StatementPipeline
+from moorage.db.session import StatementPipeline
+from moorage.db.statements import Command, Rows
 from moorage.placement.sync import committer
 from moorage.telemetry import logs
 from tests.plane import InProcessPlane
@@ -26,17 +24,12 @@ from tests.ports import free_port
 from tests.processes import ROOT, running
 from tests.served import serve
 
-#: Until an answer to what is written is here.
+#: The delay of answers to writes.
 AWAY_S = 0.008
 
 
 class Guessing(NamedTuple):
     url: str
-
-    def groups_early(self) -> int:
-        with urllib.request.urlopen(self.url.replace("/placement", "/metrics"), timeout=30) as answer:
-            text = answer.read().decode()
-        return int(float(re.search(r"^moorage_placement_groups_early_total (\S+)$", text, re.MULTILINE)[1]))
 
 
 @contextlib.contextmanager

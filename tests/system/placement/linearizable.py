@@ -1,12 +1,12 @@
 """Can a history of overlapping calls be put in one order that explains every answer? Pure.
 
-A history is linearizable when each call can be given a moment between its invocation and its response so that the
-calls, taken at those moments, answer what they answered. For one object at a time: a history is linearizable when it is
-for each object.
+A history is linearizable if each call can be given a moment between its invocation and its response, so that the calls,
+executed at those moments, give their recorded answers. A history of several objects is linearizable if it is for each
+object.
 
-The search keeps all explanations alive, call by call in order of responses: an explanation is the object's state and the
-calls under way that have been given their moment already (Lowe, "Testing for linearizability", 2017, the just-in-time
-algorithm). What never changes anything is given its moment as soon as it fits, which loses no explanation.
+The search keeps all explanations, call by call in the order of responses. An explanation is the object's state and the
+calls in progress that already have their moment (Lowe, "Testing for linearizability", 2017, the just-in-time
+algorithm). A call that never changes anything gets its moment as soon as it fits, which loses no explanation.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -17,7 +17,7 @@ State = TypeVar("State", bound=Hashable)
 
 
 class Timed(Protocol):
-    """`start` and `end` from one monotonic clock; `end` None: nobody knows whether it took place, or will."""
+    """`start` and `end` from one monotonic clock; `end` None: nobody knows whether it took effect, or will."""
 
     @property
     def start(self) -> float: ...
@@ -27,7 +27,7 @@ class Timed(Protocol):
 
     @property
     def only_reads(self) -> bool:
-        """It changes nothing, whatever the state."""
+        """It changes nothing in any state."""
         ...
 
 
@@ -36,7 +36,7 @@ CallT = TypeVar("CallT", bound=Timed)
 
 @dataclass(frozen=True)
 class Violation(Generic[CallT]):
-    """No order explains the answer of `call`. `states` are all the object could be in before it, `under_way` with it."""
+    """No order explains the answer of `call`. `states`: all possible states before it, with `under_way` calls."""
 
     call: CallT
     states: Sequence[object]
@@ -49,7 +49,7 @@ class Violation(Generic[CallT]):
 
 
 class Impossible(Exception):
-    """A call cannot have answered that in this state."""
+    """The call cannot have given this answer in this state."""
 
 
 def violation(calls: Iterable[CallT], initial: State, step: Callable[[State, CallT], State]) -> Violation[CallT] | None:
@@ -77,7 +77,7 @@ class _Search(Generic[State, CallT]):
         self.before = self.explanations
 
     def respond(self, index: int) -> bool:
-        """Keep the explanations in which this call has taken place; are there any?"""
+        """Keeps the explanations in which this call has taken effect; returns whether any is left."""
         self.before = self.explanations
         kept: set[tuple[State, frozenset[int]]] = set()
         seen: set[tuple[State, frozenset[int]]] = set()

@@ -1,7 +1,7 @@
-"""The commands of the installed osc-placement with their arguments, as JSON; run by .venv-clients.
+"""Prints the commands of the installed osc-placement with their arguments, as JSON; runs in .venv-clients.
 
-Not a test: `test_osc_placement` starts it. {command: [arguments]}; options by their long name, positionals by their own.
-What cliff adds to every command (formats, columns, widths) is left out.
+`test_osc_placement` starts it. Output: {command: [arguments]}, with options by their long name and positional arguments
+by their own. It leaves out the arguments that cliff adds to every command (formats, columns, widths).
 """
 
 import json

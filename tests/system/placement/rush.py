@@ -1,9 +1,9 @@
-"""Many clients write and read the same few objects at once, through several processes, and write down what they saw.
+"""Many clients that write and read the same few objects at once, through several processes, and record the answers.
 
-Two roots, a provider below one of them that moves between them with a child below it, a spare that comes and goes, and
-two providers between which a class of inventory is reshaped; and fleets: many new consumers that are claimed for in one
-request, mostly of a provider with room for some of them. What a client does is a function of the seed, of which client it
-is, and of the answers.
+The objects: two roots, a provider that moves between them with a child below it, a spare provider that is created and
+deleted, two providers between which a class of inventory is reshaped, and fleets: many new consumers in one request,
+mostly on a provider with room for some of them. The actions of a client depend on the seed, its number, and the
+answers.
 """
 
 import contextlib
@@ -16,20 +16,18 @@ from itertools import chain
 from random import Random
 from urllib.parse import urlsplit
 
-from moorage.placement.sync.committer import MIN_EARLY_SUBJECTS
 from tests.system.placement.calls import Call
 
 ROOTS = [f"00000000-0000-4000-a000-00000000000{number}" for number in (1, 2)]
 MOVED, CHILD, SPARE, WIDE = (f"00000000-0000-4000-a000-00000000000{number}" for number in (3, 4, 5, 6))
 PROVIDERS = [*ROOTS, MOVED, CHILD, SPARE, WIDE]
 CONSUMERS = [f"00000000-0000-4000-b000-{number:012d}" for number in range(1, 9)]
+#: Consumers of a large claim, at least.
+LARGE = 8
 #: Each client has one, and now and then wants another's.
-FLEETS = [
-    [f"00000000-0000-4000-c000-{fleet:04d}{number:08d}" for number in range(4 * MIN_EARLY_SUBJECTS)]
-    for fleet in range(8)
-]
+FLEETS = [[f"00000000-0000-4000-c000-{fleet:04d}{number:08d}" for number in range(4 * LARGE)] for fleet in range(8)]
 CAPACITY = 6
-WIDE_CAPACITY = 16 * MIN_EARLY_SUBJECTS
+WIDE_CAPACITY = 16 * LARGE
 
 _HEADERS = {
     "x-auth-token": "admin",
@@ -112,7 +110,7 @@ class Client:
         return self.call("offer", "PUT", f"/resource_providers/{uuid}/inventories", uuid, body)
 
     def claim(self) -> None:
-        """One consumer by PUT or POST; from a generation that was right a moment ago, or is a guess."""
+        """One consumer by PUT or POST, with a recent generation or a guess."""
         consumer = self._random.choice(CONSUMERS)
         wish = self._wish(self.holdings(consumer), self._some_allocations())
         if self._random.random() < 0.5:
@@ -121,7 +119,7 @@ class Client:
             self._put(consumer, wish)
 
     def replace(self) -> None:
-        """One consumer's holdings go to another, as when a server migrates; or both get others."""
+        """One consumer's allocations move to another, as in a migration; or both get others."""
         first, second = self._random.sample(CONSUMERS, 2)
         seen, other = self.holdings(first), self.holdings(second)
         held = {uuid: {"resources": one["resources"]} for uuid, one in seen.answer["allocations"].items()}
@@ -134,12 +132,12 @@ class Client:
         """
         fleet = self._random.choice(FLEETS) if self._random.random() < 0.1 else self._fleet
         free = [uuid for uuid in fleet if uuid not in self._claimed]
-        if len(free) < 2 * MIN_EARLY_SUBJECTS or (self._claimed and self._random.random() < 0.3):
+        if len(free) < 2 * LARGE or (self._claimed and self._random.random() < 0.3):
             body = {uuid: _wished({}, 1) for uuid in self._claimed}
             if self.call("claim", "POST", "/allocations", "", body).accepted:
                 self._claimed = []
             return
-        consumers = self._random.sample(free, self._random.randint(MIN_EARLY_SUBJECTS, 2 * MIN_EARLY_SUBJECTS))
+        consumers = self._random.sample(free, self._random.randint(LARGE, 2 * LARGE))
         body = {uuid: _wished({WIDE: {"resources": {"VCPU": 1}}}, None) for uuid in consumers}
         if self._random.random() < 0.3:
             small = {self._random.choice(ROOTS): {"resources": {"VCPU": self._random.randint(1, 3)}}}
@@ -164,7 +162,7 @@ class Client:
         return self.call("create", "POST", "/resource_providers", uuid, body)
 
     def reshape(self) -> None:
-        """VGPU moves from one root to the other, and with it whatever is held of it."""
+        """VGPU moves from one root to the other, with all its allocations."""
         here, there = self._random.sample(ROOTS, 2)
         holders = self.call("holders", "GET", f"/resource_providers/{here}/allocations", here).answer["allocations"]
         moving = [consumer for consumer, one in holders.items() if "VGPU" in one["resources"]]
@@ -186,7 +184,7 @@ class Client:
         self.call("reshape", "POST", "/reshaper", "", {"inventories": inventories, "allocations": allocations})
 
     def _put(self, consumer: str, wish: Mapping) -> None:
-        """A PUT is written down as the POST of one that it is."""
+        """Records a PUT as the equivalent POST."""
         made = self.call("put", "PUT", f"/allocations/{consumer}", consumer, wish)
         self._calls[-1:] = [
             Call("claim", "", made.start, made.end, made.status, {consumer: wish}, made.answer, made.client)
@@ -221,7 +219,7 @@ CHANCES: Chances = {
     Client.holdings: 8,
     Client.place: 8,
 }
-#: Mostly what is decided early, and never behind a consumer that is known.
+#: Mostly large claims.
 CHANCES_OF_FLEETS: Chances = dict.fromkeys(CHANCES, 2) | {Client.claim_fleet: 60, Client.usages: 8, Client.holdings: 8}
 
 
@@ -257,7 +255,7 @@ def rush(
                 client.act()
                 time.sleep(pause_s)
                 done += 1
-        except BaseException as failure:  # noqa: BLE001 - a thread's failure is told by the one that waits for it
+        except BaseException as failure:  # noqa: BLE001 - the thread that joins this one raises it
             failures.append(failure)
 
     threads = [threading.Thread(target=run, args=(client,)) for client in others]

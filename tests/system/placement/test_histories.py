@@ -1,6 +1,6 @@
-"""Four processes on one database, eight clients: what they saw has an explanation, and no state was ever wrong.
+"""Four processes on one database, eight clients: one order explains all answers, and no state was ever wrong.
 
-``MOORAGE_HISTORIES_SEEDS`` is how many seeds are tried (default 1), ``MOORAGE_HISTORIES_SEED`` the first of them.
+``MOORAGE_HISTORIES_SEEDS`` is the number of seeds (default 1), ``MOORAGE_HISTORIES_SEED`` the first of them.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from itertools import chain
 import pytest
 
 from moorage.db.engine import open_engine
-from moorage.placement.sync.committer import GROUPS_AFTER_MISS, MIN_EARLY_SUBJECTS
+from moorage.placement.sync.committer import GROUPS_AFTER_MISS
 from tests.conftest import DATABASES
 from tests.servers import temporary_database
 from tests.system.placement import committed
@@ -26,6 +26,7 @@ from tests.system.placement.rush import (
     CHILD,
     CONSUMERS,
     FLEETS,
+    LARGE,
     MOVED,
     PROVIDERS,
     ROOTS,
@@ -38,12 +39,10 @@ pytestmark = pytest.mark.slow
 FIRST_SEED = int(os.environ.get("MOORAGE_HISTORIES_SEED", "1"))
 SEEDS = range(FIRST_SEED, FIRST_SEED + int(os.environ.get("MOORAGE_HISTORIES_SEEDS", "1")))
 
-PATIENCE_S = 60.0
-
 #: Accepted calls of each kind, at least: a rush in which nothing is shows nothing.
 LEAST = {"claim": 30, "release": 3, "offer": 10, "reshape": 1, "move": 10, "create": 1, "delete": 1}
 
-#: All that a client may be refused for here; the peer sends no other 409 or 400 for these calls.
+#: All allowed refusals; the peer sends no other 409 or 400 for these calls.
 REASONS = (
     "consumer generation conflict",
     "resource provider generation conflict",
@@ -61,54 +60,40 @@ REASONS = (
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("database", DATABASES)
 def test_whatever_clients_see_is_explained_by_one_order(database, seed, tmp_path):
-    """Two of the processes go on to guess where another one was quicker."""
+    """Two of the processes decide early even after another one was first."""
     with _guessing(database, [GROUPS_AFTER_MISS, GROUPS_AFTER_MISS, 0, 0], tmp_path) as (servers, check):
         calls = rush([server.url for server in servers], seed=seed)
         check(calls, f"again with: MOORAGE_HISTORIES_SEED={seed}")
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(("processes", "least_early"), [(1, 5), (2, 0)])
+@pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("database", DATABASES[1:])
-def test_so_it_is_where_large_claims_are_decided_while_others_are_written(
-    database, processes, least_early, seed, tmp_path
-):
-    """Where what one takes for new is there, guesses are wrong; and where another process was quicker, nearly always."""
+def test_so_it_is_with_large_claims(database, processes, seed, tmp_path):
+    """Guesses are wrong where what one takes for new is there; and where another process was quicker, nearly always."""
     with _guessing(database, [0] * processes, tmp_path) as (servers, check):
-
-        def enough_is_decided_early():
-            _until(lambda: sum(server.groups_early() for server in servers) >= least_early)
-
-        urls = [server.url for server in servers]
-        calls = rush(urls, seed=seed, chances=CHANCES_OF_FLEETS, meanwhile=enough_is_decided_early)
+        calls = rush([server.url for server in servers], seed=seed, chances=CHANCES_OF_FLEETS)
         check(calls, f"again with: MOORAGE_HISTORIES_SEED={seed}, perhaps", least={"claim": 50})
-    refusals = [call.refusal for call in calls if len(call.wishes) >= MIN_EARLY_SUBJECTS]
+    refusals = [call.refusal for call in calls if len(call.wishes) >= LARGE]
     assert any("exceed the capacity" in refusal for refusal in refusals)
     assert any("consumer generation conflict" in refusal for refusal in refusals)
 
 
 @contextlib.contextmanager
 def _guessing(database, wary, directory):
-    """(servers, what checks the calls that were made through them)"""
+    """(servers, the check of the calls that were made through them)"""
     with temporary_database(database, PLACEMENT) as url, guessing_servers(url, wary, directory) as servers:
         yield servers, lambda calls, again, least=LEAST: _check(calls, _committed_faults(url), again, least)
 
 
-def _until(holds):
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 @pytest.mark.parametrize("database", DATABASES[1:])
-def test_so_it_is_while_processes_come_and_go_and_those_that_are_alone_do_not_ask(database, tmp_path):
-    """A process is added while another one knows that it is alone; each leaves in another way."""
+def test_so_it_is_while_processes_come_and_go(database, tmp_path):
+    """Each leaves in another way: one ends, one hangs and is killed."""
     with temporary_database(database, PLACEMENT) as url, contextlib.ExitStack() as stack:
         serving = []
 
-        def start(name, **options):
-            process = Process(tmp_path / name, url, **options)
+        def start(name):
+            process = Process(tmp_path / name, url)
             stack.enter_context(process).start()
             serving.append(process.url)
             return process
@@ -118,21 +103,17 @@ def test_so_it_is_while_processes_come_and_go_and_those_that_are_alone_do_not_as
             time.sleep(2.0)  # whoever is being answered by it
 
         def come_and_go():
-            first.reads_without_asking()
             second = start("second")
             time.sleep(1.0)
             leave(first)
             first.stop()
-            second.reads_without_asking()
-            third = start("third", lease_s=0)
+            start("third")
             time.sleep(1.0)
-            second.reads_without_asking()
             with second.stopped():
                 time.sleep(1.5)
             leave(second)
             second.kill()
             time.sleep(1.0)
-            assert third.counted("lease_waits_total") >= 1
 
         first = start("first")
         calls = rush(serving, seed=FIRST_SEED, clients=6, pause_s=0.03, meanwhile=come_and_go)
@@ -172,15 +153,15 @@ def _place(moved, child, root, call):
 
 
 def _somebody_is_to_blame(call, lives):
-    """Of several consumers that a claim was refused for, the generation of one at least was another."""
+    """If a claim of several consumers is refused, at least one of them had another generation."""
     if len(call.wishes) < 2 or "consumer generation conflict" not in call.refusal:
-        return True  # of one consumer, `consumer_step` has seen to it
+        return True  # for one consumer, `consumer_step` has checked it
     steps = {uuid: partial(consumer_step, uuid, accused=call) for uuid in call.wishes}
     return any(violation(lives[uuid], None, step) is None for uuid, step in steps.items())
 
 
 def _check_that_much_happened(calls, least):
-    """A rush in which nothing is accepted, or nobody gets in another's way, shows nothing."""
+    """A rush shows nothing if every call is refused, or if no call conflicts with another."""
     accepted = Counter(call.kind for call in calls if call.accepted)
     assert {kind: accepted[kind] for kind, times in least.items() if accepted[kind] < times} == {}
     assert sum("generation conflict" in call.refusal for call in calls) >= 3

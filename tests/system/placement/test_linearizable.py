@@ -1,4 +1,4 @@
-"""The checker finds what it is there to find."""
+"""The checker accepts linearizable histories and rejects others."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -136,7 +136,7 @@ def test_a_refusal_without_a_reason_is_found():
 
 
 def test_a_blind_count_in_place_of_the_generation_is_found():
-    """Both claims of one consumer are told that they were the first."""
+    """Both claims of one consumer are acknowledged as the first."""
     both = [claim(0, 2, "a", None, 1), claim(1, 3, "a", None, 2)]
     assert violation(both, None, partial(consumer_step, "a")) is not None
 

@@ -1,4 +1,6 @@
-"""osc-placement's whole command set, unmodified, says the same with ours as with upstream Placement, and what the API says."""
+"""All commands of the unmodified osc-placement print the same with ours as with upstream Placement, and what the API
+says.
+"""
 
 import contextlib
 import json
@@ -110,7 +112,7 @@ resource provider delete {HOST}
 resource provider show {HOST}
 """.strip().splitlines()
 
-#: What an older client asks for: other bodies, other columns.
+#: Commands of an older client: other bodies, other columns.
 OLD_VERSIONS = ["1.0", "1.8", "1.12", "1.28"]
 OLD_COMMANDS = f"""
 resource provider create host --uuid {HOST}
@@ -142,7 +144,7 @@ def both():
 
 
 def say(url, version, commands):
-    """What the client answers, and prints as JSON where it prints anything in a format."""
+    """The client's answer, and its output as JSON if the command has a format."""
     variables = {
         "OS_AUTH_TYPE": "admin_token",
         "OS_ENDPOINT": url,
@@ -196,7 +198,7 @@ def test_it_says_the_same_as_with_upstream(both):
     expected, said = say(upstream, "1.39", COMMANDS), say(ours, "1.39", COMMANDS)
     differing = [each for each in zip(COMMANDS, expected, said, strict=True) if each[1] != each[2]]
     assert differing == []
-    # Nearly all are meant to succeed: two servers that refuse everything say the same, too.
+    # Nearly all must succeed, because two servers that refuse everything also agree.
     assert sum(status == 0 for status, _, _ in said) > len(COMMANDS) * 3 / 4
 
 

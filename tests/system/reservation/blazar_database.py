@@ -1,11 +1,10 @@
-"""Makes a database with Blazar's own code and fills it through Blazar's own database API. Not a test: one runs it.
+"""Creates a database with Blazar's own code and fills it through Blazar's own database API. A test starts it.
 
     .venv-blazar/bin/python blazar_database.py URL < ROWS
 
-On MariaDB Blazar's migrations make the tables. On the others they do not run to their end (one alters a column, which
-SQLite cannot, another has a text in the quotes that PostgreSQL keeps for names), so there it is Blazar's models, and
-Blazar is told that its migrations are done. ROWS is JSON, one
-``[table, values]`` after the other, see `_CREATE`.
+On MariaDB Blazar's migrations create the tables. On the others they fail (one alters a column, which SQLite cannot;
+another has a text in the quotes that PostgreSQL reserves for names). There Blazar's models create the tables, and the
+migrations are marked as done. ROWS is JSON, one ``[table, values]`` after the other, see `_CREATE`.
 """
 
 import json

@@ -1,8 +1,8 @@
-"""A real Neutron in one process, on SQLite, without agents; run by .venv-neutron.
+"""A real Neutron in one process, on SQLite, without agents; runs in .venv-neutron.
 
 usage: neutron_rig.py STATE PORT
 
-Everybody is admin there. Networks are rows: no bridge is made, no packet goes anywhere. Ready when ``/`` answers.
+Every caller is admin. Networks are rows only: there are no bridges and no packets. It is ready when ``/`` answers.
 """
 
 import os
@@ -53,7 +53,7 @@ def main(state: Path, port: int) -> None:
 
 
 def make_tables(state: Path) -> None:
-    """From the models: Neutron's own migrations do not know SQLite."""
+    """From the models, because Neutron's own migrations do not run on SQLite."""
     from neutron.db.migration.models import head
     from sqlalchemy import create_engine
 

@@ -1,4 +1,4 @@
-"""A database as a real Blazar leaves it, made by its own code in an environment of its own (.venv-blazar)."""
+"""A database as a real Blazar leaves it, made by its own code in a separate environment (.venv-blazar)."""
 
 import json
 import subprocess
@@ -89,8 +89,8 @@ def lease(name: str, status: str = "PENDING", *, start: datetime = START, end: d
           amount: int = 2, hosts: tuple[str, ...] = ("1", "1"), resource_type: str = "virtual:instance",
           aggregate_id: int | None = 7, server_group_id: str | None = None, addresses: tuple[int, ...] = (),
           required: tuple[str, ...] = (), **details: Any) -> list[Row]:  # fmt: skip
-    """A lease with one reservation ``r-NAME``, of one CPU, 512 MiB and 1 GB per slot, or of floating IPs: `addresses` are
-    those that it has.
+    """A lease with one reservation ``r-NAME``, of one CPU, 512 MiB and 1 GB per slot, or of floating IPs: `addresses`
+    are those that it has.
     """
     first, last, inside = STATUSES[status]
     reservation = f"r-{name}"

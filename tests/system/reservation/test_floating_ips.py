@@ -1,4 +1,4 @@
-"""Floating IPs with a real Neutron: the four commands of the stock client, and leases that have addresses."""
+"""Floating IPs with a real Neutron: the four commands of the stock client, and leases with addresses."""
 
 import json
 
@@ -19,7 +19,7 @@ NOWHERE = "00000000-0000-4000-8000-000000000000"
 
 
 class Neutron:
-    """An external network whose subnet leaves most addresses alone, and a port inside that can have a floating IP."""
+    """An external network whose subnet leaves most addresses free, and an internal port for a floating IP."""
 
     def __init__(self, url):
         self.http = ServiceClient(SocketTransport(url), service_type="network")
@@ -55,7 +55,7 @@ def neutron(tmp_path_factory):
 
 
 def test_addresses_are_registered_reserved_and_taken_out_again(neutron, tmp_path):
-    """All in one: a Neutron takes some seconds to start, and tests of one module may be run by two processes."""
+    """All in one test, because a Neutron takes some seconds to start, and two processes may run a module's tests."""
     neutron, url = neutron
     _the_client_speaks_to_it(neutron)
     with plane_below(tmp_path, endpoints={"network": url}) as plane:
@@ -68,7 +68,7 @@ def test_addresses_are_registered_reserved_and_taken_out_again(neutron, tmp_path
 
 
 def _the_client_speaks_to_it(neutron):
-    """Its answers to what the service relies on: no network, an address in use, what is gone already."""
+    """Answers on which the service relies: no network, an address in use, an object that is gone."""
     client = NetworkClient(neutron.http)
     assert client.network(NOWHERE) is None
     assert (client.network(neutron.network).is_external, client.network(neutron.inside).is_external) == (True, False)
@@ -90,7 +90,7 @@ def _the_client_speaks_to_it(neutron):
     assert (tagged.tags, tagged.project_id) == ({"blazar", "reservation:1"}, "p")
     for _ in range(2):
         client.delete_floating_ip(made.id)
-    client.unbind(made.id)
+    client.dissociate(made.id)
 
 
 def _registered(neutron, lines):
@@ -101,10 +101,10 @@ def _registered(neutron, lines):
     assert shown == made[0]
     assert (shown["floating_network_id"], shown["subnet_id"]) == (neutron.network, neutron.subnet)
     refused = {
-        f"create {neutron.network} 192.0.2.7": "is registered already",
+        f"create {neutron.network} 192.0.2.7": "is already registered",
         f"create {neutron.network} 192.0.2.150": "allocation pool 192.0.2.100 to 192.0.2.200",
         f"create {neutron.inside} 10.0.0.9": "is not external",
-        f"create {NOWHERE} 192.0.2.9": f"there is no network {NOWHERE}",
+        f"create {NOWHERE} 192.0.2.9": f"network {NOWHERE} does not exist",
         f"show {NOWHERE}": "not found",
     }
     words = [f"reservation floatingip {line}".split() for line in refused]

@@ -1,4 +1,4 @@
-"""`moorage reservation import`: databases that Blazar's own code made, taken over, and their leases gone on with."""
+"""`moorage reservation import` of databases that Blazar's own code made, and the further life of their leases."""
 
 import json
 import shlex
@@ -14,7 +14,7 @@ from moorage.core.errors import Conflict, StartError
 from moorage.core.ids import SeededIds
 from moorage.db.engine import open_engine, open_read_only_engine
 from moorage.db.migrations import upgrade
-from moorage.db.transactions import read
+from moorage.db.session import read
 from moorage.reservation.importing import blazar_db, importer
 from moorage.reservation.importing.rules.leases import ImportFindingKind
 from moorage.reservation.model.leases import EventStatus, EventType, ReservationStatus
@@ -77,7 +77,7 @@ def target(sqlite_engine):
 
 
 def take(url, target, cleaning_time_s=0, has_network=True):
-    """The receipt, and every finding; a rehearsal has told the same before."""
+    """The receipt and every finding; a dry run before it reported the same."""
     expected, found = [], []
     told = {"cleaning_time_s": cleaning_time_s, "has_network": has_network, "progress": lambda *_: None}
     with blazar_db.reading(url, NOW) as peer:
@@ -106,7 +106,7 @@ def everything(url):
 
 @pytest.mark.parametrize("kind", DATABASES)
 def test_what_blazar_made_on_each_database_is_taken_and_left_as_it_was(kind, target):
-    """O2: by Blazar's own migrations on MariaDB; on the others, where they do not run, by its models."""
+    """O2: made by Blazar's own migrations on MariaDB; on the others, where they fail, by its models."""
     with temporary_database(kind) as url:
         make(url, SOUND)
         before = everything(url)
@@ -174,9 +174,9 @@ def test_what_is_worn_is_mended_or_left_out_and_told(worn, target):
         ImportFindingKind.MISSING_SLOTS: 1, ImportFindingKind.OTHER_TYPE: 1, ImportFindingKind.STATUS: 1, ImportFindingKind.NO_DETAILS: 2, ImportFindingKind.OVERBOOKED: 1,
     }  # fmt: skip
     told = {one.kind: one.text for one in findings}
-    assert told[ImportFindingKind.OVERBOOKED] == "31 VCPU of compute-1 are given out, of 16"
-    assert told[ImportFindingKind.MISSING_SLOTS] == "reservation r-short of lease l-short holds 1 slots of 3"
-    assert "reservation r-flawed: its row does not say what it reserves" in {one.text for one in findings}
+    assert told[ImportFindingKind.OVERBOOKED] == "31 VCPU of host compute-1 are allocated, but it has 16"
+    assert told[ImportFindingKind.MISSING_SLOTS] == "reservation r-short of lease l-short has 1 slots instead of 3"
+    assert "reservation r-flawed: the row with its request is malformed" in {one.text for one in findings}
     assert found["starting"].event(EventType.START).status is EventStatus.IN_PROGRESS
     assert found["odd"].event(EventType.END).time == END
     assert found["updating"].reservations[0].status is ReservationStatus.ACTIVE
@@ -186,7 +186,8 @@ def test_a_living_reservation_of_another_type_is_refused_and_nothing_is_written(
     url = f"sqlite:///{tmp_path}/hosts.db"
     make(url, [*host(1, "compute-1"), *lease("hosts", "ACTIVE", resource_type="dummy.vm.plugin")])
     with pytest.raises(
-        Conflict, match=r"1 reservations are not over .* lease l-hosts: dummy.vm.plugin is not taken over"
+        Conflict,
+        match=r"1 reservations have not ended .* lease l-hosts: resource type dummy.vm.plugin is not supported",
     ):
         take(url, target)
     assert leases(target) == {}
@@ -209,13 +210,13 @@ def test_floating_ips_and_their_reservations_are_taken_and_what_is_odd_is_told(t
     ])  # fmt: skip
     receipt, findings = take(url, target)
     assert sorted((one.kind, one.text) for one in findings) == sorted([
-        (ImportFindingKind.BAD_ADDRESS, "floating IP f-13: 192.0.2.x is no IP address"),
+        (ImportFindingKind.BAD_ADDRESS, "floating IP f-13: 192.0.2.x is not an IP address"),
         (ImportFindingKind.BAD_ADDRESS, "floating IP f-15: 2001:db8::1 is registered twice"),
         (ImportFindingKind.ENDED_SLOTS, "address g-past-12 of reservation r-past"),
-        (ImportFindingKind.LOST_ADDRESS, "address g-after-13 of reservation r-after: floating IP f-13 is not there"),
-        (ImportFindingKind.MISSING_SLOTS, "reservation r-after of lease l-after holds 1 addresses of 2"),
-        (ImportFindingKind.NO_DETAILS, "reservation r-many: its row does not say what it reserves"),
-        (ImportFindingKind.OVERBOOKED, "reservations r-both and r-twice have 192.0.2.11 at a time"),
+        (ImportFindingKind.LOST_ADDRESS, "address g-after-13 of reservation r-after: floating IP f-13 does not exist"),
+        (ImportFindingKind.MISSING_SLOTS, "reservation r-after of lease l-after has 1 addresses instead of 2"),
+        (ImportFindingKind.NO_DETAILS, "reservation r-many: the row with its request is malformed"),
+        (ImportFindingKind.OVERBOOKED, "reservations r-both and r-twice have 192.0.2.11 at the same time"),
     ])  # fmt: skip
     counts = {table: (count.source, count.taken) for table, count in receipt.counts.items() if "floatingip" in table}
     assert counts == {
@@ -240,7 +241,7 @@ def test_without_a_network_service_living_reservations_of_floating_ips_are_refus
         [floating_ip(10), *lease("now", amount=1, addresses=(10,), **IP), *lease("past", "TERMINATED", **PAST, **IP)],
     )
     with pytest.raises(
-        Conflict, match=r"1 reservations are not over .*l-now: no network service .* \[endpoints\] network"
+        Conflict, match=r"1 reservations have not ended .*l-now: .* need a network service; set \[endpoints\] network"
     ):
         take(url, target, has_network=False)
     with read(target) as connection:
@@ -252,7 +253,7 @@ def test_a_target_that_is_not_empty_is_refused_and_left_alone(sound, target):
     take(sound, target)
     before = leases(target)
     with pytest.raises(
-        Conflict, match="2 hosts, 3 leases and 0 floating IPs already; an import goes into an empty database"
+        Conflict, match="already has 2 hosts, 3 leases and 0 floating IPs; an import needs an empty database"
     ):
         take(sound, target)
     assert leases(target) == before
@@ -291,7 +292,7 @@ def test_another_schema_is_refused_with_what_to_do(sound, tmp_path, revision, sa
 
 def test_our_own_database_is_not_blazars(target):
     url = target.url.render_as_string()
-    with pytest.raises(StartError, match="is not a database of Blazar: name the one"), blazar_db.reading(url, NOW):
+    with pytest.raises(StartError, match="is not a database of Blazar: use the URL"), blazar_db.reading(url, NOW):
         pass
 
 
@@ -345,7 +346,7 @@ def as_blazar_left_it(plane, name, *, has_class=True, running=()):
 
 
 def test_imported_leases_start_and_end_the_way_they_were_made(plane, tmp_path):
-    """R25, R33, A1: one of before Stein without a class, hybrid ones, one interrupted in its start; then a new one."""
+    """R25, R33, A1: one from before Stein without a class, hybrid ones, one interrupted in its start, a new one."""
     old = as_blazar_left_it(plane, "old", has_class=False)
     future = as_blazar_left_it(plane, "future")
     stuck = as_blazar_left_it(plane, "stuck")
@@ -379,7 +380,7 @@ def test_imported_leases_start_and_end_the_way_they_were_made(plane, tmp_path):
 
 
 def test_reservations_of_a_flavor_go_on_as_they_were_made(plane, tmp_path):
-    """flavor:instance: Blazar keeps the flavor as Nova showed it; one that runs and one to come."""
+    """flavor:instance: Blazar stores the flavor as Nova showed it; one active lease and one future one."""
     flavor = {"id": "f-1", "name": "big", "vcpus": 4, "ram": 1024, "disk": 2, "OS-FLV-EXT-DATA:ephemeral": 3,
               "swap": "", "rxtx_factor": 1.0, "extra_specs": {"hw:numa_nodes": "1"}}  # fmt: skip
     its = {"resource_type": "flavor:instance", "vcpus": 4, "resource_properties": json.dumps(flavor)}
@@ -415,7 +416,7 @@ def test_reservations_of_a_flavor_go_on_as_they_were_made(plane, tmp_path):
 
 
 def test_floating_ips_are_kept_to_their_end_and_made_where_a_lease_starts(tmp_path):
-    """virtual:floatingip: one that runs, as Blazar made and tagged it in Neutron, and one to come."""
+    """virtual:floatingip: an active one, as Blazar created and tagged it in Neutron, and a future one."""
     neutron = Neutron()
     plane = Plane(tmp_path, now=NOW, neutron=neutron)
     made = {"floating_ip_address": "192.0.2.10", "floating_network_id": NETWORK, "subnet_id": SUBNET, "port_id": None}
@@ -452,7 +453,7 @@ def test_floating_ips_are_kept_to_their_end_and_made_where_a_lease_starts(tmp_pa
 
 
 def test_lent_hosts_are_kept_to_their_end_and_given_back(plane, tmp_path):
-    """physical:host: one that runs, one to come; their aggregates are found by the reservation's id."""
+    """physical:host: an active one and a future one; the reservation's id finds their aggregates."""
     for name in ("lent", "next"):
         aggregate = plane.compute.create_aggregate(f"r-{name}")
         plane.ask("POST", f"/v2.1/os-aggregates/{aggregate.id}/action",

@@ -1,5 +1,5 @@
-"""Every command of the unmodified clients for reservations against a running plane: ``openstack reservation ...`` and the
-``blazar`` shell. What they print is what the API says.
+"""Every command of the unmodified clients for reservations against a running plane: ``openstack reservation ...`` and
+the ``blazar`` shell. They print what the API answers.
 """
 
 import json
@@ -25,7 +25,7 @@ RESERVATION = "resource_type=virtual:instance,vcpus=1,memory_mb=64,disk_gb=1,amo
 
 
 class Lines:
-    """Runs lines as commands; `run` remembers them, for what was not run."""
+    """Runs lines as commands; `run` remembers them, to find commands that were not run."""
 
     def __init__(self, plane):
         kept = json.loads((plane.state / "credentials.json").read_text())["admin"]
@@ -50,7 +50,7 @@ class Lines:
         return {name for name in commands if not any(f"{line} ".startswith(f"{name} ") for line in self.run)}
 
     def openstack(self, *lines):
-        """What each answers, as documents where it says something."""
+        """The answer of each, as a document if there is one."""
         words = [_words(f"reservation {line}") for line in lines]
         asked = [[*line, *(["-f", "json"] if SHOWS.intersection(line) else [])] for line in words]
         return [_document(said.out) for said in self._done(words, openstack(self.variables, *asked))]
@@ -62,13 +62,13 @@ class Lines:
 
 
 def _document(out):
-    """JSON, after a word about it; None where there is only that."""
+    """The JSON after a line of text; None if there is only text."""
     found = re.search(r"^[\[{]", out, re.MULTILINE)
     return None if found is None else json.loads(out[found.start() :])
 
 
 def _words(line):
-    """`START` and `END` become dates to come, which have a blank in them."""
+    """`START` and `END` become future dates, which contain a blank."""
     now = datetime.now(UTC)
     dates = {name: f"{now + timedelta(hours=hours):%Y-%m-%d %H:%M}" for name, hours in (("START", 1), ("END", 5))}
     return [dates.get(word, word) for word in line.split()]
@@ -91,7 +91,7 @@ def lines(plane):
 
 
 def moment(text):
-    """As the client reads it."""
+    """In the client's format."""
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%f").replace(tzinfo=UTC)
 
 
@@ -107,12 +107,12 @@ def entry_points():
 
 
 def of_floating_ips(command):
-    """They need a Neutron: run in `test_floating_ips`, all of them."""
+    """They need a Neutron; `test_floating_ips` runs all of them."""
     return command.startswith("reservation floatingip ")
 
 
 def test_every_command_of_openstack_is_run(plane, lines):
-    """A host, its properties, a lease from its creation to its deletion, allocations."""
+    """A host, its properties, a lease from creation to deletion, allocations."""
     host, hosts, shown, _, properties, public, prop, _, private, lease = lines.openstack(
         "host create compute-1 --extra rack=9",
         "host list",
@@ -156,7 +156,7 @@ def test_every_command_of_openstack_is_run(plane, lines):
 
 
 def test_the_blazar_shell_says_the_same(plane, lines):
-    """Its verbs, also the one that ``openstack`` has broken. The lease is to come: nothing starts under the commands."""
+    """Its commands, also the one that ``openstack`` has broken. The lease is in the future, so nothing starts."""
     out = lines.blazar(
         "host-create compute-1 --extra rack=9",
         "host-list",
@@ -189,7 +189,7 @@ def test_the_blazar_shell_says_the_same(plane, lines):
 
 
 def test_leases_of_flavors_and_of_whole_hosts(plane, lines):
-    """By both clients, as each writes them; what they show is the peer's."""
+    """By both clients in their own syntax; their output is the peer's."""
     plane.clients().compute.request(
         "POST", "/flavors", json={"flavor": {"id": "7", "name": "seven", "vcpus": 1, "ram": 64, "disk": 1}}
     )
@@ -217,7 +217,7 @@ PARTS = (
 
 
 def test_every_command_was_run(lines, tmp_path):
-    """As the client itself lists them: one that a newer client has shows up here."""
+    """Compared with the client's own list, so that a newer client's command shows up here."""
     wanted = {name for name in entry_points() - BROKEN if not of_floating_ips(name)}
     if lines.without(wanted):  # another worker of pytest-xdist has run some of them
         with plane_below(tmp_path) as plane:

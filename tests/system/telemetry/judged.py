@@ -1,9 +1,9 @@
-"""What Prometheus makes of series, by its own `promtool`: which of our alerts fire.
+"""Evaluates our alert rules on given series with Prometheus's own `promtool`: which alerts fire.
 
     judge([Case("MoorageHostsDown", {'moorage_compute_hosts{state="down"}': "1x10"}, fires=True)])
 
-Series are in promtool's words, a value a minute: ``0 0 1x10`` is 0, 0, and eleven times 1. An alert is looked at when
-its series end. `from_scrapes` makes series of what a process showed.
+Series are in promtool's notation, one value per minute: ``0 0 1x10`` is 0, 0, and eleven times 1. An alert is evaluated
+at the end of its series. `from_scrapes` makes series from a process's metrics.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""An OTLP/HTTP receiver on 127.0.0.1: what a collector would get."""
+"""An OTLP/HTTP receiver on 127.0.0.1, which records what a collector would receive."""
 
 import contextlib
 import gzip
@@ -33,7 +33,7 @@ class Receiver:
         return found
 
     def trace_of(self, name: str, route: str) -> list[Received]:
-        """The trace that begins with this request; empty where there is none yet."""
+        """The trace that begins with this request; empty if there is none yet."""
         return next(
             (
                 spans

@@ -1,4 +1,4 @@
-"""The log of a whole plane: each line says whose work it is, and none has a secret in it."""
+"""The log of a whole plane: each line names its service and request, and none contains a secret."""
 
 import io
 import json
@@ -21,7 +21,7 @@ REQUEST_ID = "req-11111111-2222-4333-8444-555555555555"
 
 @pytest.fixture
 def log():
-    """Everything, down to debug, as a process writes it."""
+    """Everything, down to debug, in a process's format."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     stream = io.StringIO()

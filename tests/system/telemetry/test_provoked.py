@@ -1,6 +1,6 @@
-"""Alerts on a whole plane: the trouble is made, the plane is scraped, and Prometheus' own rules say who is woken.
+"""Alerts on a whole plane: the test causes the trouble and scrapes the plane, and Prometheus's own rules decide.
 
-What was shown before is taken for an hour, and what is shown then for the next: quiet before, firing after.
+The metrics before stand for an hour, those after for the next one: the rule must be silent first, and then fire.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ def scrape(plane):
 
 
 def woken(alert, before, after, directory, *, began=0.0):
-    """`alert` is quiet on what was before, and fires on what is."""
+    """`alert` is silent on the metrics before, and fires on those after."""
     judge(
         [
             Case(alert, from_scrapes([before], alert, began=began), fires=False),
@@ -79,7 +79,7 @@ def test_builds_that_fail_on_their_host(plane, tmp_path):
 def test_a_job_that_no_host_takes(plane, tmp_path):
     before = scrape(plane)
     plane.create_server(flavor=plane.create_flavor("tiny"))
-    plane.clock.advance_to(START + timedelta(hours=1))  # nothing runs meanwhile, as where all agents are gone
+    plane.clock.advance_to(START + timedelta(hours=1))  # no task runs meanwhile, as if all agents were gone
     woken("MoorageJobsStuck", before, scrape(plane), tmp_path)
 
 
@@ -177,7 +177,7 @@ def test_a_task_that_fails_each_time(tmp_path):
             raise ValueError("as ordered")
 
     metrics, clock = Metrics(), VirtualClock(START)
-    metrics.count_task_run("broken", clock.now().timestamp(), succeeded=False)  # once is no trouble
+    metrics.count_task_run("broken", clock.now().timestamp(), succeeded=False)  # one failure is no trouble
     before = metrics.render().decode()
     for _ in range(30):
         done = run_task(Broken(), clock)
@@ -191,7 +191,7 @@ def test_a_broker_that_is_not_there(tmp_path):
     lost = threading.Event()
 
     def interrupted(role):
-        metrics.hint_losses.labels(role).inc(3)  # as after some more of its pauses
+        metrics.hint_losses.labels(role).inc(3)  # as after more repetitions
         if role == "sender":
             lost.set()
 

@@ -1,4 +1,4 @@
-"""Each alert fires on the series it is for, and is quiet on those of a plane that is well."""
+"""Each alert fires on the series of its trouble, and is silent on those of a healthy plane."""
 
 import json
 import subprocess
@@ -13,12 +13,12 @@ pytestmark = pytest.mark.slow
 
 
 def stays(value):
-    """For an hour and a half."""
+    """A constant for an hour and a half."""
     return f"{value}+0x90"
 
 
 def grows(by):
-    """By so much a minute."""
+    """By this amount per minute."""
     return f"0+{by}x90"
 
 
@@ -114,7 +114,7 @@ CASES = {
     "MoorageDutyLate": (
         {'moorage_duty_due_timestamp_seconds{duty="reservation"}': stays(600)},
         {
-            # It comes back each minute, and another waits until it is woken.
+            # One task runs each minute, and another waits until it is woken.
             'moorage_duty_due_timestamp_seconds{duty="reservation"}': "60+60x90",
             'moorage_duty_due_timestamp_seconds{duty="history"}': " ".join(["+Inf"] * 91),
         },
@@ -153,7 +153,7 @@ CASES = {
             'moorage_compute_scheduled_total{outcome="placed"}': grows(2),
         },
         {
-            # Somebody's flavor asks for what nothing has: users are told so, and nobody is woken.
+            # A flavor requests something that no host has: users see the reason, and no alert fires.
             'moorage_compute_scheduled_total{outcome="refused"}': grows(2),
             'moorage_compute_scheduled_total{outcome="no_capacity"}': grows(1),
             'moorage_compute_scheduled_total{outcome="placed"}': grows(30),
@@ -175,7 +175,7 @@ CASES = {
         {
             'moorage_placement_used{resource_class="VCPU"}': stays(50),
             'moorage_placement_capacity{resource_class="VCPU"}': stays(100),
-            # A lease that is used to the full is what it is for.
+            # A completely used lease is normal.
             'moorage_placement_used{resource_class="CUSTOM_RESERVATION_*"}': stays(4),
             'moorage_placement_capacity{resource_class="CUSTOM_RESERVATION_*"}': stays(4),
             'moorage_placement_used{resource_class="CUSTOM_GONE"}': stays(0),

@@ -1,4 +1,4 @@
-"""One server creation is one trace, in one process and spread out; and traces that are off cost nothing."""
+"""A server creation is one trace, in one process and in several; disabled traces cost nothing."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 START = datetime(2026, 3, 1, 12, 10, tzinfo=UTC)
 CREATION = ("POST compute", "/v2.1/servers")
 
-#: What a server with an accelerator takes, in whatever order.
+#: The spans of a server with an accelerator, in any order.
 PARTS = {
     "POST compute",
     "GET image",
@@ -49,7 +49,7 @@ def test_a_server_creation_is_one_trace_in_one_process(tmp_path):
             assert plane.server(server)["status"] == "ACTIVE"
         assert tracing.current_tracer() is None
         assert_whole(receiver.trace_of(*CREATION))
-        # Whatever the tests asked for began a trace; polls, heartbeats and reports of the hosts did not.
+        # Requests of tests began a trace; polls, heartbeats and reports of hosts did not.
         begun = {span.attributes.get("http.route") for span in receiver.spans if not span.parent}
         assert not {route for route in begun if "/agent/" in str(route)}
 
@@ -95,7 +95,7 @@ def test_a_trace_of_somebody_elses_goes_on_here(tmp_path):
 
 
 def test_without_an_endpoint_nothing_is_imported():
-    """In a process of its own: this one has a receiver."""
+    """In a separate process, because this one has a receiver."""
     program = (
         "import sys; from pathlib import Path; from datetime import UTC, datetime;"
         "from tests.system.planes import VirtualPlane; import tempfile\n"
@@ -108,7 +108,7 @@ def test_without_an_endpoint_nothing_is_imported():
 
 
 def test_without_an_endpoint_a_request_costs_no_call(tmp_path):
-    """Counted, as times would waver: how often Python enters the module of traces while a request is answered."""
+    """Counts how often Python enters the module of traces during a request, because times would vary."""
     entered = []
 
     def profile(frame, event, _argument):

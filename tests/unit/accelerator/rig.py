@@ -1,7 +1,7 @@
-"""A host with its simulated devices, a directory of images and an accelerator agent: all real, in one directory.
+"""A host with simulated devices, a directory of images and an accelerator agent, all real, in one directory.
 
-`Rig.restart` is what a new process finds. `Watch` notes each call of a driver and each write of the checkpoint, and
-can end the "process" (raise `Killed`) before or after any of them.
+`Rig.restart` gives what a new process would find. `Watch` records each call of a driver and each write of the
+checkpoint, and can end the "process" (raise `Killed`) before or after any of them.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ TYPE_R3 = simulated.REGION_TYPE_CARD_1
 
 
 class Killed(BaseException):
-    """The process ends here; nothing that follows a normal failure runs."""
+    """The process ends here; no code for a normal failure runs."""
 
 
 class Watch:
@@ -97,7 +97,7 @@ class WatchedDriver:
 
 
 def _check_verified(bitstream, data) -> None:
-    """What a driver is told to load is what the bitstream's digest says; the blank has none."""
+    """A driver gets only data that matches the bitstream's digest; the blank has none."""
     if bitstream is not None:
         assert hashlib.sha512(data.read()).hexdigest() == bitstream.digest, "programmed without verification"
         data.seek(0)
@@ -114,7 +114,9 @@ class WatchedCheckpoint(Checkpoint):
 
 
 class WatchedImages:
-    """The directory, with a list of what it was asked; before and after each piece that is fetched is a point of the watch."""
+    """The directory, with a list of what it was asked; before and after each piece that is fetched is a point of the
+    watch.
+    """
 
     def __init__(self, images: ImageDirectory, watch: Watch) -> None:
         self._images, self._watch = images, watch
@@ -153,12 +155,12 @@ class Rig:
         self.watch = watch or Watch()
         self.directory_of_images = ImageDirectory(directory / "images", clock=self.clock, ids=self.ids)
         self.images = images or WatchedImages(self.directory_of_images, self.watch)
-        #: How often the resource tracker was woken, the agent's own task, and who tells the history.
+        #: How often the resource tracker, the agent's own task and the history's task were woken.
         self.changes = self.reports = self.records = 0
         self.restart()
 
     def restart(self) -> None:
-        """A new process over what the old one left on the disk, up to where its providers are published."""
+        """A new process over the files of the old one, until its providers are published."""
         self.driver = self.new_driver()
         self.agent = self.new_agent()
         self.publish()
@@ -197,7 +199,7 @@ class Rig:
         self.agent.published({node.name: rp(node.name.removeprefix(f"{HOST}_")) for node in self.agent.nodes()})
 
     def image(self, name="aes", *, data=None, visibility="public", owner=PROJECT, **properties) -> str:
-        """Upload a bitstream; the id. Property names may hold ``:`` as ``__``."""
+        """Uploads a bitstream; returns the id. Property names may have ``__`` for ``:``."""
         image_id = self.ids.uuid()
         now = self.clock.now()
         named = {key.replace("__", ":"): value for key, value in properties.items()}
@@ -211,7 +213,7 @@ class Rig:
         self.simulated.order(FaultControl(latency_s, faults))
 
     def plug(self, instance, specs: Mapping[str, str], *regions: str) -> list[str]:
-        """Plug with all of `regions` selected for the group without a suffix."""
+        """Plugs with all of `regions` selected for the group without a suffix."""
         return self.plug_groups(instance, specs, {"": [rp(region) for region in regions]})
 
     def plug_groups(self, instance, specs, selected) -> list[str]:
@@ -229,17 +231,17 @@ class Rig:
         return next(node for node in self.agent.nodes() if node.name == f"{self.host}_{deployable}")
 
     def carries(self, deployable: str) -> str:
-        """The image id that the device itself says it carries."""
+        """The id of the image that the device itself reports."""
         found = self.simulated.identify(deployable)
         assert found.state is RegionState.IDLE
         return found.bitstream.image_id if found.bitstream else ""
 
     def programs(self) -> list[str]:
-        """Regions in the order they were programmed since the watch was armed."""
+        """Regions in the order of their programming since the watch was armed."""
         return [event[2] for event in self.watch.events if event[1:2] == ("program",)]
 
     def check(self) -> None:
-        """What must hold whenever nobody is in the middle of anything."""
+        """Invariants that hold whenever no call is in progress."""
         held = self.held
         owned = [handle.pci_id for one in held.attachments.values() for handle in one.handles]
         assert len(owned) == len(set(owned)), "a handle is given out twice"
@@ -271,7 +273,7 @@ def rp(deployable: str) -> str:
 
 
 def fpga(amount=1, **more: str) -> dict[str, str]:
-    """Extra specs for FPGAs; keyword ``function`` or ``bitstream`` names what to program."""
+    """Extra specs for FPGAs; the keyword ``function`` or ``bitstream`` names what to program."""
     specs = {"resources:CUSTOM_ACCELERATOR_FPGA": str(amount)}
     return specs | {f"{kind}:{value}": "required" for kind, value in more.items()}
 
@@ -289,7 +291,7 @@ def new_instance() -> str:
 
 
 def in_threads(calls) -> list:
-    """The result or the exception of each of `calls`, all begun at the same moment."""
+    """The result or the exception of each of `calls`, all started at the same moment."""
     gate = threading.Barrier(len(calls))
     results: list = [None] * len(calls)
 
@@ -297,7 +299,7 @@ def in_threads(calls) -> list:
         gate.wait()
         try:
             results[index] = call()
-        except Exception as error:  # noqa: BLE001 - it is the result
+        except Exception as error:  # noqa: BLE001 - an exception is a result too
             results[index] = error
 
     threads = [threading.Thread(target=run, args=item) for item in enumerate(calls)]
@@ -309,7 +311,7 @@ def in_threads(calls) -> list:
 
 
 def many_gpus(count: int):
-    """A host with `count` GPUs and nothing else."""
+    """A host with only `count` GPUs."""
     gpu_device = simulated.default_simulated_host()[2]
     return tuple(_gpu_at(gpu_device, f"0000:{index:02x}:00.0") for index in range(1, count + 1))
 

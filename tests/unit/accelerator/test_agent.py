@@ -1,4 +1,4 @@
-"""Discovery, what is published of it, and the agent's readiness."""
+"""Discovery, the published resources, and the agent's readiness."""
 
 import threading
 from dataclasses import replace
@@ -66,7 +66,7 @@ def test_a_card_without_partial_reconfiguration_is_one_region(rig):
 
 
 def test_a_region_without_functions_is_known_but_offers_nothing(tmp_path):
-    """R3: 0..n functions per region; Placement has no inventory of nothing."""
+    """R3: 0..n functions per region; Placement has no inventory without units."""
     card = default_simulated_host()[0]
     empty = replace(card, deployables=(*card.deployables, Deployable("0000:3b:00.0_R3", (), TYPE_R1)))
     rig = Rig(tmp_path, devices=(empty,))

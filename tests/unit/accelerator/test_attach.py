@@ -41,13 +41,13 @@ def rig(tmp_path) -> Rig:
 
 
 def plug_from(rig, image_id, specs, region=R1):
-    """As a server made from the image `image_id`."""
+    """For a server from the image `image_id`."""
     info = {"uuid": new_instance(), "name": "vm", "project_id": PROJECT, "image_id": image_id}
     return rig.agent.plug(info, {"": [rp(region)]}, specs)
 
 
 def test_the_servers_image_says_what_its_flavor_leaves_open(rig):
-    """R18: the VM image is read for accelerator hints, by its id; the flavor's own word counts more."""
+    """R18: the VM image is read by its id for accelerator hints; the flavor's own value takes precedence."""
     aes = rig.image("aes", region_uuid=TYPE_R1, function_uuid=AES)
     small = rig.image("small", region_uuid=TYPE_R2, function_uuid=SHA)
     guest = rig.image("guest", accel__function_id=AES)
@@ -58,7 +58,7 @@ def test_the_servers_image_says_what_its_flavor_leaves_open(rig):
 
 
 def test_an_image_that_is_gone_or_says_nothing_is_no_hint(rig):
-    """R18, R26: nothing is programmed then."""
+    """R18, R26: then nothing is programmed."""
     rig.image("aes", region_uuid=TYPE_R1, function_uuid=AES)
     plug_from(rig, rig.image("guest"), fpga())
     plug_from(rig, new_instance(), fpga())
@@ -76,7 +76,7 @@ def test_a_servers_image_is_not_asked_for_gpus_nor_before_the_parameters_are_rig
 
 @pytest.mark.parametrize("visibility", ["private", "shared", "community"])
 def test_a_servers_image_gets_nothing_programmed_that_is_not_public(rig, visibility):
-    """R18: anybody makes an image for a server; what may go into a device by its word alone, an operator has published."""
+    """R18: anybody can create a server's image, so it may only name bitstreams that an operator published."""
     rig.image("aes", visibility=visibility, region_uuid=TYPE_R1, function_uuid=AES)
     with pytest.raises(e.BitstreamNotFound, match=f"{visibility}, but a server's image may only request public ones"):
         plug_from(rig, rig.image("guest", accel__function_id=AES), fpga())
@@ -86,7 +86,7 @@ def test_a_servers_image_gets_nothing_programmed_that_is_not_public(rig, visibil
 @pytest.mark.parametrize("visibility", ["shared", "community"])
 @pytest.mark.parametrize("named", ["function", "bitstream"])
 def test_what_another_project_offers_to_everybody_is_not_programmed(rig, visibility, named):
-    """Any member can make such an image, and say of it that it carries any function."""
+    """Any member can create such an image and claim any function for it."""
     theirs = rig.image("aes", visibility=visibility, owner="2" * 32, region_uuid=TYPE_R1, function_uuid=AES)
     if visibility == "shared":
         rig.directory_of_images.change(
@@ -163,7 +163,7 @@ def test_nothing_asked_programs_nothing(rig):
 
 
 def test_a_preprogrammed_function_is_used_as_it_is_and_checked(rig):
-    """R26: a flavor that relies on a function's trait gets it, or an error when it is there no longer."""
+    """R26: a flavor that requires a function's trait gets it, or an error if it is gone."""
     rig.image(region_uuid=TYPE_R1, function_uuid=AES)
     first = new_instance()
     rig.plug(first, fpga(function=AES), R1)
@@ -208,7 +208,7 @@ def test_a_region_in_use_is_not_programmed_with_something_else(rig):
 
 
 def test_a_private_bitstream_is_neither_published_nor_left_behind(rig):
-    """A12: its functions are not told; after the last use the region is blank."""
+    """A12: its functions are not published; after the last use the region is blank."""
     rig.image(visibility="private", region_uuid=TYPE_R1, function_uuid=AES)
     instance = new_instance()
     rig.plug(instance, fpga(function=AES), R1)
@@ -232,7 +232,7 @@ def test_two_matching_bitstreams_leave_nothing_programmed_or_allocated(rig):
 
 
 def test_no_matching_bitstream_says_what_was_searched(rig):
-    """R25: 0 matches are BitstreamNotFound, which names what was searched."""
+    """R25: 0 matches are BitstreamNotFound, which names the criteria."""
     rig.image("elsewhere", region_uuid=TYPE_R3, function_uuid=AES)
     with pytest.raises(e.BitstreamNotFound, match=rf"{AES}.*{TYPE_R1}"):
         rig.plug(new_instance(), fpga(function=AES), R1)
@@ -327,7 +327,7 @@ def test_one_provider_by_uuid_is_for_every_group(rig):
 
 
 def test_two_groups_on_one_region_must_want_the_same(rig):
-    """A1: else ConflictingBitstreams, before anything is touched."""
+    """A1: otherwise ConflictingBitstreams, before a device is touched."""
     aes, sha = (rig.image(name, region_uuid=TYPE_R1, function_uuid=id_) for name, id_ in (("aes", AES), ("sha", SHA)))
     specs = {f"resources{n}:CUSTOM_ACCELERATOR_FPGA": "1" for n in (1, 2)}
     selected = {"1": [rp(R1)], "2": [rp(R1)]}
@@ -378,7 +378,7 @@ def test_another_plug_for_the_same_instance_is_refused(rig):
 
 
 def test_plugs_of_one_instance_at_once_give_one_answer(rig):
-    """A9 with a caller that gave up waiting: concurrent plugs of one instance follow one another."""
+    """A9 with a caller that gave up waiting: concurrent plugs of one instance run one after another."""
     instance = new_instance()
     answers = in_threads([lambda: rig.plug(instance, fpga(2), R1)] * 8)
     assert answers == [["0000:3b:00.1", "0000:3b:00.2"]] * 8

@@ -1,4 +1,4 @@
-"""Which image is programmed, and why the others are not."""
+"""Which image is programmed, and why others are not."""
 
 from dataclasses import replace
 
@@ -67,7 +67,7 @@ def test_a_function_is_searched_by_name_too():
     ],
 )
 def test_what_does_not_fit_is_not_taken_and_says_why(other, reason):
-    """A11: vendor, board, shell and region type are held against the device; only readable images count."""
+    """A11: vendor, board, shell and region type are compared with the device; only readable images count."""
     assert reason in rejection_reason(other, BY_ID, TARGET)
     assert choose_image([other], BY_ID, TARGET) is None
     told = bitstream_not_found(BY_ID, TARGET, [other]).message
@@ -92,7 +92,7 @@ def test_what_fits_in_other_words_is_taken(properties):
 
 
 def test_two_that_fit_are_an_error_that_names_both():
-    """R25: the choice policy is outside."""
+    """R25: the library does not choose."""
     with pytest.raises(MultipleBitstreams) as caught:
         choose_image([image("i2"), image("i1"), image("i1")], BY_ID, TARGET)
     assert "i1 (name of i1) and i2 (name of i2)" in caught.value.message
@@ -104,7 +104,7 @@ def test_one_image_found_twice_is_one_image():
 
 @pytest.mark.parametrize("wanted", [BY_ID, ProgramRequest(bitstream_id="theirs")], ids=["by function", "by id"])
 def test_a_community_image_of_another_project_neither_is_taken_nor_makes_a_choice_ambiguous(wanted):
-    """Any member could have programmed everybody's FPGAs, or made every server of a flavor fail as "in several images"."""
+    """Otherwise any member could program others' FPGAs, or break a flavor by the error "in several images"."""
     theirs = image("theirs", visibility="community", owner="theirs")
     assert choose_image([theirs], wanted, TARGET) is None
     assert choose_image([theirs, image()], BY_ID, TARGET) == image()
@@ -119,7 +119,7 @@ def test_without_a_project_public_images_alone_are_taken():
 
 
 def test_a_private_image_of_the_own_project_is_taken_and_not_public():
-    """A12: functions of a bitstream that not everybody may use are not for publishing."""
+    """A12: functions of a private bitstream are not published."""
     own = image(visibility="private")
     assert choose_image([own], BY_ID, TARGET) == own
     assert not bitstream_of(own).public

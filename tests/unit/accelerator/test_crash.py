@@ -1,8 +1,8 @@
-"""A kill at every step of plug and unplug: nothing is held twice, nothing is lost, the call can be repeated.
+"""A kill at every step of plug and unplug: no handle has two holders, nothing is lost, and the call can be repeated.
 
-The process ends before and after each write of the checkpoint and each call of the driver, one point per run; then
-a new one starts over the same directory. (A real SIGKILL is in tests/wire/accelerator/test_killed_agent.py,
-other drivers in drivers/test_crash.py.)
+The process dies before and after each write of the checkpoint and each call of the driver, at one point per run. Then a
+new one starts over the same directory. (tests/wire/accelerator/test_killed_agent.py has a real SIGKILL,
+drivers/test_crash.py other drivers.)
 """
 
 from contextlib import contextmanager
@@ -50,7 +50,9 @@ def rig(tmp_path, request) -> Rig:
 
 
 def killed_at_each_point(rig, act):
-    """Run `act` with a kill at point 0, 1, 2 ... and a restart after it, until it gets through; how many points."""
+    """Runs `act` with a kill at point 0, 1, 2 ... and a restart after it, until it succeeds; returns the number of
+    points.
+    """
     point = 0
     while True:
         rig.watch.arm(point)
@@ -67,7 +69,7 @@ def killed_at_each_point(rig, act):
 
 
 def test_a_kill_at_any_point_of_plug(rig):
-    """R27: what is plugged survives kill -9; what was half-way is undone, and the same plug works afterwards."""
+    """R27: a plugged device survives kill -9; an interrupted plug is undone, and can be repeated."""
     instance = new_instance()
     points = 0
     for _ in killed_at_each_point(rig, lambda: rig.plug_groups(instance, SPECS, SELECTED)):
@@ -79,7 +81,7 @@ def test_a_kill_at_any_point_of_plug(rig):
             assert rig.plug_groups(instance, SPECS, SELECTED) == ANSWER
         assert rig.unplug(instance) in (0, 3)
         assert rig.held.states() == ALL_FREE
-        # No device is lost: somebody else can have all of it, and give it back blank enough for the next round.
+        # No device is lost: another instance can plug all of it, and unplug it for the next round.
         other = new_instance()
         assert rig.plug_groups(other, SPECS, SELECTED) == ANSWER
         assert rig.unplug(other) == 3
@@ -105,7 +107,7 @@ def test_a_kill_at_any_point_of_unplug(rig):
 
 
 def test_a_kill_during_recovery_is_recovered_from(rig):
-    """Recovery itself is a sequence of steps; each of them may be the last one, again and again."""
+    """Recovery is a sequence of steps, each of which a kill may interrupt repeatedly."""
     instance = new_instance()
     rig.order(fault("program", "dies", at=R1, times=1))
     rig.watch.arm(AFTER_PROGRAMMING)
@@ -129,7 +131,7 @@ def test_another_instance_is_left_alone_by_recovery(rig):
 
 
 def test_programming_that_was_finished_is_kept(tmp_path):
-    """During program: what is loaded is what was wanted: keep it, do not program again."""
+    """During program: if the wanted bitstream is loaded, it is kept and not programmed again."""
     rig = Rig(tmp_path)
     rig.image("aes", region_uuid=TYPE_R1, function_uuid=AES)
     rig.watch.arm(AFTER_PROGRAMMING)
@@ -163,7 +165,7 @@ def test_a_half_programmed_region_is_unknown_to_the_device_and_made_blank(rig):
 
 @pytest.mark.parametrize("pieces", [0, 1])
 def test_a_kill_while_the_image_is_fetched(rig, monkeypatch, pieces):
-    """Before its first piece or in the middle of it: nothing is programmed, nothing held, and the same plug works."""
+    """Before its first piece or in the middle: nothing is programmed or held, and the same plug works."""
 
     @contextmanager
     def dying(view, image_id):
@@ -187,7 +189,7 @@ def test_a_kill_while_the_image_is_fetched(rig, monkeypatch, pieces):
 
 
 def test_a_full_disk_is_an_error_and_not_a_lost_device(rig):
-    """The checkpoint cannot be written: the plug fails, and once there is room the same plug works."""
+    """The checkpoint cannot be written: the plug fails, and works once there is space."""
     checkpoint = rig.agent._checkpoint
     write = checkpoint._write
     checkpoint._write = _until_full(write, writes=3)
@@ -215,7 +217,7 @@ def test_a_checkpoint_that_cannot_be_read_stops_the_start(tmp_path):
 
 
 def test_a_checkpoint_of_the_first_version_is_taken_over(tmp_path):
-    """It was the document alone."""
+    """That version was the document alone."""
     path = tmp_path / "checkpoint.json"
     path.write_bytes(b'{"version": 1, "host": "compute-1", "holdings": {"rp_uuids": {"0000:17:00.0": "one"}}}')
     checkpoint = Checkpoint(path, HOST)

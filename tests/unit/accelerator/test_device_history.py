@@ -1,4 +1,4 @@
-"""The history of a host's devices: one record for each change of hands, in the file of the state, whatever is killed."""
+"""The history of a host's devices: one record per change of hands, in the file of the state, also after a kill."""
 
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -35,7 +35,7 @@ def rig(tmp_path) -> Rig:
 
 
 def told(rig):
-    """[(event, where, done)], in the order of the journal."""
+    """[(event, place, done)], in the order of the journal."""
     return [
         (str(one.what.event), one.what.handle or one.what.deployable, one.what.done) for one in rig.held.journal.pending
     ]

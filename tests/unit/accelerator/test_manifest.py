@@ -30,7 +30,7 @@ OF_AES = {"region_uuid": TYPE_R1, "function_uuid": AES, "function_name": "aes"}
 
 
 def manifested(described=OF_AES, *, key=KEYS["RSA-PSS"], name="vendor", digest=DIGEST):
-    """The properties of an image that is what its manifest says."""
+    """The properties of an image that agree with its manifest."""
     text = encode_manifest(Manifest(name, digest, described))
     return {**described, "bitstream_manifest": text, "bitstream_manifest_signature": sign_manifest(text, key)}
 
@@ -55,7 +55,7 @@ def with_keys(rig, keys, **options):
 
 
 def published(rig):
-    """Traits of functions of the region."""
+    """Traits of the region's functions."""
     device = next(one for one in devices_as_loaded(rig.held) if any(part.name == R1 for part in one.deployables))
     part = next(part for part in device.deployables if part.name == R1)
     return {trait for trait in traits_of(device, part) if "FUNCTION" in trait}
@@ -82,7 +82,7 @@ def test_what_is_signed_with_its_manifest_is_programmed(rig, keys, kind):
 )
 @pytest.mark.parametrize("demanded", [True, False])
 def test_an_image_that_says_something_else_than_its_manifest_is_refused_whoever_asks(rig, instead, words, demanded):
-    """Whoever may write its properties could have a signed bitstream taken for another one."""
+    """Otherwise a user who may write its properties could pass off a signed bitstream as another one."""
     wanted = rig.image(data=DATA, **(manifested() | instead))
     specs = fpga(bitstream=wanted) | ({"accel:bitstream_signature": "required"} if demanded else {})
     if words is None:
@@ -132,7 +132,7 @@ def test_the_signature_of_data_is_none_of_a_manifest_nor_the_other_way_round(rig
 
 
 def test_a_signature_of_the_data_alone_meets_no_demand_and_says_why(rig, keys):
-    """It says nothing of the function: whoever may write the image's properties does."""
+    """It does not cover the function, which anybody with access to the properties can change."""
     wanted = rig.image(data=DATA, **OF_AES, **properties())
     words = "covers only the data, but not region_uuid, function_uuid or the card"
     refused(rig, SignatureRejected, words)

@@ -1,4 +1,4 @@
-"""One form is published, all known spellings are understood."""
+"""One spelling is published, and all known spellings are read."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ def test_the_class_is_the_specs():
     [("FPGA", "FPGA"), ("GPU", "PGPU"), ("VGPU", "VGPU"), ("QAT", "CUSTOM_QAT"), ("HPTS", "CUSTOM_HPTS")],
 )
 def test_a_host_may_have_the_classes_of_todays_cyborg(kind, cyborgs):
-    """A3: the class is chosen per host, and what profiles call it is understood either way."""
+    """A3: the class is chosen per host, and both names in profiles are read."""
     assert resource_class(DeviceType(kind), NameScheme.CYBORG) == cyborgs
     assert spec_class(cyborgs) == spec_class(f"CUSTOM_ACCELERATOR_{kind}") == f"CUSTOM_ACCELERATOR_{kind}"
 

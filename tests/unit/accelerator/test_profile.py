@@ -1,4 +1,4 @@
-"""Flavor extra specs -> groups with accelerators and what each wants programmed."""
+"""Flavor extra specs become groups with accelerators and the function that each requests."""
 
 import pytest
 
@@ -148,7 +148,7 @@ def test_a_signature_of_nothing_is_refused(specs, words):
 
 
 def test_the_servers_image_says_what_the_flavor_leaves_open():
-    """R18: the image is for hints; what the flavor says itself is right."""
+    """R18: the image gives hints; the flavor takes precedence."""
     open_one = from_extra_specs(FPGA | {"resources1:CUSTOM_ACCELERATOR_GPU": "1"})
     hint = {"accel:function_id": FUNCTION, "accel:bitstream_signature": "required", "os_type": "linux"}
     hinted = apply_image_hints(open_one, hint).groups[0]

@@ -1,4 +1,4 @@
-"""Regions shared by several instances, regions of one project, and regions that fail."""
+"""Regions that several instances share, regions of one project, and regions that fail."""
 
 import pytest
 
@@ -105,7 +105,7 @@ def test_a_region_that_cannot_be_mended_is_withheld_until_it_can(rig):
 
 
 def test_a_region_that_nobody_can_mend_wakes_nobody_and_is_complained_of_once(rig, caplog):
-    """Who is woken comes back to mend it: woken by his own vain attempt, he would never rest."""
+    """A wake-up causes an attempt to repair it: if the attempt itself woke the agent, it would never rest."""
     rig.order(fault("program", "dies", at=R1))
     with pytest.raises(e.ProgramFailed):
         rig.plug(new_instance(), fpga(bitstream=rig.image(region_uuid=TYPE_R1, function_uuid=AES)), R1)

@@ -1,6 +1,6 @@
-"""Signatures of bitstreams' data: what is demanded is verified, what does not hold is not programmed.
+"""Signatures of bitstreams' data: required signatures are verified, and data with a wrong one is not programmed.
 
-Those of manifests are in `test_manifest`.
+`test_manifest` tests those of manifests.
 """
 
 import base64
@@ -121,7 +121,7 @@ def test_a_certificate_is_a_key_for_as_long_as_it_is_valid(rig, keys):
 def test_an_image_with_a_part_of_a_signature_is_not_signed(rig, name):
     image(rig, **properties(**{name: None}))
     refused(rig, SignatureMissing, f"it has no {name}; sign its data")
-    refused(rig, SignatureMissing, name, fpga(function=AES))  # also where nobody asks: it was meant to be
+    refused(rig, SignatureMissing, name, fpga(function=AES))  # even if not required
 
 
 def test_an_image_without_a_signature_is_refused_where_one_is_demanded_only(rig, keys):
@@ -182,7 +182,7 @@ def test_without_keys_a_demand_cannot_be_fulfilled_and_a_signature_is_not_looked
 
 
 def test_what_a_region_carries_already_is_verified_when_it_is_demanded(rig, keys):
-    """It may have been loaded when nobody had asked for a signature."""
+    """It may have been loaded when no signature was required."""
     image(rig, **properties(key=STRANGER))
     with_keys(rig, None)
     rig.plug(new_instance(), fpga(function=AES), R1)

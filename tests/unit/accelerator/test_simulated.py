@@ -1,4 +1,4 @@
-"""The simulated devices: what they remember, and the faults they have on order."""
+"""The simulated devices: their stored state, and scripted faults."""
 
 import hashlib
 import io
@@ -107,7 +107,7 @@ def test_every_address_of_the_built_in_host_is_its_own():
 
 
 def test_a_host_with_every_kind_can_be_rehearsed(tmp_path, clock):
-    """R1, R2: whole devices, shares, regions and functions; a time card among them"""
+    """R1, R2: whole devices, shares, regions and functions, including a time card"""
     devices = SimulatedAccelerators(simulated_host_with_every_device_type(), tmp_path, clock).discover()
     assert {device.type for device in devices} == {
         DeviceType.FPGA, DeviceType.GPU, DeviceType.VGPU, DeviceType.HPTS, DeviceType.QAT,

@@ -1,4 +1,4 @@
-"""What a guest reads on its config drive."""
+"""The content of a config drive."""
 
 import base64
 import json

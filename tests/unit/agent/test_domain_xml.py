@@ -1,4 +1,4 @@
-"""Definitions of real guests: read back as they were written, and right by libvirt's own schema."""
+"""Definitions of real guests: reading gives the written values, and they are valid in libvirt's schema."""
 
 import itertools
 import shutil
@@ -54,7 +54,7 @@ MACHINES = [
 
 
 def test_what_no_xml_can_hold_is_replaced():
-    """One definition that cannot be read would keep the agent from all the others."""
+    """One unreadable definition would keep the agent from all others."""
     spec = DomainSpec(A, "a\x00\x1b[2J\ud800\uffffb", 1, 1, flavor="\x08")
     read = parse_domain(render_domain(spec, parts=GuestPaths(cmdline="root=\x01")))
     assert (read.name, read.flavor) == ("a\ufffd\ufffd[2J\ufffd\ufffdb", "\ufffd")
@@ -68,7 +68,7 @@ def test_a_definition_reads_back_as_it_was_written(spec, parts, machine):
 
 
 def test_what_libvirt_says_of_memory_reads_back_too():
-    """It answers in KiB what it was told in MiB."""
+    """It answers in KiB, although the definition was in MiB."""
     told = render_domain(FULL, (), MACHINES[0], PARTS).decode()
     answered = told.replace('<memory unit="MiB">2048</memory>', '<memory unit="KiB">2097152</memory>')
     assert answered != told
@@ -123,7 +123,7 @@ def test_each_definition_is_right_by_libvirts_schema(tmp_path):
 
 
 def test_a_wrong_definition_is_wrong_by_libvirts_schema(tmp_path):
-    """So that the test above can fail."""
+    """Shows that the test above can fail."""
     if shutil.which("virt-xml-validate") is None or shutil.which("xmllint") is None:
         pytest.skip("virt-xml-validate and xmllint are not installed (Debian: libvirt-clients, libxml2-utils)")
     path = tmp_path / "wrong.xml"

@@ -1,4 +1,4 @@
-"""Faults and latencies that a file orders for a simulated host."""
+"""Faults and latencies of a simulated host, ordered by a file."""
 
 import json
 
@@ -14,7 +14,7 @@ def control(tmp_path):
 
 
 def write(control, **what):
-    """As a new file: its time may be that of the one before."""
+    """As a new file, because its time may equal that of the previous one."""
     draft = control.with_name("new")
     draft.write_text(json.dumps(what))
     draft.replace(control)

@@ -1,4 +1,4 @@
-"""When an agent says that it lives."""
+"""When an agent sends a heartbeat."""
 
 from datetime import timedelta
 
@@ -29,7 +29,7 @@ def compute():
 
 @pytest.fixture
 def election():
-    return PollerElection(lambda: None)
+    return PollerElection(lambda _: None)
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def runner(driver):
 
 
 def alive():
-    """The job stays ours."""
+    """The claim on the job is still valid."""
 
 
 def test_each_kind_does_what_it_says_and_shows_the_console(runner):

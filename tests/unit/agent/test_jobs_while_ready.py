@@ -1,4 +1,4 @@
-"""No job is taken while the hypervisor is away: it waits, instead of failing."""
+"""The agent takes no job while the hypervisor is unavailable, so the job waits instead of failing."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from moorage.agent.virt.driver import HypervisorAway
 
 
 class Queue:
-    """The service's side: what was asked of it."""
+    """The service's side; records the requests."""
 
     def __init__(self):
         self.asked = []

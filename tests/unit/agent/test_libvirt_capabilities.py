@@ -1,4 +1,4 @@
-"""What libvirt says of a host as resource providers; from what libvirt 9.0 said (`libvirt/*.xml`, shortened)."""
+"""libvirt's capabilities of a host become resource providers (libvirt 9.0: `libvirt/*.xml`, shortened)."""
 
 import re
 from pathlib import Path
@@ -72,7 +72,7 @@ def test_a_disk_of_less_than_a_gigabyte_is_no_inventory():
 
 
 def test_the_traits_are_those_of_what_a_guest_gets():
-    """The host has AVX-512; the emulator does not, and switches some features off."""
+    """The host has AVX-512; the emulator does not, and disables some features."""
     features = cpu_features(EXPANDED_CPU)
     assert {"avx2", "sse4.2", "aes"} <= features
     assert not {"avx512f", "sha-ni", "rdseed"} & features
@@ -94,7 +94,7 @@ def test_the_model_to_expand_is_the_one_of_host_model():
 
 
 def test_every_trait_of_a_feature_is_a_standard_one():
-    """All features that libvirt knows of, as a host with all of them would have."""
+    """For a host with all features that libvirt knows."""
     from moorage.agent.virt.xml.libvirt_capabilities import _OTHER_NAMES, _SAME_NAMES
 
     traits = cpu_traits([*_OTHER_NAMES, *_SAME_NAMES])

@@ -1,4 +1,4 @@
-"""The files of a guest are made with the rights of the host, for the server's project. Needs ``qemu-img``, no libvirt."""
+"""A guest's files, created with the host's rights for the server's project. Needs ``qemu-img``, but no libvirt."""
 
 import shutil
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A host without libvirt's bindings that is told to use them."""
+"""A host that is configured for libvirt, but lacks libvirt's bindings."""
 
 import importlib
 import sys

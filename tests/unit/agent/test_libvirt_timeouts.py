@@ -1,4 +1,4 @@
-"""Calls that QEMU has to answer: bounded, and otherwise as if they had been made directly."""
+"""Calls that QEMU must answer have a time limit, and otherwise behave like direct calls."""
 
 import threading
 

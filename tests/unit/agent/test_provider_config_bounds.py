@@ -1,7 +1,7 @@
-"""What somebody may put into a provider configuration file to hurt: a clear error, in bounded time and memory.
+"""Hostile provider configuration files cause a clear error, in bounded time and memory.
 
-Measured in a process of its own, whose memory is read when it ends. The bounds are generous: a loaded machine passes,
-an expansion does not.
+A separate process is measured, whose memory is read when it ends. The limits are generous: a loaded machine passes, an
+expansion does not.
 """
 
 import json
@@ -15,11 +15,11 @@ import pytest
 
 from moorage.agent.provider_config.load import MAX_FILE_BYTES, MAX_TOTAL_BYTES
 
-#: Above what an interpreter with the modules loaded has.
+#: Memory above that of an interpreter with the modules loaded.
 MEMORY_MIB = 400
-#: CPU of one file as large as may be.
+#: CPU for one file of the maximum size.
 FILE_CPU_S = 10
-#: And of a directory as large as may be.
+#: And for a directory of the maximum size.
 ALL_CPU_S = 60
 
 _PROGRAM = """
@@ -136,7 +136,7 @@ def entry(number: int) -> str:
 @pytest.mark.extended  # half a minute of CPU
 @pytest.mark.slow
 def test_a_directory_as_large_as_may_be_is_read_in_bounded_time_and_memory(directory):
-    """Thousands of providers in a few files: what a process with many bare-metal nodes could have."""
+    """Thousands of providers in a few files, as a process with many bare-metal nodes could have."""
     size, number, part = 0, 0, 0
     while size < MAX_TOTAL_BYTES - 2 * MAX_FILE_BYTES // 8:
         text = PROVIDERS

@@ -1,4 +1,4 @@
-"""Spec: docs/evidence/specs/provider-config.md, "Format". One YAML text in, entries or faults out."""
+"""Spec: docs/evidence/specs/provider-config.md, "Format". One YAML text gives entries or errors."""
 
 from textwrap import dedent
 
@@ -267,7 +267,7 @@ def test_a_record_that_is_not_a_map_is_refused(body):
 
 @pytest.mark.parametrize("additional", ["[null]", "[CUSTOM_A]", "[{}]", "{}", "CUSTOM_A", "5", "null"])
 def test_other_shapes_of_additional_are_refused_with_a_sentence(additional):
-    """R8 (provider-config): Nova dies with a TypeError, or lists the letters of the class."""
+    """R8 (provider-config): Nova fails with a TypeError, or lists the letters of the class."""
     (fault,) = entry(f"identification: {{name: n}}\ninventories: {{additional: {additional}}}").faults
     assert fault.path.startswith("providers[0].inventories.additional")
     assert "CUSTOM_SOMETHING" in fault.remedy or "name a class" in fault.remedy
@@ -281,7 +281,7 @@ def test_a_record_without_total_is_refused():
 
 
 def test_fields_left_out_are_left_to_placement():
-    """R10 (provider-config): missing fields are not filled in by the reader; they mean Placement's defaults."""
+    """R10 (provider-config): missing fields stay missing and mean Placement's defaults."""
     written = record("{total: 5}").configs[0].inventories["CUSTOM_A"]
     assert (written.reserved, written.min_unit, written.max_unit, written.step_size) == (None, None, None, None)
     assert written.inventory() == Inventory(5, 0, 1, MAX_INT, 1, 1.0)
@@ -331,7 +331,7 @@ def test_fields_that_contradict_each_other_are_faults(body, problem):
 
 
 def test_a_class_in_two_items_of_a_list_is_a_fault():
-    """Nova lets the last one win, silently."""
+    """In Nova the last one counts, without a warning."""
     (fault,) = entry("""
         identification: {name: n}
         inventories:

@@ -110,14 +110,14 @@ def test_a_file_that_others_may_write_is_refused(directory, mode, who):
 
 @pytest.mark.parametrize("mode", [0o775, 0o757, 0o777, 0o1777])
 def test_a_directory_that_others_may_write_is_refused(directory, mode):
-    """R18 (provider-config): who may add a file decides as much as who may change one."""
+    """R18 (provider-config): adding a file has the same effect as changing one."""
     put(directory, "a.yaml", ENTRY.format(name="n"))
     directory.chmod(mode)
     assert f"{directory}: may be written by" in refusal(directory)
 
 
 def test_a_link_out_of_the_directory_is_judged_by_where_it_leads(directory, tmp_path):
-    """R18 (provider-config): Kubernetes mounts files as links; what counts is who may change the target."""
+    """R18 (provider-config): Kubernetes mounts files as links; the permissions of the target count."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (directory / "a.yaml").symlink_to(put(elsewhere, "real.yaml", ENTRY.format(name="n")))

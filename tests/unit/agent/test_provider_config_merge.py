@@ -32,7 +32,7 @@ def everywhere(**what):
 
 @pytest.mark.parametrize("who", [{"uuid": ROOT}, {"name": "host"}, {}])
 def test_inventories_and_traits_are_added_to_what_the_driver_reports(who):
-    """R19 (provider-config): by uuid, by name or as the compute node; nothing of the driver's is lost."""
+    """R19 (provider-config): by uuid, by name or as the compute node; the driver's data is kept."""
     merged = merge_configs(TREE, [config(**who, classes=["CUSTOM_LLC"], traits=["CUSTOM_P"])])
     assert merged.tree["host"].inventories == {"VCPU": Inventory(4), "CUSTOM_LLC": Inventory(7)}
     assert merged.tree["host"].traits == {"HW_A", "CUSTOM_P"}
@@ -81,12 +81,12 @@ def test_a_class_of_the_driver_is_a_conflict_and_the_rest_of_the_entry_is_applie
 
 
 def test_the_same_class_on_another_provider_is_no_conflict():
-    """R24 (provider-config): what counts is the provider that the driver reports it for."""
+    """R24 (provider-config): only the provider for which the driver reports it counts."""
     assert merge_configs(TREE, [config(name="host", classes=["CUSTOM_FPGA"])]).conflicts == ()
 
 
 def test_a_provider_reached_by_name_and_by_uuid_is_a_conflict():
-    """R7 (provider-config): only the tree shows that they are one; the first entry is the one that counts later."""
+    """R7 (provider-config): only the tree shows that they are one; later the first entry counts."""
     merged = merge_configs(TREE, [config(name="host", traits=["CUSTOM_A"]), config(uuid=ROOT, traits=["CUSTOM_B"])])
     assert merged.tree["host"].traits == {"HW_A", "CUSTOM_A"}
     assert len(merged.conflicts) == 1

@@ -1,4 +1,4 @@
-"""What is written, for each kind of difference between wanted and seen."""
+"""The writes for each kind of difference between the wanted and the published tree."""
 
 from moorage.agent.tree.provider_tree import ProviderNode, ProviderTree, SeenProvider
 from moorage.agent.tree.provider_tree_diff import (

@@ -1,4 +1,4 @@
-"""Build and destroy: the order of effects, what a failure leaves, what a repetition does."""
+"""Build and destroy: the order of effects, the state after a failure, and repetitions."""
 
 import re
 import threading
@@ -20,7 +20,7 @@ FPGA = {"resources:CUSTOM_ACCELERATOR_FPGA": "1"}
 
 
 class Bench:
-    """Plugs the same devices for the same server, like the library; writes down what happened in which order."""
+    """Plugs the same devices for the same server, like the library; records all effects in order."""
 
     def __init__(self, *devices):
         self.devices = devices
@@ -74,7 +74,7 @@ def order(extra_specs=FPGA):
 
 
 def alive():
-    """The job stays ours."""
+    """The claim on the job is still valid."""
 
 
 def test_devices_are_plugged_before_the_domain_is_defined_and_stand_in_it(builder, driver, bench):
@@ -104,7 +104,7 @@ def test_devices_are_plugged_before_the_domain_is_defined_and_stand_in_it(builde
 
 
 def test_a_mediated_device_stands_in_the_definition_by_its_uuid(builder, driver, bench):
-    """R20, R33 (accelerator-attach): what plug answers suffices to write the definition, for each kind of handle."""
+    """R20, R33 (accelerator-attach): the answer of plug suffices to write the definition, for each kind of handle."""
     share = {"type": "MDEV", "mdev": "c2177883-f1bb-47f0-914d-32a22e3a8804", "parent": "0000:17:00.0"}
     bench.devices = (share, "0000:3b:00.1")
     assert builder.build(order(), alive).devices == (share, {"pci_id": "0000:3b:00.1"})
@@ -113,7 +113,7 @@ def test_a_mediated_device_stands_in_the_definition_by_its_uuid(builder, driver,
 
 
 def test_a_flavor_without_accelerators_does_not_reach_the_library(builder, driver, bench):
-    """R15 (accelerator-attach): os_acc is called for flavors that refer to accelerators only."""
+    """R15 (accelerator-attach): os_acc is called only for flavors with accelerators."""
     assert builder.build(order({"resources:CUSTOM_LLC": "2"}), alive).devices == ()
     assert bench.calls == []
     assert A in driver.domains()
@@ -177,7 +177,7 @@ def test_when_the_domain_cannot_be_removed_its_devices_are_not_given_to_others(b
 
 @pytest.mark.parametrize("is_left", [False, True])
 def test_a_failure_says_whether_anything_is_left(builder, driver, bench, is_left):
-    """Whoever gave the order has that cleaned up later; nobody waits for it here."""
+    """The service has leftovers cleaned up later; nobody waits for it here."""
     driver.faults.fail("spawn", "no room on the disk")
     if is_left:
         bench.fails["unplug"] = OSError("no room on the disk")

@@ -1,4 +1,4 @@
-"""The simulated hypervisor: domains as files, power, console, what it is scripted to do."""
+"""The simulated hypervisor: domains as files, power, console, and scripted faults."""
 
 import re
 from datetime import UTC, datetime
@@ -147,7 +147,7 @@ def test_a_server_that_is_not_here_is_said_so(driver, uuid):
 
 
 def test_a_device_is_not_given_to_two_running_domains(driver):
-    """As libvirt refuses it: the last guard if the books were ever wrong."""
+    """As libvirt refuses it: the last protection if records were ever wrong."""
     driver.spawn(SPEC)
     second = DomainSpec(B, "b", 1, 512, pci_addresses=("0000:3b:00.1",))
     with pytest.raises(VirtError, match=r"PCI device 0000:3b:00\.1 is in use by domain a <&> server"):

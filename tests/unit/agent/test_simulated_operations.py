@@ -1,4 +1,4 @@
-"""The simulated hypervisor: suspend, rebuild, rescue, snapshot, and a domain that changes hosts while it runs."""
+"""The simulated hypervisor: suspend, rebuild, rescue, snapshot, and a running domain that changes hosts."""
 
 from dataclasses import replace
 from datetime import UTC, datetime

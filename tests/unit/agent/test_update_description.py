@@ -1,4 +1,4 @@
-"""The steps of an update in words."""
+"""Descriptions of the steps of an update."""
 
 from moorage.agent.tree.provider_tree import ProviderNode, ProviderTree, SeenProvider
 from moorage.agent.tree.provider_tree_diff import PublishedProvider as Published

@@ -1,4 +1,4 @@
-"""YAML read with places and within bounds."""
+"""Reads YAML with positions and within limits."""
 
 import time
 
@@ -96,7 +96,7 @@ def laughs() -> str:
 
 
 def merges() -> str:
-    """Maps that merge the one before twice, a hundred levels deep."""
+    """Maps that merge the previous one twice, a hundred levels deep."""
     return "\n".join(
         ["a0: &a0 {x0: 1}"] + [f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}], x{n}: 1}}" for n in range(1, 400)]
     )

@@ -1,4 +1,4 @@
-"""Accelerators in small pictures; the same on a real plane is in tests/system/audit/test_devices.py."""
+"""Findings about accelerators in small examples; tests/system/audit/test_devices.py has a real plane."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -67,7 +67,7 @@ def test_without_compute_nothing_is_said_of_servers_devices():
 def test_a_running_server_has_the_devices_that_it_holds(request_):
     (found,) = all_findings(snapshot(request=request_), GRACE)
     assert (found.kind, found.subject, found.where) == (FindingKind.SERVER_WITHOUT_DEVICE, "s", "one_card")
-    assert (found.action, found.why.split(",")[0]) == (None, "it runs and holds 1 CUSTOM_FPGA there")
+    assert (found.action, found.why.split(",")[0]) == (None, "it runs and has 1 CUSTOM_FPGA allocated there")
 
 
 @pytest.mark.parametrize("server", [replace(SERVER, runs=False), replace(SERVER, updated_at=NOW - GRACE / 2)])

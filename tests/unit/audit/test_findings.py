@@ -1,4 +1,4 @@
-"""What an audit says about small pictures; the same on a real plane is in tests/system/audit."""
+"""Findings of an audit in small examples; tests/system/audit has a real plane."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -133,7 +133,7 @@ def test_inventories(inventory, used, kind):
 
 def test_allocations_of_a_class_that_is_not_offered():
     (found,) = all_findings(snapshot(host(held={"s": {"CUSTOM_X": 3}})), GRACE)
-    assert (found.kind, found.why) == (FindingKind.MISSING_INVENTORY, "3 CUSTOM_X in use by s, and it offers none")
+    assert (found.kind, found.why) == (FindingKind.MISSING_INVENTORY, "3 CUSTOM_X in use by s, but it offers none")
 
 
 def test_a_root_nobody_claims_is_reported_and_deleted_only_by_name():

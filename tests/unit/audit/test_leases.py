@@ -1,4 +1,4 @@
-"""Leases and what was made for them, in small pictures; on a real plane: tests/system/audit/test_leases.py."""
+"""Findings about leases in small examples; tests/system/audit/test_leases.py has a real plane."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -60,7 +60,7 @@ def test_a_lease_that_has_all_it_needs_is_right():
         (3, 2, 0, "offers 3 there", True),
         (3, 5, 3, "offers 3 there", True),
         (3, 5, 4, "nothing: 4 are in use; delete 1 of its servers there", False),
-        (0, 2, 0, "takes the inventory out", True),
+        (0, 2, 0, "removes the inventory", True),
     ],
 )
 def test_as_many_slots_are_offered_as_the_lease_has(planned, total, used, advice, is_safe):

@@ -1,4 +1,4 @@
-"""Servers, hosts and holdings in small pictures; the same on a real plane is in tests/system/audit/test_servers.py."""
+"""Findings about servers and allocations in small examples; tests/system/audit/test_servers.py has a real plane."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -31,7 +31,7 @@ COMPUTE = Compute(
 
 
 def snapshot(held: dict[str, dict[str, int]], compute: Compute = COMPUTE, **more: object) -> AuditSnapshot:
-    """`held`: {host's provider: what s holds there}, the same when it is looked at again."""
+    """`held`: {host's provider: allocations of s there}, the same at the second read."""
     inventories = {"VCPU": Inventory(8), "PCPU": Inventory(8), "MEMORY_MB": Inventory(4096), "DISK_GB": Inventory(9)}
     providers = {
         uuid: AuditedProvider(uuid, name, None, uuid, inventories, {"s": held[uuid]} if uuid in held else {})
@@ -101,7 +101,7 @@ def test_servers_and_holdings_that_just_changed_are_not_judged():
 
 
 def test_what_it_holds_when_looked_at_again_counts():
-    """A move that was under way while providers were read, and is over by now."""
+    """A move was in progress when providers were read, and has ended since."""
     read = snapshot({"h2": WHOLE})
     assert doubtful_servers(read, GRACE) == {"s"}
     now = replace(read.consumers["s"], allocations={"h1": WHOLE})

@@ -1,4 +1,4 @@
-"""Work that nobody does, in small pictures; on a real plane: tests/system/audit/test_stuck_jobs.py."""
+"""Jobs that no host takes, in small examples; tests/system/audit/test_stuck_jobs.py has a real plane."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Classes and traits that nobody uses, in small pictures; on a real plane: tests/system/audit/test_unused.py."""
+"""Unused classes and traits in small examples; tests/system/audit/test_unused.py has a real plane."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

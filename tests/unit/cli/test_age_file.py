@@ -1,4 +1,4 @@
-"""The format of age, held against a file that another implementation wrote, and against changes of any byte."""
+"""The format of age, checked with a file of another implementation, and with a change of every byte."""
 
 import base64
 import secrets

@@ -1,4 +1,4 @@
-"""Which files of a state directory are in a backup."""
+"""The files of a state directory that a backup contains."""
 
 from moorage.cli.backup.backup_files import state_files
 

@@ -1,8 +1,8 @@
-"""The section [before_end]: what it allows, and what is refused before anything starts."""
+"""The section [before_end]: its permissions, and values that are refused at the start."""
 
 import pytest
 
-from moorage.config import load
+from moorage.config import load_config
 from moorage.core.errors import StartError
 from moorage.reservation.model.before_end_actions import Allowed
 from moorage.reservation.steps.notification_steps import MailServer
@@ -12,7 +12,7 @@ from moorage.wiring.reservation_settings import before_end_settings
 def read(tmp_path, text):
     path = tmp_path / "moorage.conf"
     path.write_text(f"[before_end]\n{text}\n")
-    return before_end_settings(load(path))
+    return before_end_settings(load_config(path))
 
 
 def test_nothing_is_allowed_that_nobody_listed(tmp_path):

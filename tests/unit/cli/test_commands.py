@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from moorage.cli.state import default_config_path, open_or_make_config, seconds
+from moorage.cli.state import default_config_path, open_or_make_config, parse_period
 from moorage.core.errors import StartError
 from moorage.db import migrations
 from moorage.db.engine import open_engine
@@ -47,13 +47,13 @@ def test_wrong_usage_is_exit_code_2():
 
 @pytest.mark.parametrize(("text", "wanted"), [("90s", 90), ("45m", 2700), ("2h", 7200), ("1d12h", 129600)])
 def test_periods_are_written_as_people_write_them(text, wanted):
-    assert seconds(text) == wanted
+    assert parse_period(text) == wanted
 
 
 @pytest.mark.parametrize("text", ["", "1", "h", "1 h", "1h30", "-1h"])
 def test_other_text_is_no_period(text):
     with pytest.raises(StartError, match="is not a period"):
-        seconds(text)
+        parse_period(text)
 
 
 def test_the_first_start_writes_a_file_that_later_starts_read(tmp_path):
@@ -72,7 +72,7 @@ def test_the_default_place_follows_the_xdg_variable(monkeypatch, tmp_path):
 
 
 def test_finishing_the_upgrade_of_reservations_drops_what_only_older_ones_need(tmp_path):
-    """R35 (instance-reservation): the command is the only thing that does; see tests/store/reservation."""
+    """R35 (instance-reservation): only this command does so; see tests/store/reservation."""
     path = tmp_path / "state" / "moorage.conf"
     config = open_or_make_config(path, port=None, clock=None)
     engine = open_engine(config.database_url("reservation"))

@@ -1,4 +1,4 @@
-"""Shells complete commands, options and choices, and pay for no command that is not named."""
+"""Shells complete commands, options and choices, and import no module of other commands."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from tests.unit.cli.test_imports import loaded
 
 
 def completed(*words: str) -> list[str]:
-    """What is offered for the last of these words."""
+    """The completions for the last of these words."""
     env = os.environ | {
         "_MOORAGE_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(("moorage", *words)), "COMP_CWORD": str(len(words)),
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The tree of options: what is in it, and what happens to a file that is wrong."""
+"""The tree of options, and the errors of invalid files."""
 
 import dataclasses
 import re
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.config import Config, load, render, sections
+from moorage.config import Config, load_config, render_config, sections
 from moorage.core.errors import StartError
 
 SOURCES = Path(__file__).parents[3] / "src" / "moorage"
@@ -19,12 +19,12 @@ def write(tmp_path: Path, text: str) -> Path:
 
 
 def test_what_is_printed_is_read_back_to_the_same_options(tmp_path):
-    path = write(tmp_path, render(Config()))
-    assert load(path) == dataclasses.replace(Config(), source=path.resolve())
+    path = write(tmp_path, render_config(Config()))
+    assert load_config(path) == dataclasses.replace(Config(), source=path.resolve())
 
 
 def test_what_a_file_does_not_name_keeps_its_default(tmp_path):
-    config = load(write(tmp_path, "[server]\nport = 9000\n"))
+    config = load_config(write(tmp_path, "[server]\nport = 9000\n"))
     assert config.server.port == 9000
     assert config.server.address == Config().server.address
 
@@ -45,18 +45,20 @@ def test_what_a_file_does_not_name_keeps_its_default(tmp_path):
 def test_a_wrong_file_is_refused_naming_file_place_and_remedy(tmp_path, text, words):
     path = write(tmp_path, text)
     with pytest.raises(StartError) as refusal:
-        load(path)
+        load_config(path)
     for word in [str(path), *words]:
         assert word in refusal.value.message
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(StartError, match=r"nothing\.conf"):
-        load(tmp_path / "nothing.conf")
+        load_config(tmp_path / "nothing.conf")
 
 
 def test_databases_default_to_files_in_the_state_directory(tmp_path):
-    config = load(write(tmp_path, "[plane]\nstate_path = here\n[database]\ncompute = postgresql://me@db/compute\n"))
+    config = load_config(
+        write(tmp_path, "[plane]\nstate_path = here\n[database]\ncompute = postgresql://me@db/compute\n")
+    )
     assert config.database_url("placement") == f"sqlite:///{tmp_path.resolve()}/here/placement.db"
     assert config.database_url("compute") == "postgresql://me@db/compute"
 
@@ -82,4 +84,4 @@ def test_every_option_is_documented_and_used():
     ],
 )
 def test_the_url_of_a_plane_can_be_called_from_its_own_machine(tmp_path, address, url):
-    assert load(write(tmp_path, f"[server]\nport = 9000\naddress = {address}\n")).url == url
+    assert load_config(write(tmp_path, f"[server]\nport = 9000\naddress = {address}\n")).url == url

@@ -1,4 +1,4 @@
-"""What `moorage doctor` says of an installation that has a fault: one test per fault, with the remedy."""
+"""`moorage doctor` on an installation with a fault: one test per fault, with the remedy."""
 
 import datetime as dt
 import http.server
@@ -34,7 +34,7 @@ def config_of(tmp_path, **sections):
 
 
 def worst(findings):
-    """The worst severity, and the words of those that have it."""
+    """The worst severity, and its messages."""
     findings = list(findings)
     severity = max(finding.severity for finding in findings)
     return severity, [f"{one.what}: {one.remedy}" for one in findings if one.severity is severity]
@@ -44,7 +44,7 @@ def worst(findings):
 
 
 def test_this_environment_has_what_is_needed(tmp_path):
-    assert worst(software.check(config_of(tmp_path)))[0] is Severity.FINE
+    assert worst(software.check_versions(config_of(tmp_path)))[0] is Severity.FINE
 
 
 @pytest.mark.parametrize(
@@ -76,14 +76,14 @@ def test_an_extra_that_nobody_uses_is_not_asked_for(tmp_path):
 def test_a_sound_state_directory_is_fine(tmp_path):
     config = config_of(tmp_path)
     (config.state / "token.key").touch(0o600)
-    assert worst(one for one in files.check(config) if one.check != "disk")[0] is Severity.FINE
+    assert worst(one for one in files.check_files(config) if one.check != "disk")[0] is Severity.FINE
 
 
 def test_a_secret_that_others_may_read_is_broken_and_a_directory_that_they_may_enter_a_warning(tmp_path):
     config = config_of(tmp_path)
     (config.state / "credentials.json").touch()
     (config.state / "credentials.json").chmod(0o640)
-    severity, words = worst(files.check(config))
+    severity, words = worst(files.check_files(config))
     assert severity is Severity.BROKEN
     (said,) = words
     assert said.startswith("other users can read or write credentials.json (mode 0040 beyond the owner): ")
@@ -92,7 +92,7 @@ def test_a_secret_that_others_may_read_is_broken_and_a_directory_that_they_may_e
     )
     (config.state / "credentials.json").chmod(0o600)
     config.state.chmod(0o755)
-    severity, words = worst(one for one in files.check(config) if one.check == "files")
+    severity, words = worst(one for one in files.check_files(config) if one.check == "files")
     assert (severity, words) == (
         Severity.WARNING, [f"other users can list the state directory: chmod 700 {config.state}"],
     )  # fmt: skip
@@ -101,7 +101,7 @@ def test_a_secret_that_others_may_read_is_broken_and_a_directory_that_they_may_e
 def test_an_audit_trail_that_others_may_read_is_broken(tmp_path):
     config = config_of(tmp_path)
     (config.state / "trail.jsonl").touch(mode=0o644)
-    severity, (said,) = worst(files.check(config))
+    severity, (said,) = worst(files.check_files(config))
     assert severity is Severity.BROKEN
     assert said.startswith("other users can read or write trail.jsonl")
     assert said.endswith(f"chmod 600 {config.state / 'trail.jsonl'}")
@@ -111,18 +111,18 @@ def test_a_database_file_that_others_may_read_is_broken(tmp_path):
     config = config_of(tmp_path)
     (config.state / "placement.db").touch()
     (config.state / "placement.db").chmod(0o644)
-    assert "placement.db" in worst(files.check(config))[1][0]
+    assert "placement.db" in worst(files.check_files(config))[1][0]
 
 
 def test_a_configuration_with_passwords_is_a_secret_and_one_without_is_not(tmp_path):
     config = config_of(tmp_path)
     config.source.chmod(0o644)
-    assert worst(one for one in files.check(config) if one.check == "files")[0] is Severity.FINE
+    assert worst(one for one in files.check_files(config) if one.check == "files")[0] is Severity.FINE
     config = config_of(tmp_path, database={"placement": "postgresql://moorage:secret@db/placement"})
     config.source.chmod(0o644)
-    assert "which contains passwords" in worst(files.check(config))[1][0]
+    assert "which contains passwords" in worst(files.check_files(config))[1][0]
     config.source.chmod(0o660)
-    assert "other users can write the configuration file" in worst(files.check(config))[1][0]
+    assert "other users can write the configuration file" in worst(files.check_files(config))[1][0]
 
 
 def test_faults_of_provider_configuration_are_told(tmp_path):
@@ -130,7 +130,7 @@ def test_faults_of_provider_configuration_are_told(tmp_path):
     path = Path(config.compute.provider_config_location) / "10-x.yaml"
     path.write_text("meta: {schema_version: '1.0'}\nproviders: 3\n")
     path.chmod(0o600)
-    severity, words = worst(files.check(config))
+    severity, words = worst(files.check_files(config))
     assert severity is Severity.BROKEN
     assert "10-x.yaml" in words[0]
 
@@ -181,7 +181,7 @@ def test_disks_are_those_that_this_user_writes_to(tmp_path):
 
 def test_before_the_first_start_there_is_no_state_directory(tmp_path):
     config = write_config(tmp_path / "conf", plane={"state_path": "none"})
-    assert worst(files.check(config))[1] == ["the state directory does not exist: run `moorage up` to create it"]
+    assert worst(files.check_files(config))[1] == ["the state directory does not exist: run `moorage up` to create it"]
 
 
 # --- policy -------------------------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def test_before_the_first_start_there_is_no_state_directory(tmp_path):
     ],
 )  # fmt: skip
 def test_what_is_easily_left_open(tmp_path, sections, severity, said):
-    found, words = worst(policy.check(config_of(tmp_path, **sections)))
+    found, words = worst(policy.check_policy(config_of(tmp_path, **sections)))
     assert found is severity
     assert any(said in text for text in words), words
 
@@ -221,22 +221,27 @@ def test_what_is_easily_left_open(tmp_path, sections, severity, said):
 
 def of_database(tmp_path, url=""):
     config = config_of(tmp_path, plane={"services": "placement"}, database={"placement": url})
-    return config, lambda: worst(databases.check(config, SystemClock()))
+    return config, lambda: worst(databases.check_databases(config, SystemClock()))
 
 
 @pytest.mark.slow
-def test_a_database_is_told_from_empty_to_newer(tmp_path, database_url):
+def test_a_database_is_told_from_empty_to_newer(tmp_path, database_url, monkeypatch):
     config, look = of_database(tmp_path, database_url)
     engine = open_engine(database_url)
     engine.connect().close()
     assert "the database is empty; the first start creates its tables: " in list(look()[1])
-    migrations.upgrade(engine, "placement", "0003")
-    severity, words = look()
-    assert severity is Severity.WARNING
-    newest = migrations.head_revision("placement")
-    assert words[-1].startswith(f"schema 0003 is behind this program's {newest}: run `moorage db upgrade --plan`")
     migrations.upgrade(engine, "placement")
-    found = list(databases.check(config, SystemClock()))
+    newest = migrations.head_revision("placement")
+    with monkeypatch.context() as later:
+        later.setattr(migrations, "revisions", lambda _: [newest, "0777"])
+        severity, words = look()
+        assert severity is Severity.WARNING
+        assert words[-1].startswith(f"schema {newest} is behind this program's 0777: run `moorage db upgrade --plan`")
+        later.setattr(migrations, "revisions", lambda _: ["0777"])
+        severity, words = look()
+        assert severity is Severity.BROKEN
+        assert words[0].startswith(f"schema {newest} is older than this program's first migration, 0777: first start")
+    found = list(databases.check_databases(config, SystemClock()))
     assert {one.severity for one in found if "schema" in one.what or "clock" in one.what} == {Severity.FINE}
     assert any("clock agrees" in one.what for one in found) is not database_url.startswith("sqlite")
     with engine.begin() as connection:
@@ -266,15 +271,15 @@ def test_a_file_that_is_not_there_yet_is_not_made(tmp_path):
 
 
 def test_settings_that_lose_writes_and_other_isolations_are_told():
-    wrong = databases._settings("db", "", databases._POSTGRESQL, {"fsync": "off", "synchronous_commit": "off"})
+    wrong = databases._setting_checks("db", "", databases._POSTGRESQL, {"fsync": "off", "synchronous_commit": "off"})
     assert [one.what.partition(":")[0] for one in wrong] == ["fsync is off", "synchronous_commit is off"]
     right = {"fsync": "on", "synchronous_commit": "remote_apply", "full_page_writes": "on", "server_encoding": "UTF8"}
-    assert list(databases._settings("db", "", databases._POSTGRESQL, right)) == []
-    mariadb = databases._settings("db", "", databases._MARIADB, {"innodb_flush_log_at_trx_commit": "2"})
+    assert list(databases._setting_checks("db", "", databases._POSTGRESQL, right)) == []
+    mariadb = databases._setting_checks("db", "", databases._MARIADB, {"innodb_flush_log_at_trx_commit": "2"})
     assert [one.remedy for one in mariadb] == ["set innodb_flush_log_at_trx_commit to 1 on the server"]
-    assert list(databases._isolated("db", "", "READ-COMMITTED")) == []
-    assert worst(databases._isolated("db", "", "REPEATABLE-READ"))[0] is Severity.BROKEN
-    old = databases._server("db", "", "mariadb", "MariaDB", "10.3.39-MariaDB")
+    assert list(databases._isolation_check("db", "", "READ-COMMITTED")) == []
+    assert worst(databases._isolation_check("db", "", "REPEATABLE-READ"))[0] is Severity.BROKEN
+    old = databases._version_check("db", "", "mariadb", "MariaDB", "10.3.39-MariaDB")
     assert worst(old) == (Severity.BROKEN, ["MariaDB 10.3.39-MariaDB is too old: upgrade the server to 10.6 or newer"])
 
 
@@ -342,7 +347,7 @@ def answering(context=None, **how):
 
 def look_at(tmp_path, **urls):
     config = config_of(tmp_path, plane={"services": "agent"}, identity={"mode": "none"}, endpoints=urls)
-    return list(endpoints.check(config, SystemClock()))
+    return list(endpoints.check_endpoints(config, SystemClock()))
 
 
 def test_endpoints_are_asked_and_their_clocks_compared(tmp_path):
@@ -364,19 +369,19 @@ def test_the_clock_of_keystone_is_compared(tmp_path):
     with answering(ahead_s=-100) as keystone:
         identity = {"mode": "keystone", "keystone_url": f"http://{keystone}/v3"}
         config = config_of(tmp_path, plane={"services": "agent"}, identity=identity)
-        found = list(endpoints.check(config, SystemClock()))
+        found = list(endpoints.check_endpoints(config, SystemClock()))
     assert [(one.check, one.severity) for one in found] == [
         ("endpoint:identity", Severity.FINE), ("endpoint:identity", Severity.BROKEN),
     ]  # fmt: skip
 
 
 def test_of_a_plane_that_does_not_run_that_is_said_once_per_service(tmp_path):
-    found = list(endpoints.check(config_of(tmp_path, plane={"services": "placement"}), SystemClock()))
+    found = list(endpoints.check_endpoints(config_of(tmp_path, plane={"services": "placement"}), SystemClock()))
     assert {(one.severity, one.what) for one in found} == {(Severity.WARNING, "no plane runs with this configuration")}
 
 
 def certificate(directory: Path, days: int) -> Path:
-    """Key and certificate in one file, for 127.0.0.1, good for so many days from now."""
+    """Key and certificate in one file, for 127.0.0.1, valid for this many days."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
     now = dt.datetime.now(dt.UTC)
@@ -419,10 +424,10 @@ def test_certificates_are_looked_at_before_they_end(tmp_path, monkeypatch, days,
 
 
 def test_the_clock_of_a_check_is_given(tmp_path):
-    """Nothing reads the machine's clock beside: a server that is right is wrong for a clock that is not."""
+    """No check reads the machine's clock directly: with a wrong clock a correct server looks wrong."""
     with answering() as address:
         config = config_of(
             tmp_path, plane={"services": "agent"}, identity={"mode": "none"}, endpoints={"image": f"http://{address}"}
         )
-        found = list(endpoints.check(config, VirtualClock(START)))
+        found = list(endpoints.check_endpoints(config, VirtualClock(START)))
     assert Severity.BROKEN in {one.severity for one in found}

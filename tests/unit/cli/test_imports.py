@@ -1,4 +1,4 @@
-"""What a start does not use it does not import: modules are most of what `moorage up` has to do."""
+"""A start imports only the modules that it uses, because imports take most of the time of `moorage up`."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 import moorage
 
-#: Of other services, other databases, other ways in, other commands.
+#: Modules of other services, databases, interfaces and commands.
 ELSEWHERE = {
     "alembic",
     "bcrypt",
@@ -41,11 +41,11 @@ START = """
 import sys
 from pathlib import Path
 import moorage.cli.commands.up, moorage.cli.serve
-from moorage.config import load
+from moorage.config import load_config
 from moorage.wiring import build_plane
 from moorage.wire.transports import InProcessTransport
 
-plane = build_plane(load(Path(sys.argv[1])))
+plane = build_plane(load_config(Path(sys.argv[1])))
 plane.start()
 answer = InProcessTransport(plane.app, "/placement").send("GET", "/resource_providers", {}, None)
 assert answer.status == 200, answer
@@ -54,7 +54,7 @@ plane.stop()
 
 
 def loaded(script, *arguments):
-    """Names of the modules that are there after the script."""
+    """Names of the modules that are loaded after the script."""
     script += "\nimport sys; print('\\n'.join(sys.modules))"
     env = os.environ | {"PYTHONPATH": str(Path(moorage.__file__).parent.parent)}
     command = [sys.executable, "-c", script, *map(str, arguments)]
@@ -69,7 +69,7 @@ def test_the_version_is_told_without_a_server_or_a_database():
 
 
 def test_who_supervises_imports_neither_services_nor_a_database():
-    """It is there before its worker, which imports what it needs itself."""
+    """It starts before its worker, which imports its modules itself."""
     names = loaded("import moorage.cli.commands.up")
     assert not names & {"falcon", "numpy", "sqlalchemy", "moorage.placement", "moorage.wire", "moorage.wiring"}
 

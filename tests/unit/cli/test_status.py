@@ -1,4 +1,4 @@
-"""What `moorage status` ends with, and how it words what lags."""
+"""The exit status of `moorage status`, and its messages about late tasks."""
 
 import dataclasses
 import io
@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from moorage.cli import status_reading as reading
-from moorage.cli.commands.status import Status, document, exit_code, show
+from moorage.cli.commands.status import Status, exit_code, print_status, status_document
 from moorage.cli.exit_codes import Exit
 from moorage.cli.main import main
 from moorage.cli.output import console, table
@@ -39,6 +39,7 @@ LATE = reading.BackgroundTaskState("placement-retention", 900.0, 600.0, 2)
         ({"databases": [reading.DatabaseState("placement", "x", "behind", "0005", "0006")]}, Exit.REFUSED),
         ({"databases": [reading.DatabaseState("placement", "x", "away", "", "0006", "gone")]}, Exit.BROKEN),
         ({"databases": [reading.DatabaseState("placement", "x", "newer", "0009", "0006")]}, Exit.BROKEN),
+        ({"databases": [reading.DatabaseState("placement", "x", "older", "0001", "0006")]}, Exit.BROKEN),
         ({"services": [reading.ServiceState("image", "http://x", "away", "gone")], "tasks": [LATE]}, Exit.BROKEN),
     ],
 )
@@ -49,7 +50,7 @@ def test_the_exit_code_is_that_of_the_worst(changed, wanted):
 def test_many_hosts_that_are_down_stay_one_line_and_a_late_task_is_named():
     hosts = [reading.HostStatus(f"compute-{number}", is_up=number > 20) for number in range(1, 10_001)]
     out = io.StringIO()
-    show(Console(file=out, width=100), dataclasses.replace(WELL, hosts=hosts, tasks=[*WELL.tasks, LATE]))
+    print_status(Console(file=out, width=100), dataclasses.replace(WELL, hosts=hosts, tasks=[*WELL.tasks, LATE]))
     lines = out.getvalue().splitlines()
     assert "hosts    9,980 up, 20 down: compute-1, compute-2, compute-3, compute-4" in out.getvalue()
     assert "and 12 more" in out.getvalue()
@@ -59,7 +60,7 @@ def test_many_hosts_that_are_down_stay_one_line_and_a_late_task_is_named():
 
 
 def test_what_is_not_known_is_null_for_machines():
-    known = document(dataclasses.replace(WELL, hosts="gone", leases=None))
+    known = status_document(dataclasses.replace(WELL, hosts="gone", leases=None))
     assert known["hosts"] is None
     assert known["leases"] is None
     assert known["duties"] == [{"name": "reservation", "ago_s": 3.0, "late_s": 0.0, "failures": 0}]
@@ -86,7 +87,7 @@ def test_names_do_not_steer_the_terminal(capsys):
     rows.add_row(name, "compute-1\ncompute-2")
     console().print(rows)
     hosts, late = [reading.HostStatus(name, is_up=False)], dataclasses.replace(LATE, name=name)
-    show(console(), dataclasses.replace(WELL, hosts=hosts, tasks=[late]))
+    print_status(console(), dataclasses.replace(WELL, hosts=hosts, tasks=[late]))
     out = capsys.readouterr().out
     assert all(one.isprintable() for line in out.split("\n") for one in line)
     written = "\\u001b[2J\\u001b]0;title\\u0007web\\u202egnp\\u009b31m"

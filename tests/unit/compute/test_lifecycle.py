@@ -1,4 +1,4 @@
-"""What may be done to a server, cell by cell of the table that was measured on Nova."""
+"""The allowed operations on a server, cell by cell of the table that was measured on Nova."""
 
 import pytest
 
@@ -139,7 +139,7 @@ def test_some_operations_end_where_they_began():
 
 
 def test_a_crash_dump_changes_nothing():
-    """R48, A6 (accelerator-attach): the devices are not asked, and nobody waits for them."""
+    """R48, A6 (accelerator-attach): devices are not affected, and nothing waits for them."""
     assert lifecycle.CRASH_DUMP.accelerators is AcceleratorAction.KEPT
     assert lifecycle.after_report(lifecycle.CRASH_DUMP, server(VmState.ACTIVE), succeeded=False) is None
 
@@ -156,7 +156,9 @@ def test_each_kind_of_job_is_of_one_operation():
 
 
 def test_accelerators_come_with_the_build_and_go_with_the_deletion_only():
-    """R33, R34, R35, R36, R37, R42, R43 (accelerator-attach): kept by all that leaves the server where it is."""
+    """R33, R34, R35, R36, R37, R42, R43 (accelerator-attach): kept by every operation that leaves the server on its
+    host.
+    """
     by_effect = {effect: set() for effect in AcceleratorAction}
     for operation in lifecycle.OPERATIONS:
         by_effect[operation.accelerators].add(operation.kind)

@@ -1,4 +1,4 @@
-"""The steps of moves: each plan comes to an end, whatever fails."""
+"""The steps of moves: each plan ends, whichever steps fail."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ from moorage.compute.model.servers import Flavor, VmState
 
 @pytest.mark.parametrize("kind", STEPS)
 def test_every_way_through_a_plan_ends(kind):
-    """What is repeated until it succeeds succeeds in the end."""
+    """A step that is repeated until it succeeds finally succeeds."""
     steps = STEPS[kind]
 
     def ends(name, seen):
@@ -51,12 +51,12 @@ def test_hosts_know_what_to_do_at_each_of_their_steps():
 
 @pytest.mark.parametrize("kind", STEPS)
 def test_without_its_host_every_step_has_a_way_that_needs_it_no_more(kind):
-    """What is done instead is not that host's, and where a step has no such way the server is on that host."""
+    """The alternative step does not need that host; if there is none, the server is on that host."""
     for step in STEPS[kind].values():
-        if step.without is None:
+        if step.without_host is None:
             assert step.where in (Where.HERE, Where.SOURCE) or step.name == "take-over"
         else:
-            assert STEPS[kind][step.without].where not in (step.where, Where.ELSEWHERE)
+            assert STEPS[kind][step.without_host].where not in (step.where, Where.ELSEWHERE)
 
 
 def an_evacuation(**values):

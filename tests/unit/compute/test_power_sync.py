@@ -1,4 +1,4 @@
-"""What a look at a domain means for its server."""
+"""The effect of a domain's state on its server."""
 
 from types import SimpleNamespace
 
@@ -55,7 +55,7 @@ def test_a_server_in_rescue_stays_in_rescue_when_its_guest_goes_off():
 
 
 def test_a_guest_that_its_hypervisor_stopped_is_paused_and_one_that_goes_on_is_active():
-    """QEMU stops a guest that writes to a full disk: whoever made room unpauses the server."""
+    """QEMU stops a guest that writes to a full disk; when there is space, an operator unpauses the server."""
     stopped = power_change(server(VmState.ACTIVE), "paused")
     assert (stopped.vm_state, stopped.power, stopped.error) == (VmState.PAUSED, PowerState.PAUSED, None)
     again = power_change(server(VmState.PAUSED, PowerState.PAUSED), "running")

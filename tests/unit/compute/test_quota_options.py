@@ -1,4 +1,4 @@
-"""Limits by option: the peer's where nothing is said, and a clear refusal of what is no limit."""
+"""Limits by option: the peer's defaults, and a clear error for an invalid limit."""
 
 from dataclasses import replace
 

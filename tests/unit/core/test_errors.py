@@ -51,7 +51,7 @@ def test_a_bug_shows_where_to_look_and_nothing_else():
 
 
 def quoting(cause, kind=errors.Conflict):
-    """As code that translates the error of a service."""
+    """As code that translates a service's error."""
     try:
         try:
             raise cause

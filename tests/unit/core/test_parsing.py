@@ -1,4 +1,4 @@
-"""Texts from outside become numbers and times, or a `ValueError`."""
+"""External texts become numbers and times, or a `ValueError`."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""The calendar's picture: where things lie in it, and how full it says it is."""
+"""The calendar's picture: positions, and the numbers in its cells."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -7,7 +7,7 @@ import pytest
 from moorage.dashboard.views import calendar_view as view
 
 NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
-WEEK = view.window("2026-03-02", "7", NOW)
+WEEK = view.parse_window("2026-03-02", "7", NOW)
 
 
 def wire(moment):
@@ -29,23 +29,23 @@ def period(start, end, name="a"):
 
 @pytest.mark.parametrize("start", [None, "", "soon", "2026-13-01", "9999-99-99"])
 def test_without_a_date_that_makes_sense_it_begins_today(start):
-    assert view.window(start, "7", NOW).start == NOW.replace(hour=0, minute=0)
+    assert view.parse_window(start, "7", NOW).start == NOW.replace(hour=0, minute=0)
 
 
 @pytest.mark.parametrize("days", [None, "", "8", "-1", "x", "\N{SUPERSCRIPT TWO}"])
 def test_without_a_length_that_there_is_it_is_a_week(days):
-    assert view.window(None, days, NOW).days == 7
+    assert view.parse_window(None, days, NOW).days == 7
 
 
 def test_dates_out_of_reach_are_cut_off():
     for text in ("9999-12-31", "0001-01-01"):
-        shown = view.window(text, "90", NOW)
+        shown = view.parse_window(text, "90", NOW)
         assert abs(shown.moved(1).end - NOW) < timedelta(days=4000)
 
 
 @pytest.mark.parametrize("days", view.SPANS)
 def test_steps_fill_the_window(days):
-    shown = view.window("2026-03-02", str(days), NOW)
+    shown = view.parse_window("2026-03-02", str(days), NOW)
     steps = shown.steps()
     assert 24 <= len(steps) <= 31
     assert steps[-1] + shown.step == shown.end
@@ -53,30 +53,30 @@ def test_steps_fill_the_window(days):
 
 
 def test_cells_say_how_much_is_used_and_never_that_full_is_free():
-    ((_, (row,)),), more = view.heat(
+    ((_, (row,)),), more = view.heat_rows(
         calendar((at(0), at(1), {"VCPU": 1}), (at(1), at(2), {"VCPU": 8}), (at(2), at(7), {})), WEEK
     )
     assert more == 0
     assert [cell.used for cell in row.cells] == [1] * 4 + [8] * 4 + [0] * 20
     assert {cell.level for cell in row.cells[4:8]} == {5}
     assert {cell.level for cell in row.cells[8:]} == {0}
-    ((_, (row,)),), _ = view.heat(calendar((at(0), at(7), {"VCPU": 9_999}), VCPU=10_000), WEEK)
+    ((_, (row,)),), _ = view.heat_rows(calendar((at(0), at(7), {"VCPU": 9_999}), VCPU=10_000), WEEK)
     assert (row.cells[0].percent, row.cells[0].level) == (99, 4)
-    ((_, (row,)),), _ = view.heat(calendar((at(0), at(7), {"VCPU": 1}), VCPU=10_000), WEEK)
+    ((_, (row,)),), _ = view.heat_rows(calendar((at(0), at(7), {"VCPU": 1}), VCPU=10_000), WEEK)
     assert (row.cells[0].percent, row.cells[0].level) == (1, 1)
 
 
 def test_classes_stand_by_what_they_are_and_only_so_many():
     capacity = {"CUSTOM_GOLD": 1, "HOSTS": 1, "VCPU": 1, "CUSTOM_ACCELERATOR_FPGA": 1, "MEMORY_MB": 1, "PGPU": 1}
-    groups, _ = view.heat(calendar(**capacity), WEEK)
+    groups, _ = view.heat_rows(calendar(**capacity), WEEK)
     assert [(kind, [row.name for row in rows]) for kind, rows in groups] == [
         ("Hosts", ["HOSTS"]),
         ("Processors, memory, disk", ["VCPU", "MEMORY_MB"]),
         ("Accelerators", ["CUSTOM_ACCELERATOR_FPGA", "PGPU"]),
         ("Custom classes", ["CUSTOM_GOLD"]),
     ]
-    groups, more = view.heat(calendar(**{f"CUSTOM_{number}": 1 for number in range(100)}), WEEK)
-    assert (sum(len(rows) for _, rows in groups), more) == (view.MOST_CLASSES, 60)
+    groups, more = view.heat_rows(calendar(**{f"CUSTOM_{number}": 1 for number in range(100)}), WEEK)
+    assert (sum(len(rows) for _, rows in groups), more) == (view.MAX_CLASSES, 60)
 
 
 def test_bars_lie_where_their_time_is_and_none_on_another():
@@ -97,7 +97,7 @@ def test_bars_lie_where_their_time_is_and_none_on_another():
 
 def test_a_crowd_is_cut_off_and_counted():
     found, left_out = view.bars([period(at(0), at(1)) for _ in range(20)], WEEK)
-    assert (len(found), left_out) == (view.MOST_LANES, 15)
+    assert (len(found), left_out) == (view.MAX_LANES, 15)
 
 
 def test_slots_of_one_reservation_on_a_host_are_one_bar():

@@ -1,4 +1,4 @@
-"""What was pasted, and the funnel that is made of an explanation."""
+"""Parsing of pasted queries, and the rows of an explanation."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is typed into the form of a lease becomes the body of a request."""
+"""The input of a lease's form becomes the body of a request."""
 
 from datetime import UTC, datetime
 
@@ -33,7 +33,7 @@ def test_the_usual():
 
 @pytest.mark.parametrize("kind", [kind for kind in form.TYPES if kind != "physical:host"])
 def test_affinity_may_be_left_out(kind):
-    """R37 (instance-reservation): then the request does not have the key at all."""
+    """R37 (instance-reservation): then the request has no such key."""
     assert "affinity" not in reservation(resource_type=kind, flavor_id="gold")
 
 
@@ -106,7 +106,7 @@ def test_what_is_done_before_the_end_is_left_out_or_sent():
 
 def test_actions_that_a_lease_has_come_back_as_they_were():
     typed = {"snapshot": "1", "emails": "a@b.test\nc@d.test", "webhooks": "https://x.test/y"}
-    assert form.typed_actions(form.actions(typed)) == typed
+    assert form.typed_actions(form.parse_actions(typed)) == typed
     assert form.typed_actions([]) == {"snapshot": "", "emails": "", "webhooks": ""}
 
 
@@ -125,7 +125,7 @@ def test_a_hold_is_on_the_offer_and_nothing_else():
 
 def test_a_maintenance_is_of_hosts_by_name():
     typed = {"name": "", "start_date": "", "end_date": "2026-03-02 12:00", "hosts": "b, a\n\nb"}
-    assert form.maintenance(typed, NOW) == {"name": "maintenance", "start_date": "now", "end_date": "2026-03-02 12:00",
+    assert form.maintenance_body(typed, NOW) == {"name": "maintenance", "start_date": "now", "end_date": "2026-03-02 12:00",
                                             "hosts": ["b", "a"]}  # fmt: skip
     with pytest.raises(Invalid, match=r"^Hosts"):
-        form.maintenance({**typed, "hosts": "\n"}, NOW)
+        form.maintenance_body({**typed, "hosts": "\n"}, NOW)

@@ -1,4 +1,4 @@
-"""What the map makes of the services' documents."""
+"""The map, made from the services' documents."""
 
 from datetime import UTC, datetime
 
@@ -6,7 +6,7 @@ from moorage.dashboard.views.map_view import (
     HostContext,
     active_slots,
     bars_of,
-    every,
+    every_node,
     host_rows,
     kind_of,
     overview,
@@ -45,7 +45,7 @@ def shown(*providers, holders=(), **around):
 
 
 def named(root, label):
-    return next(node for node in every(root) if node.label == label)
+    return next(node for node in every_node(root) if node.label == label)
 
 
 def test_capacity_counts_the_ratio_and_what_is_kept_back():
@@ -63,7 +63,7 @@ def test_more_held_than_there_is_is_said_and_the_bar_stays_within_its_frame():
 
 def test_regions_stand_below_their_card_and_numa_nodes_beside_it():
     root = shown(R1, R2, NUMA)
-    assert [(node.label, node.kind) for node in every(root)] == [
+    assert [(node.label, node.kind) for node in every_node(root)] == [
         ("h1", "host"), ("0000:3b:00.0", "device"), ("R1", "region"), ("R2", "region"), ("NUMA_0", "NUMA node")
     ]  # fmt: skip
     assert named(root, "R1").functions == ("6b7e1f0a-95cc-4c2b-8d5e-3a1f0c9d7e21",)

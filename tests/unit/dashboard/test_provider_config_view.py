@@ -1,6 +1,6 @@
-"""What a page makes of the answer of a host's agent."""
+"""A page made from the answer of a host's agent."""
 
-from moorage.dashboard.views.provider_config_view import answer
+from moorage.dashboard.views.provider_config_view import agent_answer
 
 INVENTORY = {"total": 4000, "reserved": 0, "min_unit": 1, "max_unit": 2, "step_size": 1, "allocation_ratio": 1.0}
 STATE = {
@@ -22,18 +22,18 @@ def outcome(**provider):
 
 
 def test_an_order_that_waits_keeps_what_was_typed():
-    seen = answer(order("plan", "waiting", gold="text"))
+    seen = agent_answer(order("plan", "waiting", gold="text"))
     assert (seen.is_waiting, seen.files, seen.changed) == (True, (("gold", "text"),), None)
 
 
 def test_a_refusal_is_told_line_by_line_beside_what_was_typed():
-    seen = answer(order("apply", "failed", {"error": "first\nsecond"}, gold="text"))
+    seen = agent_answer(order("apply", "failed", {"error": "first\nsecond"}, gold="text"))
     assert (seen.error, seen.files) == (("first", "second"), (("gold", "text"),))
-    assert answer(order("apply", "failed", {})).error == ("the host reported no reason",)
+    assert agent_answer(order("apply", "failed", {})).error == ("the host reported no reason",)
 
 
 def test_files_in_force_are_shown_for_changing():
-    seen = answer(order("show", "done", {"state": STATE, "outcome": None}))
+    seen = agent_answer(order("show", "done", {"state": STATE, "outcome": None}))
     assert seen.files == (("a.yaml", "A"), ("b.yaml", "B"))
     assert (seen.in_force.taken_at, seen.before, seen.changed) == ("2026-03-01 09:30:00", None, None)
 
@@ -42,7 +42,7 @@ def test_changes_tell_amounts_and_who_is_in_the_way():
     users = [{"consumer": "c", "server": "web", "amount": 2}, {"consumer": "d", "server": None, "amount": 1}]
     closed = {"name": "CUSTOM_GOLD", "how": "close", "before": INVENTORY, "after": None, "used": 3, "users": users}
     row = outcome(is_created=True, classes=[closed], traits_added=["A"], traits_removed=["B"])
-    seen = answer(order("plan", "done", {"state": STATE, "outcome": row}, gold="text"))
+    seen = agent_answer(order("plan", "done", {"state": STATE, "outcome": row}, gold="text"))
     (provider,) = seen.changed
     assert [change.what for change in provider.changes] == [
         "the provider is created", "close CUSTOM_GOLD", "add trait A", "remove trait B"
@@ -57,5 +57,5 @@ def test_changes_tell_amounts_and_who_is_in_the_way():
 def test_what_only_shrinks_is_kept_by_its_holders():
     users = [{"consumer": "c", "server": "web", "amount": 2}]
     row = {"name": "G", "how": "change", "before": INVENTORY, "after": INVENTORY, "used": 2, "users": users}
-    seen = answer(order("plan", "done", {"state": STATE, "outcome": outcome(classes=[row])}))
+    seen = agent_answer(order("plan", "done", {"state": STATE, "outcome": outcome(classes=[row])}))
     assert seen.changed[0].changes[0].note == "2 in use; existing allocations stay"

@@ -1,4 +1,4 @@
-"""Servers, why some have no host, and devices."""
+"""Servers, the reasons why some have no host, and devices."""
 
 from moorage.dashboard.views.servers_view import accelerators, action_row, cards, history_rows, no_host_reasons
 

@@ -71,7 +71,7 @@ def test_threads_may_open_a_fresh_file_at_once(tmp_path):
             try:
                 with engine.connect():
                     pass
-            except Exception as error:  # noqa: BLE001 - shown below
+            except Exception as error:  # noqa: BLE001 - the test checks it
                 failures.append(error)
             engine.dispose()
 

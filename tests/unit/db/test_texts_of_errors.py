@@ -1,10 +1,10 @@
-"""What the errors of a database say to callers."""
+"""Messages to callers about errors of a database."""
 
 import psycopg
 from sqlalchemy.exc import OperationalError
 
 from moorage.core.errors import Unavailable
-from moorage.db.transactions import translate_error
+from moorage.db.errors import translate_error
 
 
 def test_a_refused_connection_tells_the_reason_and_not_the_address():

@@ -1,4 +1,4 @@
-"""A database that hangs is tried by one at a time; the others do not wait for it."""
+"""One request at a time tries a database that hangs; the others do not wait for it."""
 
 import threading
 
@@ -14,7 +14,7 @@ class Gone(Exception):
 
 
 class Database:
-    """Connects as told; hangs until `answer` is set."""
+    """Connects as ordered; hangs until `answer` is set."""
 
     def __init__(self):
         self.is_up = False
@@ -38,7 +38,7 @@ def database(monkeypatch):
 
 
 def hung(gate, database):
-    """`gate`, after a connect that took long in vain."""
+    """`gate`, after a connect that took long and failed."""
     database.answer.set()
     with pytest.raises(Gone):
         gate.pass_through(database.connect)
@@ -72,7 +72,7 @@ def test_for_a_while_after_an_attempt_nobody_tries(database, monkeypatch):
 
 
 def test_a_database_that_refuses_at_once_is_tried_by_everybody(database, monkeypatch):
-    """It may be back a moment later, and trying costs nothing."""
+    """It may be back a moment later, and a try costs nothing."""
     monkeypatch.setattr(timeouts, "HUNG_S", 1000.0)
     monkeypatch.setattr(timeouts, "RETRY_AFTER_S", 1000.0)
     gate = hung(_ConnectGate(list), database)

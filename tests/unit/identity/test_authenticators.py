@@ -47,7 +47,7 @@ def basic(name, password):
 
 @pytest.fixture
 def bcrypts(monkeypatch):
-    """How often bcrypt ran."""
+    """The number of bcrypt's runs."""
     runs = []
     original = users_module.bcrypt.checkpw
     monkeypatch.setattr(users_module.bcrypt, "checkpw", lambda *given: runs.append(1) or original(*given))
@@ -61,7 +61,7 @@ class TestEmbeddedTokens:
         assert caller.user_id != caller.user_name
 
     def test_the_caller_carries_the_token_and_does_not_show_it(self, identity, token):
-        """For requests in the user's name: never in a log, never what two callers differ by."""
+        """For requests in the user's name; never in a log, and not part of equality."""
         given = token("demo")
         for headers in ({"x-auth-token": given}, {"x-auth-token": given, "x-service-token": token("moorage")}):
             caller = EmbeddedTokens(identity).authenticate(

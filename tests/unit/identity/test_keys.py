@@ -1,4 +1,4 @@
-"""Which tokens are good while the key that signs them changes."""
+"""Which tokens are valid while the signing key changes."""
 
 from datetime import timedelta
 
@@ -16,7 +16,7 @@ HOUR = timedelta(hours=1)
 
 
 class Passing(VirtualClock):
-    """Tells `at` of each second that passes in a sleep."""
+    """Calls `at` for each second of a sleep."""
 
     def __init__(self):
         super().__init__(START)
@@ -88,7 +88,7 @@ def test_a_new_key_signs_and_tokens_of_the_one_before_stay_good_to_their_end(sta
 
 
 def test_no_process_refuses_a_token_that_another_gives_while_the_key_changes(start, state, change, clock):
-    """They look at the files at different moments: each second one of them is asked first."""
+    """They read the files at different moments; each second another one is first."""
     processes = [start() for _ in range(3)]
     refused = []
 

@@ -1,4 +1,4 @@
-"""Users of Keystone that are the agents of hosts."""
+"""Keystone's users that act as the agents of hosts."""
 
 import pytest
 
@@ -10,7 +10,7 @@ WHERE = "moorage.conf: [identity] host_users"
 
 
 def caller(text, user, *, domain="default", roles="member", own_domain="default", **more):
-    """As whom keystonemiddleware's words about a user are taken."""
+    """The caller for a user as keystonemiddleware describes it."""
     tokens = KeystoneTokens(
         auth_url="http://keystone/v3", username="moorage", password="x", hosts=parse_host_users(text, own_domain, WHERE)
     )
@@ -47,7 +47,7 @@ def test_another_user_is_nobodys_agent(user):
 
 
 def test_a_user_of_another_domain_is_nobodys_agent_whatever_its_name():
-    """Whoever has a domain makes users of any name there."""
+    """The owner of a domain can create users of any name there."""
     assert caller("agent-{host}", "agent-compute-1", domain="mine").host is None
     assert caller("agent-{host}", "agent-compute-1", domain="").host is None
     assert caller("agent-{host}", "agent-compute-1", domain="infra", own_domain="infra").host == "compute-1"

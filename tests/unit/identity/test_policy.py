@@ -46,7 +46,7 @@ def test_a_system_token_has_no_roles_in_projects():
 
 
 def test_a_role_outside_of_any_project_is_none():
-    """Such as that of a token for a domain."""
+    """For example that of a token for a domain."""
     outside = Caller("u", "", frozenset({"admin"}))
     assert not admin(outside)
     assert not reader(outside)

@@ -1,4 +1,4 @@
-"""What is known of revoked tokens by which process, and for how long."""
+"""Which process knows a revoked token, and for how long."""
 
 import os
 from datetime import timedelta

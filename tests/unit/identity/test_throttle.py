@@ -1,4 +1,4 @@
-"""Who waits after wrong passwords, how long, and who does not."""
+"""Which callers wait after wrong passwords, and how long."""
 
 from datetime import timedelta
 
@@ -24,7 +24,7 @@ def logins(clock):
 
 
 def wait_s(logins, account="a", address=HERE):
-    """0 where the try may begin."""
+    """0 if the attempt may begin."""
     try:
         logins.check(account, address)
     except TooManyRequests as error:
@@ -86,7 +86,7 @@ def test_it_is_forgotten(logins, clock):
 
 
 def test_a_stranger_keeps_nobody_out_who_comes_from_elsewhere(logins, clock):
-    """For an hour somebody tries whenever it may."""
+    """An attacker tries whenever it may, for an hour."""
     for _ in range(3600):
         if not wait_s(logins):
             logins.record_failure("a", HERE)

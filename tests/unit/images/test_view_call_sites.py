@@ -1,5 +1,5 @@
-"""Every place that reads or writes images on somebody's behalf says whose view it has. A new place is put into `CALLS` here,
-with its view, by whoever adds it and can say why it is that one.
+"""Every call that reads or writes images for somebody names its view. Whoever adds a call must add it to `CALLS` here,
+with its view and the reason.
 """
 
 import ast
@@ -40,7 +40,7 @@ CALLS = {
     ("agent.virt.libvirt_images", "BaseImages.copy_file"): {("open", "view")},
     ("agent.virt.libvirt_images", "BaseImages._fetched"): {("open", "view")},
     # The image before a lease's end: of the server's project.
-    ("reservation.steps.notification_steps", "SnapshotSteps._snapshot"): {("is_there", "view")},
+    ("reservation.steps.notification_steps", "SnapshotSteps._snapshot"): {("has_image", "view")},
     # Bitstreams: for the project that asks.
     ("accelerator.host.bitstream_lookup", "_find_by_id"): {("get", "target.view")},
     ("accelerator.host.bitstream_lookup", "_search"): {("find", "target.view")},
@@ -49,7 +49,7 @@ CALLS = {
     ("accelerator.host.programming", "RegionProgrammer._fetched_data"): {("open", "chosen.view")},
 }
 
-#: Where somebody gets at the image service: each is given to a class whose every operation takes a view.
+#: Where code gets the image service: each is passed to a class whose every operation takes a view.
 WAYS = {
     ("wiring.services", "_compute_service"): {"GlanceImages", "ImageLookup", "ImageWriter"},
     ("wiring.services", "_compute_tasks"): {"ImageWriter"},
@@ -64,14 +64,14 @@ CLASSES = (
     glance.GlanceImages,
 )
 
-#: Names that images, or the way to them, go by where they are used.
+#: Names of variables for images or the image service.
 RECEIVERS = {"images", "_images", "image_writer", "_image_writer", "writer", "source", "_source", "cache", "_cache"}
 #: The argument of each operation that is the view. `DigestCache.open` has its image and source first.
-OPERATIONS = {"find": 0, "get": 0, "open": 0, "delete": 0, "announce": 0, "upload": 0, "is_there": 0, "http": 0}
+OPERATIONS = {"find": 0, "get": 0, "open": 0, "delete": 0, "announce": 0, "upload": 0, "has_image": 0, "http": 0}
 
 
 def functions(tree, prefix=""):
-    """(qualified name, function) of all that are not inside another function."""
+    """(qualified name, function) of all functions that are not inside another one."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.ClassDef):
             yield from functions(node, f"{prefix}{node.name}.")
@@ -133,7 +133,7 @@ def is_way(node):
 
 
 def test_no_way_to_the_image_service_is_kept_for_other_uses():
-    """Each of them is an argument of a class of `WAYS`, not a variable that requests of any kind could be sent with."""
+    """Each is passed to a class of `WAYS`, never kept in a variable for other requests."""
     for module, tree in modules():
         ways = sum(is_way(node) for node in ast.walk(tree))
         arguments = sum(is_way(one) for node in ast.walk(tree) if isinstance(node, ast.Call) for one in node.args)

@@ -1,4 +1,4 @@
-"""Of the workers of a queue one looks at it."""
+"""One of the workers of a queue polls it."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,9 +9,9 @@ WORKERS = (1, 2, 3)
 
 
 def rested():
-    """All have asked once and found nothing; worker 1 looks."""
+    """All have polled once without a job; worker 1 keeps polling."""
     woken = []
-    shared = PollerElection(lambda: woken.append(1))
+    shared = PollerElection(woken.append)
     assert [shared.found_no_job(worker) for worker in WORKERS] == [True, False, False]
     return shared, woken
 
@@ -21,7 +21,7 @@ def asking(shared):
 
 
 def test_at_the_start_everybody_asks_for_what_he_had_begun():
-    assert asking(PollerElection(lambda: None)) == [1, 2, 3]
+    assert asking(PollerElection(lambda _: None)) == [1, 2, 3]
 
 
 def test_a_hint_is_followed_by_the_one_who_looks():
@@ -32,7 +32,7 @@ def test_a_hint_is_followed_by_the_one_who_looks():
 def test_who_finds_work_calls_one_who_looks_then():
     shared, woken = rested()
     shared.began_job(1)
-    assert woken == [1]
+    assert woken == [2]
     assert shared.may_poll(2)
     assert not shared.may_poll(3)
     assert shared.found_no_job(2)
@@ -46,7 +46,7 @@ def test_who_was_called_and_finds_work_calls_the_next():
     shared.began_job(2)
     assert shared.may_poll(3)
     shared.began_job(3)
-    assert len(woken) == 2, "nobody was left to be called"
+    assert woken == [2, 3], "nobody was left to be called"
 
 
 def test_the_first_who_is_done_looks_when_all_have_worked():
@@ -73,7 +73,7 @@ def test_who_was_called_and_got_no_answer_asks_again():
 @given(st.lists(st.tuples(st.sampled_from(WORKERS), st.sampled_from(["work", "nothing", "no answer"])), max_size=60))
 def test_at_no_time_everybody_rests_and_nobody_looks_or_is_called(moves):
     """Otherwise a queue would be forgotten."""
-    shared = PollerElection(lambda: None)
+    shared = PollerElection(lambda _: None)
     for worker, answer in moves:
         if not shared.may_poll(worker):
             continue

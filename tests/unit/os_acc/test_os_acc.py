@@ -249,7 +249,7 @@ def test_initialize_waits_until_everything_is_published(rig, socket_path):
 
 
 def test_an_agent_that_never_gets_ready_is_a_timeout(rig):
-    """R13 with a bound, on a virtual clock: nobody waits for ever."""
+    """R13 with a limit, on a virtual clock: no call waits for ever."""
     agent = rig.new_agent()
 
     class Impatient(InProcessTransport):
@@ -275,7 +275,7 @@ def test_an_agent_that_restarts_is_contacted_again(rig, socket_path):
 
 
 def test_the_socket_is_for_this_user_only_and_replaces_an_old_one(served, socket_path):
-    """Whoever may open the socket may plug: mode 0600."""
+    """Access to the socket is the right to plug: mode 0600."""
     assert socket_path.stat().st_mode & 0o777 == 0o600
     again = SocketServer(wsgi_app(served.agent, RandomIds()), socket_path)
     again.start()
@@ -291,7 +291,7 @@ def test_a_path_too_long_for_a_socket_is_said_at_the_start(rig, tmp_path):
 
 
 def test_the_same_library_in_process(rig):
-    """The transport is swapped, never the client: same bytes, same errors."""
+    """Only the transport differs, not the client: same bytes, same errors."""
     client = os_acc.Client(InProcessTransport(wsgi_app(rig.agent, RandomIds())), clock=SystemClock())
     client.initialize()
     instance = info()

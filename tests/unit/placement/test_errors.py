@@ -1,4 +1,4 @@
-"""The shape of errors, down to the blanks. Source: reference/placement.md, section 5."""
+"""The exact format of errors. Source: reference/placement.md, section 5."""
 
 import pytest
 

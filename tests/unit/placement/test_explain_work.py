@@ -1,4 +1,4 @@
-"""What explaining costs, counted in providers that are compared with the request: no machine is too slow for it."""
+"""The cost of explanations, counted in compared providers, so that it does not depend on the machine."""
 
 import gc
 from dataclasses import replace
@@ -69,7 +69,7 @@ REQUESTS = {
 
 @pytest.fixture
 def compared(monkeypatch):
-    """How many providers, each time."""
+    """The number of compared providers of each call."""
     counts = []
 
     class Counted(MemberBlock):
@@ -88,7 +88,7 @@ def claimed(forest, *ids):
     )
 
 
-#: What is short is weighed anew after each claim, and how much several groups could have of one provider.
+#: Again after each claim: the shortage, and how much several groups could get from one provider.
 WEIGHED = {"more than anybody has", "devices, perhaps the same"}
 
 
@@ -144,7 +144,7 @@ def test_what_is_claimed_of_a_shared_provider_is_seen_by_those_it_shares_with(co
 
 
 def test_what_is_kept_keeps_no_provider_that_is_no_more():
-    """Of sixty thousand hosts a state for each kind of request would be gigabytes."""
+    """For sixty thousand hosts, a state for each kind of request would be gigabytes."""
     before = providers_there_are()
     forest = Forest.build(flat(), NameTable(), 0)
     for units in range(1, 20):

@@ -1,4 +1,4 @@
-"""What people read when no host is found."""
+"""The texts for users when no host is found."""
 
 from moorage.placement.explain.explanation import explain
 from moorage.placement.forest.forest import Forest
@@ -46,7 +46,7 @@ def test_a_class_that_is_nowhere():
 
 
 def test_units_that_one_consumer_may_not_have():
-    assert "(compute-1 gives 1 to 50 in steps of 10 to one consumer, compute-2 has no DISK_GB)" in text(
+    assert "(compute-1 gives one consumer 1 to 50 units in steps of 10, compute-2 has no DISK_GB)" in text(
         ("resources", "DISK_GB:60")
     )
 
@@ -91,7 +91,7 @@ def test_steps_say_who_went_and_why():
 
 
 def test_what_only_shares_is_no_host():
-    """Three of the four candidates are stores by themselves."""
+    """Three of the four candidates are stores alone."""
     stores = [
         Provider(
             number, f"u{number}", f"store-{number}", 0, 0, None, number, {"DISK_GB": Inventory(999)}, {},

@@ -1,4 +1,4 @@
-"""What is made of a forest is made once, and again when what it was made of is another object."""
+"""A value derived from a forest is computed once, and again when its source is another object."""
 
 from dataclasses import replace
 
@@ -53,7 +53,9 @@ def test_arrays_are_kept_up_to_a_number_of_bytes():
 
 
 def test_what_a_query_needs_is_kept_however_large_the_forest():
-    """Of a million providers the uuids alone are more than is kept otherwise: each request made them again, for 7 s."""
+    """The uuids of a million providers exceed the cache's limit; without this rule each request made them again, for 7
+    s.
+    """
     memo, source = ForestMemo(), object()
     fill(memo, source, MIN_ENTRIES + 1, MAX_BYTES)
     assert made_again(memo, source, MIN_ENTRIES + 1) == [0]
@@ -68,7 +70,7 @@ def test_a_claim_leaves_everything_but_usage_as_it_is():
 
 
 def test_a_claim_from_who_shares_leaves_all_that_share_as_they_are():
-    """The layout of the whole forest is made of it."""
+    """The layout of the whole forest is derived from it."""
     store = replace(HOST, traits=frozenset({SHARING_TRAIT}))
     forest = Forest.build([store], NameTable(), 0)
     after = forest.with_changes({1: replace(store, used={"VCPU": 2}, revision=1)})
@@ -85,15 +87,15 @@ def test_another_inventory_leaves_uuids_trees_traits_and_aggregates_as_they_are(
 
 
 def test_what_many_writes_offer_is_gathered_once_and_what_was_before_let_go():
-    """Also with more writes than are noted; every forest on the way says what it says, whenever it is asked."""
+    """Also with more writes than are recorded; every forest in between keeps its own answers."""
     forests = [Forest.build([HOST], NameTable(), 0)]
     for units in range(1, 2 * MAX_PENDING_SLOTS):
         new = replace(HOST, id=units + 1, root_id=units + 1, uuid=f"host {units}", name=f"host {units}")
         used = replace(HOST, used={"VCPU": units}, revision=units)
         forests.append(forests[-1].with_changes({new.id: new, HOST.id: used}))
-    assert forests[-1].index._noted is not None, "nobody asked"
+    assert forests[-1].index._pending is not None, "nobody asked"
     for units in (2 * MAX_PENDING_SLOTS - 1, MAX_PENDING_SLOTS, 3):
         column = forests[units].columns["VCPU"]
         assert column.used.tolist() == [units, *[0] * units]
         assert forests[units].columns["VCPU"] is column
-        assert forests[units].index._noted is None
+        assert forests[units].index._pending is None

@@ -1,4 +1,4 @@
-"""Which callers each of the policies that an operator can choose lets do what."""
+"""The callers that each selectable policy allows for each rule."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Queries for candidates, and the peer's words for what is wrong with them."""
+"""Candidate queries, and the peer's messages for invalid ones."""
 
 import pytest
 

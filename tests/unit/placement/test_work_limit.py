@@ -1,4 +1,4 @@
-"""What hostile requests cost: counted in steps, so that no machine is too slow for it."""
+"""The cost of hostile requests, counted in steps, so that it does not depend on the machine."""
 
 import tracemalloc
 
@@ -15,7 +15,7 @@ from moorage.placement.search.search_budget import MAX_STEPS, SearchBudget
 
 
 def cloud(hosts, devices, *, units=1):
-    """Hosts with two NUMA nodes and so many VGPU devices below each. Every third device has CUSTOM_ODD."""
+    """Hosts with two NUMA nodes and this many VGPU devices below each. Every third device has CUSTOM_ODD."""
     providers = []
 
     def add(parent, root, inventories, traits=frozenset()):
@@ -62,7 +62,7 @@ def spent(monkeypatch):
 WIDE = cloud(20, 8, units=16)
 SINGLE = cloud(20, 8)
 
-#: What cannot fit is found out without trying: (forest, request, most steps)
+#: Impossible requests are recognised without a search: (forest, request, maximum steps)
 IMPOSSIBLE = {
     "a group more than there are devices": (SINGLE, groups(17, limit=["1000"]), 2000),
     "hundreds of groups": (SINGLE, groups(500, limit=["1000"]), 5000),
@@ -90,8 +90,8 @@ def test_what_cannot_fit_is_found_out_quickly(spent, name):
 
 #: Without a limit, or nearly fitting in very many ways: {name: (forest, request, what the refusal says)}
 ENDLESS = {
-    "all orders of 16 devices": (SINGLE, groups(16), "tell the providers apart"),
-    "fifty groups anywhere": (WIDE, groups(50, policy="none"), "tell the providers apart"),
+    "all orders of 16 devices": (SINGLE, groups(16), "distinguish the providers"),
+    "fifty groups anywhere": (WIDE, groups(50, policy="none"), "distinguish the providers"),
     "three thousand different groups": (
         cloud(2000, 2),
         parse_request([*((f"resources_{n}", f"VCPU:{n + 1}") for n in range(3000)), ("group_policy", "none")], (1, 39)),
@@ -100,7 +100,7 @@ ENDLESS = {
     "every way on every host": (
         cloud(200, 16, units=16),
         parse_request([("resources", "VGPU:1,PCPU:1,VCPU:1"), ("resources_1", "VGPU:2")], (1, 39)),
-        "give a limit",
+        "set a limit",
     ),
 }
 
@@ -153,7 +153,7 @@ def test_a_remembered_search_is_charged_as_the_first_time(spent):
 
 
 def test_explaining_many_groups_costs_no_more_than_some_steps_each():
-    """How near hosts are is left out where it would cost more than the search; a change is tried some times only."""
+    """The closest hosts are omitted if they would cost more than the search; changes are tried a few times only."""
     forest, request, _ = ENDLESS["three thousand different groups"]
     explanation = explain(cloud(20, 1), request)
     assert explanation.candidates == 0

@@ -1,7 +1,7 @@
 from datetime import UTC, datetime
 
 from moorage.reservation.capacity import calendar as calendar_module
-from moorage.reservation.capacity import step_blocks
+from moorage.reservation.capacity import usage_profiles
 from moorage.reservation.capacity.calendar import Calendar, HostCapacity, HostUsage, utilisation
 from moorage.reservation.model.slot_demand import WHOLE_HOST, SlotDemand
 
@@ -58,7 +58,7 @@ def test_a_whole_host_is_to_be_had_where_nothing_is_in_use():
 
 
 def test_who_has_a_host_as_a_whole_leaves_no_room():
-    """Also where it has more now than when it was lent."""
+    """Also if it has more now than when it was reserved."""
     lent = calendar(HostUsage(1, DAYS[1], DAYS[2], {WHOLE_HOST: 1}), cores=16)
     assert lent.slots(ONE, DAYS[0], DAYS[1]).tolist() == [16]
     assert lent.slots(ONE, DAYS[0], DAYS[2]).tolist() == [0]
@@ -83,8 +83,8 @@ def test_there_may_be_no_host_at_all():
 def test_a_host_that_is_read_anew_costs_no_row_of_others(monkeypatch):
     hosts = [HostCapacity(number, {"VCPU": 8}) for number in range(1, 101)]
     there = Calendar(hosts, [HostUsage(number, *DAYS[:2], {"VCPU": 1}) for number in range(1, 101)])
-    rows, block = [], calendar_module.StepBlock
-    monkeypatch.setattr(calendar_module, "StepBlock", lambda n, its: rows.append(len(its.row)) or block(n, its))
+    rows, block = [], calendar_module.UsageProfiles
+    monkeypatch.setattr(calendar_module, "UsageProfiles", lambda n, its: rows.append(len(its.row)) or block(n, its))
     changed = there.replaced(hosts[:2], [HostUsage(1, *DAYS[:2], {"VCPU": 3})]).with_usage(
         [HostUsage(5, *DAYS[:2], {"VCPU": 2})]
     )
@@ -93,11 +93,11 @@ def test_a_host_that_is_read_anew_costs_no_row_of_others(monkeypatch):
 
 
 def test_how_full_it_is_sums_up_all_rows_once_and_then_what_differs(monkeypatch):
-    """So a view of a quarter costs what its steps do, however many reservations there are."""
+    """So the cost of a quarter's view depends on its steps, not on the number of reservations."""
     hosts = [HostCapacity(number, {"VCPU": 8}) for number in range(1, 101)]
     there = Calendar(hosts, [HostUsage(number, *DAYS[:2], {"VCPU": 1}) for number in range(1, 101)])
-    rows, total = [], step_blocks.total
-    for module in (step_blocks, calendar_module):
+    rows, total = [], usage_profiles.total
+    for module in (usage_profiles, calendar_module):
         monkeypatch.setattr(module, "total", lambda its: rows.append(len(its.row)) or total(its))
 
     def most(calendar):

@@ -59,7 +59,7 @@ def test_an_end_comes_before_a_start_of_the_same_moment():
 
 
 def test_a_start_waits_for_the_end_before_it_on_a_common_host_only():
-    """D10: a slow end delays its successors and nobody else."""
+    """D10: a slow end delays only its successors."""
     slow = ended("slow", hosts=frozenset({1, 2}), retry_at=NOW + MINUTE)
     result = schedule_events(
         [slow, started("next", hosts=frozenset({2, 3})), started("other", hosts=frozenset({3}))], NOW

@@ -113,7 +113,7 @@ def test_more_than_the_least_is_taken_when_all_have_what_they_need():
 
 
 def instructions(work) -> int:
-    """So many instructions of Python's machine `work` takes; what NumPy does inside is none."""
+    """The number of instructions of Python's virtual machine for `work`, without those inside NumPy."""
     counted = 0
 
     def trace(frame, event, _):
@@ -133,11 +133,11 @@ def instructions(work) -> int:
 
 @pytest.mark.parametrize("affinity", [None, True, False])
 def test_a_plan_does_not_look_at_one_host_after_another(affinity):
-    """G1: counted is what Python does; it was 8 ms for 10,000 hosts."""
+    """G1: counts Python's instructions; it took 8 ms for 10,000 hosts."""
     few, many = hosts(*[8] * 20), hosts(*[8] * 2000)
     wanted = [ask(2, affinity, held=on({3: 1}))]
     for calendar in (few, many):
-        plan(calendar, wanted, START, END)  # what is made of a calendar once, at the first question
+        plan(calendar, wanted, START, END)  # built once per calendar, at the first query
     assert (
         instructions(lambda: plan(many, wanted, START, END))
         <= instructions(lambda: plan(few, wanted, START, END)) + 100
@@ -154,9 +154,9 @@ def test_a_request_for_nothing_is_refused():
     ("asked", "free", "words"),
     [
         (ask(20), 12, "12 fit, on 2 hosts"),
-        (ask(9, affinity=True), 8, "on one host (affinity); the most that fit on one host then are 8"),
-        (ask(3, affinity=False), 2, "on as many hosts (anti-affinity); 2 hosts have room"),
-        (whole(3), 2, "3 whole hosts cannot be had then; 2 are free"),
+        (ask(9, affinity=True), 8, "on one host (affinity); at most 8 fit on one host"),
+        (ask(3, affinity=False), 2, "on different hosts (anti-affinity); 2 hosts have room"),
+        (whole(3), 2, "3 whole hosts cannot be reserved in that period; 2 are free"),
         (ask(6, held=on({3: 1}), keep_held=True), 12, "cannot be kept"),
     ],
 )

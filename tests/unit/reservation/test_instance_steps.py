@@ -96,12 +96,12 @@ def test_the_class_of_a_step_is_the_reservations():
     ],
 )
 def test_three_generations_are_told_apart(aggregate_id, group_id, has_class, generation):
-    """A1 (instance-reservation): the columns alone would take every row of the peer for one without inventory."""
+    """A1 (instance-reservation): by the columns alone, every row of the peer would look like one without inventory."""
     assert generation_of(aggregate_id, group_id, has_class=has_class) is generation
 
 
 def test_an_older_reservation_starts_with_its_hosts_in_its_aggregate():
-    """R25 (instance-reservation): also there access comes last; without a class there is no inventory."""
+    """R25 (instance-reservation): there, too, access comes last; without a class there is no inventory."""
 
     def started(reservation):
         return [(step.kind.value, step.host) for step in plan_start([reservation], SLOTS, SERVICES, "p")]
@@ -132,7 +132,7 @@ def test_an_older_reservation_ends_with_its_group_and_its_aggregate():
 
 
 def test_a_host_without_slots_loses_the_class():
-    """A4 (instance-reservation): an inventory of 0 is not allowed, so none is left."""
+    """A4 (instance-reservation): an inventory of 0 is not allowed, so it is deleted."""
     steps = plan_hosts(A, {"a": {"compute-1": 2}}, {}, {"compute-1": 1, "compute-2": 1})
     assert [(step.kind.value, step.host, step.total) for step in steps] == [
         ("put_inventory", "compute-1", 2),

@@ -20,7 +20,7 @@ from tests.unit.reservation.test_lease_update import ACTIVE, ENDED, PENDING
 
 
 def test_a_lease_can_be_deleted_in_every_state():
-    """D7: the peer's leases can be stuck in STARTING for good."""
+    """D7: the peer's leases can be stuck in STARTING for ever."""
     assert LEASE_STATES.states_before(LeaseStatus.DELETING) == set(LeaseStatus) - {LeaseStatus.DELETING}
 
 
@@ -52,7 +52,7 @@ def test_only_an_event_that_was_taken_up_is_armed_again():
 
 
 def test_an_event_can_be_taken_up_again_in_the_state_that_it_brings_about():
-    """D7: what a crash interrupts is resumed."""
+    """D7: an interrupted event is resumed."""
     for kind in EventType:
         admitted, running = RUNS_IN[kind]
         if running is not None:

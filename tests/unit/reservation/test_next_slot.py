@@ -9,7 +9,7 @@ NOW, HOUR, DAY = datetime(2026, 1, 1, tzinfo=UTC), timedelta(hours=1), timedelta
 
 
 class Counting(Calendar):
-    """How many times and hosts were looked at."""
+    """Counts the checked times and hosts."""
 
     looked = 0
 
@@ -19,7 +19,7 @@ class Counting(Calendar):
 
 
 def looked_at(days):
-    """For an answer in the first hours of so many days, in which something ends each hour."""
+    """For an answer in the first hours of this many days, with an end in each hour."""
     taken = [
         HostUsage(1, NOW + hour * HOUR, NOW + (hour + 1) * HOUR, {"VCPU": 8 - hour % 2}) for hour in range(24 * days)
     ]
@@ -30,5 +30,5 @@ def looked_at(days):
 
 
 def test_an_answer_that_lies_near_does_not_look_at_what_is_far():
-    """G1: 10 ms for 10,000 hosts with 250,000 slots, where all of them took 69."""
+    """G1: 10 ms for 10,000 hosts with 250,000 slots; a check of all of them took 69."""
     assert looked_at(90) == looked_at(3)

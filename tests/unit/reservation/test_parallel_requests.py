@@ -14,7 +14,7 @@ def test_one_after_the_other_keeps_the_order_and_the_thread():
 
 
 def test_so_many_are_under_way_at_the_same_time_and_no_more():
-    """Each waits for three others: with fewer threads than four none would ever be done."""
+    """Each waits for three others, so fewer threads than four would never finish."""
     together, lock, under_way, most = threading.Barrier(4, timeout=30), threading.Lock(), [0], [0]
 
     def work(number):

@@ -187,7 +187,7 @@ def test_a_forced_host_is_a_tree_for_each_group():
 
 
 def test_groups_below_one_provider_and_traits_of_the_host():
-    """A group of a `same_subtree` may be traits only: it names the provider that the others hang below."""
+    """A group of a `same_subtree` may consist of traits: it names the provider above the others."""
     specs = {
         "resources_A:CUSTOM_A": "1",
         "resources_B:CUSTOM_B": "1",

@@ -1,4 +1,4 @@
-"""Filters with reasons, weighers, the order that comes of them, and the words for what was left out."""
+"""Filters with reasons, weighers, the resulting order, and the messages about rejected hosts."""
 
 import math
 from dataclasses import replace
@@ -36,7 +36,7 @@ ROOTS = ["a", "b", "c"]
         (
             GOOD,
             ServerRequirements("server", beside=frozenset({"i"})),
-            ("is_beside_wanted_servers", "none of the servers of same_host is there"),
+            ("is_beside_wanted_servers", "none of the servers in the hint same_host is on it"),
         ),
         (
             GOOD,
@@ -112,7 +112,7 @@ def test_a_device_that_carries_the_function_already_is_preferred():
 
 
 def test_neither_room_nor_free_devices_outweigh_the_function():
-    """A15, R10 (accelerator-attach): who would have to be programmed comes after who carries it, then more free ones."""
+    """A15, R10 (accelerator-attach): hosts with the function come first, then hosts with more free accelerators."""
     full = {"free_memory_mb": 9.0, "free_processors": 9.0, "free_disk_gb": 9.0}
     facts = {
         "a": HostFacts(**full, free_accelerators=4),
@@ -139,7 +139,7 @@ def test_multipliers_come_from_options_and_from_aggregates():
 
 def test_what_a_weigher_does_not_know_adds_nothing_whatever_the_factor():
     facts = {root: HostFacts(jobs=number) for number, root in enumerate(ROOTS)}
-    more = {"outside": lambda facts, task: (math.nan, 1.0, 3.0)[facts.jobs], "silent": lambda facts, task: math.nan}
+    more = {"outside": lambda facts, _: (math.nan, 1.0, 3.0)[facts.jobs], "silent": lambda facts, _: math.nan}
     for factor, weights in ((2.0, [0.0, 0.0, 2.0]), (-2.0, [0.0, 0.0, -2.0])):
         made = HostRanking(ROOTS, facts.get, WeigherInput(), {"io_ops": 0.0, "outside": factor}, plugin_weighers=more)
         assert made.weights().tolist() == weights
@@ -235,3 +235,18 @@ def test_refused_claims_and_notes_are_reasons_too():
         "closest: h: lacks 1 VCPU",
         "would fit: 1 VCPU less on h",
     ]
+
+
+def test_a_filter_of_another_package_may_read_the_former_name_of_excluded_hosts_and_is_warned():
+    requirements = ServerRequirements("server", excluded_hosts={"h": "full"})
+    with pytest.warns(DeprecationWarning, match="excluded_hosts"):
+        assert requirements.not_hosts == {"h": "full"}
+
+
+def test_the_former_name_of_plugin_weighers_works_and_warns():
+    weighers = {"outside": lambda fact, _: fact.free_memory_mb}
+    with pytest.warns(DeprecationWarning, match="plugin_weighers"):
+        ranking = HostRanking(
+            ["a", "b"], lambda root: HostFacts(free_memory_mb=float(root == "b")), WeigherInput(), more=weighers
+        )
+    assert list(ranking.order("seed")) == ["b", "a"]

@@ -1,4 +1,4 @@
-"""Extra specs of known namespaces, as Nova 34 takes and refuses them from microversion 2.86 on."""
+"""Extra specs of known namespaces, accepted and refused as in Nova 34 from microversion 2.86 on."""
 
 import pytest
 

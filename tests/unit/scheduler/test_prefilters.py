@@ -1,4 +1,4 @@
-"""What of aggregates becomes a condition of the query, by Nova's rules for its request filters."""
+"""Conditions from aggregates in the query, as in Nova's request filters."""
 
 import pytest
 

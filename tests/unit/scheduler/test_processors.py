@@ -1,4 +1,4 @@
-"""Dedicated processors: the rows of Nova's table about ``hw:cpu_policy``, and what cannot be meant."""
+"""Dedicated processors: the rows of Nova's table about ``hw:cpu_policy``, and invalid combinations."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def test_threads_become_a_trait():
 def test_the_image_decides_where_the_flavor_leaves_it_open():
     assert asked({}, hw_cpu_policy="dedicated")[0] == {"PCPU": 4}
     assert asked({"hw:cpu_policy": "dedicated"}, hw_cpu_policy="dedicated")[0] == {"PCPU": 4}
-    with pytest.raises(Invalid, match="the flavor says hw:cpu_policy=shared"):
+    with pytest.raises(Invalid, match="the flavor has hw:cpu_policy=shared"):
         asked({"hw:cpu_policy": "shared"}, hw_cpu_policy="dedicated")
 
 
@@ -51,8 +51,8 @@ def test_the_image_decides_where_the_flavor_leaves_it_open():
         ({"hw:cpu_policy": "dedicated", "resources:PCPU": "4"}, "keep one of them"),
         ({"hw:cpu_policy": "shared", "resources:VCPU": "0"}, "keep one of them"),
         ({"hw:cpu_policy": "mixed"}, "needs hw:cpu_dedicated_mask"),
-        ({"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "0-3"}, "some must be dedicated and some not"),
-        ({"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "7"}, "of the processors 0 to 3"),
+        ({"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "0-3"}, "some but not all of the processors"),
+        ({"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "7"}, "some but not all of the processors 0 to 3"),
         ({"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "one"}, "write numbers and ranges"),
         ({"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "0-99999999999"}, "write numbers and ranges"),
         ({"hw:cpu_dedicated_mask": "1"}, "needs hw:cpu_policy=mixed"),
@@ -78,5 +78,5 @@ def test_persistent_memory_is_a_class_for_each_name():
     request = request_for(FlavorFields(1, 512, 0, extra_specs={"hw:pmem": "4GB,4GB,1TB"}))
     amounts = request.groups[""].resources
     assert (amounts["CUSTOM_PMEM_NAMESPACE_4GB"], amounts["CUSTOM_PMEM_NAMESPACE_1TB"]) == (2, 1)
-    with pytest.raises(Invalid, match="names are of A-Z"):
+    with pytest.raises(Invalid, match="names consist of A-Z"):
         request_for(FlavorFields(1, 512, 0, extra_specs={"hw:pmem": "4gb"}))

@@ -1,4 +1,4 @@
-"""`make test-changed` runs what a change can affect, by imports, by conftest and by directory."""
+"""`make test-changed` runs the tests that a change can affect, by imports, by conftest and by directory."""
 
 from pathlib import Path
 

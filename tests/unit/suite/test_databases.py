@@ -1,4 +1,4 @@
-"""A database that is used again is as it was when it was new."""
+"""A reused database is equal to a new one."""
 
 import pytest
 from sqlalchemy import Engine

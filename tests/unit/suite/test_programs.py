@@ -1,4 +1,4 @@
-"""A fork behaves as a program that was started by itself."""
+"""A fork behaves like a program that was started normally."""
 
 import os
 import signal

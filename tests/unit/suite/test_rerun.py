@@ -14,7 +14,7 @@ FAILS = "tests/unit/core/test_names.py::test_that_is_not_there"
 
 @pytest.fixture
 def again(tmp_path):
-    """Runs `tests.rerun` on a record: (exit status, what it printed, the record afterwards, the page)."""
+    """Runs `tests.rerun` on a record: (exit status, output, the record afterwards, the page)."""
 
     def run(failed):
         record, page = tmp_path / "record.json", tmp_path / "unsteady.md"

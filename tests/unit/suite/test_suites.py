@@ -1,4 +1,4 @@
-"""Which suite a test belongs to: the closest marker, what it needs, its directory."""
+"""The suite of a test: by the closest marker, its requirements, its directory."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Entries as datagrams, to real sockets."""
+"""Entries of the audit trail as datagrams, to real sockets."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The audit trail: lines, the file that processes share and rotate, what is lost, and reading it all again."""
+"""The audit trail: lines, the file that processes share and rotate, lost entries, and reading all files."""
 
 import json
 import multiprocessing
@@ -122,7 +122,7 @@ def test_a_process_that_was_forked_has_numbers_of_its_own(tmp_path):
 
 
 def test_a_file_that_somebody_renames_is_begun_anew(tmp_path, monkeypatch):
-    monkeypatch.setattr(TrailFile, "LOOK_S", 0.0)
+    monkeypatch.setattr(TrailFile, "CHECK_PERIOD_S", 0.0)
     trail = opened(tmp_path / "t")
     trail.write_entry({"action": "a"})
     (tmp_path / "t").rename(tmp_path / "old")
@@ -154,7 +154,7 @@ def test_a_full_disk_costs_the_entry():
 
 
 class TrailFileAt:
-    """A device of the kernel that is always full; `TrailFile` itself takes regular files only."""
+    """A device of the kernel that is always full; `TrailFile` itself accepts regular files only."""
 
     name = "file"
 
@@ -245,7 +245,7 @@ def test_filters(tmp_path, wanted, is_found):
 
 
 def test_following_sees_what_is_appended_over_rotations(tmp_path):
-    """Nothing is lost and nothing comes twice, also where another process appends to a file that was rotated."""
+    """Nothing is lost or doubled, also if another process appends to a rotated file."""
     path = tmp_path / "t"
     trail = opened(path, rotate_bytes=5000, keep=3)
     trail.write_entry({"action": "before"})

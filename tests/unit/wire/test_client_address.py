@@ -1,4 +1,4 @@
-"""Where a request comes from, and whose word is taken for it."""
+"""The address of a client, and which proxies are believed."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a browser is told when a page of another origin calls us."""
+"""Answers to browsers when a page of another origin calls."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Headers of a request are looked up where the server has put them."""
+"""Headers are read where the WSGI server puts them."""
 
 from moorage.wire.http import Headers
 

@@ -1,4 +1,4 @@
-"""Heads of requests and answers, and bodies that are still coming."""
+"""Heads of requests and answers, and incomplete bodies."""
 
 import io
 
@@ -159,7 +159,7 @@ CHUNKED = b"5;note=a\r\nhello\r\n1\r\n \r\nA\r\n0123456789\r\n0\r\nTrailer: x\r\
 
 
 def fed(decoder, raw, size):
-    """What `decoder` makes of `raw` in pieces of `size`; and what is behind it."""
+    """The result of `decoder` for `raw` in pieces of `size`; and the rest behind it."""
     found, at = b"", 0
     while not decoder.is_complete and at < len(raw):
         found += decoder.feed(raw[at : at + size])
@@ -178,7 +178,7 @@ def test_a_sized_body_leaves_what_comes_behind_it(size):
 
 
 def read(decoder, raw, size, ahead=0):
-    """As an application does it while it comes."""
+    """Reads it as an application does while it arrives."""
     rest = io.BytesIO(raw[ahead:])
     return io.BufferedReader(StreamedBody(decoder, raw[:ahead], lambda: rest.read(size))).read()
 

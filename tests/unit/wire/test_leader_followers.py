@@ -1,4 +1,4 @@
-"""Which thread takes requests up (`moorage.wire.server.leader_followers`)."""
+"""Which thread accepts requests (`moorage.wire.server.leader_followers`)."""
 
 import threading
 
@@ -11,7 +11,7 @@ PATIENCE_S = 30
 
 
 class Deputy:
-    """A thread that takes the leaders and says that it has it."""
+    """A thread that takes over from leaders and reports it."""
 
     def __init__(self, leaders):
         self.leadership = None

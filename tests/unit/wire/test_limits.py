@@ -1,4 +1,4 @@
-"""How slow a client may be (`moorage.wire.server.limits`), and which requests may use the threads (`moorage.wire.server.thread_slots`)."""
+"""Limits for slow clients (`moorage.wire.server.limits`), and threads for each kind of request (`thread_slots`)."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def test_a_client_that_keeps_the_rate_may_go_on_for_ever():
 
 
 def test_a_client_below_the_rate_uses_its_allowance_up():
-    """Half of the rate: after twice the allowance."""
+    """At half of the rate: after twice the allowance."""
     pace, now = Pace(20.0, 1000), 0.0
     while pace.start_waiting(now) > now + 1.0:
         now += 1.0

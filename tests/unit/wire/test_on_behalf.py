@@ -1,4 +1,4 @@
-"""Requests in a user's name: the user's credentials, ours beside them, and never ours in their place."""
+"""Requests for a user: with the user's credentials and ours beside them, never with ours instead."""
 
 from moorage.wire.client import NoCredentials, ServiceClient
 from moorage.wire.transports import ClientResponse
@@ -18,7 +18,7 @@ class Ours:
 
 
 class Peer:
-    """A transport to a service that refuses what `refuses` says."""
+    """A transport to a service that refuses the credentials in `refuses`."""
 
     def __init__(self, refuses=lambda headers: False):
         self.refuses, self.seen = refuses, []
@@ -39,7 +39,7 @@ def test_the_users_token_goes_with_ours_beside_it():
 
 
 def test_where_ours_is_refused_the_users_is_tried_alone():
-    """Ours may be too old, or of a user that has not the role of a service."""
+    """Ours may be too old, or belong to a user without the role of a service."""
     peer = Peer(lambda headers: "x-service-token" in headers)
     assert asked(peer, USER, Ours()) == [{"x-auth-token": "users", "x-service-token": "ours-0"}, USER]
 

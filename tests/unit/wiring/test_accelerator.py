@@ -1,4 +1,4 @@
-"""The accelerator service looks for images where it is told of them, and starts without."""
+"""The accelerator service uses the configured image service, and starts without one."""
 
 import pytest
 

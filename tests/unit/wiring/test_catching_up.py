@@ -1,4 +1,4 @@
-"""A rehearsal's clock jumps: who waits for that finds that all tasks have looked since, signs of life first."""
+"""After a jump of a rehearsal's clock, a waiting caller returns when all tasks have run, heartbeats first."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ DAY_S = 86400
 
 
 class Task:
-    """`looks`: the times at which it looked, after `before_look`."""
+    """`looks`: the times of its runs, after `before_look`."""
 
     def __init__(self, name, clock, looks, *, shows_life=False, before_look=lambda: None):
         self.name = name
@@ -34,7 +34,7 @@ class Task:
 
 @pytest.fixture
 def running():
-    """A function that starts a plane with these tasks, in threads and in a pool, when each has looked once."""
+    """Starts a plane with these tasks, in threads and in a pool, and returns when each has run once."""
     planes = []
 
     def start(clock, tasks, crowd=()):
@@ -43,7 +43,7 @@ def running():
         began = time.perf_counter()
         plane.start()
         planes.append(plane)
-        assert plane._rounds.wait_for([each.name for each in (*tasks, *crowd)], began, 20)
+        assert plane._task_runs.wait_for([each.name for each in (*tasks, *crowd)], began, 20)
         return plane
 
     yield start
@@ -81,12 +81,18 @@ def test_the_plane_of_a_rehearsal_catches_up(tmp_path):
 
 
 def test_a_round_that_was_under_way_does_not_count(running):
-    clock, looks, may_go_on = AdjustableClock(), [], threading.Event()
+    clock, looks, may_go_on, under_way = AdjustableClock(), [], threading.Event(), threading.Event()
     may_go_on.set()
-    slow = Task("slow", clock, looks, before_look=lambda: may_go_on.wait(20))
-    plane = running(clock, [slow])
+
+    def wait_to_go_on():
+        under_way.set()
+        may_go_on.wait(20)
+
+    plane = running(clock, [Task("slow", clock, looks, before_look=wait_to_go_on)])
     may_go_on.clear()
+    under_way.clear()
     plane.wakeups.wake("slow")
+    assert under_way.wait(20)
     threading.Timer(0.1, may_go_on.set).start()
     jump = clock.now() + timedelta(seconds=DAY_S)
     clock.advance(DAY_S)

@@ -1,4 +1,4 @@
-"""`tests.plane`: what other tests rely on."""
+"""Properties of `tests.plane` on which other tests rely."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Devices under Cyborg's names are for a real Nova: with our own compute the start is refused."""
+"""Cyborg's names of devices are for a real Nova: together with our compute service the start is refused."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How services are made for the time that they live in."""
+"""Services with real and with virtual time."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -22,5 +22,5 @@ WORLD = VirtualClock(datetime(2026, 3, 1, tzinfo=UTC))
     ],
 )
 def test_only_in_real_time_are_requests_sent_at_once(clock, expected):
-    """Threads end in another order each time, and a seed of the simulation is to be the same run each time."""
+    """The order in which threads end varies, but a seed of the simulation must always give the same run."""
     assert requests_at_once(clock) == expected

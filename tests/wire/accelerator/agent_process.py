@@ -1,7 +1,7 @@
-"""An accelerator agent as a process of its own: ``agent_process.py DIRECTORY [POINT]``. Not a test; one starts and kills it.
+"""An accelerator agent in its own process: ``agent_process.py DIRECTORY [POINT]``. Tests start and kill it.
 
-It publishes its providers under the uuids of `rig.rp` and serves ``DIRECTORY/acc.sock`` until it is ended. At the point
-that is named (`rig.Watch`) it sends itself SIGKILL.
+It publishes its providers under the uuids of `rig.rp` and serves ``DIRECTORY/acc.sock`` until it is stopped. At the
+named point (`rig.Watch`) it sends itself SIGKILL.
 """
 
 import os

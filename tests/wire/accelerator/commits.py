@@ -1,29 +1,46 @@
-"""Commits of the accelerator service as points of a `Watch`: ``before commit RequestService.create_requests 1`` and so on.
+"""Commits of the accelerator service as points of a `Watch`: ``before commit RequestService.create_requests 1`` etc.
 
-Not a test. A commit is called by who wrote what it makes last: the function that is run in the transaction.
+A commit has the name of the function that runs in its transaction.
 """
 
 import threading
 
-from moorage.db import prepared_transactions
+from sqlalchemy.engine.default import DefaultDialect
+
+from moorage.db import session
+from moorage.db.writer_queue import _Writer
 from tests.unit.accelerator.rig import Watch
 
 
 def watched(watch: Watch, setattr_=setattr) -> None:
     """Of all services in this process, from now on. `setattr_` may be that of a monkeypatch."""
-    commit, run = prepared_transactions._Session.commit, prepared_transactions.PreparedDatabase.in_transaction
+    commit, run, run_in_turn = DefaultDialect.do_commit, session._in_own_transaction, _Writer.run
     now = threading.local()
 
-    def in_transaction(database, work, **more):
-        before, now.name = getattr(now, "name", ""), work.__qualname__.partition(".<locals>")[0]
+    def run_by_name(engine, work, **more):
+        now.name = _name(work)
         try:
-            return run(database, work, **more)
+            return run(engine, work, **more)
         finally:
-            now.name = before
+            now.name = ""
 
-    def commit_at_a_point(session):
-        with watch.event("commit", now.name):
-            commit(session)
+    def run_in_turn_by_name(writer, connection):
+        now.name = _name(writer.work)
+        return run_in_turn(writer, connection)
 
-    setattr_(prepared_transactions.PreparedDatabase, "in_transaction", in_transaction)
-    setattr_(prepared_transactions._Session, "commit", commit_at_a_point)
+    def commit_at_a_point(dialect, connection):
+        name, now.name = getattr(now, "name", ""), ""
+        if not name:
+            commit(dialect, connection)
+            return
+        with watch.event("commit", name):
+            commit(dialect, connection)
+
+    setattr_(session, "_in_own_transaction", run_by_name)
+    setattr_(_Writer, "run", run_in_turn_by_name)
+    setattr_(DefaultDialect, "do_commit", commit_at_a_point)
+
+
+def _name(work) -> str:
+    """Empty for other services."""
+    return work.__qualname__.partition(".<locals>")[0] if work.__module__.startswith("moorage.accelerator.") else ""

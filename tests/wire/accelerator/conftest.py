@@ -1,4 +1,4 @@
-"""A plane that serves the Accelerator API, with callers by role, and the API as they and hosts see it."""
+"""A plane that serves the Accelerator API, with callers by role, and the API as users and hosts see it."""
 
 import json
 from dataclasses import dataclass
@@ -78,7 +78,7 @@ class Token:
 
 
 class Told:
-    """Hints to hosts; `heard` is what a host does on hearing one."""
+    """Hints to hosts; `heard` is the host's reaction to one."""
 
     def __init__(self) -> None:
         self.heard = lambda: None
@@ -96,7 +96,7 @@ def hints() -> Told:
 
 
 def process_in(directory, hints, services="accelerator", **options) -> InProcessPlane:
-    """A process with the accelerator service, whose hosts hear of their jobs from `hints`. Nobody is compute."""
+    """A process with the accelerator service, whose hosts receive hints from `hints`. There is no compute service."""
     return InProcessPlane(
         directory,
         services,

@@ -1,7 +1,7 @@
-"""The accelerator service as a process of its own: ``service_process.py DATABASE DIRECTORY PORT [POINT]``. Not a test.
+"""The accelerator service in its own process: ``service_process.py DATABASE DIRECTORY PORT [POINT]``. Tests start it.
 
-It serves the Accelerator API with the callers of `ByRole` and tells compute, which is ``DIRECTORY/told``: a line of JSON for
-each event. At the point that is named (`commits`) it sends itself SIGKILL.
+It serves the Accelerator API with the callers of `ByRole`. In place of compute, the file ``DIRECTORY/told`` gets a line
+of JSON for each event. At the named point (`commits`) it sends itself SIGKILL.
 """
 
 import json
@@ -31,7 +31,7 @@ class Deadly(Watch):
 
 
 class Compute:
-    """What `EventsTask` calls of compute's client."""
+    """The methods of compute's client that `EventsTask` calls."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""Accelerator requests as Nova uses them: made, bound by the host's agent, told to compute, deleted.
+"""Accelerator requests as Nova uses them: created, bound by the host's agent, reported to compute, deleted.
 
 Spec: docs/evidence/specs/accelerator-attach.md
 """
@@ -23,7 +23,7 @@ CARD = {"resources:CUSTOM_ACCELERATOR_GPU": "1"}
 
 
 class Compute:
-    """The one route of a Nova that matters here; it notes what it is told."""
+    """The only relevant route of a Nova; records its requests."""
 
     def __init__(self) -> None:
         self.events = []
@@ -40,7 +40,7 @@ class Compute:
 
 
 class Plane:
-    """The service, a host with its agent, and a compute to be told."""
+    """The service, a host with its agent, and a compute service for events."""
 
     def __init__(self, tmp_path, wire, engine, clock, devices=None) -> None:
         self.wire = wire
@@ -69,7 +69,7 @@ class Plane:
             pass
 
     def tell(self) -> list:
-        """What compute hears in this moment."""
+        """The events that compute receives now."""
         before = len(self.compute.events)
         self._events.run_once()
         return [(event["tag"], event["status"]) for event in self.compute.events[before:]]
@@ -120,7 +120,7 @@ def test_a_profile_becomes_a_request_per_unit(plane):
 
 
 def test_a_bound_request_is_programmed_attached_and_told(plane):
-    """R24, R27: the engine of `os_acc.plug` binds it; its event goes out when the state can be read."""
+    """R24, R27: the engine of `os_acc.plug` binds it; its event is sent when the state can be read."""
     plane.profile("aes", FPGA)
     (arq,) = plane.requests("aes")
     instance = new_instance()
@@ -140,7 +140,7 @@ def test_a_bound_request_is_programmed_attached_and_told(plane):
 
 @pytest.mark.parametrize("word", ["VGPU", "CUSTOM_ACCELERATOR_VGPU"])
 def test_a_share_of_a_gpu_is_a_mediated_device_with_its_own_uuid(tmp_path, wire, process, clock, word):
-    """A3, A7: Nova makes it by that uuid; the profile may use Cyborg's word for the class."""
+    """A3, A7: Nova creates it with that uuid; the profile may use Cyborg's name of the class."""
     plane = Plane(tmp_path, wire, process.engine("accelerator"), clock, simulated_host_with_every_device_type())
     plane.profile("share", {f"resources:{word}": "2", "trait:CUSTOM_NVIDIA_NVIDIA_592": "required"})
     instance, card = new_instance(), "0000:b1:00.0"
@@ -247,7 +247,7 @@ def test_unbound_requests_may_be_bound_again(plane):
 
 
 def test_a_failure_is_told_until_it_is_heard_and_shown_when_nobody_waits(plane):
-    """Nova starts a server without its accelerator when it finds a failure before it waits."""
+    """Nova starts a server without its accelerator if it finds a failure before it waits."""
     plane.profile("lost", {"resources:CUSTOM_ACCELERATOR_FPGA": "1", "accel:bitstream_id": new_instance()})
     (arq,) = plane.requests("lost")
     instance = new_instance()
@@ -298,7 +298,7 @@ def test_a_host_that_dies_while_it_binds_is_asked_again(plane):
 
 
 def test_a_service_killed_between_its_commit_and_its_hint_has_lost_nothing(plane, hints):
-    """The caller hears nothing, the host is not woken: it finds the work at its next poll."""
+    """The caller gets no answer and the host no hint: it finds the job at its next poll."""
     plane.profile("card", CARD)
     (arq,) = plane.requests("card")
     instance = new_instance()

@@ -1,5 +1,5 @@
-"""What one accelerator request costs, in counts that no other load on the machine changes: HTTP requests, transactions,
-statements, waits of the host for its disk. More of any of them is to be a decision, and not to creep in.
+"""The cost of one accelerator request, in counts that do not depend on the machine: HTTP requests, transactions,
+statements, and waits of the host for its disk. Raise a count only by decision.
 
 docs/evidence/bench/arqs.md has the times.
 """
@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
+from sqlalchemy import event
 
 from moorage.accelerator.drivers.simulated import default_simulated_host
 from moorage.accelerator.store import accelerator_store
+from moorage.db.session import read
 from tests.plane import Way
 from tests.unit.accelerator.rig import GPU, HOST, gpu, new_instance, rp
 from tests.wire.accelerator.conftest import Wire
@@ -28,24 +30,30 @@ class Cost:
 
 
 class Counted:
-    """A plane, and what is asked of it."""
+    """A plane with counters for its requests."""
 
     def __init__(self, tmp_path, process) -> None:
-        self.database = process.service("accelerator")._database
+        self.engine = engine = process.engine("accelerator")
+        self.transactions = self.statements = 0
+        event.listen(engine, "before_cursor_execute", self._count)
         self.way = Way()
         wire = Wire(self.way.over(process.transport("/accelerator")))
-        self.plane = Plane(tmp_path, wire, process.engine("accelerator"), process.clock)
+        self.plane = Plane(tmp_path, wire, engine, process.clock)
         self.plane.profile("card", CARD)
+
+    def _count(self, _connection, _cursor, statement, *_):
+        self.transactions += statement == "BEGIN IMMEDIATE"
+        self.statements += not statement.startswith("BEGIN")
 
     @contextmanager
     def cost(self):
-        cost, watch, database = Cost(), self.plane.rig.watch, self.database
-        before = len(self.way.requests), database.transactions, database.statements
+        cost, watch = Cost(), self.plane.rig.watch
+        before = len(self.way.requests), self.transactions, self.statements
         watch.arm(None)
         yield cost
         cost.requests = len(self.way.requests) - before[0]
-        cost.transactions = database.transactions - before[1]
-        cost.statements = database.statements - before[2]
+        cost.transactions = self.transactions - before[1]
+        cost.statements = self.statements - before[2]
         cost.waits_for_disk = watch.events.count(("checkpoint",))
 
 
@@ -56,13 +64,13 @@ def counted(tmp_path, process):
 
 @pytest.mark.parametrize("others", [0, 50])
 def test_what_a_request_costs_from_its_making_to_its_end(counted, others):
-    """The same however many there are."""
+    """The same beside any number of others."""
     plane = counted.plane
     for _ in range(others):
         plane.requests("card")
     with counted.cost() as made:
         (arq,) = plane.requests("card")
-    # Two of them are the project's quota: who else makes requests waits, and those of the project are counted.
+    # Two of them are for the project's quota: one locks it, one counts the project's requests.
     assert made == Cost(requests=1, transactions=1, statements=5)
     with counted.cost() as begun:
         plane.bind({arq["uuid"]: rp(GPU)}, new_instance())
@@ -87,14 +95,13 @@ def test_compute_is_told_in_two_transactions(counted):
     (arq,) = plane.requests("card")
     plane.bind({arq["uuid"]: rp(GPU)}, new_instance())
     plane.host_works()
-    database = plane._events._database
-    before = database.transactions
+    before = counted.transactions
     assert plane.tell() == [(arq["uuid"], "completed")]
-    assert database.transactions - before == 2
+    assert counted.transactions - before == 2
 
 
 def test_what_a_job_did_needs_no_report_of_everything(counted):
-    """The states of the handles come with the job's report, the tracker has nothing new to publish."""
+    """The job's report has the states of the handles, and the tracker has nothing new to publish."""
     plane, rig = counted.plane, counted.plane.rig
     (arq,) = plane.requests("card")
     plane.bind({arq["uuid"]: rp(GPU)}, new_instance())
@@ -109,7 +116,9 @@ def test_what_a_job_did_needs_no_report_of_everything(counted):
 
 
 def test_a_plug_without_programming_waits_twice_for_the_disk_and_asks_nobody(counted):
-    """Claimed, prepared, attached: two steps of the checkpoint and one call of the driver, however many others there are."""
+    """Claimed, prepared, attached: two steps of the checkpoint and one call of the driver, however many others there
+    are.
+    """
     rig = counted.plane.rig
     for neighbours in (0, 1):
         with counted.cost() as plugged:
@@ -129,6 +138,6 @@ def test_what_os_acc_plugs_is_reported_at_once(counted):
 
 
 def _handles(counted):
-    with counted.database.read() as connection:
+    with read(counted.engine) as connection:
         (part,) = accelerator_store.deployables(connection, name=f"{HOST}_{GPU}")
     return part.handles

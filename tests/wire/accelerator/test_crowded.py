@@ -1,6 +1,6 @@
-"""More who want a device than there are, all at the same moment, on each database.
+"""More concurrent requests than devices, on each database.
 
-One card with 16 handles below one resource provider: whoever comes, all want the same.
+All of them want one of 16 handles of one card, below one resource provider.
 """
 
 import threading
@@ -49,7 +49,7 @@ def rig(tmp_path, wire, clock) -> Rig:
 
 
 def addresses_told(wire):
-    """Of all requests that the service knows as bound."""
+    """Of all requests that the service records as bound."""
     bound = [arq for arq in wire("GET", "/v2/accelerator_requests").body["arqs"] if arq["state"] == "Bound"]
     return sorted("{domain}:{bus}:{device}.{function}".format(**arq["attach_handle_info"]) for arq in bound)
 
@@ -85,8 +85,8 @@ def test_of_32_plugs_on_16_handles_half_succeed_and_half_are_told_why(tmp_path, 
 
 
 def test_of_32_requests_bound_at_once_half_get_the_16_handles(engine, wire, rig, clock):
-    """The same by the API: bound by 32 clients at once, worked on by four workers of the host at once. Who comes when all
-    are known to be taken is refused at once (so are all others one after the other), the rest by the host.
+    """The same by the API: bound by 32 clients at once, worked on by four workers of the host at once. Who comes when
+    all are known to be taken is refused at once (so are all others one after the other), the rest by the host.
     """
     groups = [{"resources:CUSTOM_ACCELERATOR_GPU": "1"}]
     assert wire("POST", "/v2/device_profiles", body=[{"name": "card", "groups": groups}]).status == 201

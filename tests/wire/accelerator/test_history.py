@@ -1,4 +1,4 @@
-"""The history of devices: told by hosts exactly once, read by administrators alone, by the API and by the command."""
+"""The history of devices: hosts report it exactly once, and only administrators read it, by API and command."""
 
 import json
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ HANDLE = "0000:3b:00.1"
 
 
 class LossyClient:
-    """The service has done what it was asked, and the answer does not arrive."""
+    """The service carries out the request, but the answer is lost."""
 
     def __init__(self, client) -> None:
         self._client, self.loses = client, 0
@@ -40,7 +40,7 @@ def rig(tmp_path, wire, clock) -> Rig:
 
 
 def use(rig, instance=None):
-    """A server gets a region's function and gives it back; the server."""
+    """A server gets a region's function and releases it; returns the server."""
     instance = instance or new_instance()
     rig.plug(instance, fpga(function=AES), R1)
     rig.unplug(instance)
@@ -88,7 +88,7 @@ def test_a_lost_answer_and_a_restart_tell_nothing_twice_and_leave_nothing_out(ri
         rig.agent._reports = reports
         with pytest.raises(Unavailable):
             rig.agent.run_once()
-        rig.restart()  # the process dies before it has noted that it has told
+        rig.restart()  # the process dies before it records its report
         assert len(rig.held.journal.pending) > 0
     rig.agent._reports = reports
     rig.agent.run_once()

@@ -1,4 +1,4 @@
-"""SIGKILL of an agent: the next one knows what was going on, mends it, and serves the same plug."""
+"""SIGKILL of an agent: the next one finishes or undoes interrupted steps, and answers the same plug."""
 
 import contextlib
 import os
@@ -89,7 +89,7 @@ PRIVATE = {"visibility": "private", "region_uuid": TYPE_R1, "function_uuid": AES
 
 
 def a_host(directory):
-    """With an image, a neighbour on another region, and nobody that serves it."""
+    """With an image, a user of another region, and no agent."""
     rig = Rig(directory, clock=SystemClock())
     rig.image("aes", **PRIVATE)
     rig.order(program=0.0)
@@ -104,7 +104,7 @@ NEIGHBOUR, INSTANCE = (
 
 
 def points():
-    """All that an agent passes: its start, a plug that programs, an unplug that makes the region blank again."""
+    """All points of an agent: its start, a plug that programs, an unplug that makes the region blank again."""
     with tempfile.TemporaryDirectory(prefix="moorage-") as directory:
         rig = a_host(Path(directory))
         rig.watch.arm(None)
@@ -123,8 +123,8 @@ def test_every_step_has_its_point():
 
 
 def test_an_agent_killed_at_a_point_that_has_a_name(tmp_path):
-    """Nobody has a handle twice, nothing is programmed unverified, bound while dirty or stuck. All points with `EXPLORE=1`;
-    else three, the same in each run.
+    """Nobody has a handle twice, nothing is programmed unverified, bound while dirty or stuck. All points with
+    `EXPLORE=1`; else three, the same in each run.
     """
     found = points()
     for number, point in enumerate(found if os.environ.get("EXPLORE") else Random(5).sample(found, 3)):

@@ -1,7 +1,9 @@
-"""The service dies before and after each of its commits; whoever asked it asks again, and nothing is lost, double or stuck.
+"""The service dies before and after each of its commits; callers repeat their requests, and nothing is lost, doubled or
+stuck.
 
-A life: a profile, a request of it, bound by its host and told to compute, a device programmed and withdrawn by an operator,
-all of it deleted again. Hosts report meanwhile. Each person or host repeats what got no answer, and nobody cleans up by hand.
+The scenario: a profile, a request of it, bound by its host and reported to compute, a device programmed and disabled by
+an operator, and the deletion of everything. Hosts report meanwhile. Callers repeat unanswered requests; nobody cleans
+up by hand.
 """
 
 import contextlib
@@ -35,7 +37,7 @@ from tests.wire.accelerator.test_binding import CARD, Plane
 EXPLORE = bool(os.environ.get("EXPLORE"))
 ROOT = Path(__file__).parents[3]
 
-#: What a life commits, by who does it.
+#: The commits of a life, by their author.
 COMMITS = {
     "AcceleratorService.create_profile", "AcceleratorService.delete_profiles", "AcceleratorService.report_devices",
     "AcceleratorService.report_attachments", "RequestService.create_requests", "RequestService.bind_or_unbind", "RequestService.delete_requests",
@@ -45,7 +47,7 @@ COMMITS = {
 
 
 def insisting(call):
-    """`call`, as whoever wants an answer repeats it."""
+    """`call`, repeated until it is answered."""
     for _ in range(3):
         with contextlib.suppress(Unavailable):
             answer = call()
@@ -71,7 +73,7 @@ def life(plane, name):
     assert (
         insisting(lambda: wire("DELETE", f"/v2/accelerator_requests?instance={instance}", role="service")).status == 204
     )
-    # Those whose answer was lost are nobody's: an operator finds them.
+    # Requests with a lost answer have no owner; an operator finds them.
     for left in insisting(lambda: wire("GET", "/v2/accelerator_requests")).body["arqs"]:
         path = f"/v2/accelerator_requests/{left['uuid']}"
         assert insisting(lambda path=path: wire("DELETE", path, role="service")).status in (204, 404)
@@ -81,7 +83,7 @@ def life(plane, name):
 
 
 class Lived:
-    """What `life` asks of a plane besides `Plane`'s own."""
+    """Additional requests for `life`."""
 
     def check(self):
         self.everybody_works()
@@ -108,7 +110,7 @@ KEPT = (tables.accelerator_requests, tables.device_profiles, tables.jobs, tables
 
 
 class Mortal:
-    """The service; one that dies answers nobody, and the next request finds another one."""
+    """The service; after its death it answers nobody, and the next request finds another one."""
 
     def __init__(self, process):
         self._process = process
@@ -132,7 +134,7 @@ class VirtualPlane(Lived, Plane):
         self.image = self.rig.image(region_uuid=TYPE_R2, function_uuid=AES)
 
     def everybody_works(self):
-        """Until what a death has left claimed is to be had again."""
+        """Until jobs that a dead process had claimed are available again."""
         for _ in range(3):
             self.host_works()
             self.host_reports()
@@ -171,7 +173,9 @@ def plane(tmp_path, database_url, engine, clock, watch):
 
 
 def test_a_service_killed_before_and_after_each_commit(plane, watch):
-    """Each kind of commit once on SQLite, a sample of them on the others; `EXPLORE=1`: each of them that there is on each."""
+    """Each kind of commit once on SQLite, a sample of them on the others; `EXPLORE=1`: each of them that there is on
+    each.
+    """
     watch.arm(None)
     life(plane, "no-death")
     points = list(watch.points)
@@ -188,7 +192,7 @@ def test_a_service_killed_before_and_after_each_commit(plane, watch):
 
 
 def one_of_each(points):
-    """Of those that differ in their number only."""
+    """One of those that differ only in their number."""
     random = Random(1)
     kinds = {point.rpartition(" ")[0] for point in points}
     return [random.choice([point for point in points if point.rpartition(" ")[0] == kind]) for kind in sorted(kinds)]
@@ -206,7 +210,7 @@ def programs():
 
 
 class Process:
-    """The service; one that has died is started again when somebody gets no answer."""
+    """The service; a dead one is restarted when a caller gets no answer."""
 
     def __init__(self, url, directory):
         self._port = free_port()
@@ -233,7 +237,9 @@ class Process:
         return False
 
     def revive(self):
-        """Where it was killed, which the kernel may still be about; else the connection was one to its predecessor."""
+        """Restarts it if it was killed, which may still be in progress; otherwise the connection was to its
+        predecessor.
+        """
         with contextlib.suppress(subprocess.TimeoutExpired):
             assert self._process.wait(0.3) == -signal.SIGKILL
             self.deaths += 1
@@ -286,7 +292,7 @@ class RealPlane(Lived, Plane):
         return [(event["tag"], event["status"]) for event in events]
 
     def operator_works(self):
-        """Waits for a host that works at the same time: in virtual time only."""
+        """Waits for a host that works at the same time; only in virtual time."""
 
 
 OPEN_JOBS = tables.jobs.select().where(tables.jobs.c.finished_at.is_(None))

@@ -1,4 +1,4 @@
-"""Binding where nothing is free: refused at once with the reason, unless somebody is just giving back what is wanted.
+"""Binding without a free handle is refused at once with the reason, unless another server is just giving one back.
 
 Spec: docs/evidence/specs/accelerator-attach.md
 """
@@ -42,7 +42,7 @@ def test_where_no_handle_is_free_binding_is_refused_at_once_with_the_reason(plan
 
 
 def test_who_comes_while_a_device_is_being_given_back_waits_for_it(plane):
-    """Nova places the next server as soon as the last one's requests are deleted, whatever the host is still cleaning."""
+    """Nova places the next server once the last one's requests are deleted, even if the host is still cleaning."""
     plane.profile("card", CARD)
     (first,), (second,) = plane.requests("card"), plane.requests("card")
     plane.bind({first["uuid"]: rp(GPU)}, new_instance())

@@ -1,4 +1,4 @@
-"""What an operator does with devices by the API, and what their host makes of it.
+"""An operator's orders for devices by the API, and their effects on the host.
 
 Spec: docs/evidence/specs/accelerator-attach.md
 """
@@ -13,7 +13,7 @@ from tests.unit.accelerator.rig import AES, GPU, HOST, R1, R2, SHA, TYPE_R1, TYP
 
 @pytest.fixture
 def rig(tmp_path, wire, clock, hints) -> Rig:
-    """A host that has reported, and does its jobs as soon as it is told of them."""
+    """A host that has reported, and does its jobs at each hint."""
     rig = Rig(tmp_path / "host", clock=clock)
     rig.agent._reports = wire.client()
     rig.agent.run_once()
@@ -103,7 +103,7 @@ def test_a_region_is_programmed_and_says_what_it_carries(wire, rig):
 
 
 def test_a_region_is_emptied(wire, rig):
-    """Ours: the peer can only put another bitstream there."""
+    """Only here: the peer can only put another bitstream there."""
     part = deployable(wire, R1)["uuid"]
     program(wire, part, rig.image(region_uuid=TYPE_R1, function_uuid=AES))
     for _ in range(2):
@@ -123,7 +123,7 @@ def patch(wire, name, op, **value):
 
 
 def test_an_image_is_named_by_its_function(wire, rig):
-    """Ours: found as a flavor's or a profile's function is."""
+    """Only here: found as for a flavor or a profile."""
     image = rig.image(region_uuid=TYPE_R1, function_uuid=AES, function_name="aes")
     for named in ({"function_id": AES.upper()}, {"function_name": "aes"}):
         seen = patch(wire, R1, "replace", **named)

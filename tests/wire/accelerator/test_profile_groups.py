@@ -35,7 +35,7 @@ def test_its_groups_are_asked_for_beside_the_flavors_own(profiles):
 
 
 def test_two_groups_of_the_flavors_own_must_say_what_they_mean(profiles):
-    """Nova sets the policy itself only where one group at most is the flavor's own."""
+    """Nova sets the policy itself only if at most one group is the flavor's own."""
     specs = {"accel:device_profile": "one", "resources_A:CUSTOM_X": "1", "resources_B:CUSTOM_X": "1"}
     with pytest.raises(Invalid, match="need group_policy"):
         request_for(flavor_fields(with_device_profile(flavor(**specs), profiles)))

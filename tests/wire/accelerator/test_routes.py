@@ -1,4 +1,4 @@
-"""The Accelerator API v2 as clients see it: versions, shapes, refusals; and an agent's reports."""
+"""The Accelerator API v2 as clients see it: versions, formats, refusals; and an agent's reports."""
 
 import pytest
 

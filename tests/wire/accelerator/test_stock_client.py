@@ -22,7 +22,7 @@ class Quiet(WSGIRequestHandler):
 
 
 class AnonymousIsAdmin:
-    """What OS_AUTH_TYPE=none amounts to; the header is the client's own."""
+    """The effect of OS_AUTH_TYPE=none; the header is the client's own."""
 
     def __init__(self, app) -> None:
         self._app = app
@@ -41,7 +41,7 @@ def variables(process):
 
 
 def jobs_of(rig, wire, clock):
-    """What a host does for the service, one step per tick."""
+    """A host's jobs for the service, one step per tick."""
     runner = AcceleratorRunner(rig.agent, keep_alive_period_s=10)
     return JobsTask(host=HOST, number=1, service=wire.client(), runner=runner, clock=clock, poll_period_s=1)
 
@@ -110,7 +110,9 @@ def test_requests_are_made_bound_unbound_and_deleted(variables, wire, clock, tmp
 
 
 def test_every_command_of_the_older_client_that_its_sdk_can_send(variables, wire, clock, tmp_path):
-    """Not `device enable` and `disable`, which that openstacksdk lacks, nor `deployable program`, which asks for a Glance."""
+    """Not `device enable` and `disable`, which that openstacksdk lacks, nor `deployable program`, which asks for a
+    Glance.
+    """
     rig = Rig(tmp_path / "host", clock=clock)
     rig.agent._reports = wire.client()
     rig.agent.run_once()

@@ -1,9 +1,9 @@
-"""Every route of the Accelerator API, asked by everybody: what is answered, and that nothing else comes out.
+"""Every route of the Accelerator API with every kind of caller: its answer, and that it leaks nothing.
 
 CVE-2026-40213: in the peer any valid token could read and change devices, deployables and attributes.
 CVE-2026-40214: in the peer any project could list, show and delete accelerator requests of others, and bind its own.
 
-The rows are held against the app's own route table: a route without one fails.
+The rows are compared with the app's route table: a route without a row fails.
 """
 
 import json
@@ -24,7 +24,7 @@ OTHER = "2" * 32
 FREE_GPU = "0000:65:00.0"
 LATEST = "accelerator 2.3"
 
-#: Who asks, by the token of `ByRole`. All that is asked about belongs to `PROJECT`.
+#: Callers, by the token of `ByRole`. All objects belong to `PROJECT`.
 CALLERS = {
     "nobody": None,
     "of no project": "admin@none",
@@ -61,7 +61,7 @@ class Ask:
 
 
 class World:
-    """A host with a private bitstream, and a project that holds requests and devices there."""
+    """A host with a private bitstream, and a project with requests and devices there."""
 
     def __init__(self, process, hints) -> None:
         """`process` serves the images of the host's directory, too."""
@@ -91,7 +91,7 @@ class World:
         self.deployable = self._named("deployables", lambda row: row["name"].endswith(R2))
         self.private_region = self._named("deployables", lambda row: row["name"].endswith(R1))["uuid"]
         self.attribute = self.new_attribute()
-        #: What is of the project alone, what tells of the hardware, and what is told to nobody but operators.
+        #: Texts for the project only, texts about the hardware, and texts for operators only.
         self.tenants = {PROJECT, self.initial, self.bound, self.instance, self.plugged}
         self.hardware = {HOST, GPU, "0000:3b:00.0", rp(GPU), rp(R1), self.device, self.attribute}
         self.secret = {self.private, SHA}
@@ -120,7 +120,7 @@ class World:
         return {request: [{"op": "add", "path": f"/{name}", "value": value} for name, value in fields.items()]}
 
     def new_bound(self):
-        """Its uuid and its instance's; on a card of its own."""
+        """Its uuid and its instance's; on its own card."""
         request, instance = self.new_request(), new_instance()
         assert self("PATCH", "/v2/accelerator_requests", self.binding(request, instance)).status == 202
         return request, instance
@@ -193,7 +193,7 @@ def a_region_to_program(world: World) -> Ask:
 
 
 def fixed(form: str, attribute: str = "", body: object = None):
-    """`form` with the uuid that the world has under `attribute`."""
+    """`form` with the world's uuid for `attribute`."""
 
     def ask(world: World) -> Ask:
         named = getattr(world, attribute) if attribute else ""
@@ -206,7 +206,7 @@ def fixed(form: str, attribute: str = "", body: object = None):
 
 
 def answers(status: int, callers, **others: int) -> dict[str, int]:
-    """`status` for `callers`, `others` by name of a group below, 403 for the rest and 401 for nobody."""
+    """`status` for `callers`, `others` by name of a group below, 403 for the rest, and 401 without a token."""
     groups = {"elsewhere": ELSEWHERE[:3], "own": OWN}
     known = {caller: 401 if caller == "nobody" else 403 for caller in CALLERS}
     for group, refused in others.items():
@@ -219,7 +219,7 @@ NAMED = ("member by a service", "reader by a service", "member elsewhere by a se
 
 ARQS = "/v2/accelerator_requests"
 OWN_ARQS = "/moorage/v1/accelerator_requests"
-#: What to ask, and the answer by caller.
+#: Requests, and the answer by caller.
 ROWS: dict[tuple[str, str], list[tuple[Callable[[World], Ask], dict[str, int]]]] = {
     ("GET", "/"): [(fixed("/"), PUBLIC)],
     ("GET", "/v2"): [(fixed("/v2"), PUBLIC)],
@@ -347,7 +347,7 @@ def test_everybody_gets_what_is_theirs_and_nothing_else(world, route):
 
 
 def _tells_nothing_of_what_is_there(world, method, ask, caller, seen):
-    """The refusal is word for word that of something that never was."""
+    """The refusal equals that for an object that never existed."""
     if not ask.named:
         return
     never = new_instance()
@@ -357,13 +357,13 @@ def _tells_nothing_of_what_is_there(world, method, ask, caller, seen):
 
 
 def _knows(caller, ask) -> bool:
-    """Whether `caller` may know what is asked about: it is theirs, or a service of theirs has reason to name it."""
+    """Whether `caller` may know the object: it is theirs, or their service must name it."""
     vouched = caller.endswith("by a service") and bool(ask.named)
     return caller in TRUSTED or (ask.path.startswith((ARQS, OWN_ARQS)) and (caller in OWN or vouched))
 
 
 def _hidden(world, caller, ask) -> set[str]:
-    """What `caller` must not read in an answer."""
+    """The texts that `caller` must not read in an answer."""
     if caller in TRUSTED:
         return set()
     hidden = world.secret if _knows(caller, ask) else world.secret | world.tenants
@@ -378,7 +378,7 @@ def _uuids(seen):
 
 
 def test_a_list_has_the_projects_own_requests_also_when_a_service_asks_for_a_user(world):
-    """CVE-2026-40214: a service's token lets it act on what it names, it opens no other project's list."""
+    """CVE-2026-40214: a service's token gives access to objects that it names, but to no other project's list."""
     mine = {world.initial, world.bound}
     assert mine <= _uuids(world("GET", ARQS, role="reader"))
     assert mine <= _uuids(world("GET", ARQS, role="service"))
@@ -406,7 +406,7 @@ def test_a_foreign_request_among_own_ones_is_as_one_that_never_was(world):
 
 @pytest.mark.parametrize("role", ["manager", f"manager@{OTHER}"])
 def test_who_looks_at_devices_sees_no_private_bitstream(world, role):
-    """A12: its id, its name and its function are for operators."""
+    """A12: only operators see its id, its name and its function."""
     path = f"/v2/deployables/{world.private_region}"
     assert world("GET", path).body["bitstream_id"] == world.private
     assert world("GET", path, role=role).body == world("GET", path).body | {"bitstream_id": None}

@@ -1,4 +1,4 @@
-"""Placement and compute in this process, behind their APIs; a host with real files; every request of the host noted."""
+"""Placement and compute in this process, behind their APIs; a host with real files; records the host's requests."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,13 +29,13 @@ def placement_plane(tmp_path, clock):
 
 @pytest.fixture
 def transport():
-    """The way of a host's tracker to Placement."""
+    """The transport of a host's tracker to Placement."""
     return Way()
 
 
 @pytest.fixture
 def placement(placement_plane):
-    """As others use it; what it asks is not noted."""
+    """As others use it; its requests are not recorded."""
     return PlacementClient(placement_plane.client("placement"))
 
 
@@ -55,7 +55,7 @@ def files(tmp_path):
 
 @pytest.fixture
 def host(tmp_path, to_placement, clock, files):
-    """A host whose agent can be started again and again."""
+    """A host whose agent can be started repeatedly."""
     state = tmp_path / "host"
     here = SimpleNamespace(
         description=HostDescription(),
@@ -130,13 +130,13 @@ class HostPlane:
 
     @property
     def own_compute(self):
-        """Compute as the host uses it: what it asks is noted."""
+        """Compute as the host uses it; requests are recorded."""
         below = self.to_compute.over(self.control.transport("/compute"))
         credentials = HostBearer("compute-1")
         return ComputeClient(ServiceClient(below, service_type="compute", credentials=credentials, clock=self.clock))
 
     def create(self, name, flavor="small", **extra_specs):
-        """Its id; `settle` builds it."""
+        """Returns its id; `settle` builds it."""
         specs = {key.replace("__", ":"): value for key, value in extra_specs.items()}
         self.compute.create_flavor(flavor, flavor, 2, 1024, 10, public=True)
         if specs:

@@ -1,4 +1,4 @@
-"""A host tells how its domains are: what went off or vanished by itself, what guests wrote, what is left over."""
+"""A host reports its domains: those that stopped or vanished, messages of guests, and leftovers."""
 
 import pytest
 
@@ -147,7 +147,7 @@ def test_after_a_boot_of_the_host_what_ran_is_started_and_nothing_else(plane, se
 
 
 def test_without_a_boot_what_went_off_meanwhile_stays_off(plane, server, booted):
-    """Only the agent was away: the guest shut itself down."""
+    """Only the agent was down: the guest shut itself down."""
     booted("one").run_once()
     plane.driver.power(server, PowerAction.STOP)
     booted("one").run_once()

@@ -150,7 +150,7 @@ def _actions(plane, server_id):
 
 @pytest.mark.parametrize("when", ["before plug", "after plug", "after spawn"])
 def test_a_build_that_the_agent_died_in_is_finished_by_the_next_agent(plane, monkeypatch, when):
-    """R27 (accelerator-attach): whatever had happened, the server ends ACTIVE with one device, taken once."""
+    """R27 (accelerator-attach): wherever it died, the server ends ACTIVE with one device, claimed once."""
     plane.start_agent()
 
     def die(*_arguments, **_named):
@@ -227,7 +227,7 @@ def test_a_restart_of_the_agent_writes_nothing_to_placement(plane):
 
 
 def test_a_report_that_comes_too_late_is_dropped(plane, monkeypatch):
-    """Another worker has the job: the first one leaves everything to it."""
+    """Another worker has the job, so the first one leaves it alone."""
     plane.start_agent()
     spawn, others = plane.driver.spawn, []
 
@@ -261,7 +261,7 @@ def test_a_compute_service_that_is_away_costs_a_poll_period(plane):
 
 @pytest.mark.parametrize("verb", ["POST", "PUT"])
 def test_a_claim_or_report_that_failed_is_tried_again_within_seconds_however_rare_the_polls(plane, verb):
-    """The hint was there and is used up: under heavy load a single 503 cost the whole poll period (an hour here)."""
+    """The hint is used up: under heavy load a single 503 would cost the whole poll period (an hour here)."""
     plane.start_agent()
     failed = []
 
@@ -282,7 +282,7 @@ def test_a_claim_or_report_that_failed_is_tried_again_within_seconds_however_rar
 def test_a_keep_alive_that_does_not_get_through_does_not_undo_the_build(plane):
     plane.start_agent()
     plane.to_compute.on("PUT /agent/v1/jobs/", failing(Unavailable("nobody answers")), times=1)
-    server_id = plane.create("web")
+    server_id = plane.create("gpu", flavor="gpu", **GPU)  # kept alive after the device was attached
     plane.settle()
     assert "/agent/v1/jobs/" in "".join(request.path for request in plane.to_compute.requests)
     assert plane.server(server_id)["status"] == "ACTIVE"

@@ -1,9 +1,9 @@
-"""The accelerators of a host whose servers are another compute service's: grafted onto the provider that it makes."""
+"""Accelerators of a host with another compute service: added below that service's provider."""
 
 from tests.plane import InProcessPlane
 
 PERIOD_S = 60.0
-#: Nobody answers there, and nothing here asks.
+#: Nobody answers there, and no test calls it.
 ELSEWHERE = {"compute": "http://nova.example", "image": "http://glance.example"}
 
 

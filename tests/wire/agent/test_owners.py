@@ -1,4 +1,4 @@
-"""Drift is mended; another owner of a provider is not fought. Against Placement's own API, in virtual time."""
+"""The agent repairs drift, but does not fight another writer. Against Placement's own API, in virtual time."""
 
 from datetime import timedelta
 
@@ -22,7 +22,7 @@ def vcpus(placement, root):
 
 
 def amend(placement, root, **values):
-    """What an operator's script does."""
+    """The write of an operator's script."""
     generation, inventories = placement.inventories(root)
     changed = {**inventories, "VCPU": Inventory(16, max_unit=16, **values)}
     placement.set_inventories(root, generation, changed)
@@ -42,7 +42,7 @@ def test_what_somebody_changed_is_set_right_in_the_next_update(host, placement, 
 
 
 def test_somebody_who_insists_is_given_way_and_asked_ever_more_rarely(host, placement, root, clock):
-    """An hour of a script that sets the ratio each minute: a handful of writes, a warning, and the rest goes on."""
+    """For an hour a script sets the ratio each minute: the agent makes a few writes, warns, and updates the rest."""
     tracker = host.tracker()
     tracker.start()
     written = []
@@ -81,7 +81,7 @@ def test_what_is_contested_does_not_hold_up_the_rest_of_the_provider(host, place
 
 
 def test_what_the_host_has_anew_is_written_whoever_insisted_before(host, placement, root, clock):
-    """It is no longer what was contested: the host has changed."""
+    """The host has changed, so the value is a new one."""
     tracker = host.tracker()
     tracker.start()
     for _ in range(FREE_RESTORES + 1):

@@ -1,4 +1,4 @@
-"""Provider configuration taken again by a running host. Spec: docs/evidence/specs/provider-config.md; in virtual time."""
+"""A running host reloads provider configuration. Spec: docs/evidence/specs/provider-config.md; in virtual time."""
 
 import logging
 from datetime import timedelta
@@ -24,7 +24,7 @@ PERIOD_S = 2.0
 
 @pytest.fixture
 def running(host, placement, clock):
-    """A started host with the file LLC, its keeper, its watch and its API."""
+    """A started host with the file LLC, its reloader, its watch and its API."""
     put(host.files, LLC)
     tracker = host.tracker()
     tracker.start()
@@ -56,7 +56,7 @@ def use(placement, amount):
 
 
 def test_a_changed_file_is_taken_when_it_has_come_to_rest(running, placement):
-    """Seen changed once it may be half written; unchanged since the last look it counts."""
+    """At the first change it may be half written; unchanged since the last check, it is read."""
     look(running, 3)
     put(running.files, WAYS)
     look(running)
@@ -147,7 +147,7 @@ def test_while_placement_is_away_it_is_tried_again_and_then_taken(running, place
 
 
 def test_asked_for_it_is_taken_at_once(running, placement):
-    """SIGHUP: no look before."""
+    """SIGHUP: without a check before."""
     put(running.files, WAYS)
     running.watch.request_reload()
     running.watch.run_once()
@@ -165,7 +165,7 @@ def test_without_a_period_nothing_is_looked_at_but_asked_for(running, placement,
 
 
 def test_several_files_changed_as_a_set_are_read_as_a_set(running, placement, clock):
-    """Who changes them holds the directory; the agent waits for it, though not for ever."""
+    """The writer locks the directory; the agent waits for it, though not for ever."""
     with hold_directory(running.files):
         install_files(running.files, {"b.yaml": WAYS.encode()})
         begin = clock.now()

@@ -174,7 +174,7 @@ def test_name_and_uuid_of_one_provider_stop_the_start(host, placement):
 
 
 def test_an_entry_for_a_device_waits_until_it_is_there(host, placement):
-    """R21 (provider-config): and is applied in the first update that sees it (R20)."""
+    """R21 (provider-config): it is applied in the first update that sees the device (R20)."""
     put(host.files, LLC.replace("uuid: $COMPUTE_NODE", "name: compute-1_dev"))
     host.accelerators = Devices()
     tracker = host.tracker()
@@ -185,7 +185,9 @@ def test_an_entry_for_a_device_waits_until_it_is_there(host, placement):
 
 
 def test_what_others_wrote_is_left_alone(host, placement):
-    """A13 (accelerator-attach): on a host under reservation foreign trait, class and provider stay through updates, restarts and removals."""
+    """A13 (accelerator-attach): on a host under reservation, foreign traits, classes and providers survive updates,
+    restarts and removals.
+    """
     put(host.files, LLC)
     host.accelerators = Devices(Device("compute-1_dev"))
     tracker = host.tracker()
@@ -209,7 +211,7 @@ def test_what_others_wrote_is_left_alone(host, placement):
 
 
 def test_what_a_file_no_longer_says_goes_at_the_next_start(host, placement):
-    """G8, G9: Nova keeps traits for good."""
+    """G8, G9: Nova keeps traits for ever."""
     put(host.files, LLC)
     host.tracker().start()
     put(host.files, WAYS)
@@ -219,7 +221,7 @@ def test_what_a_file_no_longer_says_goes_at_the_next_start(host, placement):
 
 
 def test_a_file_may_add_to_a_provider_of_others_for_as_long_as_it_likes(host, placement):
-    """G6: the second pass of Nova takes its own class for the driver's, and blocks the host for ever."""
+    """G6: Nova's second round takes its own class for the driver's, and blocks the host for ever."""
     host.tracker().start()
     placement.create_provider("blazar_compute-1", parent_uuid=tree(placement)["compute-1"].uuid)
     put(host.files, LLC.replace("uuid: $COMPUTE_NODE", "name: blazar_compute-1"))
@@ -234,7 +236,7 @@ def test_a_file_may_add_to_a_provider_of_others_for_as_long_as_it_likes(host, pl
 
 
 def test_a_class_that_servers_use_is_closed_until_they_are_gone(host, placement, caplog):
-    """G7: Nova does not start any more."""
+    """G7: Nova no longer starts."""
     put(host.files, LLC)
     host.tracker().start()
     use(placement, "compute-1", "CUSTOM_LLC", 4)
@@ -336,7 +338,7 @@ def test_a_class_that_comes_into_use_while_it_is_removed_is_closed_instead(host,
 
 @pytest.mark.parametrize("at", range(12))
 def test_an_agent_that_dies_while_publishing_takes_back_later_what_it_had_written(host, transport, placement, at):
-    """Whichever write is the last one: what was remembered covers what is there."""
+    """Whichever write is the last one: the record covers everything that exists."""
     put(host.files, LLC)
     writes = []
 
@@ -369,7 +371,7 @@ def test_a_host_deleted_in_placement_comes_back(host, placement):
 
 
 def test_a_lost_state_directory_does_not_lose_the_driver_its_classes(host, placement):
-    """The names of the host are found again, and devices that vanish later still go."""
+    """The host's names are found again, and devices that vanish later are still removed."""
     host.accelerators = Devices(Device("compute-1_dev"))
     host.tracker().start()
     before = tree(placement)

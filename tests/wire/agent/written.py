@@ -1,4 +1,4 @@
-"""Provider configuration files, as an operator writes them."""
+"""Writes provider configuration files as an operator would."""
 
 LLC = """
 meta: {schema_version: 1.0}

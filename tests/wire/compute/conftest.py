@@ -1,4 +1,4 @@
-"""Compute, Placement and images, whole and on real SQLite, in this process; and a host agent that does what a test says."""
+"""Compute, Placement and images, complete and on real SQLite, in this process; and a host agent that tests control."""
 
 import functools
 import shutil
@@ -24,7 +24,9 @@ NO_LIMITS = {"quota_instances": -1, "quota_cores": -1, "quota_ram_mb": -1}
 
 @functools.cache
 def images():
-    """The state directory of an image service with an image that everybody sees, and one of blue's that friends see too."""
+    """The state directory of an image service with an image that everybody sees, and one of blue's that friends see
+    too.
+    """
     directory = Path(tempfile.mkdtemp(prefix="moorage-images-"))
     with InProcessPlane(directory, "image") as plane:
         for image_id, name, owner, visibility in (
@@ -38,7 +40,7 @@ def images():
 
 
 class DyingHints(InProcessHints):
-    """With `is_deadly` its sender dies when it is to send: after the commit of what the hint is about."""
+    """With `is_deadly` its sender dies when it should send: after the commit that the hint is about."""
 
     is_deadly = False
 
@@ -49,7 +51,7 @@ class DyingHints(InProcessHints):
 
 
 class Host:
-    """A host agent over the agents' API. `fails` makes it refuse the next job of a kind with that sentence."""
+    """A host agent over the agents' API. `fails` makes it refuse the next job of a kind with that message."""
 
     def __init__(self, plane, name):
         self.plane = plane
@@ -85,7 +87,7 @@ class Host:
         return self.plane.agent.claim_jobs(self.name, f"{self.name}/{worker}", limit=10)
 
     def work(self):
-        """Do all jobs there are, and report."""
+        """Does all waiting jobs, and reports."""
         while jobs := self.claim():
             for job in jobs:
                 self.report(job)
@@ -102,7 +104,7 @@ class Host:
 
 
 class Plane:
-    """One process with all three services; `builds` is the one whose builder has work to do, another after a death."""
+    """One process with all three services; `builds` has the active builder; another one after a death."""
 
     def __init__(self, directory, clock, **compute):
         """`compute` are options of its section, which are those of all its processes."""
@@ -137,7 +139,7 @@ class Plane:
 
     @property
     def to_placement(self):
-        """Requests of the process that has the builder."""
+        """Requests of the process with the active builder."""
         return self.builds.ways["placement"]
 
     def another(self, name="another", **sections):
@@ -145,7 +147,7 @@ class Plane:
         return self.process.beside(name, "compute", compute=NO_LIMITS, **sections)
 
     def succeed(self, name="successor", **sections):
-        """From now on the builder is one of another process."""
+        """Makes another process's builder the active one."""
         self.builds = self.another(name, **sections)
 
     def restart(self, **sections):
@@ -184,7 +186,7 @@ class Plane:
         return self.send("POST", f"/v2.1/servers/{server_id}/action", {action: argument}, **options)
 
     def settle(self, *hosts):
-        """Builder, mover and hosts in turn until all is quiet."""
+        """Runs builder, mover and hosts in turn until nothing is left to do."""
         for _ in range(4):
             self.builder.run_once()
             self.mover.run_once()

@@ -1,4 +1,4 @@
-"""The agents' API, and what other services do through `ComputeClient`."""
+"""The agents' API, and the use of `ComputeClient` by other services."""
 
 import pytest
 
@@ -92,7 +92,7 @@ def test_a_hypervisor_by_its_exact_name(plane, host):
 
 
 def test_a_reservations_flavor_from_making_to_deletion(plane, host):
-    """What the reservation service does; every step may be repeated after a crash."""
+    """The requests of the reservation service; each may be repeated after a crash."""
     client = plane.agent
     for _ in range(2):
         client.create_flavor(*FLAVOR)
@@ -118,7 +118,7 @@ def test_a_reservations_flavor_from_making_to_deletion(plane, host):
 
 
 class Late:
-    """A transport whose first write nobody answers; it is carried out when `comes` is called."""
+    """A transport whose first write is not answered; it is carried out when `comes` is called."""
 
     def __init__(self, inner):
         self.base_url = inner.base_url
@@ -136,7 +136,7 @@ class Late:
 
 
 def test_a_flavor_whose_making_nobody_answered_is_made_again(plane):
-    """Its id says that it is ours: so a reservation is not given up for it, and what comes late finds it there."""
+    """Its id shows that it is ours, so the reservation continues, and the late request finds it."""
     late = Late(plane.process.transport("/compute"))
     client = ComputeClient(ServiceClient(late, service_type="compute", credentials=Bearer(), clock=plane.clock))
     client.create_flavor(*FLAVOR)

@@ -1,4 +1,4 @@
-"""Users, builder and host do whatever they like in any order, and die of it: when all is quiet, the books agree."""
+"""Users, builder and host act in any order and die at any point: in the end all records agree."""
 
 from random import Random
 
@@ -8,7 +8,7 @@ from moorage.compute.model.servers import TaskState, VmState
 from moorage.compute.scheduling.job_worker import LEASE_S
 from moorage.compute.store import server_store
 from moorage.core.errors import Conflict, NotFound
-from moorage.db.transactions import read
+from moorage.db.session import read
 from tests.plane import Killed
 
 ACTIONS = ["os-stop", "os-start", "pause", "unpause", "reboot", "forceDelete", "os-resetState"]
@@ -95,7 +95,7 @@ def test_when_all_is_quiet_nobody_is_stuck_and_each_allocation_has_its_server(pl
             assert allocations == {}, server
         else:
             assert server.task_state is None, server
-            # What an administrator called an ERROR in the middle of a build keeps what it has until it is deleted.
+            # A server that an administrator set to ERROR during its build keeps its allocations until it is deleted.
             assert allocations == (server.placed.allocations if server.placed else {}), server
     held = [server for server in servers if plane.placement.allocations(server.id)]
     used = plane.placement.usages(host.provider.uuid)["VCPU"]

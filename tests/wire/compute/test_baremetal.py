@@ -1,24 +1,16 @@
-"""Bare-metal servers of before custom classes: migrated once, healed each round, from a database of an older schema too."""
+"""Existing bare-metal servers: migrated once, healed each round."""
 
 import pytest
-from sqlalchemy import insert
 
 from moorage.compute.catalogue.baremetal_flavors import FlavorMigrationOutcome
-from moorage.compute.store import tables
-from moorage.db import migrations
-from moorage.db.engine import open_engine
-from moorage.placement.client.placement_client import Candidate, Inventory
+from moorage.placement.client.placement_client import Inventory
 from tests.wire.compute.conftest import Host
 
 GOLD = "CUSTOM_BAREMETAL_GOLD"
-OLD_FLAVOR = {
-    "id": "bm", "name": "bm", "vcpus": 8, "ram_mb": 4096, "disk_gb": 100, "ephemeral_gb": 0, "swap_mb": 0,
-    "rxtx_factor": 1.0, "is_public": True, "description": None, "extra_specs": {},
-}  # fmt: skip
 
 
 class Node(Host):
-    """A bare-metal node: what it is made of, and one unit of its class."""
+    """A bare-metal node: its resources, and one unit of its class."""
 
     def register(self):
         self.plane.agent.register_host(
@@ -50,7 +42,7 @@ def bare_metal(plane):
 
 @pytest.fixture
 def old_server(plane, node):
-    """Made before its node had a class: it holds none of it."""
+    """Created before its node had a class, so it has no allocation of it."""
     server_id = plane.boot(plane.flavor("bm", vcpus=8, ram=4096, disk=100))
     plane.settle(node)
     node.classify(GOLD)
@@ -58,7 +50,7 @@ def old_server(plane, node):
 
 
 def free(plane):
-    """Candidates of a flavor of the new kind."""
+    """Candidates for a flavor of the new kind."""
     found, _ = plane.placement.candidates([("resources", f"{GOLD}:1")])
     return len(found)
 
@@ -69,7 +61,7 @@ def stored(plane, server_id):
 
 def test_the_servers_own_flavor_gets_the_class_and_the_flavor_stays(plane, node, old_server, bare_metal):
     """F6 (flavor-resources): the class is added to `instance.flavor`, not to the flavor."""
-    steps, after = bare_metal.migrate(dry_run=False)
+    steps, after = bare_metal.migrate_servers(dry_run=False)
     assert [(step.node, step.server_id, step.outcome, step.resource_class) for step in steps] == [
         ("node-1", old_server, FlavorMigrationOutcome.DONE, GOLD)
     ]
@@ -91,33 +83,33 @@ def test_the_allocation_is_healed_from_the_stored_flavor(plane, node, old_server
 
 
 def test_once_more_changes_nothing(plane, node, old_server, bare_metal):
-    """F8 (flavor-resources): idempotent; nodes without a server are passed over, nodes without a class are told of."""
+    """F8 (flavor-resources): idempotent; nodes without a server are skipped, nodes without a class are reported."""
     idle, classless = Node(plane, "node-2"), Node(plane, "node-3")
     idle.classify(GOLD)
     classless.classify()
     for name in ("node-2", "node-3"):
         path = f"/v2.1/os-services?host={name}"
         assert plane.admin("GET", path)[2]["services"][0]["state"] == "up"
-    bare_metal.migrate(dry_run=False)
+    bare_metal.migrate_servers(dry_run=False)
     before = plane.placement.holder(old_server).generation
     way = plane.to_placement
     way.clear()
-    steps, _ = bare_metal.migrate(dry_run=False)
+    steps, _ = bare_metal.migrate_servers(dry_run=False)
     assert [step.outcome for step in steps] == [FlavorMigrationOutcome.ALREADY]
     assert {request.method for request in way.requests} == {"GET"}
     assert plane.placement.holder(old_server).generation == before
     classless_server = plane.boot("bm", availability_zone="nova:node-3", who="root:admin", roles="admin")
     plane.settle(node, idle, classless)
-    steps, _ = bare_metal.migrate(dry_run=False)
+    steps, _ = bare_metal.migrate_servers(dry_run=False)
     assert {step.server_id: step.outcome for step in steps}[classless_server] is FlavorMigrationOutcome.NO_CLASS
 
 
 def test_no_new_flavor_lands_on_an_occupied_node(plane, node, old_server, bare_metal):
-    """F9 (flavor-resources): before it the node would be offered again, after it it is not."""
+    """F9 (flavor-resources): before the migration the node would be offered again, afterwards not."""
     assert free(plane) == 1
-    bare_metal.migrate(dry_run=True)
+    bare_metal.migrate_servers(dry_run=True)
     assert (free(plane), stored(plane, old_server)) == (1, {})
-    bare_metal.migrate(dry_run=False)
+    bare_metal.migrate_servers(dry_run=False)
     assert free(plane) == 0
     plane.send("DELETE", f"/v2.1/servers/{old_server}")
     plane.settle(node)
@@ -138,47 +130,15 @@ def test_it_is_a_route_of_its_own_and_comes_in_pages(plane, node, old_server):
 
 def test_more_than_a_page_of_nodes(plane, node, old_server, bare_metal):
     Node(plane, "node-0")
-    first, after = bare_metal.migrate(dry_run=True, limit=1)
-    second, last = bare_metal.migrate(dry_run=True, limit=1, after=after)
+    first, after = bare_metal.migrate_servers(dry_run=True, limit=1)
+    second, last = bare_metal.migrate_servers(dry_run=True, limit=1, after=after)
     assert (first, after, [step.node for step in second], last) == ([], "node-0", ["node-1"], "node-1")
 
 
-def test_from_a_database_of_the_first_schema(plane, node, tmp_path):
-    url = f"sqlite:///{tmp_path}/old.sqlite"
-    engine = open_engine(url)
-    migrations.upgrade(engine, "compute", "0001")
-    server_id, now = plane.ids.uuid(), plane.clock.now()
-    node.classify(GOLD)
-    with engine.begin() as connection:
-        host = {
-            "name": "node-1", "service_uuid": plane.ids.uuid(), "provider_uuid": node.provider.uuid,
-            "hypervisor_type": "ironic", "hypervisor_version": 1, "host_ip": "127.0.0.1", "vcpus": 8,
-            "memory_mb": 4096, "local_gb": 100, "devices": 0, "cpu_info": {}, "is_enabled": True,
-            "forced_down": False, "heartbeat_at": now,
-        }  # fmt: skip
-        connection.execute(insert(tables.hosts).values(host))
-        server = {
-            "id": server_id, "name": "old", "project_id": "red", "user_id": "alice", "flavor_id": "bm",
-            "flavor": OLD_FLAVOR, "vm_state": "active", "power_state": 1, "host": "node-1", "metadata": {}, "tags": [],
-            "hostname": "old", "config_drive": False, "reservation_id": "r", "launch_index": 0, "scheduler_hints": {},
-            "devices": [], "created_at": now, "updated_at": now,
-        }  # fmt: skip
-        connection.execute(insert(tables.servers).values(server))
-    provider = node.provider.uuid
-    held = Candidate({provider: {"VCPU": 8, "MEMORY_MB": 4096, "DISK_GB": 100}}, {}, provider)
-    plane.placement.claim(server_id, held, "red", "alice")
-    engine.dispose()
-    old = plane.process.beside("old", "compute", database={"compute": url})
-    bare_metal = old.service("compute").bare_metal
-    assert [step.outcome for step in bare_metal.migrate(dry_run=False)[0]] == [FlavorMigrationOutcome.DONE]
-    assert plane.placement.allocations(server_id)[provider][GOLD] == 1
-    assert [step.outcome for step in bare_metal.migrate(dry_run=False)[0]] == [FlavorMigrationOutcome.ALREADY]
-
-
 def test_a_node_of_the_new_kind_has_only_its_class(plane, node, old_server, bare_metal):
-    """Ironic's newer inventory has no processors, memory and disk: what is not there is not held."""
+    """Ironic's newer inventory has no processors, memory and disk, so none are allocated."""
     plane.placement.release(old_server)
     generation, _ = plane.placement.inventories(node.provider.uuid)
     plane.placement.set_inventories(node.provider.uuid, generation, {GOLD: Inventory(1, max_unit=1)})
-    assert bare_metal.migrate(dry_run=False)[0][0].outcome is FlavorMigrationOutcome.DONE
+    assert bare_metal.migrate_servers(dry_run=False)[0][0].outcome is FlavorMigrationOutcome.DONE
     assert plane.placement.allocations(old_server) == {node.provider.uuid: {GOLD: 1}}

@@ -1,4 +1,6 @@
-"""The scheduler over HTTP: aggregates, images, retries on other hosts, all or none, races, and a Placement that is away."""
+"""The scheduler over HTTP: aggregates, images, retries on other hosts, all or none, races, and an unreachable
+Placement.
+"""
 
 import dataclasses
 import json
@@ -45,7 +47,7 @@ def message_of(plane, server_id):
 
 
 def image(plane, size_bytes=None, **properties):
-    """An image with these properties; the image service says that it has `size_bytes`."""
+    """An image with these properties; the image service reports `size_bytes`."""
     image_id = plane.ids.uuid()
     put_image(plane.process.client("image"), image_id, "demanding", data=b"1", properties=properties)
 
@@ -102,7 +104,7 @@ def test_tenants_and_isolated_aggregates(plane, hosts):
 
 
 def test_multipliers_of_an_aggregate_fill_its_hosts_first(plane, hosts):
-    """Stacking where the metadata says so: the host that is fuller weighs more there."""
+    """Stacking if the metadata says so: there the fuller host weighs more."""
     aggregate(plane, "stack", *hosts, **{f"{name}_weight_multiplier": "-1.0" for name in ("ram", "cpu", "disk")})
     plane.flavor("small")
     ids = []
@@ -185,7 +187,7 @@ REQUEST_FAULT_CODES = (
 
 
 def failed_once(plane, hosts, error):
-    """A server whose first build ended with `error`, as a host reports it; and on how many hosts it was tried."""
+    """A server whose first build failed with `error`, as a host reports it; and the number of tried hosts."""
     sentence, code = failure_report(error)
     server_id = plane.boot(plane.flavor("small"))
     plane.builder.run_once()

@@ -1,10 +1,10 @@
-"""The builder is killed at each step and another one goes on: nothing is held twice, nobody stays in between."""
+"""The builder is killed at each step and another one continues: nothing is held twice, no server stays in BUILD."""
 
 import pytest
 
 from moorage.compute.scheduling.job_worker import LEASE_S, MAX_ATTEMPTS
 from moorage.core.errors import Conflict, Unavailable
-from moorage.placement.client.candidates import candidates_of
+from moorage.placement.client.candidates import decode_candidates
 from moorage.placement.client.placement_client import Candidate
 from moorage.wire.transports import ClientResponse
 from tests.plane import Killed, failing
@@ -15,7 +15,7 @@ ONE = {"DISK_GB": 1, "MEMORY_MB": 512, "VCPU": 1}
 
 
 def die_at(plane, index, when):
-    """Kill the builder at its `index`-th request to Placement from now on."""
+    """Kills the builder at its `index`-th request to Placement from now on."""
     plane.to_placement.die(index, when)
     with pytest.raises(Killed):
         plane.builder.run_once()
@@ -85,7 +85,7 @@ def test_deleted_after_the_builder_was_killed_nothing_stays(plane, host, index):
 
 
 def test_a_builder_that_lost_its_lease_does_no_harm(plane, host):
-    """The first one stands still after its claim; its successor builds; then the first one wakes up."""
+    """The first one stops after its claim; its successor builds; then the first one continues."""
     plane.builder.run_once()
     server_id = plane.boot(plane.flavor("small"))
     successor = plane.another().task("compute.build")
@@ -191,11 +191,11 @@ def test_placement_being_away_for_long_ends_in_an_error_that_says_so(plane, host
 
 
 def overtake_once(plane, rival_takes):
-    """The next answer about candidates is out of date when it arrives: a rival has claimed the first of them."""
+    """The next answer about candidates is outdated when it arrives: a rival has claimed the first of them."""
 
     def overtaken(request, send):
         answer = send()
-        found, _ = candidates_of(answer.body)
+        found, _ = decode_candidates(answer.body)
         first = min(found, key=lambda candidate: candidate.root_uuid != rival_takes.provider.uuid)
         plane.placement.claim(plane.ids.uuid(), first, "red", "rival")
         return answer

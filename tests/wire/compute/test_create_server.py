@@ -1,4 +1,4 @@
-"""The create-server flow, from the POST to ACTIVE, and each way it can end otherwise."""
+"""Creating a server, from the POST to ACTIVE, and each other result."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def test_f1_and_f5_a_custom_class_is_requested_and_allocated(plane, host):
 
 
 def test_f2_the_flavor_still_shows_its_own_fields(plane, host):
-    """F2 (flavor-resources): a class that is 0 is not requested, and displayed all the same."""
+    """F2 (flavor-resources): a class with 0 is not requested, but still displayed."""
     plane.flavor("bm", {"resources:VCPU": "0", "resources:CUSTOM_GOLD": "1"}, vcpus=8)
     host.offer(VCPU=1, MEMORY_MB=32768, DISK_GB=500, CUSTOM_GOLD=1)
     server_id = plane.boot("bm")
@@ -94,7 +94,7 @@ def test_no_valid_host_says_why_in_fault_and_event(plane, host):
 
 @pytest.mark.parametrize("name", ["a\x1b[2Jb", "a\x01b", "a\nb", "a\x9bb", "a\u2028b", "\u202eb", "a\uffff"])
 def test_a_name_has_no_characters_that_cannot_be_seen(plane, host, name):
-    """A host could not write its server down, and whoever lists servers in a terminal would be shown something else."""
+    """A host could not write the server's definition, and a list in a terminal would show something else."""
     server = {"name": name, "imageRef": IMAGE, "flavorRef": plane.flavor("small"), "networks": "none"}
     assert plane.send("POST", "/v2.1/servers", {"server": server})[0] == 400
     server_id = plane.boot("small", "n\u00e4me \u65e5\u672c \U0001f600")

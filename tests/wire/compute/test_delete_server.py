@@ -1,4 +1,4 @@
-"""A deletion works at any moment, and in the end nothing of the server is left."""
+"""A deletion works at any moment, and finally nothing of the server is left."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def delete(plane, server_id, **options):
 
 
 def test_an_active_server_is_destroyed_on_its_host_then_released(plane, host):
-    """R34 (accelerator-attach): deletion detaches on the host first; only then its allocation goes."""
+    """R34 (accelerator-attach): deletion detaches on the host first, and then deletes the allocation."""
     server_id = plane.boot(plane.flavor("small"))
     plane.settle(host)
     assert delete(plane, server_id) == 204

@@ -1,9 +1,9 @@
-"""Why a server would find a host or not, without making one; and of one that is there."""
+"""Why a server would find a host or not, without creating one; and the same for an existing server."""
 
 import pytest
 from rich.console import Console
 
-from moorage.cli.commands.explain_server import show
+from moorage.cli.commands.explain_server import print_explanation
 from moorage.compute.client.compute_client import ExplainClient
 from moorage.core.names import RESERVED_HOST_TRAIT
 from tests.wire.compute.conftest import IMAGE, Host
@@ -32,7 +32,7 @@ def test_a_dry_run_names_the_hosts_that_would_do_and_makes_nothing(plane, hosts)
     plane.flavor("small", vcpus=2)
     found = explained(plane, "small", imageRef=IMAGE, who=ADMIN)
     assert (found["text"], found["hosts"], found["host_names"]) == (
-        "2 hosts would take it.", 2, ["compute-1", "compute-2"],
+        "2 hosts can run the server.", 2, ["compute-1", "compute-2"],
     )  # fmt: skip
     assert plane.send("GET", "/v2.1/servers")[2]["servers"] == []
     plane.settle(*hosts)
@@ -55,7 +55,7 @@ def test_it_says_what_the_fault_would_say(plane, hosts):
 
 
 def test_a_host_under_reservation_is_said_to_be_one(plane, hosts):
-    """The words that Placement has for it are the names of traits."""
+    """Placement only has the names of traits for it."""
     plane.flavor("small")
     for one in hosts:
         generation, traits = plane.placement.traits(one.provider.uuid)
@@ -84,7 +84,7 @@ def test_a_server_that_failed_is_explained_by_its_id(plane, hosts):
     assert found["fault"] == plane.show(server_id)["fault"]["message"]
     assert found["text"] == found["fault"]
     hosts[0].offer(VCPU=200, MEMORY_MB=32768, DISK_GB=500)
-    assert plane.send("GET", path)[2]["explanation"]["text"] == "1 host would take it."
+    assert plane.send("GET", path)[2]["explanation"]["text"] == "1 host can run the server."
     assert plane.send("GET", path, who="bob:blue")[0] == 404
 
 
@@ -93,7 +93,7 @@ def test_a_server_that_runs_could_go_elsewhere(plane, hosts):
     plane.settle(*hosts)
     found = plane.admin("GET", f"/moorage/v1/servers/{server_id}/explanation")[2]["explanation"]
     on = plane.show(server_id)["OS-EXT-SRV-ATTR:host"]
-    assert (found["hosts"], found["rejected_hosts"]) == (1, {on: "it is there"})
+    assert (found["hosts"], found["rejected_hosts"]) == (1, {on: "the server is on this host now"})
 
 
 def test_a_group_and_a_zone_are_looked_at_too(plane, hosts):
@@ -122,8 +122,8 @@ def test_what_could_not_be_made_is_refused_as_it_would_be(plane, hosts):
 
 def test_the_command_line_shows_it_within_100_columns(plane, hosts, capsys):
     plane.flavor("huge", vcpus=100)
-    found = ExplainClient(plane.agent._http).new_server({"flavorRef": "huge"}, {})
-    show(Console(width=100, highlight=False, color_system=None), found)
+    found = ExplainClient(plane.agent._http).explain_new_server({"flavorRef": "huge"}, {})
+    print_explanation(Console(width=100, highlight=False, color_system=None), found)
     printed = capsys.readouterr().out
     assert "resources:VCPU=100" in printed
     assert "Closest" in printed

@@ -1,4 +1,4 @@
-"""Extra specs over HTTP: what is refused when the flavor is made or changed, and how they are asked of Placement."""
+"""Extra specs over HTTP: refusals when a flavor is created or changed, and the resulting queries to Placement."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def test_what_could_never_be_placed_is_refused_at_every_microversion(plane, vers
 
 
 def test_what_only_hypervisors_read_is_refused_from_2_86_on(plane):
-    """As Nova: clients of lower microversions may keep anything under these names."""
+    """As in Nova: clients of lower microversions may use any key."""
     plane.flavor("small")
     assert refusal(plane, {"hw:cpu_sockets": "none"}, "2.85") == (200, "")
     assert refusal(plane, {"hw:cpu_sockets": "none"}, "2.86")[0] == 400
@@ -43,7 +43,7 @@ def test_what_only_hypervisors_read_is_refused_from_2_86_on(plane):
 
 
 def test_devices_below_one_numa_node_are_claimed_together(plane, host):
-    """`same_subtree`: both from the node that has both, though each alone is elsewhere too."""
+    """`same_subtree`: both from the node that has both, though each exists elsewhere, too."""
     for name in ("CUSTOM_NIC", "CUSTOM_FPGA"):
         plane.placement.ensure_class(name)
     plane.placement.ensure_trait("CUSTOM_NODE")

@@ -1,4 +1,4 @@
-"""Filters and weighers of other packages: found by entry points, asked beside ours; those that fail say so in the log."""
+"""Filters and weighers of other packages: found by entry points and used beside ours; failures are logged."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ from urllib.parse import parse_qs
 import pytest
 from rich.console import Console
 
-from moorage.cli.commands.explain_server import show
+from moorage.cli.commands.explain_server import print_explanation
 from moorage.compute.client.compute_client import ExplainClient
 from moorage.config import Config
 from moorage.core.errors import StartError
@@ -31,13 +31,13 @@ def broken(host, wanted):
 def of_nova(host, wanted):
     return True
 
-def fewest(facts, task):
+def fewest(facts, weigher_input):
     return -facts.free["DISK_GB"] if "CUSTOM_QUIET" not in facts.traits else -1e9
 
-def no_number(facts, task):
+def no_number(facts, weigher_input):
     return "much"
 
-def fails(facts, task):
+def fails(facts, weigher_input):
     return facts.no_such_field
 
 number = 7
@@ -48,7 +48,7 @@ WEIGHERS = "".join(f"{name} = outside_filters:{name}\n" for name in ("fewest", "
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """Installed, as installers do it."""
+    """Installed as by an installer."""
     site = tmp_path / "site"
     about = site / "outside_filters-1.0.dist-info"
     about.mkdir(parents=True)
@@ -67,7 +67,7 @@ def options(**chosen):
 
 @pytest.fixture
 def with_filters(plane, host, package):
-    """A function that switches filters on in `plane`, or what else is chosen, of two hosts, and gives these."""
+    """Switches filters or other options on in `plane`, for two hosts, and returns these."""
     other = Host(plane, "compute-2")
     other.offer(VCPU=16, MEMORY_MB=32768, DISK_GB=500)
     plane.flavor("small")
@@ -96,9 +96,9 @@ def test_its_reason_is_in_the_fault_and_explained_by_its_name(plane, with_filter
     plane.settle(*hosts)
     words = "No valid host was found. Placement has room, but: 2 hosts: no new servers."
     assert message_of(plane, server) == words
-    show(
+    print_explanation(
         Console(width=100, highlight=False, color_system=None),
-        ExplainClient(plane.agent._http).new_server({"flavorRef": "small"}, {"colour": "blue"}),
+        ExplainClient(plane.agent._http).explain_new_server({"flavorRef": "small"}, {"colour": "blue"}),
     )
     printed = capsys.readouterr().out
     assert "Placement has room, but: 2 hosts: for gold only." in printed  # that caller is of another project
@@ -159,7 +159,7 @@ def placed(plane, hosts, count=3):
 
 
 def test_a_weigher_of_another_package_says_which_host_is_the_better_one(plane, with_filters):
-    """It knows what is free in the tree, and its traits; its factor is an option, and of an aggregate's hosts another."""
+    """It gets free amounts and traits of the tree; its factor is an option, or in an aggregate's metadata."""
     hosts = with_filters(weighers="fewest", weight_multipliers="fewest=100")
     hosts[1].offer(VCPU=16, MEMORY_MB=32768, DISK_GB=400)
     assert placed(plane, hosts) == {"compute-2"}
@@ -206,7 +206,7 @@ def test_a_weigher_that_is_none_ends_the_start(package, chosen, why):
 
 
 def test_with_a_weigher_of_another_package_more_than_a_sample_is_compared(plane, with_filters):
-    """Nobody knows what it is drawn to: the best of a few need not be nearly the best of all."""
+    """Its preference is unknown, so the best of a few may be far from the best of all."""
     placed(plane, with_filters(weighers="fewest"), 1)
     placed(plane, with_filters(), 1)
     asked = [

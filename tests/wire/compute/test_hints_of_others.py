@@ -1,4 +1,4 @@
-"""Scheduler hints that name what belongs to another project: they tell nothing of it, and place nothing by it."""
+"""Scheduler hints that name another project's objects reveal nothing and have no effect."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def explained(plane, **hints):
 
 
 def test_a_group_of_another_project_is_not_explained(plane, hosts):
-    """Its policy, and on how many hosts its servers are, is that project's business."""
+    """Its policy, and the number of hosts of its servers, belong to that project."""
     body = {"server_group": {"name": "g", "policy": "anti-affinity"}}
     group = plane.send("POST", "/v2.1/os-server-groups", body, version="2.64", **BLUE)[2]["server_group"]["id"]
     boot(plane, BLUE, group=group)
@@ -45,7 +45,7 @@ def test_a_group_of_another_project_is_not_explained(plane, hosts):
 
 
 def test_near_a_server_of_another_project_is_near_nobody(plane, hosts):
-    """As of a server that there is not, nothing is told of it: neither that it is on a host, nor that it is there."""
+    """As for a missing server: the answer reveals neither its host nor its existence."""
     foreign = boot(plane, BLUE)
     plane.settle(*hosts)
     expected = explained(plane, same_host=NOBODY)

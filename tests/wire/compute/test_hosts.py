@@ -1,5 +1,8 @@
 """Hypervisors, services, zones, aggregates; limits, quotas, usage."""
 
+import pytest
+
+from moorage.compute.hosts.host_service import HostService
 from tests.wire.compute.conftest import Host
 
 
@@ -15,6 +18,21 @@ def test_a_service_is_up_as_long_as_its_host_is_heard_of(plane, host):
     assert services(plane)[0]["state"] == "down"
     host.register()
     assert services(plane)[0]["state"] == "up"
+
+
+def test_a_view_of_servers_reads_only_their_hosts(plane, host, monkeypatch):
+    """Clients poll servers; with all hosts come all servers, so each poll would cost more the more servers there are."""
+    body = {"aggregate": {"name": "east", "availability_zone": "east"}}
+    aggregate = plane.admin("POST", "/v2.1/os-aggregates", body)[2]["aggregate"]["id"]
+    plane.admin("POST", f"/v2.1/os-aggregates/{aggregate}/action", {"add_host": {"host": "compute-1"}})
+    server_id = plane.boot(plane.flavor("small"))
+    plane.settle(host)
+    monkeypatch.setattr(HostService, "hosts", lambda _: pytest.fail("all hosts were read"))
+    listed = plane.admin("GET", "/v2.1/servers/detail?all_tenants=1")[2]["servers"]
+    for shown in (plane.show(server_id), *listed):
+        assert (shown["OS-EXT-AZ:availability_zone"], shown["host_status"]) == ("east", "UP")
+    assert len(listed) == 1
+    assert plane.admin("GET", f"/v2.1/servers/{server_id}/diagnostics")[0] == 200
 
 
 def test_a_disabled_service_carries_the_trait_and_gets_no_servers(plane, host):
@@ -61,7 +79,7 @@ def test_a_service_that_is_forced_down_is_down(plane, host):
 
 
 def test_a_hypervisor_is_found_by_name_in_two_steps(plane, host):
-    """As the command line does: by name is no id, then the list, then by id."""
+    """As the command line does: the name is no id, so it reads the list, and then uses the id."""
     assert plane.admin("GET", "/v2.1/os-hypervisors/compute-1", version="2.88")[0] == 400
     assert plane.admin("GET", "/v2.1/os-hypervisors/compute-1", version="2.52")[0] == 404
     listed = plane.admin("GET", "/v2.1/os-hypervisors", version="2.88")[2]["hypervisors"]
@@ -145,7 +163,7 @@ def test_a_deleted_service_takes_its_host_out_of_aggregates_and_placement(plane,
 
 def test_a_host_that_comes_back_before_it_is_forgotten_keeps_its_provider(plane, host):
     plane.admin("DELETE", f"/v2.1/os-services/{services(plane)[0]['id']}")
-    plane.clock.sleep(4)  # signs of life are written together; then it is seen that the host is gone
+    plane.clock.sleep(4)  # heartbeats are written together; then the host counts as down
     host.register()
     plane.builder.run_once()
     assert plane.placement.provider(host.provider.uuid) is not None

@@ -1,4 +1,4 @@
-"""What a tenant cannot do with images through compute, which may see and write all of them: whose view each step has."""
+"""Compute may read and write all images; its views keep tenants from others' images."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 from moorage.images.attributes import BASE
 from tests.images import put_image
 
-#: Of blue, and shared with friends; of blue and of nobody else; and of red, who asks.
+#: An image of blue shared with friends, a private one of blue, and one of red, the caller.
 PRIVATE, MINE = "aaaaaaaa-0000-4000-8000-000000000001", "aaaaaaaa-0000-4000-8000-000000000002"
 
 
@@ -38,7 +38,7 @@ def server_id(plane, host):
     "action", [("createImage", {}), ("createBackup", {"backup_type": "daily", "rotation": 1})], ids=lambda it: it[0]
 )
 def test_metadata_of_an_image_carries_no_base_attribute(plane, images, server_id, action):
-    """An image that is public, or another project's, or of a chosen id, with the rights of the service."""
+    """Otherwise the service's rights would create a public image, another project's, or one with a chosen id."""
     before = images.get("/v2/images", params={"visibility": "all"})["images"]
     for name in sorted(BASE | {"os_glance_import_task", "location", "Visibility"}):
         argument = {"name": "operators-image", "metadata": {name: "public"}, **action[1]}
@@ -78,7 +78,7 @@ def test_an_image_of_a_server_is_announced_as_the_caller_and_is_private(plane, i
 def test_an_image_that_names_another_projects_image_makes_no_server(
     plane, host, images, private, server_id, properties, named
 ):
-    """Its kernel would be read with the rights of the host, and lie open in the guest."""
+    """Its kernel would be read with the rights of the host, and be readable in the guest."""
     put_image(images, MINE, "mine", visibility="private", properties=properties)
     status, message = asked(plane, MINE)
     assert status == 400
@@ -98,7 +98,7 @@ def test_an_image_that_names_a_kernel_of_the_project_makes_a_server(plane, image
 
 
 def test_an_image_names_a_bounded_number_of_others(plane, images):
-    """Each of them is looked up while somebody waits."""
+    """Each of them is looked up during the request."""
     many = json.dumps([{"image_id": f"aaaaaaaa-0000-4000-8000-{number:012}"} for number in range(100)])
     put_image(images, MINE, "mine", visibility="private", properties={"mappings": many})
     status, message = asked(plane, MINE)
@@ -111,7 +111,7 @@ def test_an_image_names_a_bounded_number_of_others(plane, images):
 )
 @pytest.mark.parametrize("roles", ["member", "admin", "member,service"])
 def test_whose_images_make_a_server(plane, images, visibility, status, roles):
-    """What an administrator may see is not what the project may use: its host fetches the image for the project."""
+    """An administrator may see images that the project may not use, for which its host fetches them."""
     put_image(images, PRIVATE, "of blue", owner="blue", visibility=visibility)
     assert asked(plane, PRIVATE, roles=roles)[0] == status
 
@@ -123,7 +123,7 @@ def test_an_administrator_gives_a_tenants_server_no_image_that_the_tenant_may_no
 
 
 def test_a_lookup_is_made_as_the_caller(plane, images):
-    """The user's own token, and the service's beside it: what the Image API refuses the user, compute does not fetch."""
+    """With the user's token beside the service's: an image that the user may not read is not fetched."""
     seen = []
 
     def noted(request, send):
@@ -137,7 +137,7 @@ def test_a_lookup_is_made_as_the_caller(plane, images):
 
 
 def test_the_image_of_a_shelved_server_is_deleted_for_its_project_only(plane, host, images, server_id):
-    """Whoever could give another image the id would have it deleted with the rights of the service."""
+    """Otherwise somebody who gives another image the id could have it deleted with the rights of the service."""
     assert plane.act(server_id, "shelve")[0] == 202
     (order,) = host.claim()
     image_id = order.payload["image"]["id"]

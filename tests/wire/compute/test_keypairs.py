@@ -1,4 +1,4 @@
-"""Keypairs: of a user, imported, in pages, of both kinds."""
+"""A user's key pairs: imported, in pages, of both types."""
 
 import base64
 import hashlib

@@ -67,7 +67,7 @@ def test_a_server_keeps_away_from_the_named_ones(plane, hosts):
 
 
 def test_those_that_are_placed_at_the_same_moment_keep_to_it(plane, hosts):
-    """The named ones wait for a host themselves; those before it in the row have theirs by then."""
+    """The named servers also wait for a host; earlier ones in the batch have theirs by then."""
     first = boot(plane, "first")
     apart = [boot(plane, "second", different_host=first)]
     apart.append(boot(plane, "third", different_host=[first, *apart]))

@@ -1,4 +1,4 @@
-"""Actions on servers: what the host is told, what its report leads to, and who may."""
+"""Actions on servers: the host's job, the effect of its report, and the allowed callers."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_a_host_carries_it_out(plane, host, server_id, prepare, action, argument
 
 @pytest.mark.parametrize("actions", [["os-stop", "os-start"], ["pause", "unpause"], ["lock", "unlock"]])
 def test_what_the_server_holds_is_left_intact(plane, host, server_id, actions):
-    """R35, R36, R38, A4 (accelerator-attach): stop, pause and lock keep what is attached; their opposites do nothing."""
+    """R35, R36, R38, A4 (accelerator-attach): stop, pause and lock keep attached devices, and so do their opposites."""
     held = plane.placement.allocations(server_id)
     for action in actions:
         assert plane.act(server_id, action)[0] == 202

@@ -1,4 +1,4 @@
-"""Limits of projects: shown, set, and never exceeded, on any resource class and by any number of requests at once."""
+"""Limits of projects: shown, set, and never exceeded, on any resource class and by concurrent requests."""
 
 import threading
 
@@ -12,7 +12,7 @@ PATH = "/v2.1/os-quota-sets/red"
 
 @pytest.fixture
 def compute_options():
-    """The limits that a plane has where nobody said otherwise."""
+    """The default limits of the plane."""
     defaults = ComputeOptions()
     return {name: getattr(defaults, name) for name in NO_LIMITS}
 
@@ -113,7 +113,7 @@ def test_of_several_servers_as_many_are_made_as_fit(plane, host):
 
 
 def test_what_others_hold_for_the_project_counts(plane, host):
-    """Consumers of another type than servers: a network's ports, somebody's script."""
+    """Consumers other than servers: a network's ports, somebody's script."""
     plane.flavor("small", vcpus=2)
     limit(plane, cores=5)
     held = {"allocations": {host.provider.uuid: {"resources": {"VCPU": 3}}}, "consumer_generation": None,
@@ -126,7 +126,7 @@ def test_what_others_hold_for_the_project_counts(plane, host):
 
 
 def test_where_none_of_it_is_limited_placement_is_not_asked_what_others_hold(plane, host):
-    """It adds up all that a project has: of one with 20,000 servers most of what a request costs."""
+    """Placement adds up all allocations of a project, which for 20,000 servers is most of the request's cost."""
     plane.flavor("small", vcpus=2)
     ask(plane, "small")
     asked = [request for request in plane.to_placement.requests if request.path.startswith("/usages")]
@@ -176,7 +176,7 @@ def test_limits_show_what_is_used(plane, host):
 
 
 def test_a_request_makes_a_thousand_servers_at_most(plane):
-    """Billions were made in memory before the project's limits were asked: any member could end the service so."""
+    """Otherwise billions would be created in memory before limits are checked, and any member could stop the service."""
     plane.flavor("small")
     limit(plane, instances=3, cores=-1, ram=-1)
     ask(plane, "small", max_count=2**31 - 1)

@@ -1,7 +1,7 @@
-"""Answers have the shape that OpenStack Nova 34 gave to the same requests: every name, and the type of every value.
+"""Answers have the format of OpenStack Nova 34 for the same requests: every name, and the type of every value.
 
-`recorded.json` has path, version, status and shape of each answer, at 2.1 and at its newest version; where that was
-newer than ours, in fields that have not changed since.
+`recorded.json` has path, version, status and format of each answer, at 2.1 and at Nova's newest version; if that is
+newer than ours, for fields that have not changed since.
 """
 
 import json
@@ -15,7 +15,7 @@ KINDS = {bool: "bool", int: "number", float: "number", str: "text"}
 
 @pytest.fixture
 def there(plane, host):
-    """What the recorded requests ask for, by the word that stands for it in a path."""
+    """The objects of the recorded requests, by the word that stands for each in a path."""
     server_id = plane.boot(plane.flavor("small"))
     plane.settle(host)
     plane.clock.sleep(60)
@@ -37,7 +37,7 @@ def test_the_shape_is_the_peers(plane, there, row):
 
 
 def differences(shape, value, where="body"):
-    """What `value` has otherwise than `shape`; null stands for any value, and nothing is known of an empty list."""
+    """The differences of `value` from `shape`; null stands for any value, and an empty list says nothing."""
     if shape is None or value is None:
         return
     if isinstance(shape, dict):

@@ -1,4 +1,4 @@
-"""Server groups over HTTP, in both shapes of the API, and what their policies do to hosts."""
+"""Server groups over HTTP, in both formats of the API, and the effect of their policies."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def boot(plane, group, name="vm", **more):
 
 
 def place(plane, hosts, group, count):
-    """The hosts of `count` servers that are made one after the other, and their statuses."""
+    """The hosts of `count` servers that are created one after the other, and their statuses."""
     ids = []
     for number in range(count):
         ids.append(boot(plane, group, f"vm{number}")[2]["server"]["id"])
@@ -150,7 +150,7 @@ def test_affinity_follows_the_first_and_says_so_where_that_is_full(plane, hosts)
 
 
 def test_soft_affinity_gathers_as_long_as_there_is_room(plane, hosts):
-    """With the multiplier that an aggregate's metadata gives its hosts: without, emptier hosts weigh more."""
+    """With the multiplier in an aggregate's metadata; without it, emptier hosts weigh more."""
     aggregate = plane.admin("POST", "/v2.1/os-aggregates", {"aggregate": {"name": "gather"}})[2]["aggregate"]["id"]
     actions = [{"set_metadata": {"metadata": {"soft_affinity_weight_multiplier": "10"}}}]
     actions += [{"add_host": {"host": one.name}} for one in hosts]

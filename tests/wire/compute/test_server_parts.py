@@ -1,4 +1,4 @@
-"""What hangs on a server: tags, actions in pages, lists that are empty here, and what there is not."""
+"""Sub-resources of a server: tags, pages of actions, lists that are always empty, and missing functions."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_tags_are_set_added_looked_for_and_removed(plane, server_id):
 
 @pytest.mark.parametrize("tag", ["%0d%0aset-cookie%3a%20a%3db", "%e6%97%a5%e6%9c%ac", "a%20b"])
 def test_a_tag_begins_no_header_and_its_place_is_a_url(plane, server_id, tag):
-    """Its place is told in a header, which is one line of latin-1."""
+    """Its URL is in a header, which is one line of latin-1."""
     path = f"/v2.1/servers/{server_id}/tags/{tag}"
     status, headers, _ = plane.send("PUT", path)
     assert status == 201
@@ -187,7 +187,7 @@ def test_a_host_is_told_what_the_guest_shall_read(plane, host):
 
 
 def test_a_rebuilt_server_has_the_key_of_the_user_who_rebuilds_it(plane, host):
-    """Or none, or the one that it had; by the names of keypairs of others nothing is found."""
+    """Or none, or its old one; names of others' key pairs are not found."""
     key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINq58IlCWeEZskehFJsXerpeqXANAIKO2SOIJWaMJ2VT"
     for who in ("alice", "carol"):
         body = {"keypair": {"name": f"of-{who}", "public_key": f"{key} {who}"}}
@@ -196,7 +196,7 @@ def test_a_rebuilt_server_has_the_key_of_the_user_who_rebuilds_it(plane, host):
     plane.settle(host)
 
     def rebuilt(**key):
-        """What the guest is told."""
+        """The guest's metadata."""
         status, _, document = plane.act(server_id, "rebuild", {"imageRef": IMAGE, **key}, who="carol:red")
         if status == 400:
             return document["badRequest"]["message"]

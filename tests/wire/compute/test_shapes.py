@@ -1,4 +1,4 @@
-"""Answers as Nova gives them: fields by microversion, errors, versions, lists."""
+"""Answers as in Nova: fields by microversion, errors, versions, lists."""
 
 import json
 from pathlib import Path

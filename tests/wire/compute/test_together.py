@@ -1,11 +1,11 @@
-"""Servers that wait together: one answer of Placement, one claim, and nobody suffers from what becomes of another."""
+"""Servers that wait together: one query to Placement and one claim; a failure affects no other server."""
 
 import pytest
 from sqlalchemy import event
 
 from moorage.compute.scheduling.job_worker import LEASE_S
 from moorage.core.errors import Conflict, Unavailable
-from moorage.placement.client.candidates import candidates_of
+from moorage.placement.client.candidates import decode_candidates
 from moorage.wire.client import RETRY_PAUSES_S
 from tests.plane import Killed, failing
 from tests.wire.compute.conftest import IMAGE, Host
@@ -23,7 +23,7 @@ def hosts(plane):
 
 @pytest.fixture
 def waiting(plane, hosts):
-    """Ids of six servers of one flavor that nobody has looked at yet."""
+    """Ids of six new servers of one flavor that no builder has read."""
     plane.flavor("small")
     plane.builder.run_once()
     ids = [plane.boot("small", f"vm{number}") for number in range(6)]
@@ -44,7 +44,7 @@ def used(plane, hosts):
 
 
 def settled(plane, hosts, ids):
-    """All are there, and Placement counts each once, where it is."""
+    """All are placed, and Placement counts each once, on its host."""
     plane.settle(*hosts)
     assert [plane.show(one)["status"] for one in ids] == ["ACTIVE"] * len(ids)
     by_host = [host_of(plane, one) for one in ids]
@@ -53,7 +53,7 @@ def settled(plane, hosts, ids):
 
 
 def overtaken(plane, host, vcpus):
-    """Between the next answer about candidates and the claim a rival takes `vcpus` of `host`."""
+    """Between the next answer about candidates and the claim a rival claims `vcpus` of `host`."""
 
     def overtaken(request, send):
         answer = send()
@@ -130,7 +130,7 @@ def test_several_of_one_request_are_claimed_for_together(plane, hosts):
 
 
 def test_a_request_that_cannot_be_meant_fails_alone(plane, hosts, waiting):
-    """Its class was deleted after the server was made: Placement refuses the whole query."""
+    """Its class was deleted after the server was created: Placement refuses the whole query."""
     plane.placement.ensure_class("CUSTOM_GONE")
     odd = plane.boot(plane.flavor("odd", {"resources:CUSTOM_GONE": "1"}), "odd")
     plane.placement.delete_class("CUSTOM_GONE")
@@ -197,7 +197,7 @@ def test_a_builder_that_is_killed_is_made_up_for(plane, hosts, waiting, index, w
 
 
 def test_killed_between_two_of_them_the_one_is_built_and_the_others_are_placed_anew(plane, hosts, waiting):
-    """The claim of all is made, the first has its host in the database, the second has not."""
+    """All are claimed, the first has its host in the database, the second has not."""
     assigning, assigned = plane.builder._scheduler._committer, []
     assign = assigning.commit
 
@@ -236,7 +236,7 @@ def test_a_builder_that_is_killed_before_it_writes_down_any_host_is_made_up_for(
 
 
 def test_an_answer_to_the_commit_that_got_lost_does_no_harm(plane, hosts, waiting):
-    """The hosts are written down, but the builder does not know: nothing may be given back."""
+    """The hosts are stored, but the builder does not know: it must release nothing."""
     assigning = plane.builder._scheduler._committer
     assign = assigning.commit
 
@@ -252,7 +252,7 @@ def test_an_answer_to_the_commit_that_got_lost_does_no_harm(plane, hosts, waitin
 
 
 def test_one_that_another_builder_has_by_now_does_not_stop_the_others(plane, hosts, waiting):
-    """Between the claim in Placement and the transaction somebody else has taken the job of one of them."""
+    """Between the claim in Placement and the transaction another builder took one of the jobs."""
 
     def taken_over(request, send):
         answer = send()
@@ -282,7 +282,7 @@ def test_one_that_was_deleted_meanwhile_keeps_nothing(plane, hosts, waiting):
 
 
 def test_no_statement_is_for_one_server_alone(plane, hosts):
-    """Six that wait cost as many statements as two: whatever is written or asked for each goes in one of them."""
+    """Six waiting servers cost as many statements as two, because each statement covers all."""
     plane.flavor("small")
     plane.builder.run_once()
 
@@ -315,7 +315,7 @@ def test_a_host_that_is_deleted_meanwhile_gets_none_and_the_others_keep_what_the
 
 
 def test_a_builder_that_took_too_long_claims_nothing_together(plane, hosts, waiting):
-    """Its jobs may soon be another's: each is extended before it goes on."""
+    """Its jobs may soon be another's, so each claim is extended before it continues."""
 
     def slow(request, send):
         answer = send()
@@ -361,12 +361,12 @@ def crowd(plane):
 
 @pytest.fixture
 def decoded(plane):
-    """Candidates that came with each answer of Placement."""
+    """The candidates in each answer of Placement."""
     numbers = []
 
     def counted(request, send):
         answer = send()
-        numbers.append(len(candidates_of(answer.body)[0]))
+        numbers.append(len(decode_candidates(answer.body)[0]))
         return answer
 
     plane.to_placement.on("GET /allocation_candidates", counted)

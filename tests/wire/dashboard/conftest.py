@@ -9,20 +9,20 @@ from tests.wire.dashboard.site import Site
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory):
-    """All services, a simulated host and the dashboard; nothing moves by itself."""
+    """All services, a simulated host and the dashboard; tasks run only when a test runs them."""
     with VirtualPlane(tmp_path_factory.mktemp("plane") / "state", START) as plane:
         yield plane
 
 
 @pytest.fixture
 def site(plane) -> Site:
-    """A browser that nobody has signed in with."""
+    """A browser without a signed-in user."""
     return Site(plane.plane.app)
 
 
 @pytest.fixture
 def sign_in(plane):
-    """Another browser, with somebody signed in."""
+    """Another browser, with a signed-in user."""
 
     def browser(name: str) -> Site:
         site = Site(plane.plane.app)

@@ -1,4 +1,4 @@
-"""The calendar and the pages of leases as a browser without scripts gets them; how many requests a page makes."""
+"""The calendar and the pages of leases without scripts; and the number of requests per page."""
 
 import re
 
@@ -17,7 +17,7 @@ def host(plane):
 
 @pytest.fixture
 def sent(monkeypatch):
-    """Paths that the dashboard asks for."""
+    """The paths of the dashboard's requests."""
     paths = []
     send = InProcessTransport.send
 
@@ -39,7 +39,7 @@ def make(site, name, **typed):
 
 
 def test_the_first_view_makes_one_request_whatever_there_is(sign_in, sent):
-    """At 10,000 hosts and 100,000 reservations, too: its answer is summed up by the service."""
+    """Also with 10,000 hosts and 100,000 reservations, because the service adds up."""
     site = sign_in("demo")
     site.get("/calendar")  # from here on the token is known
     for number in range(3):

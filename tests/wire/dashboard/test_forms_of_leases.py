@@ -1,4 +1,4 @@
-"""Series, holds, maintenance windows and what is done before the end, as a browser without scripts makes them."""
+"""Series, holds, maintenance windows and before-end actions, by forms without scripts."""
 
 import re
 from datetime import timedelta
@@ -75,7 +75,7 @@ def test_a_check_says_what_is_done_before_the_end_and_which_of_a_series_does_not
     much = {**TYPED, "amount": "9999", "times": "2", "every_days": "7"}
     answer = site.post("/leases/new", **much, action="check")
     assert answer.status_code == 409
-    assert "Of 2 that which begins 2026-03-09 08:00" in answer.text
+    assert "The lease that starts 2026-03-09 08:00 (one of 2)" in answer.text
 
 
 def test_a_number_of_leases_that_nobody_made_is_not_said(sign_in):
@@ -179,12 +179,12 @@ def test_a_place_that_the_operator_does_not_allow_is_said_and_stays_typed(sign_i
         "/leases/new", **TYPED, action="make", webhooks="https://evil.test/<x>\nhttps://b.test"
     )
     assert answer.status_code == 400
-    assert "Webhooks may not go to https://evil.test" in answer.text
+    assert "Webhooks to https://evil.test are not allowed" in answer.text
     assert "https://evil.test/&lt;x&gt;\nhttps://b.test</textarea>" in answer.text.replace("\r", "")
     answer = sign_in("demo").post("/leases/new", **TYPED, action="check", webhooks="https://hooks.test/")
-    assert "Webhooks may not go to https://hooks.test" in answer.text
+    assert "Webhooks to https://hooks.test are not allowed" in answer.text
     answer = sign_in("demo").post("/leases/new", **TYPED, action="check", emails="a@b.test")
-    assert "sends no mail" in answer.text
+    assert "cannot send mail" in answer.text
 
 
 ALLOWED = {

@@ -1,4 +1,4 @@
-"""Map, servers, accelerators and explanations: who sees what, in how many requests, and hostile names."""
+"""Map, servers, accelerators and explanations: visibility, number of requests, and hostile names."""
 
 import re
 
@@ -15,7 +15,7 @@ ESCAPED = "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&amp;&#34;&#39;"
 
 
 class World:
-    """A server with an FPGA, of the administrator, and one that found no host; a hostile name in all that has one."""
+    """A server with an FPGA, of the administrator, and one that found no host; every name is hostile."""
 
     def __init__(self, plane: VirtualPlane) -> None:
         self.plane = plane

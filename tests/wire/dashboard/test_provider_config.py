@@ -1,4 +1,4 @@
-"""Provider configuration from afar: planned, applied, refused and put back on the host's own files, by administrators."""
+"""Provider configuration over the network: administrators plan, apply and undo changes of a host's own files."""
 
 import re
 from datetime import timedelta

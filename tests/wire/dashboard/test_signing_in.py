@@ -1,4 +1,4 @@
-"""Who may look, and what a browser is told to keep and to refuse."""
+"""Access to the dashboard, and the headers that restrict a browser."""
 
 import re
 
@@ -63,7 +63,7 @@ def _is_good(plane, token):
 
 
 def test_signing_out_ends_the_token_itself(sign_in, plane):
-    """Whoever copied the cookie has nothing of it."""
+    """A copied cookie is worthless afterwards."""
     site = sign_in("demo")
     token = site.http.cookies[SESSION]
     assert _is_good(plane, token)
@@ -131,7 +131,10 @@ def test_a_form_without_our_token_is_refused(sign_in, path):
     site = sign_in("demo")
     others = sign_in("demo").form_token()
     for token in ("", "0" * 64, others, "\N{SNOWMAN}"):
-        assert site.post(path, token=token, theme="dark").status_code == 403
+        answer = site.post(path, token=token, theme="dark")
+        assert answer.status_code == 403
+        assert "dashboard.form_token" in answer.text
+        assert answer.text.count("belongs to another session") == 1
 
 
 def test_a_browser_without_cookies_cannot_send_forms(site):
@@ -189,7 +192,7 @@ def test_without_users_nobody_signs_in_and_this_machine_is_admin(open_site):
 
 
 def test_without_users_a_page_from_elsewhere_reaches_nothing_under_a_name_of_its_own(open_site):
-    """DNS rebinding: the browser is here, and what it sends is of one origin with the page that leads it here."""
+    """DNS rebinding: the request comes from a local browser, with the same origin as the hostile page."""
     services = "placement,dashboard"
     evil = open_site(services, "http://evil.test:8778", **WITHOUT_USERS)
     assert evil.get("/map").status_code == 401
@@ -222,7 +225,7 @@ def test_with_http_basic_for_the_apis_people_sign_in_by_the_form(open_site):
 
 
 def test_a_dashboard_alone_asks_the_identity_service_of_another_process(plane):
-    """And needs no password of its own: each request is its user's."""
+    """It needs no password of its own, because each request is its user's."""
     alone = plane.beside("alone", "dashboard")
     try:
         site = Site(alone.plane.app)

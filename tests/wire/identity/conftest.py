@@ -1,4 +1,4 @@
-"""A plane that serves identity alone, with users of its own, and its routes as a client sees them."""
+"""A plane that serves identity alone, with its own users, and its routes as a client sees them."""
 
 import json
 

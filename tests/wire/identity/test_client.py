@@ -77,7 +77,7 @@ def test_threads_that_are_refused_together_log_in_once(tokens, transport):
 
 
 def test_a_service_client_goes_on_when_its_token_ends_early(tokens, transport, clock, plane):
-    """The key is lost and made anew while a client holds a token."""
+    """The key is lost and created again while a client holds a token."""
     source = tokens("admin", "admin")
     http = ServiceClient(transport, service_type="identity", credentials=source, clock=clock)
     assert http.get("/v3/projects")

@@ -1,4 +1,4 @@
-"""Guessing passwords over the wire: who is told to wait, and that the answers tell nothing else."""
+"""Guessing passwords over HTTP: which callers must wait, and that answers reveal nothing else."""
 
 import base64
 

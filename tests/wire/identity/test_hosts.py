@@ -55,13 +55,13 @@ def way(plane):
 
 @pytest.fixture
 def impatient():
-    """A clock of the host's requests: waiting between repeats takes no time."""
+    """A clock for the host's requests: waiting between repeats takes no time."""
     return VirtualClock(START)
 
 
 @pytest.fixture
 def on_host(tmp_path, way, clock, invited):
-    """Enrols a host and gives its tokens."""
+    """Enrols a host and returns its tokens."""
 
     def enrolled(name="compute-7"):
         path = tmp_path / name / "credential.json"
@@ -78,13 +78,13 @@ def state_of(wire, admin, name):
 
 @pytest.fixture
 def another(plane, ids):
-    """As another process with the same state directory has it."""
+    """As another process with the same state directory sees it."""
     return lambda: open_or_create_identity(plane.config.state, clock=plane.clock, ids=ids)
 
 
 @pytest.fixture
 def whose(wire):
-    """Of a token, the name that identity knows its user by; None for a token that does not count."""
+    """The user's name for a token; None for an invalid token."""
 
     def name_of(token):
         status, _, document = wire.send("GET", "/v3/auth/tokens", token=token, x_subject_token=token)
@@ -267,7 +267,7 @@ def test_a_host_that_was_only_invited_or_never_heard_of_cannot_log_in(wire, invi
     invited("compute-7")
     for name in ("compute-7", "compute-8"):
         assert wire.send("POST", f"{HOSTS}/{name}/tokens", {"secret": "x"})[0] == 401
-        # What stands for no secret in the file is none.
+        # The text for "no secret" in the file is not a secret.
         assert wire.send("POST", f"{HOSTS}/{name}/tokens", {"secret": ""})[0] == 400
 
 
@@ -323,7 +323,7 @@ def test_the_host_of_the_services_own_process_needs_no_secret_and_cannot_be_revo
 def test_a_hosts_file_that_cannot_be_read_lets_nobody_in(plane, wire, clock, another, invited, on_host, admin):
     on_host()
     (plane.config.state / "hosts.json").write_text("{")
-    # A process that runs keeps what it has read, and writes nothing over it.
+    # A running process keeps what it has read, and does not overwrite the file.
     clock.sleep(1)
     assert state_of(wire, admin, "compute-7") == "enrolled"
     assert wire.send("POST", f"{HOSTS}/compute-8/enrolment", {"expires_s": 60}, admin)[0] == 500

@@ -1,4 +1,4 @@
-"""Users change their passwords themselves, and what that does to the users file and to tokens."""
+"""Users change their own passwords; the effects on the users file and on tokens."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def test_a_user_changes_its_password_and_old_tokens_end(wire, passwords):
 
 
 def test_whoever_knows_the_password_needs_no_token(wire, passwords):
-    """As in Keystone, where a user whose password is over can get none."""
+    """As in Keystone, where a user with an expired password gets no token."""
     assert change(wire, user_of(wire, "demo"), passwords["demo"], "a new one")[0] == 204
 
 
@@ -82,7 +82,7 @@ def test_a_malformed_change_is_400_and_repeats_no_password(wire, body):
 
 
 def test_the_services_own_user_keeps_its_password(wire, passwords):
-    """The services have it from a file or the configuration, and would all be locked out."""
+    """The services read it from a file or the configuration, and would all be locked out."""
     status, _, document = change(wire, user_of(wire, "moorage"), passwords["moorage"], "a new one")
     assert status == 403
     assert "administrator" in document["error"]["message"]
@@ -111,7 +111,7 @@ users:
 
 @pytest.fixture
 def elsewhere(tmp_path, clock, ids):
-    """A plane whose users file is the operator's, somewhere else."""
+    """A plane with the operator's own users file in another place."""
     path = tmp_path / "etc" / "users.yaml"
     path.parent.mkdir()
     path.write_text(OURS % (hash_password("one", 4), hash_password("two", 4)))

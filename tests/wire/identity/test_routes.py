@@ -196,7 +196,7 @@ def test_an_expired_token_is_shown_to_services_only(wire, clock):
 
 
 def exchanged(wire, token, project="demo"):
-    """Another token, got for `token`."""
+    """Another token, obtained with `token`."""
     auth = {
         "identity": {"methods": ["token"], "token": {"id": token}},
         "scope": {"project": {"name": project, "domain": {"id": "default"}}},
@@ -223,7 +223,7 @@ def test_a_revoked_token_is_refused_everywhere_at_once(wire):
 
 
 def test_a_revoked_token_does_not_come_back_beside_a_service_token(wire, clock):
-    """Which makes an expired token good for another 48 hours."""
+    """A service token makes an expired token valid for another 48 hours."""
     token = wire.token("demo", "demo")
     wire.send("DELETE", "/v3/auth/tokens", token=token, x_subject_token=token)
     clock.sleep(47 * 3600)

@@ -1,4 +1,4 @@
-"""What a project may keep in our own image service: answered as Glance does, with 413."""
+"""A project's limits in our image service: answered with 413, as in Glance."""
 
 import threading
 from contextlib import suppress
@@ -18,7 +18,7 @@ FORMATS = {"disk_format": "raw", "container_format": "bare"}
 
 @pytest.fixture
 def limited(tmp_path):
-    """Planes that are the same but for their [image] options."""
+    """Planes that differ only in their [image] options."""
     opened = []
 
     def open_plane(**options):
@@ -67,7 +67,7 @@ def test_uploads_leave_room_for_what_else_is_on_the_disk(limited):
 
 
 def directory_of(tmp_path, clock, ids, **room):
-    directory = ImageDirectory(tmp_path / "images", clock=clock, ids=ids, room=ImageQuota(**room))
+    directory = ImageDirectory(tmp_path / "images", clock=clock, ids=ids, quota=ImageQuota(**room))
 
     def new(owner="red"):
         image = Image(ids.uuid(), clock.now(), clock.now(), "i", owner)

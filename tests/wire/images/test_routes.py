@@ -22,7 +22,7 @@ def test_a_disk_that_takes_no_more_is_503_and_the_image_can_be_filled_later(wire
     image = wire.create()
 
     class Disk:
-        """Writes nothing any more."""
+        """Accepts no more writes."""
 
         def __getattr__(self, name):
             return getattr(os, name)
@@ -438,7 +438,7 @@ def test_a_deactivated_image_gives_its_data_to_admins_only(wire):
 
 
 def test_a_shared_image_is_for_its_members(wire):
-    """By its id at once, in lists when they have accepted it; nobody else learns of it."""
+    """By its id at once, in lists after they have accepted it; others cannot see it."""
     image = wire.create()["id"]
     path = f"/v2/images/{image}/members"
     assert wire.send("GET", f"/v2/images/{image}", **OTHER)[0] == 404

@@ -1,7 +1,7 @@
 """Image views: each operation of the client, in each view, on images of each owner and visibility.
 
-The image service is our own, over its routes, and the client comes with the credentials of the services, which may see
-everything: what keeps a view to itself is the client.
+The image service is ours, over its routes. The client has the services' credentials, which may see everything, so the
+client itself must enforce the view.
 """
 
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ VIEWS = {
     "public": PublicView(),
 }
 
-#: {view: what it finds}; a search must not find what anybody could have put there for others to find.
+#: {view: what it finds}; a search must not find images that anybody could have published for others.
 FINDS = {
     "caller": OWN | {"public", "shared, accepted"},
     "project": OWN | {"public"},
@@ -83,7 +83,7 @@ def shelf(tmp_path):
 
 
 def sources(shelf, view):
-    """What a service may take for images: an image service, and the directory of one."""
+    """The possible image sources of a service: an image service, and its directory."""
     found = [GlanceImages(shelf.http, page_size=3)]
     if view != "caller":  # a directory knows no users
         path = shelf.plane.directory / "images"
@@ -133,10 +133,10 @@ def test_what_the_writer_finds(shelf, view):
     writer, lookup = ImageWriter(shelf.http), ImageLookup(shelf.http)
     if view == "owner":
         assert {record.name for record in writer.find(VIEWS[view], {"mark": "x"})} == OWN
-        assert lookup.is_there(VIEWS[view], {"mark": "x"})
-        assert not lookup.is_there(OwnerView("green"), {"mark": "x"})
+        assert lookup.has_image(VIEWS[view], {"mark": "x"})
+        assert not lookup.has_image(OwnerView("green"), {"mark": "x"})
     else:
-        for ask in (writer.find, lookup.is_there):
+        for ask in (writer.find, lookup.has_image):
             with pytest.raises(TypeError, match="OwnerView"):
                 ask(VIEWS[view], {"mark": "x"})
 
@@ -150,7 +150,7 @@ def filled(shelf, view, image_id):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("view", VIEWS)
 def test_what_is_filled(shelf, view, kind):
-    """Of the project's own what was made before a crash; another's id is a conflict, and nothing of it changes."""
+    """A project's own image from before a crash is filled; another's id is a conflict, and that image does not change."""
     queued = IDS[kind].replace("aaaaaaaa", "bbbbbbbb")
     owner, visibility, _ = KINDS[kind]
     put_image(shelf.http, queued, kind, owner=owner, visibility=visibility, data=None)
@@ -202,14 +202,14 @@ def test_properties_carry_no_base_attribute(shelf, name):
 
 @pytest.mark.parametrize("name", ["owner", "visibility", "limit", "marker", "member_status", "size_min", "id"])
 def test_a_search_is_by_properties_only(shelf, name):
-    """A filter of this name would take the place of the view's own."""
+    """A filter of this name would replace the view's own."""
     with pytest.raises(ValueError, match=name):
         GlanceImages(shelf.http).find(OwnerView("red"), {name: "blue"})
 
 
 @pytest.mark.parametrize("view", ["project", "owner", "public"])
 def test_a_service_that_ignores_filters_shows_nobody_what_is_not_theirs(shelf, view):
-    """The answer is held against the view again, and against the properties."""
+    """The view and the properties are checked on the answer again."""
     http = shelf.http
 
     class Careless(ServiceClient):
@@ -222,7 +222,7 @@ def test_a_service_that_ignores_filters_shows_nobody_what_is_not_theirs(shelf, v
 
 
 def test_a_caller_without_credentials_gets_none_of_the_services(shelf):
-    """In the mode that asks nobody who calls there are none to send; elsewhere the request is refused."""
+    """In mode `none` there are none to send; elsewhere the request is refused."""
     with pytest.raises(RemoteError) as refused:
         GlanceImages(shelf.http).find(CallerView({}), {"mark": "x"})
     assert refused.value.status == 401
@@ -235,6 +235,6 @@ def test_a_caller_without_credentials_gets_none_of_the_services(shelf):
 
 @pytest.mark.parametrize("kind", [ProjectView, OwnerView])
 def test_a_view_of_no_project_is_refused(kind):
-    """An image without an owner would be everybody's who has no project."""
+    """Otherwise an image without an owner would belong to every caller without a project."""
     with pytest.raises(Invalid):
         kind("")

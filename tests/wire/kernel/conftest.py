@@ -1,4 +1,4 @@
-"""One service, reached in process and over a socket: the same tests hold for both."""
+"""One service, reached in process and over a socket: both must pass the same tests."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 
 @contextlib.contextmanager
 def serving(**variables):
-    """URL of the service, in a process of its own with `variables` in its environment."""
+    """URL of the service, in a separate process with `variables` in its environment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -52,7 +52,7 @@ def served():
 
 @pytest.fixture
 def served_with_variables():
-    """The process has variables that look like what a WSGI server makes of headers."""
+    """The process has environment variables that look like headers in WSGI."""
     with serving(HTTP_X_AUTH_TOKEN="eve/admin", CONTENT_TYPE="application/json") as url:
         yield url
 

@@ -1,6 +1,6 @@
-"""A small service for the tests of the kernel: every kind of route, and handlers that show what they were given.
+"""A small service for the tests of the kernel: every kind of route, and handlers that return their input.
 
-Served over a socket too: ``python -m tests.served tests.wire.kernel.harbour:application PORT``.
+It is also served over a socket: ``python -m tests.served tests.wire.kernel.harbour:application PORT``.
 """
 
 from collections.abc import Mapping
@@ -144,7 +144,7 @@ troubles: dict[str, str] = {}
 
 
 def application_of(*routes: Route[None]) -> WsgiApp:
-    """The harbour with these routes alone."""
+    """The service with these routes alone."""
     return mount_apps(
         {"/harbour": build_app(replace(API, routes=routes), None, AppContext(Tokens(), RULES, RandomIds()))}
     )

@@ -1,9 +1,9 @@
-"""Clients that mean no good, and one that does and is timed beside them.
+"""Hostile clients, and one good client whose requests are timed beside them.
 
 usage: python -m tests.wire.kernel.hostile [--connections 2000] [--seconds 20] [--kinds KIND,...]
 
-Starts the harbour of `harbour` with the limits that a plane has, opens so many connections of each kind in turn, has each
-send (or read) one byte a second, and prints how long a good client's requests took meanwhile.
+Starts the service of `harbour` with the limits of a plane. For each kind in turn, it opens this many connections, lets
+each send (or read) one byte a second, and prints the times of the good client's requests.
 """
 
 import argparse
@@ -43,7 +43,7 @@ _MADE = Counter[str]()
 
 
 def made_bytes() -> int:
-    """Of all endless answers of this process."""
+    """Number of bytes of all endless answers of this process."""
     return _MADE["endless"]
 
 
@@ -56,7 +56,7 @@ def endless(_request: Request) -> Response:
     return Response(stream=pieces(), content_type="application/octet-stream")
 
 
-#: What GET /waits does, where a test has put something here.
+#: The effect of GET /waits, if a test sets it.
 WAITS: list[Callable[[Request], Response]] = []
 
 
@@ -79,7 +79,7 @@ API = replace(
 
 
 def server(listener: socket.socket, *, threads: int, limits: ServerLimits | None = None) -> HttpServer:
-    """The harbour, with the bodies of its routes taken as a plane takes them."""
+    """The service of `harbour`, which reads bodies as a plane does."""
     around = AppContext(harbour.Tokens(), harbour.RULES, RandomIds())
     admissions = Admissions()
     admissions.add_service(
@@ -114,7 +114,7 @@ KINDS: Mapping[str, tuple[bytes, bool]] = {
 
 
 class Hostile:
-    """`count` connections of a kind; those that are ended are not opened again."""
+    """`count` connections of one kind; closed ones are not opened again."""
 
     def __init__(self, address: tuple[str, int], kind: str, count: int, *, period_s: float = 1.0) -> None:
         self._sent, self._writes = KINDS[kind]
@@ -122,7 +122,7 @@ class Hostile:
         self._stops = threading.Event()
         self._thread = threading.Thread(target=self._trickle, daemon=True)
         self.open: list[socket.socket] = []
-        #: What each of those that ended was told: the first line of an answer, or nothing.
+        #: The first line of the answer to each ended connection, or nothing.
         self.told: list[bytes] = []
 
     def __enter__(self) -> Self:
@@ -169,7 +169,7 @@ class Hostile:
 
 
 def timed(address: tuple[str, int], seconds: float, requests: int | None = None) -> list[float]:
-    """How long a good client's requests took, in seconds, sorted: one after the other on one connection that stays."""
+    """The times of a good client's requests in seconds, sorted: one after the other on one keep-alive connection."""
     connection = http.client.HTTPConnection(*address, timeout=60)
     took: list[float] = []
     end = time.monotonic() + seconds
@@ -188,7 +188,7 @@ def timed(address: tuple[str, int], seconds: float, requests: int | None = None)
 
 @contextmanager
 def serving() -> Iterator[tuple[str, int]]:
-    """In a process of its own, with the limits and threads that a plane has."""
+    """In a separate process, with the limits and threads of a plane."""
     port = free_port()
     process = subprocess.Popen([sys.executable, "-m", __spec__.name if __spec__ else __name__, "--serve", str(port)])
     address = ("127.0.0.1", port)

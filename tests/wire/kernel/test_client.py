@@ -1,4 +1,4 @@
-"""The client side of the wire, against a server that answers as it is told."""
+"""The HTTP client, against a server whose answers the test chooses."""
 
 import json
 import socket
@@ -20,7 +20,7 @@ BUSY = (503, b'{"message": "later"}')
 
 
 class Server:
-    """A WSGI application: one answer after the other, the last one again and again."""
+    """A WSGI application that gives one answer after the other, and then repeats the last one."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
@@ -276,7 +276,7 @@ def test_a_proxy_of_the_environment_is_not_used(served, monkeypatch):
 
 
 def test_variables_of_the_environment_are_no_headers_of_a_request(served_with_variables):
-    """Granian lays each request over the environment of its process."""
+    """A WSGI server may lay each request over the environment of its process."""
     answer = SocketTransport(served_with_variables).send("GET", "/harbour/boats/ada", {})
     assert answer.status == 401
 

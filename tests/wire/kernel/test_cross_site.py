@@ -1,4 +1,4 @@
-"""Without users, what a page of another site can have a browser send is refused by every route that changes something."""
+"""In mode `none`, every changing route refuses requests that a page of another site can make a browser send."""
 
 import re
 
@@ -21,7 +21,7 @@ APIS = {
     "reservation": reservation.API,
     "image": images.API,
 }
-#: What the latest microversion has not any more the first one has.
+#: Routes that the latest microversion no longer has exist in the first one.
 VERSIONS = {"placement": ("latest", "1.0"), "compute": ("latest", "2.1"), "reservation": ("latest",)}
 PLACEHOLDER = re.compile(r"\{[^}]*\}")
 FROM_ELSEWHERE = {"origin": "https://evil.example", "sec-fetch-site": "cross-site"}
@@ -30,7 +30,7 @@ OURS = {"host": "127.0.0.1:8778"}
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory):
-    """Nobody signs in: everybody on this machine is admin."""
+    """Mode `none`: everybody on this machine is admin."""
     services = "placement,compute,accelerator,reservation,image,dashboard"
     directory = tmp_path_factory.mktemp("nobody")
     sections = {"identity": {"mode": "none"}, "server": {"cors_origins": "https://console.example"}}
@@ -51,7 +51,7 @@ def changing():
 
 
 def asked(plane, service, method, path, headers, body=None):
-    """The status; of the microversions that of the last one that knows the route."""
+    """The status, at the last microversion that has the route."""
     statuses = [
         plane.send(
             method, f"/{service}{path}", body, who=None, roles=None, version=version, headers=OURS | headers
@@ -72,13 +72,13 @@ def test_a_page_of_another_site_changes_nothing(plane, service, method, path, re
     ("service", "method", "path"), [row[:3] for row in changing() if row[3] and row[1] in ("POST", "PUT", "PATCH")]
 )
 def test_json_that_does_not_say_so_is_refused(plane, service, method, path):
-    """415; Placement's own words for it are 400, and its 404 for what does not exist comes first."""
+    """415; Placement answers 400, and its 404 for missing objects comes first."""
     status = asked(plane, service, method, path, {}, b"{}")
     assert status == (400 if service == "placement" else 415)
 
 
 def test_no_route_that_changes_something_is_public_but_those_with_a_secret_in_their_body():
-    """All of identity, which is not served where nobody signs in."""
+    """All of identity, which is not served in mode `none`."""
     public = {
         (api.name, route.method, route.path)
         for api in (*APIS.values(), identity.API, rehearsal.API)
@@ -97,7 +97,7 @@ def test_no_route_that_changes_something_is_public_but_those_with_a_secret_in_th
 
 @pytest.mark.parametrize("path", [route.path for route in dashboard.ROUTES if route.method == "POST"])
 def test_forms_of_the_dashboard_come_from_its_own_pages(plane, path):
-    """Its routes ask nobody's rule; the pages themselves look."""
+    """Its routes have no policy rule; the pages themselves check."""
     form = {"content-type": "application/x-www-form-urlencoded", **FROM_ELSEWHERE}
     assert asked(plane, "ui", "POST", PLACEHOLDER.sub("x", path), form, b"a=b") == 403
 

@@ -1,4 +1,4 @@
-"""What the HTTP kernel does with a request, the same in process and over a socket."""
+"""The HTTP kernel, with the same results in process and over a socket."""
 
 import json
 import re
@@ -73,11 +73,11 @@ FORWARDED = [
     ({"forwarded": 'For="[::1]";Proto=HTTPS; Host="cloud.example:8443"'}, r"https://cloud\.example:8443"),
     ({"x-forwarded-proto": "https"}, r"https://127\.0\.0\.1:\d+"),
     ({"x-forwarded-host": "cloud.example"}, r"http://cloud\.example"),
-    # What a client sent stands before what the proxy added.
+    # The client's values come before the proxy's.
     ({"x-forwarded-proto": "http, https", "x-forwarded-host": "evil.example,cloud.example"}, r"https://cloud\.example"),
     ({"forwarded": "host=evil.example;proto=http, host=cloud.example;proto=https"}, r"https://cloud\.example"),
     ({"forwarded": 'host="a,host=evil.example", host=cloud.example'}, r"http://cloud\.example"),
-    # What can be no scheme and no host is nobody's.
+    # Values that are no scheme or host are ignored.
     ({"x-forwarded-proto": "javascript", "x-forwarded-host": "a/b"}, r"http://127\.0\.0\.1:\d+"),
     ({"forwarded": 'host="cloud.example'}, r"http://127\.0\.0\.1:\d+"),
     ({"forwarded": "host"}, r"http://127\.0\.0\.1:\d+"),
@@ -225,7 +225,7 @@ def test_a_body_against_the_schema_is_400(send, body):
 
 
 def test_a_nul_character_is_400(send):
-    """PostgreSQL cannot store it in a text; no name in this house has one."""
+    """PostgreSQL cannot store it in a text, and no name contains one."""
     assert send("POST", "/echo", TOKEN | JSON, b'{"name": "a\\u0000b"}')[0] == 400
     assert send("GET", "/boats/a%00b")[0] == 400
     assert send("GET", "/boats/ada?name=a%00b")[0] == 400
@@ -256,7 +256,7 @@ def test_errors_of_the_house_have_their_status_and_code(send, how, status, code)
     ("how", "level", "traced"), [("not-built", "INFO", False), ("away", "WARNING", False), ("bug", "ERROR", True)]
 )
 def test_a_stack_trace_is_logged_only_for_what_may_be_a_bug(caplog, how, level, traced):
-    """In process: the log of the other process is not ours to read."""
+    """In process only, because the test cannot read the log of the other process."""
     caplog.set_level("INFO", "moorage.wire.app")
     transport = InProcessTransport(application())
     assert transport.send("GET", f"/harbour/fail/{how}", TOKEN).status >= 500
@@ -376,7 +376,7 @@ def test_a_request_id_of_the_client_is_never_ours(send, path):
     [(GIVEN, GIVEN), ("7", ""), ("req-x", ""), (f"{GIVEN}; more", ""), (f"{GIVEN}\n", ""), ("x" * 500, ""), (None, "")],
 )
 def test_a_request_id_of_the_client_is_logged_and_passed_on_beside_ours(given, kept):
-    """In process: the log of the other process is not ours to read."""
+    """In process only, because the test cannot read the log of the other process."""
     seen = []
 
     def note(request):

@@ -1,4 +1,4 @@
-"""docs/guides/adding-a-microversion.md: its code, block after block as it stands there, with its own tests; and its paths."""
+"""Runs the code and tests of docs/guides/adding-a-microversion.md, block by block, and checks its paths."""
 
 import importlib
 import re

@@ -1,4 +1,4 @@
-"""GET /metrics: who may read it, and what stands beside the services of a plane."""
+"""GET /metrics: its readers, and its place beside the services of a plane."""
 
 import pytest
 
@@ -71,7 +71,7 @@ def test_a_plane_can_be_without_it(tmp_path):
 
 
 class Restless:
-    """Fails once, then not; each round is told apart by the moment it asks for."""
+    """Fails once, then not; the requested time identifies each round."""
 
     name = "restless"
 

@@ -1,4 +1,4 @@
-"""The HTTP server by itself, with small applications, over real sockets."""
+"""The HTTP server alone, with small applications, over real sockets."""
 
 import contextlib
 import socket
@@ -42,7 +42,7 @@ def until_closed(sock):
 
 
 def ask(server, raw):
-    """All that is answered until the server closes the connection, which `raw` asks for."""
+    """All answers until the server closes the connection, as `raw` requests."""
     with connect(server) as sock:
         sock.sendall(raw)
         return until_closed(sock)
@@ -52,7 +52,7 @@ LAST = "Connection: close"
 
 
 def plain(environ, start_response):
-    """The body that came, and the path."""
+    """Returns the body and the path."""
     content = environ["wsgi.input"].read() + environ["PATH_INFO"].encode("latin-1")
     start_response("200 OK", [("content-length", str(len(content)))])
     return [content]
@@ -64,7 +64,7 @@ def silent(environ, start_response):
 
 
 class Stream:
-    """Pieces that a test lets go one by one."""
+    """Pieces that a test releases one by one."""
 
     def __init__(self, pieces, headers=()):
         self._pieces = pieces
@@ -131,7 +131,7 @@ def test_who_waits_to_be_told_to_go_on_is_told_when_the_body_is_read():
 
 
 def test_a_body_that_nobody_reads_ends_the_connection_behind_the_answer():
-    """What follows it must not be taken for a request."""
+    """Its bytes must not be parsed as a request."""
     smuggled = request("GET", "/smuggled")
     with serving(silent) as server:
         raw = request("PUT", "/", f"Content-Length: {200_000}", body=smuggled * 10)

@@ -1,6 +1,6 @@
-"""Clients that send or read as slowly as they can: none of them holds a thread, and each is ended in bounded time.
+"""Clients that send or read as slowly as possible: none of them holds a thread, and each is ended in bounded time.
 
-Work is counted here, not seconds: connections that the server ended, and requests of others that it answered meanwhile.
+The tests count connections that the server ended and requests of others that it answered meanwhile, not seconds.
 """
 
 import contextlib
@@ -62,7 +62,7 @@ def until(condition):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_slow_clients_are_ended_and_others_are_answered_meanwhile(kind):
-    """Sixty of them, and two threads."""
+    """Sixty slow clients, and two threads."""
     count = 60
     with serving() as server, Hostile(server.address, kind, count, period_s=0.1) as slow:
         assert len(timed(server.address, PATIENCE_S, requests=50)) == 50
@@ -93,7 +93,7 @@ def test_two_thousand_slow_clients_cost_a_good_one_little(kind):
 
 @pytest.mark.parametrize("length", ["Content-Length: 500000", "Transfer-Encoding: chunked"])
 def test_a_large_body_that_comes_in_pieces_holds_no_thread(length):
-    """JSON of somebody known, 200 KB of which are there; there is one thread."""
+    """JSON of an authenticated client, 200 KB of which have arrived; there is one thread."""
     text = b" " * 499_986 + b'{"name":"ada"}'
     body = b"7a120\r\n%s\r\n0\r\n\r\n" % text if "chunked" in length else text
     with serving(threads=1, stall_s=PATIENCE_S) as server, connect(server) as slow:
@@ -171,7 +171,7 @@ def test_memory_is_taken_from_the_body_that_came_first():
 
 @contextlib.contextmanager
 def blocked(server, count):
-    """So many requests are in the middle of being answered."""
+    """This many requests are in progress."""
     begun, may_end = threading.Semaphore(0), threading.Event()
 
     def wait(_call):

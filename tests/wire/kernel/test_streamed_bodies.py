@@ -1,4 +1,4 @@
-"""Bodies that are neither JSON nor known in length: uploads and downloads, in process."""
+"""Bodies that are not JSON or of unknown length: uploads and downloads, in process."""
 
 from collections.abc import Iterator
 

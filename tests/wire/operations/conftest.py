@@ -1,7 +1,7 @@
 """A small cloud in this process and in virtual time: placement, compute, images, and hosts with accelerators.
 
-Everything is the real thing behind its API; of the hosts only the hypervisor and the devices are simulated. Whatever
-API, builder or agents do to the outside (requests, hints, calls to a hypervisor) is a point at which they can be killed.
+All services are real and called through their APIs; only hypervisors and devices are simulated. Each effect of API,
+builder and agents on the outside (request, hint, call to a hypervisor) is a point at which a test can kill them.
 """
 
 import zlib
@@ -19,7 +19,7 @@ from tests.crash.effects import DRIVER_CALLS
 from tests.images import put_image
 from tests.plane import URL, InProcessPlane, Killed
 
-#: Tasks that only throw away what is old, and one of bare metal, which there is none of here.
+#: Tasks that only delete old rows, and the one for bare metal, which does not exist here.
 TIDYING = ("placement-retention", "compute-jobs", "accelerator-jobs", "accelerator-history", "compute.baremetal")
 
 GPU = "CUSTOM_ACCELERATOR_GPU"
@@ -28,9 +28,9 @@ GPU = "CUSTOM_ACCELERATOR_GPU"
 class Points:
     """Counts what builder and agents do to the outside; at a point that a test names, the doer dies.
 
-    That is the point number `die_at`, or the first one after it where anything differs from the point before. If nothing
-    does, the death is the same as at the point before: processes lose what they have in memory, and find the same again.
-    `state` answers something that changes with all that they would find.
+    That is the point number `die_at`, or the first one after it where anything differs from the point before. If
+    nothing does, the death is the same as at the point before: processes lose what they have in memory, and find the
+    same again. `state` answers something that changes with all that they would find.
     """
 
     def __init__(self, state):
@@ -56,7 +56,7 @@ class Points:
 
 
 class WatchedHints:
-    """Of the API and the builder: what is to be sent after a commit."""
+    """Hints of the API and the builder: sent after a commit."""
 
     def __init__(self, inner, points):
         self._inner, self._points = inner, points
@@ -69,7 +69,9 @@ class WatchedHints:
 
 
 class SimulatedHost:
-    """An agent in a process of its own. `start` may be called again: what is in memory is new, what is on disk is found."""
+    """An agent in a process of its own. `start` may be called again: what is in memory is new, what is on disk is
+    found.
+    """
 
     def __init__(self, cloud, name):
         self.cloud, self.name = cloud, name
@@ -88,7 +90,7 @@ class SimulatedHost:
         self.plane.restart(agent=options)
 
     def stop(self):
-        """The machine is off: no agent, and to everybody else it is silent."""
+        """The machine is off: no agent, and no answer to anybody."""
         self.plane.kill()
 
     def _watch(self, plane):
@@ -121,7 +123,7 @@ class SimulatedHost:
         return {uuid: [handle.pci_id for handle in attachment.handles] for uuid, attachment in held.items()}
 
     def write(self, server_id, text):
-        """As the guest does."""
+        """Writes to the disk as the guest does."""
         with self._disk(server_id).open("a") as disk:
             disk.write(text)
 
@@ -156,7 +158,7 @@ class Cloud:
         self.forget_waits = self.control.forget_waits
         self.placement = PlacementClient(self.client("placement"))
         self.images = ImageDirectory(directory / "images", clock=self.clock, ids=self.ids)
-        # Deleted in the middle of a move, a server's next job is found by polling: nobody hints at it.
+        # If a server is deleted during a move, its next job has no hint, and is found by polling.
         self.compute = self.control.beside("compute", "compute", compute={"poll_period_s": 60.0, **options})
         self._watch(self.compute, "placement", "image")
 
@@ -194,7 +196,7 @@ class Cloud:
         return self.compute.task("compute.dead_hosts")
 
     def new_mover(self, name):
-        """That of another process."""
+        """The mover of another process."""
         return self.compute.beside(name, "compute", resting=("compute",)).task("compute.moving")
 
     # ------------------------------------------------------------------------------------ its hosts
@@ -205,7 +207,7 @@ class Cloud:
         return self.hosts[name]
 
     def dies(self, host):
-        """Silent until it counts as down, and no longer."""
+        """The host is silent until it counts as down, and no longer."""
         host.stop()
         self.run_for(120)
 
@@ -213,7 +215,7 @@ class Cloud:
         host.start()
 
     def step_by_step(self, count):
-        """So many of the jobs of a move, one after another: builder's and hosts', whoever has one."""
+        """Runs this many jobs of a move, one after another: builder's and hosts', whichever is next."""
         for _ in range(count):
             queue = self._next_queue()
             if queue is None:
@@ -223,13 +225,13 @@ class Cloud:
             task.run_once()
 
     def _next_queue(self):
-        """That of the job that is open for longest; None: none is open."""
+        """The queue of the oldest open job; None: none is open."""
         with self.engine.connect() as connection:
             query = "SELECT open_queue FROM jobs WHERE open_queue IS NOT NULL ORDER BY position LIMIT 1"
             return connection.exec_driver_sql(query).scalar()
 
     def restart(self):
-        """All processes, as after a death of any of them; where somebody's job is left, its lease runs out."""
+        """Restarts all processes as after a death; leases of unfinished jobs run out."""
         self.points.die_at = None
         self.compute.restart()
         for host in self.hosts.values():
@@ -241,7 +243,7 @@ class Cloud:
             self.settle()
 
     def _on_disk(self):
-        """What all processes would find after a death at this moment, and the moment."""
+        """The state that all processes would find after a death at this moment, and the moment."""
         files = sorted(
             path for path in self.control.directory.rglob("*") if path.is_file() and path.suffix != ".db-shm"
         )
@@ -249,8 +251,8 @@ class Cloud:
         return self.clock.now(), [host.plane.is_running for host in self.hosts.values()], kept
 
     def killed_at(self, point, work):
-        """Run `work` and what follows from it. Answers at which point somebody died, this or a later one (see `Points`);
-        None: nobody did.
+        """Run `work` and what follows from it. Answers at which point somebody died, this or a later one (see
+        `Points`); None: nobody did.
         """
         self.points.passed.clear()
         self.points.die_at = point
@@ -291,7 +293,7 @@ class Cloud:
         return self.act(server_id, action, argument, who="root:admin", roles="admin", **options)
 
     def do(self, server_id, action, argument=None, **options):
-        """An action that is taken, and all that follows."""
+        """Runs an accepted action, and everything that follows."""
         status, body = self.act(server_id, action, argument, **options)
         assert status in (200, 202, 204), body
         self.settle()
@@ -317,7 +319,7 @@ class Cloud:
         return name
 
     def boot(self, flavor="small", name="vm", **more):
-        """The id of a server that is there."""
+        """The id of a running server."""
         body = {"name": name, "imageRef": self.image, "flavorRef": flavor, "networks": "none", **more}
         status, answer, _ = self.send("POST", "/v2.1/servers", {"server": body})
         assert status == 202, answer
@@ -351,7 +353,7 @@ class Cloud:
         return answer
 
     def held(self, consumer):
-        """{host: {class: units}}: what a consumer holds, by the host that it is below."""
+        """{host: {class: units}}: a consumer's allocations by host."""
         answer = {}
         for provider, units in self.placement.allocations(consumer).items():
             root = self.placement.provider(self.placement.provider(provider).root_uuid)
@@ -361,7 +363,7 @@ class Cloud:
         return answer
 
     def used(self, host):
-        """{class: units} of all that is held of a host, without what is 0."""
+        """{class: units} of all allocations on a host, without zeros."""
         root = self.placement.provider_by_name(host)
         total = {}
         for provider in self.placement.tree(root.uuid):

@@ -1,7 +1,7 @@
-"""API, builder or agent is killed before and after each thing that it does to the outside, in each operation.
+"""Kills API, builder or agent before and after each effect on the outside, in each operation.
 
-Afterwards, with all of them started again: the server is in the state that the operation leads to, or where it was
-before; its allocation, its devices, what the hypervisor runs and the table agree; and nothing of it is held twice.
+After the restart of all of them the server is in the final state of the operation, or in its state before. Its
+allocation, its devices, the hypervisor's domain and the table agree, and nothing is held twice.
 """
 
 import pytest
@@ -16,7 +16,7 @@ POWER = {
 
 
 def agrees(cloud, server_id):
-    """The server's status, once everything that there is of it has been compared."""
+    """The server's status, after a comparison of all its records."""
     status, task, host_name = cloud.status(server_id)
     assert task is None
     for name, host in cloud.hosts.items():
@@ -140,7 +140,7 @@ def test_shelving_and_unshelving(make_cloud):
 
 
 def waits(cloud, server_id):
-    """Resized: on both hosts, held by itself and by its move."""
+    """Resized: on both hosts, with allocations of the server and of its move."""
     status, task, host = cloud.status(server_id)
     assert (status, task) == ("VERIFY_RESIZE", None)
     source = other_than(cloud, host)
@@ -173,7 +173,7 @@ def test_a_migration_and_its_ends(make_cloud, end):
 
 @pytest.mark.parametrize(("where", "call"), [("target", "spawn"), ("source", "snapshot")])
 def test_the_way_back_of_a_migration_that_fails(make_cloud, where, call):
-    """The fault lasts, so that whoever tries again after a death finds it too."""
+    """The fault lasts, so that a repetition after a death finds it too."""
     cloud = make_cloud(2)
 
     def work():
@@ -219,7 +219,7 @@ def test_the_way_back_of_a_live_migration_that_fails(make_cloud):
 
 
 def test_the_way_back_of_a_migration_whose_server_is_reset(make_cloud):
-    """Reset when it is on its way out, so that all the rest is way back."""
+    """Reset at the start of the move, so that everything after is the way back."""
     cloud = make_cloud(2)
 
     def work():
@@ -267,7 +267,7 @@ def test_a_resize_in_place_and_its_ends(make_cloud, end):
 
 
 def test_a_deletion_while_the_host_is_down(make_cloud):
-    """API and builder while it is away, the host when it is on its way back."""
+    """Kills API and builder while the host is down, and the host when it comes back."""
     cloud = make_cloud(2)
 
     def work():
@@ -318,7 +318,7 @@ def test_a_live_migration(make_cloud):
 
 
 def test_an_evacuation(make_cloud):
-    """Also while the old host is on its way back."""
+    """Also while the old host comes back."""
     cloud = make_cloud(2)
 
     def work():
@@ -349,7 +349,7 @@ def test_an_evacuation(make_cloud):
 
 
 def test_a_migration_whose_destination_dies(make_cloud):
-    """What notices that is killed too; what is left there goes when that host is back."""
+    """The task that notices it is killed too; leftovers are removed when that host is back."""
     cloud = make_cloud(2)
 
     def work():
@@ -374,7 +374,9 @@ def test_a_migration_whose_destination_dies(make_cloud):
 
 
 def test_an_evacuation_again_when_the_destination_of_the_first_is_dead_too(make_cloud):
-    """What is left at that one goes over to a move of its own, then the server gets back what it had, then it goes on."""
+    """The first destination's leftovers move to a separate move, the server gets back its allocations, then it
+    continues.
+    """
     cloud = make_cloud(3)
     others = []
 

@@ -1,6 +1,7 @@
-"""A host dies in the middle of an operation, and nobody asks for anything: what does not need it ends by itself.
+"""A host dies during an operation without further requests: operations that do not need it end by themselves.
 
-What may be there of a server is held until that host is back and has cleaned up; and what waits for it goes on then.
+Resources that a server may still use there stay allocated until the host is back and has cleaned up; then waiting
+operations continue.
 """
 
 import pytest
@@ -32,13 +33,13 @@ def place(cloud, server_id):
 
 
 def stays_dead(cloud, host):
-    """Until what need not wait for it does not."""
+    """Until operations that need not wait for it have ended."""
     cloud.dies(host)
     cloud.run_for(100)
 
 
 def spawns_and_dies(cloud, host):
-    """The last that it does, when it is told to spawn a server: nobody hears of it."""
+    """It spawns a server as its last act, without reporting it."""
     spawn = host.driver.spawn
 
     def last(*arguments, **named):
@@ -56,7 +57,7 @@ def fault(cloud, server_id):
 
 
 def agrees(cloud, server_id, status, units=HELD):
-    """With all hosts back: the server is on one host in all books, and no move of it is open."""
+    """With all hosts back: the server is on one host in all records, and has no open move."""
     for host in cloud.hosts.values():
         if host.agent is None:
             cloud.comes_back(host)
@@ -81,7 +82,7 @@ def agrees(cloud, server_id, status, units=HELD):
 
 
 def asked_for(cloud, **more):
-    """A server that is placed, and whose host does not know of it yet."""
+    """A placed server whose host does not know of it yet."""
     body = {"name": "vm", "imageRef": cloud.image, "flavorRef": "gpu", "networks": "none", **more}
     options = {"who": "root:admin", "roles": "admin"} if more else {}
     status, answer, _ = cloud.send("POST", "/v2.1/servers", {"server": body}, **options)
@@ -114,7 +115,7 @@ def test_where_there_is_no_next_host_it_is_an_error_that_says_so(cloud):
 
 
 def test_a_build_whose_host_is_only_cut_off_is_reported_in_vain(cloud):
-    """It was taken for dead, and goes on: its report is refused, and it gives up what it made before it is up."""
+    """It counted as dead but continues: its report is refused, and it removes its build before it is up."""
     server_id = asked_for(cloud)
     (job,) = cloud.service.agents.claim_jobs(cloud.source.name, "slow", 1)
     stays_dead(cloud, cloud.source)
@@ -126,7 +127,7 @@ def test_a_build_whose_host_is_only_cut_off_is_reported_in_vain(cloud):
 
 
 def test_after_an_outage_of_the_service_no_host_is_taken_for_dead(cloud):
-    """All of them have been silent then; they get as long as ever to say that they live."""
+    """All of them have been silent; each gets the usual time for a heartbeat."""
     server_id = asked_for(cloud)
     cloud.clock.sleep(3600)
     cloud.compute.restart()
@@ -143,7 +144,7 @@ def test_after_an_outage_of_the_service_no_host_is_taken_for_dead(cloud):
 
 
 def evacuated(cloud, to=None):
-    """A server of a dead host that is to be built again elsewhere, at `cloud.target`, which has not begun."""
+    """A server of a dead host that `cloud.target` will build, but has not begun."""
     server_id = boot(cloud)
     cloud.dies(cloud.source)
     body = {} if to is None else {"host": to(cloud)}
@@ -176,7 +177,7 @@ def test_one_to_a_host_that_was_named_is_an_error_that_can_be_repeated(make_clou
     server_id = evacuated(cloud, to=lambda cloud: cloud.target.name)
     stays_dead(cloud, cloud.target)
     assert cloud.status(server_id) == ("ERROR", None, cloud.source.name)
-    reason = f"Host {cloud.target.name} went down in the middle of the evacuation (build-again)."
+    reason = f"Host {cloud.target.name} went down during the evacuation (step build-again)."
     assert fault(cloud, server_id) == reason
     assert (cloud.held(server_id), cloud.used(cloud.target.name)) == ({cloud.source.name: HELD}, HELD)
     assert cloud.actions(server_id)[0][1]["compute_rebuild_instance"] == "Error"
@@ -214,7 +215,7 @@ def test_a_migration_whose_destination_dies_goes_back(cloud):
 
 
 def test_a_migration_whose_source_dies_waits_and_goes_on(cloud):
-    """Its server is on that host, and on no other."""
+    """Its server is on that host only."""
     server_id = boot(cloud)
     assert cloud.admin_act(server_id, "migrate")[0] == 202
     cloud.step_by_step(1)
@@ -228,7 +229,7 @@ def test_a_migration_whose_source_dies_waits_and_goes_on(cloud):
 
 
 def resized(cloud):
-    """A server that waits on `cloud.target` to be confirmed or reverted; `cloud.source` has its old disk."""
+    """A server on `cloud.target` that waits for confirm or revert; `cloud.source` has its old disk."""
     server_id = boot(cloud)
     cloud.admin_do(server_id, "migrate")
     assert cloud.status(server_id) == ("VERIFY_RESIZE", None, cloud.target.name)
@@ -247,13 +248,13 @@ def test_it_is_reverted_without_the_host_that_it_was_resized_to(cloud):
 
 @pytest.mark.parametrize("then", ["evacuate", "return"])
 def test_where_its_old_host_dies_while_it_goes_back_it_is_there(cloud, then):
-    """It is nowhere else any more: evacuated, or brought back by that host."""
+    """It is nowhere else any more: it is evacuated, or that host brings it back."""
     server_id = resized(cloud)
     assert cloud.act(server_id, "revertResize")[0] == 202
     cloud.step_by_step(2)
     stays_dead(cloud, cloud.source)
     assert cloud.status(server_id) == ("ERROR", "resize_reverting", cloud.source.name)
-    assert "Evacuate it" in fault(cloud, server_id)
+    assert "Evacuate the server" in fault(cloud, server_id)
     assert (cloud.target.servers, cloud.used(cloud.target.name)) == ({}, {})
     if then == "evacuate":
         cloud.admin_do(server_id, "evacuate", {}, version="2.90")
@@ -312,7 +313,7 @@ def test_one_that_was_handed_over_to_a_host_that_died_is_there(cloud, then):
     cloud.step_by_step(3)
     stays_dead(cloud, cloud.target)
     assert cloud.status(server_id) == ("ERROR", None, cloud.target.name)
-    assert "Evacuate it, or reboot it hard" in fault(cloud, server_id)
+    assert "Evacuate the server, or reboot it hard" in fault(cloud, server_id)
     assert (cloud.held(server_id), cloud.used(cloud.source.name)) == ({cloud.target.name: PLAIN}, {})
     if then == "evacuate":
         cloud.admin_do(server_id, "evacuate", {}, version="2.90")
@@ -403,7 +404,7 @@ def test_deleted_in_the_middle_of_a_migration_one_of_its_hosts_is_not_waited_for
 
 @pytest.mark.parametrize("steps", range(3))
 def test_deleted_in_the_middle_of_a_way_back_its_old_host_is_not_waited_for(cloud, steps):
-    """Who holds what is there depends on how far it came: its move, or the server itself."""
+    """The allocations there belong to its move or to the server, depending on the progress."""
     server_id = resized(cloud)
     cloud.act(server_id, "revertResize")
     cloud.step_by_step(steps)
@@ -424,7 +425,9 @@ def test_deleted_while_it_is_unshelved_its_destination_is_not_waited_for(cloud):
 
 
 def test_restored_on_a_dead_host_it_is_what_others_there_are(make_cloud):
-    """Not refused, for its owner cannot know, and its time runs out: so it can be evacuated, or its host starts it."""
+    """It is not refused, because its owner cannot know, and time is limited. It can be evacuated, or its host starts
+    it.
+    """
     cloud = make_cloud(1, reclaim_instance_interval=600)
     server_id = boot_alone(cloud)
     assert cloud.act(server_id, "restore")[0] == 202
@@ -451,7 +454,7 @@ def test_restored_there_it_can_be_evacuated(make_cloud):
 
 
 def boot_alone(cloud):
-    """A server that was deleted, and can be restored."""
+    """A deleted server that can be restored."""
     server_id = cloud.boot("gpu")
     cloud.send("DELETE", f"/v2.1/servers/{server_id}")
     cloud.settle()

@@ -1,4 +1,4 @@
-"""Servers that get their accelerators by a device profile change flavor and host."""
+"""Servers with accelerators from a device profile change flavor and host."""
 
 import pytest
 
@@ -49,7 +49,7 @@ def counts(cloud, server_id):
 
 
 def test_the_new_flavors_profile_is_what_it_gets(cloud, server_id):
-    """R44 (accelerator-attach): released on the old host, and as many as the new flavor wants bound on the new one."""
+    """R44 (accelerator-attach): released on the old host, and the new flavor's number bound on the new one."""
     assert bound(cloud, server_id) == [(cloud.source.name, "Bound")]
     cloud.do(server_id, "resize", {"flavorRef": "with-two-gpus"})
     assert cloud.status(server_id) == ("VERIFY_RESIZE", None, cloud.target.name)
@@ -87,7 +87,7 @@ def test_to_and_from_a_flavor_without_a_profile(cloud, server_id):
 
 
 def test_what_the_profile_said_when_it_was_resized_counts(cloud, server_id):
-    """A profile that is deleted and made anew meanwhile changes nothing about servers that are there."""
+    """A profile that is deleted and created again meanwhile does not affect existing servers."""
     cloud.do(server_id, "resize", {"flavorRef": "with-two-gpus"})
     cloud.do(server_id, "confirmResize")
     assert cloud.accelerator("DELETE", "/v2/device_profiles?value=two-gpus")[0] == 204
@@ -105,7 +105,7 @@ def test_no_host_with_so_many_leaves_it_as_it_was(cloud, server_id):
 
 
 def test_a_failure_on_the_way_gives_the_old_ones_back(cloud, server_id):
-    """R44 (accelerator-attach): the old flavor's devices are there again."""
+    """R44 (accelerator-attach): the old flavor's devices are attached again."""
     cloud.target.faults.fail("spawn", "out of luck")
     cloud.do(server_id, "resize", {"flavorRef": "with-two-gpus"})
     assert cloud.status(server_id) == ("ACTIVE", None, cloud.source.name)

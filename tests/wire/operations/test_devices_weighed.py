@@ -1,4 +1,4 @@
-"""Where a server with accelerators goes among hosts that all could have it: real agents, real Placement answers."""
+"""The choice of a host for a server with accelerators: real agents, real Placement answers."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def boot_on(cloud, host, flavor):
 
 
 def carriers(cloud):
-    """Hosts where a region carries AES now, by what Placement says."""
+    """Hosts with a region that carries AES now, according to Placement."""
     found = set()
     for name in cloud.hosts:
         tree = cloud.placement.tree(cloud.placement.provider_by_name(name).uuid)
@@ -51,8 +51,8 @@ def carriers(cloud):
 
 
 def test_the_host_whose_region_carries_the_function_is_taken(cloud):
-    """A15, R10 (accelerator-attach): it has less room and fewer free devices than the others, and is taken all the same;
-    when its region is full the server goes elsewhere, since no host is left out.
+    """A15, R10 (accelerator-attach): it has less room and fewer free devices than the others, and is taken all the
+    same; when its region is full the server goes elsewhere, since no host is left out.
     """
     first = host_of(cloud, cloud.boot("aes"))
     cloud.run_for(60)  # the resource tracker publishes what the region carries
@@ -62,8 +62,39 @@ def test_the_host_whose_region_carries_the_function_is_taken(cloud):
     assert host_of(cloud, cloud.boot("aes")) != first
 
 
+def test_a_function_that_the_image_names_counts_like_one_of_the_flavor(cloud):
+    """The flavor names no function, and the image of the second server names AES."""
+    region = f"trait:{region_trait('intel', REGION_TYPE_CARD_0)}"
+    cloud.flavor("region", {f"resources:{FPGA}": "1", region: "required"})
+    first = host_of(cloud, cloud.boot("aes"))
+    cloud.run_for(60)
+    boot_on(cloud, first, "gpu")
+    image = cloud.make_image("guest", **{"accel:function_id": AES})
+    assert host_of(cloud, cloud.boot("region", imageRef=image)) == first
+
+
+def test_servers_that_wait_together_are_ranked_by_their_own_functions(cloud):
+    """Both have the same query; only the second wants AES."""
+    region = f"trait:{region_trait('intel', REGION_TYPE_CARD_0)}"
+    cloud.flavor("region", {f"resources:{FPGA}": "1", region: "required"})
+    first = host_of(cloud, cloud.boot("aes"))
+    cloud.run_for(60)
+    boot_on(cloud, first, "gpu")
+    servers = {}
+    for flavor in ("region", "aes"):
+        body = {"name": flavor, "imageRef": cloud.image, "flavorRef": flavor, "networks": "none"}
+        status, answer, _ = cloud.send("POST", "/v2.1/servers", {"server": body})
+        assert status == 202, answer
+        servers[flavor] = answer["server"]["id"]
+    cloud.settle()
+    assert host_of(cloud, servers["aes"]) == first
+    assert host_of(cloud, servers["region"]) != first
+
+
 def test_the_host_with_most_free_devices_is_taken(cloud):
-    """R10 (accelerator-attach): of hosts with 1, 2 and 4 free ones the last; a server that wants none goes to the first."""
+    """R10 (accelerator-attach): of hosts with 1, 2 and 4 free ones the last; a server that wants none goes to the
+    first.
+    """
     cloud.flavor("only-gpu", NO_ROOM | {f"resources:{GPU}": "1"})
     for name, amount in (("compute-1", 3), ("compute-2", 2)):
         for _ in range(amount):

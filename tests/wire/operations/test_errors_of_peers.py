@@ -1,4 +1,4 @@
-"""Addresses and requests inside the cloud: administrators and the log have them, tenants read which service failed."""
+"""Internal addresses and requests: administrators and the log see them, tenants read which service failed."""
 
 import json
 import re
@@ -16,7 +16,7 @@ ROLES = {"administrator": "admin", "service": "service", "member": "member"}
 
 @pytest.fixture
 def plane(tmp_path):
-    """Its image service is somewhere else, and nobody listens there."""
+    """Its image service is at an address where nobody listens."""
     endpoints = {"image": f"http://127.0.0.1:{free_port()}"}
     with InProcessPlane(tmp_path, "placement,compute", endpoints=endpoints, reach=SocketTransport) as plane:
         flavor = {"flavor": {"id": "1", "name": "small", "vcpus": 1, "ram": 64, "disk": 1}}

@@ -1,7 +1,7 @@
-"""Each operation in each state, over the API: it begins and answers as the table says, or is a conflict and changes nothing.
+"""Each operation in each state, over the API: it starts as in the table, or is a conflict and changes nothing.
 
-The table is the one that was measured on Nova (reference/compute.md 4.3); `lifecycle.OPERATIONS` is held against it in
-tests/unit/compute/test_lifecycle.py, cell by cell.
+The table was measured on Nova (reference/compute.md 4.3); tests/unit/compute/test_lifecycle.py compares it with
+`lifecycle.OPERATIONS`, cell by cell.
 """
 
 import pytest
@@ -13,7 +13,7 @@ from tests.unit.compute.test_lifecycle import ALLOWED
 ONE, TWO = "compute-1", "compute-2"
 IMAGE = object()
 
-#: (operation, action, argument). Moves come last: they are the only ones that leave something to take away.
+#: (operation, action, argument). Moves come last, because only they need cleaning up.
 ACTIONS = [
     (lifecycle.START, "os-start", None),
     (lifecycle.STOP, "os-stop", None),
@@ -62,7 +62,7 @@ def cloud(make_cloud):
 
 
 def put(cloud, state, *, task=None, locked=None, is_down=False):
-    """The server into this state, with nothing begun."""
+    """Brings the server into this state, without an operation in progress."""
     is_off = state is VmState.SHELVED_OFFLOADED
     with cloud.engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM jobs")
@@ -87,7 +87,7 @@ def asked(cloud, action, argument, **who):
 
 
 def allowed(operation, action, state):
-    """Also by the other operation that is asked for in the same way."""
+    """Also by the other operation with the same request."""
     same = [other for other, name, _ in ACTIONS if name == action and action == "unshelve"] or [operation]
     return next((one for one in same if state.value in ALLOWED[one]), None)
 

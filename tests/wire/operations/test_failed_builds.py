@@ -1,6 +1,7 @@
-"""A build fails on a host that cannot undo what it had begun, as one with a full disk: the server goes on without it.
+"""A build fails on a host that cannot undo it, for example because of a full disk: the server is built elsewhere.
 
-What is left is held until the host, which is up all the time, has cleaned up; and the server does not come there before.
+Leftover resources stay allocated until the host, which is up all the time, has cleaned up; before that, the server does
+not return there.
 """
 
 import pytest
@@ -20,7 +21,7 @@ def cloud(make_cloud):
 
 
 def fills_up(host, *, failures=1000):
-    """In the middle of a build, and so much that nothing can be taken away either."""
+    """During a build, and so full that nothing can be deleted either."""
     spawn = host.driver.spawn
 
     def half(*arguments, **named):
@@ -39,7 +40,7 @@ def has_room(host):
 
 
 def asked_for(cloud):
-    """A server that is placed; its host does not know of it yet, and is the first of both."""
+    """A placed server; its host does not know of it yet, and is the first of both."""
     body = {"name": "vm", "imageRef": cloud.image, "flavorRef": "gpu", "networks": "none"}
     status, answer, _ = cloud.send("POST", "/v2.1/servers", {"server": body})
     assert status == 202, answer
@@ -130,7 +131,7 @@ def test_a_move_whose_destination_cannot_undo_what_it_had_begun(cloud, action):
 
 
 def test_it_does_not_come_to_a_host_before_that_has_cleaned_up(cloud):
-    """What is cleaned up there is whatever there is of it."""
+    """The cleaning removes everything of that server."""
     server_id, first, second = asked_for(cloud)
     fills_up(first)
     cloud.settle()

@@ -1,4 +1,4 @@
-"""Servers of a group that change hosts: the policy holds wherever they are, go to, or may come back to."""
+"""Servers of a group change hosts: the policy holds for their present, next and previous hosts."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def group_of(cloud, policy):
 
 
 def ask(cloud, group, name="vm", **more):
-    """The id of a server of the group that is to be built."""
+    """The id of a server of the group that will be built."""
     server = {"name": name, "imageRef": cloud.image, "flavorRef": "small", "networks": "none", **more}
     body = {"server": server, "os:scheduler_hints": {"group": group}}
     status, body, _ = cloud.admin("POST", "/v2.1/servers", body, who="root:red")
@@ -48,7 +48,7 @@ def while_the_mover_claims(cloud, work):
 
 
 def fails_for_the_group(cloud, server_id, host):
-    """It could not move: it is where it was, and the action says why."""
+    """It could not move: it is on its old host, and the action says why."""
     assert cloud.status(server_id) == ("ACTIVE", None, host)
     assert list(cloud.held(server_id)) == [host]
     assert cloud.actions(server_id)[0][1]["conductor_migrate_server"] == "Error"

@@ -1,7 +1,7 @@
-"""Whatever flavors and images say, through the Compute API, with a real Placement and hosts behind: a server that has its
-accelerators, or a typed refusal; nothing in between, and nothing left behind.
+"""With any flavor and image, through the Compute API and with a real Placement and hosts, a server gets its
+accelerators or a typed refusal, and leaves nothing else behind.
 
-Two hundred extra specs and metadata documents in each run, ten thousand with `EXPLORE=1`; they are those of
+Each run has two hundred extra specs and metadata documents, `EXPLORE=1` ten thousand. They are those of
 tests/property/accelerator/test_hostile.py, which tries them on the agent alone.
 """
 
@@ -24,7 +24,7 @@ FPGA = {"resources:CUSTOM_ACCELERATOR_FPGA": "1"}
 @pytest.fixture
 def cloud(make_cloud, monkeypatch):
     """One host."""
-    monkeypatch.setattr("os.fsync", lambda _: None)  # no power fails here, and to be durable is most of the time
+    monkeypatch.setattr("os.fsync", lambda _: None)  # durability takes most of the time, and no power fails here
     monkeypatch.setattr("os.fdatasync", lambda _: None)
     return make_cloud(accelerators=True)
 
@@ -35,7 +35,7 @@ def nothing_is_held(cloud):
 
 
 def tried(cloud, number, specs):
-    """The status of a server of a flavor with `specs`, after it is gone again; None: it was refused before."""
+    """The status of a server of a flavor with `specs`, after its deletion; None: it was refused before."""
     flavor = f"hostile-{number}"
     cloud.flavor(flavor, vcpus=1, ram=64, disk=1)
     status, body, _ = cloud.admin("POST", f"/v2.1/flavors/{flavor}/os-extra_specs", {"extra_specs": specs})
@@ -96,7 +96,7 @@ def properties(random):
 
 
 def function(cloud, properties):
-    """The id of a bitstream that the Image API has taken."""
+    """The id of a bitstream that the Image API accepted."""
     try:
         return put_image(cloud.client("image"), cloud.ids.uuid(), "aes", properties=properties)
     except RemoteError as error:

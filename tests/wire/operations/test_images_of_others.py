@@ -1,4 +1,4 @@
-"""Hosts write images with rights over all of them: they touch those of the server's project, and no others."""
+"""Hosts have rights on all images, but touch only those of the server's project."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def backup(cloud, server_id, name, rotation=2):
 
 
 def test_images_of_another_project_do_not_count_as_backups(cloud, server_id):
-    """Anybody can give an image of another project these properties: backups of a tenant would be rotated away."""
+    """Anybody can give an image these properties; otherwise a tenant's backups would be rotated away."""
     alike = {"instance_uuid": server_id, "image_type": "backup", "backup_type": "daily"}
     mine = [backup(cloud, server_id, "first")]
     forged = [

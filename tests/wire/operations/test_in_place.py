@@ -1,4 +1,4 @@
-"""Resize on the host where the server is: with the option that the peer has for it."""
+"""Resize on the server's own host, with the peer's option for it."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def server_id(cloud):
 
 
 def guest(cloud, server_id):
-    """(vcpus, power, devices as in its definition and as handed over)"""
+    """(vcpus, power, devices in its definition and as attached)"""
     domain = cloud.host.driver.domains()[server_id]
     assert list(domain.spec.pci_addresses) == cloud.host.plugged.get(server_id, [])
     return domain.spec.vcpus, domain.power.value, len(domain.spec.pci_addresses)
@@ -94,7 +94,7 @@ def test_without_room_for_both_it_stays_as_it_is(cloud, server_id):
 
 
 def test_a_migration_goes_elsewhere_all_the_same(cloud, server_id):
-    """As with the peer: the option is for resizes, a cold migration to the same host would change nothing."""
+    """As in the peer: the option is for resizes; a cold migration to the same host would change nothing."""
     cloud.admin_do(server_id, "migrate")
     assert (cloud.status(server_id)[0], cloud.held(server_id)) == ("ACTIVE", {ONE: OLD})
     assert cloud.migrations()[0][1] == "error"

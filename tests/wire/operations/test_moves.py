@@ -24,7 +24,7 @@ def server_id(cloud):
 
 
 def images(cloud):
-    """Names of the images beside the one that servers are made from."""
+    """Names of the images besides the one that servers use."""
     return sorted(image.name for image in cloud.images.images() if image.id != cloud.image)
 
 
@@ -60,7 +60,7 @@ def test_a_shelved_server_is_an_image_and_holds_nothing(cloud, server_id):
 
 
 def test_an_unshelved_server_is_scheduled_again_and_gets_devices(cloud, server_id):
-    """R40 (accelerator-attach): as a new server is built, from the image of its disk; on whatever host."""
+    """R40 (accelerator-attach): built like a new server, from the image of its disk, on any host."""
     cloud.do(server_id, "shelve")
     (image,) = [image for image in cloud.images.images() if image.name == "vm-shelved"]
     cloud.admin_do(server_id, "unshelve", {"availability_zone": None, "host": cloud.target.name})
@@ -238,7 +238,7 @@ def test_what_is_no_resize_is_refused(cloud, server_id):
 
 
 def hold_as_port(cloud, host, units):
-    """What a consumer that is no server holds for the project."""
+    """An allocation of the project whose consumer is not a server."""
     provider = cloud.placement.provider_by_name(host).uuid
     held = {"allocations": {provider: {"resources": units}}, "consumer_generation": None, "project_id": "red",
             "user_id": "alice", "consumer_type": "PORT"}  # fmt: skip
@@ -246,7 +246,7 @@ def hold_as_port(cloud, host, units):
 
 
 def test_a_resize_beyond_the_limits_is_refused(cloud, server_id):
-    """The server counts with the larger flavor, and what others hold counts too."""
+    """The server counts with the larger flavor, and allocations of other consumers count too."""
     hold_as_port(cloud, ONE, {"VCPU": 1})
     limit(cloud, cores=4, ram=1500)
     refused = "Quota exceeded for cores, ram: Requested 2, 1024, but already used 3, 1024 of 4, 1500 cores, ram"
@@ -287,7 +287,7 @@ def test_deleted_while_it_waits_nothing_stays_anywhere(cloud, server_id):
 
 @pytest.mark.parametrize(("where", "call"), [("source", "start"), ("target", "destroy")])
 def test_after_a_way_back_that_failed_a_deletion_leaves_nothing_anywhere(cloud, server_id, where, call):
-    """Where it is then is where its devices are: it was on its way home, or had not left."""
+    """It is then on the host of its devices: it was on its way back, or had not left."""
     cloud.admin_do(server_id, "migrate")
     getattr(cloud, where).faults.fail(call, "out of luck")
     cloud.do(server_id, "revertResize")

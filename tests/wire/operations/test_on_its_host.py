@@ -1,4 +1,4 @@
-"""What a host does with a server that stays on it, from the request to the hypervisor and back."""
+"""Operations on a server that stays on its host, from the request to the hypervisor and back."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def server_id(cloud):
 
 
 def devices(cloud, host, server_id):
-    """Of the definition and of the accelerator agent; they must be the same."""
+    """Those in the definition and those of the accelerator agent, which must be equal."""
     defined = list(host.driver.domains()[server_id].spec.pci_addresses)
     assert host.plugged[server_id] == defined
     return defined
@@ -45,7 +45,9 @@ OPERATIONS = [
 def test_a_host_carries_it_out_and_accelerators_are_kept(
     cloud, host, server_id, before, action, argument, code, after, event
 ):
-    """R35, R36, R37, R42, R47, R48, R51, A6 (accelerator-attach): the same devices, attached and held, before and after."""
+    """R35, R36, R37, R42, R47, R48, R51, A6 (accelerator-attach): the same devices, attached and held, before and
+    after.
+    """
     had = devices(cloud, host, server_id)
     for earlier in before:
         cloud.do(server_id, earlier)
@@ -140,7 +142,7 @@ def test_actions_need_their_microversion_and_role(cloud, server_id):
 
 
 def test_an_image_of_the_disk_is_in_the_image_service(cloud, host, server_id):
-    """R51 (accelerator-attach): a snapshot keeps devices; what is in them is not in it."""
+    """R51 (accelerator-attach): a snapshot keeps devices attached, but does not contain their state."""
     host.write(server_id, "precious")
     code, body = cloud.act(server_id, "createImage", {"name": "copy", "metadata": {"purpose": "test"}})
     image = cloud.image_record(body["image_id"])
@@ -196,7 +198,7 @@ def test_of_backups_the_newest_are_kept(cloud, server_id):
 
 
 def test_a_server_from_a_snapshot_gets_a_clean_device(cloud, host, server_id):
-    """R49 (accelerator-attach): an ordinary create; refused only where the image relies on what was in the device."""
+    """R49 (accelerator-attach): an ordinary create; refused only if the image relies on the device's state."""
     image_id = cloud.do(server_id, "createImage", {"name": "copy"})["image_id"]
     again = cloud.boot("gpu", imageRef=image_id)
     assert cloud.status(again)[0] == "ACTIVE"
@@ -214,7 +216,7 @@ def test_a_server_from_a_snapshot_gets_a_clean_device(cloud, host, server_id):
 
 
 def test_where_the_operator_says_so_stop_releases_and_start_attaches_anew(cloud, host):
-    """R35, A4 (accelerator-attach): released on the host, held in Placement, attached again at the start."""
+    """R35, A4 (accelerator-attach): released on the host, still allocated in Placement, attached again at the start."""
     host.start(accelerators_on_stop="release")
     server_id = cloud.boot("gpu")
     cloud.do(server_id, "os-stop")

@@ -1,4 +1,4 @@
-"""Rebuilt from another image, a server is what that image says; where it is, that must be possible."""
+"""A rebuilt server has the properties of its new image, and its host must support them."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def give_trait(cloud, host, *traits):
 
 
 def test_what_the_new_image_asks_for_counts_from_now_on(cloud):
-    """A server that moves later goes where its present image can run, not where its first one could."""
+    """A server that moves later goes where its present image can run, not its first one."""
     give_trait(cloud, ONE, "CUSTOM_FAST")
     first = cloud.make_image("first", **{"trait:CUSTOM_FAST": "required"})
     server_id = cloud.boot("small", imageRef=first)
@@ -55,7 +55,7 @@ def test_what_the_host_has_not_is_refused(cloud):
 def test_other_processors_than_it_holds_are_refused(cloud):
     server_id = cloud.boot("small")
     dedicated = cloud.make_image("dedicated", hw_cpu_policy="dedicated")
-    refused = "it asks for DISK_GB=10, MEMORY_MB=1024, PCPU=2, and the server has DISK_GB=10, MEMORY_MB=1024, VCPU=2"
+    refused = "it requests DISK_GB=10, MEMORY_MB=1024, PCPU=2, but the server has DISK_GB=10, MEMORY_MB=1024, VCPU=2"
     assert refused in rebuild(cloud, server_id, dedicated)
 
 
@@ -66,7 +66,7 @@ def test_an_image_that_is_too_large_for_the_flavor_is_refused(cloud):
 
 
 def test_an_image_that_is_shared_is_for_its_members(cloud):
-    """They may use it by its id, whether they accepted it or not, as with the peer."""
+    """They may use it by its id even without accepting it, as in the peer."""
     shared = cloud.make_image("shared")
     path = f"/v2/images/{shared}"
     owner = {"who": "alice:red", "roles": "member"}

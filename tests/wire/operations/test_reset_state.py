@@ -1,4 +1,4 @@
-"""An administrator resets a server's state in the middle of a move, or its host dies then: the move ends all the same."""
+"""An administrator resets a server during a move, or its host dies then: the move still ends."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def reset(cloud, server_id, state="error"):
 
 
 def agrees(cloud, server_id, status, units=HELD):
-    """The server is on one host in all books, holds there what is plugged, and no move of it is open."""
+    """The server is on one host in all records, has allocations for its plugged devices, and has no open move."""
     shown, task, name = cloud.status(server_id)
     assert (shown, task) == (status, None)
     for host in cloud.hosts.values():
@@ -92,7 +92,7 @@ def test_a_reversion_goes_on_when_its_server_is_reset(cloud, done):
     ],
 )
 def test_a_move_that_stopped_is_over_when_its_server_is_reset(cloud, action, faults, where):
-    """Nothing led on from its failure: what else there is of the server goes then, and it can be moved again."""
+    """Nothing continued after its failure: now its leftovers are removed, and it can be moved again."""
     units = PLAIN if action == "os-migrateLive" else HELD
     server_id = boot(cloud, "small" if units is PLAIN else "gpu")
     if action == "revertResize":
@@ -110,7 +110,7 @@ def test_a_move_that_stopped_is_over_when_its_server_is_reset(cloud, action, fau
 
 
 def test_the_disk_of_a_resize_in_place_that_stopped_is_kept(make_cloud):
-    """The way back was to make it again from the image in transit, and failed: nobody knows what is on the host."""
+    """The way back was to build it again from the image in transit, and failed: the content of the host is unknown."""
     cloud = make_cloud(1, allow_resize_to_same_host=True)
     cloud.flavor("large-gpu", {f"resources:{GPU}": "1"}, vcpus=4, disk=20)
     server_id = cloud.boot("gpu")
@@ -128,7 +128,7 @@ def test_the_disk_of_a_resize_in_place_that_stopped_is_kept(make_cloud):
 
 @pytest.mark.parametrize("done", range(5))
 def test_a_live_migration_whose_server_is_reset_ends_on_one_host(cloud, done):
-    """Once its host was told to hand it over it cannot come back: then it stays where it runs."""
+    """Once its host was ordered to hand it over it cannot return: then it stays where it runs."""
     server_id = boot(cloud, "small")
     assert cloud.admin_act(server_id, "os-migrateLive", {"host": None, "block_migration": "auto"})[0] == 202
     cloud.step_by_step(done)
@@ -146,7 +146,7 @@ def comes_back(cloud, host):
 
 @pytest.mark.parametrize("done", range(3))
 def test_an_evacuation_whose_server_is_reset_ends(cloud, done):
-    """Before it is built elsewhere it goes back to its old host, from then on it is on the new one."""
+    """Before it is built elsewhere it returns to its old host, afterwards it is on the new one."""
     server_id = boot(cloud, "gpu")
     cloud.dies(cloud.source)
     assert cloud.admin_act(server_id, "evacuate", {})[0] == 200
@@ -212,7 +212,7 @@ def test_deleted_in_the_middle_of_a_way_back_nothing_stays_anywhere(cloud, done)
 
 
 def after_the_claim(cloud, work):
-    """`work` is done once, when something was claimed and before that is written down; what it answers is appended."""
+    """Runs `work` once between a claim and its commit; appends its result."""
     answers = []
     around = cloud.points.around
 
@@ -229,7 +229,7 @@ def after_the_claim(cloud, work):
 
 
 def test_a_host_that_is_deleted_between_claim_and_commit_gets_nothing(cloud):
-    """Neither a new server nor one that moves: it is placed again, or stays."""
+    """Neither a new server nor a moving one: it is placed again, or stays."""
     server_id = boot(cloud, "small")
     path = next(
         f"/v2.1/os-services/{row['id']}"

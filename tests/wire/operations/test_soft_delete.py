@@ -1,4 +1,4 @@
-"""A deletion that can be undone for a while."""
+"""A deletion that can be undone for some time."""
 
 import pytest
 

@@ -38,7 +38,7 @@ class Wire:
         return status, error.get("code"), error["detail"]
 
     def does(self, *args, **options):
-        """The document of a success."""
+        """The document of a successful answer."""
         status, _, document = self.send(*args, **options)
         assert 200 <= status < 300, document
         return document

@@ -1,6 +1,6 @@
-"""What the peer's own suite does not see: faults that pass all of its 1,316 tests, and must not pass here.
+"""Faults that pass all 1,316 tests of the peer's suite, but must not pass here.
 
-Each was put into the code on purpose and seen to fail here (the faults are those of tests/conformance/README.md).
+Each was put into the code on purpose and failed here (tests/conformance/README.md lists the faults).
 """
 
 import pytest
@@ -134,7 +134,7 @@ def test_a_new_consumer_has_no_generation(wire):
 
 @pytest.fixture
 def shrunk(wire):
-    """Two servers hold 3 each of what were 6 and is 2 now."""
+    """Two servers hold 3 units each of an inventory that was 6 and is now 2."""
     provider(wire, VCPU={"total": 6})
     assert claim(wire, SERVER, wish(VCPU=3)) == claim(wire, SECOND, wish(VCPU=3)) == 204
     wire.does("PUT", f"{URL}/inventories", {"resource_provider_generation": 3, "inventories": {"VCPU": {"total": 2}}})

@@ -175,7 +175,7 @@ def test_a_candidate_is_claimed_and_released(client, host):
 
 
 class Kept:
-    """A transport that keeps what was written, as a network may that delivers it late."""
+    """A transport that keeps writes, like a network that delivers them late."""
 
     def __init__(self, inner):
         self._inner = inner
@@ -195,13 +195,13 @@ def kept(plane):
 
 @pytest.fixture
 def other(kept):
-    """A client whose writes come again when it has given them up."""
+    """A client whose writes arrive again after it has given them up."""
     return PlacementClient(ServiceClient(kept, service_type="placement", version="1.39", credentials=SERVICE))
 
 
 @pytest.mark.parametrize("generation", [1, 2])
 def test_what_comes_late_gives_back_nothing_that_was_claimed_since(client, host, kept, other, generation):
-    """Also where the new claim is of the same generation as the old one."""
+    """Also if the new claim has the same generation as the old one."""
     first, second = ({host.uuid: {"VCPU": units}} for units in (1, 2))
     other.release(SERVERS[0])
     assert kept.written == [], "there was nothing"
@@ -229,7 +229,7 @@ def test_what_comes_late_hands_over_nothing_that_was_claimed_since(client, host,
 
 
 def test_a_placement_that_does_not_tell_which_consumer_it_is_knows_it_by_its_generation(client, host):
-    """As OpenStack's."""
+    """For example OpenStack's."""
     client.claim(SERVERS[0], Candidate({host.uuid: {"VCPU": 1}}, {}, host.uuid), "red", "alice")
     untold = replace(client.holder(SERVERS[0]), incarnation=None)
     with pytest.raises(ConcurrentUpdate):
@@ -241,7 +241,7 @@ def test_a_placement_that_does_not_tell_which_consumer_it_is_knows_it_by_its_gen
 @pytest.mark.parametrize("incarnation", ["-", "9" * 5000, "1,abc=2"])
 def test_a_consumer_that_is_named_by_anything_but_a_number_is_refused(client, host, incarnation):
     client.claim(SERVERS[0], Candidate({host.uuid: {"VCPU": 1}}, {}, host.uuid), "red", "alice")
-    with pytest.raises(RemoteError, match="is not a uuid, =, and a number"):
+    with pytest.raises(RemoteError, match="must have the form UUID=NUMBER"):
         client.hold(replace(client.holder(SERVERS[0]), incarnation=incarnation))
 
 

@@ -1,4 +1,4 @@
-"""All at a glance, trees by the page, and one tree with its holders, now and before."""
+"""The summary of the cloud, pages of trees, and one tree with its consumers, now and in the past."""
 
 from datetime import timedelta
 

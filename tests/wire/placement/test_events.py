@@ -1,4 +1,4 @@
-"""Watching the change log and paging through it: what is seen, from where, in which order, and who may see it."""
+"""Watching the change log and reading it in pages: entries, start, order, and allowed readers."""
 
 import json
 import threading
@@ -9,14 +9,14 @@ import pytest
 from moorage.core.errors import Unavailable
 from moorage.placement.forest.change_events import Cursor, Filter
 from moorage.placement.service import event_service
-from moorage.placement.service.retention import PAUSE, RetentionTask
+from moorage.placement.service.retention import MIN_ROUND_PAUSE, RetentionTask
 
 CONSUMER = "00000000-0000-4000-8000-00000000000a"
 
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Watches that end at once where nothing is waiting."""
+    """Watches that end at once if nothing is waiting."""
     monkeypatch.setattr(event_service, "WATCH_S", 0.0)
 
 
@@ -39,7 +39,7 @@ def claim(wire, provider, amount, consumer=CONSUMER, generation=None):
 
 
 def parsed(text):
-    """[(id, event, data)] of an answer with server-sent events, and the id a client is left with."""
+    """[(id, event, data)] of an answer with server-sent events, and the client's last id."""
     events, last_id = [], ""
     for block in text.split("\n\n"):
         fields = dict(line.split(": ", 1) for line in block.splitlines() if line and not line.startswith(":"))
@@ -132,7 +132,7 @@ def test_pages_give_what_a_watch_gives(wire):
 
 
 def test_a_page_goes_no_further_than_its_window(wire, monkeypatch):
-    """However rare what is wanted: one request looks at so many numbers, and says where it has stopped."""
+    """However rare the wanted entries: one request reads a limited range of numbers, and tells where it stopped."""
     monkeypatch.setattr(event_service, "WINDOW", 2)
     for number in range(6):
         host(wire, f"host-{number}")
@@ -144,7 +144,7 @@ def test_a_page_goes_no_further_than_its_window(wire, monkeypatch):
 
 
 def test_a_long_answer_ends_and_goes_on_in_the_next(wire, monkeypatch):
-    monkeypatch.setattr(event_service, "MOST_BYTES", 1000)
+    monkeypatch.setattr(event_service, "MAX_BYTES", 1000)
     for number in range(3):
         host(wire, f"host-{number}")
     found, since = [], "0"
@@ -182,7 +182,7 @@ def test_a_page_has_a_bound(wire, query):
 
 
 def test_an_id_that_no_entry_has_is_refused(wire):
-    for last_event_id in ("seven", "7.", "7.x", "-1", "٧"):  # noqa: RUF001 - a digit, but not one of ours
+    for last_event_id in ("seven", "7.", "7.x", "-1", "٧"):  # noqa: RUF001 - an Arabic digit, which must be refused
         status, _, detail = wire.fails("GET", "/moorage/v1/events", last_event_id=last_event_id)
         assert status == 400
         assert "is not a position in the change log" in detail
@@ -233,13 +233,13 @@ def test_who_comes_when_all_places_are_taken_gets_what_there_is(wire, holding):
 
 def test_a_watch_that_ends_gives_its_place_back(holding, quick):
     for _ in range(5):
-        watch = holding.events.watch(holding.events.newest(), Filter())
+        watch = holding.events.watch(holding.events.newest_cursor(), Filter())
         assert not isinstance(watch, bytes)
         assert b"".join(watch)
 
 
 def test_a_watch_sees_what_another_process_commits_while_it_waits(wire, holding):
-    watch = holding.events.watch(holding.events.newest(), Filter())
+    watch = holding.events.watch(holding.events.newest_cursor(), Filter())
     assert parsed(next(watch).decode())[0] == []
     provider = host(wire)
     found = []
@@ -251,15 +251,15 @@ def test_a_watch_sees_what_another_process_commits_while_it_waits(wire, holding)
 def test_a_silent_watch_says_that_it_is_alive_and_where_it_is(wire, holding, monkeypatch):
     monkeypatch.setattr(event_service, "HEARTBEAT_S", 0.0)
     host(wire)
-    watch = holding.events.watch(holding.events.newest(), Filter())
+    watch = holding.events.watch(holding.events.newest_cursor(), Filter())
     next(watch)
     heartbeat = next(watch).decode()
     assert heartbeat.startswith(": ")
-    assert parsed(heartbeat) == ([], str(holding.events.newest()))
+    assert parsed(heartbeat) == ([], str(holding.events.newest_cursor()))
 
 
 def test_all_watches_end_when_the_service_is_closed(holding):
-    watches = [holding.events.watch(holding.events.newest(), Filter()) for _ in range(2)]
+    watches = [holding.events.watch(holding.events.newest_cursor(), Filter()) for _ in range(2)]
     ended = []
     threads = [threading.Thread(target=lambda watch=watch: ended.append(list(watch))) for watch in watches]
     for thread in threads:
@@ -271,10 +271,10 @@ def test_all_watches_end_when_the_service_is_closed(holding):
 
 
 def test_a_watch_ends_when_it_has_sent_its_share_and_the_next_one_goes_on(wire, holding, monkeypatch):
-    began = holding.events.newest()
+    began = holding.events.newest_cursor()
     watch = holding.events.watch(began, Filter())
     sent = [next(watch).decode()]
-    monkeypatch.setattr(event_service, "MOST_BYTES", 1_000)
+    monkeypatch.setattr(event_service, "MAX_BYTES", 1_000)
     for number in range(4):
         host(wire, f"host-{number}")
     sent += [chunk.decode() for chunk in watch]
@@ -288,7 +288,7 @@ def test_a_watch_ends_when_it_has_sent_its_share_and_the_next_one_goes_on(wire, 
 
 def test_a_watch_ends_when_the_database_is_gone(holding, monkeypatch):
     monkeypatch.setattr(event_service, "POLL_S", 0.0)
-    watch = holding.events.watch(holding.events.newest(), Filter())
+    watch = holding.events.watch(holding.events.newest_cursor(), Filter())
     next(watch)
 
     def gone(_connection):
@@ -302,9 +302,9 @@ def test_a_watch_ends_when_the_database_is_gone(holding, monkeypatch):
 
 
 def trim(engine, clock, **history):
-    """Everything that is older than `change_history` now, taken away."""
+    """Deletes everything that is now older than `change_history`."""
     task = RetentionTask(engine, clock, history=timedelta(**history))
-    while task.run_once() < clock.now() + PAUSE:
+    while task.run_once() < clock.now() + MIN_ROUND_PAUSE:
         pass
 
 
@@ -317,7 +317,7 @@ def test_a_place_before_what_is_kept_is_gone_and_the_answer_says_what_is_there(w
     for path in ("events", "changes"):
         status, _, detail = wire.fails("GET", f"/moorage/v1/{path}?since={before - 1}")
         assert status == 410
-        assert f"the oldest one that is kept is {before + 1}" in detail
+        assert f"the oldest retained one is {before + 1}" in detail
         assert f"since={before}" in detail
     assert len(watched(wire, since=before)[0]) == 2, "what is kept is there as a whole"
     assert wire.does("GET", "/moorage/v1/changes")["first"] == before + 1

@@ -1,4 +1,4 @@
-"""States as of a time, and the entries that led there: what is answered from, and what before the time that is kept."""
+"""States at a past time, and the entries that led to them, also before the kept range."""
 
 from datetime import timedelta
 
@@ -6,7 +6,7 @@ import pytest
 
 from moorage.core.ids import SeededIds
 from moorage.placement.forest.change_events import iso_utc
-from moorage.placement.service.retention import PAUSE, RetentionTask
+from moorage.placement.service.retention import MIN_ROUND_PAUSE, RetentionTask
 
 CONSUMER = "00000000-0000-4000-8000-00000000000a"
 NOBODY = "00000000-0000-4000-8000-00000000000b"
@@ -35,14 +35,14 @@ def claim(wire, provider, amount, generation=None, consumer=CONSUMER):
 
 
 def trim(engine, clock, **history):
-    """Everything that is older than `change_history` now, taken away."""
+    """Deletes everything that is now older than `change_history`."""
     task = RetentionTask(engine, clock, history=timedelta(**history))
-    while task.run_once() < clock.now() + PAUSE:
+    while task.run_once() < clock.now() + MIN_ROUND_PAUSE:
         pass
 
 
 def later(clock):
-    """One hour passes; the time before it."""
+    """One hour passes; returns the time before it."""
     before = clock.now()
     clock.advance_to(clock.now() + timedelta(hours=1))
     return iso_utc(before)
@@ -101,7 +101,7 @@ def test_a_consumer_is_shown_with_what_it_held(wire, clock):
     assert consumer_at(wire, CONSUMER, second)["state"]["allocations"] == {uuid: {"VCPU": 5}}
     status, _, detail = wire.fails("GET", f"/moorage/v1/history/consumers/{CONSUMER}?at={later(clock)}")
     assert status == 404
-    assert f"it went away at {gone}" in detail
+    assert f"it was deleted at {gone}" in detail
 
 
 def test_what_did_not_exist_yet_is_not_found(wire, clock):
@@ -208,7 +208,7 @@ def test_entries_come_in_pages(wire):
 
 
 def test_names_of_deleted_things_may_be_used_again(wire, clock):
-    """The history of a uuid goes on over its deaths."""
+    """The history of a uuid continues after its deletion."""
     uuid = SeededIds(9).uuid()
     states = []
     for name in ("one", "two"):

@@ -1,4 +1,4 @@
-"""Requests that fuzzing found an answer 5xx to, each kept as a fact."""
+"""Requests that once caused a 5xx in fuzzing, one test each."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def test_a_limit_beyond_all_numbers_is_no_limit(wire, host, limit):
 
 @pytest.mark.parametrize("ratio", [3.4e38, 1e-300])
 def test_no_allocation_ratio_keeps_others_from_being_read(wire, host, ratio):
-    """One capacity beyond 64 bits had every read of every provider answer 500, also after a restart."""
+    """One capacity beyond 64 bits caused 500 for every read of every provider, even after a restart."""
     record = {"resource_class": "VCPU", "total": 2**31 - 1, "allocation_ratio": ratio}
     assert wire.does("POST", f"{host}/inventories", record)["allocation_ratio"] == ratio
     found = wire.does("GET", "/allocation_candidates?resources=VCPU:1")

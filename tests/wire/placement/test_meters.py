@@ -1,4 +1,4 @@
-"""What Prometheus is told of placement, and of requests to it: each number moves when what it counts happens."""
+"""Placement's metrics: each number changes when its event happens."""
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -16,7 +16,7 @@ OTHER = "00000000-0000-4000-8000-00000000000b"
 
 @pytest.fixture
 def plane(tmp_path, clock, ids):
-    """Of watches it holds one open."""
+    """It keeps one watch open."""
     with InProcessPlane(tmp_path, "placement", clock=clock, ids=ids, placement={"watchers": 1}) as plane:
         yield plane
 
@@ -147,9 +147,9 @@ def test_the_picture_is_built_once_and_catches_up_with_other_processes(wire, pla
 
 
 def test_watches_are_counted_and_shown_while_they_are_open(wire, service, value):
-    watch = service.events.watch(service.events.newest(), Filter())
+    watch = service.events.watch(service.events.newest_cursor(), Filter())
     assert value("moorage_placement_watches_open") == 1
-    service.events.watch(service.events.newest(), Filter())
+    service.events.watch(service.events.newest_cursor(), Filter())
     watch.close()
     assert value("moorage_placement_watches_open") == 0
     assert value("moorage_placement_watches_total", answer="open") == 1
@@ -181,6 +181,6 @@ def test_a_scrape_is_answered_while_the_database_is_away(metrics, monkeypatch):
 
 
 def test_each_service_object_can_count_for_itself(plane, clock):
-    """Two in one process, as tests have them, do not meet in a registry."""
+    """Two in one process, as in tests, do not share a registry."""
     PlacementService(plane.engine("placement"), clock, SeededIds(3))
     PlacementService(plane.engine("placement"), clock, SeededIds(4), registry=CollectorRegistry())

@@ -1,4 +1,4 @@
-"""The published document is the route table and the schemas, and answers are as it says."""
+"""The published document contains the route table and the schemas, and answers conform to it."""
 
 import jsonschema
 import jsonschema_rs
@@ -50,7 +50,7 @@ def test_documents_are_valid_openapi_3_1_and_their_schemas_json_schemas(only):
 
 
 def schemas_in(part):
-    """Whatever stands under the word ``schema``."""
+    """All values of the key ``schema``."""
     if isinstance(part, dict):
         for name, value in part.items():
             if name == "schema":
@@ -91,7 +91,7 @@ def test_parameters_say_since_when_they_are_there():
 
 
 class Documented:
-    """Sends requests and holds each answer against the document of its microversion."""
+    """Sends requests and compares each answer with the document of its microversion."""
 
     def __init__(self, wire, minor):
         self.wire, self.version = wire, Version(1, minor)
@@ -99,7 +99,7 @@ class Documented:
         self.seen = set()
 
     def send(self, method, template, body=None, *, query="", **placeholders):
-        """The status; None where this version has no such route."""
+        """The status; None if this version has no such route."""
         operation = self.paths["paths"].get(template, {}).get(method.lower())
         if operation is None:
             return None
@@ -124,7 +124,7 @@ class Documented:
 
 @pytest.mark.parametrize("minor", MINORS)
 def test_answers_are_as_documented(wire, minor):
-    """Every operation of the version is asked at least once with success."""
+    """Every operation of the version succeeds at least once."""
     documented = Documented(wire, minor)
     send = documented.send
     whole_life(send, minor)
@@ -135,7 +135,7 @@ def test_answers_are_as_documented(wire, minor):
 
 
 def whole_life(send, minor):
-    """Two providers of one aggregate come, are used by a consumer, and go."""
+    """Two providers of one aggregate are created, used by a consumer, and deleted."""
     provider, inventory = "/resource_providers/{uuid}", "/resource_providers/{uuid}/inventories/{resource_class}"
     send("GET", "/")
     send("GET", DOCUMENT_PATH)
@@ -204,7 +204,7 @@ def unoffered(generation):
 
 
 def claim(send, minor):
-    """In the body of the version; by POST too, where there is one."""
+    """In the version's body; also by POST, if it exists."""
     if minor < 12:
         held = [{"resource_provider": {"uuid": HOST}, "resources": {"VCPU": 2}}]
     else:

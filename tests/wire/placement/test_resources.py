@@ -1,4 +1,4 @@
-"""Each resource of the API once: what it answers when all is well, and how it refuses."""
+"""Each resource of the API once: a successful answer and its refusals."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""What is on the wire besides the documents: errors, headers, versions, policy. Measured on Placement 16.0.0.
+"""The wire format besides documents: errors, headers, versions, policy. Measured on Placement 16.0.0.
 
-The peer's own suite (1316 requests) runs in tests/conformance; here is what it does not assert.
+tests/conformance runs the peer's own suite (1,316 requests); this tests what the suite does not assert.
 """
 
 import pytest
@@ -222,4 +222,4 @@ def test_a_search_that_would_never_end_is_refused(wire, client, service):
     assert len(document["allocation_requests"]) == 3
     status, code, detail = wire.fails("GET", query)
     assert (status, code) == (400, "placement.query.too_complex")
-    assert "give a limit" in detail
+    assert "set a limit" in detail

@@ -1,4 +1,4 @@
-"""A plane with accelerators, and hosts that are processes of their own: real agents over simulated hypervisors and cards."""
+"""A plane with accelerators, and hosts as separate processes: real agents over simulated hypervisors and cards."""
 
 import hashlib
 import json
@@ -26,10 +26,10 @@ IS_R1 = f"CUSTOM_FPGA_INTEL_REGION_{TYPE_R1.replace('-', '_').upper()}"
 
 
 class Cloud(Plane):
-    """`HOST` has two regions of FPGAs, or those that are named, and a GPU."""
+    """`HOST` has two regions of FPGAs, or the named ones, and a GPU."""
 
     def __init__(self, directory, *, regions=(R1, R2), **options):
-        #: Whether hosts do at once what the accelerator service orders.
+        #: Whether hosts carry out orders of the accelerator service at once.
         self.hosts_hear = True
         self.accelerated = {}
         super().__init__(
@@ -54,7 +54,7 @@ class Cloud(Plane):
             host.do_accelerator_jobs()
 
     def bitstream(self, name="aes", *, visibility="public", owner=PROJECT, **properties):
-        """Upload an image with these properties; its id."""
+        """Uploads an image with these properties; returns its id."""
         image_id, now = self.ids.uuid(), self.clock.now()
         image = Image(image_id, now, now, name, owner, visibility=Visibility(visibility), properties=properties)
         self.images.create(image)
@@ -92,7 +92,7 @@ class Cloud(Plane):
         return lost
 
     def program_nothing(self):
-        """The accelerator service can be asked, and orders nothing."""
+        """The accelerator service answers, but creates no orders."""
 
         def around(request, send):
             if _order(request):
@@ -103,12 +103,12 @@ class Cloud(Plane):
 
 
 def _order(request):
-    """``replace`` or ``remove`` where the request has a region programmed."""
+    """``replace`` or ``remove`` if the request orders a programming."""
     return json.loads(request.body)[0]["op"] if request.resource.endswith("/program") else None
 
 
 class AcceleratedHost:
-    """An agent in a process of its own, whose cards have these regions, and a GPU."""
+    """An agent in a separate process, whose cards have these regions, and a GPU."""
 
     def __init__(self, cloud, name, regions):
         self.name, self._regions = name, regions
@@ -135,11 +135,11 @@ class AcceleratedHost:
             pass
 
     def programs(self):
-        """Regions in the order in which they were programmed."""
+        """Regions in the order of their programming."""
         return list(self.cards.programmed)
 
     def carries(self, region):
-        """The id of the image that the card itself says it carries."""
+        """The id of the image that the card itself reports."""
         found = self.cards.identify(region)
         return found.bitstream.image_id if found.bitstream else ""
 
@@ -151,7 +151,7 @@ class AcceleratedHost:
 
 
 class Cards(SimulatedAccelerators):
-    """Notes what is programmed; only what is what its digest says may be loaded."""
+    """Records what is programmed; only data that matches its digest may be loaded."""
 
     def __init__(self, devices, directory, clock):
         super().__init__(devices, directory, clock)
@@ -166,7 +166,7 @@ class Cards(SimulatedAccelerators):
 
 
 def _with_regions(regions):
-    """The built-in host's cards with these regions of theirs only, and one of its GPUs."""
+    """The built-in host's cards with only these regions, and one of its GPUs."""
     devices = [replace(device, deployables=_named(device, {*regions, GPU})) for device in default_simulated_host()]
     return [device for device in devices if device.deployables]
 
@@ -176,7 +176,7 @@ def _named(device, names):
 
 
 class Heard:
-    """Hints that hosts follow at once where they are about accelerators: the service waits for what it has ordered."""
+    """Hints that hosts follow at once if they concern accelerators, because the service waits for its orders."""
 
     def __init__(self, cloud, inner):
         self._cloud, self._inner = cloud, inner

@@ -7,7 +7,7 @@ from tests.wire.reservation.test_flavor_reservations import with_gold
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory):
-    """Planes that tests only copy, closed: `prepared(prepare, options)` is one that `prepare` was called with."""
+    """Closed planes that tests copy: `prepared(prepare, options)` was passed to `prepare`."""
     made = {}
 
     def plane(prepare, options) -> Plane:
@@ -54,7 +54,7 @@ def reserved(new_plane) -> Plane:
 
 @pytest.fixture(scope="module")
 def new_shared(prepared, tmp_path_factory):
-    """Makes planes for tests that change nothing, because they only look or are refused: one for all of a module."""
+    """Creates planes for tests that change nothing (they only read or are refused): one per module."""
     made = []
 
     def new(prepare) -> Plane:

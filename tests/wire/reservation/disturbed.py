@@ -1,9 +1,10 @@
-"""Every operation of a lease, disturbed at one point: its process is killed there, or its request goes wrong there.
+"""Disturbs every operation of a lease at one point: kills its process there, or lets its request fail there.
 
-A point is a name as `Line` counts them: ``commit 3`` is before the third commit of the reservation service's database, ``begin
-4`` before its fourth transaction, ``before 7 PUT /placement/...`` before its seventh request to another service, ``after 7 ...``
-when that was done and nobody knows yet. Others then go on, and whatever happened, `check` must hold, the other
-services must agree with the database, and their changes have come in the order of an undisturbed run.
+A point is a name that `Line` counts: ``commit 3`` is before the third commit of the reservation service's database,
+``begin 4`` before its fourth transaction, ``before 7 PUT /placement/...`` before its seventh request to another
+service, and ``after 7 ...`` after that request, before its answer is known. Then other processes continue. Afterwards
+`check` must hold, the other services must agree with the database, and their changes must have the order of an
+undisturbed run.
 """
 
 import contextlib
@@ -22,7 +23,7 @@ from sqlalchemy import event
 
 from moorage.core.caller import Caller
 from moorage.core.errors import MoorageError, Unavailable
-from moorage.db.transactions import read
+from moorage.db.session import read
 from moorage.reservation.api.schemas.lease import decode_create, decode_update
 from moorage.reservation.store import event_store, host_store
 from moorage.wire.transports import ClientResponse
@@ -38,10 +39,10 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}[-_][0-9a-fA-F]{4}[-_][0-9a-fA-F]{4}[-_][0-9a
 
 
 class Line:
-    """All that a service says to its database and to others; `reached` is told each point by name."""
+    """All statements and requests of a service; `reached` is called at each point with its name."""
 
     def __init__(self, reached: Callable[[str], str | None] = lambda point: None, trace: Path | None = None) -> None:
-        """`reached` may answer with a mishap, see `_mishap`. Changes that were done go into the file `trace`."""
+        """`reached` may return a mishap, see `_mishap`. Completed changes are written to the file `trace`."""
         self._reached = reached
         self._trace = trace
         self._counts: dict[str, int] = {}
@@ -87,14 +88,14 @@ def _mishap(kind: str) -> ClientResponse:
 
 @dataclass(frozen=True)
 class Scenario:
-    """`prepare` gives the lease that `act` works on; `act` may raise what a client is told."""
+    """`prepare` gives the lease that `act` changes; `act` may raise the error that a client gets."""
 
     name: str
     prepare: Callable[[Plane], Any]
     act: Callable[[Plane, Any, Any], None]
-    #: What must hold at the end; `again` is a process that nothing disturbs.
+    #: Checks at the end; `again` is an undisturbed process.
     check: Callable[[Plane, Any, Any], None]
-    #: Whether all changes have one order. Those of several leases have theirs for each: one goes on without the other.
+    #: Whether all changes have one order. With several leases, each lease has its own order.
     ordered: bool = True
 
     def order_of(self, trace: Path) -> list[str]:
@@ -115,7 +116,7 @@ PAUSES_S = (5, 5, 55, 5, 5, 10, 20, 40, 60, 10, 60, 60, 10)
 
 
 def go_on(plane: Plane, *processes: Process, pauses_s: Sequence[int] = PAUSES_S) -> None:
-    """Time passes, and the runners of these processes do what is due in turn."""
+    """Time passes, and the runners of these processes run the due events in turn."""
     for pause_s in pauses_s:
         for process in processes:
             process.runner.run_once()
@@ -158,7 +159,7 @@ def _check_started(plane: Plane, made: Any, _: Any) -> None:
 
 
 def _due_together(plane: Plane) -> list[Any]:
-    """Three on two hosts: one shares both."""
+    """Three leases on two hosts; one shares both."""
     made = [_create(plane) for _ in range(3)]
     plane.clock.advance_to(STARTS)
     return made
@@ -175,7 +176,7 @@ def _grow(plane: Plane, process: Process, made: Any) -> None:
 
 
 def _check_grown(plane: Plane, made: Any, again: Any) -> None:
-    """All or nothing; what was not begun can be asked for again."""
+    """All or nothing; an update that was not begun can be repeated."""
     shown = plane.lease(made["id"])
     assert shown["status"] == "ACTIVE"
     assert shown["reservations"][0]["amount"] in (4, 12)
@@ -286,7 +287,7 @@ def _slots(plane: Plane, made: Any) -> dict[str, int]:
 
 
 def check_agreement(plane: Plane) -> None:
-    """Placement and Nova have what the database says, and nothing else of ours."""
+    """Placement and Nova have exactly what the database says."""
     classes = set()
     for made in _leases(plane):
         (reservation,) = made["reservations"]
@@ -310,7 +311,7 @@ def check_agreement(plane: Plane) -> None:
 
 
 def order_of(trace: Path) -> list[str]:
-    """Each change once, where it was first done; ids by the order in which they come."""
+    """Each change once, at its first occurrence; ids numbered by their first occurrence."""
     names: dict[str, str] = {}
     seen: dict[str, None] = {}
     for line in trace.read_text().splitlines() if trace.exists() else []:
@@ -329,7 +330,7 @@ class Outcome:
 
 
 def undisturbed(name: str, folder: str) -> Outcome:
-    """The points that there are, and the order of the changes."""
+    """All points, and the order of the changes."""
     scenario, plane, trace = SCENARIOS[name], new_plane(Path(folder)), Path(folder) / "trace"
     made = scenario.prepare(plane)
     outcome = Outcome()
@@ -346,7 +347,7 @@ def undisturbed(name: str, folder: str) -> Outcome:
 
 
 def killed(name: str, folder: str, point: str) -> list[str]:
-    """SIGKILL at `point`; two others go on. The order of the changes, or [] where the operation was never begun."""
+    """SIGKILL at `point`; two others continue. The order of the changes, or [] if the operation never began."""
     scenario, plane, trace = SCENARIOS[name], new_plane(Path(folder)), Path(folder) / "trace"
     made = scenario.prepare(plane)
     pid = os.fork()
@@ -377,7 +378,7 @@ def _die(scenario: Scenario, plane: Plane, made: Any, trace: Path, point: str) -
 
 
 def _same(point: str, other: str) -> bool:
-    """By kind and number: ids in paths differ from run to run."""
+    """By kind and number, because ids in paths differ from run to run."""
     return point.split()[:2] == other.split()[:2]
 
 

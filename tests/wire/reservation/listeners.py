@@ -1,4 +1,4 @@
-"""What leases tell things to before their end: a real HTTP server and a real SMTP server, which answer as they are told."""
+"""Receivers of before-end actions: a real HTTP server and a real SMTP server, whose answers tests choose."""
 
 import json
 import socketserver
@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Listener:
-    """`seen` is what came. A context manager: it listens inside."""
+    """`seen` has the received messages. A context manager that listens inside."""
 
     def __init__(self, server):
         self._server = server
@@ -24,7 +24,9 @@ class Listener:
 
 
 class Hooks(Listener):
-    """`answers`: {path: (status, headers)}; 204 where there is none. `seen` has (path, body), `keys` what each came with."""
+    """`answers`: {path: (status, headers)}; 204 where there is none. `seen` has (path, body), `keys` what each came
+    with.
+    """
 
     def __init__(self):
         self.seen, self.keys, self.answers = [], [], {}
@@ -56,7 +58,7 @@ class Mailbox(Listener):
         box = self
 
         class Conversation(socketserver.StreamRequestHandler):
-            """RFC 5321, as much of it as sending needs."""
+            """The part of RFC 5321 that sending needs."""
 
             def say(self, text):
                 self.wfile.write(text.encode() + b"\r\n")

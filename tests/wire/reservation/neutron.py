@@ -1,6 +1,6 @@
-"""A Neutron of a few lines, in memory, for what a real one cannot be made to do: die before or after an answer, say no.
+"""A small Neutron in memory, for cases that a real one cannot provide: dying before or after an answer, or refusing.
 
-That the client speaks to a real one is shown by `tests/system/reservation/test_floating_ips.py`.
+`tests/system/reservation/test_floating_ips.py` shows that the client works with a real one.
 """
 
 import json
@@ -17,7 +17,7 @@ SUBNET6 = "22222222-0000-4000-8000-000000000002"
 
 
 class Neutron:
-    """A transport. `asked` are (method, path) of all requests; `before` and `after` may raise around each."""
+    """A transport. `asked` has (method, path) of all requests; `before` and `after` may raise around each."""
 
     def __init__(self):
         self.networks = {

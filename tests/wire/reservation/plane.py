@@ -1,6 +1,7 @@
 """Placement, images, compute and reservations in one process, on SQLite, under a virtual clock.
 
-The host is a few lines (`Host`): it registers, and does its jobs when it hears of one. Everything speaks HTTP in process.
+The host is a few lines (`Host`): it registers, and does its jobs when it receives a hint. All calls are HTTP in
+process.
 """
 
 import functools
@@ -22,7 +23,7 @@ from tests.wire.reservation.processes import Process, WatchedProcess
 NOW = datetime(2026, 3, 1, 9, 30, 20, tzinfo=UTC)
 A_YEAR_S = 365 * 86400.0
 
-#: Hosts live for a year after they were heard of, and nothing is polled: the days of a test pass in one go.
+#: Hosts count as up for a year after a heartbeat, and there is no polling, so that days pass quickly.
 SECTIONS = {
     "compute": {
         "host_down_after_s": A_YEAR_S,
@@ -52,7 +53,7 @@ IMAGE = "0a0a0a0a-1b1b-4c4c-8d8d-0e0e0e0e0e0e"
 
 
 class Host:
-    """A compute host with a provider of its own. It is a task, and does all that compute asks of it when it has a turn."""
+    """A compute host with its own provider. It is a task, and does all jobs from compute in its turn."""
 
     def __init__(self, plane, name, *, vcpus=8, memory_mb=16384, disk_gb=100):
         self._set(plane, name)
@@ -82,7 +83,7 @@ class Host:
         self.compute = plane.compute
 
     def of(self, plane):
-        """The same host, which works for `plane` now."""
+        """The same host, which now works for `plane`."""
         host = copy(self)
         host._set(plane, self.host)
         return host
@@ -97,7 +98,7 @@ class Host:
 
 
 class Plane:
-    """`cloud` is the plane that runs everything, and `process` what it runs of reservations."""
+    """`cloud` is the plane that runs everything, and `process` its reservation service."""
 
     def __init__(
         self,
@@ -142,7 +143,7 @@ class Plane:
             self._add(host.of(self))
 
     def _built(self, plane):
-        """Hosts survive what restarts."""
+        """Hosts survive a restart."""
         if "compute" in plane.built:
             plane.tasks += self.hosts
 
@@ -156,7 +157,7 @@ class Plane:
         self.cloud.__exit__()
 
     def copy_to(self, directory):
-        """A plane in `directory` that goes on where this one is, which is closed."""
+        """A plane in `directory` that continues from this one's state; this one is closed."""
         shutil.copytree(self.cloud.directory, directory)
         ids = SeededIds(self.ids.uuid())
         plane = Plane(directory, now=self.clock.now(), ids=ids, hosts=self.hosts, **self._sections)
@@ -166,7 +167,7 @@ class Plane:
         return plane
 
     def copies(self, directory):
-        """An endless iterator of planes that go on where this one is, which is closed; each is closed before the next."""
+        """An endless iterator of planes that continue from this one's state; each is closed before the next."""
         self.close()
         for number in itertools.count():
             there = directory / f"{number}"
@@ -183,13 +184,15 @@ class Plane:
         return self.process.runner
 
     def new_process(self, name=None, **around):
-        """Another process of the reservation service, with a database connection of its own; `around` as for `WatchedProcess`."""
+        """Another process of the reservation service, with a database connection of its own; `around` as for
+        `WatchedProcess`.
+        """
         self._count += 1
         name = name or f"reservation-{self._count}"
         return WatchedProcess(self.cloud.beside(name, "reservation", resting=("",), **self._sections), **around)
 
     def use(self, process=None):
-        """From now on requests go to this process; without one to the first again."""
+        """Sends requests to this process from now on; without an argument to the first one again."""
         self.api = process or self.process
 
     def stop_runner(self):
@@ -234,7 +237,7 @@ class Plane:
         service="reservation",
         version=None,
     ):
-        """(status, document) whatever the status; a text where it is no JSON."""
+        """(status, document) for any status; a text if it is not JSON."""
         client = self.client(service, user, project, roles)
         version = NEWEST_PLACEMENT if service == "placement" else version
         answer = client.request_raw(method, path, json=body, accept=_EVERY_STATUS, repeatable=False, version=version)
@@ -282,7 +285,7 @@ class Plane:
 
     @functools.cached_property
     def image(self):
-        """The id of an image that everybody may use."""
+        """The id of a public image."""
         body = {"id": IMAGE, "name": "linux", "disk_format": "raw", "container_format": "bare", "visibility": "public"}
         self.ask("POST", "/v2/images", body, service="image", status=201)
         self.client("image").upload(
@@ -291,7 +294,7 @@ class Plane:
         return IMAGE
 
     def boot(self, name, flavor_id, project="demo"):
-        """A server of a project's member; its id."""
+        """Creates a server of a project's member; returns its id."""
         body = {"server": {"name": name, "flavorRef": flavor_id, "imageRef": self.image}}
         who = {"user": "user", "project": project, "roles": ("member",)}
         status, document = self.answer("POST", "/v2.1/servers", body, service="compute", **who)
@@ -300,7 +303,7 @@ class Plane:
         return document["server"]["id"]
 
     def resize(self, server_id, flavor_id):
-        """To a flavor that everybody has; the server waits to be confirmed then."""
+        """Resizes to a public flavor; the server then waits for the confirmation."""
         self.act(server_id, "resize", {"flavorRef": flavor_id})
         self.settle()
 
@@ -310,7 +313,7 @@ class Plane:
         assert status in (202, 204), document
 
     def stop_hosts(self):
-        """They do nothing any more, and count as up."""
+        """They do nothing any more, but count as up."""
         for host in self.hosts:
             host.is_stopped = True
 

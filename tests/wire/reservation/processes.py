@@ -20,7 +20,7 @@ from tests.plane import InProcessPlane, Request, Send
 
 PROVIDERS, FLAVORS = "placement/resource_providers", "compute/v2.1/flavors"
 
-#: What reservations ask of others: method, path without ids, and the verb of an action.
+#: Requests of the reservation service: method, path without ids, and the verb of an action.
 ADD_INVENTORY = f"POST {PROVIDERS}/*/inventories"
 WRITE_INVENTORIES = f"PUT {PROVIDERS}/*/inventories"
 READ_INVENTORIES = f"GET {PROVIDERS}/*/inventories"
@@ -53,7 +53,7 @@ _NAMED = re.compile(r"(?<=/)(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d+|[
 
 @dataclass
 class Call:
-    """A request of the reservation service to another one."""
+    """A request of the reservation service to another service."""
 
     service: str
     request: Request
@@ -62,7 +62,7 @@ class Call:
 
     @cached_property
     def name(self) -> str:
-        """As the constants above."""
+        """As in the constants above."""
         method, path = self.request.method, self.request.resource
         verb = f" {next(iter(self.document))}" if path.endswith("/action") else ""
         return f"{method} {self.service}{_NAMED.sub('*', path)}{verb}"
@@ -72,7 +72,7 @@ class Call:
         return json.loads(self.request.body or b"null")
 
     def is_about(self, *texts: str) -> bool:
-        """Whether one of these is in its path: the id of a flavor, the name of a class."""
+        """Whether its path contains one of these: the id of a flavor, the name of a class."""
         return any(text in self.request.path for text in texts)
 
 
@@ -127,7 +127,7 @@ class WatchedProcess(Process):
 
     @property
     def asked(self) -> list[str]:
-        """The names of its requests in their order."""
+        """The names of its requests in order."""
         return [call.name for call in self.calls]
 
     def _around(self, service: str) -> Callable[[Request, Send], ClientResponse]:

@@ -1,4 +1,4 @@
-"""``resource:any``: room for servers of classes and traits that the reservation itself names."""
+"""``resource:any``: room for servers with classes and traits that the reservation itself names."""
 
 import json
 
@@ -86,10 +86,13 @@ def test_it_is_shown_as_it_was_asked_for(gold):
 
 def test_a_shortage_is_409_with_the_reason(gold):
     refused = create(gold, of_any(5), start=START, status=409)
-    assert f"5 instances of 2 VCPU, 1 {GOLD} cannot be had then; 4 fit, on 1 host" in refused["error_message"]
+    assert (
+        f"5 instances of 2 VCPU, 1 {GOLD} cannot be reserved in that period; 4 fit, on 1 host"
+        in refused["error_message"]
+    )
     create(gold, of_any(3), start=START)
     refused = create(gold, of_any(2), start=START, end="2026-03-02 09:00", status=409)
-    assert "1 fit, on 1 host; all of it fits from 2026-03-02 10:00 on" in refused["error_message"]
+    assert "1 fit, on 1 host; the whole lease fits from 2026-03-02 10:00 on" in refused["error_message"]
 
 
 def test_traits_choose_providers(gold):
@@ -140,7 +143,7 @@ def test_a_running_one_only_grows(gold):
 
 
 def test_reservations_of_all_types_are_planned_together(gold):
-    """All or nothing: the host as a whole goes beside, not on top."""
+    """All or nothing: the whole host is reserved beside the others, not on top of them."""
     flavor(gold, specs={f"resources:{GOLD}": "1"}, vcpus=1)
     gold.add_host("compute-3")
     gold.register("compute-3", rack="3")
@@ -160,8 +163,8 @@ def test_reservations_of_all_types_are_planned_together(gold):
         ({"resources": {GOLD: "1"}}, f"Malformed parameter {GOLD}"),
         ({"resources": {"gold": 1}}, "Malformed parameter resources: 'gold' does not match"),
         ({"resources": {"GOLD": 1}}, "resources:GOLD: there is no resource class 'GOLD'"),
-        ({"resources": {"VCPU": 1, "PCPU": 1}}, "VCPU and PCPU exclude each other"),
-        ({"resources": {"CUSTOM_RESERVATION_X": 1}}, "CUSTOM_RESERVATION_X is of a reservation"),
+        ({"resources": {"VCPU": 1, "PCPU": 1}}, "VCPU and PCPU cannot be combined"),
+        ({"resources": {"CUSTOM_RESERVATION_X": 1}}, "CUSTOM_RESERVATION_X belongs to a reservation"),
         ({"traits": {"SHINY": "required"}}, "trait:SHINY: there is no trait 'SHINY'"),
         ({"traits": {SHINY: "wanted"}}, f"Malformed parameter {SHINY}"),
         ({"amount": 0}, "amount must be >= 1"),
@@ -182,7 +185,7 @@ def test_what_is_missing_is_named(shared_gold):
 def test_clients_of_1_0_are_told_which_version_has_it(shared_gold):
     refused = create(shared_gold, of_any(), start=START, status=400, version="1.0")
     assert refused["error_message"] == (
-        "resource:any reservations need microversion 1.1: send the header OpenStack-API-Version: reservation 1.1"
+        "resource:any reservations require microversion 1.1: send the header OpenStack-API-Version: reservation 1.1"
     )
 
 

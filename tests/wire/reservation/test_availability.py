@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from moorage.db.transactions import read
+from moorage.db.session import read
 from moorage.reservation.store import hold_store
 from tests.wire.reservation.plane import NOW, instance, lease
 
@@ -33,7 +33,7 @@ def busy(new_plane):
 
 @pytest.fixture(scope="module")
 def shared_busy(new_shared):
-    """The same, for tests that change nothing: one that looks for offers."""
+    """The same, for tests that change nothing because they only search for offers."""
     return new_shared(_busy)
 
 

@@ -1,6 +1,7 @@
-"""Leases that start at the same moment start together; how little a start takes, and a new lease. Counted is what it takes; nothing here rests on time.
+"""Leases that start at the same moment share transactions and requests. Counts the statements and requests of a start
+and of a new lease; no test depends on time.
 
-What a crash or a failing service leaves of it: the scenario `starts` of `test_disturbed`.
+The scenario `starts` of `test_disturbed` covers crashes and failing services.
 """
 
 from collections import Counter
@@ -10,7 +11,7 @@ import pytest
 from sqlalchemy import event
 
 from moorage.core.errors import RemoteError
-from moorage.db.transactions import write
+from moorage.db.session import write
 from moorage.placement.client.placement_client import Inventory
 from moorage.reservation.steps.reservation_providers import SlotPublisher
 from moorage.reservation.store.tables import older_reservations
@@ -81,7 +82,7 @@ def check_active(plane, made):
 
 
 class Work:
-    """What a reservation service asks of its database and of others, from now on."""
+    """The statements and requests of a reservation service from now on."""
 
     def __init__(self, plane):
         self.counted = Counter()
@@ -97,7 +98,7 @@ class Work:
 
 
 def started(plane, count, reservation=SPREAD):
-    """What it takes to start so many leases that are due at the same moment, by a runner that has been at work."""
+    """The cost of starting this many leases at the same moment, by a runner that has worked before."""
     create(plane, 1, reservation)
     work = Work(plane)
     runner = work.process.runner
@@ -116,7 +117,7 @@ def create_now(plane, count, reservation):
 
 
 def test_a_start_takes_a_request_for_each_host_and_one_for_the_access(hosts):
-    """Of a lease that starts alone."""
+    """For a lease that starts alone."""
     taken = started(hosts, 1)
     assert {name: taken[name] for name in taken if name not in ("statement", "transaction")} == {
         ADD_INVENTORY: 2,
@@ -126,7 +127,7 @@ def test_a_start_takes_a_request_for_each_host_and_one_for_the_access(hosts):
 
 
 def test_many_starts_take_as_many_statements_as_one_and_the_requests_of_a_host_are_joined(hosts):
-    """Twenty leases: 40 inventories on 2 hosts are a look and a write each. Only the access is of each lease."""
+    """Twenty leases: 40 inventories on 2 hosts are one read and one write each. Only the access is per lease."""
     taken = started(hosts, 20)
     assert {name: taken[name] for name in taken if name not in ("statement", "transaction")} == {
         READ_INVENTORIES: 2,
@@ -157,7 +158,7 @@ def test_every_inventory_comes_before_the_first_access(hosts):
 
 
 def test_one_that_fails_keeps_nobody_from_starting(hosts):
-    """Its class is gone, and with it no inventory of that host can be written in one: each goes on by itself."""
+    """Its class is gone, so that host's inventories cannot be written together: each lease continues alone."""
     made = create(hosts, 5)
     victim = made[2]["reservations"][0]
     hosts.placement.delete_class(class_of(victim))
@@ -187,7 +188,7 @@ def test_an_access_that_fails_is_that_leases_matter(hosts):
 
 
 def test_one_that_is_deleted_meanwhile_is_left_and_the_others_start(hosts):
-    """The deletion waits until the round notices that the claim is lost; nothing of it is left behind."""
+    """The deletion waits until the round notices that the claim is lost; nothing of the lease is left behind."""
     made = create(hosts, 4)
     gone, others = made[1], [made[0], *made[2:]]
 
@@ -209,7 +210,7 @@ def test_one_that_is_deleted_meanwhile_is_left_and_the_others_start(hosts):
 
 
 def test_a_slow_round_keeps_its_claims_and_does_everything_once(hosts):
-    """A request takes 10 s here: the claims would be over long before the end. Another runner looks on after each."""
+    """A request takes 10 s here, so claims would end long before the round. Another runner tries after each request."""
     made = create(hosts, 6)
     other = hosts.new_process()
 
@@ -255,7 +256,7 @@ def test_what_is_due_before_ends_and_asks_for_nothing_is_one_transaction(hosts, 
 
 
 def test_a_new_lease_takes_two_writing_transactions(hosts):
-    """One that decides it, with the journal of what is to be made, and one when that is made; of what is read, two."""
+    """One that decides it and writes its journal, and one when its steps are done; two more for reading."""
     work = Work(hosts)
     hosts.use(work.process)
     create(hosts, 1)
@@ -269,7 +270,7 @@ def test_a_new_lease_takes_two_writing_transactions(hosts):
 
 
 def test_a_reservation_provider_that_was_made_anew_is_found(hosts):
-    """It was remembered by its uuid."""
+    """Its old uuid was cached."""
     create(hosts, 1)
     hosts.clock.advance_to(STARTS)
     runner = hosts.runner
@@ -283,7 +284,7 @@ def test_a_reservation_provider_that_was_made_anew_is_found(hosts):
 
 
 def test_an_inventory_whose_answer_was_lost_is_taken_for_done(hosts):
-    """R22 (instance-reservation): what was never there is added without a look; that it is there now is an answer."""
+    """R22 (instance-reservation): a new inventory is added without a read; if it exists already, the step is done."""
     made = create(hosts, 1)
     (reservation,) = made[0]["reservations"]
     hosts.clock.advance_to(STARTS)
@@ -292,7 +293,7 @@ def test_an_inventory_whose_answer_was_lost_is_taken_for_done(hosts):
     hosts.placement.ensure_class("CUSTOM_OTHER")
     provider = hosts.placement.provider_by_name("blazar_compute-2")
     hosts.placement.put_inventory(provider.uuid, "CUSTOM_OTHER", Inventory(1))
-    SlotPublisher(hosts.placement).offer("compute-2", {class_of(reservation): 1})
+    SlotPublisher(hosts.placement).publish("compute-2", {class_of(reservation): 1})
     assert hosts.inventory("compute-2", "CUSTOM_OTHER").total == 1
     hosts.clock.advance_to(due)
     hosts.runner.run_once()
@@ -300,7 +301,7 @@ def test_an_inventory_whose_answer_was_lost_is_taken_for_done(hosts):
 
 
 def test_requests_at_the_same_time_do_the_same(hosts, monkeypatch):
-    """As in operation: eight at once. What fails is still that lease's matter."""
+    """As in operation: eight at once. A failure affects only its own lease."""
     monkeypatch.setattr(services, "requests_at_once", lambda _clock: 8)
     made = create(hosts, 20)
     refused = {each["reservations"][0]["id"] for each in made[5:8]}
@@ -320,7 +321,7 @@ def test_requests_at_the_same_time_do_the_same(hosts, monkeypatch):
 
 
 def test_one_that_goes_its_own_way_starts_in_the_same_turn(hosts):
-    """Of an older system, and nobody has looked what it is: Placement is asked first."""
+    """A lease of an older system whose generation is not known yet: Placement is asked first."""
     made = create(hosts, 4)
     older = {"reservation_id": made[1]["reservations"][0]["id"], "generation": None}
     with write(hosts.engine) as connection:
@@ -333,7 +334,7 @@ def test_one_that_goes_its_own_way_starts_in_the_same_turn(hosts):
 
 
 def test_what_another_runner_took_is_left_to_it(hosts):
-    """It has claimed them when ours comes to it: one look, no request."""
+    """It has claimed them when ours reads them: one read, no request."""
     made = create(hosts, 5)
     hosts.clock.advance_to(STARTS)
     process = hosts.new_process()

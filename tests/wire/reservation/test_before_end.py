@@ -1,4 +1,4 @@
-"""What a lease asks for before its end (B8): webhooks, mail, images of its servers; and what Blazar's `before_end_actions` says."""
+"""Actions before the end of a lease (B8): webhooks, mail, images of its servers; and Blazar's `before_end_actions`."""
 
 import logging
 import re
@@ -10,7 +10,7 @@ import pytest
 
 from moorage.core.errors import Invalid, Unavailable
 from moorage.reservation.events.event_executor import ACTION_TRIES
-from moorage.reservation.leases.list_service import OPERATORS_KNOW
+from moorage.reservation.leases.list_service import FAILED_FOR_OPERATOR
 from moorage.reservation.model.before_end_actions import Allowed, EndAction, EndActionKind, split_url
 from moorage.reservation.steps.notification_steps import MailServer
 from tests.images import put_image
@@ -84,7 +84,7 @@ def outcomes(plane, made):
 
 
 def images(plane):
-    """Those that were made of servers."""
+    """The images of servers."""
     return [row for row in plane.ask("GET", "/v2/images", service="image")["images"] if row["id"] != IMAGE]
 
 
@@ -146,7 +146,7 @@ def test_each_server_becomes_an_image_of_its_project(new_plane):
 
 
 def test_an_image_of_another_project_is_not_taken_for_that_of_the_server(new_plane):
-    """Anybody can give an image these properties: the last image of a tenant's server would never be made."""
+    """Anybody can give an image these properties; otherwise the last image of a tenant's server would never be made."""
     plane = plane_with(new_plane)
     made = make(plane, SNAPSHOT, reservations=[instance()])
     server_id = plane.boot("a", made["reservations"][0]["flavor_id"])
@@ -169,7 +169,7 @@ def test_an_image_of_another_project_is_not_taken_for_that_of_the_server(new_pla
     [("snapshot", "nothing", 1), ("default", "snapshot", 1), ("default", "nothing", 0), ("", "snapshot", 0)],
 )
 def test_before_end_of_lent_hosts_is_as_the_peers(new_plane, asked, of_hosts, count):
-    """Also without the header of microversion 1.1: clients of Blazar ask for it."""
+    """Also without the header of microversion 1.1, because Blazar's clients request it."""
     plane = plane_with(new_plane, of_hosts=of_hosts)
     body = lease(whole(before_end=asked), **WITHIN)
     made = plane.ask("POST", "/v1/leases", body, status=201)["lease"]
@@ -209,7 +209,7 @@ def test_what_fails_is_tried_again_then_shown_and_the_lease_ends(new_plane, hook
 
 
 def test_a_project_reads_what_its_own_webhook_said_and_nothing_of_services(new_plane, hooks):
-    """What a service says of another one, or of a host, names addresses inside the cloud."""
+    """A service's error about another one, or about a host, names addresses inside the cloud."""
     plane = plane_with(new_plane, hooks=hooks)
     hooks.answers["/hook"] = (500, {})
     made = make(plane, SNAPSHOT, webhook(hooks), reservations=[instance()])
@@ -225,7 +225,7 @@ def test_a_project_reads_what_its_own_webhook_said_and_nothing_of_services(new_p
 
     said = f"send_webhook: {hooks.origin} answered 500"
     assert errors("admin") == [f"snapshot_server: {inside}", said, f"{said}; snapshot_server: {inside}"]
-    assert errors("member") == [OPERATORS_KNOW, said, OPERATORS_KNOW]
+    assert errors("member") == [FAILED_FOR_OPERATOR, said, FAILED_FOR_OPERATOR]
 
 
 def test_a_failure_that_passes_is_no_failure(new_plane, mailbox):
@@ -238,7 +238,7 @@ def test_a_failure_that_passes_is_no_failure(new_plane, mailbox):
         "to": "somebody@example.com",
         "status": "trying",
         "attempts": 1,
-        "error": f"send_mail: the mail server 127.0.0.1:{mailbox.port} did not take the message: SMTPRecipientsRefused",
+        "error": f"send_mail: the mail server 127.0.0.1:{mailbox.port} did not accept the message: SMTPRecipientsRefused",
     }
     mailbox.refuses = None
     pass_to(plane, "11:05")
@@ -256,7 +256,7 @@ def test_no_password_goes_to_a_mail_server_without_tls(mailbox):
 
 
 def test_the_end_waits_for_nothing(new_plane, hooks):
-    """At the end itself everything is tried once; what a service that was away finds too late is not."""
+    """At the end each action is tried once more; a service that comes back too late does not get it."""
     plane = plane_with(new_plane, hooks=hooks)
     hooks.answers["/hook"] = (503, {})
     made = make(plane, webhook(hooks), before_end_date="2026-03-01 12:00")
@@ -277,7 +277,7 @@ def test_what_is_prolonged_is_told_again(new_plane, hooks):
     made = make(plane, webhook(hooks))
     pass_to(plane, "11:10")
     refused = ask(plane, "PUT", f"/v1/leases/{made['id']}", {"before_end_actions": []}, status=409)
-    assert "has been begun" in refused["error_message"]
+    assert "have already started" in refused["error_message"]
     ask(plane, "PUT", f"/v1/leases/{made['id']}", {"end_date": "2026-03-01 14:00"})
     assert outcomes(plane, made) == [("webhook", "planned", 0)]
     pass_to(plane, "13:10")
@@ -316,7 +316,7 @@ def test_who_takes_over_does_the_rest_and_nothing_twice(new_plane, hooks):
 
 @pytest.mark.parametrize("lost", [Killed("killed"), Unavailable("the answer was lost")])
 def test_an_image_whose_answer_was_lost_is_not_made_again(new_plane, lost):
-    """By the same worker or by the next. What is done again because the lease was prolonged, is."""
+    """By the same worker or by the next. Actions that a prolongation repeats are carried out again."""
     plane = plane_with(new_plane)
     made = make(plane, SNAPSHOT, reservations=[instance()])
     plane.boot("a", made["reservations"][0]["flavor_id"])
@@ -344,15 +344,18 @@ def test_an_image_whose_answer_was_lost_is_not_made_again(new_plane, lost):
 
 
 REFUSED = [
-    ({"action": "webhook", "url": "http://169.254.169.254/latest"}, "may not go to http://169.254.169.254"),
-    ({"action": "webhook", "url": "ORIGIN.evil.example/"}, "must be like https://host/path"),
-    ({"action": "webhook", "url": "http://127.0.0.1:80@evil.example/"}, "must be like https://host/path"),
-    ({"action": "webhook", "url": "file:///etc/passwd"}, "must be like https://host/path"),
-    ({"action": "webhook", "url": "ORIGIN/a b"}, "must be like https://host/path"),
+    (
+        {"action": "webhook", "url": "http://169.254.169.254/latest"},
+        "Webhooks to http://169.254.169.254 are not allowed",
+    ),
+    ({"action": "webhook", "url": "ORIGIN.evil.example/"}, "must have the form https://host/path"),
+    ({"action": "webhook", "url": "http://127.0.0.1:80@evil.example/"}, "must have the form https://host/path"),
+    ({"action": "webhook", "url": "file:///etc/passwd"}, "must have the form https://host/path"),
+    ({"action": "webhook", "url": "ORIGIN/a b"}, "must have the form https://host/path"),
     ({"action": "webhook"}, "Missing parameter url"),
-    ({"action": "email", "to": "a@elsewhere.example"}, "may not go to elsewhere.example"),
-    ({"action": "email", "to": "a@example.com, b@example.com"}, "must be one address"),
-    ({"action": "email", "to": "a@example.com\r\nRCPT TO:<b@example.com>"}, "must be one address"),
+    ({"action": "email", "to": "a@elsewhere.example"}, "Mail to elsewhere.example is not allowed"),
+    ({"action": "email", "to": "a@example.com, b@example.com"}, "must be a single address"),
+    ({"action": "email", "to": "a@example.com\r\nRCPT TO:<b@example.com>"}, "must be a single address"),
     ({"action": "email"}, "Missing parameter to"),
     ({"action": "snapshot", "to": "a@example.com"}, "Unknown parameter to"),
     ({"action": "reboot"}, "Malformed parameter action"),
@@ -386,8 +389,10 @@ def test_a_dry_run_tells_what_would_be_done(new_plane, hooks, mailbox):
 
 def test_who_listed_nothing_sends_nothing(plane):
     plane.register()
-    assert "to: nowhere" in make(plane, {"action": "webhook", "url": "https://example.org/"}, status=400)
-    assert "sends no mail" in make(plane, mail(), status=400)
+    assert "Allowed by the operator: none" in make(
+        plane, {"action": "webhook", "url": "https://example.org/"}, status=400
+    )
+    assert "cannot send mail" in make(plane, mail(), status=400)
     make(plane, mail(), mail("b@example.com"), *[SNAPSHOT] * 4, status=400)
     make(plane, SNAPSHOT)
 

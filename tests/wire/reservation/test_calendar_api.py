@@ -1,4 +1,4 @@
-"""The calendar and its feed: own leases by name, of others only that there is something (B9)."""
+"""The calendar and its feed: own leases by name, others' only as usage (B9)."""
 
 import json
 import re
@@ -15,7 +15,7 @@ def used(view):
 
 
 def test_others_are_busy_time_and_nothing_else(reserved):
-    """LP#2120655 was worse where a calendar shows ids."""
+    """A calendar with ids would make LP#2120655 worse."""
     theirs = book(reserved, 2, "02 10:00", "02 12:00", **OTHER)
     mine = book(reserved, 3, "02 11:00", "02 13:00")
     answer = ask(reserved, "GET", f"/v1/calendar?{DAY}")
@@ -71,7 +71,7 @@ def feed(plane, **who):
 
 
 def events(raw):
-    """What a reader of RFC 5545 makes of it: [{property: value}]."""
+    """The events as a reader of RFC 5545 parses them: [{property: value}]."""
     assert raw.endswith(b"\r\n")
     assert b"\n" not in raw.replace(b"\r\n", b"")
     assert all(len(line) <= 75 for line in raw.split(b"\r\n"))

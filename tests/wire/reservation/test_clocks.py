@@ -1,4 +1,4 @@
-"""Clocks are set, run ahead, repeat a second: nothing ends early, nothing starts twice, nothing waits for a year."""
+"""Clocks are set, run ahead, or repeat a second: nothing ends early, starts twice, or waits for a year."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -67,7 +67,7 @@ def test_a_clock_that_is_set_back_starts_nothing_twice_and_ends_nothing_early(pl
 
 @JUMPS
 def test_a_clock_that_is_set_back_while_a_start_is_tried_again_goes_on_when_it_is_time(plane, jump):
-    """Its claim and its next attempt lie in what is the future now."""
+    """Its claim and its next attempt are now in the future."""
     made, _ = create(plane)
     plane.clock.advance_to(STARTS)
     plane.new_process(fails={ADD_INVENTORY: RemoteError("away", status=503)}, times=1).runner.run_once()
@@ -152,7 +152,7 @@ def test_a_leap_second_that_is_counted_twice_starts_nothing_twice(plane):
     ],
 )  # fmt: skip
 def test_a_date_with_a_zone_or_a_second_too_many_is_refused_with_the_form(shared, text):
-    """UTC by form: what else could be meant is not guessed."""
+    """The form is UTC; the service does not guess other meanings."""
     refused = shared.ask("POST", "/v1/leases", lease(instance(2), start=text, end="2027-01-01 00:00"), status=400)
     assert refused["error_message"] == f"{text} is an invalid date. Required format: %Y-%m-%d %H:%M"
 

@@ -1,11 +1,11 @@
-"""A process of the reservation service dies at every call it makes; the next one brings the work to its end (D7)."""
+"""A process of the reservation service dies at every call it makes; the next one finishes the work (D7)."""
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from moorage.core.caller import Caller
-from moorage.db.transactions import read
+from moorage.db.session import read
 from moorage.reservation.api.schemas.lease import decode_create
 from moorage.reservation.model.leases import EventType
 from moorage.reservation.store import event_store
@@ -32,7 +32,7 @@ def two(plane):
 
 
 def dying(plane, number, moment):
-    """A process that dies at its request number `number` (from 0), before or after it is answered."""
+    """A process that dies at its request number `number` (from 0), before or after the answer."""
 
     def die(call):
         if len(process.calls) == number + 1:
@@ -43,7 +43,7 @@ def dying(plane, number, moment):
 
 
 def at_every_request(plane, directory, moment, doomed, *, least=4):
-    """Yield a copy of the plane for each request at which `doomed(process)` can die, just after it died there."""
+    """Yields a copy of the plane for each request at which `doomed(process)` can die, just after its death."""
     for number, copy in zip(range(ENOUGH), plane.copies(directory), strict=False):
         try:
             doomed(copy, dying(copy, number, moment))
@@ -60,7 +60,7 @@ def create(plane):
 
 
 def finish(plane):
-    """Another process takes over: the dead one's claim runs out first."""
+    """Another process takes over after the dead one's claim has ended."""
     plane.run_for(200)
 
 
@@ -124,7 +124,7 @@ def test_an_end_survives_a_crash_at_every_request(two, tmp_path, moment):
 
 @BEFORE_AND_AFTER
 def test_a_creation_survives_a_crash_at_every_request(two, tmp_path, moment):
-    """R12, A7 (instance-reservation): the next process finishes what was admitted; nobody is left half created."""
+    """R12, A7 (instance-reservation): the next process finishes the admitted lease; none is left half created."""
 
     def make(_plane, process):
         process.leases.create(MEMBER, decode_create(lease(instance(12), **LATER)))
@@ -155,7 +155,9 @@ def test_a_deletion_survives_a_crash_at_every_request(two, tmp_path, moment):
 
 
 def test_a_lease_whose_start_was_interrupted_can_be_deleted(two):
-    """D7: DELETE of a lease that is stuck in STARTING is the peer's 500. The claim of the dead is waited for."""
+    """D7: in the peer, DELETE of a lease that is stuck in STARTING is 500. The deletion waits for the dead worker's
+    claim.
+    """
     made = create(two)
     two.clock.advance_to(STARTS)
     with pytest.raises(Killed):
@@ -172,7 +174,7 @@ def test_a_lease_whose_start_was_interrupted_can_be_deleted(two):
 
 
 def test_a_worker_that_was_slow_writes_nothing_when_it_comes_back(two):
-    """D9: it hangs in a call until its claim is over; another one does the work; the first one finds itself fenced."""
+    """D9: it hangs in a call until its claim ends; another worker does the work; the first one is fenced."""
     made = create(two)
     two.clock.advance_to(STARTS)
     hung = []

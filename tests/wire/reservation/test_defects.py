@@ -1,6 +1,6 @@
-"""Defects of the peer (Blazar 18) of which no other test speaks: each cannot happen here.
+"""Defects of the peer (Blazar 18) that no other test covers: none of them happens here.
 
-The whole list, and which test shows each, is in docs/evidence/proof/reservations.md.
+docs/evidence/proof/reservations.md lists all defects with their tests.
 """
 
 import logging
@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from moorage.core.errors import RemoteError
-from moorage.db.transactions import read
+from moorage.db.session import read
 from moorage.reservation.capacity import host_selection
 from moorage.reservation.store import host_store
 from tests.wire.reservation.plane import NOW, instance, lease
@@ -23,7 +23,7 @@ def create(plane, *reservations, **values):
 
 @pytest.fixture
 def statements(reserved):
-    """What is said to the reservation database from then on."""
+    """The statements on the reservation database from then on."""
     said = []
     sa.event.listen(reserved.engine, "before_cursor_execute", lambda *args: said.append(args[2]))
     return said
@@ -51,7 +51,7 @@ def test_the_api_answers_whatever_is_logged(reserved, level):
 
 @pytest.mark.parametrize("request_", [ENSURE_CLASS, CREATE_FLAVOR, SET_EXTRA_SPECS])
 def test_a_lease_that_fails_at_its_second_reservation_leaves_nothing_of_the_first(reserved, request_):
-    """D15: the peer deletes its rows; the first one's flavor, aggregate and class stay for good."""
+    """D15: the peer deletes its rows, but keeps the first one's flavor, aggregate and class for ever."""
 
     def before(call):
         if call.name == request_ and failing.asked.count(request_) == 2:
@@ -72,7 +72,7 @@ def test_a_lease_that_fails_at_its_second_reservation_leaves_nothing_of_the_firs
 
 
 def test_what_fails_is_the_event_that_failed(reserved):
-    """D17: the peer's handler marks whichever event it saw last, and its loop ends with an UnboundLocalError."""
+    """D17: the peer's handler marks the last event that it read, and its loop ends with an UnboundLocalError."""
     leases = [create(reserved, start="2026-03-01 10:00") for _ in range(3)]
     failing = leases[1]["reservations"][0]["id"]
 
@@ -94,7 +94,7 @@ def test_what_fails_is_the_event_that_failed(reserved):
 
 
 def test_a_search_by_properties_prints_nothing(reserved, capsys):
-    """D17: the peer prints the attributes of each host it looks at."""
+    """D17: the peer prints the attributes of each host in the search."""
     create(reserved, instance(resource_properties='[">=", "$vcpus", "2"]'))
     assert capsys.readouterr() == ("", "")
 

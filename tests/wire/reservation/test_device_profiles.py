@@ -1,4 +1,4 @@
-"""Servers with devices of a device profile, launched on a reservation of their flavor."""
+"""Servers with devices from a device profile, launched on a reservation of their flavor."""
 
 from tests.unit.accelerator.rig import AES, GPU, HOST, R1, TYPE_R1
 from tests.wire.reservation.accelerated import FPGA, GPUS, IS_R1
@@ -14,7 +14,7 @@ def profile(cloud, name, *groups):
 
 
 def reserved(cloud, name, amount=1):
-    """The reservation, which has begun and lasts until 11:00, of a flavor that takes its devices by that profile."""
+    """The reservation, active until 11:00, of a flavor with devices from that profile."""
     flavor(cloud, specs={"accel:device_profile": name})
     made = create(cloud, of_flavor(amount=amount), start="now", end="2026-03-01 11:00")
     cloud.run_for(10)
@@ -52,7 +52,7 @@ def test_deleted_it_frees_both_for_the_next(cloud):
 
 
 def test_the_end_of_the_lease_leaves_nothing(cloud):
-    """Its server is there to the end."""
+    """Its server runs until the end."""
     reservation = reserved(cloud, profile(cloud, "one-gpu", {f"resources:{GPUS}": "1"}))
     server_id = cloud.boot("s", reservation["id"])
     cloud.run_until(cloud.clock.now().replace(hour=11, minute=0, second=5))

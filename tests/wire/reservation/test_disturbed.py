@@ -1,6 +1,6 @@
-"""A process is killed at, and another service fails at, every step and every request of each operation of a lease.
+"""Kills a process, or lets another service fail, at every step and every request of each operation of a lease.
 
-Some points in each run, all of them with ``EXPLORE=1``. Each case is a process of its own that forks the one that dies.
+Each run tries some points, ``EXPLORE=1`` all. Each case is a separate process that forks the process that dies.
 """
 
 import multiprocessing
@@ -32,7 +32,7 @@ def case():
 
 @pytest.fixture(scope="module")
 def known(case, tmp_path_factory):
-    """{operation: how it goes undisturbed}"""
+    """{operation: its undisturbed run}"""
     return {name: case(disturbed.undisturbed, name, str(tmp_path_factory.mktemp(name))) for name in OPERATIONS}
 
 
@@ -41,20 +41,22 @@ def chosen(operation, kind, points):
 
 
 def in_order(wanted, found):
-    """Changes that an undisturbed run makes come in its order; those that undo others may come between."""
+    """The changes of an undisturbed run come in its order; changes that undo others may come between."""
     return [each for each in found if each in wanted] == [each for each in wanted if each in found]
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_sigkill_at_every_step_and_request(operation, case, known, tmp_path_factory):
-    """E3, D7: before and after each transaction and each request; two other processes go on."""
+    """E3, D7: before and after each transaction and each request; two other processes continue."""
     for point in chosen(operation, "killed", known[operation].points):
         order = case(disturbed.killed, operation, str(tmp_path_factory.mktemp("killed")), point)
         assert in_order(known[operation].order, order), (point, order)
 
 
 def changes_meanwhile(point):
-    """Where a 409 means that. Compute's to a POST means that what is to be made is there, which is another answer."""
+    """Where a 409 means a concurrent change. Compute's 409 to a POST means that the object exists, which is another
+    case.
+    """
     method, path = point.split()[2:4]
     return method == "DELETE" or (method in ("PUT", "POST") and path.startswith("placement/"))
 
@@ -76,7 +78,7 @@ def test_other_services_fail_at_every_request(operation, case, known, tmp_path_f
 
 
 def test_there_are_points_around_every_step(known):
-    """What is killed is all that there is: commits, and requests to both other services."""
+    """The points are all there are: commits, and requests to both other services."""
     for operation, outcome in known.items():
         kinds = {point.split()[0] for point in outcome.points}
         assert kinds == {"begin", "commit", "before", "after"}, operation

@@ -54,7 +54,7 @@ def add_child(plane, host, name, resource_class, total, trait=None, uuid=None):
 
 
 def test_any_class_is_booked_and_launched(gold):
-    """The private flavor is like the one that was named, and takes a slot beside."""
+    """The private flavor equals the named one, and takes a slot in addition."""
     flavor(gold, specs={f"resources:{GOLD}": "1", "hw:watchdog_action": "reset"})
     made = create(gold, of_flavor(amount=4), start="now", end="2026-03-01 11:00")
     (reservation,) = made["reservations"]
@@ -90,7 +90,7 @@ def test_a_reservation_of_a_flavor_is_shown_as_the_peer_shows_it(gold):
 
 
 def test_what_lies_on_providers_of_a_host_is_counted_as_it_can_be_had(gold):
-    """Two units at a time are of one provider: two servers, and not four units in all by which a third would not fit."""
+    """Two units at a time come from one provider: two servers fit, and a third would not, although four units exist."""
     flavor(gold, "one", specs={f"resources:{GOLD}": "1"}, vcpus=1)
     flavor(gold, "pair", specs={f"resources:{GOLD}": "2"}, vcpus=1)
     create(gold, of_flavor("one"), start=START)
@@ -141,7 +141,7 @@ def test_what_becomes_of_the_flavor_later_does_not_matter(gold):
 
 
 def test_a_flavor_that_the_caller_does_not_see_is_not_found(gold):
-    """Neither that it is there nor what it asks for."""
+    """The answer reveals neither its existence nor its contents."""
     flavor(gold, "secret", public=False, specs={"resources:CUSTOM_SECRET": "1"})
     who = {"user": "u", "project": "demo", "roles": ("member",)}
     for name in ("secret", "nowhere"):
@@ -155,7 +155,7 @@ def test_a_flavor_that_the_caller_does_not_see_is_not_found(gold):
 def test_the_flavor_of_a_reservation_is_not_reserved_again(gold):
     (reservation,) = create(gold, instance(), start=START)["reservations"]
     refused = create(gold, of_flavor(reservation["id"]), start=START, status=400)
-    assert "is that of a reservation" in refused["error_message"]
+    assert "belongs to a reservation" in refused["error_message"]
 
 
 def test_a_profile_that_is_not_there_is_named(gold):
@@ -177,7 +177,7 @@ def test_malformed_requests_are_refused(shared_gold, values, words):
 
 
 def test_a_number_is_a_flavors_id_too(gold):
-    """Stock clients make numbers of digits."""
+    """Stock clients turn digits into numbers."""
     flavor(gold, "7")
     create(gold, of_flavor(7), start=START)
 

@@ -1,4 +1,4 @@
-"""Reservations of floating IPs: addresses that are registered, who gets them when, and what is made of it in Neutron."""
+"""Reservations of floating IPs: registered addresses, their assignment, and the effects in Neutron."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,7 @@ def neutron():
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    """For tests that change nothing: what they ask for is refused."""
+    """For tests that change nothing, because their requests are refused."""
     with Plane(tmp_path_factory.mktemp("shared"), neutron=Neutron()) as plane:
         yield plane
 
@@ -56,7 +56,7 @@ def create(plane, *reservations, status=201, **period):
 
 
 def update(plane, made, status=200, **values):
-    """Of the lease, or of its first reservation."""
+    """An update of the lease, or of its first reservation."""
     change = {name: values.pop(name) for name in ("start_date", "end_date") if name in values}
     if values:
         change["reservations"] = [{"id": made["reservations"][0]["id"], **values}]
@@ -89,22 +89,22 @@ def test_addresses_of_both_versions_are_kept_as_neutron_writes_them(plane):
     body = {"floating_network_id": NETWORK, "floating_ip_address": "2001:DB8:0::7"}
     made = plane.ask("POST", "/v1/floatingips", body, status=201)["floatingip"]
     assert (made["floating_ip_address"], made["subnet_id"]) == ("2001:db8::7", SUBNET6)
-    assert plane.ask("POST", "/v1/floatingips", body, status=409)["error_message"].endswith("is registered already")
+    assert plane.ask("POST", "/v1/floatingips", body, status=409)["error_message"].endswith("is already registered")
 
 
 @pytest.mark.parametrize(
     ("network", "address", "word"),
     [
-        (NETWORK, "192.0.2.150", "lies in the allocation pool 192.0.2.100 to 192.0.2.200"),
-        (NETWORK, "192.0.2.100", "lies in the allocation pool"),
+        (NETWORK, "192.0.2.150", "is in the allocation pool 192.0.2.100 to 192.0.2.200"),
+        (NETWORK, "192.0.2.100", "is in the allocation pool"),
         (NETWORK, "192.0.2.1", "is the gateway"),
-        (NETWORK, "192.0.2.0", "is no host"),
-        (NETWORK, "192.0.2.255", "is no host"),
-        (NETWORK, "198.51.100.7", "lies in no subnet"),
+        (NETWORK, "192.0.2.0", "is the first or last address"),
+        (NETWORK, "192.0.2.255", "is the first or last address"),
+        (NETWORK, "198.51.100.7", "is in no subnet"),
         (NETWORK, "floating", "is not an IP address"),
         (INSIDE, "192.0.2.7", "is not external"),
-        ("nowhere", "192.0.2.7", "there is no network nowhere"),
-        ("..", "192.0.2.7", "there is no network"),
+        ("nowhere", "192.0.2.7", "network nowhere does not exist"),
+        ("..", "192.0.2.7", "does not exist"),
     ],
 )
 def test_an_address_that_can_never_be_reserved_is_refused(shared, network, address, word):
@@ -124,11 +124,11 @@ def test_an_address_that_somebody_has_is_refused(plane, neutron):
     )
     body = {"floating_network_id": NETWORK, "floating_ip_address": "192.0.2.7"}
     refused = plane.ask("POST", "/v1/floatingips", body, status=409)
-    assert "port p (network:router) of project x has it" in refused["error_message"]
+    assert "in use by port p (network:router) of project x" in refused["error_message"]
 
 
 def test_without_a_network_service_all_say_so(new_plane):
-    """Nothing is there to be listed, shown or deleted, and nothing can be made."""
+    """Nothing can be listed, shown, deleted or created."""
     plane = new_plane()
     assert plane.ask("GET", "/v1/floatingips") == {"floatingips": []}
     for method in ("GET", "DELETE"):
@@ -151,7 +151,7 @@ def test_an_address_stays_registered_while_a_lease_has_it(plane):
 
 
 def test_a_lease_has_its_addresses_from_its_start_to_its_end(plane, neutron):
-    """One is bound then: it goes all the same, as the peer does it."""
+    """One is bound at the end, and is deleted anyway, as in the peer."""
     register(plane, 7, 8, 9)
     made = create(plane, addresses(2))
     (reservation,) = made["reservations"]
@@ -179,7 +179,7 @@ def test_a_lease_has_its_addresses_from_its_start_to_its_end(plane, neutron):
 
 
 def test_required_addresses_come_first(plane, neutron):
-    """Also where another reservation of the lease could have had them."""
+    """Also if another reservation of the lease could have had them."""
     register(plane, 7, 8, 9)
     create(plane, addresses(1), addresses(1, "192.0.2.7"), **LATER)
     create(plane, addresses(1, "192.0.2.9"))
@@ -190,14 +190,14 @@ def test_required_addresses_come_first(plane, neutron):
 @pytest.mark.parametrize(
     ("reservation", "word"),
     [
-        (addresses(2), "2 cannot be had of network .* of its 2 registered addresses 1 is free; .* from 2026-03-06 10:00"),
-        (addresses(1, "192.0.2.7"), "192.0.2.7 is taken then; all of it can be had from 2026-03-06 10:00 on"),
-        (addresses(1, "192.0.2.99"), "192.0.2.99 is not registered .*; all of it can be had at no time within 90 days"),
-        (addresses(1, network=INSIDE), "of its 0 registered addresses 0 are free; .* at no time"),
+        (addresses(2), "2 requested on network .* only 1 of its 2 registered addresses is free in that period; .* from 2026-03-06 10:00"),
+        (addresses(1, "192.0.2.7"), "192.0.2.7 is allocated to another reservation in that period; all addresses are available from 2026-03-06 10:00 on"),
+        (addresses(1, "192.0.2.99"), "192.0.2.99 is not registered .*; all addresses are available at no time within 90 days"),
+        (addresses(1, network=INSIDE), "only 0 of its 0 registered addresses are free in that period; .* at no time"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_had_says_why_and_when_it_can(plane, reservation, word):
-    """400, as the peer's."""
+    """400, as in the peer."""
     register(plane, 7, 8)
     create(plane, addresses(1, "192.0.2.7"), **LATER)
     refused = create(plane, reservation, status=400, **LATER)
@@ -235,7 +235,7 @@ def test_malformed_reservations_are_refused(shared, reservation, word):
 
 
 def test_an_amount_may_be_text(plane):
-    """The peer takes it."""
+    """The peer accepts it."""
     register(plane, 7)
     assert create(plane, {**addresses(), "amount": "1"})["reservations"][0]["amount"] == 1
 
@@ -257,7 +257,7 @@ class Lost(Unavailable):
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_start_is_repeated_without_a_second_floating_ip(new_plane, moment):
-    """Whichever request fails, whether it was carried out or not: the next try finds what is there."""
+    """Whichever request fails, carried out or not: the next attempt finds the result."""
     for number in range(8):
         neutron = Neutron()
         plane = new_plane(neutron=neutron)
@@ -302,7 +302,7 @@ def test_an_end_waits_for_neutron(plane, neutron):
 
 
 def test_an_end_finds_floating_ips_without_their_marks(plane, neutron):
-    """The project may take tags away, and write another description; the address is the reservation's all the same."""
+    """The project may remove tags and change the description; the address still belongs to the reservation."""
     register(plane, 7, 8)
     create(plane, addresses(1, "192.0.2.7"))
     plane.run_for(10)
@@ -335,7 +335,7 @@ def test_an_address_that_somebody_took_by_hand_is_waited_for(plane, neutron):
     plane.run_for(20)
     assert plane.lease(made["id"])["status"] == "STARTING"
     timeline = plane.ask("GET", f"/v1/leases/{made['id']}/timeline", version="1.1")
-    assert "192.0.2.7 is still floating IP taken of project x" in str(timeline)
+    assert "192.0.2.7 is still in use: floating IP taken of project x" in str(timeline)
     del neutron.floating_ips["taken"]
     plane.run_for(60)
     assert plane.lease(made["id"])["status"] == "ACTIVE"
@@ -364,8 +364,8 @@ def test_an_active_reservation_grows(plane, neutron):
     changed = update(plane, made, amount=2)
     assert changed["reservations"][0]["amount"] == 2
     assert neutron.addresses() == ["192.0.2.7", "192.0.2.8"]
-    assert "keeps the floating IPs that it has" in update(plane, made, 400, amount=1)
-    assert "Not enough floating IPs available: 4 cannot be had" in update(plane, made, 400, amount=4)
+    assert "keeps its floating IPs" in update(plane, made, 400, amount=1)
+    assert "Not enough floating IPs available: 4 requested" in update(plane, made, 400, amount=4)
     assert plane.lease(made["id"])["status"] == "ACTIVE"
     assert len(neutron.floating_ips) == 2
 
@@ -382,7 +382,7 @@ def test_the_network_stays_and_required_addresses_can_only_be_emptied(plane):
     register(plane, 7, 8)
     made = create(plane, addresses(1, "192.0.2.8"), **LATER)
     update(plane, made, network_id=NETWORK, required_floatingips=["192.0.2.8"])
-    assert "keeps its network" in update(plane, made, 400, network_id=INSIDE)
+    assert "network_id cannot be changed" in update(plane, made, 400, network_id=INSIDE)
     assert "can only be emptied" in update(plane, made, 400, required_floatingips=["192.0.2.7"])
     assert "Unknown parameter vcpus" in update(plane, made, 400, vcpus=1)
     changed = update(plane, made, required_floatingips=[])
@@ -390,7 +390,7 @@ def test_the_network_stays_and_required_addresses_can_only_be_emptied(plane):
 
 
 def test_a_lease_is_prolonged_with_the_addresses_that_it_has(plane, neutron):
-    """As far as they are free; before the start it may get others."""
+    """If they are free; before the start it may get others."""
     register(plane, 7, 8)
     made = create(plane, addresses(1))
     create(plane, addresses(1, "192.0.2.7"), start="2026-03-02 12:00", end="2026-03-02 13:00")
@@ -399,7 +399,9 @@ def test_a_lease_is_prolonged_with_the_addresses_that_it_has(plane, neutron):
     assert neutron.addresses() == ["192.0.2.7"]
     prolongation = plane.ask("GET", f"/v1/leases/{made['id']}/prolongation", **ours("1.1"))["prolongation"]
     assert (prolongation["latest_end_date"], prolongation["limited"]) == ("2026-03-02T11:00:00.000000", True)
-    assert "192.0.2.7, which it holds now, cannot be kept" in update(plane, made, 400, end_date="2026-03-02 11:01")
+    assert "192.0.2.7, which the reservation has now, cannot be kept" in update(
+        plane, made, 400, end_date="2026-03-02 11:01"
+    )
     update(plane, waiting, end_date="2026-03-02 12:30")  # goes to the other address
     update(plane, made, end_date="2026-03-02 12:00")
     plane.run_until(datetime(2026, 3, 2, 11, 30, tzinfo=UTC))
@@ -419,7 +421,7 @@ def test_a_rehearsal_names_the_addresses(plane, neutron):
     (shown,) = plane.ask("POST", path, change, **ours("1.1"))["lease"]["reservations"]
     assert shown["floating_ips"] == ["192.0.2.7", "192.0.2.8"]
     refused = plane.ask("POST", "/v1/leases/dry-run", lease(addresses(2)), status=400, **ours("1.1"))
-    assert "all of it can be had from 2026-03-02 10:00 on" in refused["error_message"]
+    assert "all addresses are available from 2026-03-02 10:00 on" in refused["error_message"]
     assert plane.lease(made["id"])["reservations"][0]["amount"] == 1
 
 
@@ -434,9 +436,9 @@ def test_offers_look_for_hosts_and_addresses_together(plane):
     assert [each["start_date"] for each in found["offers"]] == [
         "2026-03-01T13:00:00.000000", "2026-03-01T14:00:00.000000"
     ]  # fmt: skip
-    assert "of its 1 registered addresses 0 are free" in str(found["earliest_start"])
+    assert "only 0 of its 1 registered addresses are free" in str(found["earliest_start"])
     refused = plane.ask("POST", "/v1/holds", search, status=400, **ours("1.1"))
-    assert "a hold keeps room on hosts only" in refused["error_message"]
+    assert "a hold only covers hosts" in refused["error_message"]
 
 
 def test_floating_ips_count_against_the_limits_of_the_project(new_plane, neutron):
@@ -444,9 +446,9 @@ def test_floating_ips_count_against_the_limits_of_the_project(new_plane, neutron
     register(plane, 7, 8, 9)
     made = create(plane, addresses(1), **LATER)
     refused = create(plane, addresses(2), status=403, **LATER)
-    assert "may reserve 2 FLOATING_IPS at one time, this would make 3" in refused
+    assert "may reserve 2 FLOATING_IPS at any one time, and this would make it 3" in refused
     update(plane, made, amount=2)
-    assert "this would make 3" in update(plane, made, 403, amount=3)
+    assert "this would make it 3" in update(plane, made, 403, amount=3)
     plane.ask("DELETE", f"/v1/leases/{made['id']}", status=204, **MEMBER)
     create(plane, addresses(2), **LATER)
 
@@ -457,7 +459,7 @@ def test_a_series_has_addresses_in_all_its_leases_or_none(plane):
     series = {**lease(addresses(1), start="2026-03-05 10:00", end="2026-03-05 11:00"), "every_days": 7}
     del series["before_end_date"], series["events"]
     refused = plane.ask("POST", "/v1/leases/series", {**series, "count": 2}, status=400, **ours("1.1"))
-    assert "0 are free" in refused["error_message"]
+    assert "only 0 of its 1 registered addresses are free" in refused["error_message"]
     made = plane.ask("POST", "/v1/leases/series", {**series, "every_days": 14, "count": 2}, status=201, **ours("1.1"))
     assert len(made["leases"]) == 2
 

@@ -1,6 +1,6 @@
-"""Bitstreams of ``resource:any``: programmed and verified before a project is let in, taken away after the end.
+"""Bitstreams of ``resource:any``: programmed and verified before a project gets access, removed after the end.
 
-The accelerator service, the host's agent and its (simulated) card are the real ones.
+The accelerator service, the host's agent and its (simulated) card are real.
 """
 
 import pytest
@@ -27,7 +27,7 @@ def until(cloud, hour):
 
 
 def test_a_region_carries_the_function_from_the_start_to_the_end(cloud):
-    """Once each: what is loaded is what the image's digest says, or the card refuses."""
+    """Once each: the loaded data matches the image's digest, or the card refuses it."""
     image = cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES)
     made = create(cloud, with_function(image), start=START, end="2026-03-01 13:00")
     (reservation,) = made["reservations"]
@@ -43,7 +43,7 @@ def test_a_region_carries_the_function_from_the_start_to_the_end(cloud):
 
 
 def test_nobody_is_let_in_before_it_is_loaded(cloud):
-    """The host is away for a while: the start waits, and is then done once."""
+    """The host is down for a while: the start waits, and is then done once."""
     image = cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES)
     made = create(cloud, with_function(image), start=START)
     (reservation,) = made["reservations"]
@@ -58,7 +58,7 @@ def test_nobody_is_let_in_before_it_is_loaded(cloud):
 
 
 def test_what_was_done_is_not_done_again(cloud):
-    """As after a crash between the effect and the journal: the step is repeated, the device is not touched."""
+    """As after a crash between the effect and the journal: the step is repeated, but the device does not change."""
     lost = cloud.lose_answers()
     image = cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES)
     made = create(cloud, with_function(image), end="2026-03-01 11:00")
@@ -74,7 +74,7 @@ def test_what_was_done_is_not_done_again(cloud):
 
 
 def test_a_region_in_use_after_the_end_keeps_no_lease_from_ending(cloud):
-    """Somebody got past the reservation and holds the region."""
+    """Somebody bypassed the reservation and holds the region."""
     image = cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES)
     made = create(cloud, with_function(image), end="2026-03-01 11:00")
     cloud.run_for(10)
@@ -84,7 +84,7 @@ def test_a_region_in_use_after_the_end_keeps_no_lease_from_ending(cloud):
 
 
 def test_who_has_the_region_next_finds_it_empty(cloud):
-    """Also where that is at the same moment."""
+    """Also if the next lease starts at the same moment."""
     image = cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES)
     create(cloud, with_function(image), end="2026-03-01 11:00")
     after = create(cloud, of(), start="2026-03-01 11:00", end="2026-03-01 12:00")
@@ -139,25 +139,28 @@ def test_a_lease_that_is_deleted_before_its_start_touches_no_region(cloud):
 def test_what_cannot_be_meant_is_refused(cloud):
     image = cloud.ids.uuid()
     refused = create(cloud, of_any(1, {"VCPU": 1}, bitstream_id=image), start=START, status=400)
-    assert f"name in resources what shall carry it: {FPGA}" in refused["error_message"]
+    assert f"needs an accelerator to program: add {FPGA} to resources" in refused["error_message"]
     refused = create(cloud, with_function("x"), start=START, status=400)
     assert "Malformed parameter bitstream_id" in refused["error_message"]
     refused = create(cloud, of(bitstream_id=image, function_id=AES), start=START, status=400)
-    assert "bitstream_id and function_id: a region carries one bitstream" in refused["error_message"]
+    assert "bitstream_id and function_id cannot be combined: a region carries one bitstream" in refused["error_message"]
     refused = create(cloud, of(function_name="a\nb"), start=START, status=400)
     assert "Malformed parameter function_name" in refused["error_message"]
 
 
 def test_a_cloud_without_accelerators_says_so(plane):
     refused = create(plane, with_function(plane.ids.uuid()), start=START, status=400)
-    assert refused["error_message"] == "bitstream_id: this cloud has no accelerator service"
+    assert refused["error_message"] == "bitstream_id cannot be used: this cloud has no accelerator service"
 
 
 def test_a_region_is_nobody_elses(cloud):
-    """It carries one bitstream: a part of it is not had, and what others have a part of is not had."""
+    """It carries one bitstream, so it is reserved as a whole, and only if nobody has a part of it."""
     image = cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES)
     refused = create(cloud, with_function(image, units=1), start=START, status=409)
-    assert f"1 instance of 1 VCPU, 1 {FPGA} (all that a provider has) cannot be had" in refused["error_message"]
+    assert (
+        f"1 instance of 1 VCPU, 1 {FPGA} (the whole inventory of a provider) cannot be reserved"
+        in refused["error_message"]
+    )
     create(cloud, of_any(1, {FPGA: 1}, traits={IS_R1: "required"}), start=START, end="2026-03-01 13:00")
     create(cloud, with_function(image), start=START, status=409)
     create(cloud, with_function(image), start="2026-03-01 13:00")
@@ -185,7 +188,7 @@ def test_before_the_start_another_can_be_named(cloud):
     ],
 )
 def test_a_bitstream_is_named_by_its_function(cloud, named):
-    """As device profiles name it; loaded, looked at again for a server, and taken away like one named by its image."""
+    """As in device profiles; loaded, verified for a server, and removed like one that is named by its image."""
     image = cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES, function_name="aes")
     cloud.bitstream("b", region_uuid=TYPE_R1, function_uuid=SHA)
     made = create(cloud, of(**named), end="2026-03-01 11:00")
@@ -214,7 +217,7 @@ def test_a_function_that_nobody_has_is_not_found(cloud):
 
 
 def test_a_function_in_two_images_names_both(cloud):
-    """Also one that comes between the request and the start."""
+    """Also if the second image is created between the request and the start."""
     first = cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES)
     made = create(cloud, of(function_id=AES), start=START)
     second = cloud.bitstream("b", region_uuid=TYPE_R1, function_uuid=AES)
@@ -239,7 +242,7 @@ def test_before_the_start_it_can_be_named_in_another_way(cloud):
 
 
 def test_what_others_put_there_is_not_taken_away(cloud):
-    """An operator has programmed the region during the lease."""
+    """An operator programmed the region during the lease."""
     cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES)
     create(cloud, of(function_id=AES), end="2026-03-01 11:00")
     cloud.run_for(10)

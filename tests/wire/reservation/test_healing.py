@@ -1,11 +1,11 @@
-"""Hosts fail and come back: leases that start soon are moved, running ones get slots elsewhere, and both say so."""
+"""Hosts fail and return: future leases are moved, active ones get slots elsewhere, and both show it."""
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from moorage.core.errors import RemoteError
-from moorage.db.transactions import read
+from moorage.db.session import read
 from moorage.reservation.store import host_store
 from tests.wire.reservation.plane import NOW, Plane, class_of, instance, lease
 from tests.wire.reservation.processes import READ_HOSTS, WRITE_INVENTORIES
@@ -17,7 +17,7 @@ STARTS, ENDS = datetime(2026, 3, 1, 10, tzinfo=UTC), datetime(2026, 3, 2, 10, tz
 
 @pytest.fixture
 def pool(new_plane) -> Plane:
-    """Three hosts of 8 CPUs; nothing watches them but the tests."""
+    """Three hosts of 8 CPUs, without the background watch."""
     return new_plane(_three, reservation={"healing_interval_s": 7200})
 
 
@@ -134,7 +134,7 @@ def test_a_host_without_servers_loses_the_class(pool):
 def test_where_there_is_no_room_the_lease_waits_for_its_host(pool, moment):
     others = [create(pool, instance(8))[1] for _ in range(2)]
     made, reservation = create(pool, instance(8))
-    assert [*map(lambda each: [*on(pool, each)], [*others, reservation])] == [[1], [2], [3]]  # noqa: C417 - one line
+    assert [[*on(pool, each)] for each in (*others, reservation)] == [[1], [2], [3]]
     pool.run_until(moment)
     fail(pool, "compute-3")
     assert on(pool, reservation) == {3: 8}
@@ -212,7 +212,7 @@ def test_placement_that_is_away_delays_the_move_and_loses_nothing(pool):
 
 
 def test_a_host_that_is_not_heard_of_any_more_has_failed(new_plane):
-    """By compute's own judgement, over its public API."""
+    """According to compute, over its public API."""
     plane = new_plane(compute={"host_down_after_s": 60})
     for name in ("compute-1", "compute-2"):
         plane.add_host(name)

@@ -68,7 +68,7 @@ def boot(plane, reservation, project="demo"):
 
 
 def held(plane, reservation):
-    """Ids of the hosts that a reservation has."""
+    """Ids of a reservation's hosts."""
     rows = plane.ask("GET", "/v1/os-hosts/allocations")["allocations"]
     return sorted(row["resource_id"] for row in rows for each in row["reservations"] if each["id"] == reservation["id"])
 
@@ -111,7 +111,7 @@ def test_a_host_is_not_lent_twice_nor_lent_and_shared(three):
     create(three, whole(1, 1, hypervisor_properties='["=", "$rack", "1"]'), start=START)
     create(three, instance(1, resource_properties='["=", "$rack", "2"]'), start=START)
     refused = create(three, whole(2, 2), start=START, status=409)
-    assert "2 whole hosts cannot be had then; 1 is free" in refused["error_message"]
+    assert "2 whole hosts cannot be reserved in that period; 1 is free" in refused["error_message"]
     create(three, instance(1, resource_properties='["=", "$rack", "1"]'), start=START, status=409)
     (reservation,) = create(three, whole(1, 3), start=START)["reservations"]
     assert held(three, reservation) == ["3"]
@@ -124,7 +124,7 @@ def test_both_queries_must_admit_a_host(three):
 
 
 def test_reservations_of_several_types_are_planned_together(three):
-    """All or nothing: the servers fit around the hosts, or nothing of the lease is there."""
+    """All or nothing: the servers fit beside the hosts, or the lease is refused."""
     made = create(three, instance(10), whole(2, 3), start=START)
     servers, hosts = made["reservations"]
     assert not set(held(three, servers)) & set(held(three, hosts))
@@ -149,7 +149,7 @@ def test_what_runs_on_a_host_is_gone_before_it_is_lent(three):
 
 
 def test_a_lease_that_is_deleted_before_its_start_touches_no_host(three):
-    """The host is used by another lease until then."""
+    """Another lease uses the host until then."""
     rack = '["=", "$rack", "1"]'
     now = create(three, instance(1, resource_properties=rack), start="now", end=START)
     made = create(three, whole(1, 1, hypervisor_properties=rack), start=START)
@@ -207,7 +207,7 @@ def test_a_value_of_another_type_is_refused_in_an_update(three):
 
 
 def test_hosts_that_fail_are_replaced_and_the_others_keep_their_servers(three):
-    """What the project has on the hosts that stay is not touched."""
+    """The project's servers on the remaining hosts are not touched."""
     made = create(three, whole(2, 2, resource_properties='["in", "$rack", ["1", "2"]]'), start="now")
     (reservation,) = made["reservations"]
     three.run_for(10)

@@ -4,7 +4,7 @@ import pytest
 
 from moorage.core.errors import RemoteError, Unavailable
 from moorage.core.names import RESERVED_HOST_TRAIT
-from moorage.db.transactions import read
+from moorage.db.session import read
 from moorage.reservation.store import host_store
 from tests.plane import Killed
 from tests.wire.reservation.plane import instance, lease
@@ -39,7 +39,7 @@ def rows(plane):
 
 
 def test_a_host_is_stored_as_nova_shows_it(plane):
-    """R1 (instance-reservation): the hypervisor's own facts, by the keys of the peer."""
+    """R1 (instance-reservation): the hypervisor's own values, under the peer's keys."""
     host = plane.register(gpu="True", rack="9")
     assert list(host) == [*HOST_KEYS, "gpu", "rack"]
     assert (host["vcpus"], host["local_gb"], host["hypervisor_hostname"]) == (8, 100, "compute-1")
@@ -49,7 +49,7 @@ def test_a_host_is_stored_as_nova_shows_it(plane):
 
 
 def test_host_ids_are_decimal_texts(reserved):
-    """Stock clients look anything else up as a name."""
+    """Stock clients treat anything else as a name."""
     (host,) = reserved.ask("GET", "/v1/os-hosts")["hosts"]
     assert host["id"].isdecimal()
 
@@ -70,11 +70,11 @@ def test_a_provider_of_that_name_below_the_host_is_adopted(plane):
 
 
 def test_a_provider_of_that_name_elsewhere_is_refused_and_left_alone(plane):
-    """A8 (instance-reservation): it is somebody else's, so that undoing must not delete it."""
+    """A8 (instance-reservation): it belongs to somebody else, so undoing must not delete it."""
     made = plane.placement.create_provider("blazar_compute-1")
     status, body = plane.answer("POST", "/v1/os-hosts", {"name": "compute-1"})
     assert status == 409
-    assert "it exists and is not below" in body["error_message"]
+    assert "exists, but not below" in body["error_message"]
     assert plane.placement.provider_by_name("blazar_compute-1").uuid == made.uuid
     assert rows(plane) == []
 
@@ -86,7 +86,7 @@ def test_a_host_joins_the_freepool_and_its_provider_gets_the_trait(reserved):
 
 
 def test_an_ordinary_server_does_not_land_on_a_reserved_host(reserved):
-    """A13 (instance-reservation): by Placement alone, without a filter of its own."""
+    """A13 (instance-reservation): by Placement alone, without a filter."""
     reserved.compute.create_flavor("small", "small", 1, 512, 1, public=True)
     server = reserved.server(reserved.boot("plain", "small"))
     assert server["status"] == "ERROR"
@@ -105,7 +105,7 @@ def test_a_host_without_a_compute_node_provider_is_not_registered(plane):
 
 @pytest.mark.parametrize("request_", [CREATE_PROVIDER, ADD_HOST, ENSURE_TRAIT, WRITE_TRAITS, READ_INVENTORIES])
 def test_a_failure_undoes_what_was_done_before_it(plane, request_):
-    """R5 (instance-reservation): and the repeated request then succeeds."""
+    """R5 (instance-reservation): the repeated request then succeeds."""
     plane.use(plane.new_process(fails={request_: Unavailable("it does not answer")}))
     assert plane.answer("POST", "/v1/os-hosts", {"name": "compute-1"})[0] == 503
     assert rows(plane) == []
@@ -133,7 +133,7 @@ def test_a_host_cannot_be_registered_twice(reserved):
     assert status == 409
     assert body == {
         "error_code": 409,
-        "error_message": "Host compute-1 is registered already, with id 1",
+        "error_message": "Host compute-1 is already registered with id 1",
         "error_name": 409,
     }
     assert reserved.placement.provider_by_name("blazar_compute-1") is not None
@@ -238,7 +238,7 @@ def test_an_absent_provider_does_not_keep_a_host_from_being_removed(reserved):
 
 @pytest.mark.parametrize("error", [Unavailable("away"), RemoteError("no", status=500)])
 def test_a_removal_that_fails_can_be_repeated(reserved, error):
-    """R34 (instance-reservation): the host is not given out any more, and the repetition finishes."""
+    """R34 (instance-reservation): the host takes no new leases, and the repetition finishes."""
     reserved.use(reserved.new_process(fails={REMOVE_HOST: error}))
     assert reserved.answer("DELETE", "/v1/os-hosts/1")[0] in (502, 503)
     reserved.use()

@@ -1,4 +1,4 @@
-"""Servers that are between two flavors, or two hosts, when their lease ends: the end hangs on nobody."""
+"""Servers in a resize or a move at the end of their lease: the lease still ends."""
 
 from datetime import timedelta
 
@@ -12,7 +12,7 @@ from tests.wire.reservation.test_lifecycle import ENDS, LATER, STARTS, create, t
 
 @pytest.fixture
 def two(new_plane):
-    """compute-1 for reservations, compute-2 for everybody, and a flavor that everybody has."""
+    """compute-1 for reservations, compute-2 for everybody, and a public flavor."""
     return new_plane(_two)
 
 
@@ -24,7 +24,7 @@ def _two(plane):
 
 
 def minutes(plane, number):
-    """Pass, and hosts work after each."""
+    """Lets minutes pass; hosts work after each."""
     for _ in range(number):
         plane.run_until(plane.clock.now() + timedelta(minutes=1))
 
@@ -36,7 +36,7 @@ def end(plane, made):
 
 
 def why(plane, made):
-    """What the lease's timeline tells of an end that goes on."""
+    """The reason in the lease's timeline why its end continues."""
     found = plane.ask("GET", f"/v1/leases/{made['id']}/timeline", version="1.1")["timeline"]
     return next(each["error"] for each in found if each["event_type"] == "end_lease")
 
@@ -47,7 +47,7 @@ def confirmed(plane, server):
 
 
 def test_a_server_that_left_by_a_resize_stays_where_it_is(two):
-    """The resize, which nobody has confirmed or reverted, holds the slot that it came from."""
+    """The resize, neither confirmed nor reverted, holds the slot from which it came."""
     made, reservation = create(two, instance(1), **LATER)
     two.run_until(STARTS)
     server = two.boot("s", reservation["id"])
@@ -74,7 +74,7 @@ def test_a_server_that_came_by_a_resize_is_one_of_the_lease(two):
 
 @pytest.mark.parametrize("outcome", ["there", "back"])
 def test_who_is_on_the_way_when_servers_are_looked_for_is_waited_for(two, outcome):
-    """To another flavor, or back from it: either way its flavor is not the lease's when the others are deleted."""
+    """To another flavor, or back: either way its flavor is not the lease's when the others are deleted."""
     made, reservation = create(two, instance(1), **LATER)
     two.run_until(STARTS)
     server = two.boot("s", reservation["id"])
@@ -104,7 +104,7 @@ def test_the_timeline_tells_why_it_cannot_be_confirmed(two):
     two.clock.advance_to(ENDS)
     refusing.run_once()
     assert (
-        f"server {server} has left by a resize that nobody confirmed; it cannot be confirmed now: it is locked"
+        f"server {server} has left by a resize that is not confirmed; the resize cannot be confirmed now: it is locked"
         in why(two, made)
     )
     for _ in range(2):

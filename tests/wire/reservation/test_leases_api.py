@@ -1,4 +1,4 @@
-"""The lease API on the wire: shapes, dates, refusals, rules. What is not said otherwise was recorded from Blazar 18."""
+"""The lease API: formats, dates, refusals, rules. Recorded from Blazar 18, unless a test says otherwise."""
 
 import pytest
 
@@ -100,7 +100,11 @@ def test_another_affinity_is_refused(shared, given):
             400,
             "2026-11-24T15:42:23.945373 is an invalid date. Required format: %Y-%m-%d %H:%M",
         ),
-        ({"end_date": "9999-12-31 23:59"}, 400, "9999-12-31 23:59 is too far ahead: dates lie before 9000-01-01"),
+        (
+            {"end_date": "9999-12-31 23:59"},
+            400,
+            "9999-12-31 23:59 is too far in the future: dates must be before 9000-01-01",
+        ),
         ({"before_end_date": "2026-03-09 10:00"}, 403, "Datetime is out of lease limits"),
         ({"colour": "red"}, 400, "Unknown parameter colour"),
         ({"name": 5}, 400, "Malformed parameter name: 5 is not of type 'string'"),
@@ -108,7 +112,7 @@ def test_another_affinity_is_refused(shared, given):
         (
             {"events": [{"event_type": "notification", "event_date": "2026-03-01 10:00"}]},
             400,
-            "Events of a lease cannot be given; use before_end_date for the one before its end",
+            "events cannot be set; use before_end_date to set the time of the before_end event",
         ),
     ],
 )
@@ -144,7 +148,7 @@ def test_missing_parameters_are_named(shared, body, message):
     ],
 )
 def test_malformed_reservations_are_refused(shared, change, status, message):
-    """D6: all amounts 0 hang the peer's manager; D16: texts and unknown types are its 500."""
+    """D6: all amounts 0 hang the peer's manager; D16: texts and unknown types cause its 500."""
     assert refused(shared, lease(instance() | change)) == (status, message)
     assert shared.ask("GET", "/v1/leases")["leases"] == []
 
@@ -158,17 +162,17 @@ def test_a_shortage_is_409_with_the_reason(shared):
     status, message = refused(shared, lease(instance(9)))
     assert status == 409
     assert message == (
-        "Not enough hosts available: 9 instances of 1 VCPU, 1024 MEMORY_MB, 10 DISK_GB cannot be had then; "
-        "8 fit, on 1 host; all of it fits at no time within 90 days"
+        "Not enough hosts available: 9 instances of 1 VCPU, 1024 MEMORY_MB, 10 DISK_GB cannot be reserved in that period; "
+        "8 fit, on 1 host; the whole lease fits at no time within 90 days"
     )
 
 
 def test_a_shortage_names_the_nearest_thing_that_would_fit(reserved):
-    """U9: a smaller amount then, or the same later."""
+    """U9: a smaller amount at that time, or the same later."""
     create(reserved, instance(6), start="2026-03-01 12:00", end="2026-03-03 12:00")
     status, message = refused(reserved, lease(instance(4), start="2026-03-02 12:00", end="2026-03-02 14:00"))
     assert status == 409
-    assert message.endswith("2 fit, on 1 host; all of it fits from 2026-03-03 12:00 on")
+    assert message.endswith("2 fit, on 1 host; the whole lease fits from 2026-03-03 12:00 on")
     create(reserved, instance(2), start="2026-03-02 12:00", end="2026-03-02 14:00")
     create(reserved, instance(4), start="2026-03-03 12:00", end="2026-03-03 14:00")
 
@@ -185,7 +189,7 @@ def test_properties_choose_hosts(reserved):
     [('["or"]', "Malformed requirements ['or']"), ('["=", "$zz", "1"]', "no host has a property zz")],
 )
 def test_malformed_properties_are_refused(shared, text, words):
-    """D16: an unknown property is the peer's 500."""
+    """D16: an unknown property causes the peer's 500."""
     status, message = refused(shared, lease(instance(resource_properties=text)))
     assert status == 400
     assert words in message
@@ -198,7 +202,7 @@ def test_two_reservations_of_one_lease_share_what_there_is(reserved):
 
 
 def test_leases_are_never_given_more_than_there_is(reserved):
-    """D1: a host of 8 CPUs accepts leases of 8, 7, 6 and 5 single-CPU slots at the peer."""
+    """D1: in the peer, a host of 8 CPUs accepts leases of 8, 7, 6 and 5 single-CPU slots."""
     create(reserved, instance(8))
     for amount in (7, 6, 5, 1):
         assert refused(reserved, lease(instance(amount)))[0] == 409

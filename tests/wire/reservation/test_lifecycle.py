@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import event
 
 from moorage.core.errors import RemoteError, Unavailable
-from moorage.db.transactions import read
+from moorage.db.session import read
 from moorage.placement.client.placement_client import Inventory
 from moorage.reservation.model.leases import EventStatus, EventType
 from moorage.reservation.store import event_store, host_store
@@ -36,7 +36,7 @@ def create(plane, *reservations, **values):
 
 
 def traces(plane, reservation, *hosts):
-    """What of a reservation is left in placement and compute."""
+    """The remains of a reservation in placement and compute."""
     return [
         what
         for what, is_there in [
@@ -49,7 +49,7 @@ def traces(plane, reservation, *hosts):
 
 
 def test_creating_makes_the_class_and_a_private_flavor(reserved):
-    """R8, R9, A10 (instance-reservation): beside one of the class the flavor has its size as any other."""
+    """R8, R9, A10 (instance-reservation): besides one unit of the class, the flavor has its size like any other."""
     _, reservation = create(reserved, instance(3, vcpus=2, memory_mb=512, disk_gb=5), **LATER)
     assert reserved.has_class(class_of(reservation))
     flavor = reserved.flavor(reservation["id"])
@@ -89,7 +89,7 @@ def test_a_lease_that_cannot_be_created_leaves_nothing(reserved, request_):
     reserved.use(failing)
     status, body = reserved.answer("POST", "/v1/leases", lease(instance(8)))
     assert status == 503
-    assert "has been undone" in body["error_message"]
+    assert "all changes were undone" in body["error_message"]
     assert reserved.ask("GET", "/v1/leases")["leases"] == []
     (class_name,) = {call.request.path.rsplit("/", 1)[1] for call in failing.calls if call.name == DELETE_CLASS}
     reservation = {"id": class_name.removeprefix("CUSTOM_RESERVATION_").replace("_", "-").lower()}
@@ -116,7 +116,7 @@ def test_a_lease_starts_when_it_is_due(reserved):
 
 
 def test_inventory_comes_before_access(reserved):
-    """R24, A6 (instance-reservation): the peer does it the other way round and has a race."""
+    """R24, A6 (instance-reservation): the peer has the other order, and a race."""
     reserved.add_host("compute-2")
     reserved.register("compute-2")
     process = reserved.new_process()
@@ -128,7 +128,7 @@ def test_inventory_comes_before_access(reserved):
 
 
 def test_a_missing_reservation_provider_is_made_at_the_start(reserved):
-    """R21, A11 (instance-reservation): hosts registered before there were reservation providers."""
+    """R21, A11 (instance-reservation): hosts registered before reservation providers existed."""
     _, reservation = create(reserved, instance(2), **LATER)
     reserved.placement.delete_provider(reserved.placement.provider_by_name("blazar_compute-1").uuid)
     reserved.run_until(STARTS)
@@ -148,7 +148,7 @@ def test_inventories_of_other_reservations_survive(reserved):
 
 
 class Races:
-    """Somebody else writes to the provider between our reading and our writing, `left` times."""
+    """Somebody else writes to the provider between our read and our write, `left` times."""
 
     def __init__(self, placement, left):
         self.placement, self.left = placement, left
@@ -174,7 +174,7 @@ def test_a_concurrent_update_of_the_provider_is_met_by_reading_again(reserved):
 
 
 def test_a_provider_that_others_write_to_again_and_again_is_left_for_later(reserved):
-    """R23, A3 (instance-reservation): reading again is bounded; the step then waits for its next turn."""
+    """R23, A3 (instance-reservation): repetitions are limited; then the step waits for its next turn."""
     made = [create(reserved, instance(2), **LATER) for _ in range(3)]
     races = Races(reserved.placement, 20)
     runner = reserved.new_process(before=races).runner
@@ -222,7 +222,9 @@ def test_affinity_is_enforced_by_the_inventories_themselves(plane, affinity, spr
 
 
 def test_a_lease_ends_when_it_is_due_and_leaves_nothing(reserved):
-    """R29, R30, R31 (instance-reservation): servers, flavor, inventory, class; a lease and reservation remain to show."""
+    """R29, R30, R31 (instance-reservation): servers, flavor, inventory and class are gone; lease and reservation remain
+    visible.
+    """
     made, reservation = create(reserved, instance(2), **LATER)
     reserved.run_until(STARTS)
     servers = [reserved.boot(f"s{number}", reservation["id"]) for number in range(2)]
@@ -281,7 +283,7 @@ def test_the_end_waits_for_the_servers_and_blocks_nobody(reserved):
 
 
 def test_inventory_in_use_is_retried_and_never_skipped(reserved):
-    """R32, A5 (instance-reservation): the peer takes the 409 for "not there" and leaks inventory and class."""
+    """R32, A5 (instance-reservation): the peer takes the 409 for "missing" and leaks inventory and class."""
     made, reservation = create(reserved, instance(1), **LATER)
     reserved.run_until(STARTS)
     provider = reserved.placement.provider_by_name("blazar_compute-1")
@@ -321,7 +323,7 @@ def test_what_is_gone_already_does_not_disturb_the_end(reserved):
 
 
 def test_deleting_a_pending_lease_leaves_nothing(reserved):
-    """R29, R30, R31, R32 (instance-reservation): delete goes the way of the end."""
+    """R29, R30, R31, R32 (instance-reservation): a deletion has the steps of the end."""
     made, reservation = create(reserved, instance(2), **LATER)
     reserved.ask("DELETE", f"/v1/leases/{made['id']}", status=204)
     assert reserved.answer("GET", f"/v1/leases/{made['id']}")[0] == 404
@@ -353,7 +355,7 @@ def test_deleting_a_lease_that_has_ended_touches_nothing_outside(reserved):
 
 
 def test_a_start_that_fails_once_is_repeated(reserved):
-    """D8: one 503 of Placement puts the peer's lease into ERROR for good."""
+    """D8: one 503 of Placement puts the peer's lease into ERROR for ever."""
     made, reservation = create(reserved, instance(2), **LATER)
     away = dict.fromkeys((ADD_INVENTORY, WRITE_INVENTORIES), Unavailable("away"))
     runner = reserved.new_process(fails=away, times=3 * TRIES).runner
@@ -381,7 +383,7 @@ def test_a_start_is_given_up_at_its_deadline_and_cleaned_up_at_the_end(reserved)
     with read(reserved.engine) as connection:
         (start,) = [e for e in event_store.of_lease(connection, made["id"]) if e.type is EventType.START]
     assert start.status is EventStatus.ERROR
-    assert start.last_error.startswith("not done by 2026-03-05 11:00; grant_access: ")
+    assert start.last_error.startswith("not finished by the deadline 2026-03-05 11:00; grant_access: ")
     while (due := runner.run_once()) <= ENDS + timedelta(minutes=1):
         reserved.clock.advance_to(due)
     assert reserved.lease(made["id"])["status"] == "TERMINATED"
@@ -409,7 +411,7 @@ def test_thirty_days_pass_in_a_moment(reserved):
 
 
 def test_a_day_without_events_costs_nothing(reserved):
-    """G5: the runner sleeps until the next due time; it asks nothing of anybody meanwhile."""
+    """G5: the runner sleeps until the next due time, without statements or requests."""
     create(reserved, instance(2), start="2026-03-20 10:00", end="2026-03-21 10:00")
     reserved.settle()
     asked = []
@@ -419,7 +421,7 @@ def test_a_day_without_events_costs_nothing(reserved):
 
 
 def test_a_cleaning_time_keeps_hosts_free_after_a_lease(new_plane):
-    """A16 (instance-reservation): the stored end is later than the lease's, not the query."""
+    """A16 (instance-reservation): the stored end is later than the lease's, but not in queries."""
     plane = new_plane(reservation={"cleaning_time_s": 600})
     plane.add_host()
     plane.register()
@@ -443,7 +445,7 @@ def test_of_a_service_that_a_creation_needed_members_read_the_name_only(reserved
         assert status == 503
         return document["error_message"]
 
-    undone = "The lease could not be created and has been undone: "
+    undone = "The lease could not be created, and all changes were undone: "
     assert refused("admin") == f"{undone}{error.message}"
     said = refused("member")
     assert said.startswith(f"{undone}the compute service ")

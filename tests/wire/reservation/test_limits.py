@@ -1,4 +1,4 @@
-"""Who may reserve how much (B6): the longest lease, limits now and over time, an operator's own service."""
+"""Limits of reservations (B6): maximum duration, limits now and over time, an operator's own service."""
 
 import json
 import threading
@@ -27,7 +27,7 @@ def make(plane, amount=1, *, status=201, **values):
 
 
 def test_the_longest_lease(new_plane):
-    """As the peer's MaxLeaseDurationFilter."""
+    """As in the peer's MaxLeaseDurationFilter."""
     longest = {"max_lease_duration": 3600, "max_lease_duration_exempt_project_ids": "other"}
     plane = plane_with(new_plane, enforcement={"enabled_filters": "MaxLeaseDurationFilter", **longest})
     hour = {"start": "2026-03-05 00:00", "end": "2026-03-05 01:00"}
@@ -41,15 +41,17 @@ def test_the_longest_lease(new_plane):
 
 
 def test_a_series_is_held_against_limits_as_a_whole(new_plane):
-    """So is its dry run, whose leases are written nowhere; both name the first that is too much."""
+    """So is its dry run, which writes no lease; both name the first lease beyond the limit."""
     plane = plane_with(new_plane, enforcement={"limit_hours": "VCPU=40"})
     before = everything(plane)
     series = {"every_days": 7, "count": 3}
     body = lease(instance(2), start="2026-03-05 10:00", end="2026-03-05 18:00") | series
     dry, wet = (ask(plane, "POST", f"/v1/leases/series{tail}", body, status=403) for tail in ("/dry-run", ""))
     assert dry == wet
-    assert dry["error_message"].startswith("Of 3 that which begins 2026-03-19 10:00: Over the limits of the project")
-    assert "would make 48" in dry["error_message"]
+    assert dry["error_message"].startswith(
+        "The lease that starts 2026-03-19 10:00 (one of 3): The limits of the project are exceeded"
+    )
+    assert "would make it 48" in dry["error_message"]
     assert everything(plane)["leases"] == before["leases"]
     ask(plane, "POST", "/v1/leases/series/dry-run", body | {"count": 2})
 
@@ -58,7 +60,7 @@ def test_limits_at_one_time(new_plane):
     plane = plane_with(new_plane, enforcement={"limits": "VCPU=4"})
     made = make(plane, 3)
     before = everything(plane)
-    words = "Over the limits of the project: the project may reserve 4 VCPU at one time, this would make 5"
+    words = "The limits of the project are exceeded: the project may reserve 4 VCPU at any one time, and this would make it 5"
     assert make(plane, 2, status=403) == words
     dry = ask(plane, "POST", "/v1/leases/dry-run", lease(instance(2), **DAY), status=403)
     assert dry["error_message"] == words
@@ -79,7 +81,7 @@ def test_limits_over_time_count_what_is_over_and_deleted(new_plane):
     ask(plane, "PUT", f"/v1/leases/{now['id']}", {"end_date": "now"})
     plane.run_for(10)
     ask(plane, "DELETE", f"/v1/leases/{now['id']}", status=204)
-    assert "would make 72" in make(plane, 2, status=403), "24 hours were used"
+    assert "would make it 72" in make(plane, 2, status=403), "24 hours were used"
     make(plane, 1)
     make(plane, 2, start="2026-03-12 00:00", end="2026-03-13 00:00")
 
@@ -109,7 +111,7 @@ def test_a_hold_that_becomes_a_lease_is_within_the_limits(new_plane):
 
 
 class Theirs:
-    """A real HTTP server that answers as it is told."""
+    """A real HTTP server whose answers the test chooses."""
 
     def __init__(self):
         self.seen, self.answer = [], (204, b"")
@@ -137,7 +139,7 @@ class Theirs:
         self._server.server_close()
 
     def sections(self, **values):
-        """Options of a plane that asks it; `values` are further ones of [enforcement]."""
+        """Options of a plane that calls it; `values` are further options of [enforcement]."""
         return {
             "enforcement": {
                 "enabled_filters": "ExternalServiceFilter",

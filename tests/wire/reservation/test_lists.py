@@ -52,7 +52,7 @@ def test_the_leases_of_a_page_are_those_of_the_whole_list(leased):
 
 
 def as_before(lease):
-    """Without what came with 1.1."""
+    """Without the additions of 1.1."""
     events = [{name: value for name, value in event.items() if name != "error"} for event in lease["events"]]
     return {name: value for name, value in lease.items() if name != "before_end_actions"} | {"events": events}
 
@@ -81,7 +81,7 @@ def test_what_makes_no_sense_is_refused(leased, query):
 
 
 def test_before_1_1_the_query_is_passed_by_and_the_list_is_whole(leased):
-    """As the peer does: byte for byte."""
+    """As in the peer: byte for byte."""
     plain, asked = (
         leased.client("reservation").request_raw("GET", f"/v1/leases{query}") for query in ("", "?limit=1&colour=red")
     )

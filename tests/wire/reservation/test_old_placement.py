@@ -1,4 +1,4 @@
-"""What an older Placement means for reservations: the real service, with its range of microversions cut short."""
+"""Reservations with an older Placement: the real service, with a shortened range of microversions."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -16,7 +16,7 @@ from tests.wire.reservation.plane import NOW, class_of, lease
 
 @pytest.fixture
 def speak_up_to(plane, monkeypatch):
-    """From the call on Placement is one of that age; all services are started again."""
+    """From the call on Placement has that age; all services are restarted."""
 
     def speak(minor):
         versions = VersionRange("placement", Version(1, 0), Version(1, minor), loose=True)
@@ -30,7 +30,7 @@ def speak_up_to(plane, monkeypatch):
 
 def test_a_start_with_a_placement_older_than_1_29_fails_clearly(speak_up_to):
     """R36 (instance-reservation)."""
-    with pytest.raises(StartError, match=r"Placement speaks 1\.28 at most, and reservations need 1\.29"):
+    with pytest.raises(StartError, match=r"Placement supports microversions up to 1\.28, but reservations need 1\.29"):
         speak_up_to(28)
     speak_up_to(29)
 
@@ -41,7 +41,7 @@ def test_a_placement_that_does_not_answer_yet_does_not_keep_the_service_from_sta
 
 
 def test_nothing_newer_than_1_29_is_asked_of_placement(plane, speak_up_to):
-    """R36 (instance-reservation): a lease lives from its host's registration to its end with the oldest that will do."""
+    """R36 (instance-reservation): a lease lives from its host's registration to its end with that version."""
     plane.stop_runner()
     speak_up_to(29)
     plane.register()

@@ -1,4 +1,4 @@
-"""Leases of an older system, of all three generations, live and end each in their own way."""
+"""Leases of all three generations of an older system, each handled in its own way."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from moorage.core.errors import RemoteError
-from moorage.db.transactions import read, write
+from moorage.db.session import read, write
 from moorage.reservation.model.leases import Allocation, Generation, LeaseStatus, ReservationStatus
 from moorage.reservation.model.reservation_requests import InstanceRequest, Size
 from moorage.reservation.store import host_store, lease_store
@@ -68,7 +68,7 @@ def groups(plane):
 
 @pytest.mark.parametrize("has_class", [True, False], ids=["hybrid", "aggregate"])
 def test_an_older_lease_starts_the_old_way(reserved, has_class):
-    """R25, A1 (instance-reservation): hosts join its aggregate; it is told by Placement whether it has an inventory."""
+    """R25, A1 (instance-reservation): hosts join its aggregate; Placement tells whether it has an inventory."""
     made = older(reserved, has_class=has_class)
     reserved.run_until(START + timedelta(minutes=1))
     assert reserved.lease(made.id)["status"] == "ACTIVE"
@@ -111,7 +111,7 @@ def test_an_older_lease_is_deleted_before_its_start(reserved):
 
 
 def test_an_older_lease_waits_while_placement_does_not_say_what_it_is(reserved):
-    """A1 (instance-reservation): a guess would leave its class behind for good."""
+    """A1 (instance-reservation): a wrong guess would leave its class behind for ever."""
     reserved.stop_runner()
     made = older(reserved, has_class=True)
     reserved.run_until(START + timedelta(minutes=1))
@@ -127,16 +127,16 @@ def test_an_older_lease_waits_while_placement_does_not_say_what_it_is(reserved):
 
 
 def test_the_size_of_an_older_reservation_is_what_it_is(reserved):
-    """R25 (instance-reservation): its flavor was made by somebody else; dates and name change as ever."""
+    """R25 (instance-reservation): another system created its flavor; dates and name can change."""
     made = older(reserved, has_class=True)
     body = {"name": "n", "reservations": [{"id": made.reservations[0].id, "vcpus": 2}]}
     refused = reserved.ask("PUT", f"/v1/leases/{made.id}", body, status=409)
-    assert "made by an older system" in refused["error_message"]
+    assert "created by an older system" in refused["error_message"]
     assert reserved.ask("PUT", f"/v1/leases/{made.id}", {"name": "n"})["lease"]["name"] == "n"
 
 
 def test_an_older_lease_that_runs_already_grows_in_both(reserved):
-    """R25 (instance-reservation): also one whose start this system has not seen."""
+    """R25 (instance-reservation): also one that was started by the other system."""
     made = older(reserved, has_class=True)
     reserved.run_until(START + timedelta(minutes=1))
     body = {"reservations": [{"id": made.reservations[0].id, "amount": 3}]}
@@ -158,7 +158,7 @@ def test_new_leases_beside_older_ones_are_pure(reserved):
 
 
 def boot(plane, flavor_id, hints=None, *, project="demo"):
-    """(the new server's status, why it is none)"""
+    """(the new server's status, the reason if it failed)"""
     body = {"server": {"name": "s", "flavorRef": flavor_id, "imageRef": plane.image}, "os:scheduler_hints": hints or {}}
     who = {"user": "user", "project": project, "roles": ("member",)}
     server_id = plane.ask("POST", "/v2.1/servers", body, status=202, service="compute", **who)["server"]["id"]
@@ -169,7 +169,7 @@ def boot(plane, flavor_id, hints=None, *, project="demo"):
 
 @pytest.mark.parametrize("has_class", [True, False], ids=["hybrid", "aggregate"])
 def test_servers_of_an_older_reservation_go_into_its_aggregate(reserved, has_class):
-    """R27, R28 (instance-reservation): by the older key of its flavor, and nowhere before it has started."""
+    """R27, R28 (instance-reservation): by the older key of its flavor, and nowhere before its start."""
     reserved.add_host("compute-2")
     made = older(reserved, has_class=has_class)
     reserved.compute.add_flavor_access(made.reservations[0].id, "demo")

@@ -1,7 +1,7 @@
-"""Requests to Blazar 18 that were recorded with its answers, in one story: ours answers each in the same shape.
+"""Recorded requests and answers of Blazar 18, as one sequence: ours answers each in the same format.
 
-``recorded_blazar18.jsonl``: name, request, status and answer, long answers cut off; ``"pass"`` is a pass of its events.
-A difference must be explained here, or the test fails; so must an explanation that explains nothing.
+``recorded_blazar18.jsonl``: name, request, status and answer, with long answers shortened; ``"pass"`` is a round of its
+events. Each difference must be explained here, and each explanation must explain a difference.
 """
 
 import json
@@ -58,7 +58,7 @@ UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def shape(text):
-    """The keys in their order and the kinds of the values, as text: what is cut off is simply shorter."""
+    """The keys in order and the types of the values, as text; a shortened value has a shorter text."""
     text = re.sub(rf'"({"|".join(LOOSE)})": (?:null|\d+|"(?:[^"\\]|\\.)*")', r'"\1": ?', text)
     text = re.sub(r'": "\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}"', '": DATE', text)
     text = re.sub(r'": "\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}"', '": TIME', text)
@@ -86,7 +86,7 @@ def is_whole(text):
 
 @pytest.fixture(scope="module")
 def differences(tmp_path_factory):
-    """{name: (recorded status and answer, ours)} of what is not the same."""
+    """{name: (recorded status and answer, ours)} of all differences."""
     with Plane(tmp_path_factory.mktemp("recorded"), now=THEN) as plane:
         yield differences_of(plane)
 

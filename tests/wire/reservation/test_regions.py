@@ -1,4 +1,4 @@
-"""Which regions the servers of a reservation get, and slots that come after its start: by an update, by healing."""
+"""The regions that servers of a reservation get, and slots that an update or healing adds after its start."""
 
 import pytest
 
@@ -33,13 +33,13 @@ def regions_of(cloud, server_id):
 
 
 def carrying(cloud, function):
-    """The regions that carry it, as the cards say."""
+    """The regions that carry it, according to the cards."""
     properties = [(region, cloud.images.image(cloud.host.carries(region)).properties) for region in (R2, R3)]
     return [region for region, has in properties if has["function_uuid"] == function]
 
 
 def test_a_server_gets_the_very_region_that_was_loaded(small):
-    """Whichever other region of the kind its host has, and whoever comes first."""
+    """Whichever other region of the kind its host has, and in any order."""
     made = {function: create(small, one(function), end="2026-03-01 11:00") for function in (AES, SHA)}
     small.run_for(10)
     loaded = small.host.programs()
@@ -58,8 +58,8 @@ def test_a_server_gets_the_very_region_that_was_loaded(small):
 
 
 def test_servers_of_another_lease_are_kept_off_a_loaded_region(small):
-    """Also those of a lease that names no bitstream, and would do with any region of the host: this one is paid for, and
-    what it carries may be a private image.
+    """Also those of a lease that names no bitstream, and would do with any region of the host: this one is paid for,
+    and what it carries may be a private image.
     """
     (loaded,) = create(small, one(AES), end="2026-03-01 11:00")["reservations"]
     small.run_for(10)
@@ -86,7 +86,7 @@ def test_all_regions_of_a_reservation_are_loaded_and_its_servers_have_one_each(s
 
 
 def test_a_slot_that_an_update_brings_is_loaded_before_its_server_comes(small):
-    """And emptied after the end like the first."""
+    """It is emptied after the end like the first."""
     made = create(small, one(AES), end="2026-03-01 11:00")
     small.run_for(10)
     (reservation,) = made["reservations"]
@@ -104,7 +104,7 @@ def test_a_slot_that_an_update_brings_is_loaded_before_its_server_comes(small):
 
 
 def test_until_it_is_loaded_no_server_comes_and_what_was_done_is_not_done_again(small):
-    """The host is away when the reservation grows; then the answer to the order gets lost."""
+    """The host is down when the reservation grows; then the answer to the order is lost."""
     made = create(small, one(AES), end="2026-03-01 12:00")
     small.run_for(10)
     (reservation,) = made["reservations"]
@@ -123,7 +123,7 @@ def test_until_it_is_loaded_no_server_comes_and_what_was_done_is_not_done_again(
 
 @pytest.fixture
 def two(tmp_path):
-    """`HOST` and `OTHER` have a region of one kind each; nothing watches them but the tests."""
+    """`HOST` and `OTHER` have a region of one kind each; the background watch does not run."""
     with Cloud(tmp_path, regions=(R2,), reservation={"healing_interval_s": 4 * 3600}) as cloud:
         cloud.bitstream(region_uuid=TYPE_R2, function_uuid=AES)
         cloud.other = cloud.add_accelerated(OTHER, (R2,))
@@ -135,7 +135,7 @@ def traits(cloud, host):
 
 
 def test_a_slot_that_moves_off_a_failed_host_is_loaded_where_it_comes(two):
-    """No server comes to the region that it had; that is emptied after the end, too."""
+    """No server uses its old region, which is also emptied after the end."""
     made = create(two, one(AES), end="2026-03-01 11:00")
     two.run_for(10)
     (reservation,) = made["reservations"]
@@ -169,7 +169,7 @@ def test_what_it_has_left_and_another_lease_has_now_is_not_emptied(two):
 
 
 def test_a_host_that_was_away_at_the_start_loads_when_it_is_back(two):
-    """The lease has begun without it."""
+    """The lease has started without it."""
     create(two, one(AES))
     made = create(two, one(AES), start=START)
     two.run_for(10)
@@ -186,7 +186,7 @@ def test_a_host_that_was_away_at_the_start_loads_when_it_is_back(two):
 
 
 def test_a_host_that_is_away_at_the_end_keeps_no_lease_from_it_and_empties_when_it_is_back(two):
-    """Before whatever is ordered for its region next."""
+    """Before the next order for its region."""
     made = create(two, one(AES), end="2026-03-01 11:00")
     two.run_for(10)
     two.hosts_hear = False

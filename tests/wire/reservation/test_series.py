@@ -35,7 +35,7 @@ def test_all_of_a_series_or_none(reserved):
     book(reserved, 1, "12 12:00", "12 13:00", **OTHER)
     before = everything(reserved)
     said = ask(reserved, "POST", "/v1/leases/series", series(), status=409)["error_message"]
-    assert said.startswith("Of 3 that which begins 2026-03-12 10:00: Not enough hosts available")
+    assert said.startswith("The lease that starts 2026-03-12 10:00 (one of 3): Not enough hosts available")
     assert everything(reserved)["leases"] == before["leases"]
     assert everything(reserved)["computehost_allocations"] == before["computehost_allocations"]
 
@@ -61,7 +61,9 @@ def test_a_dry_run_of_a_series_tells_what_each_would_get_and_writes_nothing(rese
     mail = series(1, before_end_actions=[{"action": "email", "to": "a@example.com"}])
     refused = [(series(3), 409), (mail, 400)]
     dry = [ask(reserved, "POST", "/v1/leases/series/dry-run", body, status=status) for body, status in refused]
-    assert dry[0]["error_message"].startswith("Of 3 that which begins 2026-03-12 10:00: Not enough hosts available")
+    assert dry[0]["error_message"].startswith(
+        "The lease that starts 2026-03-12 10:00 (one of 3): Not enough hosts available"
+    )
     assert everything(reserved) == before
     assert dry == [ask(reserved, "POST", "/v1/leases/series", body, status=status) for body, status in refused]
 
@@ -114,7 +116,10 @@ def test_a_maintenance_names_whom_it_would_touch(reserved):
     book(reserved, 1, "06 00:00", "06 13:00")
     before = everything(reserved)
     said = ask(reserved, "POST", "/v1/maintenance", maintenance("compute-1"), status=409, **OPERATOR)
-    assert said["error_message"] == f"The hosts are not free then: lease ({touched['id']}) of project demo"
+    assert (
+        said["error_message"]
+        == f"The hosts are not free in that period; leases on them: lease ({touched['id']}) of project demo"
+    )
     listed = ask(reserved, "POST", "/v1/maintenance/dry-run", maintenance("compute-1"), **OPERATOR)["leases"]
     assert [(each["id"], each["project_id"], each["status"]) for each in listed] == [(touched["id"], "demo", "PENDING")]
     assert everything(reserved) == before
@@ -123,7 +128,7 @@ def test_a_maintenance_names_whom_it_would_touch(reserved):
 
 
 def test_what_an_early_end_frees_is_free_at_once(reserved):
-    """B7: also before the servers are gone and the end has been carried out."""
+    """B7: even before the servers are gone and the end has been carried out."""
     made = book(reserved, 8, "01 09:30", "05 00:00")
     reserved.settle()
     flavor = made["reservations"][0]["flavor_id"]

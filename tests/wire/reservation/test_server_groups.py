@@ -1,4 +1,4 @@
-"""A2 (instance-reservation): server groups as the peer makes them, where the operator wants them."""
+"""A2 (instance-reservation): server groups as the peer makes them, if the operator wants them."""
 
 from datetime import timedelta
 
@@ -14,7 +14,7 @@ SOON, END = {"start": "2026-03-01 10:00", "end": "2026-03-01 12:00"}, NOW.replac
 
 @pytest.fixture
 def grouped(new_plane):
-    """Two hosts under reservation; groups are made."""
+    """Two hosts under reservation; server groups are enabled."""
     return new_plane(_two, reservation={"compat_server_groups": True})
 
 
@@ -25,7 +25,7 @@ def _two(plane):
 
 
 def groups(plane):
-    """{name: (id, policy)} of those of the reservation service."""
+    """{name: (id, policy)} of the reservation service's groups."""
     found = plane.ask("GET", "/v2.1/os-server-groups", service="compute", project="service", version="2.64")
     return {each["name"]: (each["id"], each["policy"]) for each in found["server_groups"]}
 
@@ -77,7 +77,7 @@ def test_without_the_option_none_is_made(reserved):
 
 
 def test_servers_are_launched_with_the_group_for_a_hint(grouped):
-    """As old tests do; the group is the reservation service's, and nobody else gets in by it."""
+    """As in old tests; the group belongs to the reservation service, and gives nobody else access."""
     _, reservation = create(grouped, "False")
     _, other = create(grouped, "False")
     grouped.run_until(NOW.replace(hour=10, minute=1))
@@ -114,7 +114,7 @@ def test_a_creation_that_fails_leaves_no_group(grouped, request_):
 
 
 def test_a_group_that_was_made_before_a_crash_is_the_one(grouped):
-    """Made, and not written down: the next process finds it by its name, and so does the end."""
+    """Created but not recorded: the next process finds it by its name, and so does the end."""
     made, reservation = create(grouped, "True")
     with grouped.engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM older_reservations")
@@ -129,7 +129,7 @@ def test_a_group_that_was_made_before_a_crash_is_the_one(grouped):
 
 
 def test_groups_do_not_keep_an_upgrade_from_being_finished(grouped):
-    """R35: a reservation with a group is no older system's."""
+    """R35: a reservation with a group does not belong to an older system."""
     made, reservation = create(grouped, "True")
     migrations.upgrade(grouped.engine, "reservation", "0099")
     assert grouped.lease(made["id"])["reservations"][0]["server_group_id"] == reservation["server_group_id"]

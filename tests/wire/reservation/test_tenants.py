@@ -1,8 +1,8 @@
-"""Every route of the Reservation API, asked by everybody: what is answered, and that nothing else comes out (G8).
+"""Every route of the Reservation API with every kind of caller: its answer, and that it leaks nothing (G8).
 
 LP#2120655: in the peer any user could change and delete any lease whose id was known.
 
-The rows are held against the app's own route table: a route without one fails.
+The rows are compared with the app's route table: a route without a row fails.
 """
 
 import json
@@ -19,7 +19,7 @@ from tests.wire.reservation.plane import Plane, instance, lease
 
 DEMO, ELSE = "demo-project", "other-project"
 
-#: Who asks: (project, roles). All that is asked about belongs to `DEMO`.
+#: Callers: (project, roles). All objects belong to `DEMO`.
 CALLERS = {
     "nobody": None,
     "without a role": (DEMO, ()),
@@ -91,7 +91,7 @@ class World:
         return self.plane.answer(method, path, body, user="u", project=project, roles=roles, version=version)
 
     def picture(self):
-        """Everything that is in the database."""
+        """Everything in the database."""
         with self.plane.engine.connect() as connection:
             names = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'").scalars().all()
             return {name: connection.exec_driver_sql(f"SELECT * FROM {name}").all() for name in names}
@@ -146,7 +146,7 @@ def a_maintenance(path):
 
 
 def answers(status, callers, *, elsewhere=403):
-    """`status` for `callers`, 401 for nobody, `elsewhere` for members of another project, 403 for the rest."""
+    """`status` for `callers`, 401 without a token, `elsewhere` for members of another project, 403 for the rest."""
     known = {caller: 401 if caller == "nobody" else 403 for caller in CALLERS}
     return known | dict.fromkeys(ELSEWHERE[1:], elsewhere) | dict.fromkeys(callers, status)
 
@@ -229,7 +229,7 @@ ROWS: dict[tuple[str, str, Version], list[tuple[Callable[[World], Ask], dict[str
     ("DELETE", "/v1/floatingips/{floatingip_id}", FIRST): [(an_address, answers(204, ADMIN))],
 }
 
-#: What only the project itself and administrators may read, and what only administrators may.
+#: Texts for the project and administrators only, and texts for administrators only.
 TENANTS, OPERATORS_OWN = {"secret-lease", DEMO}, {"secret-host", "secret_key", "secret-value"}
 
 

@@ -1,6 +1,6 @@
-"""What happens to a lease, step by step, as its page shows it."""
+"""The events and steps of a lease, as its page shows them."""
 
-from moorage.db.transactions import write
+from moorage.db.session import write
 from moorage.reservation.store.tables import steps as step_table
 from tests.wire.reservation.plane import instance
 from tests.wire.reservation.test_availability import MEMBER, OTHER, ask

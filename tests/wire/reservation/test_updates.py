@@ -1,11 +1,11 @@
-"""Updates of leases over the API: what moves, what grows, what is refused and then leaves the lease as it was."""
+"""Updates of leases over the API: changes of time and amount, and refusals, which leave the lease unchanged."""
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from moorage.core.errors import Unavailable
-from moorage.db.transactions import read
+from moorage.db.session import read
 from moorage.reservation.store import host_store
 from tests.wire.reservation.plane import class_of, instance, lease
 from tests.wire.reservation.processes import GRANT, TRIES, WRITE_INVENTORIES
@@ -73,7 +73,7 @@ def test_an_active_lease_is_prolonged_on_its_hosts(reserved):
 
 
 def test_an_active_lease_is_not_prolonged_onto_other_hosts(plane):
-    """Servers run there: the second host being free does not help."""
+    """Its servers run there, so a free second host does not help."""
     plane.register()
     made, _ = create(plane, instance(8))
     create(plane, instance(8), **LATER)
@@ -155,7 +155,7 @@ def test_a_before_end_event_that_fired_is_armed_again(reserved):
     ],
 )
 def test_refused_updates_leave_the_lease_active(reserved, body, status, message):
-    """D13: the peer's lease is in ERROR after some of them."""
+    """D13: some of them put the peer's lease into ERROR."""
     made, _ = create(reserved)
     reserved.settle()
     before = reserved.lease(made["id"])
@@ -252,7 +252,7 @@ def test_an_update_that_cannot_finish_now_goes_on_behind_the_answer(reserved):
 
 
 def test_an_update_is_decided_anew_when_the_lease_starts_meanwhile(reserved):
-    """The runner starts the lease between decision and commit: what was a change of a pending lease is refused."""
+    """The runner starts the lease between decision and commit: a change for a pending lease is then refused."""
     made, reservation = create(reserved, instance(2), **LATER)
     process = reserved.new_process()
     calendar = process.service._admission._calendar

@@ -1,4 +1,4 @@
-"""G7: leases slow no call that does not ask for them. Counted is what SQLite does, in instructions of its machine."""
+"""G7: leases slow down no call that does not ask for them. Counts the instructions of SQLite's virtual machine."""
 
 from contextlib import contextmanager
 from datetime import timedelta
@@ -7,7 +7,7 @@ import pytest
 import sqlalchemy as sa
 
 from moorage.core.ids import SeededIds
-from moorage.db.transactions import write
+from moorage.db.session import write
 from moorage.reservation.model.leases import EventStatus, EventType, LeaseStatus
 from moorage.reservation.store.tables import (
     computehost_allocations,
@@ -25,7 +25,7 @@ EVERY = 100  #: instructions
 
 
 def fill(plane, count, seed):
-    """Leases of other projects: half are over, half are to come, on a host of their own; all within a year."""
+    """Leases of other projects: half past, half future, on their own host; all within a year."""
     ids, rows = SeededIds(seed), {table: [] for table in (leases, reservations, instance_reservations, events)}
     rows |= {computehost_allocations: [], project_usage: []}
     for number in range(count):
@@ -77,7 +77,7 @@ def fill(plane, count, seed):
 
 @contextmanager
 def instructions(plane):
-    """[hundreds of instructions that SQLite has taken]"""
+    """[hundreds of SQLite's instructions]"""
     counted = [0]
 
     def tick():
@@ -96,7 +96,7 @@ def instructions(plane):
 
 @pytest.fixture
 def mine(plane):
-    """Two hosts, the second for the leases of others; a lease of this project."""
+    """Two hosts, the second for others' leases; a lease of this project."""
     plane.add_host("compute-2", vcpus=64)
     plane.register("compute-1")
     plane.register("compute-2")
@@ -107,7 +107,7 @@ def mine(plane):
 
 
 def calls(plane, made):
-    """{what: how}, those that do not ask for all leases."""
+    """{name: call} of the calls that do not ask for all leases."""
     path = f"/v1/leases/{made['id']}"
     on_one = instance(resource_properties='["=", "$id", "1"]')
     new = lease(on_one, start="2026-03-07 10:00", end="2026-03-08 10:00")

@@ -10,7 +10,7 @@ SERVICES = "identity,placement,image,compute,accelerator,reservation,agent,dashb
 
 
 class Trailed:
-    """A plane with users of its own and every service there is, whose requests are compared with its audit trail."""
+    """A plane with its own users and every service, whose requests are compared with its audit trail."""
 
     def __init__(self, directory, **sections):
         self.plane = InProcessPlane(
@@ -58,7 +58,7 @@ class Trailed:
         return self.path.stat().st_size if self.path.exists() else 0
 
     def noted(self, *request, **options):
-        """A request: its answer, and its entries; not those of the requests that it caused."""
+        """A request: its answer and its entries, without those of requests that it caused."""
         since = self.size
         answer = self.send(*request, **options)
         request_id = answer.headers["x-openstack-request-id"]

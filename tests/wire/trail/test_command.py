@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from moorage.cli.commands.trail import trail
-from moorage.config import render
+from moorage.config import render_config
 from tests.plane import InProcessPlane
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "trail.md"
@@ -19,7 +19,7 @@ GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "trail.md"
 def plane(tmp_path):
     """With some changes, by some users, in some files."""
     with InProcessPlane(tmp_path, "placement", trail={"rotate_mb": 0.008}) as plane:
-        (tmp_path / "moorage.conf").write_text(render(plane.config))
+        (tmp_path / "moorage.conf").write_text(render_config(plane.config))
         for number in range(40):
             plane.send("PUT", f"/placement/traits/CUSTOM_{number}", version="1.39")
         plane.send("PUT", "/placement/traits/CUSTOM_X", version="1.39", who="demo:demo", roles="member")
@@ -67,7 +67,7 @@ def test_without_a_trail_it_says_so(tmp_path):
 
 
 def test_the_examples_of_the_guide(plane):
-    """Each command is run: with its filters the plane of this test has nothing or something to say."""
+    """Runs each command; with its filters this test's plane may have no entries."""
     blocks = re.findall(r"```console\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     commands = [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
     printed = [said(plane, *shlex.split(command)[2:]) for command in commands]

@@ -1,4 +1,4 @@
-"""Every route of every service that changes something writes an entry, whatever it answers; no other route does."""
+"""Every changing route of every service writes an entry, with any answer; no other route does."""
 
 import re
 
@@ -39,7 +39,7 @@ ROUTES = list(
 CHANGES = [row for row in ROUTES if row[1].is_change]
 READS = [row for row in ROUTES if not row[1].is_change]
 
-#: Methods that change, of routes that do not: searches, rehearsals and explanations, which need a body. The theme is the
+#: Routes with changing methods that change nothing: searches, dry runs and explanations need a body. The theme is the
 #: browser's own.
 QUESTIONS = {
     "POST /v1/leases/dry-run",
@@ -67,7 +67,7 @@ def name_of(row):
 
 
 def version_of(prefix, route):
-    """One at which the route is there."""
+    """A version that has the route."""
     last = {"placement": "1.39", "compute": "2.96", "accelerator": "2.3", "reservation": "1.1"}.get(prefix)
     return str(route.until) if route.until is not None and last is not None else last
 
@@ -133,7 +133,7 @@ LOCAL = [(api, route) for api in (control_api.API, agent_api.API) for route in a
 
 @pytest.mark.parametrize("row", LOCAL, ids=lambda row: f"{row[0].name} {row[1].method} {row[1].path}")
 def test_a_command_on_a_socket_of_the_host_writes_one_entry(trailed, row):
-    """Nobody asks there who it is: whoever may open the socket is the plane's own user."""
+    """The socket has no authentication: only the plane's own user can open it."""
     api, route = row
     trail = Trail([TrailFile(trailed.path, rotate_bytes=1 << 30, keep=1)], trailed.plane.clock, observer="here")
     make = control_api.control_app if api is control_api.API else agent_api.wsgi_app

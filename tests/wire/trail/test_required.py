@@ -1,4 +1,4 @@
-"""What happens to changes while the trail cannot be written, and where it goes: by [trail]."""
+"""Changes while the trail cannot be written, and its destinations: the section [trail]."""
 
 import json
 

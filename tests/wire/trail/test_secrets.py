@@ -1,4 +1,4 @@
-"""No secret that a request carries is in the trail, wherever it carries it."""
+"""No secret in any part of a request appears in the trail."""
 
 import base64
 

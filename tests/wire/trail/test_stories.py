@@ -1,4 +1,4 @@
-"""What entries say of changes that were made: who, what, on which resource, in which request."""
+"""The content of entries about changes: who, what, on which resource, in which request."""
 
 import base64
 
@@ -162,7 +162,7 @@ def arq(trailed):
 
 
 def test_a_refusal_that_has_done_something_is_no_failure(trailed, arq):
-    """One request that is not there beside one that is deleted: the answer is the peer's, 404."""
+    """One missing request beside one that is deleted: the answer is the peer's, 404."""
     for query, outcome in ((f"{arq},{CONSUMERS[0]}", ("success", "204")), (CONSUMERS[0], ("failure", "404"))):
         path = f"/accelerator/v2/accelerator_requests?arqs={query}"
         answer, noted = trailed.noted("DELETE", path, user="demo", version="2.0")
@@ -172,7 +172,7 @@ def test_a_refusal_that_has_done_something_is_no_failure(trailed, arq):
 
 
 def test_what_a_caller_adds_to_a_query_hides_neither_who_it_was_nor_what_it_was_about(trailed, arq):
-    """So much that the entry is cut: 6 bytes of JSON for each of these characters."""
+    """So long that the entry is cut: 6 bytes of JSON for each of these characters."""
     junk = ",".join(["%01" * 255] * 25)
     foreign = ",".join(CONSUMERS * 15)
     path = f"/accelerator/v2/accelerator_requests?value={junk}&x={foreign}&arqs={arq}"

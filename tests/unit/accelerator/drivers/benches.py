@@ -1,6 +1,6 @@
-"""One machine per driver, as `test_conformance` needs it: a driver, a handle of it, and what the machine really does.
+"""One simulated machine per driver for `test_conformance`: a driver, one of its handles, and the machine's real state.
 
-Whoever writes a driver adds a `Bench` here; docs/guides/writing-a-driver.md tells how.
+If you write a driver, add a `Bench` here; docs/guides/writing-a-driver.md tells how.
 """
 
 import json
@@ -45,7 +45,7 @@ class Bench:
     resist_cleaning: Callable[[], None]
     #: Whether a guest could be given the handle now, by what the machine shows.
     is_attachable: Callable[[], bool]
-    #: All that a driver must not change when it only looks.
+    #: The state that discovery must not change.
     snapshot: Callable[[], object]
     #: A driver over the same machine, as a restarted agent has it.
     again: Callable[[], AcceleratorDriver]
@@ -81,7 +81,7 @@ def simulated(directory: Path, clock) -> Bench:
 
 
 def of_tree(tree: Tree, make, card, handle) -> Bench:
-    """For functions that the kernel binds and resets."""
+    """A bench for functions that the kernel binds and resets."""
     return Bench(
         make(),
         card,
@@ -137,7 +137,7 @@ def nvidia_shares(directory: Path, clock) -> Bench:
 
 
 class _Sticky(KernelSysfs):
-    """A kernel that says it has removed a mediated device and has not."""
+    """A kernel that reports the removal of a mediated device, but keeps it."""
 
     def __init__(self, tree, stuck):
         super().__init__(tree)
@@ -176,7 +176,7 @@ def dfl_card(tree: Tree, address=FPGA, *, ports=1, afu_id=FACTORY, number=0, vir
 
 
 class DflKernel:
-    """Carries out the order to load a port, which on a real host is an ioctl; `fault`: how it goes wrong."""
+    """Carries out the order to load a port, which on a real host is an ioctl; `fault`: how it fails."""
 
     def __init__(self, tree):
         self.tree, self.fault, self.orders = tree, "", []
@@ -232,7 +232,7 @@ def fpga_dfl_virtual(directory: Path, clock) -> Bench:
 
 
 class _Hiding(KernelSysfs):
-    """A kernel in which a function shows its FPGA parts only while its own driver has it."""
+    """A kernel that shows a function's FPGA parts only while its own driver has it."""
 
     def paths_below(self, address, pattern):
         return [] if self._link(address, "driver") == VFIO else super().paths_below(address, pattern)

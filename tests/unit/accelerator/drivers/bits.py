@@ -1,4 +1,4 @@
-"""Bitstreams for tests: made up, in the forms that devices take."""
+"""Invented bitstreams in the formats that devices accept."""
 
 import hashlib
 import io
@@ -21,7 +21,7 @@ def opened(data: bytes) -> io.BytesIO:
 
 
 def gbs(interface_id: str, afu_id: str, payload: bytes = b"bits" * 64) -> bytes:
-    """A green bitstream: what OPAE's packager writes."""
+    """A green bitstream in the format of OPAE's packager."""
     clusters = [{"accelerator-type-uuid": afu_id, "name": "made_up", "total-contexts": 1}]
     about = {"version": 1, "afu-image": {"interface-uuid": interface_id, "accelerator-clusters": clusters}}
     header = json.dumps(about).encode()
@@ -29,7 +29,7 @@ def gbs(interface_id: str, afu_id: str, payload: bytes = b"bits" * 64) -> bytes:
 
 
 def xclbin(own_id: str, payload: bytes = b"bits" * 64) -> bytes:
-    """As XRT's xclbin.h has it, up to the head's last field that is read."""
+    """In the format of XRT's xclbin.h, up to the last field of the head that is read."""
     head = b"xclbin2\0" + (-1).to_bytes(4, "little", signed=True) + b"\xff" * 28 + bytes(256) + bytes(8)
     tail = bytes(16) + bytes(2 + 1 + 1 + 2 + 2) + bytes(16) + b"made_up".ljust(64, b"\0")
     tail += bytes.fromhex(own_id.replace("-", "")) + bytes(16) + bytes(4)

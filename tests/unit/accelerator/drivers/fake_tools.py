@@ -1,6 +1,6 @@
-"""Vendors' tools that are not here: small programs of the tests' own, put first on a path of the tests' own.
+"""Fakes of vendors' tools: small programs, first on a private PATH.
 
-What they print is written from the vendors' documents, not recorded. `behave` makes the next runs go wrong.
+Their output follows the vendors' documents; it was not recorded. `behave` makes the next runs fail.
 """
 
 import json
@@ -104,8 +104,8 @@ class FakeTools:
         return str(self.directory)
 
     def behave(self, how: str, only: str = "") -> None:
-        """``fails``, ``hangs``, ``silent`` (hangs with closed outputs), ``rubbish``, ``endless``, ``lies`` (loads nothing and says it has); `only` is a tool
-        or a word of its command line.
+        """``fails``, ``hangs``, ``silent`` (hangs with closed outputs), ``rubbish``, ``endless``, ``lies`` (loads
+        nothing and says it has); `only` is a tool or a word of its command line.
         """
         (self.directory / "how").write_text(f"{only} {how}")
 

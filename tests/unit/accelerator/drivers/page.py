@@ -1,4 +1,4 @@
-"""The driver and the bench that docs/guides/writing-a-driver.md shows, as they stand there."""
+"""The driver and the bench in docs/guides/writing-a-driver.md, loaded from the page."""
 
 import re
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""A tree of PCI devices as the kernel shows it, in a directory; writing to its files has the kernel's effects.
+"""A tree of PCI devices in a directory, as the kernel shows it; writing to its files has the kernel's effects.
 
-The attributes are those of real machines; nothing but directories, files and links is made up.
+The attributes are those of real machines; only directories, files and links are simulated.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ class Tree:
         self.default_drivers = {}
         self.left_by_guests = set()  #: functions that hold something of a guest
         self.deaf = set()  #: functions that a reset does not reach
-        #: What else the kernel does: (end of the path, effect); an effect gets the path and the value.
+        #: Further effects of the kernel: (end of the path, effect); an effect gets the path and the value.
         self.effects = []
         #: Entered for each order to the kernel: where a test ends the process.
         self.around = lambda *order: nullcontext()
@@ -47,7 +47,7 @@ class Tree:
             (self.devices / of / f"virtfn{number}").symlink_to(f"../{address}")
 
     def bind_nothing_to(self, driver):
-        """`driver` is loaded, and has no device yet."""
+        """`driver` is loaded, without a device."""
         (self.drivers / driver).mkdir()
 
     def write(self, path, text):
@@ -55,7 +55,7 @@ class Tree:
         path.write_text(f"{text}\n")
 
     def add_mdev_type(self, parent, name, room, label=""):
-        """`parent` can have mediated devices of type `name`, so many more."""
+        """`parent` can have this many more mediated devices of type `name`."""
         directory = self.devices / parent / "mdev_supported_types" / name
         self.write(directory / "available_instances", room)
         self.write(directory / "name", label or name)
@@ -98,7 +98,7 @@ class Tree:
         return KernelSysfs(self)
 
     def snapshot(self):
-        """All that is in it: a driver that only looks changes nothing of this."""
+        """The whole content: a driver that only reads does not change it."""
         found = []
         for path in sorted(self.root.rglob("*")):
             content = path.readlink() if path.is_symlink() else path.read_bytes() if path.is_file() else b""
@@ -107,7 +107,7 @@ class Tree:
 
 
 class KernelSysfs(Sysfs):
-    """Sysfs whose kernel carries out what is written; `written` is (file, value)."""
+    """Sysfs with a kernel that carries out writes; `written` is (file, value)."""
 
     def __init__(self, tree: Tree) -> None:
         super().__init__(tree.root)

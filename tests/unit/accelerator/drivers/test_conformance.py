@@ -1,4 +1,4 @@
-"""What every driver keeps to, whatever it drives: the contract of `moorage.accelerator.drivers.base`."""
+"""The contract of all drivers: `moorage.accelerator.drivers.base`."""
 
 import pytest
 
@@ -186,7 +186,7 @@ def test_programming_without_data_is_refused(programmable):
 
 
 def test_after_a_failure_nothing_is_claimed_to_be_loaded(programmable):
-    """R23: what is not verified is not loaded."""
+    """R23: unverified data does not count as loaded."""
     program(programmable, 0)
     programmable.fail_programming()
     with pytest.raises(DriverError):

@@ -1,8 +1,8 @@
-"""A kill at any point, whatever drives the devices: as in `tests.unit.accelerator.test_crash`, over each driver's machine.
+"""A kill at any point, with each driver: as in `tests.unit.accelerator.test_crash`, on each driver's simulated machine.
 
-The process also ends in the middle of a driver's verb: before and after each order to the kernel, each run of a vendor's
-tool and each note on the disk. What a machine is, is its tree and its tools: they outlive the process.
-A sample of the points and of the seeds is tried in each run, all of them with `EXPLORE=1`.
+The process also dies within a driver's method: before and after each write to the kernel, each run of a vendor's tool
+and each file. The machine's tree and tools outlive the process. Each run tries a sample of points and seeds,
+`EXPLORE=1` all of them.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ class Machine(Rig):
         self.card = next(device for device in self.devices if device.pci_id == self.bench.card)
         region_types = {part.name: part.region_type for part in self.card.deployables}
         self.region_type = region_types[self.bench.deployable]
-        #: What a guest has left in functions that the kernel resets; shares are gone with what was in them.
+        #: Functions with a guest's data, which the kernel resets; shares are deleted with their data.
         self.left = self.bench.tree.left_by_guests if self.bench.tree is not None else set()
         self.parts = [part for part, region_type in region_types.items() if region_type == self.region_type]
         self.programmable = bool(self.bench.bitstreams)
@@ -61,14 +61,14 @@ class Machine(Rig):
         return pci_id in self.left or self.is_attachable(pci_id)
 
     def is_attachable(self, handle):
-        """By what the kernel shows."""
+        """According to the kernel's files."""
         tree = self.bench.tree
         if (mdev := mdev_of(handle)) is not None:
             return (tree.mdev_bus / mdev.parent / mdev.uuid).exists()
         return tree.sysfs().pci_function(handle).driver == VFIO
 
     def ask(self, instance, part, wish=""):
-        """Plug one, with a function or not; its guest leaves something in it."""
+        """Plugs one, with a function or not; its guest writes something into it."""
         specs = {f"resources:CUSTOM_ACCELERATOR_{self.card.type}": "1"} | ({wish: "required"} if wish else {})
         info = {"uuid": instance, "name": "vm", "project_id": PROJECT}
         had = instance in self.held.attachments
@@ -83,7 +83,7 @@ class Machine(Rig):
         return ["", *(f"function:{function}" for function in self.good)] if self.programmable else [""]
 
     def restart_until_up(self, kills=()):
-        """A kill in each start at one of `kills`, then one that gets through."""
+        """Kills each start at one of `kills`, until one succeeds."""
         for point in kills:
             self.watch.arm(point)
             try:
@@ -95,7 +95,7 @@ class Machine(Rig):
         self.check()
 
     def settle(self):
-        """Nobody has anything any more, an operator has done what is theirs; then everybody can have everything."""
+        """All devices are released and an operator cleans the quarantined ones; then all can be plugged."""
         for instance in list(self.held.attachments):
             self.agent.unplug({"uuid": instance, "name": "vm"})
         for handle, record in self.held.handles.items():
@@ -122,7 +122,7 @@ def make(request):
 
 @pytest.fixture
 def new_machine(make, tmp_path, clock, monkeypatch):
-    """Gives the machine; its watch also sees tools and notes."""
+    """Returns the machine; its watch also sees tools and files."""
     machines = []
 
     def machine(name):
@@ -157,7 +157,7 @@ def test_a_kill_at_any_point_of_a_life(make, new_machine):
     random = Random(make.__name__)
     machine = new_machine("machine")
     wishes = machine.wishes()
-    # Each loads what the last has not, so there is something to program at each of its points.
+    # Each loads the other bitstream, so that every round has to program.
     points = points_of(machine, lambda: [life(machine, new_instance(), wish) for wish in wishes[-1:]])
     sample = range(points) if EXPLORE else sorted(random.sample(range(points), min(points, 4 if make in SLOW else 12)))
     for number, point in enumerate(sample):
@@ -190,7 +190,7 @@ def test_any_life_with_kills_in_it(make, new_machine, seed):
 
 
 def step(machine, random, instance):
-    """One of the things that happen to a host; errors are answers, but for those that nothing here can cause."""
+    """One event of a host; errors are valid answers, except those that nothing here can cause."""
     what = random.choice(["plug", "plug", "plug", "unplug", "unplug", "look", "order", "tampered"])
     part, wish = random.choice(machine.parts), random.choice(machine.wishes())
     if what == "look":

@@ -1,6 +1,6 @@
-"""FPGAs that the kernel drives: the Device Feature List, and the FPGA manager class.
+"""FPGAs with drivers in the kernel: the Device Feature List, and the FPGA manager class.
 
-The trees are written from the kernel's documents (fpga/dfl.rst, sysfs-class-fpga-manager); nothing is a recording.
+The trees follow the kernel's documents (fpga/dfl.rst, sysfs-class-fpga-manager); none was recorded.
 """
 
 import contextlib
@@ -64,14 +64,14 @@ def test_each_port_is_a_region_with_its_virtual_function(new_driver, tree):
 
 
 def test_without_virtual_functions_the_card_is_the_handle_of_its_first_region(new_driver, tree):
-    """R3: one that is handed over as a whole offers one region; the other is known and offers nothing"""
+    """R3: a card that is given as a whole offers one region; the other is known and offers nothing"""
     dfl_card(tree, ports=2)
     (card,) = new_driver().discover()
     assert [part.handles for part in card.deployables] == [(FPGA,), ()]
 
 
 def test_a_smart_nic_gives_its_fpga_and_keeps_its_network(new_driver, tree):
-    """R11: the FPGA of a PAC N3000 is a device; its network functions stay the host's, and no network is asked"""
+    """R11: the FPGA of a PAC N3000 is a device; its network functions stay with the host."""
     dfl_card(tree)
     (tree.devices / FPGA / "device").write_text("0x0b30\n")
     for number in (0, 1):
@@ -112,7 +112,7 @@ def test_one_region_is_programmed_while_a_guest_has_the_other(new_driver, tree):
 
 
 def test_a_bitstream_for_another_shell_is_refused_before_it_is_loaded(new_driver, tree, kernel):
-    """Cyborg does not look."""
+    """Cyborg does not check this."""
     dfl_card(tree)
     with pytest.raises(DriverError, match=r"made for region type 11111111.*has type ce489693"):
         load(new_driver(), region_type="11111111-2222-3333-4444-555555555555")
@@ -131,7 +131,7 @@ def test_a_kernel_that_refuses_leaves_the_region_unknown_until_it_is_loaded(new_
 
 
 def test_a_process_killed_while_loading_leaves_a_region_that_nobody_knows(new_driver, tree, kernel, tmp_path):
-    """Even where the card shows the id that was wanted: it may have been shown before the last bits came."""
+    """Even if the card shows the wanted id, which may appear before the last bits are loaded."""
     dfl_card(tree)
     load(new_driver())
     kernel.fault = "is killed"
@@ -180,7 +180,7 @@ def test_a_card_in_a_guests_hands_cannot_be_programmed_and_is_still_known(new_dr
 
 
 def test_the_real_order_is_refused_by_what_is_no_management_engine(tmp_path):
-    """The device node is a file here: the kernel knows no such order for it. So far the call is the real one."""
+    """The device node is a file here, for which the kernel does not know the ioctl. Up to there the call is real."""
     bits, node = tmp_path / "bits", tmp_path / "node"
     bits.write_bytes(b"head" + b"bits" * 2000)
     node.write_bytes(b"")

@@ -1,7 +1,7 @@
-"""NVIDIA's cards: whole, in shares, and what NVML says of them.
+"""NVIDIA's cards: whole, in shares, and through NVML.
 
-No such card was at hand when this was written. The H200's ids, class, name and memory are written down from documents
-and from what other sessions saw of one (``nvidia-smi``: NVIDIA H200, 143771 MiB); nothing here is a recording.
+No such card was available when this was written. The H200's ids, class, name and memory come from documents and from
+output of ``nvidia-smi`` (NVIDIA H200, 143771 MiB); nothing here was recorded.
 """
 
 import types
@@ -83,7 +83,7 @@ def test_a_share_is_made_for_a_guest_and_removed_after_it(tree):
 
 
 def test_after_a_restart_of_the_host_a_share_is_made_again_by_the_same_uuid(tree):
-    """R51: the guest's definition names it."""
+    """R51: because the guest's definition names it."""
     share = Mdev(A10, "nvidia-592", 0)
     assert Mdev(A10, "nvidia-592", 0).uuid == share.uuid
     assert len({Mdev(A10, kind, slot).uuid for kind in ("nvidia-592", "nvidia-593") for slot in range(4)}) == 8
@@ -131,7 +131,7 @@ def test_a_type_that_the_card_does_not_have_is_offered_nowhere(tree):
     ("mode", "shown"), [((1, 1), "on"), ((1, 0), "on, off after a reset"), ((0, 1), "off, on after a reset")]
 )
 def test_a_card_in_mig_mode_is_shown_and_not_given_out(tree, caplog, mode, shown):
-    """Its parts are no PCI functions; given whole, it would be taken from under whoever uses them."""
+    """Its parts are not PCI functions; passed through whole, it would be taken from its users."""
     driver = NvidiaDriver((), tree.sysfs(), lambda: nvidia.nvml_cards(Bindings(mig=mode, instances=(0, 3))))
     for _ in range(2):
         h200, a10 = driver.discover()
@@ -140,7 +140,7 @@ def test_a_card_in_mig_mode_is_shown_and_not_given_out(tree, caplog, mode, shown
         assert (details["mig"], details["mig_instances"]) == (shown, "2" if mode[0] else "0")
         assert "nvidia-smi -mig 0" in details["not_offered"]
         assert [node.name for node in provider_nodes("compute-1", [h200, a10], {})] == [f"compute-1_{A10}"]
-    assert [record.message for record in caplog.records] == ["a card is not given out"]
+    assert [record.message for record in caplog.records] == ["card not offered"]
 
 
 def test_a_card_that_was_in_mig_mode_is_given_out_again(tree):
@@ -167,7 +167,7 @@ class NvmlRefusal(Exception):
 
 
 class Bindings:
-    """The calls of NVIDIA's bindings that are used, with one H200 behind them."""
+    """The used calls of NVIDIA's bindings, with one H200 behind them."""
 
     NVMLError = NvmlRefusal
 

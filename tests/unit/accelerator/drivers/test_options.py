@@ -1,4 +1,4 @@
-"""The drivers that an operator can name: each is made from its options, and finds nothing on a machine without its cards."""
+"""Each driver can be created from its options, and finds nothing on a machine without its cards."""
 
 import re
 from types import SimpleNamespace

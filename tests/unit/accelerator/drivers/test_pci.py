@@ -1,4 +1,4 @@
-"""The driver for any PCI device: what it finds by its specs, and what it tells the kernel."""
+"""The driver for any PCI device: the devices that its specs select, and its writes to the kernel."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ CARD = DeviceSpec(vendor="1bd4", type="FPGA")
 
 @pytest.fixture
 def tree(tmp_path):
-    """A QAT card with two virtual functions, an FPGA card, a network card of the machine's own."""
+    """A QAT card with two virtual functions, an FPGA card, and the machine's own network card."""
     tree = Tree(tmp_path / "sys")
     tree.add("0000:3d:00.0", "8086:37c8", numa_node=1, driver="c6xx", sriov_totalvfs="16", sriov_numvfs="2")
     tree.add("0000:3d:01.0", "8086:37c9", numa_node=1, driver="c6xxvf", of="0000:3d:00.0")
@@ -66,7 +66,7 @@ def test_the_first_spec_that_matches_counts_and_addresses_may_have_wildcards(tre
 
 
 def test_its_numa_node_and_its_iommu_group_are_told(tree):
-    """By the group an operator sees which functions go to one guest only together."""
+    """The group shows operators which functions must go to one guest together."""
     tree.add("0000:5f:00.0", "1bd4:a115", numa_node=1)
     (tree.devices / "0000:5f:00.0" / "iommu_group").symlink_to("../../../kernel/iommu_groups/42")
     without, card = driver_of(tree, CARD).discover()
@@ -230,7 +230,7 @@ for device in PciDriver([DeviceSpec(vendor="8086", product="09c4", type="FPGA")]
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("umockdev-run") is None, reason="umockdev is not here: apt-get install umockdev")
 def test_the_same_code_under_a_mocked_kernel(tmp_path):
-    """Nothing is injected: umockdev stands before /sys for the whole process."""
+    """Nothing is injected: umockdev replaces /sys for the whole process."""
     mock = tmp_path / "card.umockdev"
     mock.write_text(MOCK)
     command = ["umockdev-run", "--device", mock, "--", sys.executable, "-c", SEEN_THERE]

@@ -1,4 +1,4 @@
-"""QuickAssist cards: their virtual functions, and what their state means."""
+"""QuickAssist cards: their virtual functions and states."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""OPAE's and XRT's tools as programs: what they are told, and what becomes of one that fails, hangs or talks rubbish."""
+"""OPAE's and XRT's tools as programs: their arguments, and failures, hangs and invalid output."""
 
 import time
 
@@ -70,7 +70,7 @@ def test_fpgaconf_gets_the_card_and_a_file_whose_name_is_not_the_images(pac, too
 
 
 def test_an_alveo_is_managed_by_its_first_function_and_given_by_its_second(alveo, tools):
-    """Cyborg gives out both, which makes two requests of one card."""
+    """Cyborg offers both, which makes two requests of one card."""
     (card,) = alveo.discover()
     (part,) = card.deployables
     assert (card.pci_id, part.handles, part.region_type) == (ALVEO, ("0000:b3:00.1",), REGION_TYPE)
@@ -98,7 +98,7 @@ def test_a_tool_that_goes_wrong_is_a_typed_error(driver, how, error, request, to
 
 @pytest.mark.parametrize("how", ["hangs", "silent"])
 def test_a_tool_that_hangs_is_ended_with_its_children(tools, how):
-    """A child may have the pipes open: who only waits for their end waits for the child."""
+    """A child may hold the pipes open, so waiting for their end means waiting for the child."""
     tools.behave(how)
     begin = time.monotonic()
     with pytest.raises(ToolTimeout, match=r"within 0\.5 s"):
@@ -123,7 +123,7 @@ def test_a_driver_whose_tool_fails_marks_only_its_own_devices_unknown(pac, alveo
 
 @pytest.mark.parametrize("how", ["fails", "rubbish", "lies"])
 def test_a_card_that_did_not_take_its_bitstream_is_unknown(pac, tools, how):
-    """The exit code is not believed: what counts is what the card shows afterwards."""
+    """The exit code does not count, only what the card shows afterwards."""
     bitstream, data = bitstream_of(gbs(REGION_TYPE, AES), "image", AES)
     tools.behave(how, "fpgaconf")
     with pytest.raises(DriverError):

@@ -1,6 +1,6 @@
-"""The drivers as they stand, nothing injected, in a process for which umockdev stands before /sys.
+"""The unmodified drivers, without injected fakes, in a process for which umockdev replaces /sys.
 
-The devices are written from the kernel's documents; umockdev has no kernel behind it, so nothing is bound or made.
+The devices follow the kernel's documents; umockdev has no kernel, so nothing is bound or created.
 """
 
 import shutil

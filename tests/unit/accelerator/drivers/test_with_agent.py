@@ -1,4 +1,4 @@
-"""Real drivers under the engine that plugs: an FPGA programmed for whoever asks for a function, a GPU in shares."""
+"""Real drivers below the engine: an FPGA is programmed for a requested function, and a GPU gives shares."""
 
 import pytest
 
@@ -71,7 +71,7 @@ def host(tmp_path, clock):
 
 
 def test_a_function_is_loaded_into_a_real_region_and_known_after_a_restart(host):
-    """R9, R22, R24: through the driver of the selected provider; its trait follows what the card carries"""
+    """R9, R22, R24: through the driver of the selected provider; the trait follows the card's content"""
     region = f"{FPGA}_R1"
     host.upload(region_uuid=REGION_TYPE, function_uuid=AES)
     instance = new_instance()
@@ -99,7 +99,7 @@ def test_a_card_that_lies_gives_no_accelerator_and_is_withheld(host):
 
 
 def test_shares_of_a_gpu_are_plugged_by_uuid_and_gone_afterwards(host):
-    """R1, R28: each share is its own; the whole card is never named"""
+    """R1, R28: each share is separate; the whole card is never named"""
     flavor = {"resources:CUSTOM_ACCELERATOR_VGPU": "1"}
     instances = [new_instance(), new_instance()]
     answers = [host.plug(instance, flavor, GPU)[0] for instance in instances]
@@ -118,7 +118,7 @@ def test_shares_of_a_gpu_are_plugged_by_uuid_and_gone_afterwards(host):
 
 
 def test_after_a_restart_of_the_host_a_guests_devices_are_made_and_bound_again(host):
-    """R51, R42: under the same uuid, so that the guest's definition still holds"""
+    """R51, R42: under the same uuid, so that the guest's definition remains valid"""
     function, share = new_instance(), new_instance()
     host.plug(function, fpga(), f"{FPGA}_R1")
     answer = host.plug(share, {"resources:CUSTOM_ACCELERATOR_VGPU": "1"}, GPU)
@@ -139,5 +139,5 @@ def test_a_device_that_is_gone_after_a_restart_does_not_stop_the_host(host, capl
     host.agent.close()
     host.tree.remove(GPU)
     host.restarted()
-    assert "a device is not ready for its instance any more" in [record.message for record in caplog.records]
+    assert "a device could not be prepared again for its instance" in [record.message for record in caplog.records]
     assert [one.instance_uuid for one in host.agent.attach_state.attachments.values()] == [instance]

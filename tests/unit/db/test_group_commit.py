@@ -1,16 +1,15 @@
-"""Who is written with whom, and what everybody gets to know."""
+"""Which requests form a group, and the result of each request."""
 
 import threading
 
 import pytest
 
 from moorage.core.errors import Conflict, Unavailable
-from moorage.placement.sync import group_commit
-from moorage.placement.sync.group_commit import MAX_GROUP, GroupCommit
+from moorage.db.group_commit import MAX_GROUP, GroupCommit
 
 
 class Desk:
-    """Writes that wait for `go`, so that a test decides who comes meanwhile. Items are (what it is about, name)."""
+    """Writes that wait for `go`, so that a test chooses which items arrive meanwhile. Items are (subject, name)."""
 
     def __init__(self, outcome=lambda item: None):
         self.groups = []
@@ -19,21 +18,21 @@ class Desk:
         self.outcome = outcome
         self.grouping = GroupCommit(self.write, lambda item: [item[0]])
 
-    def write(self, items, _early):
+    def write(self, items):
         self.groups.append(list(items))
         self.began.release()
         assert self.go.acquire(timeout=10)
         return [self.outcome(item) for item in items]
 
     def submit_while_first_is_written(self, items):
-        """{name: its outcome}; the first item is being written while the others arrive, one after the other."""
+        """{name: its outcome}; the first item is being written while the others arrive one by one."""
         outcomes = {}
 
         def submit(item):
             try:
                 self.grouping.submit(item)
                 outcomes[item[1]] = None
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it was, the test looks at it
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - the test checks it
                 outcomes[item[1]] = error
 
         threads = []
@@ -118,97 +117,3 @@ def test_a_leader_that_is_stopped_leaves_nobody_waiting():
     desk.go.release()
     desk.grouping.submit(("b", "b"))
     assert [group[0][1] for group in desk.groups] == ["a", "b"]
-
-
-class Tray:
-    """Makes ready what is in lower case."""
-
-    def __init__(self, desk):
-        self.desk = desk
-        self.items = []
-        self.has_begun = False
-
-    def take(self, item):
-        if item[1].islower():
-            self.items.append(item)
-        return item[1].islower()
-
-    def begin(self):
-        self.has_begun = True
-
-
-class EarlyDesk(Desk):
-    """Gathers the next group while one is written; `early` tells, group by group, what had been made ready and begun."""
-
-    def __init__(self, outcome=lambda item: None):
-        super().__init__(outcome)
-        self.early = []
-
-    def write(self, items, early):
-        assert early is None or early.items == list(items)
-        self.early.append(early is not None and early.has_begun)
-        self.grouping.gather(Tray(self))
-        return super().write(items, early)
-
-    def until_waiting(self, count):
-        for _ in range(10_000):
-            if len(self.grouping._waiting) + len(self.grouping._ready) >= count:
-                return
-            threading.Event().wait(0.001)
-        raise AssertionError("it does not wait")
-
-
-def names(desk):
-    return [[name for _, name in group] for group in desk.groups]
-
-
-def test_who_comes_meanwhile_is_made_ready_and_begun():
-    desk = EarlyDesk()
-    outcomes = desk.submit_while_first_is_written([(name, name) for name in "abcdef"])
-    assert names(desk) == [["a"], ["b", "c", "d", "e", "f"]]
-    assert desk.early == [False, True]
-    assert set(outcomes.values()) == {None}
-    assert not desk.grouping._somebody_leads
-
-
-def test_nobody_passes_who_cannot_be_made_ready():
-    desk = EarlyDesk()
-    desk.submit_while_first_is_written([(name, name) for name in "abCde"])
-    assert names(desk) == [["a"], ["b"], ["C", "d", "e"]]
-    assert desk.early == [False, True, False]
-
-
-def test_what_is_about_the_same_as_the_group_being_written_is_in_none_behind_it():
-    desk = EarlyDesk()
-    desk.submit_while_first_is_written([("x", "a"), ("y", "b"), ("x", "c"), ("z", "d")])
-    assert names(desk) == [["a"], ["b"], ["c", "d"]]
-
-
-def test_a_group_that_is_made_ready_is_bounded():
-    desk = EarlyDesk()
-    desk.submit_while_first_is_written([(str(number), "a") for number in range(MAX_GROUP + 3)])
-    assert [len(group) for group in desk.groups] == [1, MAX_GROUP, 2]
-    assert desk.early == [False, True, True]
-
-
-def test_who_was_made_ready_and_waits_too_long_is_sent_away(monkeypatch):
-    """Nothing of it is written, and the others are."""
-    monkeypatch.setattr(group_commit, "MAX_WAIT_S", 0.1)
-    desk, outcomes = EarlyDesk(), {}
-
-    def submit(name):
-        try:
-            outcomes[name] = desk.grouping.submit((name, name))
-        except Unavailable as error:
-            outcomes[name] = error
-
-    threads = [threading.Thread(target=submit, args=(name,)) for name in "ab"]
-    threads[0].start()
-    assert desk.began.acquire(timeout=10)
-    threads[1].start()
-    threads[1].join(10)
-    assert isinstance(outcomes["b"], Unavailable)
-    desk.go.release(2)
-    threads[0].join(10)
-    desk.grouping.submit(("c", "c"))
-    assert names(desk) == [["a"], ["c"]]

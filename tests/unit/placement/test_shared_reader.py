@@ -1,0 +1,65 @@
+"""Threads that wait for the same read share one that began after they came."""
+
+import threading
+
+import pytest
+
+from moorage.core.errors import Unavailable
+from moorage.placement.sync.shared_reader import SharedReader
+
+
+class ShownLock:
+    """A lock that tells when somebody waits for it."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.came = threading.Semaphore(0)
+
+    def __enter__(self):
+        self.came.release()
+        self.lock.acquire()
+
+    def __exit__(self, *_):
+        self.lock.release()
+
+
+def test_those_who_wait_are_answered_by_one_asking_that_began_after_they_came():
+    began, let, asked = threading.Event(), threading.Event(), []
+
+    def ask():
+        asked.append(len(asked) + 1)
+        number = len(asked)
+        began.set()
+        assert let.wait(timeout=10)
+        return number
+
+    together, answers = SharedReader(ask), []
+    first = threading.Thread(target=lambda: answers.append(together()))
+    first.start()
+    assert began.wait(timeout=10)
+    together._next.lock = shown = ShownLock()
+    others = [threading.Thread(target=lambda: answers.append(together())) for _ in range(5)]
+    for thread in others:
+        thread.start()
+    for _ in others:
+        assert shown.came.acquire(timeout=10)
+    let.set()
+    for thread in [first, *others]:
+        thread.join()
+    # All five came after the first read had begun, so none of them may use its answer.
+    assert sorted(answers) == [1, 2, 2, 2, 2, 2]
+
+
+def test_when_asking_fails_everybody_who_waited_asks():
+    asked = []
+
+    def ask():
+        asked.append(1)
+        if len(asked) == 1:
+            raise Unavailable("gone")
+        return 7
+
+    together = SharedReader(ask)
+    with pytest.raises(Unavailable):
+        together()
+    assert together() == 7
