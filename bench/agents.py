@@ -14,7 +14,7 @@ from bench.planes import client, moorage, state
 from bench.processes import cpu_seconds, machine_cpu_seconds
 from bench.servers import Server, running
 from bench.table import Figure
-from moorage.config import Config, load
+from moorage.config import Config, load_config
 from moorage.core.clock import SystemClock
 from moorage.identity.host_credential import enrol_host
 from moorage.wire.client import ServiceClient
@@ -138,7 +138,7 @@ def _agents(database: DatabaseServer, services: Server, hosts: int) -> Iterator[
         endpoints={name: f"{services.url}/{name}" for name in SERVICES},
         agent={"simulated_hosts": hosts},
     )
-    _let_in(load(state(server) / "moorage.conf"), services)
+    _let_in(load_config(state(server) / "moorage.conf"), services)
     with running(server):
         compute = client(services, "compute")
         deadline = time.monotonic() + 300

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from bench import agents, arqs, floor, index, report, reservations, scale, scheduler
+from bench import agents, arqs, floor, index, launches, report, reservations, scale, scheduler
 from bench.databases import KINDS
 from bench.table import Figure, line, markdown
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "evidence" / "bench" / "scale.md"
 #: {command: page} for commands with their own page.
-PAGES = {name: PAGE.with_name(f"{name}.md") for name in ("agents", "arqs", "scheduler", "reservations")}
+PAGES = {name: PAGE.with_name(f"{name}.md") for name in ("agents", "arqs", "launches", "scheduler", "reservations")}
 PAGES["lease-events"] = PAGES["calendar-pages"] = PAGES["reservations"]
 PAGES["floor"] = PAGE.with_name("floor.md")
 PAGES["explain"] = PAGE.with_name("explain.md")
@@ -46,6 +46,7 @@ def main(arguments: list[str]) -> int:
         "floor": lambda: floor.figures(say, hosts=1000, seconds=asked.seconds),
         "agents": lambda: agents.figures(asked.database, say, hosts=asked.agents, seconds=asked.window),
         "arqs": lambda: arqs.figures(asked.database, say, present=asked.arqs, seconds=asked.seconds),
+        "launches": lambda: launches.figures(asked.database, say, seconds=asked.seconds),
         "scheduler": lambda: scheduler.figures(asked.database, say, hosts=asked.scheduler_hosts, seconds=asked.seconds),
         "reservations": lambda: reservations.figures(
             asked.database, say, hosts=asked.reserved_hosts, leases=asked.leases, seconds=asked.seconds, patience_s=90.0
@@ -91,7 +92,7 @@ def _arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "command",
         choices=(*COMMANDS, "scale", *PAGES),
-        help="minimum cost of a durable write; select and claim; accelerator requests; leases beside many others; many lease "
+        help="minimum cost of a durable write; select and claim; servers from POST to ACTIVE; accelerator requests; leases beside many others; many lease "
         "events in one minute; load of a thousand agents; a million claims; a million allocations; up to 100,000 hosts; several "
         "processes; a million hosts in the index alone; explanations beside their queries; or all of these",
     )

@@ -24,7 +24,8 @@ from bench.table import Figure
 from moorage.core.clock import SystemClock
 from moorage.core.ids import RandomIds
 from moorage.db.engine import open_engine
-from moorage.db.statement_pipelines import Command, StatementPipeline
+from moorage.db.session import StatementPipeline
+from moorage.db.statements import Command
 from moorage.placement.forest.forest import Forest
 from moorage.placement.rules.allocation_writes import AllocationWrite, claim
 from moorage.placement.rules.write_set import WriteSet
@@ -35,7 +36,6 @@ Say = Callable[[Figure], None]
 
 #: Number of CPU cores for the plan's rows, including the load generator.
 CORES = 2
-NOBODY = "floor"
 
 
 class Part(NamedTuple):
@@ -118,20 +118,20 @@ def _driven(server: Server, operation: Operation, clients: int, seconds: float) 
 def _committed(filled: scale.Filled, cloud: Cloud, sizes: Sequence[int], seconds: float) -> dict[int, Part]:
     """{claims per transaction: its cost}. With 0 claims, only the row with the sequence number is written."""
     engine, database = open_engine(filled.url), filled.database
-    service = PlacementService(engine, SystemClock(), RandomIds(), lease_s=0)
+    service = PlacementService(engine, SystemClock(), RandomIds())
     service.start()
-    forest, batches = service.providers.forest(), StatementPipeline(engine)
+    forest, pipeline = service.providers.forest(), StatementPipeline(engine)
     found = {}
-    with closing(batches):
+    with closing(pipeline):
         last = forest.sequence
         for size in sizes:
-            found[size], last = _transactions(batches, database, forest, cloud, size, last, seconds)
+            found[size], last = _transactions(pipeline, database, forest, cloud, size, last, seconds)
     engine.dispose()
     return found
 
 
 def _transactions(
-    batches: StatementPipeline,
+    pipeline: StatementPipeline,
     database: DatabaseServer,
     forest: Forest,
     cloud: Cloud,
@@ -140,13 +140,13 @@ def _transactions(
     seconds: float,
 ) -> tuple[Part, int]:
     """The commands, and the sequence number of the last one."""
-    _commit(batches, _commands(forest, cloud, size, last, 0))  # prepares the statements
+    _commit(pipeline, _commands(forest, cloud, size, last, 0))  # prepares the statements
     times: list[float] = []
     here, before, end = 0.0, cpu_seconds(database.pids), time.perf_counter() + seconds
     while time.perf_counter() < end:
         commands = _commands(forest, cloud, size, last + 1 + len(times), len(times))
         cpu, started = time.process_time(), time.perf_counter()
-        _commit(batches, commands)
+        _commit(pipeline, commands)
         times.append((time.perf_counter() - started) * 1e3)
         here += time.process_time() - cpu
     done = len(times)
@@ -154,8 +154,8 @@ def _transactions(
     return Part(statistics.median(times), here / done * 1e3, database_ms), last + 1 + done
 
 
-def _commit(batches: StatementPipeline, commands: Sequence[Command]) -> None:
-    with batches.transaction() as transaction:
+def _commit(pipeline: StatementPipeline, commands: Sequence[Command]) -> None:
+    with pipeline.transaction() as transaction:
         transaction.commit(*commands)
 
 
@@ -166,4 +166,4 @@ def _commands(forest: Forest, cloud: Cloud, size: int, last: int, number: int) -
     for one in range(size):
         host = cloud.root((number * size + one) * 7919 % cloud.hosts)
         claim(draft, [AllocationWrite(str(uuid.uuid4()), {host: held}, "red", "alice", "INSTANCE")], single=True)
-    return [write_set_sql.take_next(last, NOBODY), *write_set_sql.write_commands(draft, last + 1)]
+    return [write_set_sql.take_number_after(last), *write_set_sql.write_commands(draft, last + 1)]

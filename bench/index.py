@@ -11,7 +11,7 @@ from bench.cloud import AGGREGATES, BASE_TRAITS, CUSTOM_TRAITS, FILTER, GENERATI
 from bench.processes import resident_mib
 from bench.table import Figure
 from moorage.placement.api.handlers.answers import VERSIONS
-from moorage.placement.api.handlers.candidate_body import candidates_body
+from moorage.placement.api.handlers.candidates import candidates_body
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import Inventory, NameTable, Provider
 from moorage.placement.rules import capacity_check

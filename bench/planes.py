@@ -6,7 +6,7 @@ from pathlib import Path
 from bench.databases import DatabaseServer
 from bench.servers import Server
 from bench.wire import Connection
-from moorage.config import Config, render
+from moorage.config import Config, render_config
 from moorage.core.clock import SystemClock
 from moorage.identity.client import PasswordTokens
 from moorage.identity.embedded import first_credentials
@@ -28,7 +28,7 @@ def moorage(on: DatabaseServer, name: str, port: int, **sections: dict[str, obje
     for section, options in given.items():
         config = dataclasses.replace(config, **{section: dataclasses.replace(getattr(config, section), **options)})
     path = directory / "moorage.conf"
-    path.write_text(render(config))
+    path.write_text(render_config(config))
     command = [str(Path(__file__).parents[1] / ".venv" / "bin" / "moorage"), "up", "--config", str(path)]
     return Server("ours", f"http://127.0.0.1:{port}", on, command, directory / "server.log", says="Moorage is up")
 

@@ -84,13 +84,13 @@ def main() -> None:
 def stand_alone() -> service.ManagerService:
     """The manager without its RPC server and remote services."""
     nova.NovaClientWrapper.nova = property(lambda self: mock.MagicMock())
-    placement.BlazarPlacementClient._create_client = lambda self, **_: mock.MagicMock()  # noqa: SLF001 - what it calls
+    placement.BlazarPlacementClient._create_client = lambda self, **_: mock.MagicMock()  # noqa: SLF001 - Blazar has no public hook
     rpc.RPCServer.__init__ = lambda self, target: None
     trusted = context.BlazarContext(project_id="p", user_id="u", service_catalog=CATALOGUE)
     trusts.create_ctx_from_trust = service.trusts.create_ctx_from_trust = lambda _: trusted
     notification.send_lease_notification = lambda *_, **__: None
     made = (mock.Mock(id="f"), None, mock.Mock(id=1))
-    instance_plugin.VirtualInstancePlugin._create_resources = lambda self, _: made  # noqa: SLF001 - likewise
+    instance_plugin.VirtualInstancePlugin._create_resources = lambda self, _: made  # noqa: SLF001 - no public hook
     return service.ManagerService()
 
 

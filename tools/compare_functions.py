@@ -1,73 +1,151 @@
-"""Compare the bodies of all functions of two revisions, under the renames of tools/renames/.
+"""Compare all functions, classes and constants of two revisions, under the renames of tools/renames/.
 
     python tools/compare_functions.py BEFORE [AFTER]
+    python tools/compare_functions.py BEFORE [AFTER] --diff NAME
 
-A change that only moves and renames things leaves every function's normalised syntax tree as it was. Normalised:
-without docstrings, annotations and imports; local variables numbered in the order of their first use; other names
-replaced by one representative of all names that tools/renames/ connects; texts (string constants with a blank) blanked,
-so that a rewritten message is no difference. Printed: the functions of BEFORE that have no equal in AFTER, and the
-reverse. A function that was inlined or merged is listed unless tools/renames/ names it (``inlined MODULE:NAME``).
+A change that only moves and renames things leaves every normalised syntax tree as it was. Normalised: without
+docstrings, annotations and imports; local variables numbered in the order of their first use; messages (texts with a
+blank, except SQL) blanked, so that a rewritten message is no difference. Two functions, two constants (assignments in
+modules and classes) or two classes (bases, decorators and fields) are equal if their trees are, and each name of one is
+the other's or became it by the tables. Left out are functions without a statement, as protocols and abstract methods
+have (a docstring, ``...`` or ``raise NotImplementedError``: no behaviour), loggers and ``__all__``. Not seen is a name
+in a string, as `getattr` takes it.
+
+The tables have one entry a line. A name is ``module:Class.name``; only its last part counts in a rename:
+
+    OLD NEW             a rename: wherever BEFORE has OLD, AFTER may have NEW
+    word OLD NEW        a rename of a string constant without a blank (a label, a template's variable)
+    constant OLD NEW    a string constant OLD that the program writes as the constant NEW (``Class.NAME``) now
+    merged OLD NEW      modules; for readers only
+    inlined OLD         a function or class of BEFORE whose statements are elsewhere now; lines above the entry say where
+    removed OLD         a function or class of BEFORE that is gone with what it did
+    added NEW           a function or class of AFTER that has no predecessor; lines above the entry say why
+    changed OLD NEW     a function or class that differs on purpose; lines above the entry say why
+
+The last four take whole names, or patterns (``module:*``), and explain a difference. Printed: the differences that the tables do not explain, and
+the explanations that nothing needs. The exit status is 1 if there are any.
 """
 
 import argparse
 import ast
 import collections
+import difflib
+import fnmatch
+import functools
+import io
 import re
 import subprocess
-from collections.abc import Iterator
+import sys
+import tarfile
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 RENAMES = Path(__file__).parent / "renames"
+SQL = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH|CREATE|DROP|ALTER|PRAGMA|SET|SHOW|BEGIN|VALUES|LOCK)\s")
+MARKED = re.compile(r"'=(\w+)'")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
 class Body:
-    """One function of one revision; `where` is ``path:name`` for people."""
+    """One function, class or constant of one revision."""
 
-    where: str
-    name: str  #: the representative of its last name
-    tree: str  #: its normalised syntax tree
+    where: str  #: ``module:Class.name``
+    tree: str  #: its normalised syntax tree, names marked by "="
+
+    @functools.cached_property
+    def names(self) -> list[str]:
+        return MARKED.findall(self.tree)
+
+    def lines(self) -> list[str]:
+        """For people."""
+        tree = eval(MARKED.sub(r"'\1'", self.tree), vars(ast))
+        return ast.unparse(ast.fix_missing_locations(tree)).splitlines()
 
 
-class Names:
-    """Names that mean the same thing before and after: a union of sets, by representative."""
+@dataclass(frozen=True)
+class Texts:
+    """What the tables say about string constants."""
 
-    def __init__(self) -> None:
+    words: set[str]  #: those of which some are renamed
+    constants: dict[str, str]  #: {``Class.NAME`` of AFTER: its value, as BEFORE writes it}
+
+
+class Tables:
+    """The entries of tools/renames/."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
         self._parents: dict[str, str] = {}
-        self.inlined: set[str] = set()
-        for path in sorted(RENAMES.glob("*.txt")):
-            for line in path.read_text().splitlines():
-                self._read(line.partition("#")[0].split())
+        self._next: dict[str, set[str]] = {}
+        self.gone: set[str] = set()  #: names and patterns
+        self.added: set[str] = set()
+        self.changed: set[tuple[str, str]] = set()
+        self.texts = Texts(set(), {})
+        for line in lines:
+            self._read(line.partition("#")[0].split())
 
     def _read(self, words: list[str]) -> None:
-        if not words:
-            return
-        if words[0] in {"inlined", "merged"}:
-            self.inlined.add(re.split(r"[.:]", words[1])[-1])
-        elif len(words) == 2:
-            old, new = (re.split(r"[.:]", word)[-1] for word in words)
-            self._parents[self.one(old)] = self.one(new)
+        match words:
+            case [] | ["merged", _, _]:
+                pass
+            case ["inlined" | "removed", old]:
+                self.gone.add(old)
+            case ["added", new]:
+                self.added.add(new)
+            case ["changed", old, new]:
+                self.changed.add((old, new))
+            case ["word", old, new]:
+                self.texts.words.update((old, new))
+                self._join(old, new)
+            case ["constant", old, new]:
+                self.texts.constants[new] = old
+            case [old, new]:
+                self._join(*(re.split(r"[.:]", word)[-1] for word in (old, new)))
+            case _:
+                raise SystemExit(f"not an entry: {' '.join(words)}")
 
-    def one(self, name: str) -> str:
+    def _join(self, old: str, new: str) -> None:
+        if old != new:
+            self._next.setdefault(old, set()).add(new)
+            self._parents[self._one(old)] = self._one(new)
+
+    def _one(self, name: str) -> str:
         while (parent := self._parents.get(name, name)) != name:
             name = parent
         return name
 
+    def shape(self, tree: str) -> str:
+        """The tree with one representative for all names that the renames connect: equal bodies have equal shapes."""
+        return MARKED.sub(lambda found: self._one(found[1]), tree)
+
+    def are_equal(self, before: Body, after: Body) -> bool:
+        """Whether the names of `before` became those of `after`; their shapes are equal."""
+        return all(self._may_become(old, new) for old, new in zip(before.names, after.names, strict=True))
+
+    @functools.cache  # noqa: B019 - the cache keeps its object alive, and there is one for the whole run
+    def _may_become(self, old: str, new: str) -> bool:
+        seen, ahead = {old}, [old]
+        while ahead and new not in seen:
+            found = self._next.get(ahead.pop(), set()) - seen
+            seen |= found
+            ahead += found
+        return new in seen
+
 
 class Normaliser(ast.NodeTransformer):
-    """Of one outermost function."""
+    """Of one outermost function, one class's head, or the assignment of one constant."""
 
-    def __init__(self, names: Names, function: Function) -> None:
-        self._names = names
+    def __init__(self, outermost: Function | ast.ClassDef | ast.Assign | ast.AnnAssign, texts: Texts) -> None:
+        self._texts = texts
         self._locals: dict[str, str] = {}
-        self._bound = set(bound_names(function))
+        # An assignment's own name is no local.
+        self._bound = set(
+            bound_names(outermost if isinstance(outermost, Function) else getattr(outermost, "value", None))
+        )
 
     def _name(self, name: str) -> str:
-        if name in self._bound:
-            return self._locals.setdefault(name, f"local{len(self._locals)}")
-        return self._names.one(name)
+        return self._locals.setdefault(name, f"local{len(self._locals)}") if name in self._bound else f"={name}"
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         return ast.Name(self._name(node.id), ast.Load())
@@ -76,25 +154,50 @@ class Normaliser(ast.NodeTransformer):
         return ast.arg(self._name(node.arg))
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        if isinstance(node.value, ast.Name) and (text := self._texts.constants.get(f"{node.value.id}.{node.attr}")):
+            return ast.Constant(text)
         # `module.name` and `name` are the same after a merge.
-        attribute = ast.Attribute(self.visit(node.value), self._names.one(node.attr), ast.Load())
+        value = self.visit(node.value)
         is_module = isinstance(node.value, ast.Name) and node.value.id not in self._bound and node.value.id.islower()
-        return ast.Name(attribute.attr, ast.Load()) if is_module else attribute
+        return ast.Name(f"={node.attr}", ast.Load()) if is_module else ast.Attribute(value, f"={node.attr}", ast.Load())
 
     def visit_keyword(self, node: ast.keyword) -> ast.AST:
-        return ast.keyword(node.arg and self._names.one(node.arg), self.visit(node.value))
+        return ast.keyword(node.arg and f"={node.arg}", self.visit(node.value))
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        return ast.Constant("text") if isinstance(node.value, str) and " " in node.value else node
+        text = node.value.decode("latin") if isinstance(node.value, bytes) else node.value
+        if not isinstance(text, str):
+            return node
+        if is_message(text):
+            return ast.Constant("text")
+        return ast.Constant(f"={text}" if text in self._texts.words else node.value)
+
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.AST:
+        name = node.name and self._name(node.name)
+        return ast.ExceptHandler(node.type and self.visit(node.type), name, [self.visit(one) for one in node.body])
+
+    def visit_MatchAs(self, node: ast.MatchAs) -> ast.AST:
+        return ast.MatchAs(node.pattern and self.visit(node.pattern), node.name and self._name(node.name))
+
+    def visit_MatchStar(self, node: ast.MatchStar) -> ast.AST:
+        return ast.MatchStar(node.name and self._name(node.name))
+
+    def visit_MatchClass(self, node: ast.MatchClass) -> ast.AST:
+        attributes = [f"={one}" for one in node.kwd_attrs]
+        patterns = [[self.visit(one) for one in some] for some in (node.patterns, node.kwd_patterns)]
+        return ast.MatchClass(self.visit(node.cls), patterns[0], attributes, patterns[1])
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
-        return ast.JoinedStr([self.visit(part) for part in node.values if isinstance(part, ast.FormattedValue)])
+        text = "".join(part.value for part in node.values if isinstance(part, ast.Constant))
+        kept = (
+            node.values if not is_message(text) else [one for one in node.values if not isinstance(one, ast.Constant)]
+        )
+        return ast.JoinedStr([self.visit(part) for part in kept])
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
         return ast.Assign([self.visit(node.target)], self.visit(node.value), lineno=0) if node.value else None
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        body = node.body[1:] if ast.get_docstring(node) is not None else node.body
         arguments = ast.arguments(
             posonlyargs=[self.visit(one) for one in node.args.posonlyargs],
             args=[self.visit(one) for one in node.args.args],
@@ -104,8 +207,7 @@ class Normaliser(ast.NodeTransformer):
             kwarg=node.args.kwarg and self.visit(node.args.kwarg),
             defaults=[self.visit(one) for one in node.args.defaults],
         )
-        body = [one for one in body if not is_empty(one)]
-        kept = [done for one in body if (done := self.visit(one)) is not None]
+        kept = [done for one in statements(node) if (done := self.visit(one)) is not None]
         decorators = [self.visit(one) for one in node.decorator_list]
         return ast.FunctionDef("function", arguments, kept or [ast.Pass()], decorators, None)
 
@@ -116,68 +218,138 @@ class Normaliser(ast.NodeTransformer):
         return None
 
 
-def is_empty(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+def is_message(text: str) -> bool:
+    return " " in text and not SQL.match(text)
 
 
-def bound_names(function: Function) -> Iterator[str]:
-    """Names that the function, or one inside it, binds."""
-    for node in ast.walk(function):
+def statements(function: Function) -> list[ast.stmt]:
+    """Of a function, without docstrings and ``...``."""
+    return [one for one in function.body if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))]
+
+
+def has_behaviour(function: Function) -> bool:
+    kept = statements(function)
+    return bool(kept) and not (len(kept) == 1 and ast.unparse(kept[0]).startswith("raise NotImplementedError"))
+
+
+def bound_names(outermost: ast.AST | None) -> Iterator[str]:
+    """Names that a function or a value, or a function or a comprehension inside it, binds."""
+    for node in ast.walk(outermost) if outermost else ():
         if isinstance(node, ast.arg):
             yield node.arg
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
-        elif isinstance(node, ast.ExceptHandler) and node.name:
-            yield node.name
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar | Function) and node is not outermost:
+            yield from [node.name] if node.name else []
 
 
-def bodies(revision: str, names: Names) -> Iterator[Body]:
-    for path in git("ls-tree", "-r", "--name-only", revision, "src").splitlines():
-        if path.endswith(".py") and "/migrations/" not in path:
-            yield from functions(path, ast.parse(git("show", f"{revision}:{path}")), names)
+def bodies(revision: str, texts: Texts) -> Iterator[Body]:
+    packed = subprocess.run(["git", "archive", revision, "src"], check=True, capture_output=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(packed)) as files:
+        for member in files:
+            if member.name.endswith(".py") and (file := files.extractfile(member)):
+                module = member.name.removeprefix("src/").removesuffix(".py").replace("/", ".")
+                yield from bodies_in(module.removesuffix(".__init__") + ":", ast.parse(file.read()), texts)
 
 
-def functions(path: str, tree: ast.AST, names: Names, prefix: str = "") -> Iterator[Body]:
+def bodies_in(prefix: str, tree: ast.AST, texts: Texts) -> Iterator[Body]:
     for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.ClassDef):
-            yield from functions(path, node, names, f"{prefix}{node.name}.")
-        elif isinstance(node, ast.FunctionDef):
-            normal = Normaliser(names, node).visit(node)
-            yield Body(f"{path}:{prefix}{node.name}", names.one(node.name), ast.dump(ast.fix_missing_locations(normal)))
-        else:
-            yield from functions(path, node, names, prefix)
+        match node:
+            case ast.ClassDef():
+                yield Body(prefix + node.name, ast.dump(Normaliser(node, texts).visit(head(node))))
+                yield from bodies_in(f"{prefix}{node.name}.", node, texts)
+            case ast.FunctionDef():
+                if has_behaviour(node):
+                    yield Body(prefix + node.name, ast.dump(Normaliser(node, texts).visit(node)))
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)) if node.value:
+                is_value = isinstance(node.value, ast.Constant) and node.value.value == texts.constants.get(
+                    f"{prefix.rpartition(':')[2]}{name}"
+                )
+                if name not in {"__all__", "log"} and not is_value:
+                    yield Body(prefix + name, ast.dump(Normaliser(node, texts).visit(node)))
+            case _:
+                yield from bodies_in(prefix, node, texts)
 
 
-def git(*words: str) -> str:
-    return subprocess.run(["git", *words], check=True, capture_output=True, text=True).stdout
+def head(node: ast.ClassDef) -> ast.stmt:
+    """A class without its methods: its name, bases, decorators and fields, in their order."""
+    fields = [one.target for one in node.body if isinstance(one, ast.AnnAssign)]
+    return ast.Expr(ast.Call(ast.Name(node.name), [*node.bases, *node.decorator_list, *fields], node.keywords))
+
+
+def unmatched(tables: Tables, before: Iterable[Body], after: Iterable[Body]) -> tuple[list[Body], list[Body]]:
+    """The functions of either side that have no equal on the other; each is the equal of one at most."""
+    by_shape: dict[str, tuple[list[Body], list[Body]]] = collections.defaultdict(lambda: ([], []))
+    for side, found in enumerate((before, after)):
+        for body in found:
+            by_shape[tables.shape(body.tree)][side].append(body)
+    gone, new = [], []
+    for olds, candidates in by_shape.values():
+        taken: dict[int, Body] = {}
+        # The last ones may be left without an equal.
+        candidates.sort(key=lambda body: bool(named(body.where, tables.added)))
+        for old in sorted(olds, key=lambda body: bool(named(body.where, tables.gone))):
+            place(old, candidates, taken, tables, set())
+        gone += [old for old in olds if old not in taken.values()]
+        new += [body for at, body in enumerate(candidates) if at not in taken]
+    return gone, new
+
+
+def named(where: str, patterns: Iterable[str]) -> set[str]:
+    """Those of the patterns that match."""
+    return {pattern for pattern in patterns if fnmatch.fnmatchcase(where, pattern)}
+
+
+def place(old: Body, candidates: list[Body], taken: dict[int, Body], tables: Tables, tried: set[int]) -> bool:
+    """Find a candidate for `old`, moving others to another candidate where needed (bipartite matching)."""
+    for at, candidate in enumerate(candidates):
+        if at not in tried and tables.are_equal(old, candidate):
+            tried.add(at)
+            if at not in taken or place(taken[at], candidates, taken, tables, tried):
+                taken[at] = old
+                return True
+    return False
+
+
+def print_difference(name: str, *sides: list[Body]) -> None:
+    wanted = set(name.split(","))
+    texts = [
+        [line for body in side if re.split("[.:]", body.where)[-1] in wanted for line in (body.where, *body.lines())]
+        for side in sides
+    ]
+    print("\n".join(difflib.unified_diff(*texts, "BEFORE", "AFTER", n=100, lineterm="")))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before")
     parser.add_argument("after", nargs="?", default="HEAD")
-    parser.add_argument("--diff", metavar="NAME", help="print the two normalised trees of functions of this name")
+    parser.add_argument("--diff", metavar="NAME[,NAME]", help="print how functions of these (last) names differ")
     given = parser.parse_args()
-    names = Names()
-    before, after = list(bodies(given.before, names)), list(bodies(given.after, names))
+    tables = Tables(line for path in sorted(RENAMES.glob("*.txt")) for line in path.read_text().splitlines())
+    before, after = (list(bodies(revision, tables.texts)) for revision in (given.before, given.after))
     if given.diff:
-        for body in (*before, *after):
-            if body.where.endswith((f":{given.diff}", f".{given.diff}")):
-                print(body.where, ast.unparse(eval(body.tree, vars(ast))), sep="\n")
+        print_difference(given.diff, before, after)
         return
-    left, right = (collections.Counter(body.tree for body in side) for side in (before, after))
-    gone = [body for body in before if (left - right)[body.tree] and body.name not in names.inlined]
-    new = [body for body in after if (right - left)[body.tree]]
-    changed = {body.name for body in gone} & {body.name for body in new}
-    for title, found in (
-        ("changed", [body for body in gone if body.name in changed]),
-        ("in BEFORE only", [body for body in gone if body.name not in changed]),
-        ("in AFTER only", [body for body in new if body.name not in changed]),
-    ):
+    gone, new = unmatched(tables, before, after)
+    old_names, new_names = {body.where for body in gone}, {body.where for body in new}
+    changed = {(old, now) for old, now in tables.changed if old in old_names and now in new_names}
+    unexplained = {
+        "in BEFORE only": {one for one in old_names if not named(one, tables.gone)} - {old for old, _ in changed},
+        "in AFTER only": {one for one in new_names if not named(one, tables.added)} - {now for _, now in changed},
+        "explained, but equal or absent": {f"{old} {now}" for old, now in tables.changed - changed}
+        | {one for one in tables.gone if not fnmatch.filter(old_names, one)}
+        | {one for one in tables.added if not fnmatch.filter(new_names, one)},
+    }
+    for title, found in unexplained.items():
         print(f"{title}: {len(found)}")
-        for body in found:
-            print(f"    {body.where}")
-    print(f"{len(before)} functions before, {len(after)} after; {sum((left & right).values())} equal")
+        for where in sorted(found):
+            print(f"    {where}")
+    print(
+        f"{len(before)} functions, classes and constants before, {len(after)} after: {len(before) - len(gone)} equal, "
+        f"{len(changed)} changed, {len(gone) - len(changed)} inlined or removed, {len(new) - len(changed)} added"
+    )
+    sys.exit(any(unexplained.values()))
 
 
 if __name__ == "__main__":

@@ -38,11 +38,11 @@ def steps() -> str:
 
 def step_row(kind: str, step: MigrationStep) -> str:
     dies = "the server is on that host: it waits for the host, or is evacuated"
-    if step.without is not None:
-        dies = f"`{step.without}`"
+    if step.without_host is not None:
+        dies = f"`{step.without_host}`"
     if step.name == StepName.REBUILD:
         dies += ", then another destination, unless the request names one"
-    elif step.name in migration_workflow.REPEATED_STEPS and step.without is None:
+    elif step.name in migration_workflow.REPEATED_STEPS and step.without_host is None:
         dies = "the step waits for the host; nothing else does"
     elif step.name == StepName.POST_LIVE:
         dies = "ERROR on that host: evacuate the server, or reboot it hard"

@@ -20,6 +20,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
@@ -132,8 +133,8 @@ def known(directory: Path) -> Iterator[tuple[Package, str, str]]:
                     yield package, record["id"], record.get("summary", "")
 
 
-def is_affected(version: str, affected: dict[str, list]) -> bool:  # type: ignore[type-arg] # as OSV has it
-    """Whether the version is in `versions`, or in a range ``[introduced, fixed)`` or ``[introduced, last_affected]``."""
+def is_affected(version: str, affected: dict[str, list[Any]]) -> bool:
+    """Whether an OSV entry affects the version, by `versions`, ``[introduced, fixed)`` or ``[introduced, last_affected]``."""
     if version in affected.get("versions", ()):
         return True
     for span in affected.get("ranges", ()):

@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tools.reference import errors, extra_specs, options, routes, states  # noqa: E402 - found by the line above
+from tools.reference import errors, extra_specs, options, routes, states  # noqa: E402 - needs the path from above
 
 DIRECTORY = ROOT / "docs" / "reference"
 PAGES: Mapping[str, Callable[[], str]] = {

@@ -29,7 +29,7 @@ def page() -> str:
 
 def asked() -> str:
     """The table from the docstring of the module that reads them."""
-    documented = re.search(r"Keys that are read here, (.+?):\n\n(.+?)\n\n", extra_specs.__doc__ or "", re.DOTALL)
+    documented = re.search(r"Keys; (.+?):\n\n(.+?)\n\n", extra_specs.__doc__ or "", re.DOTALL)
     assert documented, "the docstring of moorage.scheduler.extra_specs lists the keys"
     where = " ".join(documented[1].split()).replace("``", "`").replace("`S`", "S")
     keys = textwrap.dedent(documented[2]).replace("``", "")

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 from moorage.config import Config
 from tools.reference.tables import code, heading, table
@@ -21,12 +22,12 @@ def page() -> str:
     return heading("Options", WORDS) + "".join(section(name, getattr(defaults, name)) for name in sections)
 
 
-def section(name: str, defaults: object) -> str:
+def section(name: str, defaults: Any) -> str:
     return f"\n## [{name}]\n" + table(["option", "default", "meaning"], rows(defaults))
 
 
-def rows(defaults: object) -> Iterator[list[str]]:
-    for field in dataclasses.fields(defaults):  # type: ignore[arg-type] # an instance of a section's class
+def rows(defaults: Any) -> Iterator[list[str]]:
+    for field in dataclasses.fields(defaults):
         choices = field.metadata.get("choices", ())
         allowed = f" One of {', '.join(map(code, choices))}." if choices else ""
         yield [
