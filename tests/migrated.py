@@ -6,6 +6,7 @@ Migrations take 0.1 s on SQLite and 1 to 3 s on the others.
 import contextlib
 import functools
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,15 +42,22 @@ def engine_with(schema: Schema, kind: str = "sqlite") -> Iterator[Engine]:
 def open_migrated(feature: str, directory: Path) -> Engine:
     """The feature's SQLite database in `directory`; an existing one is opened again."""
     path = directory / f"{feature}.sqlite"
-    if not path.exists():
-        copy_migrated(feature, path)
+    create_migrated(feature, path)
     return open_engine(f"sqlite:///{path}")
 
 
-def copy_migrated(feature: str, path: Path) -> None:
-    """A SQLite database with the tables of `feature`."""
+def create_migrated(feature: str, path: Path) -> None:
+    """Creates a SQLite database with the tables of `feature`, unless the file exists.
+
+    Several processes may call it at once for one path: the file appears whole, and none overwrites another's.
+    """
+    if path.exists():
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(sqlite_template(schema_of(feature)), path)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".new-") as directory:
+        copy = shutil.copyfile(sqlite_template(schema_of(feature)), Path(directory, path.name))
+        with contextlib.suppress(FileExistsError):
+            path.hardlink_to(copy)
 
 
 @functools.cache

@@ -45,7 +45,7 @@ from moorage.wire.http import Authenticator
 from moorage.wire.transports import ClientResponse, InProcessTransport, Transport
 from moorage.wiring import Plane, build_plane
 from tests.conftest import START
-from tests.migrated import copy_migrated
+from tests.migrated import create_migrated
 
 #: Where every plane is reached.
 URL = "http://cloud.example:8778"
@@ -557,5 +557,5 @@ def _lay(service: str, config: Config) -> None:
     """Creates the tables of `service` in its database, unless it exists already or is on a server."""
     url = config.database_url(service)
     path = Path(url.removeprefix("sqlite:///"))
-    if url.startswith("sqlite:///") and not path.exists():
-        copy_migrated(service, path)
+    if url.startswith("sqlite:///"):
+        create_migrated(service, path)
