@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from moorage.agent.virt.xml.libvirt_capabilities import Shares
+from moorage.agent.virt.xml.libvirt_capabilities import HostShares
 from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
 from moorage.images.cache import DigestCache
@@ -46,7 +46,7 @@ def _libvirt_settings(host: str, options: LibvirtOptions) -> LibvirtSettings:
         machine=options.machine,
         cpu_mode=options.cpu_mode,
         emulates_devices=options.devices == "emulated",
-        shares=Shares(
+        shares=HostShares(
             reserved_cpus=options.reserved_host_cpus,
             reserved_memory_mb=options.reserved_host_memory_mb,
             reserved_disk_gb=options.reserved_host_disk_gb,

@@ -37,7 +37,7 @@ specs = st.builds(
     disk_gb=st.integers(0, 1 << 20),
     image_id=st.none() | st.uuids().map(str),
     pci_addresses=st.lists(pci_addresses, max_size=4, unique=True).map(tuple),
-    near=st.frozensets(names, max_size=3),
+    provider_ancestors=st.frozensets(names, max_size=3),
     mdev_uuids=st.lists(st.uuids(version=4).map(str), max_size=3, unique=True).map(tuple),
     ephemeral_gb=st.integers(0, 1000),
     swap_mb=st.integers(0, 1000),

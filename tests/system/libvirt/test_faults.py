@@ -9,7 +9,7 @@ import time
 import pytest
 
 from moorage.agent.model.power import DomainPowerState, PowerAction
-from moorage.agent.virt.driver import HypervisorAway, VirtError
+from moorage.agent.virt.driver import HypervisorUnavailable, VirtError
 from moorage.agent.virt.libvirt_calls import GuestHangs
 from moorage.core.clock import SystemClock
 from moorage.core.errors import MoorageError
@@ -43,7 +43,7 @@ def test_a_daemon_that_hangs_is_noticed_and_comes_back(make, libvirtd, monkeypat
     libvirtd.pause()
     try:
         begin = time.monotonic()
-        with pytest.raises(HypervisorAway, match="qemu:///system"):
+        with pytest.raises(HypervisorUnavailable, match="qemu:///system"):
             driver.facts()
         assert time.monotonic() - begin < 15
     finally:
@@ -53,7 +53,7 @@ def test_a_daemon_that_hangs_is_noticed_and_comes_back(make, libvirtd, monkeypat
         try:
             assert driver.facts().vcpus > 0
             return
-        except HypervisorAway:
+        except HypervisorUnavailable:
             assert time.monotonic() < deadline
             time.sleep(0.2)
 
@@ -64,7 +64,7 @@ def test_while_it_is_away_nobody_waits(make, libvirtd, tmp_path):
     connection = LibvirtConnection(f"qemu:///system?socket={tmp_path}/nothing", SystemClock())
     for _ in range(3):
         begin = time.monotonic()
-        with pytest.raises(HypervisorAway, match="check that its daemon runs"), connection.use():
+        with pytest.raises(HypervisorUnavailable, match="check that its daemon runs"), connection.use():
             pytest.fail("there is nothing to be used")
         assert time.monotonic() - begin < 1
 
@@ -92,7 +92,7 @@ def test_a_daemon_that_dies_in_the_middle_of_an_operation_ends_it(make, libvirtd
         def stop():
             try:
                 patient.power(A, PowerAction.STOP)
-            except HypervisorAway as error:
+            except HypervisorUnavailable as error:
                 outcome.append(error)
 
         stopping = threading.Thread(target=stop)
@@ -101,7 +101,7 @@ def test_a_daemon_that_dies_in_the_middle_of_an_operation_ends_it(make, libvirtd
         guests = libvirtd.guests()
         libvirtd.stop()
         stopping.join(30)
-        assert "went away" in outcome[0].message
+        assert "does not answer any more" in outcome[0].message
         assert libvirtd.guests() == guests
         libvirtd.start()
         until(lambda: found(patient) is DomainPowerState.RUNNING)
@@ -114,7 +114,7 @@ def found(driver) -> DomainPowerState | None:
     """None while the daemon is down."""
     try:
         return driver.domains()[A].power
-    except HypervisorAway:
+    except HypervisorUnavailable:
         return None
 
 
@@ -143,7 +143,7 @@ def test_a_guest_whose_qemu_hangs_keeps_nobody_waiting_and_can_be_deleted(driver
         (ODD, "disk format 'vmdk'"),
         (NOISE, "not in qcow2 format"),
         (TORN, r"is damaged: \d+ of its clusters"),
-        (LARGE, "is a disk of 2 GB, and the flavor gives 1 GB"),
+        (LARGE, "needs a disk of 2 GB, but the flavor has 1 GB"),
         (CHANGED, "changed, or damaged in transit"),
         ("nowhere", "the image service does not have it"),
     ],

@@ -11,7 +11,7 @@ from moorage.agent.virt.xml.domain_xml import (
     DomainDisk,
     GuestPaths,
     Machine,
-    is_ours,
+    is_moorage_domain,
     parse_domain,
     render_domain,
     rescue_image,
@@ -81,9 +81,11 @@ def test_a_domain_in_rescue_names_its_image():
 
 
 def test_definitions_of_others_are_told_from_ours():
-    assert is_ours(render_domain(FULL))
-    assert not is_ours("<domain type='qemu'><name>theirs</name><metadata><x xmlns='urn:other'/></metadata></domain>")
-    assert not is_ours("no xml")
+    assert is_moorage_domain(render_domain(FULL))
+    assert not is_moorage_domain(
+        "<domain type='qemu'><name>theirs</name><metadata><x xmlns='urn:other'/></metadata></domain>"
+    )
+    assert not is_moorage_domain("no xml")
 
 
 def test_two_servers_of_one_name_have_two_domains():

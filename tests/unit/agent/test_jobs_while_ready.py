@@ -3,7 +3,7 @@
 import pytest
 
 from moorage.agent.jobs.job_task import JobsWhileReady
-from moorage.agent.virt.driver import HypervisorAway
+from moorage.agent.virt.driver import HypervisorUnavailable
 
 
 class Queue:
@@ -25,10 +25,10 @@ def test_a_job_is_asked_for_when_the_hypervisor_is_back_and_reports_go_at_any_ti
 
     def ready():
         if away[0]:
-            raise HypervisorAway("libvirt does not answer")
+            raise HypervisorUnavailable("libvirt does not answer")
 
     jobs = JobsWhileReady(queue, ready)
-    with pytest.raises(HypervisorAway):
+    with pytest.raises(HypervisorUnavailable):
         jobs.claim_jobs("metal-1", "metal-1/1")
     jobs.report_job("job", 1, "done", {"a": 1})
     assert queue.asked == [("report", "job", 1, "done", {"a": 1})]

@@ -8,8 +8,8 @@ import pytest
 
 from moorage.agent.virt.driver import VirtError
 from moorage.agent.virt.xml.libvirt_capabilities import (
+    HostShares,
     NumaCell,
-    Shares,
     cpu_features,
     cpu_traits,
     guest_cpu,
@@ -51,7 +51,7 @@ def test_capabilities_without_a_guest_for_this_host_are_refused(xml):
 
 
 def test_the_provider_tree_is_novas_with_a_provider_per_numa_node():
-    shares = Shares(reserved_cpus=1, reserved_memory_mb=512, reserved_disk_gb=10, cpu_allocation_ratio=2.0)
+    shares = HostShares(reserved_cpus=1, reserved_memory_mb=512, reserved_disk_gb=10, cpu_allocation_ratio=2.0)
     tree = providers("metal-1", read_capabilities(two_cells()), frozenset({"avx2"}), 100, shares)
     assert [(node.name, node.parent) for node in tree] == [
         ("metal-1", None), ("metal-1_NUMA_0", "metal-1"), ("metal-1_NUMA_1", "metal-1"),
@@ -67,7 +67,7 @@ def test_the_provider_tree_is_novas_with_a_provider_per_numa_node():
 
 
 def test_a_disk_of_less_than_a_gigabyte_is_no_inventory():
-    tree = providers("metal-1", read_capabilities(CAPABILITIES), frozenset(), 0, Shares())
+    tree = providers("metal-1", read_capabilities(CAPABILITIES), frozenset(), 0, HostShares())
     assert "DISK_GB" not in tree["metal-1"].inventories
 
 
@@ -104,5 +104,5 @@ def test_every_trait_of_a_feature_is_a_standard_one():
 
 
 def test_all_other_traits_are_standard_ones():
-    tree = providers("h", read_capabilities(CAPABILITIES), frozenset(), 1, Shares())
+    tree = providers("h", read_capabilities(CAPABILITIES), frozenset(), 1, HostShares())
     assert {trait for node in tree for trait in node.traits} <= set(os_traits.get_traits())

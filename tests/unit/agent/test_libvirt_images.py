@@ -48,7 +48,7 @@ def test_another_projects_private_image_is_no_kernel(shelf, name, way):
     spec = replace(SPEC, image_id=DISK)
     ways = {
         "built": lambda: shelf.guests.prepare_disks(spec),
-        "rebuilt": lambda: shelf.guests.remake_disk(spec, "key"),
+        "rebuilt": lambda: shelf.guests.replace_disk(spec, "key"),
         "rescued": lambda: shelf.guests.begin_rescue(SPEC, DISK, "password"),
     }
     shelf.files.mkdir(parents=True, exist_ok=True)
@@ -79,7 +79,7 @@ def test_a_disk_is_made_of_what_the_servers_project_may_use(shelf, owner, visibi
     else:
         with pytest.raises(VirtError, match="not for project red"):
             shelf.guests.prepare_disks(spec)
-        with pytest.raises(VirtError, match="not for project red"), shelf.guests.image_at_hand(spec):
+        with pytest.raises(VirtError, match="not for project red"), shelf.guests.hold_image(spec):
             pass
     assert (shelf.files / "disk").exists() is is_made
 

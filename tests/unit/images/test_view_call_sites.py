@@ -38,7 +38,7 @@ CALLS = {
     # the project against the host's servers and jobs.
     ("agent.virt.libvirt_images", "BaseImages.image_record"): {("get", "view")},
     ("agent.virt.libvirt_images", "BaseImages.copy_file"): {("open", "view")},
-    ("agent.virt.libvirt_images", "BaseImages._fetched"): {("open", "view")},
+    ("agent.virt.libvirt_images", "BaseImages._fetch"): {("open", "view")},
     # The image before a lease's end: of the server's project.
     ("reservation.steps.notification_steps", "SnapshotSteps._snapshot"): {("has_image", "view")},
     # Bitstreams: for the project that asks.

@@ -4,7 +4,7 @@ import pytest
 
 from moorage.agent.host.domain_task import ASK_ANYWAY, DomainsTask, HostBoot
 from moorage.agent.model.power import PowerAction
-from moorage.agent.virt.driver import DomainSpec, HypervisorAway
+from moorage.agent.virt.driver import DomainSpec, HypervisorUnavailable
 from moorage.core.errors import Unavailable
 from tests.plane import failing
 
@@ -99,7 +99,7 @@ def test_a_hypervisor_that_is_away_changes_nothing_and_is_asked_again(plane, tas
     domains = plane.driver.domains
 
     def away():
-        raise HypervisorAway("libvirt does not answer")
+        raise HypervisorUnavailable("libvirt does not answer")
 
     plane.driver.domains = away
     task.run_once()

@@ -183,7 +183,7 @@ class ServerBuilder:
             image_id=server.image_id,
             pci_addresses=pci,
             mdev_uuids=mdevs,
-            near=self._ancestor_names(selected),
+            provider_ancestors=self._ancestor_names(selected),
             ephemeral_gb=server.flavor.ephemeral_gb,
             swap_mb=server.flavor.swap_mb,
             project_id=server.project_id,

@@ -1,11 +1,11 @@
-"""[pure] The files of a guest's config drive, in the layout that cloud-init and other readers know.
+"""[pure] The files of a guest's config drive, in the layout that cloud-init and similar programs read.
 
-    openstack/latest/meta_data.json      its identity: uuid, names, metadata, public keys
-    openstack/latest/user_data           its owner's user data, if there is any
+    openstack/latest/meta_data.json      uuid, names, metadata and public keys of the server
+    openstack/latest/user_data           the owner's user data, if there is any
     openstack/latest/vendor_data.json    empty objects: nothing adds vendor data
     openstack/latest/vendor_data2.json
     openstack/latest/network_data.json   no links, networks or services: there is no network service
-    ec2/latest/meta-data.json            the same in EC2's terms
+    ec2/latest/meta-data.json            the same values under EC2's names
 
 Not here: the image of the drive (`libvirt_guests`).
 """
@@ -39,17 +39,17 @@ class Guest:
 
 def config_drive_files(guest: Guest) -> dict[str, bytes]:
     """{path below the drive's root: content}."""
-    found = {
-        f"{_LATEST}/meta_data.json": _json(_meta_data(guest)),
-        f"{_LATEST}/vendor_data.json": _json({}),
-        f"{_LATEST}/vendor_data2.json": _json({}),
-        f"{_LATEST}/network_data.json": _json({"links": [], "networks": [], "services": []}),
-        "ec2/latest/meta-data.json": _json(_ec2_meta_data(guest)),
+    files = {
+        f"{_LATEST}/meta_data.json": _encode_json(_meta_data(guest)),
+        f"{_LATEST}/vendor_data.json": _encode_json({}),
+        f"{_LATEST}/vendor_data2.json": _encode_json({}),
+        f"{_LATEST}/network_data.json": _encode_json({"links": [], "networks": [], "services": []}),
+        "ec2/latest/meta-data.json": _encode_json(_ec2_meta_data(guest)),
     }
     if guest.user_data:
-        text = _decoded(guest.user_data)
-        found |= {f"{_LATEST}/user_data": text, "ec2/latest/user-data": text}
-    return found
+        text = _decode_user_data(guest.user_data)
+        files |= {f"{_LATEST}/user_data": text, "ec2/latest/user-data": text}
+    return files
 
 
 def _meta_data(guest: Guest) -> dict[str, object]:
@@ -72,7 +72,7 @@ def _meta_data(guest: Guest) -> dict[str, object]:
 
 
 def _ec2_meta_data(guest: Guest) -> dict[str, object]:
-    """Addresses are empty, as in Nova for a server without any."""
+    """The addresses are empty, as Nova writes them for a server without addresses."""
     names = sorted(guest.public_keys)
     document: dict[str, object] = {
         "ami-launch-index": guest.launch_index,
@@ -88,18 +88,19 @@ def _ec2_meta_data(guest: Guest) -> dict[str, object]:
         "security-groups": [],
     }
     if names:
-        numbered = enumerate(names)
-        document["public-keys"] = {str(at): {"_name": f"{at}={name}", "openssh-key": guest.public_keys[name]}
-                                   for at, name in numbered}  # fmt: skip
+        document["public-keys"] = {
+            str(index): {"_name": f"{index}={name}", "openssh-key": guest.public_keys[name]}
+            for index, name in enumerate(names)
+        }
     return document
 
 
-def _json(document: Mapping[str, object]) -> bytes:
+def _encode_json(document: Mapping[str, object]) -> bytes:
     return json.dumps(document, sort_keys=True).encode()
 
 
-def _decoded(user_data: str) -> bytes:
-    """The decoded text; as it came if it cannot be decoded, which helps its author more than nothing."""
+def _decode_user_data(user_data: str) -> bytes:
+    """The decoded user data; unchanged if it is not base64, so that its author finds it in the guest."""
     try:
         return base64.b64decode(user_data, validate=False)
     except (binascii.Error, ValueError):

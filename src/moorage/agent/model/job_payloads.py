@@ -1,7 +1,7 @@
 """[pure] The payloads of compute's jobs for a host, decoded into types.
 
-Every payload has ``server`` and, for a server with an allocation, ``selected_rp``; the types below show the other
-fields of each kind. Unknown fields are ignored, because the compute service may be newer than this agent.
+Every payload has ``server`` and, for a server with an allocation, ``selected_rp``; the types below list the other
+fields of each kind of job. Unknown fields are ignored, because the compute service may be newer than this agent.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class ServerRef(msgspec.Struct, frozen=True):
 
 
 class GuestPayload(msgspec.Struct, frozen=True):
-    """The values of its config drive; see `moorage.agent.model.config_drive.Guest`."""
+    """The values for the server's config drive; see `moorage.agent.model.config_drive.Guest`."""
 
     hostname: str
     zone: str | None = None
@@ -52,7 +52,7 @@ class ServerPayload(msgspec.Struct, frozen=True):
 
 class BuildPayload(msgspec.Struct, frozen=True):
     server: ServerPayload
-    #: {suffix of the request group, "" for the one without: uuids of the providers selected for it}.
+    #: {suffix of a request group ("" for the group without suffix): uuids of the providers selected for it}.
     selected_rp: Mapping[str, tuple[str, ...]] = {}
 
     @property
@@ -75,7 +75,7 @@ class RescuePayload(BuildPayload, frozen=True, kw_only=True):
 
 
 class ImagePayload(msgspec.Struct, frozen=True):
-    """The image to be made of a disk."""
+    """The image to make from a disk."""
 
     id: str
     name: str
@@ -106,9 +106,9 @@ class ServerOnlyPayload(msgspec.Struct, frozen=True):
 T = TypeVar("T")
 
 
-def decode_payload(payload: Mapping[str, object], kind: type[T]) -> T:
-    """Raises `Invalid`, which names the place in the payload."""
+def decode_payload(payload: Mapping[str, object], payload_type: type[T]) -> T:
+    """Raises `Invalid` with the position of the fault in the payload."""
     try:
-        return msgspec.convert(payload, kind)
+        return msgspec.convert(payload, payload_type)
     except msgspec.ValidationError as error:
         raise Invalid(f"the job's payload cannot be read: {error}", code="agent.payload") from error

@@ -16,19 +16,19 @@ class DomainPowerState(StrEnum):
 class PowerAction(StrEnum):
     START = "start"
     STOP = "stop"
-    REBOOT = "reboot"  #: requests a shutdown from the guest first
-    REBOOT_HARD = "reboot-hard"  #: pulls the plug; saved memory is dropped
+    REBOOT = "reboot"  #: asks the guest to shut down first
+    REBOOT_HARD = "reboot-hard"  #: stops the guest at once; deletes its saved memory
     PAUSE = "pause"
     UNPAUSE = "unpause"
     SUSPEND = "suspend"
     RESUME = "resume"
 
 
-#: Actions that boot the guest from any state, so that they are never done already.
+#: Actions that boot the guest in any case, also if it runs already.
 REBOOTS = frozenset({PowerAction.REBOOT, PowerAction.REBOOT_HARD})
 
 
-#: The state after each action. An action whose state is reached already is done, except those of `REBOOTS`.
+#: The state after each action. If the domain is in that state already, the action does nothing, except `REBOOTS`.
 STATE_AFTER = {
     PowerAction.START: DomainPowerState.RUNNING,
     PowerAction.STOP: DomainPowerState.SHUTOFF,

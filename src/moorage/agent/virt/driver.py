@@ -32,14 +32,14 @@ class NoSuchDomain(VirtError):
     code = "virt.no_such_domain"
 
 
-class HypervisorAway(VirtError, Unavailable):
-    """The hypervisor does not answer: whether anything was done is unknown. Repeat the call later."""
+class HypervisorUnavailable(VirtError, Unavailable):
+    """The hypervisor does not answer. Whether the call had an effect is unknown; repeat it later."""
 
     code = "virt.away"
 
 
 class Unsupported(VirtError):
-    """This hypervisor, or this guest (for example without a guest agent), cannot do it. Do not repeat the call."""
+    """The hypervisor or the guest does not support the operation, for example a guest without a guest agent."""
 
     code = "virt.unsupported"
 
@@ -71,7 +71,7 @@ class HostFacts:
 
 @dataclass(frozen=True)
 class DomainSpec:
-    """A server to run: everything that its definition contains."""
+    """The definition of a server's domain."""
 
     uuid: str
     name: str
@@ -80,21 +80,23 @@ class DomainSpec:
     disk_gb: int = 0  #: 0: the size of the image
     image_id: str | None = None
     pci_addresses: tuple[str, ...] = ()  #: ``dddd:bb:dd.f``, in the order in which the guest sees them
-    #: Names of the ancestors of the server's devices. A driver places the guest near the NUMA nodes among them.
-    near: frozenset[str] = frozenset()
+    #: Names of all ancestors of the providers that the server uses. A driver prefers the NUMA nodes among them for the
+    #: guest's memory.
+    provider_ancestors: frozenset[str] = frozenset()
     mdev_uuids: tuple[str, ...] = ()  #: of mediated devices
     ephemeral_gb: int = 0
     swap_mb: int = 0
     project_id: str | None = None
     flavor: str | None = None  #: its name
     #: Files of the config drive, {``openstack/latest/meta_data.json``: content}; None: an existing drive stays. The
-    #: driver writes it when it creates the domain, or recreates it while it is off; the definition does not contain it.
+    #: driver writes the drive when it defines the domain. Stored definitions do not contain the files, so two specs
+    #: that differ only in them are equal.
     config_drive: Mapping[str, bytes] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
 class Domain:
-    """A defined server."""
+    """A domain that the hypervisor has, running or not."""
 
     spec: DomainSpec
     power: DomainPowerState
@@ -108,26 +110,26 @@ class DiskImage:
     disk_format: str  #: ``raw``, ``qcow2``
     size_bytes: int  #: required: image services refuse data of unknown length
     chunks: Iterator[bytes]
-    #: Image properties that a guest made from it needs to boot.
+    #: Image properties that a guest needs to boot from this image.
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
 #: Data of a live migration's destination for its source. Only the driver reads it.
-Target = Mapping[str, str]
+MigrationTarget = Mapping[str, str]
 
 
 class VirtDriver(Protocol):
     def facts(self) -> HostFacts: ...
 
     def nodes(self) -> Sequence[str]:
-        """Names of the compute nodes: the roots of the provider tree. One, except for bare metal."""
+        """Names of the compute nodes, the roots of the provider tree. There is one, except with bare metal."""
         ...
 
     def update_provider_tree(self, tree: ProviderTree) -> ProviderTree:
-        """Returns the driver's providers with all their inventories and traits at this moment.
+        """Returns the driver's providers with all their present inventories and traits.
 
-        `tree` is Placement's tree, for drivers that have to move something. A provider that is not in the answer stays
-        in Placement as it is, unless this agent published it.
+        `tree` contains the providers that Placement has, for drivers that move inventories between providers. A
+        provider that the driver does not return stays in Placement, unless this agent published it.
         """
         ...
 
@@ -137,7 +139,7 @@ class VirtDriver(Protocol):
         """Define the domain, and start it if `start`. The devices in `spec` are plugged already.
 
         Makes the disk from the image, `disk_gb` large. An existing domain of this uuid gets this definition and keeps
-        its disk, which may grow. Does nothing if definition and power are as wanted.
+        its disk, which may grow. Does nothing if the domain has this definition and runs, or need not run.
         """
         ...
 
@@ -146,10 +148,10 @@ class VirtDriver(Protocol):
         ...
 
     def rebuild(self, spec: DomainSpec, *, key: str, start: bool) -> Domain:
-        """Same as `spawn`, with a new disk from the image of `spec` in place of the old one.
+        """Same as `spawn`, but replaces the disk by a new one from the image of `spec`.
 
-        The devices stay attached: the guest is off before its disk is removed. A repetition with the same `key` does
-        not make the disk again, and only corrects definition and power.
+        Stops the guest before it removes the disk, so the devices can stay attached. A second call with the same `key`
+        does not replace the disk again; it only does what `spawn` does.
         """
         ...
 
@@ -162,13 +164,15 @@ class VirtDriver(Protocol):
     def rescue(self, uuid: str, image_id: str, password: str) -> DomainPowerState:
         """Boot from the rescue image, with the domain's own disk beside it and its devices as they were.
 
-        `password` is for the rescue system, if that takes one (from its config drive). Does nothing more if the domain
-        is in rescue already. Raises `NoSuchDomain`.
+        `password` is in the config drive, from which a rescue system may read it. A domain that is in rescue already is
+        only started. Raises `NoSuchDomain`.
         """
         ...
 
     def unrescue(self, uuid: str) -> DomainPowerState:
-        """Boot from its own disk again and delete the rescue disk. A domain that is not in rescue is only started."""
+        """Delete the rescue disk and boot the domain from its own disk. A domain that is not in rescue is only
+        started.
+        """
         ...
 
     def set_password(self, uuid: str, password: str) -> None:
@@ -182,31 +186,34 @@ class VirtDriver(Protocol):
         ...
 
     def snapshot(self, uuid: str) -> AbstractContextManager[DiskImage]:
-        """The domain's own disk as it is now, consistent as after a power cut. The power state does not change.
+        """A copy of the domain's own disk as it is now, consistent as after a power cut.
 
-        Its temporary files are removed when the context ends, or at the latest by the next call for this domain. Raises
-        `NoSuchDomain`.
+        The power state does not change. The temporary files are removed when the context ends; after a crash, the next
+        call for this domain removes them. Raises `NoSuchDomain`.
         """
         ...
 
     # ------------------------------------------------------------------------- live migration
 
-    def receive(self, spec: DomainSpec) -> Target:
-        """On the destination: prepare to take the running domain over. Returns the data that the source needs.
+    def receive(self, spec: DomainSpec) -> MigrationTarget:
+        """On the destination: prepares to take over the running domain, and returns the data that the source needs.
 
-        Nothing runs here yet; `destroy` undoes it.
+        Starts no domain. `destroy` undoes the preparation.
         """
         ...
 
-    def hand_over(self, uuid: str, target: Target) -> None:
-        """On the source: move the running or paused domain with its disk to `target`; it is not here afterwards.
+    def hand_over(self, uuid: str, target: MigrationTarget) -> None:
+        """On the source: moves the running or paused domain with its disk to `target` and removes it from this host.
 
-        A domain that is not here was handed over before. Raises `VirtError` if it still runs here.
+        Does nothing if this host does not have the domain: an earlier call has moved it. Raises `VirtError` if the move
+        fails; the domain then still runs here.
         """
         ...
 
     def take_over(self, uuid: str) -> DomainPowerState:
-        """On the destination, afterwards: the domain is this host's now. Raises `NoSuchDomain` if it never arrived."""
+        """On the destination, after `hand_over`: returns the domain's power state. Raises `NoSuchDomain` if it is not
+        here.
+        """
         ...
 
     # ------------------------------------------------------------------------------------- read only
@@ -216,5 +223,5 @@ class VirtDriver(Protocol):
         ...
 
     def domains(self) -> Mapping[str, Domain]:
-        """{uuid: domain}: this agent's domains as they are on the host now."""
+        """{uuid: domain} of this agent's present domains on the host."""
         ...

@@ -1,6 +1,6 @@
-"""Time limits for calls to libvirt, and the order of calls about the same guest.
+"""Time limits for calls to libvirt, and locks that keep the calls for one guest in sequence.
 
-Imports nothing of libvirt, so that it can be tested where libvirt is not installed.
+Does not import libvirt's bindings, so that it can be tested where they are not installed.
 """
 
 import threading
@@ -21,7 +21,7 @@ ANSWER_TIMEOUT_S = 30.0
 
 
 class GuestHangs(VirtError):
-    """QEMU does not answer. Deleting the server or rebooting it hard ends that QEMU."""
+    """QEMU does not answer. A hard reboot or the deletion of the server kills that QEMU."""
 
     code = "virt.guest_hangs"
 
@@ -29,19 +29,19 @@ class GuestHangs(VirtError):
 def call_with_timeout(call: Callable[..., T], *arguments: object, within_s: float | None = None) -> T:
     """Return or raise the result of `call`. Raises `GuestHangs` after `within_s` seconds (None: `ANSWER_TIMEOUT_S`).
 
-    The thread of an abandoned call ends together with QEMU, when libvirt returns from the call.
+    The thread of an abandoned call ends when QEMU ends, because libvirt then returns from the call.
     """
     limit_s = ANSWER_TIMEOUT_S if within_s is None else within_s
     answer: Future[T] = Future()
     context = copy_context()
 
-    def ask() -> None:
+    def run_call() -> None:
         try:
             answer.set_result(context.run(call, *arguments))
         except Exception as error:  # noqa: BLE001 - `answer.result` raises it in the caller's thread
             answer.set_exception(error)
 
-    threading.Thread(target=ask, name="libvirt-ask", daemon=True).start()
+    threading.Thread(target=run_call, name="libvirt-call", daemon=True).start()
     try:
         return answer.result(limit_s)
     except StillWaiting as error:
@@ -55,7 +55,7 @@ def call_with_timeout(call: Callable[..., T], *arguments: object, within_s: floa
 class SerializedCalls:
     """Lets one caller per name proceed at a time; callers with different names do not wait for each other.
 
-    A name is forgotten when no caller holds it or waits for it.
+    A name uses memory only while a caller holds it or waits for it.
     """
 
     def __init__(self) -> None:

@@ -1,14 +1,14 @@
-"""The link to libvirtd: opened when it is needed, watched, and reopened after a pause when it broke.
+"""The connection to libvirtd: opened on first use, checked at each use, and reopened after a pause when it is broken.
 
-Nothing here waits long. A daemon that is gone is noticed at once, and one that hangs after `KEEP_ALIVE_S` times
-`KEEP_ALIVE_COUNT`. Until the pause after a failure is over, callers get the error without another attempt.
+No call blocks for long. A stopped daemon is detected at once, a hanging one after `KEEP_ALIVE_S` times
+`KEEP_ALIVE_COUNT` seconds. During the pause after a failure, callers get its error without another attempt.
 
-Not here: the calls over the link.
+Not here: the calls over the connection.
 """
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as StillOpening
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from typing import Any
 
 import libvirt
 
-from moorage.agent.virt.driver import HypervisorAway, NoSuchDomain, Unsupported, VirtError
+from moorage.agent.virt.driver import HypervisorUnavailable, NoSuchDomain, Unsupported, VirtError
 from moorage.core.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 KEEP_ALIVE_S = 5
 KEEP_ALIVE_COUNT = 3
 OPEN_TIMEOUT_S = 15.0
-#: Pauses between attempts to open; doubled from the first to the last.
+#: Pauses between attempts to connect, in seconds; each is twice the one before.
 FIRST_PAUSE_S, LAST_PAUSE_S = 1.0, 30.0
 
 _UNSUPPORTED = frozenset(
@@ -41,7 +41,7 @@ _UNSUPPORTED = frozenset(
 
 
 class LibvirtConnection:
-    """Thread-safe; all threads share one link. `uri`: ``qemu:///system``."""
+    """Thread-safe; all threads share one connection, called `link`. `uri`: ``qemu:///system``."""
 
     def __init__(self, uri: str, clock: Clock) -> None:
         self.uri = uri
@@ -50,98 +50,96 @@ class LibvirtConnection:
         self._link: Any = None
         self._opening: Future[Any] | None = None
         self._pause_s = FIRST_PAUSE_S
-        self._refusal = ""
-        self._not_before: datetime | None = None
-        _run_events()
+        self._last_error = ""
+        self._retry_at: datetime | None = None
+        _start_event_loop()
 
     @contextmanager
     def use(self) -> Iterator[Any]:
-        """A `libvirt.virConnect`. An error of libvirt inside the context becomes the `VirtError` of its kind."""
-        link = self._opened()
+        """Yields a `libvirt.virConnect`. Turns an error of libvirt inside the context into a `VirtError`."""
+        link = self._open_if_needed()
         try:
             yield link
         except libvirt.libvirtError as error:
-            raise self._told(link, error) from error
+            raise self._virt_error(link, error) from error
 
     def close(self) -> None:
         with self._lock:
             self._drop()
 
-    def _opened(self) -> Any:
+    def _open_if_needed(self) -> Any:
         with self._lock:
             if self._link is not None:
-                if _lives(self._link):
+                if _is_alive(self._link):
                     return self._link
                 self._drop()
             now = self._clock.now()
-            if self._not_before is not None and now < self._not_before:
-                raise HypervisorAway(self._refusal)
+            if self._retry_at is not None and now < self._retry_at:
+                raise HypervisorUnavailable(self._last_error)
             try:
                 self._link = self._open()
             except libvirt.libvirtError as error:
-                raise self._away(str(error)) from error
-            self._not_before, self._pause_s = None, FIRST_PAUSE_S
+                raise self._unavailable(str(error)) from error
+            self._retry_at, self._pause_s = None, FIRST_PAUSE_S
             log.info("connected to the hypervisor", extra={"uri": self.uri})
             return self._link
 
     def _open(self) -> Any:
-        """Open in a thread, because a stopped daemon accepts the connection and never answers."""
+        """Connects in a thread, because a suspended daemon accepts the connection and never answers."""
         if self._opening is None:
             self._opening = Future()
-            threading.Thread(
-                target=_open_into, args=(self._opening, self.uri), name="libvirt-open", daemon=True
-            ).start()
+            threading.Thread(target=_connect, args=(self._opening, self.uri), name="libvirt-open", daemon=True).start()
         try:
             link = self._opening.result(OPEN_TIMEOUT_S)
         except StillOpening as error:
-            raise self._away(f"no answer within {OPEN_TIMEOUT_S:.0f} s") from error
+            raise self._unavailable(f"no answer within {OPEN_TIMEOUT_S:.0f} s") from error
         except libvirt.libvirtError:
             self._opening = None
             raise
         self._opening = None
         return link
 
-    def _away(self, why: str) -> HypervisorAway:
-        """Begin a pause, and return the error for callers until it is over. The caller holds the lock."""
-        self._not_before = self._clock.now() + timedelta(seconds=self._pause_s)
+    def _unavailable(self, why: str) -> HypervisorUnavailable:
+        """Begins a pause, and returns the error that callers get until its end. The caller holds the lock."""
+        self._retry_at = self._clock.now() + timedelta(seconds=self._pause_s)
         self._pause_s = min(self._pause_s * 2, LAST_PAUSE_S)
-        self._refusal = f"libvirt at {self.uri} does not answer: {why}; check that its daemon runs on this host"
+        self._last_error = f"libvirt at {self.uri} does not answer: {why}; check that its daemon runs on this host"
         log.warning("no connection to the hypervisor", extra={"uri": self.uri, "why": why})
-        return HypervisorAway(self._refusal)
+        return HypervisorUnavailable(self._last_error)
 
-    def _told(self, link: Any, error: libvirt.libvirtError) -> VirtError:
-        sentence = error.get_error_message() or str(error)
-        if not _lives(link):
+    def _virt_error(self, link: Any, error: libvirt.libvirtError) -> VirtError:
+        message = error.get_error_message() or str(error)
+        if not _is_alive(link):
             with self._lock:
                 if self._link is link:
                     self._drop()
-            return HypervisorAway(f"libvirt at {self.uri} went away: {sentence}")
+            return HypervisorUnavailable(f"libvirt at {self.uri} does not answer any more: {message}")
         code = error.get_error_code()
         if code == libvirt.VIR_ERR_NO_DOMAIN:
-            return NoSuchDomain(sentence)
-        return Unsupported(sentence) if code in _UNSUPPORTED else VirtError(sentence)
+            return NoSuchDomain(message)
+        return Unsupported(message) if code in _UNSUPPORTED else VirtError(message)
 
     def _drop(self) -> None:
         if self._link is not None:
-            _quietly(self._link.close)
+            _close_link(self._link)
             self._link = None
 
 
-def _lives(link: Any) -> bool:
+def _is_alive(link: Any) -> bool:
     try:
         return bool(link.isAlive())
     except libvirt.libvirtError:
         return False
 
 
-def _quietly(close: Callable[[], object]) -> None:
+def _close_link(link: Any) -> None:
     try:
-        close()
+        link.close()
     except libvirt.libvirtError:
-        log.debug("a broken link could not be closed", exc_info=True)
+        log.debug("a broken connection could not be closed", exc_info=True)
 
 
-def _open_into(answer: Future[Any], uri: str) -> None:
+def _connect(answer: Future[Any], uri: str) -> None:
     try:
         link = libvirt.open(uri)
         link.setKeepAlive(KEEP_ALIVE_S, KEEP_ALIVE_COUNT)
@@ -152,28 +150,29 @@ def _open_into(answer: Future[Any], uri: str) -> None:
 
 
 _events_lock = threading.Lock()
-_events_run: list[threading.Thread] = []
+_event_threads: list[threading.Thread] = []
 
 
-def _run_events() -> None:
-    """Start libvirt's event loop, once per process; without it a hanging daemon is not noticed."""
+def _start_event_loop() -> None:
+    """Start libvirt's event loop, once per process; without it a hanging daemon is not detected."""
     with _events_lock:
-        if _events_run:
+        if _event_threads:
             return
         # Without a handler, libvirt also prints every error on standard error.
         libvirt.registerErrorHandler(lambda *_: None, None)
         libvirt.virEventRegisterDefaultImpl()
-        thread = threading.Thread(target=_events, name="libvirt-events", daemon=True)
+        thread = threading.Thread(target=_run_event_loop, name="libvirt-events", daemon=True)
         thread.start()
-        _events_run.append(thread)
+        _event_threads.append(thread)
 
 
-def _events() -> None:
-    # The loop sleeps until something happens. An empty timer keeps it from failing while it watches nothing.
+def _run_event_loop() -> None:
+    # The loop sleeps until an event. Without this timer it would fail while there is no connection to watch.
     libvirt.virEventAddTimeout(1000, lambda *_: None, None)
     while True:
         try:
             libvirt.virEventRunDefaultImpl()
         except libvirt.libvirtError:
-            # Continue: without this thread a hanging daemon is never noticed again. The timer keeps the loop from spinning.
+            # Without this thread, a hanging daemon would not be detected any more. The timer bounds the rate of
+            # failures.
             log.exception("libvirt's event loop failed; it continues")

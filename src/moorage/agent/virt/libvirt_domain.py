@@ -1,7 +1,8 @@
 """libvirt's domains: power states, devices, copies of a disk, and which domains are this agent's.
 
-The functions take a domain, and `OwnDomains` a connection, of libvirt's bindings (`Any`: they have no types). Calls
-that QEMU itself has to answer have a time limit (`call_with_timeout`), because libvirt waits as long as QEMU hangs.
+The functions take a `libvirt.virDomain`, and the methods of `OwnDomains` a `libvirt.virConnect` (typed `Any`, because
+the bindings have no types). Calls that QEMU itself answers have a time limit (`call_with_timeout`), because libvirt
+waits as long as QEMU hangs.
 Not here: definitions (`xml.domain_xml`) and files (`libvirt_guests`).
 """
 
@@ -18,14 +19,14 @@ from moorage.agent.model.power import DomainPowerState
 from moorage.agent.virt.driver import Domain, NoSuchDomain, VirtError
 from moorage.agent.virt.libvirt_calls import GuestHangs, call_with_timeout
 from moorage.agent.virt.libvirt_programs import run_program
-from moorage.agent.virt.xml.domain_xml import is_ours, parse_domain, read_xml, rescue_image
+from moorage.agent.virt.xml.domain_xml import is_moorage_domain, parse_domain, read_xml, rescue_image
 from moorage.core.clock import Clock
 
 log = logging.getLogger(__name__)
 
 _POLL_S = 0.3
-#: Repeat the request to shut down: a guest that was booting has missed the first one.
-_ASK_AGAIN_S = 10
+#: Pause before a request to shut down is repeated: a guest that is booting ignores the first one.
+_REPEAT_SHUTDOWN_S = 10
 #: Time for a running guest to release a device that is detached.
 _RELEASE_TIMEOUT_S = 30
 _BACKUP_TIMEOUT_S = 3600
@@ -52,7 +53,7 @@ def power_of(domain: Any) -> DomainPowerState:
     return DomainPowerState.SUSPENDED if domain.hasManagedSaveImage() else DomainPowerState.SHUTOFF
 
 
-def lacks_room(domain: Any) -> bool:
+def is_out_of_space(domain: Any) -> bool:
     """Whether QEMU paused the domain because the host could not write its data."""
     return tuple(domain.state()) == (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR)
 
@@ -76,7 +77,7 @@ def pause(domain: Any) -> None:
     call_with_timeout(domain.suspend)
 
 
-def crash(domain: Any) -> None:
+def inject_nmi(domain: Any) -> None:
     """Send an NMI; the guest decides how to react."""
     call_with_timeout(domain.injectNMI, 0)
 
@@ -88,35 +89,35 @@ def set_password(domain: Any, password: str) -> None:
 
 
 def turn_off(domain: Any) -> None:
-    """Stop it as a power cut does, and drop its saved memory."""
+    """Stops the domain at once, without a shutdown of the guest, and deletes its saved memory."""
     if domain.isActive():
-        _unless_off(domain.destroy)
+        _ignoring_off(domain.destroy)
     if domain.hasManagedSaveImage():
         domain.managedSaveRemove()
 
 
-def shut_down(domain: Any, clock: Clock, patience_s: float) -> bool:
-    """Ask the guest to shut down; returns whether it is off within `patience_s`. Does not ask a paused guest."""
+def shut_down(domain: Any, clock: Clock, timeout_s: float) -> bool:
+    """Asks a running guest to shut down, and waits up to `timeout_s`. Returns whether the domain is off."""
     if power_of(domain) is not DomainPowerState.RUNNING:
         return not domain.isActive()
     begin = clock.now()
-    asked = None
+    requested_at = None
     while domain.isActive():
         now = clock.now()
-        if now - begin >= timedelta(seconds=patience_s):
+        if now - begin >= timedelta(seconds=timeout_s):
             return False
-        if asked is None or now - asked >= timedelta(seconds=_ASK_AGAIN_S):
+        if requested_at is None or now - requested_at >= timedelta(seconds=_REPEAT_SHUTDOWN_S):
             try:
-                _unless_off(lambda: call_with_timeout(domain.shutdown))
+                _ignoring_off(lambda: call_with_timeout(domain.shutdown))
             except GuestHangs:
                 return False
-            asked = now
+            requested_at = now
         clock.sleep(_POLL_S)
     return True
 
 
-def _unless_off(call: Callable[[], object]) -> None:
-    """Ignore the error of a domain that went off by itself."""
+def _ignoring_off(call: Callable[[], object]) -> None:
+    """Calls `call`; ignores its error if the domain has gone off by itself."""
     try:
         call()
     except libvirt.libvirtError as error:
@@ -125,7 +126,7 @@ def _unless_off(call: Callable[[], object]) -> None:
 
 
 def suspend(domain: Any, clock: Clock) -> None:
-    """Save its memory to disk. First detach its passed-through devices, whose state cannot be saved."""
+    """Saves the domain's memory to disk. First detaches its passed-through devices, whose state cannot be saved."""
     for device in _passed_through(domain.XMLDesc()):
         call_with_timeout(
             domain.detachDeviceFlags, ET.tostring(device, encoding="unicode"), libvirt.VIR_DOMAIN_AFFECT_LIVE
@@ -134,17 +135,18 @@ def suspend(domain: Any, clock: Clock) -> None:
     while _passed_through(domain.XMLDesc()):
         if clock.now() >= until:
             raise VirtError(
-                f"the guest did not release its devices within {_RELEASE_TIMEOUT_S} s; if it is still booting, try again later"
+                f"the guest did not release its devices within {_RELEASE_TIMEOUT_S} s; if it is still booting, try "
+                "again later"
             )
         clock.sleep(_POLL_S)
     call_with_timeout(domain.managedSave, within_s=_SAVE_TIMEOUT_S)
 
 
 def _attach_missing(domain: Any) -> None:
-    """Attach the devices that were detached before its memory was saved."""
-    present = {_source(device) for device in _passed_through(domain.XMLDesc())}
+    """Attaches the devices that `suspend` has detached."""
+    present = {_source_address(device) for device in _passed_through(domain.XMLDesc())}
     for device in _passed_through(definition_of(domain)):
-        if _source(device) not in present:
+        if _source_address(device) not in present:
             call_with_timeout(
                 domain.attachDeviceFlags, ET.tostring(device, encoding="unicode"), libvirt.VIR_DOMAIN_AFFECT_LIVE
             )
@@ -154,19 +156,19 @@ def _passed_through(definition: str) -> list[ET.Element]:
     return read_xml(definition, "the definition").findall("devices/hostdev")
 
 
-def _source(device: ET.Element) -> tuple[tuple[str, str], ...]:
+def _source_address(device: ET.Element) -> tuple[tuple[str, str], ...]:
     address = device.find("source/address")
     return tuple(sorted(address.attrib.items())) if address is not None else ()
 
 
 def copy_disk(domain: Any, disk: Path, to: Path, clock: Clock) -> None:
-    """Copy `disk` of the domain as it is at this moment to one qcow2 file. The guest keeps running."""
+    """Copies `disk` of the domain as it is now to one qcow2 file. The guest keeps running."""
     to.unlink(missing_ok=True)
     if not domain.isActive():
         run_program(["qemu-img", "convert", "-f", "qcow2", "-O", "qcow2", disk, to])
         return
     _abort_backup(domain)  # left by an agent that was killed during a copy
-    call_with_timeout(domain.backupBegin, _backup_of(domain, disk, to), None, 0)
+    call_with_timeout(domain.backupBegin, _backup_xml(domain, disk, to), None, 0)
     until = clock.now() + timedelta(seconds=_BACKUP_TIMEOUT_S)
     while domain.jobInfo()[0] != libvirt.VIR_DOMAIN_JOB_NONE:
         if clock.now() >= until:
@@ -178,8 +180,8 @@ def copy_disk(domain: Any, disk: Path, to: Path, clock: Clock) -> None:
         raise VirtError(f"the disk could not be copied: {ended.get('errmsg') or 'the job ended early'}")
 
 
-def _backup_of(domain: Any, disk: Path, to: Path) -> str:
-    """XML for a backup of this disk alone: it excludes every other disk of the domain by name."""
+def _backup_xml(domain: Any, disk: Path, to: Path) -> str:
+    """The XML for a backup of `disk` alone; it excludes each other disk of the domain by name."""
     backup = ET.Element("domainbackup", mode="push")
     disks = ET.SubElement(backup, "disks")
     for element in read_xml(domain.XMLDesc(), "the definition").iterfind("devices/disk"):
@@ -201,14 +203,14 @@ def _abort_backup(domain: Any) -> None:
 
 
 class OwnDomains:
-    """Finds and lists this agent's domains. Warns about other domains of the host, and leaves them alone."""
+    """Looks up and lists this agent's domains. Logs a warning about other domains of the host."""
 
     def __init__(self, host: str) -> None:
         self._host = host
-        self._strangers: frozenset[str] = frozenset()
-        self._stuck: frozenset[str] = frozenset()
+        self._foreign: frozenset[str] = frozenset()
+        self._out_of_space: frozenset[str] = frozenset()
 
-    def find(self, link: Any, uuid: str) -> Any:
+    def find_domain(self, link: Any, uuid: str) -> Any:
         """The domain of this uuid, or None. Raises `VirtError` for a domain that this agent did not make."""
         try:
             domain = link.lookupByUUIDString(uuid)
@@ -216,53 +218,52 @@ class OwnDomains:
             if error.get_error_code() in (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_INVALID_ARG):
                 return None
             raise
-        if not is_ours(definition_of(domain)):
+        if not is_moorage_domain(definition_of(domain)):
             raise VirtError(
                 f"domain {domain.name()} has the uuid {uuid}, but this agent did not make it; it is left alone"
             )
         return domain
 
-    def domain(self, link: Any, uuid: str) -> Any:
+    def require_domain(self, link: Any, uuid: str) -> Any:
         """The domain of this uuid. Raises `NoSuchDomain`."""
-        domain = self.find(link, uuid)
+        domain = self.find_domain(link, uuid)
         if domain is None:
             raise NoSuchDomain(f"there is no server {uuid} on host {self._host}")
         return domain
 
     def all_domains(self, link: Any) -> dict[str, Domain]:
-        """{uuid: domain}. Logs foreign domains, and guests that stand still, once per change."""
+        """{uuid: domain}. Logs foreign domains, and guests that are out of disk space, once per change."""
         found: dict[str, Domain] = {}
-        strangers: set[str] = set()
-        stuck: set[str] = set()
+        foreign: set[str] = set()
+        out_of_space: set[str] = set()
         for domain in link.listAllDomains():
             try:
                 definition = definition_of(domain)
-                if not is_ours(definition):
-                    strangers.add(domain.name())
+                if not is_moorage_domain(definition):
+                    foreign.add(domain.name())
                     continue
                 spec = parse_domain(definition)
                 found[spec.uuid] = Domain(spec, power_of(domain), rescue_image(definition) is not None)
-                if lacks_room(
-                    domain
-                ):  # checked last, so that every guest shown as paused for this reason is logged too
-                    stuck.add(spec.uuid)
+                # After `power_of`: a guest that this list shows as paused for lack of space is then logged too.
+                if is_out_of_space(domain):
+                    out_of_space.add(spec.uuid)
             except libvirt.libvirtError as error:
                 if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:  # it was removed in between
                     raise
-        self._log_changes(strangers, stuck)
+        self._log_changes(foreign, out_of_space)
         return found
 
-    def _log_changes(self, strangers: set[str], stuck: set[str]) -> None:
-        if strangers != self._strangers:
+    def _log_changes(self, foreign: set[str], out_of_space: set[str]) -> None:
+        if foreign != self._foreign:
             log.warning(
                 "this host runs domains that this agent did not make; they are left alone, and their resources are not "
                 "subtracted from the host's inventories",
-                extra={"domains": sorted(strangers)},
+                extra={"domains": sorted(foreign)},
             )
-        if stuck - self._stuck:
+        if out_of_space - self._out_of_space:
             log.error(
-                "guests stand still because this host could not write to their disks; make room below [libvirt] "
+                "guests are paused because this host could not write to their disks; free space below [libvirt] "
                 "instances_path, then unpause them",
-                extra={"guests": sorted(stuck)},
+                extra={"guests": sorted(out_of_space)},
             )
-        self._strangers, self._stuck = frozenset(strangers), frozenset(stuck)
+        self._foreign, self._out_of_space = frozenset(foreign), frozenset(out_of_space)

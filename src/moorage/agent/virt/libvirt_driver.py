@@ -1,7 +1,7 @@
-"""Servers as real guests of QEMU, run by libvirt. For set-up, mapping and limits see docs/guides/libvirt.md.
+"""Runs servers as QEMU guests through libvirt. For set-up, mapping and limits see docs/guides/libvirt.md.
 
-A domain is defined as soon as its files exist, and keeps its definition until it is destroyed. The driver remembers
-nothing and reads libvirt instead. It leaves domains that this agent did not make alone, and logs that they exist.
+The driver defines a domain when the domain's files are complete; `destroy` removes the definition. The driver keeps no
+state in memory: it reads libvirt's. It does not change domains that this agent did not make, and logs that they exist.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ from moorage.agent.virt.driver import (
     Domain,
     DomainSpec,
     HostFacts,
-    Target,
+    MigrationTarget,
     Unsupported,
     VirtError,
 )
@@ -33,16 +33,17 @@ from moorage.agent.virt.xml.domain_xml import parse_domain, render_domain, rescu
 from moorage.core.clock import Clock
 from moorage.images.base import CHUNK_BYTES
 
-#: Bytes that are read from the end of a guest's console.
+#: Number of bytes that `console` reads from the end of a guest's console.
 MAX_CONSOLE_BYTES = 1 << 18
-_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - nothing is created or read there: `unlink` removes the file that QEMU left, and follows no link
-_NO_LIVE_MIGRATION = "the libvirt driver has no live migration: migrate the server cold, or evacuate it"
+#: The driver only removes files that QEMU left there; `unlink` does not follow links.
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - nothing is created or read there
+_NO_LIVE_MIGRATION = "the libvirt driver cannot migrate live; migrate the server cold, or evacuate it"
 
 CAPABILITIES = frozenset(Capability) - {Capability.LIVE_MIGRATION}
 
 
 class LibvirtDriver:
-    """Thread-safe. `clock` is real time even in a rehearsal with another time, because guests live in real time."""
+    """Thread-safe. `clock` must be the real clock even in a rehearsal with a virtual one: guests run in real time."""
 
     def __init__(
         self, settings: LibvirtSettings, connection: LibvirtConnection, guests: GuestFiles, clock: Clock
@@ -53,7 +54,7 @@ class LibvirtDriver:
         self._guests = guests
         self._clock = clock
         self._own_domains = OwnDomains(settings.host)
-        self._alone = SerializedCalls()
+        self._guest_locks = SerializedCalls()
 
     # ------------------------------------------------------------------------------------------- the host
 
@@ -71,23 +72,23 @@ class LibvirtDriver:
     # ----------------------------------------------------------------------------- create and destroy
 
     def spawn(self, spec: DomainSpec, *, start: bool = True) -> Domain:
-        with self._alone.hold(spec.uuid), self._connection.use() as link:
-            return self._put(link, spec, start=start)
+        with self._guest_locks.hold(spec.uuid), self._connection.use() as link:
+            return self._apply_spec(link, spec, start=start)
 
     def rebuild(self, spec: DomainSpec, *, key: str, start: bool) -> Domain:
-        with self._alone.hold(spec.uuid), self._connection.use() as link:
-            if not self._guests.is_made_by(spec.uuid, key):
+        with self._guest_locks.hold(spec.uuid), self._connection.use() as link:
+            if not self._guests.is_rebuilt(spec.uuid, key):
                 # Fetch the image first: if that fails, the server keeps its guest and its disk.
-                with self._guests.image_at_hand(spec):
-                    present = self._own_domains.find(link, spec.uuid)
+                with self._guests.hold_image(spec):
+                    present = self._own_domains.find_domain(link, spec.uuid)
                     if present is not None:
                         guest.turn_off(present)
-                    self._guests.remake_disk(spec, key)
-            return self._put(link, spec, start=start)
+                    self._guests.replace_disk(spec, key)
+            return self._apply_spec(link, spec, start=start)
 
-    def _put(self, link: Any, spec: DomainSpec, *, start: bool) -> Domain:
-        """Give the domain this definition, and start it if `start`."""
-        present = self._own_domains.find(link, spec.uuid)
+    def _apply_spec(self, link: Any, spec: DomainSpec, *, start: bool) -> Domain:
+        """Gives the domain this definition, and starts it if `start`."""
+        present = self._own_domains.find_domain(link, spec.uuid)
         if present is not None and parse_domain(guest.definition_of(present)) != spec:
             guest.turn_off(present)
         if present is None or guest.power_of(present) is DomainPowerState.SHUTOFF:
@@ -95,17 +96,18 @@ class LibvirtDriver:
             present = self._define(link, spec)
         if start:
             guest.start(present)
-        return Domain(spec, guest.power_of(present), self._guests.rescued_with(spec.uuid) is not None)
+        return Domain(spec, guest.power_of(present), self._guests.rescue_image_id(spec.uuid) is not None)
 
     def _define(self, link: Any, spec: DomainSpec) -> Any:
         """Define the domain; libvirt validates it against its schema."""
-        machine, cells = self._node.machine(link), self._node.cells_near(link, spec.near)
+        machine = self._node.machine(link)
+        cells = self._node.numa_nodes_among(link, spec.provider_ancestors)
         definition = render_domain(spec, cells, machine, self._guests.guest_paths(spec.uuid))
         return link.defineXMLFlags(definition.decode(), libvirt.VIR_DOMAIN_DEFINE_VALIDATE)
 
     def destroy(self, uuid: str) -> bool:
-        with self._alone.hold(uuid), self._connection.use() as link:
-            present = self._own_domains.find(link, uuid)
+        with self._guest_locks.hold(uuid), self._connection.use() as link:
+            present = self._own_domains.find_domain(link, uuid)
             if present is not None:
                 addresses = parse_domain(guest.definition_of(present)).pci_addresses
                 guest.turn_off(present)
@@ -118,23 +120,23 @@ class LibvirtDriver:
                 if self._settings.emulates_devices:
                     for address in addresses:
                         (_SHARED_MEMORY / shared_memory_name(address)).unlink(missing_ok=True)
-            self._guests.forget(uuid)
+            self._guests.remove(uuid)
             return present is not None
 
     # ----------------------------------------------------------------------- operations on a domain
 
     def power(self, uuid: str, action: PowerAction) -> DomainPowerState:
-        with self._alone.hold(uuid), self._connection.use() as link:
-            domain = self._own_domains.domain(link, uuid)
+        with self._guest_locks.hold(uuid), self._connection.use() as link:
+            domain = self._own_domains.require_domain(link, uuid)
             before = guest.power_of(domain)
             if is_already_done(before, action):
                 return before
             if why := why_impossible(before, action):
                 raise VirtError(f"{parse_domain(guest.definition_of(domain)).name}: {why}")
-            self._act(domain, action)
+            self._change_power(domain, action)
             return guest.power_of(domain)
 
-    def _act(self, domain: Any, action: PowerAction) -> None:
+    def _change_power(self, domain: Any, action: PowerAction) -> None:
         if action in (PowerAction.STOP, PowerAction.REBOOT):
             guest.shut_down(domain, self._clock, self._settings.shutdown_timeout_s)
             guest.turn_off(domain)
@@ -148,25 +150,25 @@ class LibvirtDriver:
             guest.start(domain)
 
     def rescue(self, uuid: str, image_id: str, password: str) -> DomainPowerState:
-        with self._alone.hold(uuid), self._connection.use() as link:
-            domain = self._own_domains.domain(link, uuid)
+        with self._guest_locks.hold(uuid), self._connection.use() as link:
+            domain = self._own_domains.require_domain(link, uuid)
             spec = parse_domain(guest.definition_of(domain))
-            if self._guests.rescued_with(uuid) != image_id:
+            if self._guests.rescue_image_id(uuid) != image_id:
                 guest.turn_off(domain)
                 self._guests.begin_rescue(spec, image_id, password)
-            return self._run_as(link, domain, spec, image_id)
+            return self._start_from(link, domain, spec, image_id)
 
     def unrescue(self, uuid: str) -> DomainPowerState:
-        with self._alone.hold(uuid), self._connection.use() as link:
-            domain = self._own_domains.domain(link, uuid)
+        with self._guest_locks.hold(uuid), self._connection.use() as link:
+            domain = self._own_domains.require_domain(link, uuid)
             spec = parse_domain(guest.definition_of(domain))
-            if self._guests.rescued_with(uuid) is not None:
+            if self._guests.rescue_image_id(uuid) is not None:
                 guest.turn_off(domain)
                 self._guests.end_rescue(uuid)
-            return self._run_as(link, domain, spec, None)
+            return self._start_from(link, domain, spec, None)
 
-    def _run_as(self, link: Any, domain: Any, spec: DomainSpec, rescue: str | None) -> DomainPowerState:
-        """Start the guest from rescue image `rescue` (None: from its own disk), whose files are already prepared."""
+    def _start_from(self, link: Any, domain: Any, spec: DomainSpec, rescue: str | None) -> DomainPowerState:
+        """Starts the guest from the rescue image `rescue` (None: from its own disk). The files must be ready."""
         if rescue_image(guest.definition_of(domain)) != rescue:
             guest.turn_off(domain)
             domain = self._define(link, spec)
@@ -174,19 +176,21 @@ class LibvirtDriver:
         return guest.power_of(domain)
 
     def set_password(self, uuid: str, password: str) -> None:
-        with self._alone.hold(uuid), self._connection.use() as link:
-            guest.set_password(self._own_domains.domain(link, uuid), password)
+        with self._guest_locks.hold(uuid), self._connection.use() as link:
+            guest.set_password(self._own_domains.require_domain(link, uuid), password)
 
     def crash_dump(self, uuid: str) -> None:
-        with self._alone.hold(uuid), self._connection.use() as link:
-            guest.crash(self._own_domains.domain(link, uuid))
+        with self._guest_locks.hold(uuid), self._connection.use() as link:
+            guest.inject_nmi(self._own_domains.require_domain(link, uuid))
 
     @contextmanager
     def snapshot(self, uuid: str) -> Iterator[DiskImage]:
         path = self._guests.snapshot(uuid)
         try:
-            with self._alone.hold(uuid), self._connection.use() as link:
-                guest.copy_disk(self._own_domains.domain(link, uuid), self._guests.disk_path(uuid), path, self._clock)
+            with self._guest_locks.hold(uuid), self._connection.use() as link:
+                guest.copy_disk(
+                    self._own_domains.require_domain(link, uuid), self._guests.disk_path(uuid), path, self._clock
+                )
             with path.open("rb") as file:
                 chunks = iter(lambda: file.read(CHUNK_BYTES), b"")
                 yield DiskImage("qcow2", path.stat().st_size, chunks, self._guests.boot_properties(uuid))
@@ -195,10 +199,10 @@ class LibvirtDriver:
 
     # ----------------------------------------------------------------------------------- live migration
 
-    def receive(self, spec: DomainSpec) -> Target:
+    def receive(self, spec: DomainSpec) -> MigrationTarget:
         raise Unsupported(_NO_LIVE_MIGRATION)
 
-    def hand_over(self, uuid: str, target: Target) -> None:
+    def hand_over(self, uuid: str, target: MigrationTarget) -> None:
         raise Unsupported(_NO_LIVE_MIGRATION)
 
     def take_over(self, uuid: str) -> DomainPowerState:
@@ -208,7 +212,7 @@ class LibvirtDriver:
 
     def console(self, uuid: str) -> str:
         with self._connection.use() as link:
-            self._own_domains.domain(link, uuid)
+            self._own_domains.require_domain(link, uuid)
         return self._guests.console(uuid, MAX_CONSOLE_BYTES)
 
     def domains(self) -> Mapping[str, Domain]:

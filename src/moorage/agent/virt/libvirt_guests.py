@@ -1,14 +1,14 @@
 """The files of each guest, in ``<directory>/guests/<uuid>/``.
 
-    guest.json       the image of its disk; rescue.json: that of the rescue system, while it is in rescue
+    guest.json       the image of the guest's disk; while it is in rescue, rescue.json has the rescue system's image
     disk             qcow2 over a base image; disk.rescue
     disk.ephemeral, disk.swap, disk.config (the config drive), config/ (the drive's files)
     kernel, initrd   if the image names them; kernel.rescue, initrd.rescue
     console.log      the guest's output on its serial port
 
-Every step may be repeated: a file is complete as soon as it has its name, and ``guest.json`` is written before the disk
-that it describes. The caller ensures that the guest is off while its disks change, and makes one call per guest at a
-time.
+Every step may be repeated: files are written under another name and renamed when they are complete, and ``guest.json``
+is written before the disk that it describes. The caller stops the guest before its disks change, and makes one call per
+guest at a time.
 """
 
 import json
@@ -37,12 +37,12 @@ DEFAULT_CMDLINE = "root=/dev/vda console=tty0 console=ttyS0"
 _RESCUE = ".rescue"
 
 
-#: Image properties about booting. An image made of the disk gets them too.
+#: Image properties that say how to boot. A snapshot of the guest's disk gets them too.
 BOOT_PROPERTIES = ("kernel_id", "ramdisk_id", "os_command_line", "hw_qemu_guest_agent")
 
 
 class BootSystem(msgspec.Struct, frozen=True):
-    """The system that a guest boots, made from an image."""
+    """The content of ``guest.json`` or ``rescue.json``: how the system was made that the guest boots."""
 
     image_id: str | None
     key: str = ""  #: key of the rebuild that made it
@@ -66,7 +66,7 @@ class BootSystem(msgspec.Struct, frozen=True):
 
 
 class GuestFiles:
-    """Every user, QEMU's among them, must be able to enter `directory` and its parents."""
+    """All users need search permission on `directory` and its parents, because QEMU runs as a user of its own."""
 
     def __init__(self, directory: Path, images: BaseImages) -> None:
         self._directory = directory / "guests"
@@ -75,72 +75,72 @@ class GuestFiles:
 
     @property
     def disk_gb(self) -> int:
-        """Size of the file system that the disks are on."""
+        """Size of the file system that contains the disks."""
         return shutil.disk_usage(self._directory).total // GIB
 
     # -------------------------------------------------------------------------------------------- create
 
     def prepare_disks(self, spec: DomainSpec) -> None:
-        """Make all disks of `spec`. Existing disks are kept and may grow."""
-        guest = self._guest(spec.uuid)
-        with self._writing():
-            self._prepare(guest, spec)
+        """Makes the disks of `spec` that do not exist. An existing disk is kept, and enlarged if `spec` wants more."""
+        guest = self._guest_directory(spec.uuid)
+        with self._os_errors_as_virt_errors():
+            self._make_disks(guest, spec)
 
-    def _prepare(self, guest: Path, spec: DomainSpec) -> None:
+    def _make_disks(self, guest: Path, spec: DomainSpec) -> None:
         guest.mkdir(mode=0o711, exist_ok=True)
-        if self._system(guest) is None or not (guest / "disk").exists():
-            self._make_system(guest, "", spec, self._key(guest))
+        if self._read_system(guest) is None or not (guest / "disk").exists():
+            self._make_system(guest, "", spec, self._rebuild_key(guest))
         elif spec.disk_gb * GIB > _virtual_bytes(guest / "disk"):
             run_program(["qemu-img", "resize", "-q", "-f", "qcow2", guest / "disk", f"{spec.disk_gb}G"])
         _keep_ephemeral(guest / "disk.ephemeral", spec.ephemeral_gb * GIB)
         _keep_swap(guest / "disk.swap", spec.swap_mb * MIB)
         if spec.config_drive is not None:
-            keep_config_drive_files(spec.config_drive, guest / "config")
+            store_config_drive_files(spec.config_drive, guest / "config")
             write_config_drive(spec.config_drive, guest / "disk.config")
 
     @contextmanager
-    def image_at_hand(self, spec: DomainSpec) -> Iterator[None]:
-        """Keeps the image of `spec` on this host while the context lasts. Raises `VirtError` if no disk can be made
-        from it.
+    def hold_image(self, spec: DomainSpec) -> Iterator[None]:
+        """Fetches the image of `spec`, and keeps it on this host while the context lasts. Raises `VirtError` if no disk
+        can be made from it.
         """
-        with self._writing(), ExitStack() as held:
+        with self._os_errors_as_virt_errors(), ExitStack() as held:
             if spec.image_id is not None:
                 view = _view_of(spec)
                 record = self._images.image_record(view, spec.image_id)
                 _check_fits(record, held.enter_context(self._images.hold_base(view, record)), spec.disk_gb)
             yield
 
-    def remake_disk(self, spec: DomainSpec, key: str) -> None:
-        """Replaces the disk by a new one, for the rebuild `key`."""
-        guest = self._guest(spec.uuid)
-        with self._writing():
+    def replace_disk(self, spec: DomainSpec, key: str) -> None:
+        """Replaces the disks by new ones, for the rebuild `key`."""
+        guest = self._guest_directory(spec.uuid)
+        with self._os_errors_as_virt_errors():
             guest.mkdir(mode=0o711, exist_ok=True)
             self.end_rescue(spec.uuid)
             for name in ("disk", "disk.ephemeral", "disk.swap", "kernel", "initrd"):
                 (guest / name).unlink(missing_ok=True)
             self._make_system(guest, "", spec, key)
 
-    def is_made_by(self, uuid: str, key: str) -> bool:
-        guest = self._guest(uuid)
-        return (guest / "disk").exists() and self._key(guest) == key
+    def is_rebuilt(self, uuid: str, key: str) -> bool:
+        guest = self._guest_directory(uuid)
+        return (guest / "disk").exists() and self._rebuild_key(guest) == key
 
     def begin_rescue(self, spec: DomainSpec, image_id: str, password: str) -> None:
-        guest = self._guest(spec.uuid)
-        with self._writing():
+        guest = self._guest_directory(spec.uuid)
+        with self._os_errors_as_virt_errors():
             files = read_config_drive_files(guest / "config") if (guest / "config").exists() else {}
             write_config_drive(with_password(files, password), guest / f"disk.config{_RESCUE}")
             (guest / f"disk{_RESCUE}").unlink(missing_ok=True)
             self._make_system(guest, _RESCUE, replace(spec, image_id=image_id, disk_gb=0), "")
 
     def end_rescue(self, uuid: str) -> None:
-        guest = self._guest(uuid)
+        guest = self._guest_directory(uuid)
         for name in ("rescue.json", "disk", "kernel", "initrd", "disk.config"):
             (guest / (name if name.endswith(".json") else f"{name}{_RESCUE}")).unlink(missing_ok=True)
 
-    def rescued_with(self, uuid: str) -> str | None:
-        """Image of the rescue system; None if there is no complete one."""
-        guest = self._guest(uuid)
-        system = self._system(guest, _RESCUE)
+    def rescue_image_id(self, uuid: str) -> str | None:
+        """Image of the rescue system; None if the guest is not in rescue, or the rescue disk is not complete."""
+        guest = self._guest_directory(uuid)
+        system = self._read_system(guest, _RESCUE)
         return system.image_id if system is not None and (guest / f"disk{_RESCUE}").exists() else None
 
     def _make_system(self, guest: Path, suffix: str, spec: DomainSpec, key: str) -> None:
@@ -149,24 +149,24 @@ class GuestFiles:
         part = disk.with_name(f"{disk.name}.part")
         create: list[str | Path] = ["qemu-img", "create", "-q", "-f", "qcow2"]
         if spec.image_id is None:
-            self._note(guest, suffix, BootSystem(None, key))
+            self._write_system(guest, suffix, BootSystem(None, key))
             run_program([*create, part, f"{max(disk_gb, 1)}G"])
         else:
             view = _view_of(spec)
             record = self._images.image_record(view, spec.image_id)
             with self._images.hold_base(view, record) as base:
                 _check_fits(record, base, disk_gb)
-                for name, key_of_it in (("kernel", "kernel_id"), ("initrd", "ramdisk_id")):
-                    if other := record.properties.get(key_of_it):
-                        self._images.copy_file(view, other, guest / f"{name}{suffix}")
-                self._note(guest, suffix, _system_of(record, key, base.digest))
+                for name, property_name in (("kernel", "kernel_id"), ("initrd", "ramdisk_id")):
+                    if file_image_id := record.properties.get(property_name):
+                        self._images.copy_file(view, file_image_id, guest / f"{name}{suffix}")
+                self._write_system(guest, suffix, _system_of(record, key, base.digest))
                 size = max(disk_gb * GIB, base.virtual_bytes)
                 run_program([*create, "-F", base.format, "-b", base.path, part, str(size)])
         part.rename(disk)
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Turns an `OSError`, such as that of a full file system, into a `VirtError` that names the directory."""
+    def _os_errors_as_virt_errors(self) -> Iterator[None]:
+        """Turns an `OSError`, for example of a full file system, into a `VirtError` that names the directory."""
         try:
             yield
         except OSError as error:
@@ -178,11 +178,11 @@ class GuestFiles:
     # ---------------------------------------------------------------------------------------------- read
 
     def guest_paths(self, uuid: str) -> GuestPaths:
-        """The files that the domain's definition names."""
-        guest = self._guest(uuid)
-        rescued = self.rescued_with(uuid)
+        """The files and boot parameters for the domain's definition."""
+        guest = self._guest_directory(uuid)
+        rescued = self.rescue_image_id(uuid)
         suffix = _RESCUE if rescued else ""
-        system = self._system(guest, suffix) or BootSystem(None)
+        system = self._read_system(guest, suffix) or BootSystem(None)
         config = guest / f"disk.config{suffix}"
         disks = [DomainDisk(str(guest / f"disk{suffix}"), "qcow2")]
         if rescued:
@@ -203,63 +203,63 @@ class GuestFiles:
         )
 
     def boot_properties(self, uuid: str) -> Mapping[str, str]:
-        """Boot properties of its own system, as image properties."""
-        system = self._system(self._guest(uuid))
+        """`BOOT_PROPERTIES` of the image of the guest's own disk."""
+        system = self._read_system(self._guest_directory(uuid))
         return {} if system is None else system.properties
 
     def disk_path(self, uuid: str) -> Path:
-        return self._guest(uuid) / "disk"
+        return self._guest_directory(uuid) / "disk"
 
     def snapshot(self, uuid: str) -> Path:
-        return self._guest(uuid) / "snapshot"
+        return self._guest_directory(uuid) / "snapshot"
 
-    def console(self, uuid: str, most_bytes: int) -> str:
-        """The last `most_bytes` bytes of the console."""
+    def console(self, uuid: str, max_bytes: int) -> str:
+        """The last `max_bytes` bytes of the console."""
         try:
-            with (self._guest(uuid) / "console.log").open("rb") as file:
+            with (self._guest_directory(uuid) / "console.log").open("rb") as file:
                 size = file.seek(0, 2)
-                file.seek(max(0, size - most_bytes))
+                file.seek(max(0, size - max_bytes))
                 return file.read().decode("utf-8", "replace")
         except FileNotFoundError:
             return ""
 
     # -------------------------------------------------------------------------------------------- delete
 
-    def forget(self, uuid: str) -> None:
-        shutil.rmtree(self._guest(uuid), ignore_errors=True)
-        self._images.forget_unused(self._bases)
+    def remove(self, uuid: str) -> None:
+        shutil.rmtree(self._guest_directory(uuid), ignore_errors=True)
+        self._images.remove_unused(self._base_digests)
 
-    def _bases(self) -> Iterator[str]:
+    def _base_digests(self) -> Iterator[str]:
         for guest in self._directory.iterdir():
             for suffix in ("", _RESCUE):
-                system = self._system(guest, suffix)
+                system = self._read_system(guest, suffix)
                 if system is not None and system.base is not None:
                     yield system.base
 
     # ------------------------------------------------------------------------------------------ guest.json
 
-    def _guest(self, uuid: str) -> Path:
-        """Directory of the guest. Raises `NoSuchDomain` unless `uuid` is a uuid, because it names a directory."""
+    def _guest_directory(self, uuid: str) -> Path:
+        """Directory of the guest. Raises `NoSuchDomain` if `uuid` is not a uuid: it must not name another directory."""
         if not is_uuid(uuid):
             raise NoSuchDomain(f"{uuid!r} is not the uuid of a server")
         return self._directory / uuid.lower()
 
-    def _key(self, guest: Path) -> str:
-        system = self._system(guest)
+    def _rebuild_key(self, guest: Path) -> str:
+        system = self._read_system(guest)
         return system.key if system is not None else ""
 
-    def _note(self, guest: Path, suffix: str, system: BootSystem) -> None:
-        write_durably(guest / _note_name(suffix), msgspec.json.encode(system))
+    def _write_system(self, guest: Path, suffix: str, system: BootSystem) -> None:
+        write_durably(guest / _system_file_name(suffix), msgspec.json.encode(system))
 
-    def _system(self, guest: Path, suffix: str = "") -> BootSystem | None:
+    def _read_system(self, guest: Path, suffix: str = "") -> BootSystem | None:
         try:
-            return msgspec.json.decode((guest / _note_name(suffix)).read_bytes(), type=BootSystem)
+            return msgspec.json.decode((guest / _system_file_name(suffix)).read_bytes(), type=BootSystem)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
 
 def _view_of(spec: DomainSpec) -> ProjectView:
-    """The image view of the server's project, for which the agent acts. Raises `VirtError` for a server without a
+    """The view with which the agent reads images for the server's project. Raises `VirtError` for a server without a
     project.
     """
     if not spec.project_id:
@@ -268,11 +268,11 @@ def _view_of(spec: DomainSpec) -> ProjectView:
 
 
 def _check_fits(record: ImageRecord, base: BaseImage, disk_gb: int) -> None:
-    """Raises `VirtError` if the image is larger than the flavor's disk, which Placement counts; `disk_gb` 0 fits any."""
+    """Raises `VirtError` if the image is larger than the flavor's disk, `disk_gb` (0: no limit)."""
     if disk_gb and base.virtual_bytes > disk_gb * GIB:
         raise VirtError(
-            f"image {record.id} is a disk of {-(-base.virtual_bytes // GIB)} GB, and the flavor gives {disk_gb} GB; take "
-            "a larger flavor"
+            f"image {record.id} needs a disk of {-(-base.virtual_bytes // GIB)} GB, but the flavor has {disk_gb} GB; "
+            "use a larger flavor"
         )
 
 
@@ -281,7 +281,7 @@ def _system_of(record: ImageRecord, key: str, digest: str) -> BootSystem:
     return BootSystem(record.id, key, digest, properties)
 
 
-def _note_name(suffix: str) -> str:
+def _system_file_name(suffix: str) -> str:
     return "rescue.json" if suffix else "guest.json"
 
 
@@ -293,11 +293,11 @@ def _virtual_bytes(path: Path) -> int:
 
 
 def _keep_ephemeral(path: Path, size: int) -> None:
-    """Keep or make the ephemeral disk with a file system, which the guest enlarges when the disk has grown."""
+    """Makes, enlarges or removes the ephemeral disk. It has a file system, which the guest has to enlarge itself."""
     if not size:
         path.unlink(missing_ok=True)
     elif not path.exists():
-        part = _empty(path, size)
+        part = _new_empty_file(path, size)
         run_program(["mkfs.ext4", "-q", "-F", "-L", "ephemeral0", part])
         part.rename(path)
     elif path.stat().st_size < size:
@@ -309,12 +309,12 @@ def _keep_swap(path: Path, size: int) -> None:
     if not size:
         path.unlink(missing_ok=True)
     elif not path.exists() or path.stat().st_size != size:
-        part = _empty(path, size)
+        part = _new_empty_file(path, size)
         run_program(["mkswap", part])
         part.rename(path)
 
 
-def _empty(path: Path, size: int) -> Path:
+def _new_empty_file(path: Path, size: int) -> Path:
     part = path.with_name(f"{path.name}.part")
     part.unlink(missing_ok=True)
     with part.open("wb") as file:
@@ -324,14 +324,14 @@ def _empty(path: Path, size: int) -> Path:
 
 LABEL = "config-2"
 META_DATA = "openstack/latest/meta_data.json"
-#: Programs with the same arguments, the usual one first.
+#: Programs that write ISO 9660 images and take the same arguments, most common first.
 _PROGRAMS = ("genisoimage", "mkisofs", "xorrisofs")
 
 
 def write_config_drive(files: Mapping[str, bytes], to: Path) -> None:
-    """Write a config drive: a small ISO 9660 image with the label that cloud-init looks for.
+    """Writes a config drive: a small ISO 9660 image with the label that cloud-init looks for.
 
-    `files`: {path below the drive's root: content}. `to` is replaced as a whole.
+    `files`: {path below the drive's root: content}. Replaces `to` atomically.
     """
     program = next((name for name in _PROGRAMS if shutil.which(name)), _PROGRAMS[0])
     part = to.with_name(f"{to.name}.part")
@@ -352,8 +352,8 @@ def with_password(files: Mapping[str, bytes], password: str) -> dict[str, bytes]
     return {**files, META_DATA: json.dumps(document | {"admin_pass": password}).encode()}
 
 
-def keep_config_drive_files(files: Mapping[str, bytes], directory: Path) -> None:
-    """Store the files of the drive; the next drive is written from them."""
+def store_config_drive_files(files: Mapping[str, bytes], directory: Path) -> None:
+    """Stores the files of the drive, from which `begin_rescue` writes another drive."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(mode=0o700)
     for name, content in files.items():

@@ -1,9 +1,9 @@
-"""Base images of disks on this host: fetched once, verified, and shared by all guests made from them.
+"""Base images of this host: each is fetched once, verified, and shared by all guests whose disks are made from it.
 
-``<directory>/base/<sha512>`` are links to files of the image cache, so that the cache may drop a file that a disk still
-needs. A base image is removed with the last disk that needs it.
+``<directory>/base/<sha512>`` are hard links to files of the image cache: a disk keeps its base image when the cache
+removes the file. A base image is removed with the last disk that needs it.
 
-The agent acts for the project of the disk's server: it reads no image that this project may not use.
+The agent reads images on behalf of the server's project, so it gets no image that this project may not use.
 """
 
 import json
@@ -26,9 +26,9 @@ from moorage.images.views import ProjectView
 #: {disk_format of an image: QEMU's name}. An image in another format must be converted before its upload.
 FORMATS = {"raw": "raw", "ami": "raw", "qcow2": "qcow2"}
 _DIGEST = re.compile(r"[0-9a-f]{128}\Z")
-#: Exit codes of ``qemu-img check``: no fault, only wasted space, damage.
-_WHOLE, _LEAKS, _DAMAGED = 0, 3, 2
-_WAYS_OUT = ("backing-filename", "full-backing-filename")
+#: Exit codes of ``qemu-img check``: no fault, only leaked clusters, corruption.
+_CLEAN, _LEAKED, _CORRUPT = 0, 3, 2
+_BACKING_FILE_KEYS = ("backing-filename", "full-backing-filename")
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class BaseImages:
         self._cache = cache
         self._source = source
         self._lock = threading.Lock()
-        #: Number of users of each digest that is about to become a disk's base and is not in a ``guest.json`` yet.
+        #: {digest: number of present `hold_base` contexts}: a new disk's base that no ``guest.json`` names yet.
         self._pinned: Counter[str] = Counter()
         self._directory.mkdir(mode=0o711, parents=True, exist_ok=True)
 
@@ -63,7 +63,7 @@ class BaseImages:
 
     @contextmanager
     def hold_base(self, view: ProjectView, record: ImageRecord) -> Iterator[BaseImage]:
-        """The base image; it stays while the context lasts, and then while a ``guest.json`` names it.
+        """Fetches the base image, and keeps it while the context lasts; later it stays while a ``guest.json`` names it.
 
         Raises `VirtError` for an image that QEMU must not open.
         """
@@ -77,7 +77,7 @@ class BaseImages:
         with self._pin(digest):
             path = self._directory / digest
             if not (_DIGEST.match(digest) and path.exists()):
-                path = self._fetched(view, record, format_name)
+                path = self._fetch(view, record, format_name)
             yield BaseImage(digest, path, format_name, _virtual_bytes(record, path, format_name))
 
     def copy_file(self, view: ProjectView, image_id: str, to: Path) -> None:
@@ -89,8 +89,8 @@ class BaseImages:
             part.chmod(0o644)
             part.rename(to)
 
-    def forget_unused(self, used: Callable[[], Iterable[str]]) -> None:
-        """Remove the base images that are not in use. `used`: digests that a ``guest.json`` names."""
+    def remove_unused(self, used: Callable[[], Iterable[str]]) -> None:
+        """Removes the base images that no guest uses. `used` returns the digests that a ``guest.json`` names."""
         with self._lock:
             kept = self._pinned.keys() | set(used())
             for path in self._directory.iterdir():
@@ -106,13 +106,13 @@ class BaseImages:
         finally:
             with self._lock:
                 self._pinned[digest] -= 1
-                self._pinned += Counter()  # drops digests without a user
+                self._pinned += Counter()  # removes digests with count 0
 
-    def _fetched(self, view: ProjectView, record: ImageRecord, format_name: str) -> Path:
+    def _fetch(self, view: ProjectView, record: ImageRecord, format_name: str) -> Path:
         with self._cache.open(record, self._source, view) as cached:
             # Check before linking: everything in base/ is safe to use.
             _virtual_bytes(record, cached.path, format_name)
-            _check_whole(record, cached.path, format_name)
+            _check_undamaged(record, cached.path, format_name)
             path = self._directory / cached.digest
             with self._lock:
                 if not path.exists():
@@ -122,29 +122,29 @@ class BaseImages:
 
 
 def _virtual_bytes(record: ImageRecord, path: Path, format_name: str) -> int:
-    """Size of the disk in the file.
+    """Virtual size of the disk in the file.
 
-    Refuses a qcow2 file that names other files of this host, because QEMU would read those into the guest.
+    Raises `VirtError` for a qcow2 file that names other files of this host, because QEMU would show those to the guest.
     """
     found = json.loads(run_program(["qemu-img", "info", "--output=json", "-f", format_name, path], bounded=True))
     data = (found.get("format-specific") or {}).get("data") or {}
-    if any(found.get(name) for name in _WAYS_OUT) or data.get("data-file"):
+    if any(found.get(name) for name in _BACKING_FILE_KEYS) or data.get("data-file"):
         raise VirtError(f"image {record.id} refers to another file; upload it as a single file (qemu-img convert)")
     if found.get("encrypted"):
         raise VirtError(f"image {record.id} is encrypted, and this host has no keys")
     return int(found["virtual-size"])
 
 
-def _check_whole(record: ImageRecord, path: Path, format_name: str) -> None:
-    """Refuses a damaged file. A file that was truncated before its upload has the right digest, but the guest fails
-    later.
+def _check_undamaged(record: ImageRecord, path: Path, format_name: str) -> None:
+    """Raises `VirtError` for a damaged file. The digest does not show that a file was truncated before its upload, and
+    the guest would fail later.
     """
     if format_name != "qcow2":
         return
     command: list[str | Path] = ["qemu-img", "check", "--output=json", "-f", format_name, path]
-    found = json.loads(run_program(command, bounded=True, fine=(_WHOLE, _LEAKS, _DAMAGED)))
+    found = json.loads(run_program(command, bounded=True, ok_codes=(_CLEAN, _LEAKED, _CORRUPT)))
     if damaged := found.get("corruptions", 0):
         raise VirtError(
-            f"image {record.id} is damaged: {damaged} of its clusters are missing or used twice (see qemu-img check); make "
-            "it again and upload that"
+            f"image {record.id} is damaged: {damaged} of its clusters are missing or used twice (see qemu-img check); "
+            "make it again and upload that"
         )

@@ -1,4 +1,4 @@
-"""The host as libvirt sees it: facts, resource providers, and the machine type and CPU of its guests."""
+"""The host as libvirt describes it: facts, resource providers, and the machine type and CPU of its guests."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from moorage.agent.tree.provider_tree import ProviderTree
 from moorage.agent.virt.driver import Capability, HostFacts
 from moorage.agent.virt.xml import libvirt_capabilities as capabilities
 from moorage.agent.virt.xml.domain_xml import Machine
-from moorage.agent.virt.xml.libvirt_capabilities import Capabilities, Shares
+from moorage.agent.virt.xml.libvirt_capabilities import Capabilities, HostShares
 from moorage.core.errors import StartError
 
 HYPERVISOR_TYPE = "QEMU"
@@ -26,7 +26,7 @@ class LibvirtSettings:
     machine: str = "q35"
     cpu_mode: str = "host-model"
     emulates_devices: bool = False
-    shares: Shares = field(default_factory=Shares)
+    shares: HostShares = field(default_factory=HostShares)
     shutdown_timeout_s: float = 60.0
 
 
@@ -40,7 +40,7 @@ class LibvirtNode:
     def name(self) -> str:
         return self._settings.host
 
-    def facts(self, link: Any, disk_gb: int, able: frozenset[Capability]) -> HostFacts:
+    def facts(self, link: Any, disk_gb: int, supported: frozenset[Capability]) -> HostFacts:
         host = self._capabilities(link)
         return HostFacts(
             name=self.name,
@@ -50,17 +50,17 @@ class LibvirtNode:
             vcpus=host.vcpus,
             memory_mb=host.memory_mb,
             local_gb=disk_gb,
-            capabilities=able,
+            capabilities=supported,
         )
 
     def providers(self, link: Any, disk_gb: int) -> ProviderTree:
         host = self._capabilities(link)
         return capabilities.providers(self.name, host, self._cpu_features(link, host), disk_gb, self._settings.shares)
 
-    def cells_near(self, link: Any, near: Collection[str]) -> list[int]:
-        """NUMA nodes whose providers are among `near`."""
+    def numa_nodes_among(self, link: Any, providers: Collection[str]) -> list[int]:
+        """Ids of the NUMA nodes whose providers are among `providers`, a collection of names."""
         cells = self._capabilities(link).cells
-        return [cell.id for cell in cells if capabilities.numa_name(self.name, cell.id) in near]
+        return [cell.id for cell in cells if capabilities.numa_name(self.name, cell.id) in providers]
 
     def machine(self, link: Any) -> Machine:
         """Raises `StartError` if libvirt has no emulator of the configured type."""
@@ -83,7 +83,7 @@ class LibvirtNode:
         return capabilities.read_capabilities(link.getCapabilities())
 
     def _cpu_features(self, link: Any, host: Capabilities) -> frozenset[str]:
-        """CPU features of ``host-model``; empty if these guests have no such model."""
+        """Features of the guests' CPU with ``host-model``; empty if libvirt offers no such model."""
         machine = self._machine(host)
         described = link.getDomainCapabilities(None, host.arch, machine.model, machine.virt_type)
         model = capabilities.guest_cpu(described, host.arch)

@@ -1,9 +1,9 @@
-"""A hypervisor that keeps domains as files instead of running them: for `moorage up`, rehearsals and tests.
+"""A hypervisor that stores domains as files instead of running them: for `moorage up`, rehearsals and tests.
 
 Its directory contains ``domains/<uuid>.xml`` (libvirt's form), ``domains/<uuid>.power``, ``consoles/<uuid>.log`` and
-``disks/`` (`SimulatedDisks`). A domain keeps "running" while the agent is down, as a real one does; its files survive
-a kill of the agent, not necessarily a power cut. Live migration moves its files into the directory of the other host,
-which is on the same machine.
+``disks/`` (`SimulatedDisks`). A domain stays in the state "running" while the agent is down, as a real one does. The
+files survive a kill of the agent, but not necessarily a power cut. Live migration moves a domain's files into the
+directory of the other host, which is on the same machine.
 """
 
 import contextlib
@@ -28,8 +28,8 @@ from moorage.agent.virt.driver import (
     Domain,
     DomainSpec,
     HostFacts,
+    MigrationTarget,
     NoSuchDomain,
-    Target,
     VirtError,
 )
 from moorage.agent.virt.fault_injection import CONTROL_FILE, FaultInjection
@@ -44,17 +44,17 @@ HYPERVISOR_VERSION = 1_000_000
 
 
 class SimulatedDriver:
-    """Thread-safe. `faults` delays operations or lets them fail; None: ``control.json`` in `directory` does."""
+    """Thread-safe. `faults` delays operations and lets them fail; None: it reads ``control.json`` in `directory`."""
 
     def __init__(
-        self, description: HostDescription, directory: Path, clock: Clock, script: FaultInjection | None = None
+        self, description: HostDescription, directory: Path, clock: Clock, faults: FaultInjection | None = None
     ) -> None:
         self._host = description
         self._domains = directory / "domains"
         self._consoles = directory / "consoles"
         self._disks = SimulatedDisks(directory / "disks")
         self._clock = clock
-        self.faults = script or FaultInjection(control=directory / CONTROL_FILE)
+        self.faults = faults or FaultInjection(control=directory / CONTROL_FILE)
         self._lock = threading.Lock()
         for path in (self._domains, self._consoles):
             path.mkdir(parents=True, exist_ok=True)
@@ -94,55 +94,55 @@ class SimulatedDriver:
         return ProviderTree([root, *numa])
 
     def spawn(self, spec: DomainSpec, *, start: bool = True) -> Domain:
-        self._pass_time("spawn", spec.name)
+        self._inject_faults("spawn", spec.name)
         with self._lock:
-            self._disks.keep(spec)
+            self._disks.keep_or_make(spec)
             self._disks.keep_config_drive(spec)
             return self._define(spec, start=start)
 
     def rebuild(self, spec: DomainSpec, *, key: str, start: bool) -> Domain:
-        self._pass_time("rebuild", spec.name)
+        self._inject_faults("rebuild", spec.name)
         with self._lock:
-            if not self._disks.is_of(spec.uuid, key):
+            if not self._disks.is_rebuilt(spec.uuid, key):
                 self._set_power(spec.uuid, DomainPowerState.SHUTOFF)
                 self._disks.make(spec, key=key)
                 self._disks.keep_config_drive(spec)
             return self._define(spec, start=start)
 
     def _define(self, spec: DomainSpec, *, start: bool) -> Domain:
-        present = self._read(spec.uuid)
+        present = self._read_domain(spec.uuid)
         self._refuse_shared_devices(spec)
         if present is None or present.spec != spec:
             if self._power_of(spec.uuid) is not DomainPowerState.SHUTOFF:
                 self._set_power(spec.uuid, DomainPowerState.SHUTOFF)
-            write_atomically(self._xml(spec.uuid), render_domain(spec, self._numa_nodes(spec)))
+            write_atomically(self._xml_path(spec.uuid), render_domain(spec, self._numa_nodes(spec)))
         elif present.power is DomainPowerState.RUNNING or not start:
             return present
         if not start:
             return Domain(spec, DomainPowerState.SHUTOFF)
         self._set_power(spec.uuid, DomainPowerState.RUNNING)
-        self._boot(spec)
+        self._write_boot_messages(spec)
         return Domain(spec, DomainPowerState.RUNNING)
 
     def destroy(self, uuid: str) -> bool:
-        present = self._read(uuid)
+        present = self._read_domain(uuid)
         if present is not None:
-            self._pass_time("destroy", present.spec.name)
+            self._inject_faults("destroy", present.spec.name)
         with self._lock:
-            self._forget(uuid)
+            self._remove_files(uuid)
         return present is not None
 
-    def _forget(self, uuid: str) -> None:
-        """Remove the definition first: a domain without one does not exist, and a later call removes the remains of a
-        crash.
+    def _remove_files(self, uuid: str) -> None:
+        """Removes the definition first: without it the domain does not exist. After a crash in between, the next call
+        removes the other files.
         """
-        for path in (self._xml(uuid), self._power(uuid), self._console(uuid)):
+        for path in (self._xml_path(uuid), self._power_path(uuid), self._console_path(uuid)):
             path.unlink(missing_ok=True)
-        self._disks.forget(_checked(uuid))
+        self._disks.remove(_checked_uuid(uuid))
 
     def power(self, uuid: str, action: PowerAction) -> DomainPowerState:
         spec = self._domain(uuid).spec
-        self._pass_time(action, spec.name)
+        self._inject_faults(action, spec.name)
         with self._lock:
             before, after = self._domain(uuid).power, STATE_AFTER[action]
             if is_already_done(before, action):
@@ -151,118 +151,118 @@ class SimulatedDriver:
                 raise VirtError(f"{spec.name}: {why}")
             self._set_power(uuid, after)
             if action in REBOOTS or before is DomainPowerState.SHUTOFF:
-                self._boot(spec)
+                self._write_boot_messages(spec)
             else:
-                self._write_console(uuid, [f"[{self._moment()}] {action}: {before} -> {after}"])
+                self._write_console(uuid, [f"[{self._timestamp()}] {action}: {before} -> {after}"])
             return after
 
     def rescue(self, uuid: str, image_id: str, password: str) -> DomainPowerState:
         spec = self._domain(uuid).spec
-        self._pass_time("rescue", spec.name)
+        self._inject_faults("rescue", spec.name)
         with self._lock:
-            if not self._disks.is_rescued(_checked(uuid)):
+            if not self._disks.is_rescued(_checked_uuid(uuid)):
                 self._set_power(uuid, DomainPowerState.SHUTOFF)
-                self._disks.begin_rescue(_checked(uuid), image_id)
-                self._write_console(uuid, [f"[{self._moment()}] rescue system {image_id}"])
-            return self._run(spec)
+                self._disks.begin_rescue(_checked_uuid(uuid), image_id)
+                self._write_console(uuid, [f"[{self._timestamp()}] rescue system {image_id}"])
+            return self._ensure_running(spec)
 
     def unrescue(self, uuid: str) -> DomainPowerState:
         spec = self._domain(uuid).spec
-        self._pass_time("unrescue", spec.name)
+        self._inject_faults("unrescue", spec.name)
         with self._lock:
-            if self._disks.is_rescued(_checked(uuid)):
+            if self._disks.is_rescued(_checked_uuid(uuid)):
                 self._set_power(uuid, DomainPowerState.SHUTOFF)
-                self._disks.end_rescue(_checked(uuid))
-            return self._run(spec)
+                self._disks.end_rescue(_checked_uuid(uuid))
+            return self._ensure_running(spec)
 
-    def _run(self, spec: DomainSpec) -> DomainPowerState:
+    def _ensure_running(self, spec: DomainSpec) -> DomainPowerState:
         if self._power_of(spec.uuid) is not DomainPowerState.RUNNING:
             self._set_power(spec.uuid, DomainPowerState.RUNNING)
-            self._boot(spec)
+            self._write_boot_messages(spec)
         return DomainPowerState.RUNNING
 
     def set_password(self, uuid: str, password: str) -> None:
         spec = self._domain(uuid).spec
-        self._pass_time("set-password", spec.name)
-        self._write_console(uuid, [f"[{self._moment()}] the administrator has a new password"])
+        self._inject_faults("set-password", spec.name)
+        self._write_console(uuid, [f"[{self._timestamp()}] the administrator has a new password"])
 
     def crash_dump(self, uuid: str) -> None:
         spec = self._domain(uuid).spec
-        self._pass_time("crash-dump", spec.name)
-        self._write_console(uuid, [f"[{self._moment()}] Kernel panic - not syncing: NMI; dumping memory"])
+        self._inject_faults("crash-dump", spec.name)
+        self._write_console(uuid, [f"[{self._timestamp()}] Kernel panic - not syncing: NMI; dumping memory"])
 
     def snapshot(self, uuid: str) -> AbstractContextManager[DiskImage]:
         spec = self._domain(uuid).spec
-        self._pass_time("snapshot", spec.name)
-        return self._disks.image(_checked(uuid))
+        self._inject_faults("snapshot", spec.name)
+        return self._disks.open_image(_checked_uuid(uuid))
 
-    def receive(self, spec: DomainSpec) -> Target:
-        self._pass_time("receive", spec.name)
+    def receive(self, spec: DomainSpec) -> MigrationTarget:
+        self._inject_faults("receive", spec.name)
         with self._lock:
             self._refuse_shared_devices(spec)
             return {"domains": str(self._domains), "disks": str(self._disks.path(spec.uuid).parent)}
 
-    def hand_over(self, uuid: str, target: Target) -> None:
-        present = self._read(uuid)
+    def hand_over(self, uuid: str, target: MigrationTarget) -> None:
+        present = self._read_domain(uuid)
         if present is not None:
-            self._pass_time("hand-over", present.spec.name)
+            self._inject_faults("hand-over", present.spec.name)
         with self._lock:
             if present is not None:
-                disk = self._disks.path(_checked(uuid))
+                disk = self._disks.path(_checked_uuid(uuid))
                 shutil.copy(disk, Path(target["disks"]) / disk.name)
-                # The definition is written last there and removed first here: it alone makes a domain exist.
-                for path in (self._power(uuid), self._xml(uuid)):
+                # A domain exists where its definition is. So write that last there, and remove it first here.
+                for path in (self._power_path(uuid), self._xml_path(uuid)):
                     write_atomically(Path(target["domains"]) / path.name, path.read_bytes())
-            self._forget(uuid)
+            self._remove_files(uuid)
 
     def take_over(self, uuid: str) -> DomainPowerState:
         domain = self._domain(uuid)
-        self._pass_time("take-over", domain.spec.name)
+        self._inject_faults("take-over", domain.spec.name)
         return domain.power
 
     def console(self, uuid: str) -> str:
-        if not self._xml(uuid).exists():
+        if not self._xml_path(uuid).exists():
             raise self._no_such_domain(uuid)
         try:
-            return self._console(uuid).read_text("utf-8")
+            return self._console_path(uuid).read_text("utf-8")
         except FileNotFoundError:
             return ""
 
     def domains(self) -> Mapping[str, Domain]:
-        found = (self._read(path.stem) for path in sorted(self._domains.glob("*.xml")))
+        found = (self._read_domain(path.stem) for path in sorted(self._domains.glob("*.xml")))
         return {domain.spec.uuid: domain for domain in found if domain is not None}
 
-    def _pass_time(self, operation: str, name: str) -> None:
+    def _inject_faults(self, operation: str, name: str) -> None:
         self._clock.sleep(self.faults.operation_latency_s(operation))
         self.faults.check(operation, name)
 
     def _refuse_shared_devices(self, spec: DomainSpec) -> None:
-        """Refuse PCI devices of another running domain, as libvirt does."""
+        """Raises `VirtError` if another running domain has one of the PCI devices, as libvirt does."""
         if not spec.pci_addresses:
-            return  # without a look at all domains, which are read from their files
+            return  # saves reading the files of all domains
         for other in self.domains().values():
             shared = sorted(set(spec.pci_addresses).intersection(other.spec.pci_addresses))
             if shared and other.spec.uuid != spec.uuid and other.power is not DomainPowerState.SHUTOFF:
                 raise VirtError(f"PCI device {shared[0]} is in use by domain {other.spec.name}")
 
     def _numa_nodes(self, spec: DomainSpec) -> list[int]:
-        return [node for node in range(self._host.numa_nodes) if self._host.numa_name(node) in spec.near]
+        return [node for node in range(self._host.numa_nodes) if self._host.numa_name(node) in spec.provider_ancestors]
 
-    def _boot(self, spec: DomainSpec) -> None:
-        lines = [f"[{self._moment()}] {spec.name}: booting, {spec.vcpus} vcpus, {spec.memory_mb} MB of memory"]
+    def _write_boot_messages(self, spec: DomainSpec) -> None:
+        lines = [f"[{self._timestamp()}] {spec.name}: booting, {spec.vcpus} vcpus, {spec.memory_mb} MB of memory"]
         lines.append(f"vda: {spec.disk_gb} GB, from image {spec.image_id}")
         lines += [f"pci {address}: attached" for address in spec.pci_addresses]
         self._write_console(spec.uuid, [*lines, f"{spec.name} login:"])
 
     def _write_console(self, uuid: str, lines: list[str]) -> None:
-        with self._console(uuid).open("a", encoding="utf-8") as file:
+        with self._console_path(uuid).open("a", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in lines)
 
-    def _moment(self) -> str:
+    def _timestamp(self) -> str:
         return self._clock.now().isoformat(timespec="seconds")
 
     def _domain(self, uuid: str) -> Domain:
-        domain = self._read(uuid)
+        domain = self._read_domain(uuid)
         if domain is None:
             raise self._no_such_domain(uuid)
         return domain
@@ -270,39 +270,39 @@ class SimulatedDriver:
     def _no_such_domain(self, uuid: str) -> NoSuchDomain:
         return NoSuchDomain(f"there is no server {uuid} on host {self._host.name}")
 
-    def _read(self, uuid: str) -> Domain | None:
+    def _read_domain(self, uuid: str) -> Domain | None:
         try:
-            spec = parse_domain(self._xml(uuid).read_bytes())
+            spec = parse_domain(self._xml_path(uuid).read_bytes())
         except FileNotFoundError:
             return None
-        return Domain(spec, self._power_of(uuid), self._disks.is_rescued(_checked(uuid)))
+        return Domain(spec, self._power_of(uuid), self._disks.is_rescued(_checked_uuid(uuid)))
 
     def _power_of(self, uuid: str) -> DomainPowerState:
         """The power state; a domain that was defined but not started before a crash is off."""
         try:
-            return DomainPowerState(self._power(uuid).read_text("utf-8").strip())
+            return DomainPowerState(self._power_path(uuid).read_text("utf-8").strip())
         except (FileNotFoundError, ValueError):
             return DomainPowerState.SHUTOFF
 
     def _set_power(self, uuid: str, state: DomainPowerState) -> None:
-        write_atomically(self._power(uuid), f"{state}\n".encode())
+        write_atomically(self._power_path(uuid), f"{state}\n".encode())
 
-    def _xml(self, uuid: str) -> Path:
-        return self._domains / f"{_checked(uuid)}.xml"
+    def _xml_path(self, uuid: str) -> Path:
+        return self._domains / f"{_checked_uuid(uuid)}.xml"
 
-    def _power(self, uuid: str) -> Path:
-        return self._domains / f"{_checked(uuid)}.power"
+    def _power_path(self, uuid: str) -> Path:
+        return self._domains / f"{_checked_uuid(uuid)}.power"
 
-    def _console(self, uuid: str) -> Path:
-        return self._consoles / f"{_checked(uuid)}.log"
+    def _console_path(self, uuid: str) -> Path:
+        return self._consoles / f"{_checked_uuid(uuid)}.log"
 
 
 def _inventory_of_all(total: int, ratio: float, reserved: int = 0) -> Inventory:
-    """An inventory of which one server may have everything."""
+    """An inventory that one server may use completely."""
     return Inventory(total=total, reserved=reserved, max_unit=total, allocation_ratio=ratio)
 
 
-def _checked(uuid: str) -> str:
+def _checked_uuid(uuid: str) -> str:
     """`uuid` as part of a file name. Raises `NoSuchDomain` unless it is a uuid."""
     if not is_uuid(uuid):
         raise NoSuchDomain(f"{uuid!r} is not the uuid of a server")
@@ -315,9 +315,9 @@ _FORMAT = "raw"
 class SimulatedDisks:
     """Disks of simulated domains: small files with a description of the real disk.
 
-    ``disks/<uuid>.raw`` begins with a line that names the image, the key of the rebuild that made it, and its size. The
-    guest's data follows it and is part of a snapshot. ``disks/<uuid>.rescue`` exists while a domain is in rescue.
-    The caller ensures that `uuid` is a uuid, because it names files.
+    ``disks/<uuid>.raw`` begins with a line that names the image, the key of the rebuild that made the disk, and its
+    size. The guest's data follows and is part of a snapshot. ``disks/<uuid>.rescue`` exists while a domain is in
+    rescue. The methods use `uuid` in file names, so callers check before that it is a uuid.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -328,8 +328,8 @@ class SimulatedDisks:
         """Makes the disk from the image of `spec`; replaces an existing one."""
         write_atomically(self.path(spec.uuid), _disk_header(spec, key))
 
-    def keep(self, spec: DomainSpec) -> None:
-        """Keep an existing disk, in the size of `spec`; make one if there is none."""
+    def keep_or_make(self, spec: DomainSpec) -> None:
+        """Gives an existing disk the size of `spec`; makes a disk if there is none."""
         try:
             header, _, written = self.path(spec.uuid).read_bytes().partition(b"\n")
         except FileNotFoundError:
@@ -340,14 +340,14 @@ class SimulatedDisks:
         if kept != header + b"\n" + written:
             write_atomically(self.path(spec.uuid), kept)
 
-    def is_of(self, uuid: str, key: str) -> bool:
+    def is_rebuilt(self, uuid: str, key: str) -> bool:
         """Whether the rebuild `key` made this disk."""
         with contextlib.suppress(FileNotFoundError):
             return self.path(uuid).read_bytes().partition(b"\n")[0].split(b"\t")[1] == key.encode()
         return False
 
     def keep_config_drive(self, spec: DomainSpec) -> None:
-        """Write the config drive as plain files, since no guest boots here that could read a drive."""
+        """Writes the config drive as plain files, because no guest runs here that could read a drive."""
         for name, content in (spec.config_drive or {}).items():
             path = self.config_drive(spec.uuid) / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -356,29 +356,29 @@ class SimulatedDisks:
     def config_drive(self, uuid: str) -> Path:
         return self._directory / f"{uuid}.config"
 
-    def forget(self, uuid: str) -> None:
-        for path in (self.path(uuid), self._rescue(uuid)):
+    def remove(self, uuid: str) -> None:
+        for path in (self.path(uuid), self._rescue_path(uuid)):
             path.unlink(missing_ok=True)
         shutil.rmtree(self.config_drive(uuid), ignore_errors=True)
 
     @contextlib.contextmanager
-    def image(self, uuid: str) -> Iterator[DiskImage]:
+    def open_image(self, uuid: str) -> Iterator[DiskImage]:
         data = self.path(uuid).read_bytes()
         yield DiskImage(_FORMAT, len(data), iter((data,)))
 
     def is_rescued(self, uuid: str) -> bool:
-        return self._rescue(uuid).exists()
+        return self._rescue_path(uuid).exists()
 
     def begin_rescue(self, uuid: str, image_id: str) -> None:
-        write_atomically(self._rescue(uuid), f"{image_id}\n".encode())
+        write_atomically(self._rescue_path(uuid), f"{image_id}\n".encode())
 
     def end_rescue(self, uuid: str) -> None:
-        self._rescue(uuid).unlink(missing_ok=True)
+        self._rescue_path(uuid).unlink(missing_ok=True)
 
     def path(self, uuid: str) -> Path:
         return self._directory / f"{uuid}.raw"
 
-    def _rescue(self, uuid: str) -> Path:
+    def _rescue_path(self, uuid: str) -> Path:
         return self._directory / f"{uuid}.rescue"
 
 

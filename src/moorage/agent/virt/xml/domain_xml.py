@@ -1,8 +1,8 @@
-"""[pure] A server's definition as a hypervisor keeps it: libvirt's domain XML, written and read back.
+"""[pure] A server's definition as a hypervisor stores it, libvirt's domain XML: writes it and reads it back.
 
-Values for which libvirt has no element (the server's name, its image, the sizes of its disks, the providers nearby) are
-in the element `metadata`, which libvirt keeps unchanged. `parse_domain` reads a definition by `render_domain`, also
-after libvirt has added its own elements.
+Values for which libvirt has no element (the server's name, its image, the sizes of its disks, `provider_ancestors`) are
+in the element `metadata`, which libvirt keeps unchanged. `parse_domain` reads what `render_domain` wrote, also after
+libvirt has added its own elements.
 """
 
 import re
@@ -14,7 +14,7 @@ from moorage.agent.virt.driver import DomainSpec, VirtError
 
 NAMESPACE = "urn:moorage:domain:1"
 
-#: Characters that XML 1.0 cannot express (section 2.2): a definition with one of them can never be read again.
+#: Characters that XML 1.0 does not allow (section 2.2): a definition with one of them could not be read again.
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 #: Megabytes of an emulated device's memory, which the guest sees as its second BAR.
@@ -43,7 +43,7 @@ class DomainDisk:
 
 @dataclass(frozen=True)
 class GuestPaths:
-    """The files of one guest on its host."""
+    """The files of one guest on its host, and how it boots from them."""
 
     disks: tuple[DomainDisk, ...] = ()  #: ``vda``, ``vdb`` ... in this order
     console: str | None = None  #: the file for the serial port's output
@@ -61,26 +61,26 @@ def render_domain(
     machine, parts = machine or Machine(), parts or GuestPaths()
     ET.register_namespace("moorage", NAMESPACE)
     domain = ET.Element("domain", type=machine.virt_type)
-    # A name of libvirt's is unique on its host and goes into paths; a server's is neither.
-    _text(domain, "name", domain_name(spec.uuid))
-    _text(domain, "uuid", spec.uuid)
-    _metadata(domain, spec, parts)
-    _text(domain, "memory", str(spec.memory_mb), unit="MiB")
-    _text(domain, "vcpu", str(spec.vcpus))
+    # libvirt needs names that are unique on the host and valid in paths; the names of servers need not be either.
+    _add_text(domain, "name", domain_name(spec.uuid))
+    _add_text(domain, "uuid", spec.uuid)
+    _add_metadata(domain, spec, parts)
+    _add_text(domain, "memory", str(spec.memory_mb), unit="MiB")
+    _add_text(domain, "vcpu", str(spec.vcpus))
     if numa_nodes:
         nodeset = ",".join(str(node) for node in sorted(numa_nodes))
         # "preferred" takes one node only.
         mode = "preferred" if len(numa_nodes) == 1 else "interleave"
         ET.SubElement(ET.SubElement(domain, "numatune"), "memory", mode=mode, nodeset=nodeset)
-    _os(domain, machine, parts)
+    _add_os(domain, machine, parts)
     if machine.cpu_mode:
         ET.SubElement(domain, "cpu", mode=machine.cpu_mode)
     features = ET.SubElement(domain, "features")
     for feature in ("acpi", "apic"):
         ET.SubElement(features, feature)
     for event, does in (("poweroff", "destroy"), ("reboot", "restart"), ("crash", "restart")):
-        _text(domain, f"on_{event}", does)
-    _devices(domain, spec, machine, parts)
+        _add_text(domain, f"on_{event}", does)
+    _add_devices(domain, spec, machine, parts)
     ET.indent(domain)
     text = _NO_XML.sub("\N{REPLACEMENT CHARACTER}", ET.tostring(domain, encoding="unicode"))
     return f"{text}\n".encode()
@@ -90,7 +90,7 @@ def domain_name(uuid: str) -> str:
     return f"moorage-{uuid}"
 
 
-def _metadata(domain: ET.Element, spec: DomainSpec, parts: GuestPaths) -> None:
+def _add_metadata(domain: ET.Element, spec: DomainSpec, parts: GuestPaths) -> None:
     attributes = {
         "name": spec.name,
         "disk_gb": str(spec.disk_gb),
@@ -100,21 +100,21 @@ def _metadata(domain: ET.Element, spec: DomainSpec, parts: GuestPaths) -> None:
     known = {"image": spec.image_id, "project": spec.project_id, "flavor": spec.flavor, "rescue": parts.rescue_image}
     attributes |= {name: value for name, value in known.items() if value}
     server = ET.SubElement(ET.SubElement(domain, "metadata"), f"{{{NAMESPACE}}}server", attributes)
-    for provider in sorted(spec.near):
-        _text(server, f"{{{NAMESPACE}}}near", provider)
+    for provider in sorted(spec.provider_ancestors):
+        _add_text(server, f"{{{NAMESPACE}}}near", provider)
 
 
-def _os(domain: ET.Element, machine: Machine, parts: GuestPaths) -> None:
+def _add_os(domain: ET.Element, machine: Machine, parts: GuestPaths) -> None:
     system = ET.SubElement(domain, "os")
-    _text(system, "type", "hvm", arch=machine.arch, machine=machine.model)
+    _add_text(system, "type", "hvm", arch=machine.arch, machine=machine.model)
     for tag in ("kernel", "initrd", "cmdline"):
         if text := getattr(parts, tag):
-            _text(system, tag, text)
+            _add_text(system, tag, text)
     if not parts.kernel:
         ET.SubElement(system, "boot", dev="hd")
 
 
-def _devices(domain: ET.Element, spec: DomainSpec, machine: Machine, parts: GuestPaths) -> None:
+def _add_devices(domain: ET.Element, spec: DomainSpec, machine: Machine, parts: GuestPaths) -> None:
     devices = ET.SubElement(domain, "devices")
     for disk, letter in zip(parts.disks, "abcdefgh", strict=False):
         element = ET.SubElement(devices, "disk", type="file", device="disk")
@@ -133,24 +133,24 @@ def _devices(domain: ET.Element, spec: DomainSpec, machine: Machine, parts: Gues
         channel = ET.SubElement(devices, "channel", type="unix")
         ET.SubElement(channel, "target", type="virtio", name="org.qemu.guest_agent.0")
     for address in spec.pci_addresses:
-        devices.append(_emulated(address) if machine.emulates_devices else _passed_through(address))
+        devices.append(_emulated_device(address) if machine.emulates_devices else _pci_passthrough(address))
     for uuid in spec.mdev_uuids:
         hostdev = ET.SubElement(devices, "hostdev", mode="subsystem", type="mdev", managed="no", model="vfio-pci")
         ET.SubElement(ET.SubElement(hostdev, "source"), "address", uuid=uuid)
 
 
-def _passed_through(address: str) -> ET.Element:
+def _pci_passthrough(address: str) -> ET.Element:
     hostdev = ET.Element("hostdev", mode="subsystem", type="pci", managed="yes")
     ET.SubElement(ET.SubElement(hostdev, "source"), "address", _pci_attributes(address))
     return hostdev
 
 
-def _emulated(address: str) -> ET.Element:
-    """An emulated device. In the role of a master, its memory is saved when the guest is suspended."""
+def _emulated_device(address: str) -> ET.Element:
+    """An emulated device. With the role ``master``, QEMU saves its memory when the guest is suspended."""
     _pci_attributes(address)
     shmem = ET.Element("shmem", name=f"{_EMULATED}{address}", role="master")
     ET.SubElement(shmem, "model", type="ivshmem-plain")
-    _text(shmem, "size", str(EMULATED_DEVICE_MB), unit="M")
+    _add_text(shmem, "size", str(EMULATED_DEVICE_MB), unit="M")
     return shmem
 
 
@@ -159,8 +159,8 @@ def shared_memory_name(address: str) -> str:
     return f"{_EMULATED}{address}"
 
 
-def is_ours(data: str | bytes) -> bool:
-    """Whether `render_domain` wrote the definition: the host may have other domains."""
+def is_moorage_domain(data: str | bytes) -> bool:
+    """Whether `render_domain` wrote the definition. The host may have domains of other programs too."""
     try:
         return read_xml(data, "the definition").find(f"metadata/{{{NAMESPACE}}}server") is not None
     except VirtError:
@@ -181,9 +181,9 @@ def parse_domain(data: str | bytes) -> DomainSpec:
         if server is None:
             raise VirtError("this agent did not write the definition: its metadata is missing")
         return DomainSpec(
-            uuid=_found(domain, "uuid"),
+            uuid=_required_text(domain, "uuid"),
             name=server.attrib["name"],
-            vcpus=int(_found(domain, "vcpu")),
+            vcpus=int(_required_text(domain, "vcpu")),
             memory_mb=_memory_mb(domain),
             disk_gb=int(server.get("disk_gb", "0")),
             ephemeral_gb=int(server.get("ephemeral_gb", "0")),
@@ -195,7 +195,7 @@ def parse_domain(data: str | bytes) -> DomainSpec:
             mdev_uuids=tuple(
                 element.attrib["uuid"] for element in domain.iterfind("devices/hostdev[@type='mdev']/source/address")
             ),
-            near=frozenset(element.text or "" for element in server.iterfind(f"{{{NAMESPACE}}}near")),
+            provider_ancestors=frozenset(element.text or "" for element in server.iterfind(f"{{{NAMESPACE}}}near")),
         )
     except (ValueError, KeyError) as error:
         raise VirtError(f"the definition cannot be read: {error}") from error
@@ -205,21 +205,21 @@ def _memory_mb(domain: ET.Element) -> int:
     """Memory in MiB. libvirt always answers in KiB, even if the domain was defined in another unit."""
     element = domain.find("memory")
     scale = {"KiB": 1 << 10, "MiB": 1 << 20}[element.get("unit", "KiB") if element is not None else "KiB"]
-    return int(_found(domain, "memory")) * scale >> 20
+    return int(_required_text(domain, "memory")) * scale >> 20
 
 
 def _pci_addresses(domain: ET.Element) -> list[str]:
-    """PCI addresses of its passed-through or emulated devices, in their order; a domain has only one of the two kinds."""
+    """PCI addresses of the passed-through or emulated devices, in the guest's order. A domain has one of the two kinds."""
     passed = [_pci_address(found) for found in domain.iterfind("devices/hostdev[@type='pci']/source/address")]
     names = [found.get("name", "") for found in domain.iterfind("devices/shmem")]
     return passed + [name.removeprefix(_EMULATED) for name in names if name.startswith(_EMULATED)]
 
 
-def _text(parent: ET.Element, tag: str, text: str, **attributes: str) -> None:
+def _add_text(parent: ET.Element, tag: str, text: str, **attributes: str) -> None:
     ET.SubElement(parent, tag, attributes).text = text
 
 
-def _found(domain: ET.Element, tag: str) -> str:
+def _required_text(domain: ET.Element, tag: str) -> str:
     text = domain.findtext(tag)
     if text is None:
         raise VirtError(f"the definition has no <{tag}>")
@@ -246,8 +246,8 @@ def _pci_address(element: ET.Element) -> str:
 def read_xml(text: str | bytes, what: str) -> ET.Element:
     """Parse XML of a hypervisor. Raises `VirtError` for invalid XML; its message names `what`."""
     try:
-        # The author is libvirt, which runs as root on this host and escapes the names that tenants choose, or this agent.
-        # Against an entity bomb, expat has a limit of its own anyway.
+        # This agent or libvirt wrote the XML; both escape the names that tenants choose. expat itself limits the
+        # expansion of entities.
         return ET.fromstring(text)  # noqa: S314 - no outsider writes it, and expat limits entities: see above
     except ET.ParseError as error:
         raise VirtError(f"{what} cannot be read: {error}") from error

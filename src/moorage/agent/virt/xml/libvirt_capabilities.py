@@ -1,7 +1,7 @@
-"""[pure] libvirt's description of its host as resource providers: a root with inventories and traits, and the NUMA
-nodes.
+"""[pure] Turns libvirt's description of its host into resource providers: a root with inventories and traits, and the
+NUMA nodes.
 
-The CPU traits are those of a guest's CPU (``host-model``), not of the physical CPU: under software emulation the two
+The CPU traits are those of a guest's CPU (``host-model``), not of the physical CPU: with software emulation the two
 differ widely.
 """
 
@@ -14,7 +14,7 @@ from moorage.agent.virt.driver import VirtError
 from moorage.agent.virt.xml.domain_xml import read_xml
 from moorage.core.inventories import Inventory
 
-#: {libvirt's name of a CPU feature: its traits}, for features whose trait is not the name in capitals.
+#: {libvirt's name of a CPU feature: traits without ``HW_CPU_X86_``}, if they are not just the name in capitals.
 _OTHER_NAMES = {
     "aes": ("AESNI",),
     "amx-bf16": ("AMXBF16",),
@@ -43,6 +43,7 @@ _OTHER_NAMES = {
     "vmx": ("VMX", "INTEL_VMX"),
     "vpclmulqdq": ("AVX512VPCLMULQDQ",),
 }
+#: Features whose trait is ``HW_CPU_X86_`` and the name in capitals.
 _SAME_NAMES = frozenset(
     {
         "3dnow", "abm", "avx", "avx2", "avx512bitalg", "avx512bw", "avx512cd", "avx512dq", "avx512er", "avx512f",
@@ -92,8 +93,8 @@ class Capabilities:
 
 
 @dataclass(frozen=True)
-class Shares:
-    """Resources that the operator reserves for the host itself, and the allocation ratios."""
+class HostShares:
+    """The resources that the operator reserves for the host itself, and the allocation ratios of its inventories."""
 
     reserved_cpus: int = 0
     reserved_memory_mb: int = 512
@@ -104,7 +105,7 @@ class Shares:
 
 
 def read_capabilities(xml: str) -> Capabilities:
-    """Read libvirt's ``<capabilities>``. Raises `VirtError` if they have no NUMA cells or no emulator."""
+    """Reads libvirt's ``<capabilities>``. Raises `VirtError` if they have no NUMA cells or no emulator."""
     try:
         root = read_xml(xml, "libvirt's capabilities")
         arch = root.findtext("host/cpu/arch") or ""
@@ -139,7 +140,7 @@ def guest_cpu(domain_capabilities: str, arch: str) -> str | None:
 
 
 def cpu_features(cpu: str) -> frozenset[str]:
-    """Names of the features of an expanded ``<cpu>``, without those that it forbids."""
+    """Names of the features that an expanded ``<cpu>`` has, without those that its policies disable or forbid."""
     found = read_xml(cpu, "libvirt's CPU").iter("feature")
     return frozenset(feature.attrib["name"] for feature in found if feature.get("policy") in (None, "require", "force"))
 
@@ -158,9 +159,9 @@ def numa_name(host: str, cell: int) -> str:
 
 
 def providers(
-    host: str, capabilities: Capabilities, features: frozenset[str], disk_gb: int, shares: Shares
+    host: str, capabilities: Capabilities, features: frozenset[str], disk_gb: int, shares: HostShares
 ) -> ProviderTree:
-    """The root, and a provider without inventories for each NUMA node: the devices are below those."""
+    """The root, and for each NUMA node a provider without inventories, below which the host's devices are added."""
     arch = f"{capabilities.arch.upper()}"
     inventories = {
         "VCPU": _inventory(capabilities.vcpus, shares.reserved_cpus, shares.cpu_allocation_ratio),
@@ -181,5 +182,5 @@ def providers(
 
 
 def _inventory(total: int, reserved: int, ratio: float) -> Inventory:
-    """An inventory of which one server may have everything."""
+    """An inventory that one server may use completely."""
     return Inventory(total=total, reserved=min(reserved, total), max_unit=max(total, 1), allocation_ratio=ratio)
