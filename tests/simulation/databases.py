@@ -1,6 +1,7 @@
-"""Simulates, at the driver, databases that are down, abort transactions, lose the answer to a commit, or are full.
+"""Simulates databases that are down, abort transactions, lose the answer to a commit, or are full.
 
-SQLite's driver opens our connections for the files of simulated parts, so Moorage's code does not know of it.
+The faults are in the driver: `sqlite3.connect` returns a `_Connection` for the files of simulated parts, so the code of
+Moorage is unchanged.
 """
 
 import sqlite3
@@ -18,10 +19,10 @@ _WRITES = ("INSERT", "UPDATE", "DELETE", "REPLACE")
 
 class _Cursor(sqlite3.Cursor):
     def execute(self, sql: str, *values: Any) -> Any:
-        return self.connection.said(sql, lambda: sqlite3.Cursor.execute(self, sql, *values))
+        return self.connection.run_statement(sql, lambda: sqlite3.Cursor.execute(self, sql, *values))
 
     def executemany(self, sql: str, *values: Any) -> Any:
-        return self.connection.said(sql, lambda: sqlite3.Cursor.executemany(self, sql, *values))
+        return self.connection.run_statement(sql, lambda: sqlite3.Cursor.executemany(self, sql, *values))
 
 
 class _Connection(sqlite3.Connection):
@@ -32,7 +33,7 @@ class _Connection(sqlite3.Connection):
         self._writes = False
         self._check()
         super().__init__(*given, **named)
-        # The machine does not die in a simulation, so writes survive without a sync.
+        # Simulated faults include no power failure, so a commit needs no sync.
         super().execute("PRAGMA synchronous=OFF")
         self.part.connections.append(self)
 
@@ -54,12 +55,12 @@ class _Connection(sqlite3.Connection):
             super().rollback()
 
     def close(self) -> None:
-        # Closed while somebody still holds one of its statements, it would keep its lock.
+        # Without the rollback, a connection that is closed while a statement is open would keep its lock.
         with suppress(sqlite3.Error):
             super().rollback()
         super().close()
 
-    def said(self, sql: str, run: Callable[[], Any]) -> Any:
+    def run_statement(self, sql: str, run: Callable[[], Any]) -> Any:
         word = sql.lstrip()[:16].upper()
         if word.startswith("PRAGMA SYNC"):
             return sqlite3.Cursor(self)
@@ -82,9 +83,9 @@ class _Connection(sqlite3.Connection):
     def _begins(self) -> None:
         dice, part = self.part.world.dice, self.part
         part.point("before BEGIN")
-        if dice.strikes("given_up"):
+        if dice.happens("given_up"):
             raise sqlite3.OperationalError("database is locked")
-        if dice.strikes("away"):
+        if dice.happens("away"):
             part.world.database_away(part)
             self._check()
 
@@ -95,11 +96,11 @@ class _Connection(sqlite3.Connection):
         dice, part = self.part.world.dice, self.part
         self._writes = False
         part.point("before COMMIT")
-        if dice.strikes("given_up"):
+        if dice.happens("given_up"):
             raise sqlite3.OperationalError("database is locked")
         done = run()
         part.point("after COMMIT")
-        if dice.strikes("half_told"):
+        if dice.happens("half_told"):
             raise sqlite3.OperationalError("disk I/O error")
         return done
 
@@ -108,14 +109,14 @@ class _Connection(sqlite3.Connection):
 
     def _check(self) -> None:
         if not self._is_mine():
-            self.part.refuse("its database")
+            self.part.raise_killed("its database")
         if self.part.world.clock.now() < self.part.away_until:
             raise sqlite3.OperationalError("unable to open database file")
 
 
 @contextmanager
 def watched(world: "World") -> Iterator[None]:
-    """While it is open, connections to files of simulated parts are of the kind above."""
+    """Within this context, connections to files of simulated parts are `_Connection` objects."""
     connect = sqlite3.connect
     kinds: dict[str, type[_Connection]] = {}
 

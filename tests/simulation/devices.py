@@ -1,4 +1,4 @@
-"""Devices that refuse once, and their users: a device must be cleaned before the next user gets it."""
+"""Makes operations of devices fail, and checks that a device is cleaned before the next user gets it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,21 +10,21 @@ from moorage.accelerator.drivers.simulated import SimulatedAccelerators
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-#: Operations that a device may refuse. A device that cannot be cleaned is quarantined until an operator releases it.
+#: Operations that may fail. "clean" is not included: such a device would be quarantined until an operator releases it.
 _REFUSED = frozenset({"program", "prepare", "release", "identify"})
 
 
 @contextmanager
 def watched(world: "World") -> Iterator[None]:
-    strike, set_handle = SimulatedAccelerators._fail_if_ordered, SimulatedAccelerators._set_handle
+    fail_if_ordered, set_handle = SimulatedAccelerators._fail_if_ordered, SimulatedAccelerators._set_handle
 
-    def struck(driver: Any, verb: str, at: str, kind: Any) -> None:
+    def fail_randomly(driver: Any, verb: str, at: str, kind: Any) -> None:
         part = world.part_of(driver._directory)
         if part is not None:
             part.point(f"before {verb} of {at}")
-            if verb in _REFUSED and world.dice.strikes("device"):
-                raise DriverError(f"{verb} of {at} failed, as the dice had it")
-        strike(driver, verb, at, kind)
+            if verb in _REFUSED and world.dice.happens("device"):
+                raise DriverError(f"{verb} of {at} failed: simulated fault")
+        fail_if_ordered(driver, verb, at, kind)
 
     def changed(driver: Any, pci_id: str, handle: Any) -> None:
         part = world.part_of(driver._directory)
@@ -41,8 +41,8 @@ def watched(world: "World") -> Iterator[None]:
         if part is not None:
             part.point(f"after a change of {pci_id}")
 
-    SimulatedAccelerators._fail_if_ordered, SimulatedAccelerators._set_handle = struck, changed
+    SimulatedAccelerators._fail_if_ordered, SimulatedAccelerators._set_handle = fail_randomly, changed
     try:
         yield
     finally:
-        SimulatedAccelerators._fail_if_ordered, SimulatedAccelerators._set_handle = strike, set_handle
+        SimulatedAccelerators._fail_if_ordered, SimulatedAccelerators._set_handle = fail_if_ordered, set_handle

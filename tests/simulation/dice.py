@@ -10,29 +10,32 @@ from datetime import datetime
 
 #: Kind of fault -> (its probability at each possible point while faults are on; its description).
 KINDS = {
-    "lost": (0.01, "a request is lost: nobody hears it, and the caller waits in vain"),
+    "lost": (0.01, "a request is lost, and its caller waits for its timeout"),
     "unanswered": (0.01, "a request is carried out, and its answer is lost"),
-    "doubled": (0.01, "a request that may be repeated arrives twice"),
+    "doubled": (0.01, "an idempotent request is carried out twice"),
     "delayed": (0.01, "a request takes up to half a minute"),
-    "late": (0.003, "a request is given up by its caller, and carried out up to a minute later, after others"),
+    "late": (
+        0.003,
+        "the caller of a request gives up, and the request is carried out up to a minute later, after others",
+    ),
     "hint": (0.1, "a hint is lost"),
-    "crash": (0.001, "a part dies where it says something to its database, to its disk or to another part"),
-    "killed": (0.002, "a part dies between two steps"),
-    "clock": (0.002, "a part's clock jumps, by two minutes at most, or is right again"),
-    "drift": (0.002, "a part's clock goes wrong by up to a second an hour"),
+    "crash": (0.001, "a part is killed at an access to its database, its disk or another part"),
+    "killed": (0.002, "a part is killed between two steps"),
+    "clock": (0.002, "a part's clock jumps by up to two minutes, or is set right"),
+    "drift": (0.002, "a part's clock drifts by up to a second an hour"),
     "full": (0.002, "a part's disk is full for some minutes"),
     "failing": (0.001, "one call to a part's disk fails"),
-    "torn": (0.2, "where a part dies while it writes: only half of that is on its disk"),
-    "away": (0.002, "a part's database is away for some minutes"),
-    "given_up": (0.005, "the database gives up a transaction for another one, at its beginning or at its commit"),
+    "torn": (0.2, "if a part is killed during a write, only half of the write is on its disk"),
+    "away": (0.002, "a part's database is unavailable for some minutes"),
+    "given_up": (0.005, "the database aborts a transaction in favour of another one, at its begin or commit"),
     "half_told": (0.003, "a commit is carried out, and its answer is lost"),
-    "device": (0.004, "a device refuses what its driver asks of it, once"),
-    "agent_late": (0.3, "where a host's agent died: it stays away for hours, not for a minute"),
+    "device": (0.004, "one operation of a device fails"),
+    "agent_late": (0.3, "if a host's agent is killed, it stays down for up to hours, not for a minute"),
 }
 
 
 class Dice:
-    """`without` names kinds that never happen. While `calm`, none happens."""
+    """`without` names kinds of faults that never happen. While `calm`, no fault happens."""
 
     def __init__(self, seed: str, without: Collection[str] = (), fury: float = 1.0) -> None:
         """Each kind happens `fury` times as often."""
@@ -40,14 +43,14 @@ class Dice:
         self._fury = fury
         self._without = frozenset(without)
         self.calm = True
-        self.struck: Counter[str] = Counter()
+        self.happened: Counter[str] = Counter()
 
-    def strikes(self, kind: str) -> bool:
+    def happens(self, kind: str) -> bool:
         if self.calm or kind in self._without:
             return False
         if self._streams[kind].random() >= KINDS[kind][0] * self._fury:
             return False
-        self.struck[kind] += 1
+        self.happened[kind] += 1
         return True
 
     def seconds(self, kind: str, most: float, least: float = 0.0) -> float:

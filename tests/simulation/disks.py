@@ -1,6 +1,6 @@
 """Disks that are full, fail, or keep half of a write when the writing process dies.
 
-All small files that must be written completely go through `moorage.durable`; the simulation replaces its `os`.
+`moorage.durable` writes all small files that must be written completely; the simulation replaces its `os`.
 """
 
 import errno
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Disk:
-    """The calls of `moorage.durable`; the rest of `os` is unchanged."""
+    """Stands in for `os` in `moorage.durable`: the calls below can fail, all others are unchanged."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
@@ -31,8 +31,10 @@ class Disk:
         part = self._world.part_of(Path(path))
         if part is not None:
             part.point(f"before it opens {Path(path).name}")
-            if flags & os.O_WRONLY and not Path(path).name.startswith("devices.json"):  # the devices' own memory
-                self._trouble(part, path)
+            if flags & os.O_WRONLY and not Path(path).name.startswith(
+                "devices.json"
+            ):  # the state of the simulated devices
+                self._fail_randomly(part, path)
         descriptor = os.open(path, flags, mode)
         self._of[descriptor] = part
         return descriptor
@@ -41,7 +43,7 @@ class Disk:
         part = self._of.get(descriptor)
         if part is not None:
             part.point("before its disk has it")
-            if self._world.dice.strikes("failing"):
+            if self._world.dice.happens("failing"):
                 raise OSError(errno.EIO, "Input/output error")
 
     fdatasync = fsync
@@ -49,22 +51,22 @@ class Disk:
     def pwrite(self, descriptor: int, content: bytes, offset: int) -> int:
         part = self._of.get(descriptor)
         if part is not None:
-            self._trouble(part, "its checkpoint")
+            self._fail_randomly(part, "its checkpoint")
             alive = part.alive
             try:
                 part.point("while it writes its checkpoint")
             except BaseException:
-                if alive and self._world.dice.strikes("torn"):
+                if alive and self._world.dice.happens("torn"):
                     os.pwrite(descriptor, content[: len(content) // 2], offset)
                 raise
         return os.pwrite(descriptor, content, offset)
 
-    def _trouble(self, part: "Part", path: object) -> None:
-        if self._world.dice.strikes("full"):
+    def _fail_randomly(self, part: "Part", path: object) -> None:
+        if self._world.dice.happens("full"):
             self._world.disk_full(part)
         if self._world.clock.now() < part.full_until:
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
-        if self._world.dice.strikes("failing"):
+        if self._world.dice.happens("failing"):
             raise OSError(errno.EIO, "Input/output error", str(path))
 
 

@@ -23,7 +23,7 @@ _FINAL = frozenset({"DONE", "ERROR"})
 
 
 class _Watched:
-    """A database of a part: read without faults, and only after a write."""
+    """A database of a part. It is read without simulated faults, and only after a write."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -32,7 +32,7 @@ class _Watched:
 
     def connection(self) -> sqlite3.Connection:
         if self._connection is None:
-            # Not by sqlite3.connect, which is the world's.
+            # Not with sqlite3.connect, which the simulation has replaced.
             self._connection = sqlite3.Connection(str(self._path), isolation_level=None)
         return self._connection
 
@@ -58,10 +58,10 @@ class Invariants:
         self._in_use: dict[tuple[str, str], int] = {}
         self._events: dict[str, tuple[str, int]] = {}
         self._checkpoints: dict[str, int] = {}
-        self.looks = 0
+        self.checks = 0
 
-    def look(self) -> None:
-        self.looks += 1
+    def check(self) -> None:
+        self.checks += 1
         if connection := self._databases["placement"].changed():
             self._capacity(connection)
         if connection := self._databases["reservation"].changed():

@@ -34,7 +34,7 @@ class Line:
         what = f"{method} /{self._service}{path}"
         self._point(f"before {what}")
         answer = self._carried(method, path, dict(headers), whole)
-        # The caller may have died in a call back to it.
+        # The caller may have been killed while it served a request of the callee.
         self._point(f"after {what}")
         world, who = self._world, self._caller.name if self._caller else "user"
         world.story.tell(f"{who} {what} -> {answer.status if answer else 'nothing'}")
@@ -59,31 +59,34 @@ class Line:
         dice, callee = world.dice, world.serving[self._service]
 
         def serve() -> ClientResponse | None:
-            # A separate context, as in a server's thread: a death in it does not affect the next request.
+            # A separate context, as in a server's thread: a kill during this request does not affect the next one.
             return Context().run(callee.serve, self.base_url, method, path, headers, body)
 
-        if dice.strikes("lost"):
+        if dice.happens("lost"):
             world.clock.sleep(PATIENCE_S)
             return None
-        if dice.strikes("late"):
+        if dice.happens("late"):
             world.clock.sleep(PATIENCE_S)
             what = f"{method} /{self._service}{path}"
             world.late.append((what, body or b""))
             world.later(dice.seconds("late", 60.0), f"late {what}", serve)
             return None
-        if dice.strikes("delayed"):
+        if dice.happens("delayed"):
             world.clock.sleep(dice.seconds("delayed", 30.0))
         answer = serve()
-        if method in _REPEATABLE and dice.strikes("doubled"):
+        if method in _REPEATABLE and dice.happens("doubled"):
             answer = serve()
-        if dice.strikes("unanswered"):
+        if dice.happens("unanswered"):
             world.clock.sleep(PATIENCE_S)
             return None
         return answer
 
 
 class Hub:
-    """`moorage.jobs.wakeups.Hints` between the parts, as a broker: own waiters at once, others unless it is lost."""
+    """`moorage.jobs.wakeups.Hints` between the parts, as a broker.
+
+    It wakes the waiters of its own part at once, and those of other parts unless the hint is lost.
+    """
 
     def __init__(self, world: "World", part: "Part", wakeups: Wakeups) -> None:
         self._world = world
@@ -97,7 +100,7 @@ class Hub:
             wakeups = other.wakeups
             if other is self._part or wakeups is None or queue not in wakeups.queues():
                 continue
-            if not self._world.dice.strikes("hint"):
+            if not self._world.dice.happens("hint"):
                 wakeups.wake(queue)
 
     def close(self) -> None:

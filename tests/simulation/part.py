@@ -1,4 +1,4 @@
-"""A part of the plane that behaves as a process: its death loses its memory, but not its files."""
+"""A part of the plane that behaves like a process: a kill loses its memory, but not its files."""
 
 import hashlib
 import sqlite3
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Killed(BaseException):
-    """A part dies here. Effects of its code on the way out reach nothing, because the part is dead."""
+    """A part is killed here. Code that still runs while this is raised has no effect, because the part is dead."""
 
     def __init__(self, part: "Part", where: str) -> None:
         super().__init__(f"{part.name} {where}")
@@ -28,7 +28,7 @@ class Killed(BaseException):
 
 
 class PartClock:
-    """The world's time on one machine: wrong by an offset and by its drift."""
+    """The simulated time on one machine, which may be wrong by an offset and a drift."""
 
     def __init__(self, world: VirtualClock) -> None:
         self._world = world
@@ -48,13 +48,13 @@ class PartClock:
         self._since, self._offset, self._rate = self._world.now(), timedelta(seconds=seconds), rate
 
     def in_world(self, moment: datetime) -> datetime:
-        """The time in the world at which this clock will show `moment`, to the microsecond and not before."""
+        """The simulated time at which this clock will show `moment`, exact to the microsecond and not earlier."""
         left = moment - self.now()
         return self._world.now() + (left / (1 + self._rate) + timedelta(microseconds=2) if self._rate else left)
 
 
 class Part:
-    """`life` counts its incarnations; objects of an earlier one are dead."""
+    """`life` counts the starts; objects from before the last start are refused."""
 
     def __init__(
         self, world: "World", name: str, directory: Path, services: str, **sections: dict[str, object]
@@ -98,30 +98,30 @@ class Part:
         self._due = {task.name: self.clock.now() for task in tasks}
 
     def die(self) -> None:
-        """From now on nothing of this incarnation reaches anything."""
+        """From now on, the running code of this part has no effect."""
         self.alive = False
 
-    def bury(self) -> None:
-        """Releases what the system takes back from a dead process: connections, locks."""
+    def release_resources(self) -> None:
+        """Releases what an operating system would take back from a dead process: connections and locks."""
         for connection in self.connections:
             connection.close()
         self.connections.clear()
         self.process.kill()
         self._rows, self._due = [], {}
 
-    def refuse(self, where: str) -> None:
-        """Refuses an object of an earlier life."""
+    def raise_killed(self, where: str) -> None:
+        """Raises `Killed` for an object from before the last start."""
         raise Killed(self, where)
 
     def point(self, where: str) -> None:
-        """An effect on the outside: a dead part does not get through, and a living one may die here."""
+        """Called at every effect on the outside. Raises `Killed` if the part is dead or is killed at this point."""
         if not self.alive:
             raise Killed(self, where)
-        if self.world.dice.strikes("crash"):
+        if self.world.dice.happens("crash"):
             self.world.died(self, where)
             raise Killed(self, where)
 
-    # ---------------------------------------------------------------------------------------- what it does
+    # ---------------------------------------------------------------------------------------- tasks and requests
 
     @property
     def wakeups(self) -> Wakeups | None:
@@ -136,7 +136,7 @@ class Part:
         ]
 
     def upcoming(self) -> datetime | None:
-        """In the world's time."""
+        """When the next task is due, in simulated time."""
         first = min((due for due in self._due.values() if due is not None), default=None)
         return None if first is None else self.clock.in_world(first)
 
@@ -151,7 +151,7 @@ class Part:
     def serve(
         self, url: str, method: str, path: str, headers: dict[str, str], body: bytes | None
     ) -> ClientResponse | None:
-        """Its answer; None: it is dead, or dies of it."""
+        """The answer, or None if the part is dead or is killed by this request."""
         if not self.alive or not self.process.is_running:
             return None
         try:

@@ -1,6 +1,6 @@
 """`make reliability`: runs the simulation and the crash campaign in turn until the time is up, and prints a table.
 
-Each piece is a command that a person could type, so that every error can be reproduced.
+Each piece is a command line, so that every error can be reproduced by hand.
 """
 
 import argparse
@@ -35,13 +35,13 @@ def main() -> int:
     number = options.seed
     while not pieces or (time.monotonic() < ends and not pieces[-1].status):
         left_minutes = max(0.2, (ends - time.monotonic()) / 60)
-        # Half of the time for each; in pieces, so that an hour has many of both.
+        # Half of the time for each, in short pieces that alternate.
         minutes = round(min(left_minutes / 2, 10.0), 2)
         pieces.append(_run("tests.simulation", "--minutes", str(minutes), "--first", str(number * 1000)))
         if not pieces[-1].status and not options.no_crash:
             campaign = ("tests.crash", "--rounds", str(_ROUNDS), "--commands", "2", "--seed", str(number))
             pieces.append(_run(*campaign))
-        # These try all points: a quarter of an hour.
+        # These try all points and take a quarter of an hour.
         if not pieces[-1].status and not options.no_crash and ends - time.monotonic() > _EXPLORING_S:
             path = _EXPLORED[(number - options.seed) % len(_EXPLORED)]
             pieces.append(_run("tests.servers", sys.executable, "-m", "pytest", "-q", "-n", "2", path, EXPLORE="1"))
@@ -66,7 +66,7 @@ def _run(module: str, *arguments: str, **environment: str) -> Piece:
 
 
 def _table(pieces: Sequence[Piece]) -> list[str]:
-    """One line per piece: what ran, how long, what it did, what was wrong."""
+    """One line per piece: its name, its duration, what it did, and the errors."""
     lines = ["", f"{'what':<14}{'s':>6}  {'did':<66}wrong"]
     for piece in pieces:
         wrong = re.findall(r"^(?:WRONG:|FAILED) (.*)", piece.said, re.MULTILINE)
@@ -89,9 +89,11 @@ def _did(said: str) -> str:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make reliability", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=30.0, help="how long, about (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="other numbers: other seeds and other kills")
-    parser.add_argument("--no-crash", action="store_true", help="the simulation only")
+    parser.add_argument("--minutes", type=float, default=30.0, help="approximate duration (default: %(default)s)")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="number that determines the seeds and the kills (default: %(default)s)"
+    )
+    parser.add_argument("--no-crash", action="store_true", help="run only the simulation")
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""One seed from its start to its end, with its results."""
+"""Runs one seed and returns its results."""
 
 import gc
 import tempfile
@@ -14,19 +14,19 @@ from tests.simulation.settling import settle, state_of
 from tests.simulation.users import Users
 from tests.simulation.world import EndOfRun, World, Wrong
 
-#: The files are not needed later, so they are kept in memory.
+#: The files are not needed after the run, so they are kept in memory.
 _MEMORY = Path("/dev/shm")
 
 
 @dataclass
 class Summary:
-    """The results of runs. `wrong`: the error, if any."""
+    """The results of one or several runs. `wrong`: the error, if any."""
 
     seeds: int = 0
     simulated: timedelta = timedelta(0)
     wall_s: float = 0.0
     steps: int = 0
-    looks: int = 0
+    checks: int = 0
     settled: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     done: Counter[str] = field(default_factory=Counter)
@@ -34,7 +34,7 @@ class Summary:
     wrong: str = ""
 
     def add(self, other: "Summary") -> None:
-        for name in ("seeds", "simulated", "wall_s", "steps", "looks", "settled"):
+        for name in ("seeds", "simulated", "wall_s", "steps", "checks", "settled"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.faults += other.faults
         self.done += other.done
@@ -46,7 +46,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Course:
-    """How a seed is run: so often faults for so long, each time until all has settled."""
+    """How a seed is run: `rounds` periods of length `stormy` with faults, each followed by checks without faults."""
 
     rounds: int = 4
     stormy: timedelta = timedelta(days=12)
@@ -61,7 +61,7 @@ class Course:
 def run(
     seed: str, course: Course, shown: Callable[[str], None] | None = None, directory: Path | None = None
 ) -> Summary:
-    """The same seed and course give the same story, line by line."""
+    """The same seed and course give the same events in the same order."""
     gc.set_threshold(50_000, 20, 100)  # most long-lived objects belong to a service, and are created again with it
     began = time.perf_counter()
     summary = Summary(seeds=1)
@@ -73,7 +73,7 @@ def run(
         try:
             stack.enter_context(world)
             users = Users(world, course.busy)
-            users.furnish()
+            users.create_resources()
             for _ in range(course.rounds):
                 users.begin()
                 world.dice.calm = False
@@ -86,9 +86,9 @@ def run(
         except Wrong as wrong:
             summary.wrong = f"{wrong}\n" + "\n".join(list(world.story.last)[-40:])
         summary.simulated = world.clock.now() - start
-        summary.steps, summary.looks = world.steps, world.invariants.looks
+        summary.steps, summary.checks = world.steps, world.invariants.checks
         summary.settled = world.counts["settled"]
-        summary.faults += world.dice.struck
+        summary.faults += world.dice.happened
         summary.digest = world.story.digest
     summary.wall_s = time.perf_counter() - began
     return summary

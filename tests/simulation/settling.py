@@ -1,4 +1,4 @@
-"""Checks after the faults have ended: all operations end, and all services agree."""
+"""Checks after the faults have ended: all operations have ended, and all services agree."""
 
 import json
 from collections import defaultdict
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from tests.simulation.users import Users
     from tests.simulation.world import World
 
-#: Longer than any period of the parts, and than the time after which a silent host counts as down.
+#: Longer than any period of the parts, and than the time after which a host without heartbeats counts as down.
 REST = timedelta(days=3)
 _GRACE = timedelta(minutes=30)
 _STABLE = frozenset({"PENDING", "ACTIVE", "TERMINATED", "ERROR"})
 
 
 def settle(world: "World", users: "Users") -> None:
-    """Ends the faults, waits for `REST`, and checks. Faults continue afterwards if there were any."""
+    """Ends all faults and actions of users, waits for `REST`, and checks."""
     users.stop()
     world.calm()
-    users.tidy()
+    users.enable_hosts()
     world.run_for(REST)
     for check in (_parts, _servers, _jobs, _leases, _agreement, _allocations, _devices):
         check(world, users)
@@ -57,7 +57,7 @@ def _jobs(world: "World", _: "Users") -> None:
     for name in ("compute", "accelerator"):
         connection = world.invariants.database(name)
         rows = connection.execute("SELECT id, queue, kind, state, attempt, payload FROM jobs").fetchall()
-        # The next audit is always due later; it does not count.
+        # A job for the next audit always exists, so it does not count.
         if stuck := [row for row in rows if row[3].lower() in ("ready", "claimed") and row[1] != "audit"]:
             world.wrong(f"jobs of {name} are stuck: {stuck[:3]}")
 
@@ -80,31 +80,32 @@ def _agreement(world: "World", _: "Users") -> None:
         ReservationClient(client("reservation")),
     )
 
-    def look() -> tuple[AuditSnapshot, list[Finding]]:
+    def find() -> tuple[AuditSnapshot, list[Finding]]:
         snapshot = collect_snapshot(services, world.clock, lambda *_: None)
         found = findings.all_findings(snapshot, _GRACE)
         return snapshot, [one for one in found if one.kind is not FindingKind.OVER_CAPACITY]
 
-    snapshot, found = look()
+    snapshot, found = find()
     if left := [one for one in found if one.kind is FindingKind.FLAVOR_WITHOUT_LEASE and _came_late(world, one)]:
         with TemporaryDirectory() as directory, closing(RepairJournal(Path(directory) / "receipt.jsonl")) as receipt:
             Healer(services, world.clock, _GRACE, receipt).repair_findings(snapshot, left, ())
-        _, found = look()
+        _, found = find()
     if empty := [one for one in found if one.kind is FindingKind.AGGREGATE_WITHOUT_LEASE and _came_late(world, one)]:
         for one in empty:  # as the audit advises
             aggregate = services.compute.aggregate_by_name(one.subject)
             if aggregate is not None and not aggregate.hosts:
                 services.compute.delete_aggregate(aggregate.id)
-        _, found = look()
+        _, found = find()
     if found:
         one = found[0]
         world.wrong(f"audit: {len(found)} findings, the first: {one.kind}, {one.where} ({one.subject}): {one.why}")
 
 
 def _came_late(world: "World", one: Finding) -> bool:
-    """Whether a request to make that flavor or aggregate was carried out after its caller had given it up. It tries
-    again then; but where the lease is gone before the late one comes, nobody looks for it again but an audit, and no
-    request of compute's API can be told to come to nothing.
+    """Whether a request to create this flavor or aggregate was carried out after its caller had given up.
+
+    The caller repeats the request. But if the lease is deleted before the late request is carried out, only an audit
+    finds what the late request created: a request to the compute API cannot be cancelled.
     """
     made_by = {"POST /compute/v2.1/flavors", "POST /compute/v2.1/os-aggregates"}
     return any(what in made_by and one.subject.encode() in body for what, body in world.late)

@@ -1,4 +1,4 @@
-"""Records the events of a run line by line, with a digest: two runs of one seed have the same story.
+"""Records the events of a run as lines of text, with a digest: two runs of one seed record the same lines.
 
 A line names an actor, an action and its result. It contains generated ids, so a run that generates one more id differs.
 """
@@ -12,9 +12,9 @@ from tests.simulation.dice import stamp
 
 
 class Story:
-    """The last `kept` lines are there to be read; `shown` is given each of them as it is told.
+    """Keeps the last `kept` lines in `last`, and calls `shown` with each new line.
 
-    `left_out`: the directory that the world is in.
+    `left_out`: the directory of the simulation, which is removed from the lines.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The simulation: some fixed seeds, that a seed always gives the same story, and that errors are found."""
+"""The simulation with fixed seeds; that a seed always gives the same events; and that planted errors are found."""
 
 import dataclasses
 import subprocess
@@ -20,22 +20,22 @@ from tests.simulation.world import World, Wrong
 
 pytestmark = [pytest.mark.core, pytest.mark.slow]
 
-#: Many faults in little time: events cost, not the simulated time.
+#: Many faults within little simulated time, because a run takes time for each event.
 STORM = Course(rounds=1, stormy=timedelta(days=1), busy=timedelta(minutes=30), fury=3.0, hosts=3)
 CALM = dataclasses.replace(STORM, without=KINDS.keys())
 
 
 @pytest.mark.parametrize("seed", [f"ci-{number}" for number in range(1, 11)])
-def test_whatever_fails_nothing_wrong_is_ever_seen_and_all_comes_to_rest(seed):
+def test_under_random_faults_no_invariant_is_violated_and_all_operations_end(seed):
     summary = run(seed, STORM)
     assert summary.wrong == ""
     assert summary.settled == 1
-    assert summary.looks == summary.steps
-    assert sum(summary.faults.values()) > 50, "this seed must be a storm"
+    assert summary.checks == summary.steps
+    assert sum(summary.faults.values()) > 50, "this seed has too few faults"
     assert summary.faults["crash"] + summary.faults["killed"] > 5
 
 
-def test_the_same_seed_is_the_same_story_in_another_process_and_after_other_seeds():
+def test_a_seed_gives_the_same_events_in_another_process_and_after_other_seeds():
     """Event by event: each request with its answer, each generated id, and the final state."""
     command = [sys.executable, "-m", "tests.simulation", "--seed", "ci-4", "--rounds", "1", "--days", "0.5"]
     command += ["--pause", "0.5", "--fury", "3", "--hosts", "3"]
@@ -56,21 +56,21 @@ def world(tmp_path):
 @pytest.fixture
 def users(world):
     users = Users(world, timedelta(minutes=20))
-    users.furnish()
+    users.create_resources()
     return users
 
 
-def test_a_device_that_is_not_cleaned_is_seen(world, users, monkeypatch):
+def test_the_simulation_reports_a_device_that_was_not_cleaned(world, users, monkeypatch):
     monkeypatch.setattr(SimulatedAccelerators, "clean", lambda driver, pci_id: None)
     with pytest.raises(Wrong, match="uncleaned"):
-        for _ in range(12):  # there are four of them on a host
+        for _ in range(12):  # a host has four such devices
             server = users.clients.create_server(flavor="gpu", image=users.image)
             world.run_for(timedelta(minutes=1))
             users.clients.compute.request("DELETE", f"/servers/{server}")
             world.run_for(timedelta(minutes=1))
 
 
-def test_more_in_use_than_there_is_is_seen(world, users, monkeypatch):
+def test_the_simulation_reports_usage_above_the_capacity(world, users, monkeypatch):
     monkeypatch.setattr(capacity_check, "_problem", lambda *_: None)
     (host, *_) = users.clients.placement.get("/resource_providers", params={"name": "host-1"})["resource_providers"]
     body = {
@@ -85,14 +85,14 @@ def test_more_in_use_than_there_is_is_seen(world, users, monkeypatch):
         world.run_for(timedelta(days=1))
 
 
-def test_a_server_that_is_stuck_is_seen(world, users, monkeypatch):
+def test_the_simulation_reports_a_server_that_never_leaves_its_task(world, users, monkeypatch):
     monkeypatch.setattr(JobsTask, "run_once", lambda task: None)
     users.clients.create_server(flavor="small", image=users.image)
     with pytest.raises(Wrong, match="is stuck"):
         settle(world, users)
 
 
-def test_what_stays_allocated_is_seen(world, users, monkeypatch):
+def test_the_simulation_reports_allocations_of_a_deleted_server(world, users, monkeypatch):
     server = users.clients.create_server(flavor="small", image=users.image)
     world.run_for(timedelta(minutes=1))
     monkeypatch.setattr(PlacementClient, "release", lambda *_, **__: None)

@@ -71,17 +71,17 @@ class Users:
             (4, self.launch_on_lease),
             (2, self.change_lease),
             (2, self.delete_lease),
-            (2, self.ask_for_accelerators),
-            (2, self.give_accelerators_back),
+            (2, self.create_accelerator_request),
+            (2, self.delete_accelerator_request),
             (1, self.program),
             (1, self.configure_host),
             (1, self.set_quota),
             (1, self.disable_or_enable_host),
         ]
 
-    # ---------------------------------------------------------------------------------------------- beginning
+    # -------------------------------------------------------------------------------------------------- start
 
-    def furnish(self) -> None:
+    def create_resources(self) -> None:
         """Creates flavors, images and hosts for reservations before the faults begin."""
         clients = self.clients
         self.image = clients.create_image()
@@ -145,7 +145,7 @@ class Users:
         if not (servers := self._servers()):
             return "none"
         server = self._random.choice(servers)
-        # Possible requests are more frequent than refused ones.
+        # Half of the time, an operation that the server's state allows, so that not most requests are refused.
         (name,) = self._random.choices(list(_OPERATIONS), _OPERATION_WEIGHTS)
         name = (
             {"VERIFY_RESIZE": self._random.choice(["confirmResize", "revertResize"]), "SHUTOFF": "os-start"}.get(
@@ -228,12 +228,12 @@ class Users:
 
     # ------------------------------------------------------------------------------- accelerators, hosts, quotas
 
-    def ask_for_accelerators(self) -> object:
-        """As Nova does: a request, and its binding to a device. Nobody claims it in Placement here, so not for long."""
+    def create_accelerator_request(self) -> object:
+        """Creates accelerator requests, as Nova does. Nothing claims them in Placement, so they are soon deleted."""
         made = self.clients.accelerator.request("POST", "/accelerator_requests", json={"device_profile_name": "gpu"})
         return [arq["uuid"] for arq in made["arqs"]]
 
-    def give_accelerators_back(self) -> object:
+    def delete_accelerator_request(self) -> object:
         rows = self.clients.accelerator.get("/accelerator_requests")["arqs"]
         mine = sorted(row["uuid"] for row in rows if row["device_profile_name"] == "gpu")
         if not mine:
@@ -278,8 +278,8 @@ class Users:
         self.clients.compute.request("PUT", f"/os-services/{service['id']}", json={"status": status})
         return f"{service['host']} {status}"
 
-    def tidy(self) -> None:
-        """Enables disabled hosts, at the end."""
+    def enable_hosts(self) -> None:
+        """Enables all disabled hosts, at the end of a round."""
         for service in self.clients.compute.get("/os-services", params={"binary": "nova-compute"})["services"]:
             if service["status"] == "disabled":
                 self.clients.compute.request("PUT", f"/os-services/{service['id']}", json={"status": "enabled"})

@@ -1,7 +1,7 @@
 """The whole plane with each part as a simulated process, in one thread under one seed.
 
-A step is a due task of a part, a delayed message, the death or restart of a part, or an action of a user. The time
-determines the next step, and the dice if several are due. After each step `Invariants` checks everything.
+A step is a due task of a part, a delayed message, the kill or restart of a part, or an action of a user. The step that
+is due first is next; among several, a random number decides. After each step `Invariants` checks everything.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ SERVICES = {
     "reservation": "reservation",
 }
 _DAY_S = 24 * 3600.0
-#: After this many steps without time passing, the plane counts as never at rest.
+#: After this many steps at the same simulated time, the plane counts as one that never becomes idle.
 MOST_STEPS_AT_ONCE = 3000
 
 
@@ -45,7 +45,7 @@ class Wrong(BaseException):
 
 
 class EndOfRun(Exception):
-    """The requested number of steps is reached."""
+    """The requested number of steps has been reached."""
 
 
 class World:
@@ -98,7 +98,7 @@ class World:
             runs,
             identity={"mode": "none"},
             endpoints=elsewhere,
-            # With the periods of real hosts, most of the work of a century would be polls.
+            # With the usual periods, polls would be most of the work of a long simulation.
             agent={
                 "host": name,
                 "workers": 1,
@@ -134,7 +134,7 @@ class World:
     def __exit__(self, *_error: object) -> None:
         for part in self.parts.values():
             part.die()
-            part.bury()
+            part.release_resources()
         self._surroundings.close()
         self.invariants.close()
         logging.disable(self._disabled)
@@ -146,10 +146,10 @@ class World:
         except (ValueError, IndexError):
             return None
 
-    # --------------------------------------------------------------------------------------------- time passes
+    # -------------------------------------------------------------------------------------------------- time
 
     def run_for(self, period: timedelta) -> None:
-        """Runs everything that is due until then."""
+        """Runs everything that is due within `period`."""
         until = self.clock.now() + period
         at_once, last = 0, self.clock.now()
         while True:
@@ -190,8 +190,8 @@ class World:
         elif ready:
             part, task = ready[self._turns.randrange(len(ready))]
             self._tick(part, task)
-        self._mishaps_between_steps()
-        self.invariants.look()
+        self._faults_between_steps()
+        self.invariants.check()
 
     def _tick(self, part: Part, task: Task) -> None:
         self.story.tell(f"{part.name} {task.name}")
@@ -202,7 +202,7 @@ class World:
                 return one.run_once(), True
             except MoorageError as error:
                 self.story.tell(f"{part.name} {one.name} failed: {error.message}")
-            except OSError as error:  # of its disk
+            except OSError as error:  # a simulated fault of its disk
                 self.story.tell(f"{part.name} {one.name} failed: {error}")
             except Exception as error:  # noqa: BLE001 - any other error is a finding
                 self.wrong(f"{part.name} {one.name} failed: {type(error).__name__}: {error}", error)
@@ -213,31 +213,31 @@ class World:
         except Killed as killed:
             if killed.part is not part:
                 raise
-            part.bury()
+            part.release_resources()
 
-    # ------------------------------------------------------------------------------------------------- mishaps
+    # -------------------------------------------------------------------------------------------------- faults
 
-    def _mishaps_between_steps(self) -> None:
+    def _faults_between_steps(self) -> None:
         dice = self.dice
         if dice.calm:
             return
         for name, part in self.parts.items():
-            if part.alive and dice.strikes("killed"):
+            if part.alive and dice.happens("killed"):
                 self.died(part, "between two steps")
-                part.bury()
-            if dice.strikes("clock"):
+                part.release_resources()
+            if dice.happens("clock"):
                 wrong_s = dice.seconds("clock", 120.0, -120.0) if dice.one_of("clock", 3) else 0.0
                 part.clock.set_wrong(seconds=wrong_s)
                 self.story.tell(f"the clock of {name} is wrong by {wrong_s} s")
-            if dice.strikes("drift"):
+            if dice.happens("drift"):
                 part.clock.set_wrong(rate=dice.seconds("drift", 1.0, -1.0) / 3600)
                 self.story.tell(f"the clock of {name} drifts")
 
     def died(self, part: Part, where: str) -> None:
-        """It is dead, and restarts by itself, as with systemd."""
+        """Marks the part as dead and schedules its restart, as systemd would."""
         part.die()
         away_s = self.dice.seconds("killed", 60.0, 1.0)
-        if part.name in self.hosts and self.dice.strikes("agent_late"):
+        if part.name in self.hosts and self.dice.happens("agent_late"):
             away_s = self.dice.seconds("agent_late", 8 * 3600.0, 60.0)
         self.story.tell(f"{part.name} dies {where}; back in {away_s} s")
         self.later(away_s, f"{part.name} starts", lambda: self.start(part))
@@ -245,17 +245,17 @@ class World:
     def start(self, part: Part) -> None:
         if part.alive:
             return
-        part.bury()
+        part.release_resources()
         try:
             Context().run(part.start)
         except Killed as killed:
             if killed.part is not part:
                 raise
-            part.bury()
+            part.release_resources()
         except (MoorageError, OSError) as error:
             self.story.tell(f"{part.name} cannot start: {error}")
             part.die()
-            part.bury()
+            part.release_resources()
             self.later(30.0, f"{part.name} starts", lambda: self.start(part))
 
     def database_away(self, part: Part) -> None:
@@ -277,7 +277,7 @@ class World:
             if not part.alive:
                 self.start(part)
 
-    # ---------------------------------------------------------------------------------------- what must not be
+    # ------------------------------------------------------------------------------------------------ findings
 
     def answered(self, who: str, what: str, answer: ClientResponse) -> None:
         if answer.status >= 500 and answer.status != 503:

@@ -1,8 +1,8 @@
 """Selects the databases for a test: SQLite, unless a marker names others.
 
 Mark a test if its result depends on the database: on SQL that no other test runs there, on a driver, on locks and
-isolation, on types and collations, or on DDL. Services and deciders work with rows in the same way on each database, so
-their tests use SQLite.
+isolation, on types and collations, or on DDL. The code above the statements is the same for each database, so its tests
+use SQLite.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from tests.servers import temporary_database
 SQLITE, POSTGRESQL, MARIADB = DATABASES
 
 on_every_database = pytest.mark.parametrize("kind", DATABASES, indirect=True)
-#: For cases that SQLite cannot have: two writers, or a lost connection.
+#: For cases that cannot occur on SQLite: two writers at a time, or a lost connection.
 on_servers = pytest.mark.parametrize("kind", [POSTGRESQL, MARIADB], indirect=True)
 on_postgresql = pytest.mark.parametrize("kind", [POSTGRESQL], indirect=True)
 on_mariadb = pytest.mark.parametrize("kind", [MARIADB], indirect=True)

@@ -1,7 +1,7 @@
-"""Any sequence of plugs, unplugs, faults, kills and restarts, compared with a slow and obvious model of a host.
+"""Random sequences of plugs, unplugs, faults, kills and restarts, compared with a simple model of a host.
 
-In the model, which has no steps and no checkpoint, a call happens or does not. After every call the answer, the
-checkpoint and the devices must agree with it.
+The model has no steps and no checkpoint: a call takes effect completely or not at all. After every call the answer,
+the checkpoint and the devices must agree with the model.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from moorage.core.errors import MoorageError
 from tests.unit.accelerator.rig import AES, R1, R2, SHA, TYPE_R1, TYPE_R2, Killed, Rig, fault, fpga
 
 HANDLES = {R1: ["0000:3b:00.1", "0000:3b:00.2"], R2: ["0000:3b:00.3"]}
-#: Which function there is an image for, and whether everybody may use it.
+#: (region, function) of each uploaded image -> whether the image is public.
 IMAGES = {(R1, AES): True, (R1, SHA): False, (R2, AES): True}
 INSTANCES = [f"00000000-0000-4000-8000-00000000000{number}" for number in range(4)]
 
@@ -53,10 +53,10 @@ class Host(RuleBasedStateMachine):
     def teardown(self):
         shutil.rmtree(self.directory)
 
-    # ---------------------------------------------------------------------------------- the slow picture
+    # ------------------------------------------------------------------------------------------ the model
 
     def expected(self, instance, region, amount, function):
-        """The addresses, or the error's class."""
+        """The PCI addresses that `plug` must return, or the class of the error that it must raise."""
         request = (region, amount, function)
         if instance in self.held:
             before, handles = self.held[instance]
@@ -183,7 +183,7 @@ class Host(RuleBasedStateMachine):
         return loaded.functions[0].id if loaded else None
 
     @invariant()
-    def all_agree(self):
+    def the_agent_and_the_model_agree(self):
         if not hasattr(self, "rig"):
             return
         self.rig.check()

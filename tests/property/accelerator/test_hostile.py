@@ -1,8 +1,10 @@
-"""With any flavor and image, a plug gives a typed error or an accelerator, and leaves nothing else behind.
+"""With random hostile flavors and images, a plug attaches an accelerator or raises a typed error.
 
-Each run has two thousand extra specs and metadata documents, a hundred per example; `EXPLORE=1` has ten thousand. Each
-programmed bitstream was verified. A refusal changes neither checkpoint, devices, cache nor Placement. A number, not
-Hypothesis strategies, generates the documents, because strategies take ten times as long as the tests.
+A programmed bitstream must have been verified. A plug that fails must not change the checkpoint, the devices, the cache
+or the providers in Placement.
+
+Each run tries two thousand extra specs and image documents, a hundred per example; with `EXPLORE=1` ten thousand.
+Hypothesis draws only the seed of a document: composing it from strategies would take ten times as long as the tests.
 """
 
 import contextlib
@@ -43,7 +45,7 @@ NASTY = [
     "$(id)", "'; DROP TABLE devices; --", "\r\nX-Auth-Token: x", "\u202e", "💥" * 30, "ß", "A" * 64, "A" * 65, "A" * 256,
     "A" * 70_000, "CUSTOM_", "custom_x", ",", ",,,", ",".join(f"f{number}" for number in range(500)),
 ]  # fmt: skip
-LONE_SURROGATE = "\ud800"  # no JSON brings one from an image service, but a caller of the library may
+LONE_SURROGATE = "\ud800"  # JSON from an image service cannot contain it, but a caller of the library can pass it
 
 
 def text(random: Random) -> str:
@@ -59,8 +61,8 @@ def mostly(random: Random, usual, odd):
     return text(random) if odd is None else random.choice(odd)
 
 
-class Uploaded:
-    """An image service that somebody else filled; it sends whatever they want."""
+class FakeImages:
+    """An image service that returns the images and the chunks of data that a test sets."""
 
     def __init__(self) -> None:
         self.images: list[ImageRecord] = []
@@ -84,31 +86,31 @@ def host(tmp_path, monkeypatch):
     monkeypatch.setattr("os.fdatasync", lambda _: None)
     monkeypatch.setattr("moorage.durable._replace", lambda path, content, **_: path.write_bytes(content))
     rig = Rig(tmp_path)
-    rig.images = Uploaded()
+    rig.images = FakeImages()
     rig.agent.close()
     rig.restart()
     rig.client = os_acc.Client(InProcessTransport(wsgi_app(rig.agent, RandomIds())), clock=SystemClock())
     before = rig.agent.nodes()
     yield rig
     rig.check()
-    assert rig.agent.nodes() == before, "Placement would be told something else"
+    assert rig.agent.nodes() == before, "the providers for Placement have changed"
     assert {path.name for path in tmp_path.iterdir()} == {"agent", "cache", "images", "sim"}
     assert {path.name for path in (tmp_path / "cache").iterdir()} <= {"locks", DIGEST}
 
 
 def held(host):
-    """The holders of everything, without the history."""
+    """The agent's state without its journal."""
     return replace(host.held, journal=Journal())
 
 
-def picture(host):
+def state_and_devices(host):
     devices = host.directory / "sim" / "devices.json"
     return held(host), devices.read_bytes() if devices.exists() else b""
 
 
-def tried(host, selected, specs):
-    """One plug and its unplug; the devices, or the error."""
-    before = picture(host)
+def plug_and_unplug(host, selected, specs):
+    """Plugs, checks what the plug did, and unplugs; returns the devices or the error."""
+    before = state_and_devices(host)
     host.watch.arm(None)
     try:
         answer = host.client.plug(INSTANCE, selected, specs)
@@ -127,7 +129,7 @@ def tried(host, selected, specs):
     else:
         assert type(answer) is not exception.OsAccException, f"no type for {answer}"
         assert [event for event in host.watch.events if event[0] != "checkpoint"] == [], "a device was touched"
-        assert picture(host) == before
+        assert state_and_devices(host) == before
     assert held(host) == before[0]
     return answer
 
@@ -175,15 +177,15 @@ def selection(random: Random) -> dict[str, object]:
 
 @settings(max_examples=EXAMPLES, deadline=None, phases=[Phase.generate])
 @given(number=st.integers(0))
-def flavors_are_tried(host, number):
+def plug_random_flavors(host, number):
     random = Random(number)
     host.images.images, host.images.chunks = [image()], [DATA]
     for _ in range(DOCUMENTS):
-        tried(host, selection(random), extra_specs(random))
+        plug_and_unplug(host, selection(random), extra_specs(random))
 
 
-def test_whatever_a_flavor_says_is_done_or_refused_and_leaves_nothing(host):
-    flavors_are_tried(host)
+def test_a_plug_with_random_extra_specs_succeeds_or_fails_without_changing_the_host(host):
+    plug_random_flavors(host)
 
 
 # ---------------------------------------------------------------------------------------------- images
@@ -231,37 +233,37 @@ def uploaded(random: Random) -> ImageRecord:
 
 @settings(max_examples=EXAMPLES, deadline=None, phases=[Phase.generate])
 @given(number=st.integers(0))
-def images_are_tried(host, number):
+def plug_random_images(host, number):
     random = Random(number)
     for _ in range(DOCUMENTS):
         host.images.images = [uploaded(random) for _ in range(random.choice([1, 1, 1, 2]))]
         host.images.chunks = random.choice([[DATA]] * len(STREAMS) + STREAMS)
         wish = random.choice(WISHES)
-        tried(host, {"uuid": rp(R1)}, {"resources:CUSTOM_ACCELERATOR_FPGA": "1", wish: "required"})
+        plug_and_unplug(host, {"uuid": rp(R1)}, {"resources:CUSTOM_ACCELERATOR_FPGA": "1", wish: "required"})
 
 
-def test_whatever_an_image_says_it_is_programmed_verified_or_refused(host):
-    images_are_tried(host)
+def test_a_plug_with_random_image_metadata_programs_verified_data_or_fails(host):
+    plug_random_images(host)
 
 
-def test_what_is_asked_rightly_is_done(host):
+def test_a_valid_request_for_a_function_or_bitstream_is_plugged(host):
     """Otherwise the tests above could pass by refusing everything."""
     host.images.images, host.images.chunks = [image()], [DATA]
     for wish in (f"function:{AES}", f"bitstream:{IMAGE}"):
-        answer = tried(host, {"uuid": rp(R1)}, {"resources:CUSTOM_ACCELERATOR_FPGA": "1", wish: "required"})
+        answer = plug_and_unplug(host, {"uuid": rp(R1)}, {"resources:CUSTOM_ACCELERATOR_FPGA": "1", wish: "required"})
         assert answer == [{"pci_id": "0000:3b:00.1"}]
 
 
 @pytest.mark.parametrize("image_id", ["", ".", ".."])
-def test_an_id_leads_to_nothing_else_than_an_image(image_id):
-    """Quoting keeps dots, and clients resolve them: ``/v2/images/..`` is another document."""
+def test_an_image_id_that_is_empty_or_only_dots_is_not_requested_and_not_found(image_id):
+    """URL quoting keeps dots and HTTP clients resolve them, so ``/v2/images/..`` would request another resource."""
     nowhere = InProcessTransport(lambda environ, start_response: pytest.fail(f"asked for {environ['PATH_INFO']}"))
     images = GlanceImages(ServiceClient(nowhere, service_type="image", credentials=NoCredentials()))
     assert images.get(PublicView(), image_id) is None
 
 
 @pytest.mark.parametrize("parameters", [0, 1, 2])
-def test_what_has_no_end_is_a_bad_request(host, parameters):
+def test_a_parameter_that_contains_itself_is_a_bad_request(host, parameters):
     endless: dict = {}
     endless["uuid"] = endless
     asked = [INSTANCE, {"uuid": rp(R1)}, {"resources:CUSTOM_ACCELERATOR_FPGA": "1"}]

@@ -75,7 +75,7 @@ def test_a_definition_reads_back_as_it_was_written(definition):
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(definitions, min_size=1, max_size=20))
-def test_a_definition_is_right_by_libvirts_schema(some):
+def test_definitions_are_valid_in_libvirts_schema(some):
     """Many at once, because loading the schema takes most of the time."""
     if shutil.which("xmllint") is None or not SCHEMA.exists():
         pytest.skip("xmllint or libvirt's schemas are not installed (Debian: libxml2-utils, libvirt-clients)")

@@ -47,7 +47,7 @@ def names(config, node):
     return config.uuid == node.uuid if config.uuid else config.name == node.name
 
 
-def slowly(tree, configs):
+def expected_merge(tree, configs):
     """{provider: (inventories, traits)} and the number of conflicts."""
     outcome, conflicts = {}, 0
     for node in tree:
@@ -71,10 +71,10 @@ def slowly(tree, configs):
 
 @settings(max_examples=300, deadline=None)
 @given(trees(), configurations())
-def test_merge_does_what_the_specification_says(tree, configs):
+def test_the_merge_equals_a_slow_version_of_the_specification(tree, configs):
     """R19, R21, R22, R24 (provider-config)"""
     merged = merge_configs(tree, configs)
-    outcome, conflicts = slowly(tree, configs)
+    outcome, conflicts = expected_merge(tree, configs)
     assert {node.name: (dict(node.inventories), set(node.traits)) for node in merged.tree} == outcome
     assert len(merged.conflicts) == conflicts
     there = [config for config in configs if config.compute_node or any(names(config, node) for node in tree)]

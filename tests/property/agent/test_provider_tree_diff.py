@@ -1,4 +1,7 @@
-"""`diff` with a simulated Placement: it reaches the wanted tree, keeps others' data, and is then quiet."""
+"""The steps of `diff`, applied to a simulated Placement.
+
+They must reach the wanted tree and keep the data of other writers, and a second `diff` must find nothing to do.
+"""
 
 from dataclasses import replace
 
@@ -46,8 +49,11 @@ def traits():
 
 
 @st.composite
-def scribbles(draw):
-    """Writes of others, by name of the provider: foreign classes and traits, allocations of ours, a child."""
+def foreign_writes(draw):
+    """Writes of other services, by name of the provider.
+
+    Each value says: add a foreign class, add a foreign trait, classes of ours that get allocations, add a child.
+    """
     return {
         name: (draw(st.booleans()), draw(st.booleans()), draw(st.sets(st.sampled_from(OURS))), draw(st.booleans()))
         for name in draw(st.sets(st.sampled_from(["host", "dev1", "dev2", "dev3", "dev4"])))
@@ -55,7 +61,7 @@ def scribbles(draw):
 
 
 class Placement:
-    """The part on which `diff` relies; refuses what the real one refuses."""
+    """The part of Placement on which `diff` relies; it refuses the same writes as the real one."""
 
     def __init__(self):
         self.providers = {}
@@ -83,7 +89,7 @@ class Placement:
         provider = self.providers[uuid]
         self.providers[uuid] = replace(provider, generation=provider.generation + 1, **what)
 
-    def scribble(self, marks):
+    def write_foreign(self, marks):
         for provider in list(self.providers.values()):
             if provider.name in marks:
                 foreign_class, foreign_trait, used, child = marks[provider.name]
@@ -97,7 +103,7 @@ class Placement:
                     self.providers[uuid] = SeenProvider(uuid, f"blazar_{provider.name}", 0, provider.uuid)
 
     def foreign(self):
-        """The data that an agent may not change."""
+        """(provider name, class, trait or provider) of all data that an agent must not change."""
         return {
             (provider.name, thing)
             for provider in self.providers.values()
@@ -114,8 +120,8 @@ def one_round(placement, tree, published, ids):
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.tuples(wanted_trees(), scribbles()), min_size=1, max_size=4))
-def test_wanted_is_reached_others_are_left_alone_and_a_second_round_is_quiet(history):
+@given(st.lists(st.tuples(wanted_trees(), foreign_writes()), min_size=1, max_size=4))
+def test_diff_reaches_the_wanted_tree_keeps_foreign_data_and_then_finds_nothing_to_do(history):
     placement, published, ids = Placement(), {}, SeededIds(1)
     for tree, marks in history:
         untouchable = placement.foreign()
@@ -130,15 +136,15 @@ def test_wanted_is_reached_others_are_left_alone_and_a_second_round_is_quiet(his
         kept = {(name, thing) for name, thing in untouchable if name in by_name}
         gone = {name for name, _ in untouchable} - by_name.keys()
         assert kept <= placement.foreign()
-        # A vanished device is removed even if it has a foreign trait; with anything more it stays.
+        # A vanished device is removed even if it has a foreign trait; with a foreign inventory or child it stays.
         assert not any((name, FOREIGN[0]) in untouchable or name.startswith("blazar_") for name in gone)
         assert one_round(placement, tree, published, ids).steps == ()
-        placement.scribble(marks)
+        placement.write_foreign(marks)
 
 
 @settings(max_examples=200, deadline=None)
 @given(wanted_trees(), wanted_trees())
-def test_what_only_the_agent_wrote_is_gone_when_it_is_no_longer_wanted(before, after):
+def test_data_that_only_the_agent_wrote_is_removed_when_it_is_no_longer_wanted(before, after):
     placement, ids = Placement(), SeededIds(1)
     published = {}
     for tree in (before, after):

@@ -1,4 +1,4 @@
-"""The audit's decider compared with a slow one that checks everything one by one."""
+"""The audit's findings, compared with a slow check of each provider and consumer."""
 
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -22,8 +22,8 @@ from moorage.placement.client.placement_client import Inventory
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 GRACE = timedelta(minutes=10)
 CLASSES = ("VCPU", "CUSTOM_A")
-PEOPLE = ("c0", "c1", "c2", "c3")
-PLACES = ("p0", "p1", "p2", "p3")
+CONSUMERS = ("c0", "c1", "c2", "c3")
+PROVIDERS = ("p0", "p1", "p2", "p3")
 
 amounts = st.integers(-1, 6)
 inventories = st.builds(
@@ -38,19 +38,19 @@ def some(names):
 
 
 @st.composite
-def pictures(draw) -> AuditSnapshot:
+def snapshots(draw) -> AuditSnapshot:
     providers = {}
-    for uuid in draw(some(PLACES)):
+    for uuid in draw(some(PROVIDERS)):
         held = draw(
             st.dictionaries(
-                st.sampled_from(PEOPLE), st.dictionaries(st.sampled_from(CLASSES), st.integers(1, 4), min_size=1)
+                st.sampled_from(CONSUMERS), st.dictionaries(st.sampled_from(CLASSES), st.integers(1, 4), min_size=1)
             )
         )
         providers[uuid] = AuditedProvider(
             uuid,
             draw(st.sampled_from([uuid, f"blazar_{uuid}"])),
-            draw(st.none() | st.sampled_from(PLACES)),
-            draw(st.sampled_from(PLACES)),
+            draw(st.none() | st.sampled_from(PROVIDERS)),
+            draw(st.sampled_from(PROVIDERS)),
             draw(st.dictionaries(st.sampled_from(CLASSES), inventories)),
             held,
             draw(st.booleans()),
@@ -58,7 +58,7 @@ def pictures(draw) -> AuditSnapshot:
             draw(some(("g0", "g1"))),
         )
     consumers = {}
-    for uuid in draw(some(PEOPLE)):
+    for uuid in draw(some(CONSUMERS)):
         allocations = {one.uuid: one.held[uuid] for one in providers.values() if uuid in one.held}
         kind = draw(st.sampled_from(["INSTANCE", "MIGRATION", "unknown", "OTHER"]))
         consumers[uuid] = AuditedConsumer(uuid, 1, "p", "u", kind, allocations, draw(ages))
@@ -66,9 +66,9 @@ def pictures(draw) -> AuditSnapshot:
         NOW,
         providers,
         consumers,
-        draw(st.none() | st.builds(Compute, some(PEOPLE), some(PEOPLE), some(PLACES))),
-        draw(st.none() | st.builds(AuditedAccelerators, some(PLACES), some(PEOPLE))),
-        draw(st.none() | st.builds(Reservations, some(PEOPLE), some(PEOPLE), some(PLACES))),
+        draw(st.none() | st.builds(Compute, some(CONSUMERS), some(CONSUMERS), some(PROVIDERS))),
+        draw(st.none() | st.builds(AuditedAccelerators, some(PROVIDERS), some(CONSUMERS))),
+        draw(st.none() | st.builds(Reservations, some(CONSUMERS), some(CONSUMERS), some(PROVIDERS))),
     )
 
 
@@ -76,8 +76,8 @@ def used(provider: AuditedProvider, name: str) -> int:
     return sum(resources.get(name, 0) for resources in provider.held.values())
 
 
-@given(pictures())
-def test_capacity_is_judged_as_by_hand(snapshot):
+@given(snapshots())
+def test_inventory_and_capacity_findings_equal_a_slow_calculation(snapshot):
     found = {(one.kind, one.subject, one.resource_class) for one in all_findings(snapshot, GRACE)}
     for provider in snapshot.providers.values():
         for name in CLASSES:
@@ -99,8 +99,8 @@ def test_capacity_is_judged_as_by_hand(snapshot):
             assert ((FindingKind.OVER_CAPACITY, provider.uuid, name) in found) == is_over
 
 
-@given(pictures())
-def test_a_consumer_is_released_only_if_nobody_at_all_speaks_for_it(snapshot):
+@given(snapshots())
+def test_a_consumer_is_released_only_if_no_service_knows_it(snapshot):
     for finding in all_findings(snapshot, GRACE):
         if finding.kind is not FindingKind.UNKNOWN_CONSUMER:
             continue
@@ -116,11 +116,11 @@ def test_a_consumer_is_released_only_if_nobody_at_all_speaks_for_it(snapshot):
             assert snapshot.accelerators is None or uuid not in snapshot.accelerators.instances
 
 
-@given(pictures())
-def test_every_old_consumer_that_nobody_speaks_for_is_found(snapshot):
+@given(snapshots())
+def test_every_old_consumer_that_no_service_knows_is_found(snapshot):
     found = {one.subject for one in all_findings(snapshot, GRACE) if one.kind is FindingKind.UNKNOWN_CONSUMER}
     for uuid, consumer in snapshot.consumers.items():
-        is_spoken_for = (
+        is_known = (
             snapshot.compute is None
             or uuid in snapshot.compute.servers
             or uuid in snapshot.compute.migrations
@@ -128,11 +128,11 @@ def test_every_old_consumer_that_nobody_speaks_for_is_found(snapshot):
             or (snapshot.reservations is not None and uuid in snapshot.reservations.reservations)
         )
         is_old = NOW - consumer.written_at >= GRACE
-        assert (uuid in found) == (not is_spoken_for and is_old and bool(consumer.allocations))
+        assert (uuid in found) == (not is_known and is_old and bool(consumer.allocations))
 
 
-@given(pictures())
-def test_what_is_safe_is_never_about_a_provider_in_use(snapshot):
+@given(snapshots())
+def test_no_repair_deletes_a_provider_or_an_inventory_in_use(snapshot):
     for finding in all_findings(snapshot, GRACE):
         if finding.action is Repair.DELETE_PROVIDER:
             assert not finding.is_safe
@@ -142,8 +142,8 @@ def test_what_is_safe_is_never_about_a_provider_in_use(snapshot):
             assert used(snapshot.providers[finding.subject], finding.resource_class) == 0
 
 
-@given(pictures())
-def test_the_same_picture_gives_the_same_findings_whatever_its_order(snapshot):
+@given(snapshots())
+def test_findings_do_not_depend_on_the_order_of_providers_and_consumers(snapshot):
     turned = AuditSnapshot(
         snapshot.now,
         dict(reversed(snapshot.providers.items())),

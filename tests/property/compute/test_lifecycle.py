@@ -1,4 +1,4 @@
-"""With any requests of users and reports of its host, a server does not get stuck."""
+"""After any sequence of users' requests and host reports, a server is in no state that it cannot leave."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,12 +42,12 @@ def walk(chosen) -> ServerSituation:
 
 
 @given(steps)
-def test_between_operations_no_task_is_left(chosen):
+def test_a_server_has_no_task_state_after_its_host_has_reported(chosen):
     assert walk(chosen).task_state is None
 
 
 @given(steps)
-def test_every_state_that_is_reached_is_in_the_table_of_states(chosen):
+def test_every_allowed_operation_leads_to_a_state_in_the_table_of_states(chosen):
     server = walk(chosen)
     for operation in lifecycle.OPERATIONS:
         if server.vm_state in operation.allowed and operation is not lifecycle.CREATE:
@@ -56,7 +56,7 @@ def test_every_state_that_is_reached_is_in_the_table_of_states(chosen):
 
 
 @given(steps)
-def test_from_everywhere_it_can_be_deleted_and_made_active_again(chosen):
+def test_a_server_in_any_state_can_be_deleted_and_can_become_active_again(chosen):
     server = walk(chosen)
     if server.vm_state is VmState.DELETED:
         return
@@ -66,8 +66,8 @@ def test_from_everywhere_it_can_be_deleted_and_made_active_again(chosen):
 
 
 @given(st.sampled_from(list(VmState)), st.sampled_from(WITH_A_TASK), st.data())
-def test_a_task_that_is_under_way_ends_by_its_own_report(vm_state, operation, data):
-    """Every state with a task has a report that ends it; the builder ends servers without a host."""
+def test_the_report_of_an_operation_ends_its_task_in_every_state(vm_state, operation, data):
+    """Servers without a host get no report; the builder ends their task."""
     if vm_state is VmState.DELETED:
         return
     busy = ServerSituation("u", vm_state, operation.task, "compute-1")

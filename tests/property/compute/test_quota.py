@@ -20,7 +20,7 @@ LIMITS = st.dictionaries(NAMES, st.integers(UNLIMITED, 12))
 
 
 @given(LIMITS, AMOUNTS, AMOUNTS, st.integers(1, 8))
-def test_as_many_fit_as_can_be_added_one_by_one(limits, used, one, most):
+def test_the_number_of_servers_that_fit_equals_adding_them_one_by_one(limits, used, one, most):
     count, now = 0, dict(used)
     while count < most and not exceeded_limits(limits, now, one):
         now = sum_amounts((now, one))
@@ -29,7 +29,7 @@ def test_as_many_fit_as_can_be_added_one_by_one(limits, used, one, most):
 
 
 @given(LIMITS, AMOUNTS, AMOUNTS)
-def test_over_is_what_would_be_more_than_its_limit(limits, used, asked):
+def test_exceeded_limits_are_those_that_usage_and_request_together_exceed(limits, used, asked):
     found = {each.name for each in exceeded_limits(limits, used, asked)}
     for name in {*limits, *used, *asked}:
         limit = limits.get(name, UNLIMITED)
@@ -38,7 +38,7 @@ def test_over_is_what_would_be_more_than_its_limit(limits, used, asked):
 
 
 @given(AMOUNTS, AMOUNTS)
-def test_growth_is_what_leads_to_the_larger(before, after):
+def test_amounts_before_plus_added_amounts_equal_the_larger_amounts(before, after):
     reached = sum_amounts((before, added_amounts(before, after)))
     assert {name: units for name, units in reached.items() if units} == {
         name: units for name, units in larger_amounts(before, after).items() if units
@@ -46,5 +46,5 @@ def test_growth_is_what_leads_to_the_larger(before, after):
 
 
 @given(st.dictionaries(st.sampled_from(["VCPU", "PCPU", "MEMORY_MB", "CUSTOM_GOLD"]), UNITS), st.integers(1, 5))
-def test_several_servers_count_as_often(resources, servers):
+def test_amounts_of_several_servers_are_a_multiple_of_the_amounts_of_one(resources, servers):
     assert resource_amounts(resources, servers=servers) == sum_amounts([resource_amounts(resources)] * servers)

@@ -1,4 +1,4 @@
-"""Signed tokens are read; unsigned ones never are."""
+"""A signed token reads back the same; every other text is refused."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -27,20 +27,20 @@ claims = st.builds(
 
 
 @given(claims)
-def test_there_and_back_within_the_length(held):
+def test_a_signed_token_reads_back_the_same_and_is_shorter_than_the_limit(held):
     token = SIGNER.sign_claims(held)
     assert len(token) < MAX_TOKEN_LENGTH
     assert SIGNER.read_claims(token, NOW) == held
 
 
 @given(st.text(max_size=60) | st.binary(max_size=60).map(lambda raw: "moor1." + raw.decode("latin-1")))
-def test_any_other_text_is_unauthorized(text):
+def test_a_text_that_was_not_signed_is_unauthorized(text):
     with pytest.raises(Unauthorized):
         SIGNER.read_claims(text, NOW)
 
 
 @given(claims, st.integers(0), st.characters())
-def test_no_other_character_anywhere_in_the_claims(held, place, character):
+def test_a_token_with_one_changed_character_is_unauthorized(held, place, character):
     token = SIGNER.sign_claims(held)
     place %= token.rindex(".")
     changed = token[:place] + character + token[place + 1 :]

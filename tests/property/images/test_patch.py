@@ -1,4 +1,4 @@
-"""Patches compared with a slow, obvious version; and conversion of documents in both directions."""
+"""Patches compared with a slow, obvious version, and documents converted in both directions."""
 
 from datetime import UTC, datetime
 
@@ -28,7 +28,7 @@ documents = st.dictionaries(names, st.sampled_from(["1", "2"]), max_size=4)
 
 
 @given(documents, operations)
-def test_all_operations_or_none(document, wanted):
+def test_a_patch_applies_all_its_operations_or_none(document, wanted):
     expected, refused = dict(document), False
     for operation in wanted:
         there = operation.name in expected
@@ -52,7 +52,7 @@ def test_all_operations_or_none(document, wanted):
 
 
 @given(names)
-def test_names_come_through_the_pointer(name):
+def test_a_property_name_survives_the_escaping_in_a_json_pointer(name):
     pointer = "/" + name.replace("~", "~0").replace("/", "~1")
     (operation,) = decode_patch([{"op": "add", "path": pointer, "value": "1"}])
     assert operation.name == name
@@ -87,10 +87,10 @@ whole_images = st.builds(
 
 
 @given(whole_images)
-def test_what_is_kept_is_read_back_the_same(image):
+def test_a_stored_image_reads_back_the_same(image):
     assert image_from_stored(stored_document(image)) == image
 
 
 @given(whole_images)
-def test_an_unchanged_document_changes_no_setting(image):
+def test_the_document_of_an_image_decodes_to_the_settings_of_that_image(image):
     assert all(getattr(image, name) == value for name, value in image_arguments(image_document(image)).items())

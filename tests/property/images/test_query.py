@@ -1,4 +1,4 @@
-"""Lists compared with a slow, obvious version: filter, sort, and read page by page to the end."""
+"""Listings, read page by page to the end, compared with a slow, obvious filter and sort."""
 
 import contextlib
 import string
@@ -68,7 +68,7 @@ def slow_check(image, name, value):
 
 
 def slow_list(rows, caller, visibility, wanted, order):
-    """One condition after the other, written simply."""
+    """The ids of the images in the listing, in order, with one condition checked after the other."""
     hidden = ("os_hidden", "true") in wanted
     result = []
     for image in rows:
@@ -102,7 +102,7 @@ def slow_list(rows, caller, visibility, wanted, order):
 
 
 @given(images, callers, visibilities, filters, orders, st.integers(1, 4))
-def test_pages_one_after_the_other_are_the_whole_list(rows, caller, visibility, wanted, order, limit):
+def test_the_pages_of_a_listing_together_are_the_whole_list(rows, caller, visibility, wanted, order, limit):
     pairs = [*wanted, ("sort", order), ("limit", str(limit))]
     if visibility is not None:
         pairs.append(("visibility", str(visibility)))
@@ -120,6 +120,6 @@ def test_pages_one_after_the_other_are_the_whole_list(rows, caller, visibility, 
 
 
 @given(st.lists(st.tuples(st.text(string.ascii_letters + "_", min_size=1), st.text(max_size=8)), max_size=4))
-def test_no_query_breaks_it(pairs):
+def test_any_query_of_a_listing_is_decoded_or_invalid(pairs):
     with contextlib.suppress(Invalid):
         query.decode_listing(pairs)

@@ -1,6 +1,4 @@
-"""The job store compared with a slow and obvious one: a list in the order of arrival, with the rules applied one by
-one.
-"""
+"""The job store compared with a simple model: a list of jobs in the order of arrival."""
 
 import tempfile
 from dataclasses import dataclass, replace
@@ -173,10 +171,10 @@ class JobsMachine(RuleBasedStateMachine):
     def time_passes(self, seconds):
         self.now += timedelta(seconds=seconds)
 
-    # ------------------------------------------------------------------------------------ what always holds
+    # ------------------------------------------------------------------------------------------ invariants
 
     @invariant()
-    def the_store_holds_what_the_model_holds(self):
+    def the_table_equals_the_model(self):
         with write(self.engine) as connection:
             stored = connection.execute(STORE.table.select().order_by(STORE.table.c.position)).all()
         assert [(job.id, job.state, job.epoch, job.attempt, job.lease_until) for job in stored] == [
@@ -184,7 +182,7 @@ class JobsMachine(RuleBasedStateMachine):
         ]
 
     @invariant()
-    def next_due_tells_when_to_look(self):
+    def next_due_is_in_the_past_exactly_if_a_job_is_claimable(self):
         for queue in ("compute-1", "compute-2"):
             with write(self.engine) as connection:
                 due = STORE.next_due(connection, queue)
@@ -192,13 +190,13 @@ class JobsMachine(RuleBasedStateMachine):
             assert claimable == (due is not None and due <= self.now)
 
     @invariant()
-    def never_two_claims_of_one_key(self):
+    def at_most_one_job_of_a_key_is_claimed(self):
         held = [row.key for row in self.rows if row.state is JobState.CLAIMED]
         assert len(held) == len(set(held))
 
     @staticmethod
     def outcome(report):
-        """The answer of `report`, or the code of its refusal."""
+        """The result of `report`, or the code of the error that it raised."""
         try:
             return report()
         except (Conflict, NotFound) as refusal:

@@ -17,8 +17,8 @@ NAMES = NameTable({}, {name: number for number, name in enumerate([*reversed(TRA
 versions = st.sampled_from([10, 12, 17, 26, 27, 29, 34, 39]).map(lambda minor: Version(1, minor))
 
 
-def anew(version, forest, request):
-    """The body without any fragment."""
+def encoded_from_scratch(version, forest, request):
+    """The document of the body, encoded without cached fragments."""
     found = list_candidates(forest, request)
     used = {slot for candidate in found for slot in candidate.allocations}
     if request.nested:
@@ -42,24 +42,28 @@ def allocation_request(version, forest, candidate):
     return {"allocations": allocations, "mappings": mappings}
 
 
-def told(version, forest, request):
-    return plainly(json.loads(candidates_body(version, forest, request, find_candidates(forest, request))))
+def encoded_from_fragments(version, forest, request):
+    return in_one_order(json.loads(candidates_body(version, forest, request, find_candidates(forest, request))))
 
 
-def plainly(answer):
-    """Candidates may come in any order; nothing else may differ."""
+def in_one_order(answer):
+    """`answer` with its candidates sorted: only their order may differ between two bodies."""
     return {**answer, "allocation_requests": sorted(answer["allocation_requests"], key=json.dumps)}
 
 
 @settings(max_examples=400, deadline=None)
 @given(searches | spreads | spreads, versions, st.none() | st.integers(1, 4), st.integers(0, 9))
-def test_fragments_say_what_encoding_anew_says(case, version, limit, changed):
+def test_a_body_joined_from_cached_fragments_equals_one_encoded_from_scratch(case, version, limit, changed):
     providers, request = case
     request = replace(request, limit=limit, nested=version >= (1, 29))
     forest = Forest.build(providers, NAMES, 0)
     for _ in range(2):  # the second time from cached fragments
-        assert told(version, forest, request) == plainly(anew(version, forest, request))
+        assert encoded_from_fragments(version, forest, request) == in_one_order(
+            encoded_from_scratch(version, forest, request)
+        )
     old = providers[changed % len(providers)]
     more = {name: units + 1 for name, units in old.used.items()}
     forest = forest.with_changes({old.id: replace(old, used=more, revision=old.revision + 1)})
-    assert told(version, forest, request) == plainly(anew(version, forest, request))
+    assert encoded_from_fragments(version, forest, request) == in_one_order(
+        encoded_from_scratch(version, forest, request)
+    )

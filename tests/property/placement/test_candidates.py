@@ -70,7 +70,7 @@ def world(dice):
 
 
 def filters(dice, kind, items):
-    """Mostly none."""
+    """An empty filter in most cases."""
     required = (frozenset(dice.sample(items, dice.randint(1, 2))),)
     unwanted = frozenset(dice.sample(items, 1))
     return dice.mostly(kind(), kind(required), kind((), unwanted), kind(required, unwanted))
@@ -160,8 +160,9 @@ def spread_case(seed):
 
 
 def wide_case(seed):
-    """Several hosts of a few shapes with equal devices, some in use, and a sharing provider: what one host of a shape
-    is answered must be true of all of them.
+    """Several hosts of a few shapes with equal devices, some in use, and a sharing provider.
+
+    The search computes an answer once for each shape, so the answer must hold for every host of that shape.
     """
     dice = Dice(seed)
     providers = []
@@ -215,7 +216,7 @@ wides = seeds.map(wide_case)
 
 
 def slow(providers, request):
-    """{(allocations, mappings)} of all candidates."""
+    """{(allocations, mappings)} of all candidates, found by trying every assignment."""
     found = set()
     slots = [(group, name) for group in request.groups if not group.suffix for name in group.resources]
     slots += [(group, None) for group in request.groups if group.suffix]
@@ -315,7 +316,7 @@ def shape(pairs):
     return frozenset(allocations.items()), frozenset((s, frozenset(uuids)) for s, uuids in mappings.items())
 
 
-# --- the facts --------------------------------------------------------------------------------------------------
+# --- the tests --------------------------------------------------------------------------------------------------
 
 
 def fast(providers, request, sample=None):
@@ -336,8 +337,8 @@ def fast(providers, request, sample=None):
 
 @settings(max_examples=1200, deadline=None)
 @given(searches | spreads | wides)
-@example(spread_case(5625670))  # sharing: the same way, found under two anchors by array operations, came twice
-def test_the_search_finds_what_trying_everything_finds(case):
+@example(spread_case(5625670))  # with sharing, array operations once returned a candidate for two anchors
+def test_the_search_finds_exactly_the_candidates_of_an_exhaustive_search(case):
     providers, request = case
     found = fast(providers, request)
     assert len(found) == len(set(found)), "a candidate came twice"
@@ -346,7 +347,7 @@ def test_the_search_finds_what_trying_everything_finds(case):
 
 @settings(max_examples=500, deadline=None)
 @given(searches | spreads | wides, st.integers(1, 4))
-def test_a_limit_gives_that_many_of_them(case, limit):
+def test_a_limited_search_returns_that_many_valid_candidates(case, limit):
     providers, request = case
     everything = slow(providers, request)
     limited = replace(request, limit=limit)
@@ -357,7 +358,7 @@ def test_a_limit_gives_that_many_of_them(case, limit):
 
 @settings(max_examples=500, deadline=None)
 @given(searches | spreads | wides | twins, st.integers(1, 30), st.text(max_size=200))
-def test_a_sample_gives_as_many_of_them_as_the_limit_says(case, limit, seed):
+def test_a_random_sample_has_as_many_valid_candidates_as_the_limit_and_repeats_with_its_seed(case, limit, seed):
     providers, request = case
     everything = slow(providers, request)
     limited = replace(request, limit=limit)
@@ -369,7 +370,7 @@ def test_a_sample_gives_as_many_of_them_as_the_limit_says(case, limit, seed):
 
 @settings(max_examples=500, deadline=None)
 @given(twins, st.none() | st.integers(1, 30))
-def test_equal_devices_neither_hide_nor_invent_candidates(case, limit):
+def test_with_equal_devices_the_search_misses_no_candidate_and_adds_no_invalid_one(case, limit):
     providers, request = case
     everything = slow(providers, request)
     limited = replace(request, limit=limit)

@@ -32,7 +32,7 @@ def held(world, number, name):
 
 
 def slow_allows(offered, before, after, wanted):
-    """No wish breaks a unit rule, and no provider exceeds its capacity (or grows further above it)."""
+    """Whether no wanted amount breaks a unit rule and no provider exceeds its capacity (or grows further above it)."""
     for of in wanted.values():
         for number, amounts in of.items():
             for name, amount in amounts.items():
@@ -50,7 +50,7 @@ def slow_allows(offered, before, after, wanted):
 
 @settings(max_examples=600, deadline=None)
 @given(offers, worlds, worlds)
-def test_a_claim_is_allowed_when_the_arithmetic_says_so(offered, before, wanted):
+def test_a_claim_is_allowed_exactly_if_plain_arithmetic_allows_it(offered, before, wanted):
     used = {number: {name: held(before, number, name) for name in CLASSES} for number in PROVIDERS}
     forest = Forest.build(
         [

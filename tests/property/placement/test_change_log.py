@@ -1,4 +1,7 @@
-"""After any writes, a replay of the change log gives what the API shows, and history gives what it showed."""
+"""After random writes, a replay of the change log gives the state that the API shows.
+
+The history routes give the state that the API showed at an earlier time.
+"""
 
 import contextlib
 import json
@@ -14,7 +17,7 @@ from moorage.placement.forest.change_events import iso_utc
 from moorage.placement.service.retention import MIN_ROUND_PAUSE, RetentionTask
 from tests.plane import InProcessPlane
 
-#: Longer than clocks may differ, so that times decide.
+#: Time between two writes. It exceeds the tolerated difference between clocks, so a time identifies a state.
 STEP = timedelta(seconds=100)
 UUIDS = [f"00000000-0000-4000-8000-{number:012}" for number in range(6)]
 PROVIDERS, CONSUMERS = UUIDS[:3], UUIDS[3:]
@@ -86,9 +89,9 @@ class World:
         self.send("DELETE", f"/resource_providers/{uuid}")
 
     def offer(self, uuid, totals):
-        self.send("PUT", f"/resource_providers/{uuid}/inventories", self.offered(uuid, totals))
+        self.send("PUT", f"/resource_providers/{uuid}/inventories", self.inventories_body(uuid, totals))
 
-    def offered(self, uuid, totals):
+    def inventories_body(self, uuid, totals):
         return {
             "resource_provider_generation": self.generation(uuid),
             "inventories": {name: {"total": total} for name, total in totals.items()},
@@ -103,9 +106,9 @@ class World:
         self.send("PUT", f"/resource_providers/{uuid}/aggregates", body)
 
     def claim(self, wishes):
-        self.send("POST", "/allocations", self.wished(wishes))
+        self.send("POST", "/allocations", self.allocations_body(wishes))
 
-    def wished(self, wishes):
+    def allocations_body(self, wishes):
         return {
             consumer: {
                 "allocations": {uuid: {"resources": resources} for uuid, resources in wanted.items()},
@@ -121,7 +124,10 @@ class World:
         self.send("DELETE", f"/allocations/{consumer}")
 
     def reshape(self, uuid, totals, wishes):
-        body = {"inventories": {uuid: self.offered(uuid, totals)}, "allocations": self.wished(wishes)}
+        body = {
+            "inventories": {uuid: self.inventories_body(uuid, totals)},
+            "allocations": self.allocations_body(wishes),
+        }
         self.send("POST", "/reshaper", body)
 
     def make_class(self, name):
@@ -156,7 +162,7 @@ class World:
         return found
 
     def as_of(self, moment):
-        """The same, from history."""
+        """Like `shown`, but at an earlier time and from the history routes."""
         found = {}
         for kind, uuids in (("providers", PROVIDERS), ("consumers", CONSUMERS)):
             for uuid in uuids:
@@ -171,14 +177,14 @@ _PARTS = ("inventories", "usages", "traits", "aggregates")
 
 
 class Replica:
-    """Built from events alone, as a client would."""
+    """A copy of the state that is built from the change log alone, as a client builds it."""
 
     def __init__(self):
         self.states = {}
         self.seen = "0"
 
     def follow(self, world):
-        """All events since the last time. Pages are small, so that they cut transactions."""
+        """Applies all entries since the last call. Pages are small, so that some transactions span two pages."""
         while True:
             page = world.get(f"/moorage/v1/changes?since={self.seen}&limit=2")
             for entry in page["changes"]:
@@ -205,7 +211,7 @@ def a_world():
 @pytest.mark.slow
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(WRITES, min_size=1, max_size=25))
-def test_who_replays_the_log_has_what_the_api_shows(writes):
+def test_a_replay_of_the_change_log_gives_the_state_that_the_api_shows(writes):
     with a_world() as world:
         replica = Replica()
         for write in writes:
@@ -220,7 +226,7 @@ def test_who_replays_the_log_has_what_the_api_shows(writes):
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(WRITES, min_size=1, max_size=20), st.data())
-def test_history_has_what_the_api_showed_also_after_old_entries_were_taken_away(writes, data):
+def test_history_gives_the_states_that_the_api_showed_even_after_retention_deleted_old_entries(writes, data):
     with a_world() as world:
         recorded = []
         for write in writes:

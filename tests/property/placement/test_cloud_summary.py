@@ -1,4 +1,4 @@
-"""Sums by arrays equal sums over objects, and all pages together are the whole list."""
+"""The cloud summary equals sums over single providers, and the pages of trees together are the whole list."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,8 +28,8 @@ def case(seed):
     return Forest.build(providers, NameTable(), 0), wanted, dice.randint(1, 3)
 
 
-def grown(forest):
-    """{root: all of its tree}"""
+def trees_by_root(forest):
+    """{id of the root: all providers of its tree}"""
     found = {}
     for provider in forest.all_providers():
         found.setdefault(provider.root_id, []).append(provider)
@@ -38,13 +38,17 @@ def grown(forest):
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32 - 1).map(case))
-def test_a_survey_is_the_sum_of_what_there_is(case):
+def test_a_cloud_summary_equals_the_sums_over_all_providers(case):
     forest, *_ = case
     found = summarise_cloud(forest, CLASSES)
-    assert (found.trees, found.providers) == (len(grown(forest)), len(forest))
+    assert (found.trees, found.providers) == (len(trees_by_root(forest)), len(forest))
     assert sorted(found.units, key=lambda units: units.name) == summed_units(forest.all_providers())
     for part in found.aggregates:
-        near = [tree for tree in grown(forest).values() if any(part.uuid in provider.aggregates for provider in tree)]
+        near = [
+            tree
+            for tree in trees_by_root(forest).values()
+            if any(part.uuid in provider.aggregates for provider in tree)
+        ]
         units = {one.name: one for one in summed_units(provider for tree in near for provider in tree)}
         told = tuple(units[name] for name in CLASSES if name in units)
         assert part == AggregatePart(part.uuid, len(near), told)
@@ -65,7 +69,7 @@ def passes(tree, wanted):
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32 - 1).map(case))
-def test_pages_put_together_are_all_that_pass_in_order(case):
+def test_the_pages_together_are_all_trees_that_pass_the_filter_in_order_of_name(case):
     forest, wanted, limit = case
     rows, after = [], None
     while True:
@@ -75,7 +79,7 @@ def test_pages_put_together_are_all_that_pass_in_order(case):
         if page.following is None:
             break
         after = page.following
-    passing = [tree for tree in grown(forest).values() if passes(tree, wanted)]
+    passing = [tree for tree in trees_by_root(forest).values() if passes(tree, wanted)]
     expected = sorted((next(one for one in tree if one.is_root).name for tree in passing), key=natural_key)
     assert [row.root.name for row in rows] == expected
     assert page.matching == len(expected)
@@ -83,7 +87,7 @@ def test_pages_put_together_are_all_that_pass_in_order(case):
     assert all(list(row.units) == summed_units(by_name[row.root.name]) for row in rows)
 
 
-def test_numbers_in_names_count_as_numbers():
+def test_names_are_sorted_by_the_numbers_in_them():
     assert sorted(["host-10", "host-2", "Host-1", "7", "host"], key=natural_key) == [
         "7",
         "host",

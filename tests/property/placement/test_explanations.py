@@ -1,4 +1,4 @@
-"""An explanation tells for each constraint what a query without the later ones would find, and its advice works."""
+"""An explanation shows for each constraint what a query without the later ones would find; its suggestion works."""
 
 import re
 from dataclasses import replace
@@ -31,7 +31,7 @@ cases = searches | spreads | twins | wides
 
 @settings(max_examples=600, deadline=None)
 @given(cases)
-def test_candidates_are_explained_as_they_are_found(case):
+def test_an_explanation_counts_the_candidates_that_the_search_finds(case):
     providers, request = case
     forest = Forest.build(providers, NameTable(), 0)
     explanation = explain(forest, request)
@@ -47,7 +47,7 @@ def test_candidates_are_explained_as_they_are_found(case):
 
 @settings(max_examples=1000, deadline=None)
 @given(cases)
-def test_hosts_are_counted_once_and_only_hosts(case):
+def test_each_host_is_counted_once_and_sharing_providers_are_not_counted(case):
     """A provider that only shares is not a host, even if candidates use nothing else."""
     providers, request = case
     hosts = [p for p in providers if p.parent_id is None and not all_share(providers, p)]
@@ -72,7 +72,7 @@ def all_share(providers, root):
 
 @settings(max_examples=600, deadline=None)
 @given(cases)
-def test_each_step_is_what_asking_for_so_much_would_show(case):
+def test_each_step_counts_the_hosts_that_a_query_up_to_its_constraint_finds(case):
     """For granular groups, whose constraints do not depend on those of other groups."""
     providers, request = case
     forest = Forest.build(providers, NameTable(), 0)
@@ -86,7 +86,7 @@ def test_each_step_is_what_asking_for_so_much_would_show(case):
         so_far = RequestGroup(group.suffix)
         for constraint in constraints_of(group):
             so_far = stricter(so_far, constraint)
-            if not says_what(so_far):
+            if not is_searchable(so_far):
                 continue
             alone = CandidateRequest((so_far,), nested=True)
             served = {p.id for p in providers if p.parent_id is None and anchors(providers, alone, p)}
@@ -102,7 +102,7 @@ def test_each_step_is_what_asking_for_so_much_would_show(case):
                 return
 
 
-def says_what(group):
+def is_searchable(group):
     return bool(group.resources or group.traits.required or group.aggregates.required)
 
 
@@ -132,7 +132,7 @@ def stricter(group, constraint):
 
 @settings(max_examples=1000, deadline=None)
 @given(cases)
-def test_the_smallest_change_gives_a_candidate(case):
+def test_the_suggested_change_gives_a_candidate(case):
     providers, request = case
     forest = Forest.build(providers, NameTable(), 0)
     explanation = explain(forest, request)
@@ -147,7 +147,7 @@ def test_the_smallest_change_gives_a_candidate(case):
         assert list_candidates(forest, change.request)
         assert list_candidates(forest, request) == []
     elif request.nested and not request.same_subtrees:
-        assert not any(could_give_anything(p, request) for p in tree_of_first(providers, explanation))
+        assert not any(fits_one_class(p, request) for p in tree_of_first(providers, explanation))
 
 
 def tree_of_first(providers, explanation):
@@ -156,7 +156,7 @@ def tree_of_first(providers, explanation):
     return [p for p in providers if p.root_id in roots]
 
 
-def could_give_anything(provider, request):
+def fits_one_class(provider, request):
     """At least one unit of a requested class, without other constraints."""
     return any(
         provider.fits(name, amount)
@@ -168,8 +168,8 @@ def could_give_anything(provider, request):
 
 @settings(max_examples=300, deadline=None)
 @given(cases, st.integers(0, 2**32))
-def test_what_was_found_before_a_write_is_found_anew_where_it_must_be(case, seed):
-    """After each of some writes, and asked once more about the state before it."""
+def test_cached_explanations_equal_new_ones_after_writes_and_for_the_state_before_them(case, seed):
+    """After each of some writes, for the new state and once more for the state before it."""
     providers, request = case
     dice = Dice(seed)
     forest = Forest.build(providers, NameTable(), 0)
@@ -200,7 +200,7 @@ def written_to(dice, provider):
 
 @settings(max_examples=300, deadline=None)
 @given(cases)
-def test_a_request_as_a_query_is_that_request(case):
+def test_a_request_written_as_a_query_parses_to_the_same_request(case):
     _, request = case
     for group in request.groups:
         if group.aggregates.required or group.aggregates.forbidden or group.in_tree or not group.resources:

@@ -49,7 +49,7 @@ def histories(draw):
                 changed[number] = alive[number] = replace(alive[number], name=name)
                 continue
             if kind == "move":
-                for moved in moves(draw, alive, number):
+                for moved in moved_providers(draw, alive, number):
                     changed[moved.id] = alive[moved.id] = moved
                 continue
             changed[number] = alive[number] = other_state(draw, alive[number], kind)
@@ -72,8 +72,8 @@ def other_state(draw, provider, kind):
     )
 
 
-def moves(draw, alive, number):
-    """The provider and its subtree move below another provider, or become a tree."""
+def moved_providers(draw, alive, number):
+    """The changed rows when a provider and its subtree move below another provider or become a tree."""
     below = {number}
     while more := {p.id for p in alive.values() if p.parent_id in below} - below:
         below |= more
@@ -87,7 +87,7 @@ def moves(draw, alive, number):
 
 @settings(max_examples=300, deadline=None)
 @given(histories())
-def test_changing_is_building_anew(history):
+def test_a_forest_changed_step_by_step_equals_one_built_from_the_result(history):
     forest = Forest.build([], NameTable(), 0)
     alive = {}
     for sequence, changed in enumerate(history, 1):
@@ -98,11 +98,11 @@ def test_changing_is_building_anew(history):
                 alive[number] = state
         forest = forest.with_changes(changed, sequence=sequence)
         built = Forest.build([alive[number] for number in sorted(alive)], NameTable(), sequence)
-        assert picture(forest) == picture(built)
+        assert content_by_uuid(forest) == content_by_uuid(built)
 
 
-def picture(forest):
-    """Everything in terms of uuids, because slots differ between two equal forests."""
+def content_by_uuid(forest):
+    """The content of a forest with uuids instead of slots, because slots differ between two equal forests."""
 
     def uuid(slot):
         return forest.at(int(slot)).uuid
@@ -159,7 +159,7 @@ offers = st.builds(
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(offers, st.integers(0, 3)), min_size=1, max_size=8), st.integers(1, 4))
-def test_a_column_says_of_all_what_each_provider_says_of_itself(stock, amount):
+def test_a_column_finds_the_providers_in_which_an_amount_fits(stock, amount):
     providers = [
         Provider(number, f"u{number}", f"n{number}", 0, 0, None, number, {"A": inventory}, {"A": used})
         for number, (inventory, used) in enumerate(stock, 1)
@@ -174,7 +174,7 @@ def test_a_column_says_of_all_what_each_provider_says_of_itself(stock, amount):
     st.dictionaries(st.integers(0, 40), st.integers()),
     st.lists(st.tuples(st.dictionaries(st.integers(0, 40), st.integers(), max_size=9), st.sets(st.integers(0, 40)))),
 )
-def test_layers_are_a_mapping(items, changes):
+def test_a_persistent_map_equals_a_dict_after_the_same_changes(items, changes):
     layers, expected = PersistentMap(dict(items)), dict(items)
     for come, gone in changes:
         layers = layers.changed(come, gone)
@@ -186,7 +186,7 @@ def test_layers_are_a_mapping(items, changes):
             assert (key in layers) == (key in expected)
 
 
-def test_layers_become_one_when_the_upper_one_grows():
+def test_a_persistent_map_merges_its_layers_when_the_upper_one_grows():
     layers = PersistentMap({number: number for number in range(10_000)})
     for number in range(1_000):
         layers = layers.changed({number: -number}, gone={number + 5_000})
@@ -197,7 +197,7 @@ def test_layers_become_one_when_the_upper_one_grows():
 
 
 @given(st.lists(st.integers(), max_size=400), st.dictionaries(st.integers(0, 399), st.integers()), st.integers(0, 300))
-def test_chunks_are_a_list(items, changed, appended):
+def test_a_persistent_list_equals_a_list_after_the_same_changes(items, changed, appended):
     changed = {index: value for index, value in changed.items() if index < len(items)}
     changed |= {len(items) + number: number for number in range(appended)}
     chunks = PersistentList.of(items).with_items(changed)

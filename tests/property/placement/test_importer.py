@@ -57,7 +57,7 @@ def split(found) -> tuple[list[ImportedProvider], list[ImportFinding]]:
 
 
 @given(rows, st.booleans())
-def test_every_provider_is_taken_into_a_forest_parents_first(given_rows, pads):
+def test_every_provider_is_imported_into_a_tree_with_parents_before_children(given_rows, pads):
     taken, findings = split(imported_providers(given_rows, pads=pads))
     assert {one.id for one in taken} == {row.id for row in given_rows}
     assert all(one.outcome is not ImportOutcome.LEFT_OUT for one in findings)
@@ -75,7 +75,7 @@ def test_every_provider_is_taken_into_a_forest_parents_first(given_rows, pads):
 
 
 @given(rows)
-def test_what_differs_from_the_source_is_told_and_nothing_else(given_rows):
+def test_a_finding_is_reported_for_each_difference_from_the_source_and_for_nothing_else(given_rows):
     taken, findings = split(imported_providers(given_rows))
     told = {(one.kind, one.subject) for one in findings}
     for row in given_rows:
@@ -101,7 +101,7 @@ allocations = st.lists(
 
 
 @given(allocations)
-def test_units_are_added_up_or_told_and_every_row_is_accounted_for(given_rows):
+def test_allocations_of_a_consumer_are_added_up_and_each_omitted_row_is_reported(given_rows):
     held, findings = imported_allocations("c", given_rows, {1, 2}, {0, 1})
     known = [row for row in given_rows if row.provider_id != 99 and row.class_id != 98]
     assert {(row.provider_id, row.class_id) for row in known} == held.keys()

@@ -1,4 +1,4 @@
-"""The list of providers by arrays equals the list by looking at each provider."""
+"""The list of providers that array operations find equals a check of each provider."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -39,7 +39,7 @@ def passes(provider, wanted, root_of):
 
 @settings(max_examples=600, deadline=None)
 @given(st.integers(0, 2**32 - 1).map(case))
-def test_a_list_is_what_looking_at_each_gives(case):
+def test_a_filtered_list_of_providers_equals_a_check_of_each_provider(case):
     providers, wanted = case
     root_of = {provider.uuid: provider.root_id for provider in providers}
     expected = [provider for provider in providers if passes(provider, wanted, root_of)]

@@ -1,7 +1,7 @@
-"""The forest in memory equals the database, for any writes, writers and times of reading.
+"""The forest in memory equals the database, after random writes of two processes.
 
-Two processes write to one database, and each reads its own forest sometimes or never. A third one that has read nothing
-yet reads everything. All three must show the same.
+Both write to one database, and each reads its own forest sometimes or never. At the end a third process reads the whole
+database. All three must show the same.
 """
 
 import itertools
@@ -21,13 +21,13 @@ from moorage.placement.rules.allocation_writes import AllocationWrite
 from moorage.placement.search.provider_filters import ProviderFilter
 from moorage.placement.service.service import PlacementService
 from tests.conftest import START
-from tests.property.placement.test_forest import picture
+from tests.property.placement.test_forest import content_by_uuid
 
 TRAITS = ["HW_CPU_X86_AVX2", "STORAGE_DISK_SSD", "MISC_SHARES_VIA_AGGREGATE"]
 AGGREGATES = [f"aaaaaaaa-0000-4000-8000-00000000000{number}" for number in range(3)]
 CONSUMERS = [f"cccccccc-0000-4000-8000-00000000000{number}" for number in range(3)]
 
-places = st.integers(0, 5)  #: of a provider in the order in which they were created, modulo how many there are
+places = st.integers(0, 5)  #: index of a provider in the order of creation, modulo the number of providers
 acts = st.one_of(
     st.tuples(st.just("create"), st.none() | places),
     st.tuples(st.just("create"), st.none() | places),
@@ -41,7 +41,7 @@ acts = st.one_of(
     st.tuples(st.just("claim"), places, st.sampled_from(CONSUMERS)),
     st.tuples(st.just("release"), st.sampled_from(CONSUMERS)),
 )
-#: (which process acts, what it does, whether it looks at its picture afterwards)
+#: (process that acts, its action, whether it reads its forest afterwards)
 histories = st.lists(st.tuples(st.integers(0, 1), acts, st.booleans()), min_size=1, max_size=8)
 
 
@@ -67,7 +67,7 @@ class World:
                     service.providers.delete(provider.uuid)
 
     def act(self, service, uuids, act):
-        """Refusals of the service do not matter here."""
+        """Runs one action. Raises the error of the service if it refuses."""
         kind, *more = act
         self.clock.sleep(1)
         if kind == "release":
@@ -115,7 +115,7 @@ def world(tmp_path_factory):
 def shown(service):
     """The whole forest, and the list in the API's format."""
     listed = everything(service)
-    return picture(service.providers.forest()), [provider.uuid for provider in listed]
+    return content_by_uuid(service.providers.forest()), [provider.uuid for provider in listed]
 
 
 def everything(service):
@@ -126,7 +126,7 @@ def everything(service):
 
 @settings(max_examples=150, deadline=None)
 @given(histories)
-def test_every_process_sees_what_is_in_the_database(world, history):
+def test_every_process_shows_the_content_of_the_database(world, history):
     processes = world.process(), world.process()
     world.clean(processes[0])
     uuids = []

@@ -1,7 +1,7 @@
-"""A state machine over the whole API: after any writes, in any version, it agrees with the obvious model.
+"""Random requests to the whole Placement API, in random microversions, compared with the model in `obvious.py`.
 
-After each step every GET equals the model's, the forest in memory equals the database, and a search finds what trying
-everything finds. ``MOORAGE_STATE_MACHINE_EXAMPLES`` is the number of histories (default 25).
+After each step every GET must equal the model's answer, and the forest in memory the database. A search must find what
+an exhaustive search finds. ``MOORAGE_STATE_MACHINE_EXAMPLES`` is the number of examples (default 25).
 """
 
 import os
@@ -27,9 +27,9 @@ from moorage.placement.search.request import parse_request
 from moorage.placement.service.service import PlacementService
 from tests.differential.scripts import AGGREGATES, Dice, candidates_query
 from tests.differential.sides import Asked, Ours
-from tests.property.placement.obvious import Placement, Said, Wish
+from tests.property.placement.obvious import Placement, Response, Wish
 from tests.property.placement.test_candidates import slow
-from tests.property.placement.test_forest import picture
+from tests.property.placement.test_forest import content_by_uuid
 
 pytestmark = pytest.mark.slow
 
@@ -64,7 +64,7 @@ inventories = st.fixed_dictionaries(
     },
 )
 offers = st.dictionaries(classes, inventories, max_size=3)
-#: (which provider, which of its classes, units), each modulo what there is, so that most could be had.
+#: (index of a provider, index of a class, units), with each index modulo the existing objects, so that most claims fit.
 allocations = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3), st.integers(1, 3)), max_size=2)
 wishes = st.tuples(allocations, st.sampled_from(["red", "blue"]), offsets, st.sampled_from(["INSTANCE", "MIGRATION"]))
 
@@ -72,7 +72,7 @@ DEFAULTS = {"reserved": 0, "min_unit": 1, "max_unit": 2**31 - 1, "step_size": 1,
 
 
 class WholeApi(RuleBasedStateMachine):
-    #: One for all examples, emptied before each.
+    #: One server for all examples, emptied before each.
     server: Ours
 
     def __init__(self):
@@ -81,14 +81,14 @@ class WholeApi(RuleBasedStateMachine):
         self.model = Placement()
         self.worst: dict = {}
 
-    def tell(self, expected: Said, minor, method, target, body=None):
+    def send_and_compare(self, expected: Response, minor, method, target, body=None):
         answered = self.server.ask(Asked(method, target, f"1.{minor}", body))
-        said = Said(answered.status)
+        response = Response(answered.status)
         if answered.status >= 400 and minor >= 23:
-            said = Said(answered.status, answered.document["errors"][0]["code"])
+            response = Response(answered.status, answered.document["errors"][0]["code"])
         elif answered.status >= 400:
-            expected = Said(expected.status)
-        assert said == expected, f"{method} {target} (1.{minor}) {body}: {answered.body}"
+            expected = Response(expected.status)
+        assert response == expected, f"{method} {target} (1.{minor}) {body}: {answered.body}"
 
     def generation(self, uuid, offset):
         known = self.model.providers.get(uuid)
@@ -109,21 +109,23 @@ class WholeApi(RuleBasedStateMachine):
     @rule(minor=minors(), uuid=providers, name=names, parent=parents)
     def create(self, minor, uuid, name, parent):
         body = {"name": name, "uuid": uuid} | ({} if parent is None else {"parent_provider_uuid": parent})
-        self.tell(self.model.create(minor, uuid, name, parent), minor, "POST", "/resource_providers", body)
+        self.send_and_compare(self.model.create(minor, uuid, name, parent), minor, "POST", "/resource_providers", body)
 
     @rule(minor=minors(), uuid=providers, name=names, parent=parents)
     def move(self, minor, uuid, name, parent):
-        said = self.model.update(minor, uuid, name, parent)
+        response = self.model.update(minor, uuid, name, parent)
         body = {"name": name, "parent_provider_uuid": parent}
-        self.tell(said, minor, "PUT", f"/resource_providers/{uuid}", body)
+        self.send_and_compare(response, minor, "PUT", f"/resource_providers/{uuid}", body)
 
     @rule(minor=minors(), uuid=providers, name=names)
     def rename(self, minor, uuid, name):
-        self.tell(self.model.update(minor, uuid, name), minor, "PUT", f"/resource_providers/{uuid}", {"name": name})
+        self.send_and_compare(
+            self.model.update(minor, uuid, name), minor, "PUT", f"/resource_providers/{uuid}", {"name": name}
+        )
 
     @rule(minor=minors(), uuid=providers)
     def delete(self, minor, uuid):
-        self.tell(self.model.delete(minor, uuid), minor, "DELETE", f"/resource_providers/{uuid}")
+        self.send_and_compare(self.model.delete(minor, uuid), minor, "DELETE", f"/resource_providers/{uuid}")
 
     # --- inventories --------------------------------------------------------------------------------------------
 
@@ -132,30 +134,32 @@ class WholeApi(RuleBasedStateMachine):
         generation = self.generation(uuid, offset)
         full = {name: DEFAULTS | one for name, one in offered.items()}
         body = {"resource_provider_generation": generation, "inventories": offered}
-        said = self.model.set_inventories(minor, uuid, generation, full)
-        self.tell(said, minor, "PUT", f"/resource_providers/{uuid}/inventories", body)
+        response = self.model.set_inventories(minor, uuid, generation, full)
+        self.send_and_compare(response, minor, "PUT", f"/resource_providers/{uuid}/inventories", body)
 
     @rule(minor=minors(), uuid=providers)
     def clear_inventories(self, minor, uuid):
-        self.tell(self.model.clear_inventories(minor, uuid), minor, "DELETE", f"/resource_providers/{uuid}/inventories")
+        self.send_and_compare(
+            self.model.clear_inventories(minor, uuid), minor, "DELETE", f"/resource_providers/{uuid}/inventories"
+        )
 
     @rule(minor=minors(), uuid=providers, name=classes, inventory=inventories)
     def add_inventory(self, minor, uuid, name, inventory):
-        said = self.model.add_inventory(minor, uuid, name, DEFAULTS | inventory)
+        response = self.model.add_inventory(minor, uuid, name, DEFAULTS | inventory)
         body = {"resource_class": name, **inventory}
-        self.tell(said, minor, "POST", f"/resource_providers/{uuid}/inventories", body)
+        self.send_and_compare(response, minor, "POST", f"/resource_providers/{uuid}/inventories", body)
 
     @rule(minor=minors(), uuid=providers, name=classes, offset=offsets, inventory=inventories)
     def update_inventory(self, minor, uuid, name, offset, inventory):
         generation = self.generation(uuid, offset)
-        said = self.model.update_inventory(minor, uuid, name, generation, DEFAULTS | inventory)
+        response = self.model.update_inventory(minor, uuid, name, generation, DEFAULTS | inventory)
         body = {"resource_provider_generation": generation, **inventory}
-        self.tell(said, minor, "PUT", f"/resource_providers/{uuid}/inventories/{name}", body)
+        self.send_and_compare(response, minor, "PUT", f"/resource_providers/{uuid}/inventories/{name}", body)
 
     @rule(minor=minors(), uuid=providers, name=classes)
     def delete_inventory(self, minor, uuid, name):
-        said = self.model.delete_inventory(minor, uuid, name)
-        self.tell(said, minor, "DELETE", f"/resource_providers/{uuid}/inventories/{name}")
+        response = self.model.delete_inventory(minor, uuid, name)
+        self.send_and_compare(response, minor, "DELETE", f"/resource_providers/{uuid}/inventories/{name}")
 
     # --- traits, aggregates, names ------------------------------------------------------------------------------
 
@@ -163,12 +167,14 @@ class WholeApi(RuleBasedStateMachine):
     def set_traits(self, minor, uuid, offset, traits):
         generation = self.generation(uuid, offset)
         body = {"resource_provider_generation": generation, "traits": sorted(traits)}
-        said = self.model.set_traits(minor, uuid, generation, traits)
-        self.tell(said, minor, "PUT", f"/resource_providers/{uuid}/traits", body)
+        response = self.model.set_traits(minor, uuid, generation, traits)
+        self.send_and_compare(response, minor, "PUT", f"/resource_providers/{uuid}/traits", body)
 
     @rule(minor=minors(6), uuid=providers)
     def clear_traits(self, minor, uuid):
-        self.tell(self.model.clear_traits(minor, uuid), minor, "DELETE", f"/resource_providers/{uuid}/traits")
+        self.send_and_compare(
+            self.model.clear_traits(minor, uuid), minor, "DELETE", f"/resource_providers/{uuid}/traits"
+        )
 
     @rule(minor=minors(1), uuid=providers, offset=offsets, members=st.sets(st.sampled_from(AGGREGATES), max_size=2))
     def set_aggregates(self, minor, uuid, offset, members):
@@ -176,33 +182,33 @@ class WholeApi(RuleBasedStateMachine):
         body = sorted(members)
         if minor >= 19:
             body = {"resource_provider_generation": generation, "aggregates": body}
-        said = self.model.set_aggregates(minor, uuid, generation, members)
-        self.tell(said, minor, "PUT", f"/resource_providers/{uuid}/aggregates", body)
+        response = self.model.set_aggregates(minor, uuid, generation, members)
+        self.send_and_compare(response, minor, "PUT", f"/resource_providers/{uuid}/aggregates", body)
 
     @rule(minor=minors(2), name=st.sampled_from(CLASSES[3:]))
     def create_class(self, minor, name):
-        self.tell(self.model.create_class(minor, name), minor, "POST", "/resource_classes", {"name": name})
+        self.send_and_compare(self.model.create_class(minor, name), minor, "POST", "/resource_classes", {"name": name})
 
     @rule(minor=minors(7), name=st.sampled_from(CLASSES[3:]))
     def ensure_class(self, minor, name):
-        self.tell(self.model.ensure_class(minor, name), minor, "PUT", f"/resource_classes/{name}")
+        self.send_and_compare(self.model.ensure_class(minor, name), minor, "PUT", f"/resource_classes/{name}")
 
     @rule(minor=st.integers(2, 6), name=st.sampled_from(CLASSES[2:]), new=st.sampled_from(CLASSES[3:]))
     def rename_class(self, minor, name, new):
-        said = self.model.rename_class(minor, name, new)
-        self.tell(said, minor, "PUT", f"/resource_classes/{name}", {"name": new})
+        response = self.model.rename_class(minor, name, new)
+        self.send_and_compare(response, minor, "PUT", f"/resource_classes/{name}", {"name": new})
 
     @rule(minor=minors(2), name=st.sampled_from(CLASSES[2:]))
     def delete_class(self, minor, name):
-        self.tell(self.model.delete_class(minor, name), minor, "DELETE", f"/resource_classes/{name}")
+        self.send_and_compare(self.model.delete_class(minor, name), minor, "DELETE", f"/resource_classes/{name}")
 
     @rule(minor=minors(6), name=st.sampled_from(TRAITS[3:]))
     def create_trait(self, minor, name):
-        self.tell(self.model.create_trait(minor, name), minor, "PUT", f"/traits/{name}")
+        self.send_and_compare(self.model.create_trait(minor, name), minor, "PUT", f"/traits/{name}")
 
     @rule(minor=minors(6), name=st.sampled_from(TRAITS[2:]))
     def delete_trait(self, minor, name):
-        self.tell(self.model.delete_trait(minor, name), minor, "DELETE", f"/traits/{name}")
+        self.send_and_compare(self.model.delete_trait(minor, name), minor, "DELETE", f"/traits/{name}")
 
     # --- claims -------------------------------------------------------------------------------------------------
 
@@ -245,7 +251,9 @@ class WholeApi(RuleBasedStateMachine):
     def claim(self, minor, consumer, drawn):
         wish, body = self.wish(minor, consumer, drawn)
         if wish.allocations or minor >= 28:
-            self.tell(self.model.claim(minor, {consumer: wish}), minor, "PUT", f"/allocations/{consumer}", body)
+            self.send_and_compare(
+                self.model.claim(minor, {consumer: wish}), minor, "PUT", f"/allocations/{consumer}", body
+            )
 
     @precondition(lambda self: self.model.consumers)
     @rule(place=st.integers(0, 2), by_put=st.booleans())
@@ -254,21 +262,23 @@ class WholeApi(RuleBasedStateMachine):
         holders = sorted(self.model.consumers)
         consumer = holders[place % len(holders)]
         wish, body = self.wish(39, consumer, ([], "red", 0, "INSTANCE"))
-        said = self.model.claim(39, {consumer: wish})
+        response = self.model.claim(39, {consumer: wish})
         if by_put:
-            self.tell(said, 39, "PUT", f"/allocations/{consumer}", body)
+            self.send_and_compare(response, 39, "PUT", f"/allocations/{consumer}", body)
         else:
-            self.tell(said, 39, "POST", "/allocations", {consumer: body})
+            self.send_and_compare(response, 39, "POST", "/allocations", {consumer: body})
 
     @rule(minor=minors(13), drawn=st.dictionaries(consumers, wishes, min_size=1))
     def claim_many(self, minor, drawn):
         made = {consumer: self.wish(minor, consumer, one) for consumer, one in drawn.items()}
-        said = self.model.claim(minor, {consumer: wish for consumer, (wish, _) in made.items()})
-        self.tell(said, minor, "POST", "/allocations", {consumer: body for consumer, (_, body) in made.items()})
+        response = self.model.claim(minor, {consumer: wish for consumer, (wish, _) in made.items()})
+        self.send_and_compare(
+            response, minor, "POST", "/allocations", {consumer: body for consumer, (_, body) in made.items()}
+        )
 
     @rule(minor=minors(), consumer=consumers)
     def release(self, minor, consumer):
-        self.tell(self.model.release(minor, consumer), minor, "DELETE", f"/allocations/{consumer}")
+        self.send_and_compare(self.model.release(minor, consumer), minor, "DELETE", f"/allocations/{consumer}")
 
     @rule(
         minor=minors(30),
@@ -286,13 +296,13 @@ class WholeApi(RuleBasedStateMachine):
             uuid: (number, {name: DEFAULTS | one for name, one in offer.items()})
             for uuid, (number, offer) in wanted.items()
         }
-        said = self.model.reshape(minor, full, {consumer: wish for consumer, (wish, _) in made.items()})
+        response = self.model.reshape(minor, full, {consumer: wish for consumer, (wish, _) in made.items()})
         inventories = {
             uuid: {"resource_provider_generation": number, "inventories": offer}
             for uuid, (number, offer) in wanted.items()
         }
         body = {"inventories": inventories, "allocations": {consumer: body for consumer, (_, body) in made.items()}}
-        self.tell(said, minor, "POST", "/reshaper", body)
+        self.send_and_compare(response, minor, "POST", "/reshaper", body)
 
     # --- searching ----------------------------------------------------------------------------------------------
 
@@ -311,14 +321,14 @@ class WholeApi(RuleBasedStateMachine):
         assert len(found) == len(set(found))
         assert set(found) == slow(as_providers(self.model), request), query
 
-    # --- what always holds --------------------------------------------------------------------------------------
+    # --- invariants --------------------------------------------------------------------------------------
 
     def read(self, target):
         answered = self.server.ask(Asked("GET", target))
         return answered.status, answered.document if answered.status == 200 else None
 
     @invariant()
-    def every_get_is_the_models(self):
+    def every_get_equals_the_model(self):
         shown = {one["uuid"]: one for one in self.read("/resource_providers")[1]["resource_providers"]}
         assert shown.keys() == self.model.providers.keys()
         for uuid in PROVIDERS:
@@ -380,7 +390,7 @@ class WholeApi(RuleBasedStateMachine):
         return usages
 
     @invariant()
-    def nothing_is_overbooked_unless_it_was_shrunk(self):
+    def usage_exceeds_capacity_only_after_an_inventory_was_reduced(self):
         used = {
             (uuid, name): self.model.used(uuid, name)
             for uuid, one in self.model.providers.items()
@@ -391,9 +401,9 @@ class WholeApi(RuleBasedStateMachine):
         self.worst = used
 
     @invariant()
-    def the_forest_in_memory_is_the_one_in_the_database(self):
+    def the_forest_in_memory_equals_the_database(self):
         fresh = PlacementService(self.server.engine, SystemClock(), RandomIds())
-        assert picture(self.server.service.providers.forest()) == picture(fresh.providers.forest())
+        assert content_by_uuid(self.server.service.providers.forest()) == content_by_uuid(fresh.providers.forest())
 
 
 def as_set(document, key):
@@ -433,7 +443,7 @@ def as_providers(model):
 EXAMPLES = int(os.environ.get("MOORAGE_STATE_MACHINE_EXAMPLES", "25"))
 
 
-def test_the_whole_api_is_what_the_obvious_model_says(tmp_path):
+def test_the_whole_api_answers_like_the_simple_model(tmp_path):
     with Ours(tmp_path) as server:
         WholeApi.server = server
         run_state_machine_as_test(

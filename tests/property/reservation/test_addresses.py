@@ -47,8 +47,8 @@ asked = st.lists(requests, min_size=1, max_size=3).map(
 )
 
 
-def can_be_had(taken, wants, start, end):
-    """All addresses of a network are equal except for required ones, so counting suffices."""
+def are_free(taken, wants, start, end):
+    """Whether enough addresses are free. Counting suffices, because only the required addresses of a network differ."""
     free = {
         each.floating_ip_address: each.floating_network_id
         for each in ADDRESSES
@@ -65,10 +65,10 @@ def can_be_had(taken, wants, start, end):
 
 @given(takings, asked, periods)
 @settings(max_examples=300, deadline=None)
-def test_addresses_are_chosen_where_they_can_be_had_and_nowhere_else(taken, wants, period):
+def test_addresses_are_chosen_exactly_if_enough_are_free(taken, wants, period):
     start, end = map(at, period)
     chosen = AddressBook(ADDRESSES, taken).choose(wants, start, end)
-    assert isinstance(chosen, Shortage) != can_be_had(taken, wants, start, end)
+    assert isinstance(chosen, Shortage) != are_free(taken, wants, start, end)
     if isinstance(chosen, Shortage):
         return
     given_out = [each.id for mine in chosen.values() for each in mine]
@@ -82,10 +82,11 @@ def test_addresses_are_chosen_where_they_can_be_had_and_nowhere_else(taken, want
 
 @given(takings, asked, st.integers(0, SPAN), st.integers(1, 5))
 @settings(max_examples=300, deadline=None)
-def test_the_first_fit_is_the_first_minute_at_which_all_can_be_had(taken, wants, earliest, length):
+def test_the_first_fit_is_the_first_minute_at_which_all_addresses_are_free(taken, wants, earliest, length):
     latest = SPAN + 1
     slow = next(
-        (minute for minute in range(earliest, latest + 1) if can_be_had(taken, wants, at(minute), at(minute + length))), None
+        (minute for minute in range(earliest, latest + 1) if are_free(taken, wants, at(minute), at(minute + length))),
+        None,
     )  # fmt: skip
     found = AddressBook(ADDRESSES, taken).first_fit(wants, at(earliest), at(latest), timedelta(minutes=length))
     assert found == (None if slow is None else at(slow))
@@ -93,7 +94,7 @@ def test_the_first_fit_is_the_first_minute_at_which_all_can_be_had(taken, wants,
 
 @given(takings, st.sampled_from(NETWORKS), st.integers(1, 3), st.sets(st.sampled_from("012345"), max_size=3), periods)
 @settings(max_examples=200, deadline=None)
-def test_what_is_in_use_is_kept_or_refused(taken, network, more, held, period):
+def test_addresses_in_use_are_kept_or_the_change_is_refused(taken, network, more, held, period):
     held = frozenset(key for key in held if ADDRESSES[int(key)].floating_network_id == network)
     want = AddressRequest("r", FloatingIpRequest(network, len(held) + more - 1 or 1), held, keep_held=True)
     chosen = AddressBook(ADDRESSES, taken).choose([want], *map(at, period))

@@ -64,7 +64,7 @@ def test_slots_equal_those_counted_minute_by_minute(hosts, taken, request, perio
 
 @given(capacities, st.lists(usages, max_size=8), st.lists(usages, max_size=8), st.integers(0, 8), requests, periods)
 @settings(max_examples=300, deadline=None)
-def test_changes_on_top_equal_a_calendar_built_anew(hosts, taken, added, removed, request, period):
+def test_a_changed_calendar_equals_one_built_from_the_result(hosts, taken, added, removed, request, period):
     gone, stay = taken[:removed], taken[removed:]
     calendar = Calendar(hosts, taken).with_usage(added).with_usage(usage.released() for usage in gone)
     assert calendar.slots(SlotDemand(request), at(period[0]), at(period[1])).tolist() == minute_by_minute(
@@ -74,12 +74,12 @@ def test_changes_on_top_equal_a_calendar_built_anew(hosts, taken, added, removed
 
 @given(capacities, st.lists(usages, min_size=1, max_size=8), requests, periods)
 @settings(max_examples=100, deadline=None)
-def test_changes_folded_into_the_block_change_no_answer(hosts, taken, request, period):
+def test_merging_changes_into_the_array_does_not_change_the_free_slots(hosts, taken, request, period):
     listed = Calendar(hosts, []).with_usage(taken)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(calendar_module, "MAX_CHANGES", 5)
         folded = Calendar(hosts, [])
-        for _ in range(5):  # the same and its opposite: more changes than are kept as a list
+        for _ in range(5):  # adds and removes the same usage: more changes than are kept as a list
             folded = folded.with_usage(taken).with_usage(usage.released() for usage in taken)
         folded = folded.with_usage(taken)
     start, end = at(period[0]), at(period[1])
@@ -99,8 +99,10 @@ def test_changes_folded_into_the_block_change_no_answer(hosts, taken, request, p
     periods,
 )
 @settings(max_examples=300, deadline=None)
-def test_hosts_that_are_read_anew_have_nothing_of_what_they_had(hosts, later, taken, anew, added, read, most, period):
-    """Also after earlier changes, with more on top, all folded in. `most`: hosts that differ."""
+def test_hosts_that_are_replaced_lose_their_old_capacity_and_usage(
+    hosts, later, taken, anew, added, read, most, period
+):
+    """Also after earlier changes and before later ones. `most`: changed hosts that are kept outside of the array."""
     anew = [usage for usage in anew if usage.host in read]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(calendar_module, "MAX_CHANGED_HOSTS", most)
@@ -123,8 +125,8 @@ def test_hosts_that_are_read_anew_have_nothing_of_what_they_had(hosts, later, ta
     st.integers(1, SPAN),
 )
 @settings(max_examples=300, deadline=None)
-def test_how_busy_hosts_are_together_is_the_most_of_each_step(taken, added, read, asked, period, step):
-    """For all or some of them, with changes on top and hosts that were read again, empty."""
+def test_utilisation_is_the_highest_usage_within_each_step(taken, added, read, asked, period, step):
+    """For all hosts or some of them, after usage was added and after hosts were replaced by empty ones."""
     hosts = [HostCapacity(host, {"VCPU": 64, "MEMORY_MB": 64}) for host in HOSTS]
     calendar = Calendar(hosts, taken).replaced([host for host in hosts if host.host in read], []).with_usage(added)
     there = [usage for usage in taken if usage.host not in read] + added
@@ -137,7 +139,9 @@ def test_how_busy_hosts_are_together_is_the_most_of_each_step(taken, added, read
         expected += [{name: units for name, units in most.items() if units}] * len(within)
     shown = utilisation(calendar, at(period[0]), at(period[1]), timedelta(minutes=step), asked)
     assert [each.used for each in shown for _ in range((each.end - each.start) // timedelta(minutes=1))] == expected
-    assert all(before.used != after.used for before, after in pairwise(shown)), "neighbours that are the same are one"
+    assert all(before.used != after.used for before, after in pairwise(shown)), (
+        "neighbours with the same usage must be one"
+    )
 
 
 def _used_in(taken, name, minute):

@@ -1,4 +1,4 @@
-"""Plans never break a rule, and a refusal is right for every possible choice."""
+"""A selection of hosts breaks no rule, and is refused only if no selection is possible."""
 
 from itertools import product
 
@@ -28,7 +28,7 @@ def admitted(picked: dict[int, int], affinity: bool | None) -> bool:
 
 @given(slots, st.integers(1, 8), affinities, held)
 @settings(max_examples=500, deadline=None)
-def test_a_choice_is_made_exactly_when_there_is_one(slots, amount, affinity, held):
+def test_hosts_are_selected_exactly_if_a_valid_selection_exists(slots, amount, affinity, held):
     ways = [
         dict(zip(slots, counts, strict=True))
         for counts in product(*(range(count + 1) for count in slots.values()))
@@ -45,7 +45,7 @@ def test_a_choice_is_made_exactly_when_there_is_one(slots, amount, affinity, hel
 
 @given(slots, st.integers(1, 8), held)
 @settings(max_examples=300, deadline=None)
-def test_without_policy_as_much_as_possible_is_kept(slots, amount, held):
+def test_without_affinity_as_many_held_slots_as_possible_are_kept(slots, amount, held):
     picked = pickup_hosts(slots, CapacityRequest("r", ONE, amount, None, held=slots_of(held)))
     if picked is not None:
         keepable = sum(min(count, slots.get(host, 0)) for host, count in held.items())

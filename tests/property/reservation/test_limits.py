@@ -1,4 +1,4 @@
-"""Limits compared with a count of every minute."""
+"""A project's limits, compared with a count of every minute."""
 
 from datetime import timedelta
 
@@ -25,7 +25,7 @@ def use(rows, minute):
 
 @given(reserved, periods, st.integers(0, 12))
 @settings(max_examples=200, deadline=None)
-def test_what_is_reserved_at_one_time(rows, period, most):
+def test_a_request_is_refused_exactly_if_its_peak_exceeds_the_limit(rows, period, most):
     peak = max(use(rows, minute) for minute in range(*period))
     said = refusal(ProjectLimits(now={"VCPU": most}), timedelta(days=1), rows, at(period[0]), at(period[1]))
     assert (said is not None) == (peak > most)
@@ -33,7 +33,7 @@ def test_what_is_reserved_at_one_time(rows, period, most):
 
 @given(reserved, st.integers(1, SPAN), st.integers(0, 40))
 @settings(max_examples=200, deadline=None)
-def test_hours_in_any_period(rows, length, most):
+def test_a_request_is_refused_exactly_if_the_hours_within_some_period_exceed_the_limit(rows, length, most):
     minutes = [use(rows, minute) for minute in range(-SPAN, 2 * SPAN)]
     taken = max(sum(minutes[begin : begin + length]) for begin in range(len(minutes)))
     # A minute is an hour here: sixty times as much is reserved.
@@ -42,6 +42,6 @@ def test_hours_in_any_period(rows, length, most):
     assert (said is not None) == (taken > most)
 
 
-def test_whole_hosts_count_by_their_number():
+def test_whole_hosts_are_counted_as_hosts_and_other_resources_by_class():
     assert counted([{"@host": 1}, {"@host": 1}]) == {"HOSTS": 2}
     assert counted([{"VCPU": 2, "MEMORY_MB": 5}, {"VCPU": 1}]) == {"VCPU": 3, "MEMORY_MB": 5}

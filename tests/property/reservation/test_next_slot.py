@@ -42,7 +42,7 @@ def test_the_next_slot_is_the_one_found_minute_by_minute(hosts, taken, added, as
 
 @given(capacities, st.lists(usages, max_size=8), demands, st.integers(1, 90), lengths)
 @settings(max_examples=50, deadline=None)
-def test_also_in_seconds_and_far_away(hosts, taken, demand, seconds, length):
+def test_the_next_slot_starts_at_a_full_minute_even_if_usage_ends_within_one(hosts, taken, demand, seconds, length):
     """Cleaning may end within a minute, but a start is a full minute."""
     longer = [HostUsage(each.host, each.start, each.end + timedelta(seconds=seconds), each.amounts) for each in taken]
     calendar, ask = Calendar(hosts, longer), CapacityRequest("a", demand, 2, None)
@@ -52,13 +52,13 @@ def test_also_in_seconds_and_far_away(hosts, taken, demand, seconds, length):
 
 @given(capacities, st.lists(usages, max_size=12), st.lists(asks, max_size=3), minutes, lengths)
 @settings(max_examples=200, deadline=None)
-def test_several_reservations_fit_together_where_it_is_said(hosts, taken, several, earliest, length):
+def test_several_reservations_fit_together_in_the_next_slot(hosts, taken, several, earliest, length):
     wanted = [CapacityRequest(str(n), a.demand, a.amount, a.affinity, a.eligible) for n, a in enumerate(several)]
     calendar = Calendar(hosts, taken)
     found = first_fit(calendar, wanted, at(earliest), at(3 * SPAN), length)
     free = max([earliest, *(round((usage.end - at(0)) / timedelta(minutes=1)) for usage in taken)])
     if found is None:
-        assert not fits(calendar, wanted, free, length), "when all has ended it would have fitted"
+        assert not fits(calendar, wanted, free, length), "it would fit after the end of all usage"
     else:
         assert not isinstance(plan(calendar, wanted, found, found + length), Shortage)
         assert found == at(earliest) or any(usage.end == found for usage in taken)
@@ -67,7 +67,7 @@ def test_several_reservations_fit_together_where_it_is_said(hosts, taken, severa
 @given(st.integers(1, 3000), st.integers(300, 2000))
 @example(2999, 600)
 @settings(max_examples=20, deadline=None)
-def test_many_small_slots_are_never_promised_too_early(amount, capacity):
+def test_the_next_slot_of_many_small_slots_is_never_too_early(amount, capacity):
     host = [HostCapacity(number, {"VCPU": capacity - number}) for number in HOSTS]
     taken = [
         HostUsage(number, at(step), at(step + 1), {"VCPU": 97 * (SPAN - step) * (number % 4 + 1)})

@@ -1,4 +1,4 @@
-"""Packing compared with all ways to place slots: never more than possible, and the maximum for slots of one request."""
+"""Packing compared with all ways to place slots: never more than possible, and the maximum for slots of one group."""
 
 from itertools import product
 
@@ -18,7 +18,7 @@ wanted = st.fixed_dictionaries({name: st.integers(0, 3) for name in CLASSES}).fi
 
 
 def host_of(number, shelves):
-    """Each provider has every class; the label's place is the provider's."""
+    """A host whose providers each have every class; `#2` in a label means the host's provider with index 2."""
     capacity, names = {}, {}
     for place, shelf in enumerate(shelves):
         for name, amount in shelf.items():
@@ -34,7 +34,7 @@ def groups_of(demand):
 
 
 def most(shelves, demand):
-    """By trying every way to place the next slot."""
+    """The largest possible number of slots, found by trying every way to place the next one."""
     best = 0
     for places in product(range(len(shelves)), repeat=len(groups_of(demand))):
         if demand.isolate and len(set(places[: len(demand.groups)])) < len(demand.groups):
@@ -50,15 +50,15 @@ def most(shelves, demand):
 
 @given(providers, wanted)
 @settings(max_examples=200, deadline=None)
-def test_as_many_fit_as_are_possible(shelves, resources):
+def test_slots_of_one_group_are_packed_as_densely_as_possible(shelves, resources):
     for demand in (SlotDemand(resources), SlotDemand(groups={"1": DemandGroup(resources)})):
         assert Calendar([host_of(1, shelves)], []).slots(demand, START, END).tolist() == [most(shelves, demand)]
 
 
 @given(providers, wanted, wanted, st.booleans())
 @settings(max_examples=100, deadline=None)
-def test_never_more_than_possible(shelves, one, two, isolate):
-    """Different groups compete: it may find fewer, but none only if none is possible."""
+def test_slots_of_two_groups_never_exceed_the_possible_number(shelves, one, two, isolate):
+    """Different groups compete, so packing may find fewer slots; but it finds none only if none is possible."""
     demand = SlotDemand(groups={"1": DemandGroup(one), "2": DemandGroup(two)}, isolate=isolate)
     (found,) = Calendar([host_of(1, shelves)], []).slots(demand, START, END).tolist()
     possible = most(shelves, demand)
@@ -82,7 +82,7 @@ asks = st.lists(
 @given(st.lists(providers, min_size=1, max_size=3), st.tuples(asks, asks))
 @settings(max_examples=200, deadline=None)
 def test_leases_of_all_types_never_overbook(hosts, leases):
-    """Lease after lease on one calendar: no place exceeds its capacity, no whole host is shared."""
+    """Leases that are planned one after the other exceed no capacity and share no host that is reserved whole."""
     capacities = [host_of(number, shelves) for number, shelves in enumerate(hosts, 1)]
     calendar, taken = Calendar(capacities, []), {}
     for number, lease in enumerate(leases):

@@ -1,4 +1,4 @@
-"""Many random leases over real services: at every moment the inventories are those of the running leases."""
+"""Random leases with real services: in every minute the inventories are those of the running leases."""
 
 import tempfile
 from datetime import timedelta
@@ -24,7 +24,7 @@ def minute(number):
 
 
 def offered(plane, made):
-    """{host: units of all reservation classes}, and per lease whether its class exists anywhere."""
+    """{host: units of all reservation classes}, and {lease id: units of its class on all hosts}."""
     totals = {}
     running = dict.fromkeys((each["id"] for each in made), 0)
     for host in HOSTS:
@@ -38,7 +38,7 @@ def offered(plane, made):
 @pytest.mark.slow
 @given(asked)
 @settings(max_examples=12, deadline=None)
-def test_inventories_are_those_of_the_leases_that_run(asked):
+def test_in_every_minute_the_inventories_are_those_of_the_running_leases(asked):
     with tempfile.TemporaryDirectory() as folder:
         plane = Plane(Path(folder))
         for name, vcpus in HOSTS.items():

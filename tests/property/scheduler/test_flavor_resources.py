@@ -42,7 +42,7 @@ def refuse_if(wrong):
         raise Refused
 
 
-def slowly(flavor):
+def expected_groups(flavor):
     """{suffix: ({class: amount}, required, forbidden)}. Raises `Refused`."""
     resources, traits = slow_keys(flavor.extra_specs)
     policy = flavor.extra_specs.get("group_policy")
@@ -84,18 +84,18 @@ def slow_group(suffix, resources, traits):
 
 
 @given(flavors)
-def test_as_the_slow_one(flavor):
+def test_a_flavor_gives_the_groups_of_the_slow_version_or_is_refused_by_both(flavor):
     try:
         request = request_for(flavor)
     except Invalid:
         with pytest.raises(Refused):
-            slowly(flavor)
+            expected_groups(flavor)
         return
     fast = {
         suffix: (dict(group.resources), set(group.required), set(group.forbidden))
         for suffix, group in request.groups.items()
     }
-    assert fast == slowly(flavor)
+    assert fast == expected_groups(flavor)
 
 
 @given(flavors)

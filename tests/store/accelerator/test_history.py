@@ -48,7 +48,7 @@ def numbers(service, wanted=EVERYTHING):
 
 
 @on_every_database
-def test_a_record_is_read_as_it_was_told(service, clock):
+def test_a_history_record_is_read_as_it_was_reported(service, clock):
     told = [
         record(clock, 1, DeviceEvent.PROGRAM, handle="", who=Requester("", "red", "alice")),
         record(clock, 2, DeviceEvent.QUARANTINE, GPU, GPU, done=False, reason="ßöse " * 400),
@@ -58,7 +58,7 @@ def test_a_record_is_read_as_it_was_told(service, clock):
 
 
 @on_every_database
-def test_what_is_told_again_counts_once(service, clock):
+def test_a_history_record_that_is_reported_again_is_stored_once(service, clock):
     first, second, third = (record(clock, number) for number in (1, 2, 3))
     service.history.write_records("h1", [first, second])
     service.history.write_records("h1", [first, second, third, third])
@@ -67,7 +67,7 @@ def test_what_is_told_again_counts_once(service, clock):
 
 
 @on_every_database
-def test_the_same_report_twice_at_the_same_moment(service, clock):
+def test_concurrent_reports_of_the_same_records_store_each_record_once(service, clock):
     records = [record(clock, number) for number in range(1, 51)]
     gate = Barrier(4)
 
@@ -81,7 +81,7 @@ def test_the_same_report_twice_at_the_same_moment(service, clock):
     assert numbers(service) == [("h1", number) for number in range(1, 51)]
 
 
-def test_a_record_that_cannot_be_kept_is_refused_with_all_of_its_report(service, clock):
+def test_a_report_with_an_invalid_record_is_refused_completely(service, clock):
     good = record(clock, 1)
     for bad in (
         replace(good, sequence=0),
@@ -97,7 +97,7 @@ def test_a_record_that_cannot_be_kept_is_refused_with_all_of_its_report(service,
 
 
 @on_every_database
-def test_what_is_asked_for_and_nothing_else(service, clock):
+def test_each_filter_of_the_history_finds_exactly_the_matching_records(service, clock):
     service.history.write_records(
         "h1", [record(clock, 1), record(clock, 2, DeviceEvent.CLEAN, GPU, GPU, Requester("", "blue", "bob"))]
     )
@@ -119,7 +119,7 @@ def test_what_is_asked_for_and_nothing_else(service, clock):
 
 
 @on_every_database
-def test_pages_join_without_gap_or_repetition(service, clock):
+def test_the_pages_of_the_history_have_no_gap_and_no_repetition(service, clock):
     for host in ("h1", "h2", "h3"):
         service.history.write_records(host, [record(clock, number) for number in (5, 7, 9)])
     seen, after = [], None
@@ -131,7 +131,7 @@ def test_pages_join_without_gap_or_repetition(service, clock):
 
 
 @on_every_database
-def test_what_is_older_than_the_operator_keeps_goes_a_few_at_a_time(service, engine, clock):
+def test_history_older_than_the_retention_period_is_deleted_in_batches(service, engine, clock):
     task = PruningTask("history", engine, clock, history_store.delete_before, keep=timedelta(days=30))
     with engine.begin() as connection:
         history_store.insert_records(
@@ -142,7 +142,7 @@ def test_what_is_older_than_the_operator_keeps_goes_a_few_at_a_time(service, eng
     assert (task.run_once(), len(shown(service, limit=9999))) == (
         clock.now() + task.pause,
         PRUNE_BATCH_ROWS + 3,
-    )  # not older: just as old
+    )  # as old as the retention period, which is not older
     clock.sleep(1)
     assert (task.run_once(), len(shown(service, limit=9999))) == (clock.now() + PRUNE_SHORT_PAUSE, 3)
     assert (task.run_once(), numbers(service)) == (clock.now() + task.pause, [("h1", PRUNE_BATCH_ROWS + 3)])

@@ -1,7 +1,7 @@
 """The accelerator service over its tables.
 
-On all three databases: writing, changing and finding rows of each table, and refusals by unique names and uuids. Unit
-tests show the consequences of a report.
+On all three databases: rows of each table are written, changed and found, and duplicate names and uuids are refused.
+Unit tests cover the consequences of a report.
 """
 
 import threading
@@ -70,7 +70,7 @@ def test_a_repeated_report_changes_nothing(service, clock):
 
 
 @on_every_database
-def test_what_changed_is_changed_in_place(service, clock):
+def test_a_changed_report_updates_the_existing_rows(service, clock):
     service.report_devices("h1", [CARD])
     (before,) = service.list_deployables()
     clock.sleep(1)
@@ -85,7 +85,7 @@ def test_what_changed_is_changed_in_place(service, clock):
 
 
 @on_every_database
-def test_what_is_not_reported_any_more_is_gone_on_that_host_only(service):
+def test_devices_missing_from_a_report_are_deleted_on_that_host_only(service):
     gpu = replace(CARD, address="0000:17:00.0", type="GPU", vendor="10de", deployables=())
     service.report_devices("h1", [CARD, gpu])
     service.report_devices("h2", [CARD])
@@ -121,7 +121,7 @@ def test_an_attached_handle_is_a_bound_request_until_it_is_not_reported(service)
     assert service.requests.list_requests(ADMIN, None) == []
 
 
-def test_the_next_holder_of_a_handle_is_another_request(service):
+def test_a_handle_that_is_attached_to_another_server_gets_another_request(service):
     service.report_attachments("h1", [ATTACHED])
     (before,) = service.requests.list_requests(ADMIN, None)
     service.report_attachments("h1", [replace(ATTACHED, instance_uuid=TWO)])
@@ -141,7 +141,7 @@ def test_a_project_sees_its_own_requests_only(service):
         service.requests.get_request(MINE, theirs.uuid)
 
 
-def test_an_address_that_is_none_is_refused_whole(service):
+def test_a_report_with_an_invalid_pci_address_is_refused_completely(service):
     with pytest.raises(Invalid):
         service.report_attachments("h1", [ATTACHED, replace(ATTACHED, pci_id="nonsense")])
     assert service.requests.list_requests(ADMIN, None) == []
@@ -159,7 +159,7 @@ def test_profiles_are_found_by_name_and_by_uuid(service):
 
 
 @on_every_database
-def test_a_name_or_uuid_is_taken_once(service):
+def test_a_second_profile_with_the_same_name_or_uuid_is_refused(service):
     service.create_profile(NewProfile("fp1", [{"resources:FPGA": "1"}], uuid=ONE))
     for new in (NewProfile("fp1", [{"resources:FPGA": "1"}]), NewProfile("fp2", [{"resources:FPGA": "1"}], uuid=ONE)):
         with pytest.raises(Conflict, match="already exists"):
@@ -192,20 +192,20 @@ def test_several_profiles_are_deleted_together_or_not_at_all(service):
         (NewProfile("x", [{"resources:FPGA": "1"}], uuid="x"), "UUID"),
     ],
 )
-def test_a_profile_that_cannot_be_meant_is_refused(service, profile, words):
+def test_an_invalid_profile_is_refused_with_the_reason(service, profile, words):
     with pytest.raises(Invalid, match=words):
         service.create_profile(profile)
 
 
-def test_a_profile_may_name_what_the_peer_allows(service):
+def test_a_profile_may_use_the_traits_and_keys_that_cyborg_allows(service):
     """A14: OWNER_CYBORG is accepted besides CUSTOM_*; unknown accel: keys are as well."""
     group = {"resources:CUSTOM_ACCELERATOR_FPGA": "1", "trait:OWNER_CYBORG": "required", "accel:anything": "x"}
     assert service.create_profile(NewProfile("x", [group])).groups == [group]
 
 
 @on_every_database
-def test_requests_made_at_once_are_as_many_as_the_quota_and_no_more(engine, clock, ids):
-    """Without a lock, none would count the uncommitted ones of the others."""
+def test_concurrent_requests_together_do_not_exceed_the_quota(engine, clock, ids):
+    """Without a lock, no transaction would count the uncommitted requests of the others."""
     service = AcceleratorService(engine, clock, ids, InProcessHints(Wakeups()), quota_requests=5)
     for name in ("one", "two"):
         service.create_profile(NewProfile(name, [{"resources:FPGA": "2"}]))

@@ -60,7 +60,7 @@ def run(connection, operation):
         pass
 
 
-def told(connection, cloud):
+def api_state(connection, cloud):
     """Everything that the API shows except links, generations and the order."""
     providers = json.loads(connection.request("GET", "/resource_providers")[1])["resource_providers"]
     state = {}
@@ -88,7 +88,7 @@ def told(connection, cloud):
     ],
     indirect=["kind"],
 )
-def test_filled_directly_or_over_http_the_api_tells_the_same(serve, database_url, slow_url, profile):
+def test_the_api_shows_the_same_cloud_whether_filled_directly_or_over_http(serve, database_url, slow_url, profile):
     cloud = Cloud(profile, HOSTS, 0 if profile == "wide" else 2)
     _, slow = serve(slow_url)
     operations.prepare(slow, cloud)
@@ -100,13 +100,13 @@ def test_filled_directly_or_over_http_the_api_tells_the_same(serve, database_url
     # Queried before, so that the process has to read everything again.
     assert json.loads(quick.request("GET", "/resource_providers")[1]) == {"resource_providers": []}
     fill(database_url, cloud)
-    assert told(quick, cloud) == told(slow, cloud)
+    assert api_state(quick, cloud) == api_state(slow, cloud)
     plane.stop()
     assert invariants.violations(database_url) == {}
 
 
 @on_every_database
-def test_the_rest_of_a_cloud_is_filled_behind_what_came_over_http(serve, database_url):
+def test_direct_filling_completes_a_cloud_that_was_begun_over_http(serve, database_url):
     cloud = Cloud("nested", HOSTS, 1)
     plane, connection = serve(database_url)
     operations.prepare(connection, cloud)
@@ -116,7 +116,7 @@ def test_the_rest_of_a_cloud_is_filled_behind_what_came_over_http(serve, databas
     run(connection, operations.claiming(cloud, 20))
     extra = {"name": "one more"}
     assert connection.request("POST", "/resource_providers", extra)[0] == 200
-    state, held = told(connection, cloud)
+    state, held = api_state(connection, cloud)
     assert len(state) == sum(len(cloud.providers(host)) for host in range(HOSTS)) + len(cloud.others()) + 1
     assert all(one["allocations"] for one in held)
     plane.stop()
@@ -136,7 +136,7 @@ def test_the_rest_of_a_cloud_is_filled_behind_what_came_over_http(serve, databas
         ("UPDATE change_sequence SET last = 0", "changes after the last"),
     ],
 )
-def test_what_is_wrong_is_found(serve, fault, wrong, database_url):
+def test_each_fault_in_a_database_is_found_as_a_violation(serve, fault, wrong, database_url):
     cloud = Cloud("nested", HOSTS, 2)
     plane, connection = serve(database_url)
     operations.names(connection)

@@ -1,4 +1,4 @@
-"""Where a group's members are counted, on each database: it is one statement over three tables."""
+"""On which hosts a server group's members are counted, on each database: this is one statement over three tables."""
 
 import pytest
 

@@ -1,7 +1,7 @@
-"""The statements that heartbeats cost, and that heartbeats are correct.
+"""How many statements heartbeats cost, and when a host counts as up.
 
-On each database: heartbeats of one host and of many together are written and read. When they are written is decided in
-memory.
+Heartbeats of one host and of many together are written and read on each database. When they are written is decided in
+memory, so SQLite suffices for the tests of that decision.
 """
 
 from datetime import timedelta
@@ -25,7 +25,7 @@ PERIOD = timedelta(seconds=10)
 UP_WINDOW_S = 60.0
 
 
-def facts(number, vcpus=16):
+def host_report(number, vcpus=16):
     uuid = f"{number:08x}-0000-4000-8000-000000000000"
     return HostReport(f"compute-{number}", uuid, "simulated", 1, "127.0.0.1", vcpus, 1024, 10, 0, {})
 
@@ -48,10 +48,10 @@ def hosts(engine, clock, ids):
 
 @pytest.fixture
 def statements(engine, agents):
-    """Those of transactions; single reads (`questions`) are counted separately."""
-    said = []
-    event.listen(engine, "before_cursor_execute", lambda *arguments: said.append(arguments[2]))
-    return said
+    """The statements of all transactions. Single reads are counted separately, in `questions`."""
+    recorded = []
+    event.listen(engine, "before_cursor_execute", lambda *arguments: recorded.append(arguments[2]))
+    return recorded
 
 
 @pytest.fixture
@@ -61,31 +61,31 @@ def questions(agents):
     return asked
 
 
-def test_a_thousand_hosts_cost_a_few_statements_a_minute_and_no_transaction_per_beat(
+def test_a_thousand_hosts_cost_a_few_statements_a_minute_and_no_transaction_per_heartbeat(
     agents, hosts, clock, statements, questions
 ):
-    """Each sends a heartbeat and polls every ten seconds; the test counts work, not time."""
+    """Each host sends a heartbeat and claims jobs every ten seconds; the test counts statements, not time."""
     number = 1000
     for host in range(number):
-        agents.register_host(facts(host))
+        agents.register_host(host_report(host))
     clock.sleep(WRITE_INTERVAL.total_seconds())
     statements.clear()
     for _ in range(6):
         for host in range(number):
-            agents.register_host(facts(host))
+            agents.register_host(host_report(host))
             assert agents.claim_jobs(f"compute-{host}", f"compute-{host}/1", 1) == []
             clock.sleep(PERIOD.total_seconds() / number)
     minute = timedelta(minutes=1)
     updates = [statement for statement in statements if not statement.startswith("BEGIN")]
     assert len(updates) <= minute / WRITE_INTERVAL + 1
-    assert len(questions) == 6 * number, "one question each time for jobs: they must be found at once"
+    assert len(questions) == 6 * number, "one query for jobs per claim, so that a new job is found at once"
     assert {one.is_up for one in hosts.hosts()} == {True}
 
 
 @on_every_database
-def test_a_host_that_falls_silent_is_down_after_the_bound_and_up_with_its_next_sign(agents, hosts, clock):
+def test_a_host_without_heartbeats_is_down_after_the_up_window_and_up_after_its_next_call(agents, hosts, clock):
     for host in (1, 2):
-        agents.register_host(facts(host))
+        agents.register_host(host_report(host))
     silent_since = clock.now()
 
     def states():
@@ -93,17 +93,17 @@ def test_a_host_that_falls_silent_is_down_after_the_bound_and_up_with_its_next_s
 
     while clock.now() - silent_since <= timedelta(seconds=UP_WINDOW_S):
         assert states()[1] is True
-        agents.register_host(facts(1))
+        agents.register_host(host_report(1))
         clock.sleep(5)
     assert states() == [True, False]
     agents.claim_jobs("compute-2", "compute-2/1", 1)
     clock.sleep(WRITE_INTERVAL.total_seconds())
-    agents.register_host(facts(1))
+    agents.register_host(host_report(1))
     assert states() == [True, True]
 
 
-def test_asking_for_jobs_is_a_sign_of_life_too(agents, hosts, clock):
-    agents.register_host(facts(1))
+def test_a_claim_of_jobs_counts_as_a_heartbeat(agents, hosts, clock):
+    agents.register_host(host_report(1))
     for _ in range(30):
         clock.sleep(PERIOD.total_seconds())
         agents.claim_jobs("compute-1", "compute-1/1", 1)
@@ -111,10 +111,10 @@ def test_asking_for_jobs_is_a_sign_of_life_too(agents, hosts, clock):
 
 
 @on_every_database
-def test_a_process_that_was_restarted_takes_a_claim_for_a_sign_of_life_and_knows_the_facts(
+def test_a_restarted_service_counts_a_claim_as_a_heartbeat_and_does_not_rewrite_an_unchanged_report(
     agents, engine, hosts, clock, ids
 ):
-    agents.register_host(facts(1))
+    agents.register_host(host_report(1))
     clock.sleep(UP_WINDOW_S + 1)
     assert not hosts.hosts()[0].is_up
     again = AgentService(engine, clock, ids, InProcessHints(Wakeups()))
@@ -122,47 +122,49 @@ def test_a_process_that_was_restarted_takes_a_claim_for_a_sign_of_life_and_knows
     assert hosts.hosts()[0].is_up
     written = []
     event.listen(engine, "before_cursor_execute", lambda *arguments: written.append(arguments[2]))
-    again.register_host(facts(1))
+    again.register_host(host_report(1))
     assert not any("vcpus" in statement for statement in written)
 
 
 @on_every_database
-def test_changed_facts_are_written_at_once(agents, engine, clock):
-    agents.register_host(facts(1))
-    agents.register_host(facts(1, vcpus=32))
+def test_a_changed_host_report_is_written_at_once(agents, engine, clock):
+    agents.register_host(host_report(1))
+    agents.register_host(host_report(1, vcpus=32))
     with read(engine) as connection:
         assert host_store.host(connection, "compute-1").report.vcpus == 32
 
 
-def test_facts_that_another_process_wrote_meanwhile_are_set_right_some_time(agents, engine, clock, ids):
-    agents.register_host(facts(1))
-    AgentService(engine, clock, ids, InProcessHints(Wakeups())).register_host(facts(1, vcpus=32))
+def test_a_report_that_another_process_overwrote_is_written_again_after_the_refresh_period(agents, engine, clock, ids):
+    agents.register_host(host_report(1))
+    AgentService(engine, clock, ids, InProcessHints(Wakeups())).register_host(host_report(1, vcpus=32))
     clock.sleep(REPORT_REFRESH.total_seconds())
-    agents.register_host(facts(1))
+    agents.register_host(host_report(1))
     with read(engine) as connection:
         assert host_store.host(connection, "compute-1").report.vcpus == 16
 
 
 @on_every_database
 def test_a_job_is_found_by_the_next_claim(agents, engine, clock):
-    agents.register_host(facts(1))
+    agents.register_host(host_report(1))
     assert agents.claim_jobs("compute-1", "compute-1/1", 1) == []
     with write(engine) as connection:
         server_store.HOST_JOBS.enqueue(connection, NewJob("j", "compute-1", "build", "k", {}), clock.now())
     assert [job.id for job in agents.claim_jobs("compute-1", "compute-1/1", 1)] == ["j"]
-    assert [job.epoch for job in agents.claim_jobs("compute-1", "compute-1/1", 1)] == [2], "who asks again has it again"
+    assert [job.epoch for job in agents.claim_jobs("compute-1", "compute-1/1", 1)] == [2], (
+        "a worker that claims again gets its job again"
+    )
 
 
 @on_every_database
-def test_a_host_that_was_forgotten_gets_no_jobs_until_it_is_registered_again(agents, engine, hosts, clock):
+def test_a_deleted_host_gets_no_jobs_until_its_agent_registers_it_again(agents, engine, hosts, clock):
     for host in (1, 2):
-        agents.register_host(facts(host))
+        agents.register_host(host_report(host))
     with write(engine) as connection:
         host_store.delete_host(connection, "compute-1")
     for _ in range(2):
         clock.sleep(WRITE_INTERVAL.total_seconds())
-        agents.register_host(facts(2))
-        agents.register_host(facts(1))
+        agents.register_host(host_report(2))
+        agents.register_host(host_report(1))
     assert {one.host.name for one in hosts.hosts()} == {"compute-1", "compute-2"}
     with write(engine) as connection:
         host_store.delete_host(connection, "compute-1")
@@ -171,9 +173,9 @@ def test_a_host_that_was_forgotten_gets_no_jobs_until_it_is_registered_again(age
         agents.claim_jobs("compute-1", "compute-1/1", 1)
 
 
-def test_signs_of_life_that_could_not_be_written_are_kept(engine, clock, agents, hosts, monkeypatch):
-    agents.register_host(facts(1))
-    agents.register_host(facts(2))
+def test_heartbeats_that_could_not_be_written_are_written_with_the_next_ones(engine, clock, agents, hosts, monkeypatch):
+    agents.register_host(host_report(1))
+    agents.register_host(host_report(2))
     clock.sleep(30)
 
     def away(*_):
@@ -182,12 +184,12 @@ def test_signs_of_life_that_could_not_be_written_are_kept(engine, clock, agents,
     with monkeypatch.context() as patch:
         patch.setattr("moorage.compute.agents.agent_service.in_transaction", away)
         with pytest.raises(Unavailable):
-            agents.register_host(facts(1))
+            agents.register_host(host_report(1))
     clock.sleep(1)
-    agents.register_host(facts(2))
+    agents.register_host(host_report(2))
     clock.sleep(UP_WINDOW_S - 2)
     assert [one.is_up for one in hosts.hosts()] == [True, True]
 
 
-def test_a_host_that_is_not_known_is_not_noted(engine, clock, agents):
+def test_a_heartbeat_of_an_unknown_host_is_not_recorded(engine, clock, agents):
     assert not Heartbeats(engine, clock).record_heartbeat("nobody")

@@ -1,6 +1,6 @@
-"""Limits hold under concurrent requests, and offloaded and moving servers count as they should.
+"""Quotas: limits under concurrent requests, and how offloaded and moving servers count.
 
-On each database: locks, upserts, and the number of rows read. Unit tests show what a server counts.
+Locks, upserts and the number of rows read are tested on each database. Unit tests cover the amounts of one server.
 """
 
 import threading
@@ -68,7 +68,7 @@ def a_move(server, flavor, now):
 
 
 @on_every_database
-def test_many_at_once_make_as_many_as_the_limit_and_no_more(compute):
+def test_concurrent_requests_create_exactly_as_many_servers_as_the_limit(compute):
     answers = []
 
     def ask():
@@ -91,8 +91,8 @@ def test_many_at_once_make_as_many_as_the_limit_and_no_more(compute):
 
 
 @on_servers
-def test_server_groups_made_at_once_are_as_many_as_the_limit_and_no_more(compute):
-    """Without a lock, none counted the uncommitted ones of the others, and all were accepted."""
+def test_concurrent_requests_create_exactly_as_many_server_groups_as_the_limit(compute):
+    """Without a lock, no transaction counted the uncommitted groups of the others, and all were accepted."""
     compute.quotas.set_limits("red", {"server_groups": 3}, force=True)
     together = threading.Barrier(8)
 
@@ -110,7 +110,7 @@ def test_server_groups_made_at_once_are_as_many_as_the_limit_and_no_more(compute
     assert len(compute.groups.find(ALICE, all_projects=False)) == 3
 
 
-def test_an_offloaded_server_counts_as_a_server_only_until_it_comes_back(compute, engine, clock):
+def test_an_offloaded_server_counts_as_an_instance_but_uses_no_cores_until_it_is_unshelved(compute, engine, clock):
     made = make(compute)[0]
     with write(engine) as connection:
         server_store.update_server(
@@ -123,7 +123,7 @@ def test_an_offloaded_server_counts_as_a_server_only_until_it_comes_back(compute
         compute.quotas.admit_return(connection, "red", made.flavor, {})
 
 
-def test_a_server_that_is_resized_counts_with_the_larger_flavor(compute, engine, clock):
+def test_a_server_counts_with_the_larger_flavor_while_it_is_resized(compute, engine, clock):
     made = make(compute)[0]
     move = a_move(made, LARGE, clock.now())
     compute.quotas.set_limits("red", {"cores": 3}, force=True)
@@ -138,8 +138,8 @@ def test_a_server_that_is_resized_counts_with_the_larger_flavor(compute, engine,
 
 
 @on_servers
-def test_who_makes_a_server_waits_for_nobody_who_changes_one(compute, engine, clock):
-    """A server's deletion is not committed: it counts until then, and no longer."""
+def test_creating_a_server_does_not_wait_for_an_uncommitted_change_of_another_server(compute, engine, clock):
+    """A server whose deletion is not committed counts until the commit."""
     made = make(compute)[0]
     with write(engine) as connection:
         server_store.update_server(connection, made.id, clock.now(), vm_state=VmState.ERROR, flavor=vars(LARGE))
@@ -152,7 +152,7 @@ def test_who_makes_a_server_waits_for_nobody_who_changes_one(compute, engine, cl
     counted.check(engine)
 
 
-def test_a_request_that_fails_counts_nothing(compute, engine, monkeypatch):
+def test_a_failed_request_does_not_change_the_usage(compute, engine, monkeypatch):
     make(compute)
     with monkeypatch.context() as patched:
         patched.setattr(server_store.BUILD_JOBS, "enqueue", lambda *_: 1 / 0)
@@ -162,8 +162,8 @@ def test_a_request_that_fails_counts_nothing(compute, engine, monkeypatch):
 
 
 @on_every_database
-def test_servers_that_are_not_counted_are_counted_little_by_little(compute, engine, monkeypatch):
-    """More of them than one request counts."""
+def test_uncounted_servers_are_counted_in_batches_by_later_requests(compute, engine, monkeypatch):
+    """There are more uncounted servers than one request counts."""
     monkeypatch.setattr("moorage.compute.store.quota_store._TO_COUNT", quota_store._UNCOUNTED.limit(2))
     make(compute, most=5)
     with write(engine) as connection:
@@ -178,8 +178,8 @@ def test_servers_that_are_not_counted_are_counted_little_by_little(compute, engi
 
 
 @on_every_database
-def test_another_server_costs_as_much_beside_ten_thousand(compute, engine):
-    """Counts statements, and rows that the database reads."""
+def test_creating_a_server_costs_the_same_beside_ten_thousand_servers(compute, engine):
+    """The cost is the number of statements, and of rows that the database reads."""
     compute.quotas.set_limits("red", {"instances": -1, "cores": -1, "ram": -1}, force=True)
     first = make(compute, most=10)[0]
     beside_ten = _work(engine, lambda: make(compute))
@@ -199,7 +199,7 @@ def test_another_server_costs_as_much_beside_ten_thousand(compute, engine):
 
 
 def _work(engine, do):
-    """Statements, and the database's own counters: rows of servers (PostgreSQL), rows (MariaDB), steps (SQLite)."""
+    """The statements of `do`, and what it reads: rows of servers (PostgreSQL), rows (MariaDB) or steps (SQLite)."""
     work, kind, steps = Counter(), dialect_name(engine), [0]
 
     def looked_at(connection):

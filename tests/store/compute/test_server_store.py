@@ -50,7 +50,7 @@ def a_server(server_id, **more):
 
 
 @on_every_database
-def test_a_server_comes_back_as_it_was_stored(compute, ids):
+def test_a_stored_server_reads_back_the_same_after_an_update(compute, ids):
     before = a_server(ids.uuid())
     fault = Fault(500, "no", "details", START)
     placed = Placed({"": ("p",), "_N": ("q", "r")}, {"p": {"VCPU": 1}})
@@ -71,7 +71,7 @@ def test_a_server_comes_back_as_it_was_stored(compute, ids):
 
 
 @on_every_database
-def test_servers_are_found_by_what_the_query_says(compute, ids):
+def test_each_field_of_a_server_query_selects_the_matching_servers(compute, ids):
     with write(compute) as connection:
         for name, more in (
             ("old", {}),
@@ -94,7 +94,7 @@ def test_servers_are_found_by_what_the_query_says(compute, ids):
 
 
 @on_every_database
-def test_usage_counts_half_open_periods(compute, ids):
+def test_servers_that_run_in_a_period_are_found_with_its_end_excluded(compute, ids):
     hour = timedelta(hours=1)
     with write(compute) as connection:
         server_store.insert_servers(connection, [a_server(ids.uuid(), name="runs", launched_at=START)])
@@ -112,7 +112,7 @@ def test_usage_counts_half_open_periods(compute, ids):
 
 
 @on_every_database
-def test_a_console_is_replaced_and_bounded_in_bytes(compute, ids):
+def test_a_new_console_log_replaces_the_old_one_and_is_cut_at_its_maximum_size(compute, ids):
     server = a_server(ids.uuid())
     with write(compute) as connection:
         server_store.insert_servers(connection, [server])
@@ -123,7 +123,7 @@ def test_a_console_is_replaced_and_bounded_in_bytes(compute, ids):
 
 
 @on_every_database
-def test_an_event_begun_twice_is_one(compute, ids):
+def test_an_action_event_that_is_begun_twice_is_stored_once(compute, ids):
     server, action_id = a_server(ids.uuid()), ids.uuid()
     with write(compute) as connection:
         server_store.insert_servers(connection, [server])
@@ -139,8 +139,8 @@ def test_an_event_begun_twice_is_one(compute, ids):
 
 
 @on_every_database
-def test_several_actions_pass_from_one_event_to_the_next(compute, ids):
-    """One of them had already begun the second event, and its job ran again."""
+def test_begin_next_events_finishes_one_event_and_begins_another_for_several_actions(compute, ids):
+    """One action had already begun the second event, because its job ran twice."""
     servers_of = {ids.uuid(): ids.uuid() for _ in range(3)}
     again, later = list(servers_of)[1], START + timedelta(seconds=1)
     with write(compute) as connection:
@@ -165,7 +165,7 @@ def test_several_actions_pass_from_one_event_to_the_next(compute, ids):
 
 
 @on_every_database
-def test_several_servers_are_locked_and_get_their_hosts(compute, ids):
+def test_several_servers_are_locked_and_assigned_to_their_hosts(compute, ids):
     first, second, third = (ids.uuid() for _ in range(3))
     later = START + timedelta(seconds=1)
     places = {
@@ -188,7 +188,7 @@ def test_several_servers_are_locked_and_get_their_hosts(compute, ids):
 
 
 @on_every_database
-def test_a_flavor_with_its_access_list(compute):
+def test_a_private_flavor_is_visible_only_to_projects_in_its_access_list(compute):
     private = replace(FLAVOR, is_public=False)
     with write(compute) as connection:
         flavor_store.insert_flavor(connection, private, START)
@@ -203,7 +203,7 @@ def test_a_flavor_with_its_access_list(compute):
 
 
 @on_every_database
-def test_a_keypair(compute):
+def test_a_keypair_is_inserted_found_and_deleted_once(compute):
     pair = Keypair("alice", "k", "ssh", "key", "aa:bb", START)
     with write(compute) as connection:
         keypair_store.insert_keypair(connection, pair)
@@ -214,7 +214,7 @@ def test_a_keypair(compute):
 
 
 @on_every_database
-def test_a_host_registers_once_and_then_beats(compute, ids):
+def test_a_second_registration_of_a_host_updates_its_report_and_heartbeat(compute, ids):
     with write(compute) as connection:
         assert host_store.register(connection, HOST, SERVICE, START)
         later = START + timedelta(seconds=10)
@@ -226,7 +226,7 @@ def test_a_host_registers_once_and_then_beats(compute, ids):
 
 
 @on_every_database
-def test_aggregates_and_the_zones_they_make(compute, ids):
+def test_an_availability_zone_exists_while_an_aggregate_with_hosts_names_it(compute, ids):
     with write(compute) as connection:
         first = host_store.insert_aggregate(connection, ids.uuid(), "first", {"availability_zone": "az1"}, START)
         host_store.insert_aggregate(connection, ids.uuid(), "second", {}, START)

@@ -52,7 +52,7 @@ def files(tmp_path) -> set[str]:
     return {path.name for path in (tmp_path / "images").iterdir() if path.is_file()}
 
 
-def test_an_image_survives_with_every_attribute(directory, tmp_path):
+def test_every_attribute_of_an_image_reads_back_the_same_after_a_restart(directory, tmp_path):
     image = Image(
         id=ID,
         created_at=NOW,
@@ -73,13 +73,13 @@ def test_an_image_survives_with_every_attribute(directory, tmp_path):
     assert open_directory(tmp_path).image(ID) == image
 
 
-def test_a_property_may_be_called_like_what_we_keep(directory, tmp_path):
+def test_a_property_may_have_the_name_of_an_internal_field(directory, tmp_path):
     image = Image(id=ID, created_at=NOW, updated_at=NOW, properties={"md5": "mine", "upload_id": "mine", "format": "1"})
     directory.create(image)
     assert open_directory(tmp_path).image(ID) == image
 
 
-def test_an_upload_is_visible_whole_or_not_at_all(directory, image, tmp_path):
+def test_an_upload_is_visible_only_when_it_is_complete(directory, image, tmp_path):
     seen = []
 
     def chunks():
@@ -107,14 +107,14 @@ def test_an_upload_is_visible_whole_or_not_at_all(directory, image, tmp_path):
 @pytest.mark.parametrize(
     ("size", "error"), [(2999, TooLarge), (3001, Invalid)], ids=["longer than announced", "shorter than announced"]
 )
-def test_an_upload_of_another_length_leaves_nothing(directory, image, tmp_path, size, error):
+def test_an_upload_longer_or_shorter_than_announced_is_removed(directory, image, tmp_path, size, error):
     with pytest.raises(error):
         directory.upload(ID, [b"x" * 1000] * 3, size_bytes=size)
     assert directory.image(ID).status == ImageStatus.QUEUED
     assert files(tmp_path) == {f"{ID}.json"}
 
 
-def test_an_upload_whose_sender_fails_leaves_nothing(directory, image, tmp_path):
+def test_an_upload_whose_sender_fails_is_removed_and_can_be_repeated(directory, image, tmp_path):
     def chunks():
         yield b"x"
         raise ConnectionError("gone")
@@ -127,7 +127,7 @@ def test_an_upload_whose_sender_fails_leaves_nothing(directory, image, tmp_path)
     assert data(directory) == b"again"
 
 
-def test_an_endless_upload_stops_at_the_bound(tmp_path):
+def test_an_upload_larger_than_the_maximum_is_stopped(tmp_path):
     directory = open_directory(tmp_path, max_image_bytes=10_000)
     directory.create(Image(id=ID, created_at=NOW, updated_at=NOW))
     taken = []
@@ -145,7 +145,7 @@ def test_an_endless_upload_stops_at_the_bound(tmp_path):
     assert len(taken) == 11
 
 
-def test_a_second_upload_is_refused_while_one_is_under_way_and_after_it(directory, image):
+def test_a_second_upload_is_refused_during_and_after_the_first(directory, image):
     def chunks():
         yield b"first"
         with pytest.raises(Conflict, match="cannot go from saving to saving"):
@@ -157,7 +157,7 @@ def test_a_second_upload_is_refused_while_one_is_under_way_and_after_it(director
     assert data(directory) == b"first"
 
 
-def test_of_many_uploads_at_once_one_wins_whole(directory, image, tmp_path):
+def test_exactly_one_of_several_concurrent_uploads_succeeds_with_all_its_data(directory, image, tmp_path):
     start = threading.Barrier(8)
 
     def upload(letter):
@@ -175,7 +175,7 @@ def test_of_many_uploads_at_once_one_wins_whole(directory, image, tmp_path):
     assert files(tmp_path) == {f"{ID}.json", f"{ID}.data"}
 
 
-def test_changes_at_once_are_all_kept(directory, image):
+def test_concurrent_changes_of_an_image_are_all_kept(directory, image):
     def add(number):
         directory.change(ID, lambda now: dataclasses.replace(now, tags=now.tags | {f"t{number}"}))
 
@@ -184,7 +184,7 @@ def test_changes_at_once_are_all_kept(directory, image):
     assert len(directory.image(ID).tags) == 40
 
 
-def test_creations_at_once_of_one_id_make_one(directory):
+def test_exactly_one_of_several_concurrent_creations_of_an_id_succeeds(directory):
     def create(number):
         try:
             directory.create(Image(id=ID, created_at=NOW, updated_at=NOW, name=str(number)))
@@ -196,7 +196,7 @@ def test_creations_at_once_of_one_id_make_one(directory):
         assert sum(pool.map(create, range(20))) == 1
 
 
-def test_a_change_that_is_refused_changes_nothing(directory, image):
+def test_a_refused_change_leaves_the_image_unchanged(directory, image):
     def refuse(now):
         raise Conflict("no")
 
@@ -216,7 +216,7 @@ def test_an_image_deleted_during_its_upload_stays_deleted(directory, image, tmp_
     assert files(tmp_path) == set()
 
 
-def test_a_download_under_way_survives_the_deletion(directory, image):
+def test_a_download_can_finish_after_the_image_was_deleted(directory, image):
     directory.upload(ID, [b"x" * 10], size_bytes=10)
     with directory.data(ID) as file:
         directory.remove(ID, lambda now: None)
@@ -225,7 +225,7 @@ def test_a_download_under_way_survives_the_deletion(directory, image):
         directory.data(ID)
 
 
-def test_two_directories_on_one_path_see_each_others_changes(directory, image, tmp_path):
+def test_two_processes_on_one_directory_see_each_others_changes(directory, image, tmp_path):
     other = open_directory(tmp_path)
     for number in range(20):
         directory.change(ID, lambda now, number=number: dataclasses.replace(now, name=str(number)))
@@ -246,8 +246,8 @@ def upload_and_hang(path, begun):
 
 
 @pytest.fixture
-def killed(directory, image, tmp_path):
-    """A process was killed during an upload of the image."""
+def killed_upload(directory, image, tmp_path):
+    """A process was killed_upload during an upload of the image."""
     context = multiprocessing.get_context("spawn")
     begun = context.Event()
     process = context.Process(target=upload_and_hang, args=(tmp_path, begun))
@@ -259,18 +259,18 @@ def killed(directory, image, tmp_path):
     assert directory.image(ID).status == ImageStatus.SAVING
 
 
-def test_after_a_kill_the_next_start_cleans_up(killed, tmp_path):
+def test_the_next_start_removes_the_upload_of_a_killed_process(killed_upload, tmp_path):
     directory = open_directory(tmp_path)
     assert directory.image(ID).status == ImageStatus.QUEUED
     assert files(tmp_path) == {f"{ID}.json"}
 
 
-def test_after_a_kill_the_upload_can_be_repeated_without_a_restart(killed, directory):
+def test_the_upload_of_a_killed_process_can_be_repeated_without_a_restart(killed_upload, directory):
     directory.upload(ID, [b"again"], size_bytes=5)
     assert data(directory) == b"again"
 
 
-def test_a_start_leaves_an_upload_of_another_process_alone(directory, image, tmp_path):
+def test_a_start_does_not_remove_a_running_upload_of_another_process(directory, image, tmp_path):
     def chunks():
         yield b"ab"
         open_directory(tmp_path)
@@ -296,7 +296,7 @@ def test_data_without_an_image_is_removed_at_the_start(directory, tmp_path):
     assert files(tmp_path) == set()
 
 
-def test_a_file_that_cannot_be_read_hides_one_image_only(directory, image, tmp_path, caplog):
+def test_a_record_that_cannot_be_read_hides_only_its_own_image(directory, image, tmp_path, caplog):
     other = "22222222-2222-4222-8222-222222222222"
     (tmp_path / "images" / f"{other}.json").write_text("{nope")
     assert [row.id for row in directory.images()] == [ID]
@@ -304,7 +304,7 @@ def test_a_file_that_cannot_be_read_hides_one_image_only(directory, image, tmp_p
 
 
 @pytest.mark.parametrize("odd", ["", "nope", "../x", "../../etc/passwd", ID + "/../x", ID + "\0", ID.replace("-", ".")])
-def test_odd_ids_are_no_file_names(directory, image, odd):
+def test_an_id_that_is_no_uuid_is_never_used_as_a_file_name(directory, image, odd):
     assert directory.image(odd) is None
     assert directory.get(RED, odd) is None
     for use in (lambda: directory.data(odd), lambda: directory.remove(odd, lambda now: None)):
@@ -314,19 +314,19 @@ def test_odd_ids_are_no_file_names(directory, image, odd):
         directory.upload(odd, [b"x"], size_bytes=1)
 
 
-def test_files_are_for_us_alone(directory, image, tmp_path):
+def test_image_files_are_readable_only_by_their_owner(directory, image, tmp_path):
     directory.upload(ID, [b"x"], size_bytes=1)
     for path in (tmp_path / "images").rglob("*"):
         assert path.stat().st_mode & 0o077 == 0, path
 
 
-def test_a_directory_open_to_others_is_refused(tmp_path):
+def test_an_image_directory_that_other_users_can_read_is_refused(tmp_path):
     (tmp_path / "images").mkdir(mode=0o755)
     with pytest.raises(StartError, match="chmod 0700"):
         open_directory(tmp_path)
 
 
-def test_the_record_is_json_for_people(directory, image, tmp_path):
+def test_the_record_of_an_image_is_a_json_file(directory, image, tmp_path):
     assert json.loads((tmp_path / "images" / f"{ID}.json").read_text())["name"] == "a"
 
 
@@ -343,7 +343,7 @@ def an_image(image_id=OTHER, **more) -> Image:
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 @pytest.mark.parametrize("spelled", [OTHER, OTHER.upper()])
-def test_the_id_of_a_deleted_image_stays_taken(directory, tmp_path, is_restarted, spelled):
+def test_the_id_of_a_deleted_image_cannot_be_used_again(directory, tmp_path, is_restarted, spelled):
     """A user who remembers the image by its id must not get another image."""
     directory.create(an_image())
     directory.upload(OTHER, [b"x"], size_bytes=1)
@@ -355,7 +355,7 @@ def test_the_id_of_a_deleted_image_stays_taken(directory, tmp_path, is_restarted
     assert files(tmp_path) == set()
 
 
-def test_nothing_of_a_deleted_image_is_kept_but_its_id(directory, tmp_path):
+def test_only_the_id_of_a_deleted_image_is_kept(directory, tmp_path):
     directory.create(an_image(properties={"secret": "word"}))
     directory.remove(OTHER, lambda now: None)
     assert (tmp_path / "images" / "deleted" / OTHER).read_bytes() == b""
@@ -363,8 +363,8 @@ def test_nothing_of_a_deleted_image_is_kept_but_its_id(directory, tmp_path):
 
 @pytest.mark.parametrize("call", ["rename", "unlink", "truncate"])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_no_death_while_an_image_is_deleted_frees_its_id(directory, tmp_path, monkeypatch, call, when):
-    """At each step: the image exists completely, or it is gone and its id stays used."""
+def test_a_kill_during_the_deletion_of_an_image_does_not_free_its_id(directory, tmp_path, monkeypatch, call, when):
+    """After a kill at any file operation, the image exists completely, or it is gone and its id stays used."""
     directory.create(an_image())
     directory.upload(OTHER, [b"x"], size_bytes=1)
 
@@ -374,13 +374,13 @@ def test_no_death_while_an_image_is_deleted_frees_its_id(directory, tmp_path, mo
     owner = os if call == "truncate" else type(tmp_path)
     real = getattr(owner, call)
 
-    def dying(*arguments, **options):
+    def call_and_be_killed(*arguments, **options):
         if when == "after":
             real(*arguments, **options)
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(owner, call, dying)
+        patch.setattr(owner, call, call_and_be_killed)
         with pytest.raises(Killed):
             directory.remove(OTHER, lambda now: None)
     later = open_directory(tmp_path)
@@ -394,7 +394,7 @@ def test_no_death_while_an_image_is_deleted_frees_its_id(directory, tmp_path, mo
         later.create(an_image())
 
 
-def test_ids_that_differ_in_case_are_one_id(directory):
+def test_ids_that_differ_only_in_case_are_the_same_id(directory):
     directory.create(an_image(OTHER.upper()))
     assert directory.image(OTHER).id == directory.image(OTHER.upper()).id == OTHER
     with pytest.raises(Conflict):
@@ -405,15 +405,15 @@ def test_ids_that_differ_in_case_are_one_id(directory):
     assert directory.images() == []
 
 
-def as_before(tmp_path, image, data):
-    """Files as the previous release wrote them: under the id as it was sent."""
+def write_as_previous_release(tmp_path, image, data):
+    """Writes the files as the previous release did, which named them by the id in the case that the client used."""
     document = stored_document(image) | {"id": image.id, "status": "active", "size": len(data)}
     (tmp_path / "images" / f"{image.id}.json").write_text(json.dumps(document))
     (tmp_path / "images" / f"{image.id}.data").write_bytes(data)
 
 
-def test_an_image_of_the_release_before_is_found_by_its_id_in_any_case(directory, tmp_path):
-    as_before(tmp_path, an_image(OTHER.upper()), b"theirs")
+def test_an_image_of_the_previous_release_is_found_by_its_id_in_any_case(directory, tmp_path):
+    write_as_previous_release(tmp_path, an_image(OTHER.upper()), b"theirs")
     later = open_directory(tmp_path)
     for spelled in (OTHER, OTHER.upper()):
         with later.data(spelled) as file:
@@ -423,12 +423,14 @@ def test_an_image_of_the_release_before_is_found_by_its_id_in_any_case(directory
 
 
 @pytest.mark.parametrize("first_is_upper", [True, False])
-def test_of_two_images_whose_ids_differed_in_case_the_older_one_has_the_id(directory, tmp_path, caplog, first_is_upper):
-    """The later one may be an attempt to replace the older one. It is set aside, and the log tells operators."""
+def test_of_two_images_of_the_previous_release_whose_ids_differ_only_in_case_the_older_one_is_kept(
+    directory, tmp_path, caplog, first_is_upper
+):
+    """The later one may be an attempt to replace the older one. Its files are set aside, and the log says so."""
     upper, lower = OTHER.upper(), OTHER
     first, second = (upper, lower) if first_is_upper else (lower, upper)
-    as_before(tmp_path, an_image(first), b"first")
-    as_before(tmp_path, an_image(second, created_at=NOW.replace(hour=12), owner="blue"), b"second")
+    write_as_previous_release(tmp_path, an_image(first), b"first")
+    write_as_previous_release(tmp_path, an_image(second, created_at=NOW.replace(hour=12), owner="blue"), b"second")
     later = open_directory(tmp_path)
     with later.data(OTHER) as file:
         assert file.read() == b"first"

@@ -1,4 +1,4 @@
-"""Many workers on one jobs table, on each database, because locks decide."""
+"""Many workers on one jobs table, on each database, because the result depends on locks."""
 
 import threading
 from collections import defaultdict
@@ -25,14 +25,14 @@ def jobs(kind):
         yield engine
 
 
-class Harbour:
-    """Workers in threads over one table; `effects` lists their effects in order."""
+class Workers:
+    """Workers in threads on one jobs table; `effects` lists what they did, in order."""
 
     def __init__(self, engine, clock_of):
         self.engine = engine
         self.now = clock_of
         self.lock = threading.Lock()
-        self.effects = []  # (key, job id, epoch, "begin" | "end" | the code of a refusal)
+        self.effects = []  # (key, job id, epoch, "begin" | "end" | the code of an error)
         self.failures = []
 
     def note(self, job, what):
@@ -40,7 +40,7 @@ class Harbour:
             self.effects.append((job.key, job.id, job.epoch, what))
 
     def work(self, worker, total, *, limit=1, loses=lambda job: False):
-        """Claim and finish until `total` jobs are done."""
+        """Claims and finishes jobs until `total` jobs are done. Never finishes a job for which `loses` returns true."""
         try:
             while not self.all_done(total):
                 for job in in_transaction(
@@ -56,7 +56,7 @@ class Harbour:
             self.failures.append(error)
 
     def finish(self, job):
-        # Recorded inside the transaction: before the commit the next job of the key cannot be claimed.
+        # Recorded before the commit, because after it another worker can begin the next job of the key.
         def report(connection):
             STORE.finish(connection, job.id, job.epoch, JobState.DONE, {"epoch": job.epoch}, self.now())
 
@@ -83,20 +83,20 @@ def run(*targets):
 
 @on_every_database
 @pytest.mark.parametrize("limit", [1, 4])
-def test_each_job_runs_once_and_in_order_of_its_key_with_many_workers(jobs, limit):
+def test_many_workers_run_each_job_once_and_the_jobs_of_a_key_in_order(jobs, limit):
     keys, each, workers = 5, 8, 6
-    harbour = Harbour(jobs, lambda: START)
+    pool = Workers(jobs, lambda: START)
     with write(jobs) as connection:
         for number in range(each):
             for key in range(keys):
                 STORE.enqueue(connection, NewJob(f"{key}-{number}", "compute-1", "build", f"key-{key}", {}), START)
     run(*(
-        lambda worker=worker: harbour.work(f"w{worker}", keys * each, limit=limit)
+        lambda worker=worker: pool.work(f"w{worker}", keys * each, limit=limit)
         for worker in range(workers)
     ))  # fmt: skip
-    assert harbour.failures == []
+    assert pool.failures == []
     by_key = defaultdict(list)
-    for key, job_id, epoch, what in harbour.effects:
+    for key, job_id, epoch, what in pool.effects:
         by_key[key].append((job_id, epoch, what))
     for key in range(keys):
         expected = [(f"{key}-{number}", 1, what) for number in range(each) for what in ("begin", "end")]
@@ -104,10 +104,10 @@ def test_each_job_runs_once_and_in_order_of_its_key_with_many_workers(jobs, limi
 
 
 @on_every_database
-def test_jobs_that_workers_lost_are_done_by_others_and_once_per_epoch(jobs):
-    """Every first claim of every second job is lost; time passes; the job is done in a later epoch."""
+def test_jobs_that_a_worker_lost_are_done_in_a_later_epoch_and_begun_once_per_epoch(jobs):
+    """The worker that first claims every second job never reports it."""
     total, workers = 12, 4
-    harbour = Harbour(jobs, lambda: START + timedelta(seconds=LEASE_S * len(harbour.effects)))
+    pool = Workers(jobs, lambda: START + timedelta(seconds=LEASE_S * len(pool.effects)))
     with write(jobs) as connection:
         for number in range(total):
             STORE.enqueue(connection, NewJob(f"{number}", "compute-1", "build", f"key-{number % 3}", {}), START)
@@ -115,9 +115,9 @@ def test_jobs_that_workers_lost_are_done_by_others_and_once_per_epoch(jobs):
     def loses(job):
         return int(job.id) % 2 == 0 and job.epoch == 1
 
-    run(*(lambda worker=worker: harbour.work(f"w{worker}", total, loses=loses) for worker in range(workers)))
-    assert harbour.failures == []
-    begun = [(job_id, epoch) for _, job_id, epoch, what in harbour.effects if what == "begin"]
+    run(*(lambda worker=worker: pool.work(f"w{worker}", total, loses=loses) for worker in range(workers)))
+    assert pool.failures == []
+    begun = [(job_id, epoch) for _, job_id, epoch, what in pool.effects if what == "begin"]
     assert len(begun) == len(set(begun)), "a job was begun twice in one epoch"
     with read(jobs) as connection:
         for number in range(total):
@@ -128,7 +128,7 @@ def test_jobs_that_workers_lost_are_done_by_others_and_once_per_epoch(jobs):
 
 
 @on_every_database
-def test_of_many_reports_of_one_claim_only_the_first_counts(jobs):
+def test_only_the_first_of_several_concurrent_reports_of_a_claim_counts(jobs):
     with write(jobs) as connection:
         STORE.enqueue(connection, NewJob("a", "compute-1", "build", "key", {}), START)
         [job] = STORE.claim(connection, "compute-1", "w", START, LEASE_S)
@@ -148,7 +148,7 @@ def test_of_many_reports_of_one_claim_only_the_first_counts(jobs):
 
 
 @on_every_database
-def test_the_same_job_enqueued_at_once_is_there_once(jobs):
+def test_a_job_that_is_enqueued_concurrently_is_stored_once(jobs):
     def enqueue():
         in_transaction(
             jobs,
@@ -170,10 +170,10 @@ def other(jobs):
 
 
 @on_servers
-def test_an_older_job_that_becomes_visible_late_cannot_be_claimed_beside_a_younger_one(jobs, other, request):
-    """A transaction may take its place in the order early and commit late; the key is still one at a time.
+def test_a_job_is_not_claimed_beside_an_older_job_of_its_key_whose_insert_committed_later(jobs, other, request):
+    """A transaction may take an early position in the table and commit late. Still, only one job of a key is claimed.
 
-    The claimer here looked before the late commit; what it saw as first of the key no longer is.
+    Here a worker selects the younger job before the late commit, so the selected job is no longer the first of its key.
     """
     late = other.connect()
     request.addfinalizer(late.close)
@@ -182,7 +182,7 @@ def test_an_older_job_that_becomes_visible_late_cannot_be_claimed_beside_a_young
     with write(jobs) as connection:
         STORE.enqueue(connection, NewJob("younger", "compute-1", "build", "key", {}), START)
 
-    def claim_in_two_halves(connection):
+    def select_then_claim(connection):
         values = {"of_queue": "compute-1", "now": START, "limit": 1, "by": "nobody"}
         [row] = connection.execute(STORE._claiming.claimable, values).all()
         assert row.id == "younger"
@@ -193,7 +193,7 @@ def test_an_older_job_that_becomes_visible_late_cannot_be_claimed_beside_a_young
         STORE._take(connection, [row], "slow", START + timedelta(seconds=LEASE_S))
 
     with write(jobs) as connection, pytest.raises(RetryableConflict, match="of 'key'"):
-        claim_in_two_halves(connection)
+        select_then_claim(connection)
     with write(jobs) as connection:
         assert STORE.get(connection, "older").worker == "quick"
         assert STORE.get(connection, "younger").state is JobState.READY
@@ -202,7 +202,7 @@ def test_an_older_job_that_becomes_visible_late_cannot_be_claimed_beside_a_young
 
 
 @on_servers
-def test_workers_do_not_wait_for_each_others_rows(jobs):
+def test_a_claim_does_not_wait_for_rows_that_another_worker_has_locked(jobs):
     """While one claim is uncommitted, the next worker gets the next job."""
     with write(jobs) as connection:
         for name in ("a", "b"):
@@ -215,13 +215,13 @@ def test_workers_do_not_wait_for_each_others_rows(jobs):
 
 
 @on_servers
-def test_a_worker_that_is_back_gets_what_it_had_also_while_others_look_at_it(jobs):
-    """If it were skipped, its job would wait for the end of its lease, because only one worker keeps polling."""
+def test_a_restarted_worker_whose_job_is_locked_is_told_to_retry_and_then_gets_its_job(jobs):
+    """If its claim skipped the locked row, the job would wait for the end of its lease."""
     with write(jobs) as connection:
         STORE.enqueue(connection, NewJob("a", "compute-1", "build", "a", {}), START)
         STORE.claim(connection, "compute-1", "w1", START, LEASE_S)
-    with write(jobs) as looking:
-        looking.execute(select(STORE.table).with_for_update()).all()
+    with write(jobs) as locking:
+        locking.execute(select(STORE.table).with_for_update()).all()
         with write(jobs) as connection, pytest.raises(RetryableConflict, match="the jobs that w1 has claimed"):
             STORE.claim(connection, "compute-1", "w1", START, LEASE_S)
         with write(jobs) as connection:
@@ -231,8 +231,8 @@ def test_a_worker_that_is_back_gets_what_it_had_also_while_others_look_at_it(job
 
 
 @on_every_database
-def test_an_empty_poll_reads_no_finished_jobs(jobs):
-    """A poll of a queue with a long past costs no more: the plan uses the index of open jobs."""
+def test_a_poll_without_open_jobs_uses_the_index_of_open_jobs(jobs):
+    """A poll costs no more if a queue has many finished jobs."""
     with write(jobs) as connection:
         for number in range(300):
             STORE.enqueue(connection, NewJob(f"{number}", "compute-1", "build", f"k{number}", {}), START)

@@ -1,6 +1,6 @@
-"""Finished jobs, and no others, are deleted when they are older than the operator's limit, on all three databases.
+"""Only finished jobs that are older than the operator's limit are deleted, on all three databases.
 
-The times of the task, and what follows after a full batch, are the same on each.
+The pauses of the task do not depend on the database, so SQLite suffices for their tests.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -44,7 +44,7 @@ def left(engine) -> list[str]:
 
 
 @on_every_database
-def test_only_finished_jobs_that_are_old_enough_go(jobs, clock):
+def test_only_finished_jobs_older_than_the_limit_are_deleted(jobs, clock):
     finished(jobs, clock, "done")
     enqueue(jobs, clock.now(), new("cancelled", key="k1"), new("claimed", key="k2"), new("ready", key="k2"))
     with write(jobs) as connection:
@@ -54,21 +54,23 @@ def test_only_finished_jobs_that_are_old_enough_go(jobs, clock):
     finished(jobs, clock, "young", key="k3", queue="compute-2")
     pruning = task(jobs, clock)
     assert pruning.run_once() == clock.now() + pruning.pause
-    assert left(jobs) == ["done", "cancelled", "claimed", "ready", "young"], "just as old is not older"
+    assert left(jobs) == ["done", "cancelled", "claimed", "ready", "young"], (
+        "a job exactly as old as the limit is not older"
+    )
     clock.sleep(1)
     task(jobs, clock).run_once()
     assert left(jobs) == ["claimed", "ready", "young"]
-    finish(jobs, held, clock.now())  # however long it took
+    finish(jobs, held, clock.now())  # a claimed job can be finished however old it is
     assert get(jobs, "claimed").state is JobState.DONE
 
 
 @pytest.mark.parametrize(("days", "hours"), [(0.5, 1), (3, 2.4), (30, 24), (3650, 24)])
-def test_what_is_kept_long_is_looked_at_seldom(jobs, clock, days, hours):
+def test_the_longer_jobs_are_kept_the_longer_the_task_pauses(jobs, clock, days, hours):
     pruning = PruningTask("jobs", jobs, clock, STORE.prune, keep=timedelta(days=days))
     assert pruning.pause == timedelta(hours=hours)
 
 
-def test_they_go_a_few_at_a_time(jobs, clock):
+def test_finished_jobs_are_deleted_in_batches_with_short_pauses(jobs, clock):
     with write(jobs) as connection:
         STORE.enqueue_all(
             connection, [new(str(number), key=str(number)) for number in range(PRUNE_BATCH_ROWS + 2)], clock.now()
@@ -82,7 +84,7 @@ def test_they_go_a_few_at_a_time(jobs, clock):
 
 
 @on_every_database
-def test_the_last_one_of_a_key_stays_where_somebody_shows_it(jobs, clock):
+def test_the_last_job_of_a_key_is_kept_if_the_task_is_told_to_keep_it(jobs, clock):
     finished(jobs, clock, "audit:1", "audit:2", key="audit")
     finished(jobs, clock, "a")
     clock.sleep(KEEP.total_seconds() + 1)
@@ -91,7 +93,7 @@ def test_the_last_one_of_a_key_stays_where_somebody_shows_it(jobs, clock):
 
 
 @on_every_database
-def test_a_report_on_a_job_that_is_forgotten_is_refused_as_one_that_is_fenced(jobs, clock):
+def test_a_late_report_on_a_revoked_job_is_refused_before_and_after_pruning(jobs, clock):
     enqueue(jobs, clock.now(), new("a"))
     [lost] = claim(jobs, clock.now())
     with write(jobs) as connection:
@@ -105,8 +107,8 @@ def test_a_report_on_a_job_that_is_forgotten_is_refused_as_one_that_is_fenced(jo
 
 
 @on_every_database
-def test_jobs_that_come_later_are_still_younger(jobs, clock):
-    """If all rows are gone the database may restart its counter; only the order of existing rows matters."""
+def test_jobs_enqueued_after_pruning_are_claimed_in_order(jobs, clock):
+    """If all rows were deleted, the database may restart its counter; only the order of the existing rows matters."""
     finished(jobs, clock, "a", "b")
     clock.sleep(KEEP.total_seconds() + 1)
     task(jobs, clock).run_once()
@@ -117,7 +119,7 @@ def test_jobs_that_come_later_are_still_younger(jobs, clock):
 
 
 @on_every_database
-def test_two_processes_prune_while_others_work(jobs, clock):
+def test_two_processes_can_prune_while_a_worker_claims_and_finishes_jobs(jobs, clock):
     with write(jobs) as connection:
         STORE.enqueue_all(
             connection, [new(str(number), key=str(number)) for number in range(PRUNE_BATCH_ROWS)], clock.now()

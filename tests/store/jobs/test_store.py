@@ -1,6 +1,6 @@
 """The jobs table on all three databases.
 
-Each of these tests depends on a statement that locks or changes rows under a condition, and on the driver's row count.
+They run on each database because the statements lock or change rows under conditions and use the driver's row count.
 """
 
 import dataclasses
@@ -69,7 +69,7 @@ def next_due(engine, queue="compute-1"):
 
 
 @on_every_database
-def test_a_job_comes_back_as_it_was_enqueued(jobs, clock):
+def test_an_enqueued_job_reads_back_the_same(jobs, clock):
     enqueue(jobs, clock.now(), new("a"))
     job = get(jobs, "a")
     assert (job.id, job.queue, job.kind, job.key) == ("a", "compute-1", "build", "server-1")
@@ -79,7 +79,7 @@ def test_a_job_comes_back_as_it_was_enqueued(jobs, clock):
 
 
 @on_every_database
-def test_the_same_id_again_is_the_same_job(jobs, clock):
+def test_enqueuing_an_existing_id_again_changes_nothing(jobs, clock):
     enqueue(jobs, clock.now(), new("a"))
     [first] = claim(jobs, clock.now())
     enqueue(jobs, clock.now(), new("a", key="another", queue="elsewhere"))
@@ -95,13 +95,13 @@ def test_a_claim_counts_the_attempt_and_bumps_the_epoch(jobs, clock):
 
 
 @on_every_database
-def test_an_empty_queue_gives_nothing(jobs, clock):
+def test_a_claim_from_an_empty_queue_returns_no_jobs(jobs, clock):
     enqueue(jobs, clock.now(), new("a", queue="compute-2"))
     assert claim(jobs, clock.now()) == []
 
 
 @on_every_database
-def test_jobs_of_one_moment_are_claimed_in_the_order_they_came(jobs, clock):
+def test_jobs_enqueued_at_the_same_time_are_claimed_in_the_order_of_arrival(jobs, clock):
     names = [f"job-{number}" for number in (7, 3, 9, 1)]
     enqueue(jobs, clock.now(), *(new(name, key=name) for name in names))
     assert [job.id for job in claim(jobs, clock.now(), limit=3)] == names[:3]
@@ -119,7 +119,7 @@ def test_jobs_of_one_key_run_one_at_a_time_and_in_order(jobs, clock):
 
 
 @on_every_database
-def test_a_key_is_held_across_queues(jobs, clock):
+def test_a_key_has_one_claimed_job_at_a_time_in_all_queues(jobs, clock):
     enqueue(jobs, clock.now(), new("a", queue="compute-build"), new("b", queue="compute-1"))
     assert claim(jobs, clock.now()) == []
     [first] = claim(jobs, clock.now(), queue="compute-build")
@@ -129,13 +129,13 @@ def test_a_key_is_held_across_queues(jobs, clock):
 
 
 @on_every_database
-def test_keys_differ_by_case(jobs, clock):
+def test_keys_that_differ_only_in_case_are_different(jobs, clock):
     enqueue(jobs, clock.now(), new("a", key="host"), new("b", key="HOST"))
     assert len(claim(jobs, clock.now(), limit=2)) == 2
 
 
 @on_every_database
-def test_a_claim_whose_lease_is_over_is_taken_again_with_a_higher_epoch(jobs, clock):
+def test_a_job_whose_lease_has_expired_is_claimed_again_with_a_higher_epoch(jobs, clock):
     enqueue(jobs, clock.now(), new("a"), new("b"))
     claim(jobs, clock.now(), worker="w1")
     clock.sleep(LEASE_S - 0.001)
@@ -146,8 +146,8 @@ def test_a_claim_whose_lease_is_over_is_taken_again_with_a_higher_epoch(jobs, cl
 
 
 @on_every_database
-def test_a_worker_that_asks_again_gets_what_it_had_and_its_earlier_life_is_fenced(jobs, clock):
-    """It was restarted, or the answer to its claim was lost: it need not wait for the lease."""
+def test_a_worker_that_claims_again_gets_its_job_again_and_its_earlier_claim_is_fenced(jobs, clock):
+    """After a restart or a lost answer, a worker does not have to wait for the end of its lease."""
     enqueue(jobs, clock.now(), new("a"), new("b"), new("c", key="server-2"))
     [before] = claim(jobs, clock.now(), worker="compute-1/1")
     assert [job.id for job in claim(jobs, clock.now(), worker="compute-1/2", limit=9)] == ["c"]
@@ -160,7 +160,7 @@ def test_a_worker_that_asks_again_gets_what_it_had_and_its_earlier_life_is_fence
 
 
 @on_every_database
-def test_what_a_worker_finished_it_does_not_get_again(jobs, clock):
+def test_a_worker_does_not_get_a_finished_job_again(jobs, clock):
     enqueue(jobs, clock.now(), new("a"))
     [job] = claim(jobs, clock.now(), worker="compute-1/1")
     finish(jobs, job, clock.now())
@@ -187,7 +187,7 @@ def test_a_late_report_is_fenced(jobs, clock):
 
 
 @on_every_database
-def test_a_lease_that_is_over_may_be_extended_while_nobody_else_has_the_job(jobs, clock):
+def test_an_expired_lease_can_be_extended_while_no_other_worker_has_claimed_the_job(jobs, clock):
     enqueue(jobs, clock.now(), new("a"))
     [job] = claim(jobs, clock.now())
     clock.sleep(LEASE_S * 2)
@@ -198,7 +198,7 @@ def test_a_lease_that_is_over_may_be_extended_while_nobody_else_has_the_job(jobs
 
 @on_every_database
 @pytest.mark.parametrize("state", [JobState.DONE, JobState.FAILED, JobState.CANCELLED])
-def test_a_report_is_kept_and_may_be_repeated(jobs, clock, state):
+def test_a_repeated_report_is_accepted_and_changes_nothing(jobs, clock, state):
     enqueue(jobs, clock.now(), new("a"))
     [job] = claim(jobs, clock.now())
     assert finish(jobs, job, clock.now(), state, {"devices": [{"pci_id": "0000:3b:00.1"}]}) is True
@@ -211,7 +211,7 @@ def test_a_report_is_kept_and_may_be_repeated(jobs, clock, state):
 
 
 @on_every_database
-def test_a_report_cannot_be_changed(jobs, clock):
+def test_a_finished_job_cannot_get_another_state(jobs, clock):
     enqueue(jobs, clock.now(), new("a"))
     [job] = claim(jobs, clock.now())
     finish(jobs, job, clock.now(), JobState.DONE)
@@ -238,20 +238,20 @@ def test_several_jobs_are_finished_together_or_none_of_them(jobs, clock):
 
 
 @on_every_database
-def test_a_job_that_nobody_claimed_cannot_be_finished(jobs, clock):
+def test_an_unclaimed_job_cannot_be_finished(jobs, clock):
     enqueue(jobs, clock.now(), new("a"))
     with pytest.raises(Conflict, match="is ready, not claimed"):
         finish(jobs, get(jobs, "a"), clock.now())
 
 
 @on_every_database
-def test_a_report_on_an_unknown_job_says_so(jobs, clock):
+def test_a_report_on_an_unknown_job_is_refused_as_not_found(jobs, clock):
     with write(jobs) as connection, pytest.raises(NotFound, match="there is no job x"):
         STORE.extend(connection, "x", 1, clock.now())
 
 
 @on_every_database
-def test_a_released_job_keeps_its_place_and_waits_for_its_moment(jobs, clock):
+def test_a_released_job_keeps_its_place_in_the_queue_and_is_not_claimed_before_its_time(jobs, clock):
     enqueue(jobs, clock.now(), new("a"), new("b"))
     [job] = claim(jobs, clock.now())
     moment = clock.now() + timedelta(seconds=10)
@@ -265,7 +265,7 @@ def test_a_released_job_keeps_its_place_and_waits_for_its_moment(jobs, clock):
 
 
 @on_every_database
-def test_after_its_attempts_a_job_fails_with_a_reason_and_lets_the_next_one_go(jobs, clock):
+def test_a_job_without_attempts_left_fails_with_a_reason_and_the_next_job_of_its_key_can_be_claimed(jobs, clock):
     enqueue(jobs, clock.now(), new("a"), new("b"))
     told = []
     for attempt in (1, 2, 3):
@@ -284,7 +284,7 @@ def test_after_its_attempts_a_job_fails_with_a_reason_and_lets_the_next_one_go(j
 
 
 @on_every_database
-def test_only_a_job_that_nobody_has_begun_is_cancelled(jobs, clock):
+def test_only_an_unclaimed_job_can_be_cancelled(jobs, clock):
     enqueue(jobs, clock.now(), new("a"), new("b"))
     claim(jobs, clock.now())
     with write(jobs) as connection:
@@ -297,7 +297,7 @@ def test_only_a_job_that_nobody_has_begun_is_cancelled(jobs, clock):
 
 
 @on_every_database
-def test_next_due_is_when_a_claim_would_find_something(jobs, clock):
+def test_next_due_is_the_time_at_which_a_claim_would_find_a_job(jobs, clock):
     assert next_due(jobs) is None
     enqueue(jobs, clock.now(), new("a"), new("b"), new("c", queue="compute-2"))
     assert next_due(jobs) == clock.now()
@@ -313,7 +313,7 @@ def test_next_due_is_when_a_claim_would_find_something(jobs, clock):
 
 
 @on_every_database
-def test_the_story_of_a_key_is_kept_until_it_is_pruned(jobs, clock):
+def test_the_jobs_of_a_key_are_listed_until_they_are_pruned(jobs, clock):
     enqueue(jobs, clock.now(), new("a"), new("b"), new("c", key="server-2"))
     [job] = claim(jobs, clock.now())
     finish(jobs, job, clock.now())
@@ -332,7 +332,7 @@ def _finished(state):
     return lambda connection, job, now: SECRETS.finish(connection, job.id, job.epoch, state, {"a": 1}, now)
 
 
-#: name -> whether the job was begun before, and what ends it
+#: Name -> (whether the job is claimed first, the function that ends it).
 ENDS = {
     **{state.value: (True, _finished(state)) for state in (JobState.DONE, JobState.FAILED, JobState.CANCELLED)},
     "done with others": (True, lambda connection, job, now: SECRETS.finish_all(connection, [(job, {})], now)),
@@ -351,7 +351,7 @@ ENDS = {
 
 @on_every_database
 @pytest.mark.parametrize("end", ENDS)
-def test_secrets_of_a_job_are_gone_however_it_ends_and_nothing_else_is(jobs, clock, end):
+def test_the_secrets_of_a_job_are_removed_however_it_ends_and_the_rest_is_kept(jobs, clock, end):
     now, (is_begun, ends) = clock.now(), ENDS[end]
     server = {"id": "s", "name": "a \N{SNOWMAN}", "guest": {"hostname": "h", "user_data": SECRET}}
     payload = {"server": server, "password": SECRET, "n": [1, None, 2.5], "action_id": "a"}

@@ -1,4 +1,4 @@
-"""A database with the peer's schema and contents as its API writes them, for tests to corrupt."""
+"""A database with OpenStack Placement's schema and with rows as its API writes them, which tests then corrupt."""
 
 from datetime import UTC, datetime
 
@@ -6,7 +6,7 @@ from sqlalchemy import Column, Connection, MetaData, String, Table, create_engin
 
 from moorage.placement.importing import placement_db
 
-THEN = datetime(2024, 2, 29, 23, 59, 59, tzinfo=UTC).replace(tzinfo=None)  # as the peer writes it
+THEN = datetime(2024, 2, 29, 23, 59, 59, tzinfo=UTC).replace(tzinfo=None)  # the peer writes times without a zone
 VERSION = Table("alembic_version", MetaData(), Column("version_num", String(32)))
 
 SOUND = {
@@ -36,7 +36,7 @@ SOUND = {
 
 
 class Source:
-    """A database of the peer's schema, with the rows of `SOUND` and what tests add."""
+    """A database with the peer's schema, the rows of `SOUND`, and the rows that tests add."""
 
     def __init__(self, url: str) -> None:
         self.url = url

@@ -1,6 +1,6 @@
-"""The database costs of a write: statements and waits are counted, so that nobody adds one unnoticed.
+"""What a write costs: the tests count its statements and its round trips to the database.
 
-On all three databases: each has its own protocol, and SQLite has another order of statements.
+They run on all three databases, because each has its own protocol and SQLite has another order of statements.
 """
 
 import threading
@@ -40,11 +40,11 @@ def service(engine, clock, ids):
 
 
 class Costs:
-    """(waits for the database, statements in them) of writes; all other statements are in `others`."""
+    """The costs of writes: (round trips to the database, statements in them). All other statements are in `others`."""
 
     def __init__(self, engine, monkeypatch):
         self.runs = []
-        self.bytes = 0  #: of their parameters
+        self.bytes = 0  #: size of the statements' parameters
         self.others = []
         start = StatementPipeline.start
 
@@ -68,7 +68,7 @@ class Costs:
 @pytest.fixture
 def costs(engine, service, monkeypatch):
     with pytest.raises(NotFound):
-        service.allocations.release(CONSUMER)  # its connection is open from now on
+        service.allocations.release(CONSUMER)  # opens the connection of the committer
     return Costs(engine, monkeypatch)
 
 
@@ -77,39 +77,39 @@ def wish(consumer, allocations, generation=None):
 
 
 @on_every_database
-def test_each_write_waits_as_often_as_it_must_and_reads_nothing_back(engine, service, costs):
-    """A server is waited for once, if what is not in memory is not asked for; a new provider's id is, and its name.
+def test_each_write_costs_one_or_two_round_trips_and_reads_nothing_back(engine, service, costs):
+    """A write to a database server costs one round trip, if everything that it depends on is in memory.
 
-    SQLite is not waited for at all: there the number comes first, always.
+    On SQLite, which has no round trips, the change number is always taken first.
     """
     far = dialect_name(engine) != "sqlite"
     once = (1, 4) if far else (2, 4)
     providers, allocations = service.providers, service.allocations
     made = []
-    # the number; the row, its root, the log
-    created = (1, 4) if far else (2, 5)  # and whose the name is
+    # the change number; the row, its root, the change log
+    created = (1, 4) if far else (2, 5)  # also a query for the owner of the name
     assert costs.of(lambda: made.append(providers.create("host", None, None).provider)) == created
     uuid = made[0].uuid
     offered = {"VCPU": Inventory(8), "MEMORY_MB": Inventory(64), "DISK_GB": Inventory(9)}
-    # the number; the rows, the provider, the log
+    # the change number; the rows, the provider, the change log
     assert costs.of(lambda: providers.set_inventories(uuid, 0, offered)) == once
     assert costs.of(lambda: providers.set_traits(uuid, 1, ["HW_CPU_X86_AVX2", "STORAGE_DISK_SSD"])) == once
     assert costs.of(lambda: providers.set_aggregates(uuid, 2, [AGGREGATE])) == once
     held = {"VCPU": 1, "MEMORY_MB": 2, "DISK_GB": 3}
-    # the number; the consumer's row, the provider, what it holds, the log
+    # the change number; the consumer's row, the provider, the allocations, the change log
     claimed = (1, 5) if far else (2, 6)
     assert costs.of(lambda: allocations.claim([wish(CONSUMER, {uuid: held})])) == claimed
-    assert costs.bytes < 1_260, "of parameters"
-    # the number, the consumer; its row, the provider, what it holds goes and comes again, the log
+    assert costs.bytes < 1_260, "the parameters have become larger"
+    # the change number, the consumer; its row, the provider, the allocations (DELETE and INSERT), the change log
     assert costs.of(lambda: allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 2}}, 1)])) == (2, 7)
     assert costs.of(lambda: allocations.release(CONSUMER)) == (2, 6)
     many = [wish(f"00000000-0000-4000-8000-{number:012}", {uuid: {"VCPU": 1}}) for number in range(8)]
-    assert costs.of(lambda: allocations.claim(many)) == claimed, "however many claims there are"
+    assert costs.of(lambda: allocations.claim(many)) == claimed, "the cost must not depend on the number of claims"
 
 
 @on_every_database
-def test_a_guess_that_is_wrong_is_decided_again(engine, clock, service):
-    """Another process has written meanwhile, or the consumer is not new."""
+def test_a_write_that_was_decided_on_old_data_is_decided_again(engine, clock, service):
+    """Another process has written in between, or a consumer that was assumed to be new exists."""
     other = PlacementService(engine, clock, SeededIds(2))
     uuid = service.providers.create("host", None, None).provider.uuid
     service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(2)})
@@ -127,8 +127,8 @@ def test_a_guess_that_is_wrong_is_decided_again(engine, clock, service):
     assert service.providers.provider(uuid).used == {"VCPU": 1}
 
 
-def gathered(writer, acts):
-    """Runs them at once, in one group behind the first, which is written alone. {name: result, or the error}."""
+def run_as_one_group(writer, acts):
+    """Runs `acts` concurrently, the first in a commit of its own, the others as one group; {name: result or error}."""
     outcomes = {}
 
     def act(name):
@@ -151,13 +151,13 @@ def gathered(writer, acts):
 
 
 @on_every_database
-def test_who_is_refused_in_a_guess_beside_others_is_told_the_right_reason(engine, clock, service):
-    """The claim of a consumer that was assumed to be new is refused: the consumer is not inserted, but looked up."""
+def test_a_claim_that_is_refused_in_a_group_gets_the_right_reason(engine, clock, service):
+    """A consumer that was assumed to be new exists: only its claim is refused, with its generation in the message."""
     uuid = service.providers.create("host", None, None).provider.uuid
     service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(4)})
     service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 3}})])
     others = [f"00000000-0000-4000-8000-{number:012}" for number in range(2, 5)]
-    outcomes = gathered(
+    outcomes = run_as_one_group(
         service.allocations._committer,
         {
             "first": lambda: service.providers.set_aggregates(uuid, None, [AGGREGATE]),
@@ -173,23 +173,25 @@ def test_who_is_refused_in_a_guess_beside_others_is_told_the_right_reason(engine
     assert service.allocations.consumer_allocations(CONSUMER)[0].generation == 1
 
 
-@on_servers  # nothing is sent anywhere on SQLite
+@on_servers  # SQLite has no connection that can be lost
 @pytest.mark.parametrize("is_carried_out", [False, True])
-def test_a_write_of_which_nobody_heard_happens_once_or_is_not_acknowledged(service, monkeypatch, is_carried_out):
-    """The connection dies after everything was sent: the change number tells whether it was carried out."""
+def test_a_write_whose_connection_is_lost_is_carried_out_once_even_if_it_was_not_acknowledged(
+    service, monkeypatch, is_carried_out
+):
+    """The connection is lost after the statements were sent; the change number shows whether they were carried out."""
     uuid = service.providers.create("host", None, None).provider.uuid
     service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(2)})
     link = service.allocations._committer._pipeline._connection
     start = type(link).start
 
-    def dying(self, sent, *, begin, commit):
+    def lose_connection(self, sent, *, begin, commit):
         if self is link:
             if is_carried_out:
                 start(self, sent, begin=begin, commit=commit)()
             self.driver_connection.close()
         return start(self, sent, begin=begin, commit=commit)
 
-    monkeypatch.setattr(type(link), "start", dying)
+    monkeypatch.setattr(type(link), "start", lose_connection)
     if is_carried_out:
         with pytest.raises(Unavailable):
             service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
@@ -200,8 +202,8 @@ def test_a_write_of_which_nobody_heard_happens_once_or_is_not_acknowledged(servi
 
 
 @on_every_database
-def test_large_orders_of_many_clients_are_exact_while_another_process_writes_too(engine, clock, service):
-    """Four of our clients and one of another process want twice the capacity, ten consumers at a time."""
+def test_concurrent_large_claims_of_two_processes_use_exactly_the_capacity(engine, clock, service):
+    """Four clients of one process and one of another claim twice the capacity, for ten consumers at a time."""
     other = PlacementService(engine, clock, SeededIds(2))
     uuid = service.providers.create("host", None, None).provider.uuid
     service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(150)})
@@ -231,7 +233,7 @@ def test_large_orders_of_many_clients_are_exact_while_another_process_writes_too
 
 
 @on_every_database
-def test_a_refusal_waits_once_and_takes_no_number(service, costs):
+def test_a_refused_claim_costs_one_round_trip_and_takes_no_change_number(service, costs):
     uuid = service.providers.create("host", None, None).provider.uuid
     before = service.providers.forest().sequence
 
@@ -245,8 +247,8 @@ def test_a_refusal_waits_once_and_takes_no_number(service, costs):
 
 
 @on_every_database
-def test_writes_of_providers_share_a_commit_with_claims(service):
-    """Waiting requests are written together, and each gets its own answer."""
+def test_waiting_claims_and_writes_to_providers_are_committed_together(service):
+    """Each of the requests gets its own answer."""
     uuids = [service.providers.create(f"host {number}", None, None).provider.uuid for number in range(6)]
     for uuid in uuids:
         service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(4)})
@@ -261,9 +263,9 @@ def test_writes_of_providers_share_a_commit_with_claims(service):
         "full": lambda: service.allocations.claim([wish(AGGREGATE, {uuids[3]: {"VCPU": 1}})]),
         "delete": lambda: service.providers.delete(uuids[5]),
     }
-    # while the first is being written, the others gather
+    # while the first is being committed, the others wait and become one group
     first = {"first": lambda: service.providers.set_aggregates(uuids[4], None, [AGGREGATE])}
-    gathered_outcomes = gathered(service.allocations._committer, {**first, **acts})
+    gathered_outcomes = run_as_one_group(service.allocations._committer, {**first, **acts})
     outcomes = {
         name: type(one).__name__ if isinstance(one, MoorageError) else one for name, one in gathered_outcomes.items()
     }
@@ -282,8 +284,8 @@ def test_writes_of_providers_share_a_commit_with_claims(service):
 
 
 @on_every_database
-def test_two_processes_that_change_one_provider_take_turns(engine, clock, service):
-    """No client gets a conflict because another one wrote first, unless it sent a generation."""
+def test_concurrent_writes_of_two_processes_to_one_provider_all_succeed(engine, clock, service):
+    """A client that sends no generation gets no conflict because another one wrote first."""
     other = PlacementService(engine, clock, SeededIds(2))
     uuid = service.providers.create("host", None, None).provider.uuid
     service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(1000)})
@@ -312,7 +314,7 @@ def test_two_processes_that_change_one_provider_take_turns(engine, clock, servic
 
 
 @on_every_database
-def test_a_reshape_is_one_transaction_of_two_waits(service, costs):
+def test_a_reshape_costs_two_round_trips(service, costs):
     root = service.providers.create("root", None, None).provider.uuid
     child = service.providers.create("child", None, root).provider.uuid
     service.providers.set_inventories(root, 0, {"VCPU": Inventory(4), "VGPU": Inventory(2)})
