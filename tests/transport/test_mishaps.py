@@ -8,7 +8,6 @@ import random
 import threading
 import time
 from collections import Counter
-from datetime import timedelta
 
 import pytest
 from sqlalchemy import func, select
@@ -18,6 +17,7 @@ from moorage.agent.jobs.job_task import JobsTask, worker_name
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.compute.model.servers import HostReport
 from moorage.compute.store import server_store
+from moorage.core.backoff import Backoff
 from moorage.core.clock import AdjustableClock
 from moorage.core.errors import Conflict, Unavailable
 from moorage.core.ids import RandomIds
@@ -186,7 +186,7 @@ class World:
 @pytest.fixture
 def world(way, tmp_path, monkeypatch):
     # An agent's pause after a lost request.
-    monkeypatch.setattr(job_task, "FIRST_PAUSE", timedelta(milliseconds=50))
+    monkeypatch.setattr(job_task, "BACKOFF", Backoff(first_s=0.05, longest_s=30.0))
     world = World(way, tmp_path, seed=1)
     yield world
     world.close()

@@ -17,7 +17,7 @@ from moorage.dashboard import cookies
 from moorage.dashboard.forms import Form
 from moorage.dashboard.routes import ROUTES
 from moorage.dashboard.views.lease_form import DEFAULTS
-from moorage.identity.throttle import MAX_WAIT_S
+from moorage.identity.throttle import BACKOFF
 from tests.conftest import START
 from tests.system.planes import VirtualPlane
 from tests.wire.hostile import DATES, DIGITS, asked_for
@@ -68,7 +68,7 @@ class World:
 
     def sign_in(self) -> None:
         self.session = ""
-        self.plane.clock.sleep(MAX_WAIT_S)
+        self.plane.clock.sleep(BACKOFF.longest_s)
         form = {"name": "admin", "password": self.plane.password("admin")}
         self.session = self.sent("POST", "/sign-in", form).headers["set-cookie"].partition("=")[2].partition(";")[0]
 
@@ -98,7 +98,7 @@ class World:
     def ask(self, method: str, path: str, form: Mapping[str, str] | None = None, **headers: str) -> int:
         """Signs in again if the last request ended the session; so late that no failed login counts."""
         was = bool(self.session)
-        self.plane.clock.sleep(MAX_WAIT_S if path.startswith("/sign-in") and method == "POST" else 0)
+        self.plane.clock.sleep(BACKOFF.longest_s if path.startswith("/sign-in") and method == "POST" else 0)
         answer = self.sent(method, path, form, **headers)
         if was and not headers and "/sign-in?" in answer.headers.get("location", ""):
             self.sign_in()

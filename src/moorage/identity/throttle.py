@@ -1,6 +1,6 @@
 """Slows down failed logins, by account and address, and by address alone.
 
-After too many failures, the next attempt must wait, twice as long each time, up to `MAX_WAIT_S`. During the wait
+After too many failures, the next attempt must wait, twice as long each time, up to `BACKOFF.longest_s`. During the wait
 nothing is checked, so guessing costs no work here either. Failures are counted per pair of account and address, so that
 a stranger at another address cannot lock a user out: the user's own address still has its free attempts. Failures of
 strangers only shorten these: under attack (`ATTACK_FAILURES` on the account), an address that never logged in to the
@@ -21,6 +21,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from moorage.core.backoff import Backoff
 from moorage.core.clock import Clock
 from moorage.core.errors import TooManyRequests
 
@@ -33,8 +34,8 @@ FREE_FAILURES_OF_ADDRESS = 20
 #: Failures of an account, from all addresses together, that count as an attack.
 ATTACK_FAILURES = 50
 
-#: The longest wait.
-MAX_WAIT_S = 60.0
+#: Waits after the failures that are free.
+BACKOFF = Backoff(first_s=1.0, longest_s=60.0)
 
 FORGET_AFTER = timedelta(minutes=15)
 
@@ -64,7 +65,7 @@ class _FailureCounts:
         if not self.failures(key, now):
             return 0.0
         wait_s = (self._counts[key].next_try - now).total_seconds()
-        return wait_s if 0 < wait_s <= MAX_WAIT_S else 0.0
+        return wait_s if 0 < wait_s <= BACKOFF.longest_s else 0.0
 
     def begin(self, key: bytes, now: datetime) -> None:
         """Start an attempt: after a wait, only one attempt is allowed, not a hundred at once."""
@@ -74,7 +75,7 @@ class _FailureCounts:
 
     def add(self, key: bytes, now: datetime, free: int) -> None:
         failures = self.failures(key, now) + 1
-        wait_s = min(2.0 ** min(failures - free, 30), MAX_WAIT_S) if failures >= free else 0.0
+        wait_s = BACKOFF.pause_s(failures - free + 1)
         self._counts[key] = _FailureCount(failures, now, wait_s, now + timedelta(seconds=wait_s))
         self._counts.move_to_end(key)
         if len(self._counts) > MAX_ENTRIES:

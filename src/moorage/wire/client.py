@@ -11,13 +11,15 @@ from urllib.parse import quote, urlencode
 
 import orjson
 
+from moorage.core.backoff import Backoff
 from moorage.core.clock import Clock, SystemClock
 from moorage.core.errors import NotFound, RemoteError, Unavailable
 from moorage.wire.microversion import HEADER
 from moorage.wire.transports import ClientResponse, Transport, outgoing_request_id
 
-#: Pauses before the second, third and fourth attempt of a repeatable request.
-RETRY_PAUSES_S = (0.1, 0.4, 1.6)
+#: Repeats of a repeatable request, and the pauses before them.
+MAX_REPEATS = 3
+REPEAT_BACKOFF = Backoff(first_s=0.1, longest_s=1.6, factor=4)
 
 #: Methods that may be repeated. A POST is repeated only if the caller says that it is harmless.
 _REPEATABLE = {"GET", "HEAD", "PUT", "DELETE"}
@@ -189,9 +191,9 @@ class ServiceClient:
     def _send(
         self, method: str, target: str, headers: dict[str, str], body: bytes | None, may_repeat: bool
     ) -> ClientResponse:
-        pauses = RETRY_PAUSES_S if may_repeat else ()
         renewed = False
-        for pause in (*pauses, None):
+        for failures in range(1, MAX_REPEATS + 2):
+            is_last = not may_repeat or failures > MAX_REPEATS
             try:
                 with naming_peer(self._service_type):
                     response = self._transport.send(method, target, headers | dict(self._credentials.headers()), body)
@@ -200,12 +202,12 @@ class ServiceClient:
                         response = self._transport.send(
                             method, target, headers | dict(self._credentials.headers(renew=True)), body
                         )
-                if response.status != 503 or pause is None:
+                if response.status != 503 or is_last:
                     return response
             except Unavailable:
-                if pause is None:
+                if is_last:
                     raise
-            self._clock.sleep(pause)
+            self._clock.sleep(REPEAT_BACKOFF.pause_s(failures))
         raise AssertionError("unreachable")
 
     def _headers(self, version: str | None, extra: Mapping[str, str] | None, body: bytes | None) -> dict[str, str]:

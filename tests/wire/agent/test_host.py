@@ -7,7 +7,7 @@ import pytest
 
 from moorage.agent.host.host_agent import AgentSettings
 from moorage.agent.model.power import DomainPowerState
-from moorage.agent.tracker.resource_tracker import FIRST_RETRY_S, LONGEST_RETRY_S, resources_topic
+from moorage.agent.tracker.resource_tracker import UPDATE_BACKOFF, resources_topic
 from moorage.agent.virt.host_description import HostDescription
 from moorage.core.errors import StartError, Unavailable
 from moorage.core.names import RESERVED_HOST_TRAIT
@@ -345,10 +345,10 @@ def test_placement_that_is_away_is_asked_again_soon_then_more_rarely_and_never_i
         due = task.run_once()
         pauses.append((due - plane.clock.now()).total_seconds())
         plane.clock.advance_to(due)
-    for number, pause_s in enumerate(pauses):
-        middle_s = min(FIRST_RETRY_S * 2**number, LONGEST_RETRY_S)
+    middles_s = [min(UPDATE_BACKOFF.first_s * 2**number, UPDATE_BACKOFF.longest_s) for number in range(12)]
+    for middle_s, pause_s in zip(middles_s, pauses, strict=True):
         assert middle_s / 2 <= pause_s < middle_s * 1.5
-    assert len({pause_s / min(FIRST_RETRY_S * 2**number, LONGEST_RETRY_S) for number, pause_s in enumerate(pauses)}) > 6
+    assert len({pause_s / middle_s for middle_s, pause_s in zip(middles_s, pauses, strict=True)}) > 6
     assert "the provider tree could not be updated" in caplog.text
     plane.to_placement.clear()
     plane.driver._host = HostDescription(vcpus=32)

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from moorage.agent.tracker.published_state import PublishedFile
-from moorage.agent.tree.drift_backoff import FIRST_PAUSE, FREE_RESTORES, LONGEST_PAUSE
+from moorage.agent.tree.drift_backoff import BACKOFF, FREE_RESTORES
 from moorage.placement.client.placement_client import Inventory
 
 PERIOD = timedelta(minutes=1)
@@ -57,8 +57,8 @@ def test_somebody_who_insists_is_given_way_and_asked_ever_more_rarely(host, plac
         later - earlier for earlier, later in zip(written[FREE_RESTORES - 1 :], written[FREE_RESTORES:], strict=False)
     ]
     assert gaps == sorted(gaps)
-    assert gaps[0] >= FIRST_PAUSE / PERIOD
-    assert gaps[-1] <= LONGEST_PAUSE / PERIOD + 1
+    assert gaps[0] >= BACKOFF.first_s / PERIOD.total_seconds()
+    assert gaps[-1] <= BACKOFF.longest_s / PERIOD.total_seconds() + 1
     assert vcpus(placement, root).allocation_ratio == 4.0
     (warning,) = tracker.update().warnings
     assert "VCPU of provider compute-1 is changed by another client each time" in warning
@@ -98,7 +98,7 @@ def test_a_contest_is_forgotten_when_nobody_insists_any_more(host, placement, ro
     for _ in range(FREE_RESTORES + 1):
         amend(placement, root, allocation_ratio=4.0)
         tracker.update()
-    clock.sleep(FIRST_PAUSE.total_seconds() + 1)
+    clock.sleep(BACKOFF.first_s + 1)
     assert tracker.update().written == 1
     clock.sleep(6 * 3600)
     assert tracker.update().warnings == ()

@@ -6,7 +6,7 @@ from sqlalchemy import event
 from moorage.compute.scheduling.job_worker import LEASE_S
 from moorage.core.errors import Conflict, Unavailable
 from moorage.placement.client.candidates import decode_candidates
-from moorage.wire.client import RETRY_PAUSES_S
+from moorage.wire.client import MAX_REPEATS
 from tests.plane import Killed, failing
 from tests.wire.compute.conftest import IMAGE, Host
 
@@ -162,7 +162,7 @@ def test_one_that_always_fails_does_not_stand_before_the_others(plane, hosts, wa
 def test_placement_being_away_is_asked_once_for_all_of_them(plane, hosts, waiting):
     plane.to_placement.on("GET /allocation_candidates", failing(Unavailable("placement does not answer")))
     due = plane.builder.run_once()
-    assert requests(plane) == [("GET", "allocation_candidates")] * (1 + len(RETRY_PAUSES_S))
+    assert requests(plane) == [("GET", "allocation_candidates")] * (1 + MAX_REPEATS)
     assert {plane.show(one)["status"] for one in waiting} == {"BUILD"}
     plane.to_placement.clear()
     plane.clock.advance_to(due)

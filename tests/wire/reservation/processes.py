@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from moorage.wire.client import RETRY_PAUSES_S
+from moorage.wire.client import MAX_REPEATS
 from moorage.wire.transports import ClientResponse
 from tests.plane import InProcessPlane, Request, Send
 
@@ -45,7 +45,7 @@ CONFIRM_RESIZE = "POST compute/v2.1/servers/*/action confirmResize"
 READ_HOSTS = "GET compute/v2.1/os-services"
 
 #: How often a client sends what it may repeat, where nobody answers.
-TRIES = 1 + len(RETRY_PAUSES_S)
+TRIES = 1 + MAX_REPEATS
 
 #: An id, or the name of a class or a trait.
 _NAMED = re.compile(r"(?<=/)(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d+|[A-Z][A-Z0-9_]+)(?=/|$)")

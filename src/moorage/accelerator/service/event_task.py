@@ -17,6 +17,7 @@ from moorage.accelerator.service.host_jobs import EVENTS_QUEUE, JOB_LEASE_S
 from moorage.accelerator.store import accelerator_store
 from moorage.accelerator.store import tables as t
 from moorage.compute.client.compute_client import ComputeClient
+from moorage.core.backoff import Backoff
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, NotFound
 from moorage.db.session import in_transaction
@@ -26,8 +27,8 @@ from moorage.jobs.store import JobStore
 log = logging.getLogger(__name__)
 
 EVENT_NAME = "accelerator-request-bound"
-FIRST_RETRY_PAUSE_S = 1.0
-MAX_RETRY_PAUSE_S = 30.0
+#: Between two sendings of the same event.
+BACKOFF = Backoff(first_s=1.0, longest_s=30.0)
 MAX_JOBS_PER_RUN = 20
 
 JOBS = JobStore(t.jobs)
@@ -77,7 +78,7 @@ class EventsTask:
         failed = any(row.state == RequestState.BIND_FAILED for row in rows)
         now = self._clock.now()
         if rows and not is_over and (failed or not was_accepted):
-            again = now + timedelta(seconds=min(FIRST_RETRY_PAUSE_S * 2 ** (job.attempt - 1), MAX_RETRY_PAUSE_S))
+            again = now + timedelta(seconds=BACKOFF.pause_s(job.attempt))
             return lambda connection: JOBS.release(connection, job.id, job.epoch, again)
         return lambda connection: JOBS.finish(connection, job.id, job.epoch, JobState.DONE, None, now)
 

@@ -21,13 +21,14 @@ from moorage.agent.provider_config.load import (
     refusal_error,
 )
 from moorage.agent.tracker.resource_tracker import ResourceTracker, UpdateResult
+from moorage.core.backoff import Backoff
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, StartError
 
 log = logging.getLogger(__name__)
 
-#: Longest pause between attempts while Placement does not answer.
-LONGEST_PAUSE_S = 60.0
+#: Between attempts while Placement does not answer.
+BACKOFF = Backoff(first_s=2.0, longest_s=60.0)
 
 
 class ProviderConfigReloader:
@@ -135,7 +136,7 @@ class ProviderConfigTask:
             self._failures += 1
             log.warning("the provider configuration could not be reloaded; trying again", extra={"why": error.message})
             self._reload_requested.set()
-            return self._next(min(float(1 << min(self._failures, 16)), LONGEST_PAUSE_S))
+            return self._next(BACKOFF.pause_s(self._failures))
         self._failures = 0
         return self._next(self._period_s)
 

@@ -4,6 +4,7 @@ start:  read and check files -> publish provider tree -> os_acc.initialize() -> 
 tasks:  heartbeat, provider tree, one `JobsTask` per worker
 """
 
+import itertools
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,12 +20,16 @@ from moorage.agent.jobs.snapshots import Snapshots
 from moorage.agent.tracker.resource_tracker import ResourcesTask, ResourceTracker, resources_topic
 from moorage.agent.virt.driver import VirtDriver
 from moorage.compute.client.compute_client import ComputeClient
+from moorage.core.backoff import Backoff
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, StartError, Unavailable
 from moorage.jobs.background_tasks import Task, Wakeups
 from moorage.jobs.poller_election import PollerElection
 
 log = logging.getLogger(__name__)
+
+#: Between attempts of a start while a service is unavailable.
+START_BACKOFF = Backoff(first_s=0.5, longest_s=5.0)
 
 
 @dataclass(frozen=True)
@@ -159,8 +164,7 @@ class HostAgent:
     def _retry_until_available(self, step: Callable[[], object]) -> None:
         """Retry `step` while a service is unavailable: the services of a plane start in any order."""
         until = self._clock.now() + timedelta(seconds=self._settings.start_patience_s)
-        pause_s = 0.5
-        while True:
+        for failures in itertools.count(1):
             try:
                 step()
                 return
@@ -174,8 +178,7 @@ class HostAgent:
                 raise
             except MoorageError as error:
                 raise StartError(f"host {self._host} cannot start: {error.message}") from error
-            self._clock.sleep(pause_s)
-            pause_s = min(pause_s * 2, 5.0)
+            self._clock.sleep(START_BACKOFF.pause_s(failures))
 
 
 #: Number of periods after which a heartbeat is sent in any case: another agent of this name may have sent other facts.

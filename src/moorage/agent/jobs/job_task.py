@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from moorage.agent.jobs.job_runner import JobResult
 from moorage.agent.jobs.server_build import BuildFailed, JobLost, failure_report
+from moorage.core.backoff import Backoff
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, MoorageError, NotFound, Unavailable
 from moorage.jobs.job_api import AgentJob, HostJobsClient
@@ -20,9 +21,8 @@ from moorage.telemetry.logs import request_context
 
 log = logging.getLogger(__name__)
 
-#: Pauses between attempts while the service does not answer; doubled from the first to the last.
-FIRST_PAUSE = timedelta(seconds=1)
-LONGEST_PAUSE = timedelta(seconds=30)
+#: Between attempts while the service does not answer.
+BACKOFF = Backoff(first_s=1.0, longest_s=30.0)
 
 
 #: Called after each job with its kind, its outcome (``done``, ``failed`` or ``lost``), and its duration in seconds.
@@ -80,22 +80,16 @@ class JobsTask:
                 self._election.began_job(self._number)
             has_more = [self._work(job) for job in jobs]
         except MoorageError as error:
-            pause = self._pause()
             self._failures += 1
-            log.warning(
-                "could not ask for a job; trying again", extra={"why": str(error), "pause_s": pause.total_seconds()}
-            )
-            return self._clock.now() + pause
+            # At most a poll period (or the first pause): a hint during the failure must not wait a long period.
+            longest_s = max(self._poll_period.total_seconds(), BACKOFF.first_s)
+            pause_s = min(BACKOFF.pause_s(self._failures), longest_s)
+            log.warning("could not ask for a job; trying again", extra={"why": str(error), "pause_s": pause_s})
+            return self._clock.now() + timedelta(seconds=pause_s)
         self._failures = 0
         if any(has_more):
             return self._clock.now()
         return self._clock.now() + self._poll_period if self._election.found_no_job(self._number) else None
-
-    def _pause(self) -> timedelta:
-        """Pause after a failed claim, at most a poll period (or 1 s): a hint during the failure must not wait a long
-        period.
-        """
-        return min(FIRST_PAUSE * (1 << min(self._failures, 16)), max(self._poll_period, FIRST_PAUSE), LONGEST_PAUSE)
 
     def _work(self, job: AgentJob) -> bool:
         """Runs `job` and reports it. Returns True if another job may be waiting."""

@@ -13,7 +13,7 @@ Spec: docs/evidence/specs/provider-config.md, "Merging"
 import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -26,6 +26,7 @@ from moorage.agent.tree.accelerator_subtree import AcceleratorProviders, with_ac
 from moorage.agent.tree.drift_backoff import ClassOrTrait, DriftBackoff, drifted_items
 from moorage.agent.tree.provider_tree import ProviderNode, ProviderTree, SeenProvider, tree_of
 from moorage.agent.tree.provider_tree_diff import ProviderTreeDiff, diff, identified, unwanted, with_foreign
+from moorage.core.backoff import Backoff
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, MoorageError, Unavailable
 from moorage.core.ids import Ids
@@ -35,12 +36,11 @@ log = logging.getLogger(__name__)
 
 #: Attempts in one update while others write to the same providers; after the last one, the next period tries again.
 MAX_ROUNDS = 5
-#: Pause before the second attempt; doubled for each further one.
-FIRST_PAUSE_S = 0.2
+#: Between these attempts.
+ROUND_BACKOFF = Backoff(first_s=0.2, longest_s=1.6)
 
-#: Pauses between updates while Placement does not answer.
-FIRST_RETRY_S = 5.0
-LONGEST_RETRY_S = 300.0
+#: Between updates while Placement does not answer.
+UPDATE_BACKOFF = Backoff(first_s=5.0, longest_s=300.0)
 
 #: Nova puts these on every compute node: others recognise it by them, and Nova's scheduler requires them of every root.
 COMPUTE_NODE_TRAITS = frozenset({"COMPUTE_NODE", "OWNER_NOVA"})
@@ -175,15 +175,13 @@ class ResourceTracker:
         return int(self._ids.uuid()[:8], 16) / (1 << 32)
 
     def _update_with_retries(self, *, startup: bool) -> UpdateResult:
-        pause_s = FIRST_PAUSE_S
-        for _ in range(MAX_ROUNDS - 1):
+        for conflicts in range(1, MAX_ROUNDS):
             try:
                 return self._update_once(startup)
             except Conflict as conflict:
                 log.info("another client wrote to a provider of this host; reading again", extra={"why": str(conflict)})
             self._placement.forget_generations()
-            self._clock.sleep(pause_s)
-            pause_s *= 2
+            self._clock.sleep(ROUND_BACKOFF.pause_s(conflicts))
         return self._update_once(startup)
 
     def provider_uuid(self, node: str) -> str:
@@ -253,7 +251,7 @@ class ResourcesTask:
     """Updates the tree every period, and when its topic is woken, for example because programming a device changed its
     traits.
 
-    While Placement does not answer, the pauses grow up to `LONGEST_RETRY_S`. While the compute node of another compute
+    While Placement does not answer, the pauses grow as in `UPDATE_BACKOFF`. While the compute node of another compute
     service is missing, they grow up to the period only, because that costs Placement little; so the accelerators of the
     host appear within one and a half periods after their compute node.
     """
@@ -266,6 +264,7 @@ class ResourcesTask:
         self._tracker = tracker
         self._clock = clock
         self._period_s = period_s
+        self._node_backoff = replace(UPDATE_BACKOFF, longest_s=period_s)
         self._failures = 0
 
     def run_once(self) -> datetime:
@@ -273,7 +272,8 @@ class ResourcesTask:
             self._tracker.update()
         except MoorageError as error:  # Placement is away or busy, or another service's compute node is missing
             self._failures += 1
-            pause_s = self._pause_s(self._period_s if isinstance(error, NoComputeNode) else LONGEST_RETRY_S)
+            backoff = self._node_backoff if isinstance(error, NoComputeNode) else UPDATE_BACKOFF
+            pause_s = backoff.pause_s(self._failures, self._tracker.random_fraction())
             log.warning(
                 "the provider tree could not be updated; trying again",
                 extra={"why": str(error), "failures": self._failures, "pause_s": round(pause_s, 1)},
@@ -283,14 +283,6 @@ class ResourcesTask:
             log.info("the provider tree is up to date again", extra={"failures": self._failures})
         self._failures = 0
         return self._clock.now() + timedelta(seconds=self._period_s)
-
-    def _pause_s(self, longest_s: float) -> float:
-        """`FIRST_RETRY_S`, doubled for each failure up to `longest_s`, times a random factor in [0.5, 1.5).
-
-        The factor keeps many hosts that lost Placement at the same moment from returning at the same moment.
-        """
-        pause_s = min(FIRST_RETRY_S * (1 << min(self._failures - 1, 16)), longest_s)
-        return pause_s * (0.5 + self._tracker.random_fraction())
 
 
 def resources_topic(host: str) -> str:

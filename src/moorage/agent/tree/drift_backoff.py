@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from moorage.agent.tree.provider_tree import ProviderTree, SeenProvider
+from moorage.core.backoff import Backoff
 
 #: A class or trait of a provider: (provider uuid, name of the class or trait).
 ClassOrTrait = tuple[str, str]
 
 #: Number of restores without a pause.
 FREE_RESTORES = 2
-FIRST_PAUSE = timedelta(minutes=2)
-LONGEST_PAUSE = timedelta(hours=1)
+#: Between the restores after those.
+BACKOFF = Backoff(first_s=120.0, longest_s=3600.0)
 
 
 def drifted_items(before: ProviderTree, wanted: ProviderTree, seen: Mapping[str, SeenProvider]) -> set[ClassOrTrait]:
@@ -78,11 +79,9 @@ class DriftBackoff:
 
 def _pause_before_restore(mended: int) -> timedelta:
     """Pause before the next restore, after `mended` restores."""
-    if mended < FREE_RESTORES:
-        return timedelta(0)
-    return min(FIRST_PAUSE * (1 << min(mended - FREE_RESTORES, 16)), LONGEST_PAUSE)
+    return timedelta(seconds=BACKOFF.pause_s(mended - FREE_RESTORES + 1))
 
 
 def _calm_period(mended: int) -> timedelta:
     """The time without a change after which the drift of an item is forgotten."""
-    return 2 * max(_pause_before_restore(mended), FIRST_PAUSE)
+    return 2 * max(_pause_before_restore(mended), timedelta(seconds=BACKOFF.first_s))

@@ -18,6 +18,7 @@ from typing import Any
 import libvirt
 
 from moorage.agent.virt.driver import HypervisorUnavailable, NoSuchDomain, Unsupported, VirtError
+from moorage.core.backoff import Backoff
 from moorage.core.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -25,8 +26,8 @@ log = logging.getLogger(__name__)
 KEEP_ALIVE_S = 5
 KEEP_ALIVE_COUNT = 3
 OPEN_TIMEOUT_S = 15.0
-#: Pauses between attempts to connect, in seconds; each is twice the one before.
-FIRST_PAUSE_S, LAST_PAUSE_S = 1.0, 30.0
+#: Between attempts to connect.
+BACKOFF = Backoff(first_s=1.0, longest_s=30.0)
 
 _UNSUPPORTED = frozenset(
     {
@@ -49,7 +50,7 @@ class LibvirtConnection:
         self._lock = threading.Lock()
         self._link: Any = None
         self._opening: Future[Any] | None = None
-        self._pause_s = FIRST_PAUSE_S
+        self._failures = 0
         self._last_error = ""
         self._retry_at: datetime | None = None
         _start_event_loop()
@@ -80,7 +81,7 @@ class LibvirtConnection:
                 self._link = self._open()
             except libvirt.libvirtError as error:
                 raise self._unavailable(str(error)) from error
-            self._retry_at, self._pause_s = None, FIRST_PAUSE_S
+            self._retry_at, self._failures = None, 0
             log.info("connected to the hypervisor", extra={"uri": self.uri})
             return self._link
 
@@ -101,8 +102,8 @@ class LibvirtConnection:
 
     def _unavailable(self, why: str) -> HypervisorUnavailable:
         """Begins a pause, and returns the error that callers get until its end. The caller holds the lock."""
-        self._retry_at = self._clock.now() + timedelta(seconds=self._pause_s)
-        self._pause_s = min(self._pause_s * 2, LAST_PAUSE_S)
+        self._failures += 1
+        self._retry_at = self._clock.now() + timedelta(seconds=BACKOFF.pause_s(self._failures))
         self._last_error = f"libvirt at {self.uri} does not answer: {why}; check that its daemon runs on this host"
         log.warning("no connection to the hypervisor", extra={"uri": self.uri, "why": why})
         return HypervisorUnavailable(self._last_error)
