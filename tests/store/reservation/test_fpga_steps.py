@@ -10,7 +10,7 @@ from moorage.reservation.capacity.calendar import HostCapacity
 from moorage.reservation.model.leases import Allocation, EventType
 from moorage.reservation.model.reservation_requests import FPGA
 from moorage.reservation.model.slot_demand import label
-from moorage.reservation.model.steps import Step, StepKind
+from moorage.reservation.model.steps import ProgramRegion, RetireRegion
 from moorage.reservation.store import event_store, host_store, lease_store, region_store
 from tests.migrated import migrated_engine
 from tests.store.conftest import on_every_database
@@ -74,11 +74,10 @@ def test_what_was_loaded_is_what_the_journal_says_last(world, ids):
     own = one.reservations[0].id
 
     def journal(event, *plan):
-        """`plan`: (kind, region, whether it is done)"""
+        """`plan`: (step, whether it is done)"""
         with write(engine) as connection:
-            steps = [Step(kind, own, deployable=region) for kind, region, _ in plan]
-            event_store.insert_steps(connection, event.id, [(step.kind, step.args()) for step in steps], NOW)
-            for seq, (_, _, done) in enumerate(plan, 1):
+            event_store.insert_steps(connection, {event.id: [step for step, _ in plan]}, NOW)
+            for seq, (_, done) in enumerate(plan, 1):
                 if done:
                     event_store.step_done(connection, event.id, seq, NOW)
 
@@ -93,10 +92,15 @@ def test_what_was_loaded_is_what_the_journal_says_last(world, ids):
             event_store.insert_event(connection, event)
         return event
 
-    load, leave = StepKind.PROGRAM_REGION, StepKind.RETIRE_REGION
-    journal(one.event(EventType.START), (load, "a_R1", True), (load, "a_R2", True), (load, "b_R1", False))
-    journal(update(1), (leave, "a_R1", True), (load, "b_R2", True))
-    journal(update(2), (leave, "b_R2", True), (load, "a_R1", True))
+    def load(region):
+        return ProgramRegion(own, "p", region)
+
+    def leave(region):
+        return RetireRegion(own, region)
+
+    journal(one.event(EventType.START), (load("a_R1"), True), (load("a_R2"), True), (load("b_R1"), False))
+    journal(update(1), (leave("a_R1"), True), (load("b_R2"), True))
+    journal(update(2), (leave("b_R2"), True), (load("a_R1"), True))
     with read(engine) as connection:
         found = {own: {"a_R1": True, "a_R2": True, "b_R1": False, "b_R2": False}}
         assert region_store.ordered(connection, one.id) == found

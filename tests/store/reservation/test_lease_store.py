@@ -11,6 +11,7 @@ from moorage.db.session import read, write
 from moorage.reservation.model.event_order import schedule_events
 from moorage.reservation.model.leases import Allocation, Event, EventStatus, EventType, LeaseStatus, ReservationStatus
 from moorage.reservation.model.reservation_requests import InstanceRequest, Size
+from moorage.reservation.model.steps import DeleteClass, EnsureClass
 from moorage.reservation.store import event_store, host_store, lease_store, property_store
 from moorage.reservation.store.event_store import Fenced, StepState
 from tests.migrated import migrated_engine
@@ -67,7 +68,7 @@ def test_deleting_a_lease_leaves_nothing_of_it(database, ids):
     with write(database) as connection:
         lease_store.insert_lease(connection, lease)
         host_store.insert_allocations(connection, slots(ids, lease, host_id, 2), NOW)
-        event_store.insert_steps(connection, lease.events[0].id, [("delete_class", {})], NOW)
+        event_store.insert_steps(connection, {lease.events[0].id: [DeleteClass("r")]}, NOW)
     with write(database) as connection:
         host_store.delete_allocations_of(connection, [each.id for each in lease.reservations])
         lease_store.delete_lease(connection, lease.id)
@@ -169,7 +170,7 @@ def test_a_worker_that_lost_its_claim_cannot_write(database, ids):
     start = lease.event(EventType.START)
     with write(database) as connection:
         lease_store.insert_lease(connection, lease)
-        event_store.insert_steps(connection, start.id, [("ensure_class", {"reservation_id": "r"})], NOW)
+        event_store.insert_steps(connection, {start.id: [EnsureClass("r")]}, NOW)
         first = event_store.claim(connection, start.id, 0, "slow", START, START)
         second = event_store.claim(connection, start.id, first, "quick", START, START)
     for late in (

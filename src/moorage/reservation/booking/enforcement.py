@@ -21,7 +21,7 @@ from moorage.reservation.model.leases import Lease, RegisteredHost, Reservation
 from moorage.reservation.model.limits import FLOATING_IPS, ProjectLimits, Reserved, counted, refusal
 from moorage.reservation.model.reservation_requests import FloatingIpRequest
 from moorage.reservation.model.slot_demand import Amounts
-from moorage.reservation.model.steps import Actions, Step, StepKind
+from moorage.reservation.model.steps import Actions, TellEnd
 from moorage.reservation.store import host_store, lease_store, limit_store
 
 
@@ -108,9 +108,9 @@ class Enforcement:
 
     @property
     def actions(self) -> Actions:
-        return {StepKind.TELL_END: self._tell_end}
+        return {TellEnd: self._tell_end}
 
-    def _tell_end(self, step: Step) -> None:
+    def _tell_end(self, step: TellEnd) -> None:
         with read(self._engine) as connection:
             lease = lease_store.find_lease_of_reservation(connection, step.reservation_id)
         if self._external is not None and lease is not None:

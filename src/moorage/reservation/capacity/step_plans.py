@@ -7,7 +7,7 @@ from moorage.reservation.capacity.resource_types.registry import type_named
 from moorage.reservation.model.before_end_actions import EndActionKind
 from moorage.reservation.model.leases import Generation, Lease, Reservation, ReservationStatus
 from moorage.reservation.model.reservation_requests import HostRequest, ReservationRequest
-from moorage.reservation.model.steps import Regions, Services, Slots, Step, StepKind
+from moorage.reservation.model.steps import EnsureGroup, Regions, SendMail, SendWebhook, Services, Slots, Step
 
 #: {reservation id: its slots}
 SlotsOfAll = Mapping[str, Slots]
@@ -31,7 +31,7 @@ def plan_group(reservation: Reservation, request: ReservationRequest) -> list[St
     if is_older or (affinity is None and reservation.server_group_id is None):
         return []
     policy = "" if affinity is None else "affinity" if affinity else "anti-affinity"
-    return [Step(StepKind.ENSURE_GROUP, reservation.id, policy=policy)]
+    return [EnsureGroup(reservation.id, policy)]
 
 
 def plan_start(
@@ -86,28 +86,25 @@ def plan_end(
     return steps
 
 
-#: {action that sends a notification: its step}
-_NOTICES = {EndActionKind.WEBHOOK: StepKind.SEND_WEBHOOK, EndActionKind.EMAIL: StepKind.SEND_MAIL}
-
-
 def plan_before_end(lease: Lease, of_hosts: str) -> list[Step]:
     """`of_hosts`: the action that ``default`` means in ``physical:host`` reservations, by configuration.
 
     Snapshots come first, because they take longest.
     """
     all_saved = any(action.kind is EndActionKind.SNAPSHOT for action in lease.before_end_actions)
-    saved = [
+    steps: list[Step] = [
         step
         for each in lease.reservations
         if each.status is ReservationStatus.ACTIVE
         and (all_saved or _asks_for_snapshot(each.request, of_hosts))
         and (step := type_named(each.resource_type).plan_snapshot(each)) is not None
     ]
-    return saved + [
-        Step(_NOTICES[action.kind], "", lease_id=lease.id, target=action.target)
-        for action in lease.before_end_actions
-        if action.kind in _NOTICES
-    ]
+    for action in lease.before_end_actions:
+        if action.kind is EndActionKind.WEBHOOK:
+            steps.append(SendWebhook("", lease.id, action.target))
+        elif action.kind is EndActionKind.EMAIL:
+            steps.append(SendMail("", lease.id, action.target))
+    return steps
 
 
 def _asks_for_snapshot(request: ReservationRequest, of_hosts: str) -> bool:

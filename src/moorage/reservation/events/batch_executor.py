@@ -32,9 +32,19 @@ from moorage.db.session import in_transaction
 from moorage.reservation.events.event_executor import EventClaim, EventExecutor
 from moorage.reservation.model.event_order import UnfinishedEvent
 from moorage.reservation.model.leases import CLAIM, Event, EventStatus, EventType, Lease, LeaseStatus, ReservationStatus
-from moorage.reservation.model.steps import Further, Step, StepKind, Waiting
+from moorage.reservation.model.steps import (
+    ClearHost,
+    Further,
+    GrantAccess,
+    LendHost,
+    OpenAggregate,
+    PutInventory,
+    ReservationStep,
+    Step,
+    Waiting,
+)
 from moorage.reservation.steps.step_registry import StepRegistry
-from moorage.reservation.store import batch_event_store, lease_store
+from moorage.reservation.store import batch_event_store, event_store, lease_store
 from moorage.reservation.store.event_store import OPEN
 
 log = logging.getLogger(__name__)
@@ -46,15 +56,7 @@ MAX_BATCH = 100
 _RENEWAL = CLAIM / 4
 
 #: Steps that take a few requests. A start with any other step runs alone.
-_QUICK = frozenset(
-    {
-        StepKind.PUT_INVENTORY,
-        StepKind.GRANT_ACCESS,
-        StepKind.CLEAR_HOST,
-        StepKind.LEND_HOST,
-        StepKind.OPEN_AGGREGATE,
-    }
-)
+_QUICK = (PutInventory, GrantAccess, ClearHost, LendHost, OpenAggregate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,7 @@ class BatchExecutor:
 
     def _run_round(self, batch: _Round) -> None:
         self._publish(batch)
-        self._extend_claims(batch, StepKind.PUT_INVENTORY)
+        self._extend_claims(batch, PutInventory)
         self._open(batch)
         self._finish(batch)
         for start, position, why in batch.failed:
@@ -164,7 +166,7 @@ class BatchExecutor:
         taken = {
             event_id: (event, plans[lease.id])
             for event_id, (event, lease) in fit.items()
-            if all(step.kind in _QUICK for step in plans[lease.id])
+            if all(isinstance(step, _QUICK) for step in plans[lease.id])
         }
         if not taken:
             return [], gone
@@ -172,7 +174,7 @@ class BatchExecutor:
         epochs = batch_event_store.claim(connection, seen, self._executor.worker, now + CLAIM, now)
         leases = [event.lease_id for event, _ in taken.values()]
         lease_store.move_all(connection, leases, LeaseStatus.PENDING, LeaseStatus.STARTING, now)
-        batch_event_store.insert_steps(connection, {event_id: plan for event_id, (_, plan) in taken.items()}, now)
+        event_store.insert_steps(connection, {event_id: plan for event_id, (_, plan) in taken.items()}, now)
         return [
             _Start(EventClaim(event_id, event.lease_id, event.type, epochs[event_id]), plan)
             for event_id, (event, plan) in taken.items()
@@ -184,10 +186,10 @@ class BatchExecutor:
             (event_id, position)
             for event_id, start in batch.starts.items()
             for position, step in enumerate(start.steps)
-            if step.kind is StepKind.PUT_INVENTORY
+            if isinstance(step, PutInventory)
         ]
         steps = [batch.starts[event_id].steps[position] for event_id, position in which]
-        for numbers, error in self._in_parallel(self._step_registry.joint_parts(StepKind.PUT_INVENTORY, steps)):
+        for numbers, error in self._in_parallel(self._step_registry.joint_parts(PutInventory, steps)):
             if error is not None:
                 for number in numbers:
                     batch.fails(*which[number], error)
@@ -206,7 +208,7 @@ class BatchExecutor:
         for position, step in enumerate(start.steps):
             if event_id not in batch.starts:
                 break
-            if step.kind is not StepKind.PUT_INVENTORY and (why := self._run(step)) is not None:
+            if not isinstance(step, PutInventory) and (why := self._run(step)) is not None:
                 return event_id, position, why
         return event_id, 0, None
 
@@ -223,8 +225,8 @@ class BatchExecutor:
         if batch.starts and self._clock.now() >= batch.renew_at:
             self._extend_claims(batch)
 
-    def _extend_claims(self, batch: _Round, done: StepKind | None = None) -> None:
-        """Extends the claims and drops starts that were lost. Records steps of kind `done` as done."""
+    def _extend_claims(self, batch: _Round, done: type[ReservationStep] | None = None) -> None:
+        """Extends the claims and drops starts that were lost. Records steps of class `done` as done."""
         held = batch.held()
 
         def extend_claims(connection: Connection) -> batch_event_store.Held:

@@ -211,7 +211,7 @@ class EventExecutor:
 
     def record_stopped_step(self, claim: EventClaim, seq: int, step: Step, why: MoorageError | Waiting) -> StepResult:
         """Handles a failed or waiting step in an event's first attempt: releases the event, or undoes a creation."""
-        row = StepRow(seq, step.kind, step.args(), StepState.UNDONE, 0, None)
+        row = StepRow(seq, step, StepState.UNDONE, 0, None)
         try:
             stop = self._waits(claim, row, why) if isinstance(why, Waiting) else self._failed(claim, row, why)
         except Fenced as error:
@@ -260,7 +260,7 @@ class EventExecutor:
             if not rows:
                 lease = lease_store.find_lease(connection, claim.lease_id)
                 steps = [] if lease is None else self.plan_builder.event_steps(connection, lease, claim.type, now)
-                event_store.insert_steps(connection, claim.event_id, [(step.kind, step.args()) for step in steps], now)
+                event_store.insert_steps(connection, {claim.event_id: steps}, now)
                 rows = event_store.steps_of(connection, claim.event_id)
             return rows
 
@@ -269,7 +269,7 @@ class EventExecutor:
     def _step(self, claim: EventClaim, row: StepRow) -> StepResult | None:
         """Runs one step. None if it is done, else the result with which the event stops, temporarily or finally."""
         try:
-            found = self._step_registry.run_step(Step.from_journal(row.kind, row.args))
+            found = self._step_registry.run_step(row.step)
         except MoorageError as error:
             return self._failed(claim, row, error)
         if isinstance(found, Waiting):
@@ -283,16 +283,15 @@ class EventExecutor:
             if not further:
                 return None
             there = len(event_store.steps_of(connection, claim.event_id))
-            rows = [(step.kind, step.args()) for step in further]
-            event_store.insert_steps(connection, claim.event_id, rows, now, there)
-            reason = f"{row.kind}: {len(further)} further steps"
+            event_store.insert_steps(connection, {claim.event_id: further}, now, there)
+            reason = f"{row.step.kind}: {len(further)} further steps"
             event_store.release(connection, claim.event_id, claim.epoch, retry_at=now, error=reason, now=now)
             return StepResult(EventOutcome.WAITING, reason)
 
         return in_transaction(self._engine, record_step)
 
     def _failed(self, claim: EventClaim, row: StepRow, error: MoorageError) -> StepResult | None:
-        reason = f"{row.kind}: {error.message}"
+        reason = f"{row.step.kind}: {error.message}"
         log.warning("a step of a lease event failed", extra={"lease_id": claim.lease_id, "reason": reason})
         if claim.type is EventType.CREATE:
             self._give_up(claim, reason)  # a request waits for the answer: undo at once, see `lease_service`
@@ -302,7 +301,9 @@ class EventExecutor:
         return self._retry_later(claim, row, reason, min(MAX_BACKOFF_S, 2 ** min(row.attempt + 1, 10)))
 
     def _waits(self, claim: EventClaim, row: StepRow, found: Waiting) -> StepResult:
-        return self._retry_later(claim, row, f"{row.kind}: {found.reason}", min(MAX_WAIT_S, 2 ** min(row.attempt, 10)))
+        return self._retry_later(
+            claim, row, f"{row.step.kind}: {found.reason}", min(MAX_WAIT_S, 2 ** min(row.attempt, 10))
+        )
 
     def _abandoned(self, claim: EventClaim, row: StepRow, reason: str) -> bool:
         """Gives up a before_end action after `ACTION_TRIES` or at the lease's end; the other actions continue."""

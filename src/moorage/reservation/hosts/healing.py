@@ -223,7 +223,7 @@ class Healing:
         event = self._executor.new_claimed_event(lease.id, EventType.UPDATE)
         lease_store.move(connection, lease, LeaseStatus.UPDATING, now)
         event_store.insert_event(connection, event)
-        event_store.insert_steps(connection, event.id, [(step.kind, step.args()) for step in steps], now)
+        event_store.insert_steps(connection, {event.id: steps}, now)
         return EventClaim(event.id, lease.id, EventType.UPDATE, event.epoch)
 
     def _recover(self, connection: Connection, lease_id: str, failed: Failed) -> None:

@@ -50,7 +50,7 @@ from moorage.reservation.model.reservation_requests import ReservationRequest
 from moorage.reservation.model.slot_demand import Amounts
 from moorage.reservation.model.steps import Step
 from moorage.reservation.steps.plan_builder import regions_to_load, services_of, slots_of
-from moorage.reservation.store import batch_event_store, event_store, host_store, lease_store, request_store
+from moorage.reservation.store import event_store, host_store, lease_store, request_store
 
 #: Maximum number of attempts of an update if the lease changes concurrently.
 ATTEMPTS = 3
@@ -150,7 +150,7 @@ class LeaseService:
             self._addresses.allocate_new(connection, leases)
             for lease, plan in zip(leases, plans, strict=True):
                 self._enforcement.record_creation(connection, lease, plan, of=len(leases))
-            batch_event_store.insert_steps(connection, journals, self._clock.now())
+            event_store.insert_steps(connection, journals, self._clock.now())
 
         bookings = [draft.booking for draft in drafts]
         if conversion is None:
@@ -381,7 +381,7 @@ class LeaseService:
         event = self._executor.new_claimed_event(lease.id, EventType.UPDATE)
         lease_store.move(connection, lease, LeaseStatus.UPDATING, now)
         event_store.insert_event(connection, event)
-        event_store.insert_steps(connection, event.id, [(step.kind, step.args()) for step in steps], now)
+        event_store.insert_steps(connection, {event.id: steps}, now)
         return EventClaim(event.id, lease.id, EventType.UPDATE, event.epoch)
 
     def allocate(

@@ -12,7 +12,7 @@ from moorage.reservation.model import property_query
 from moorage.reservation.model.before_end_actions import EndAction, EndActionKind
 from moorage.reservation.model.leases import Allocation, Event, EventStatus, EventType, Lease, RegisteredHost
 from moorage.reservation.model.list_query import HostPage, LeasePage
-from moorage.reservation.model.steps import StepKind
+from moorage.reservation.model.steps import FindServers, FindServersOfHosts, SendMail, SendWebhook, SnapshotServer, Step
 from moorage.reservation.store import event_store, host_store, lease_store
 from moorage.reservation.store.event_store import StepCount, StepRow, StepState
 
@@ -94,22 +94,11 @@ class ListService:
         return [(host, slots.get(host.id, [])) for host in hosts], more
 
 
-_STEPS = {
-    EndActionKind.WEBHOOK: (StepKind.SEND_WEBHOOK,),
-    EndActionKind.EMAIL: (StepKind.SEND_MAIL,),
-    EndActionKind.SNAPSHOT: (StepKind.FIND_SERVERS, StepKind.FIND_SERVERS_OF_HOSTS, StepKind.SNAPSHOT_SERVER),
-}
-
-
 def _before_end_result(lease: Lease, action: EndAction, rows: Sequence[StepRow]) -> BeforeEndResult:
     event = lease.event(EventType.BEFORE_END)
     if event is None or event.status is EventStatus.UNDONE:
         return BeforeEndResult(action, "planned")
-    mine = [
-        row
-        for row in rows
-        if row.kind in _STEPS[action.kind] and (not action.target or row.args.get("target") == action.target)
-    ]
+    mine = [row for row in rows if _belongs_to(row.step, action)]
     attempts = max((row.attempt + (row.state is StepState.DONE) for row in mine), default=0)
     if all(row.state is StepState.DONE for row in mine) and (mine or event.status is EventStatus.DONE):
         return BeforeEndResult(action, "done", attempts)
@@ -120,3 +109,13 @@ def _before_end_result(lease: Lease, action: EndAction, rows: Sequence[StepRow])
     error = error or (event.last_error if over else None)
     shown_error = shown_error or (FAILED_FOR_OPERATOR if error else None)
     return BeforeEndResult(action, "failed" if over else "trying", attempts, error, shown_error)
+
+
+def _belongs_to(step: Step, action: EndAction) -> bool:
+    match action.kind:
+        case EndActionKind.WEBHOOK:
+            return isinstance(step, SendWebhook) and step.target == action.target
+        case EndActionKind.EMAIL:
+            return isinstance(step, SendMail) and step.target == action.target
+        case EndActionKind.SNAPSHOT:
+            return isinstance(step, FindServers | FindServersOfHosts | SnapshotServer)

@@ -1,9 +1,14 @@
-"""Steps: the effects of a lease's event on other services, as stored in the journal. `step_registry` runs them."""
+"""Steps: the effects of a lease's event on other services. The journal stores them; the modules in `steps` run them.
+
+Each kind of step is a class with the arguments of that kind, and `Step` is the union of them. In the journal, the tag of
+the class is the `kind` of the row, and the other fields are its `args`, without those that have their default.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
+
+import msgspec
 
 from moorage.core.errors import MoorageError
 from moorage.core.names import reservation_class, reservation_trait
@@ -18,45 +23,6 @@ Regions: TypeAlias = Sequence[str]
 Services: TypeAlias = Mapping[str, str]
 
 
-class StepKind(StrEnum):
-    ENSURE_CLASS = "ensure_class"
-    ENSURE_FLAVOR = "ensure_flavor"
-    PUT_INVENTORY = "put_inventory"
-    JOIN_AGGREGATE = "join_aggregate"
-    GRANT_ACCESS = "grant_access"
-    REVOKE_ACCESS = "revoke_access"
-    DELETE_SERVERS = "delete_servers"
-    ENSURE_GROUP = "ensure_server_group"
-    DELETE_GROUP = "delete_server_group"
-    DELETE_FLAVOR = "delete_flavor"
-    DELETE_AGGREGATE = "delete_aggregate"
-    DROP_INVENTORY = "drop_inventory"
-    RETIRE_INVENTORY = "retire_inventory"
-    RECLAIM_INVENTORY = "reclaim_inventory"  # like DROP_INVENTORY, and removes consumers that still hold a slot
-    DELETE_CLASS = "delete_class"
-    FIND_SERVERS = "find_servers"
-    FIND_SERVERS_OF_HOSTS = "find_servers_of_hosts"
-    SNAPSHOT_SERVER = "snapshot_server"
-    SEND_WEBHOOK = "send_webhook"
-    SEND_MAIL = "send_mail"
-    TELL_END = "tell_end"  # tells the operator's service that the lease of this reservation ends
-    ENSURE_AGGREGATE = "ensure_aggregate"
-    CLEAR_HOST = "clear_host"
-    LEND_HOST = "lend_host"
-    RETURN_HOST = "return_host"
-    RETIRE_HOST = "retire_host"
-    OPEN_AGGREGATE = "open_aggregate"
-    CLOSE_AGGREGATE = "close_aggregate"
-    CLEAR_AGGREGATE = "clear_aggregate"
-    DISSOLVE_AGGREGATE = "dissolve_aggregate"
-    PROGRAM_REGION = "program_region"
-    EMPTY_REGION = "empty_region"
-    RETIRE_REGION = "retire_region"
-    DELETE_TRAIT = "delete_trait"
-    ENSURE_FLOATING_IPS = "ensure_floating_ips"
-    DELETE_FLOATING_IPS = "delete_floating_ips"
-
-
 @dataclass(frozen=True, slots=True)
 class PrivateFlavor:
     """The flavor of a reservation's servers, without its name and the reservation's resource class."""
@@ -69,25 +35,12 @@ class PrivateFlavor:
     extra_specs: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One effect. Each kind sets the fields that it needs. Notifications have an empty `reservation_id`."""
-
-    kind: StepKind
+class ReservationStep(msgspec.Struct, frozen=True, tag_field="kind", omit_defaults=True):
     reservation_id: str
-    host: str = ""  #: hypervisor hostname; for steps on aggregates, the name of its compute service
-    total: int = 0
-    project_id: str = ""
-    aggregate_id: int = 0
-    group_id: str = ""
-    flavor: PrivateFlavor | None = None
-    deployable: str = ""  #: name of an accelerator and of its resource provider
-    image_id: str = ""  #: bitstream to program or to remove; or `function_id`, `function_name`
-    function_id: str = ""
-    function_name: str = ""
-    policy: str = ""  #: of the server group
-    lease_id: str = ""
-    target: str = ""  #: a URL, a mail address or a server's id
+
+    @property
+    def kind(self) -> str:
+        return kind_of(type(self))
 
     @property
     def resource_class(self) -> str:
@@ -97,62 +50,252 @@ class Step:
     def trait(self) -> str:
         return reservation_trait(self.reservation_id)
 
-    def args(self) -> dict[str, Any]:
-        """The arguments in the form that the journal stores, without empty ones. `from_journal` reads them."""
-        args: dict[str, Any] = {"reservation_id": self.reservation_id}
-        for name in (
-            "host",
-            "total",
-            "project_id",
-            "aggregate_id",
-            "group_id",
-            "deployable",
-            "image_id",
-            "function_id",
-            "function_name",
-            "policy",
-            "lease_id",
-            "target",
-        ):
-            if value := getattr(self, name):
-                args[name] = value
-        if self.flavor is not None:
-            size = {"vcpus": self.flavor.vcpus, "memory_mb": self.flavor.memory_mb, "disk_gb": self.flavor.disk_gb}
-            more = {"ephemeral_gb": self.flavor.ephemeral_gb, "swap_mb": self.flavor.swap_mb}
-            args |= size | {name: value for name, value in more.items() if value}
-            if self.flavor.extra_specs:
-                args["extra_specs"] = dict(self.flavor.extra_specs)
-        return args
 
-    @classmethod
-    def from_journal(cls, kind: str, args: Mapping[str, Any]) -> "Step":
-        flavor = None
-        if "vcpus" in args:
-            flavor = PrivateFlavor(
-                args["vcpus"],
-                args["memory_mb"],
-                args["disk_gb"],
-                args.get("ephemeral_gb", 0),
-                args.get("swap_mb", 0),
-                args.get("extra_specs", {}),
-            )
-        return cls(
-            StepKind(kind),
-            args["reservation_id"],
-            args.get("host", ""),
-            args.get("total", 0),
-            args.get("project_id", ""),
-            args.get("aggregate_id", 0),
-            args.get("group_id", ""),
-            flavor,
-            args.get("deployable", ""),
-            args.get("image_id", ""),
-            args.get("function_id", ""),
-            args.get("function_name", ""),
-            args.get("policy", ""),
-            args.get("lease_id", ""),
-            args.get("target", ""),
-        )
+# --- servers in slots: Placement's inventories, and flavors --------------------------------------------------------
+
+
+class EnsureClass(ReservationStep, frozen=True, tag="ensure_class"):
+    pass
+
+
+class DeleteClass(ReservationStep, frozen=True, tag="delete_class"):
+    pass
+
+
+class EnsureFlavor(ReservationStep, frozen=True, tag="ensure_flavor"):
+    """The fields of a `PrivateFlavor`."""
+
+    vcpus: int
+    memory_mb: int
+    disk_gb: int
+    ephemeral_gb: int = 0
+    swap_mb: int = 0
+    extra_specs: dict[str, str] = {}
+
+
+class DeleteFlavor(ReservationStep, frozen=True, tag="delete_flavor"):
+    pass
+
+
+class PutInventory(ReservationStep, frozen=True, tag="put_inventory"):
+    host: str  #: hypervisor hostname
+    total: int
+
+
+class DropInventory(ReservationStep, frozen=True, tag="drop_inventory"):
+    host: str
+
+
+class RetireInventory(ReservationStep, frozen=True, tag="retire_inventory"):
+    host: str
+
+
+class ReclaimInventory(ReservationStep, frozen=True, tag="reclaim_inventory"):
+    """Like `DropInventory`; also removes consumers that still hold a slot."""
+
+    host: str
+
+
+class GrantAccess(ReservationStep, frozen=True, tag="grant_access"):
+    project_id: str
+
+
+class RevokeAccess(ReservationStep, frozen=True, tag="revoke_access"):
+    project_id: str
+
+
+class DeleteServers(ReservationStep, frozen=True, tag="delete_servers"):
+    pass
+
+
+# --- server groups, and aggregates of older systems -----------------------------------------------------------------
+
+
+class EnsureGroup(ReservationStep, frozen=True, tag="ensure_server_group"):
+    policy: str = ""  #: empty: no group
+
+
+class DeleteGroup(ReservationStep, frozen=True, tag="delete_server_group"):
+    group_id: str = ""  #: empty: the id was lost in a crash
+
+
+class JoinAggregate(ReservationStep, frozen=True, tag="join_aggregate"):
+    host: str  #: name of the compute service, as in all steps on aggregates
+    aggregate_id: int
+
+
+class DeleteAggregate(ReservationStep, frozen=True, tag="delete_aggregate"):
+    aggregate_id: int
+
+
+# --- whole hosts: the aggregate of a reservation --------------------------------------------------------------------
+
+
+class EnsureAggregate(ReservationStep, frozen=True, tag="ensure_aggregate"):
+    pass
+
+
+class ClearHost(ReservationStep, frozen=True, tag="clear_host"):
+    host: str
+
+
+class LendHost(ReservationStep, frozen=True, tag="lend_host"):
+    host: str
+
+
+class ReturnHost(ReservationStep, frozen=True, tag="return_host"):
+    host: str
+
+
+class RetireHost(ReservationStep, frozen=True, tag="retire_host"):
+    host: str
+
+
+class OpenAggregate(ReservationStep, frozen=True, tag="open_aggregate"):
+    project_id: str
+
+
+class CloseAggregate(ReservationStep, frozen=True, tag="close_aggregate"):
+    pass
+
+
+class ClearAggregate(ReservationStep, frozen=True, tag="clear_aggregate"):
+    pass
+
+
+class DissolveAggregate(ReservationStep, frozen=True, tag="dissolve_aggregate"):
+    pass
+
+
+# --- regions of FPGAs -----------------------------------------------------------------------------------------------
+
+
+class ProgramRegion(ReservationStep, frozen=True, tag="program_region"):
+    """The bitstream has an image id, or the id or the name of its function."""
+
+    project_id: str
+    deployable: str  #: name of an accelerator and of its resource provider
+    image_id: str = ""
+    function_id: str = ""
+    function_name: str = ""
+
+
+class EmptyRegion(ReservationStep, frozen=True, tag="empty_region"):
+    """Removes the bitstream if the region carries this one."""
+
+    deployable: str
+    image_id: str = ""
+    function_id: str = ""
+    function_name: str = ""
+
+
+class RetireRegion(ReservationStep, frozen=True, tag="retire_region"):
+    deployable: str
+
+
+class DeleteTrait(ReservationStep, frozen=True, tag="delete_trait"):
+    pass
+
+
+# --- floating IPs ---------------------------------------------------------------------------------------------------
+
+
+class EnsureFloatingIps(ReservationStep, frozen=True, tag="ensure_floating_ips"):
+    pass
+
+
+class DeleteFloatingIps(ReservationStep, frozen=True, tag="delete_floating_ips"):
+    pass
+
+
+# --- before the end, and at the end ---------------------------------------------------------------------------------
+
+
+class FindServers(ReservationStep, frozen=True, tag="find_servers"):
+    pass
+
+
+class FindServersOfHosts(ReservationStep, frozen=True, tag="find_servers_of_hosts"):
+    pass
+
+
+class SnapshotServer(ReservationStep, frozen=True, tag="snapshot_server"):
+    server_id: str = msgspec.field(name="target")
+
+
+class SendWebhook(ReservationStep, frozen=True, tag="send_webhook"):
+    """Notifications have an empty `reservation_id`."""
+
+    lease_id: str
+    target: str  #: a URL
+
+
+class SendMail(ReservationStep, frozen=True, tag="send_mail"):
+    lease_id: str
+    target: str  #: a mail address
+
+
+class TellEnd(ReservationStep, frozen=True, tag="tell_end"):
+    """Tells the operator's service that the lease of this reservation ends."""
+
+
+Step: TypeAlias = (
+    EnsureClass
+    | DeleteClass
+    | EnsureFlavor
+    | DeleteFlavor
+    | PutInventory
+    | DropInventory
+    | RetireInventory
+    | ReclaimInventory
+    | GrantAccess
+    | RevokeAccess
+    | DeleteServers
+    | EnsureGroup
+    | DeleteGroup
+    | JoinAggregate
+    | DeleteAggregate
+    | EnsureAggregate
+    | ClearHost
+    | LendHost
+    | ReturnHost
+    | RetireHost
+    | OpenAggregate
+    | CloseAggregate
+    | ClearAggregate
+    | DissolveAggregate
+    | ProgramRegion
+    | EmptyRegion
+    | RetireRegion
+    | DeleteTrait
+    | EnsureFloatingIps
+    | DeleteFloatingIps
+    | FindServers
+    | FindServersOfHosts
+    | SnapshotServer
+    | SendWebhook
+    | SendMail
+    | TellEnd
+)
+
+
+def kind_of(step_type: type[ReservationStep]) -> str:
+    """The kind of these steps in the journal."""
+    return str(step_type.__struct_config__.tag)
+
+
+def journal_args(step: Step) -> dict[str, Any]:
+    """The arguments in the form that the journal stores. `step_from_journal` reads them."""
+    args: dict[str, Any] = msgspec.to_builtins(step)
+    del args["kind"]
+    return args
+
+
+_CLASSES: Mapping[str, type[Step]] = {kind_of(each): each for each in get_args(Step)}
+
+
+def step_from_journal(kind: str, args: Mapping[str, Any]) -> Step:
+    return msgspec.convert(args, _CLASSES[kind])
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +312,12 @@ class Further:
     steps: tuple[Step, ...]
 
 
-#: Methods that run a step. None: done. They raise a `MoorageError` if the step failed and may be retried.
-Actions: TypeAlias = Mapping[StepKind, Callable[[Step], Waiting | Further | None]]
+#: {class of steps: the method that runs one}. None: done. It raises a `MoorageError` if the step failed and may be
+#: retried.
+Actions: TypeAlias = Mapping[type[ReservationStep], Callable[[Any], Waiting | Further | None]]
 
 #: Runs some of many steps; returns (positions of these steps, the error if they failed).
 Part: TypeAlias = Callable[[], tuple[Sequence[int], MoorageError | None]]
 
-#: Methods that split many steps of a kind into parts, which may run in any order and in parallel.
-JointActions: TypeAlias = Mapping[StepKind, Callable[[Sequence[Step]], Sequence[Part]]]
+#: Methods that split many steps of a class into parts, which may run in any order and in parallel.
+JointActions: TypeAlias = Mapping[type[ReservationStep], Callable[[Sequence[Any]], Sequence[Part]]]

@@ -16,7 +16,7 @@ from moorage.network.client import FloatingIp as NetworkFloatingIp
 from moorage.network.client import NetworkClient
 from moorage.reservation.capacity.addresses import RegisteredAddress
 from moorage.reservation.model.leases import EventStatus, EventType, Lease
-from moorage.reservation.model.steps import Actions, Further, Step, StepKind
+from moorage.reservation.model.steps import Actions, DeleteFloatingIps, EnsureFloatingIps, Further
 from moorage.reservation.store import address_store, lease_store
 
 NO_NETWORK_SERVICE = (
@@ -65,12 +65,12 @@ class FloatingIpSteps:
         self._engine = engine
         self._service = network
         self.actions: Actions = {
-            StepKind.ENSURE_FLOATING_IPS: self._ensure,
-            StepKind.DELETE_FLOATING_IPS: self._delete,
+            EnsureFloatingIps: self._ensure,
+            DeleteFloatingIps: self._delete,
         }
 
-    def _ensure(self, step: Step) -> Further | None:
-        due = self._due(step)
+    def _ensure(self, step: EnsureFloatingIps) -> Further | None:
+        due = self._due(step.reservation_id)
         if due is None:
             return None
         there = {(each.network_id, each.address): each for each in self._existing(due.addresses)}
@@ -100,8 +100,8 @@ class FloatingIpSteps:
             description=due.mark,
         )
 
-    def _delete(self, step: Step) -> None:
-        due = self._due(step)
+    def _delete(self, step: DeleteFloatingIps) -> None:
+        due = self._due(step.reservation_id)
         if due is None or not due.has_begun:  # nothing was created
             return
         there = {each.id: each for each in self._existing(due.addresses) if due.owns(each)}
@@ -111,14 +111,14 @@ class FloatingIpSteps:
                 self._network.dissociate(found.id)
             self._network.delete_floating_ip(found.id)
 
-    def _due(self, step: Step) -> _Due | None:
+    def _due(self, reservation_id: str) -> _Due | None:
         """None if the lease is gone."""
         with read(self._engine) as connection:
-            lease = lease_store.find_lease_of_reservation(connection, step.reservation_id)
-            held = address_store.of_reservations(connection, [step.reservation_id])
+            lease = lease_store.find_lease_of_reservation(connection, reservation_id)
+            held = address_store.of_reservations(connection, [reservation_id])
         if lease is None:
             return None
-        return _Due(lease, tuple(held.get(step.reservation_id, ())), f"{_MARK}{step.reservation_id}")
+        return _Due(lease, tuple(held.get(reservation_id, ())), f"{_MARK}{reservation_id}")
 
     def _existing(self, addresses: Iterable[RegisteredAddress]) -> Iterator[NetworkFloatingIp]:
         """Neutron's floating IPs with one of these addresses."""

@@ -19,7 +19,7 @@ from moorage.accelerator.client import ProgramRequest, RemoteDeployable
 from moorage.core.errors import Conflict, MoorageError, NotFound, RemoteError
 from moorage.core.names import RESERVED_REGION_TRAIT, is_reservation_class
 from moorage.placement.client.placement_client import PlacementClient
-from moorage.reservation.model.steps import Actions, Step, StepKind, Waiting
+from moorage.reservation.model.steps import Actions, DeleteTrait, EmptyRegion, ProgramRegion, RetireRegion, Waiting
 
 log = logging.getLogger(__name__)
 
@@ -42,14 +42,14 @@ class FpgaSteps:
         self._placement = placement
         self._accelerators = accelerators
         self.actions: Actions = {
-            StepKind.PROGRAM_REGION: self._program,
-            StepKind.EMPTY_REGION: self._empty,
-            StepKind.RETIRE_REGION: self._retire,
-            StepKind.DELETE_TRAIT: self._delete_trait,
+            ProgramRegion: self._program,
+            EmptyRegion: self._empty,
+            RetireRegion: self._retire,
+            DeleteTrait: self._delete_trait,
         }
 
-    def _program(self, step: Step) -> None:
-        accelerators, part = self._found(step)
+    def _program(self, step: ProgramRegion) -> None:
+        accelerators, part = self._found(step.deployable)
         if part is None:
             raise NotFound(f"the accelerator service has no deployable named {step.deployable}")
         provider = self._placement.provider_by_name(step.deployable)
@@ -64,7 +64,7 @@ class FpgaSteps:
         self._placement.ensure_trait(step.trait)
         self._placement.put_trait(provider.uuid, step.trait, wanted=True)
 
-    def _retire(self, step: Step) -> None:
+    def _retire(self, step: RetireRegion | EmptyRegion) -> None:
         """Keeps new servers off the region; servers that use it keep it. Works while the host is down."""
         provider = self._placement.provider_by_name(step.deployable)
         if provider is None:
@@ -75,21 +75,21 @@ class FpgaSteps:
         if not others:  # no other reservation uses the region meanwhile
             self._placement.put_trait(provider.uuid, RESERVED_REGION_TRAIT, wanted=False)
 
-    def _delete_trait(self, step: Step) -> Waiting | None:
+    def _delete_trait(self, step: DeleteTrait) -> Waiting | None:
         try:
             self._placement.delete_trait(step.trait)
         except Conflict as error:
             return Waiting(f"{step.trait} is still set on a provider: {error.message}")
         return None
 
-    def _empty(self, step: Step) -> None:
+    def _empty(self, step: EmptyRegion) -> None:
         """Empties the region if it carries the reservation's image.
 
         Does not wait for a host that is down or a card that cannot be emptied, so that the lease can end: the
         accelerator service stores the order and runs it before any later order for the region.
         """
         self._retire(step)
-        accelerators, part = self._found(step)
+        accelerators, part = self._found(step.deployable)
         if part is None:
             return
         try:
@@ -102,12 +102,12 @@ class FpgaSteps:
                 extra={"region": step.deployable, "reason": error.message},
             )
 
-    def _found(self, step: Step) -> tuple[AcceleratorPrograms, RemoteDeployable | None]:
+    def _found(self, name: str) -> tuple[AcceleratorPrograms, RemoteDeployable | None]:
         if self._accelerators is None:
-            raise MoorageError(f"{step.deployable} cannot be programmed: no accelerator service is configured")
+            raise MoorageError(f"{name} cannot be programmed: no accelerator service is configured")
         parts = self._accelerators.deployables()
-        return self._accelerators, next((part for part in parts if part.name == step.deployable), None)
+        return self._accelerators, next((part for part in parts if part.name == name), None)
 
 
-def _wanted(step: Step) -> ProgramRequest:
+def _wanted(step: ProgramRegion | EmptyRegion) -> ProgramRequest:
     return ProgramRequest(step.image_id, step.function_id, step.function_name)

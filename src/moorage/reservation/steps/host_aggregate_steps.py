@@ -4,7 +4,19 @@ from moorage.compute.client.compute_client import ComputeClient
 from moorage.compute.client.values import Aggregate, Server
 from moorage.core.errors import NotFound, RemoteError
 from moorage.core.names import reservation_zone
-from moorage.reservation.model.steps import Actions, Step, StepKind, Waiting
+from moorage.reservation.model.steps import (
+    Actions,
+    ClearAggregate,
+    ClearHost,
+    CloseAggregate,
+    DissolveAggregate,
+    EnsureAggregate,
+    LendHost,
+    OpenAggregate,
+    RetireHost,
+    ReturnHost,
+    Waiting,
+)
 
 #: Metadata key of an aggregate with the id of its project; the filter of older systems reads it.
 OWNER_KEY = "blazar:owner"
@@ -17,28 +29,28 @@ class HostAggregateSteps:
         self._compute = compute
         self._freepool = freepool
         self.actions: Actions = {
-            StepKind.ENSURE_AGGREGATE: self._ensure_aggregate,
-            StepKind.CLEAR_HOST: self._clear_host,
-            StepKind.LEND_HOST: self._lend_host,
-            StepKind.RETURN_HOST: self._return_host,
-            StepKind.RETIRE_HOST: self._retire_host,
-            StepKind.OPEN_AGGREGATE: self._open_aggregate,
-            StepKind.CLOSE_AGGREGATE: self._close_aggregate,
-            StepKind.CLEAR_AGGREGATE: self._clear_aggregate,
-            StepKind.DISSOLVE_AGGREGATE: self._dissolve_aggregate,
+            EnsureAggregate: self._ensure_aggregate,
+            ClearHost: self._clear_host,
+            LendHost: self._lend_host,
+            ReturnHost: self._return_host,
+            RetireHost: self._retire_host,
+            OpenAggregate: self._open_aggregate,
+            CloseAggregate: self._close_aggregate,
+            ClearAggregate: self._clear_aggregate,
+            DissolveAggregate: self._dissolve_aggregate,
         }
 
-    def _ensure_aggregate(self, step: Step) -> None:
+    def _ensure_aggregate(self, step: EnsureAggregate) -> None:
         self._aggregate(step.reservation_id, zone=reservation_zone(step.reservation_id))
 
-    def _clear_host(self, step: Step) -> Waiting | None:
+    def _clear_host(self, step: ClearHost) -> Waiting | None:
         """Deletes servers that bypassed reservations or belong to one that has ended."""
         aggregate = self._lent(step.reservation_id)
         if aggregate is not None and step.host in aggregate.hosts:
             return None  # lent already: the servers there are the project's
         return self._deleted(self._compute.servers_of_host(step.host))
 
-    def _lend_host(self, step: Step) -> None:
+    def _lend_host(self, step: LendHost) -> None:
         """Adds to the aggregate first: a host in neither aggregate would be open to all servers."""
         aggregate = self._lent(step.reservation_id)
         if aggregate is None:
@@ -57,12 +69,12 @@ class HostAggregateSteps:
         if pool is not None and step.host in pool.hosts:
             self._compute.remove_host(pool.id, step.host)
 
-    def _return_host(self, step: Step) -> None:
+    def _return_host(self, step: ReturnHost | RetireHost) -> None:
         aggregate = self._lent(step.reservation_id)
         if aggregate is not None and step.host in aggregate.hosts:
             self._take_back(aggregate, step.host)
 
-    def _retire_host(self, step: Step) -> None:
+    def _retire_host(self, step: RetireHost) -> None:
         """Takes back a failed host without waiting. If servers remain on it, it stays lent until the lease ends."""
         for server in self._compute.servers_of_host(step.host):
             self._compute.delete_server(server.id)
@@ -72,18 +84,18 @@ class HostAggregateSteps:
             if error.status != 409:
                 raise
 
-    def _open_aggregate(self, step: Step) -> None:
-        self._own(step, step.project_id)
+    def _open_aggregate(self, step: OpenAggregate) -> None:
+        self._own(step.reservation_id, step.project_id)
 
-    def _close_aggregate(self, step: Step) -> None:
-        self._own(step, None)
+    def _close_aggregate(self, step: CloseAggregate) -> None:
+        self._own(step.reservation_id, None)
 
-    def _clear_aggregate(self, step: Step) -> Waiting | None:
+    def _clear_aggregate(self, step: ClearAggregate) -> Waiting | None:
         aggregate = self._lent(step.reservation_id)
         hosts = aggregate.hosts if aggregate is not None else ()
         return self._deleted([server for host in hosts for server in self._compute.servers_of_host(host)])
 
-    def _dissolve_aggregate(self, step: Step) -> None:
+    def _dissolve_aggregate(self, step: DissolveAggregate) -> None:
         aggregate = self._lent(step.reservation_id)
         if aggregate is None:
             return
@@ -98,8 +110,8 @@ class HostAggregateSteps:
             self._compute.add_host(pool.id, host)
         self._compute.remove_host(aggregate.id, host)
 
-    def _own(self, step: Step, project_id: str | None) -> None:
-        aggregate = self._lent(step.reservation_id)
+    def _own(self, reservation_id: str, project_id: str | None) -> None:
+        aggregate = self._lent(reservation_id)
         if aggregate is not None and aggregate.metadata.get(OWNER_KEY) != project_id:
             self._compute.set_aggregate_metadata(aggregate.id, {OWNER_KEY: project_id})
 

@@ -22,7 +22,27 @@ from moorage.core.names import reservation_flavor, reservation_provider
 from moorage.db.session import in_transaction
 from moorage.placement.client.placement_client import Inventory, PlacementClient, Provider
 from moorage.reservation.model.leases import Generation, Reservation, generation_of
-from moorage.reservation.model.steps import Actions, JointActions, Part, Step, StepKind, Waiting
+from moorage.reservation.model.steps import (
+    Actions,
+    DeleteAggregate,
+    DeleteClass,
+    DeleteFlavor,
+    DeleteGroup,
+    DeleteServers,
+    DropInventory,
+    EnsureClass,
+    EnsureFlavor,
+    EnsureGroup,
+    GrantAccess,
+    JoinAggregate,
+    JointActions,
+    Part,
+    PutInventory,
+    ReclaimInventory,
+    RetireInventory,
+    RevokeAccess,
+    Waiting,
+)
 from moorage.reservation.steps.reservation_providers import SlotPublisher, publish_slots
 from moorage.reservation.store import lease_store
 
@@ -35,21 +55,21 @@ class InstanceSteps:
         self._compute = compute
         self._slot_publisher = SlotPublisher(placement)
         self._in_flight_moves = InFlightMoves(placement, compute)
-        self.joint_actions: JointActions = {StepKind.PUT_INVENTORY: self._put_inventories}
+        self.joint_actions: JointActions = {PutInventory: self._put_inventories}
         self.actions: Actions = {
-            StepKind.ENSURE_CLASS: self._ensure_class,
-            StepKind.ENSURE_FLAVOR: self._ensure_flavor,
-            StepKind.PUT_INVENTORY: self._put_inventory,
-            StepKind.JOIN_AGGREGATE: self._join_aggregate,
-            StepKind.GRANT_ACCESS: self._grant_access,
-            StepKind.REVOKE_ACCESS: self._revoke_access,
-            StepKind.DELETE_SERVERS: self._delete_servers,
-            StepKind.DELETE_FLAVOR: self._delete_flavor,
-            StepKind.DELETE_AGGREGATE: self._delete_aggregate,
-            StepKind.DROP_INVENTORY: self._drop_inventory,
-            StepKind.RETIRE_INVENTORY: self._retire_inventory,
-            StepKind.RECLAIM_INVENTORY: self._reclaim_inventory,
-            StepKind.DELETE_CLASS: self._delete_class,
+            EnsureClass: self._ensure_class,
+            EnsureFlavor: self._ensure_flavor,
+            PutInventory: self._put_inventory,
+            JoinAggregate: self._join_aggregate,
+            GrantAccess: self._grant_access,
+            RevokeAccess: self._revoke_access,
+            DeleteServers: self._delete_servers,
+            DeleteFlavor: self._delete_flavor,
+            DeleteAggregate: self._delete_aggregate,
+            DropInventory: self._drop_inventory,
+            RetireInventory: self._retire_inventory,
+            ReclaimInventory: self._reclaim_inventory,
+            DeleteClass: self._delete_class,
         }
 
     def generation(self, reservation: Reservation) -> Generation:
@@ -57,30 +77,27 @@ class InstanceSteps:
         has_class = self._placement.has_class(reservation.resource_class)
         return generation_of(reservation.aggregate_id, reservation.server_group_id, has_class=has_class)
 
-    def _ensure_class(self, step: Step) -> None:
+    def _ensure_class(self, step: EnsureClass) -> None:
         self._placement.ensure_class(step.resource_class)
 
-    def _ensure_flavor(self, step: Step) -> None:
-        if step.flavor is None:
-            raise ValueError(f"{step} has no flavor")
-        name, flavor = reservation_flavor(step.reservation_id), step.flavor
+    def _ensure_flavor(self, step: EnsureFlavor) -> None:
         self._compute.create_flavor(
             step.reservation_id,
-            name,
-            flavor.vcpus,
-            flavor.memory_mb,
-            flavor.disk_gb,
-            ephemeral_gb=flavor.ephemeral_gb,
-            swap_mb=flavor.swap_mb,
+            reservation_flavor(step.reservation_id),
+            step.vcpus,
+            step.memory_mb,
+            step.disk_gb,
+            ephemeral_gb=step.ephemeral_gb,
+            swap_mb=step.swap_mb,
             public=False,
         )
-        specs = {**flavor.extra_specs, f"resources:{step.resource_class}": "1"}
+        specs = {**step.extra_specs, f"resources:{step.resource_class}": "1"}
         self._compute.set_extra_specs(step.reservation_id, specs)
 
-    def _put_inventory(self, step: Step) -> None:
+    def _put_inventory(self, step: PutInventory) -> None:
         publish_slots(self._placement, step.host, step.resource_class, step.total)
 
-    def _put_inventories(self, steps: Sequence[Step]) -> list[Part]:
+    def _put_inventories(self, steps: Sequence[PutInventory]) -> list[Part]:
         """One part per host, in the order in which the steps name the hosts."""
         of_host: dict[str, list[int]] = defaultdict(list)
         for position, step in enumerate(steps):
@@ -97,16 +114,16 @@ class InstanceSteps:
 
         return [partial(publish, host, positions) for host, positions in of_host.items()]
 
-    def _join_aggregate(self, step: Step) -> None:
+    def _join_aggregate(self, step: JoinAggregate) -> None:
         self._compute.add_host(step.aggregate_id, step.host)
 
-    def _grant_access(self, step: Step) -> None:
+    def _grant_access(self, step: GrantAccess) -> None:
         self._compute.add_flavor_access(step.reservation_id, step.project_id)
 
-    def _revoke_access(self, step: Step) -> None:
+    def _revoke_access(self, step: RevokeAccess) -> None:
         self._compute.remove_flavor_access(step.reservation_id, step.project_id)
 
-    def _delete_servers(self, step: Step) -> Waiting | None:
+    def _delete_servers(self, step: DeleteServers) -> Waiting | None:
         servers = self._compute.servers_of_flavor(step.reservation_id)
         for server in servers:
             self._compute.delete_server(server.id)
@@ -115,13 +132,13 @@ class InstanceSteps:
         names = ", ".join(sorted(server.name for server in servers)[:3])
         return Waiting(f"{len(servers)} server(s) of the reservation are being deleted: {names}")
 
-    def _delete_flavor(self, step: Step) -> None:
+    def _delete_flavor(self, step: DeleteFlavor) -> None:
         self._compute.delete_flavor(step.reservation_id)
 
-    def _delete_aggregate(self, step: Step) -> None:
+    def _delete_aggregate(self, step: DeleteAggregate) -> None:
         self._compute.delete_aggregate(step.aggregate_id)
 
-    def _drop_inventory(self, step: Step) -> Waiting | None:
+    def _drop_inventory(self, step: DropInventory) -> Waiting | None:
         provider = self._placement.provider_by_name(reservation_provider(step.host))
         return None if provider is None else self._drop_from(provider, step.resource_class)
 
@@ -134,7 +151,7 @@ class InstanceSteps:
             return Waiting(f"{used} of {resource_class} on {provider.name} are still in use")
         return None
 
-    def _reclaim_inventory(self, step: Step) -> Waiting | None:
+    def _reclaim_inventory(self, step: ReclaimInventory) -> Waiting | None:
         """Runs after the servers were deleted. Consumers that still use a slot were being moved at that time."""
         provider = self._placement.provider_by_name(reservation_provider(step.host))
         waiting = None if provider is None else self._drop_from(provider, step.resource_class)
@@ -143,7 +160,7 @@ class InstanceSteps:
         leaving = self._in_flight_moves.resolve_slot_holders(provider.uuid, step.resource_class, step.reservation_id)
         return Waiting("; ".join([waiting.reason, *leaving]))
 
-    def _retire_inventory(self, step: Step) -> None:
+    def _retire_inventory(self, step: RetireInventory) -> None:
         """On a failed host: shrinks the inventory to its usage, so that no server is launched there any more."""
         provider = self._placement.provider_by_name(reservation_provider(step.host))
         if provider is None:
@@ -155,7 +172,7 @@ class InstanceSteps:
         else:
             self._placement.delete_inventory(provider.uuid, step.resource_class)
 
-    def _delete_class(self, step: Step) -> Waiting | None:
+    def _delete_class(self, step: DeleteClass) -> Waiting | None:
         try:
             self._placement.delete_class(step.resource_class)
         except Conflict as error:
@@ -173,36 +190,38 @@ class ServerGroupSteps:
     def __init__(self, engine: Engine, compute: ComputeClient) -> None:
         self._engine = engine
         self._compute = compute
-        self.actions: Actions = {StepKind.ENSURE_GROUP: self._ensure, StepKind.DELETE_GROUP: self._delete}
+        self.actions: Actions = {EnsureGroup: self._ensure, DeleteGroup: self._delete}
 
-    def _ensure(self, step: Step) -> None:
+    def _ensure(self, step: EnsureGroup) -> None:
         """Leaves exactly one group, with the step's policy; none if the step has no policy."""
         found = None
-        for group in self._named(step):
+        for group in self._named(step.reservation_id):
             if found is None and group.policy == step.policy:
                 found = group.id
             else:
                 self._compute.delete_server_group(group.id)
         if found is None and step.policy:
-            found = self._compute.create_server_group(_name(step), step.policy)
+            found = self._compute.create_server_group(_name(step.reservation_id), step.policy)
         group_id = found
         if not in_transaction(
             self._engine, lambda connection: lease_store.set_server_group(connection, step.reservation_id, group_id)
         ):
-            self._delete(step)  # the lease was deleted meanwhile, so no later step would delete the group
+            self._delete(
+                DeleteGroup(step.reservation_id)
+            )  # the lease was deleted meanwhile, so no later step would delete the group
 
-    def _delete(self, step: Step) -> None:
+    def _delete(self, step: DeleteGroup) -> None:
         """Deletes the group of the step, and one whose id was lost in a crash."""
         known = {step.group_id} if step.group_id else set()
-        for group_id in sorted(known | {group.id for group in self._named(step)}):
+        for group_id in sorted(known | {group.id for group in self._named(step.reservation_id)}):
             self._compute.delete_server_group(group_id)
 
-    def _named(self, step: Step) -> list[ServerGroup]:
-        return [group for group in self._compute.server_groups() if group.name == _name(step)]
+    def _named(self, reservation_id: str) -> list[ServerGroup]:
+        return [group for group in self._compute.server_groups() if group.name == _name(reservation_id)]
 
 
-def _name(step: Step) -> str:
-    return f"reservation:{step.reservation_id}"
+def _name(reservation_id: str) -> str:
+    return f"reservation:{reservation_id}"
 
 
 log = logging.getLogger(__name__)

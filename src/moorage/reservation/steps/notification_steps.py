@@ -28,7 +28,15 @@ from moorage.images.client import ImageLookup
 from moorage.images.views import OwnerView
 from moorage.reservation.model.before_end_actions import Allowed, EndAction, EndActionKind, domain_of, split_url
 from moorage.reservation.model.leases import EventType, Lease
-from moorage.reservation.model.steps import Actions, Further, Step, StepKind
+from moorage.reservation.model.steps import (
+    Actions,
+    FindServers,
+    FindServersOfHosts,
+    Further,
+    SendMail,
+    SendWebhook,
+    SnapshotServer,
+)
 from moorage.reservation.store import lease_store
 
 #: Timeout for connecting and for each answer of the server. It is short because other leases wait meanwhile.
@@ -88,11 +96,11 @@ class NotificationSteps:
         self._engine = engine
         self._allowed = allowed
         self._mail = mail
-        self.actions: Actions = {StepKind.SEND_WEBHOOK: self._send_webhook, StepKind.SEND_MAIL: self._send_mail}
+        self.actions: Actions = {SendWebhook: self._send_webhook, SendMail: self._send_mail}
 
-    def _send_webhook(self, step: Step) -> None:
+    def _send_webhook(self, step: SendWebhook) -> None:
         self._allowed.check(EndAction(EndActionKind.WEBHOOK, step.target))
-        lease, parts = self._lease(step), split_url(step.target)
+        lease, parts = self._lease(step.lease_id), split_url(step.target)
         if lease is None or parts is None:
             return
         origin, path = parts
@@ -100,15 +108,15 @@ class NotificationSteps:
         if not 200 <= status < 300:
             raise Unavailable(f"{origin} answered {status}")
 
-    def _send_mail(self, step: Step) -> None:
+    def _send_mail(self, step: SendMail) -> None:
         self._allowed.check(EndAction(EndActionKind.EMAIL, step.target))
-        lease = self._lease(step)
+        lease = self._lease(step.lease_id)
         if lease is not None and self._mail is not None:
             self._mail.send(_message(lease, self._mail.sender, step.target))
 
-    def _lease(self, step: Step) -> Lease | None:
+    def _lease(self, lease_id: str) -> Lease | None:
         with read(self._engine) as connection:
-            return lease_store.find_lease(connection, step.lease_id)
+            return lease_store.find_lease(connection, lease_id)
 
 
 def _post(origin: str, path: str, body: bytes, key: str) -> int:
@@ -192,38 +200,35 @@ class SnapshotSteps:
         self._compute = compute
         self._images = images
         self.actions: Actions = {
-            StepKind.FIND_SERVERS: self._find_servers,
-            StepKind.FIND_SERVERS_OF_HOSTS: self._find_servers_of_hosts,
-            StepKind.SNAPSHOT_SERVER: self._snapshot,
+            FindServers: self._find_servers,
+            FindServersOfHosts: self._find_servers_of_hosts,
+            SnapshotServer: self._snapshot,
         }
 
-    def _find_servers(self, step: Step) -> Further:
-        return _snapshot_steps(step, self._compute.servers_of_flavor(step.reservation_id))
+    def _find_servers(self, step: FindServers) -> Further:
+        return _snapshot_steps(step.reservation_id, self._compute.servers_of_flavor(step.reservation_id))
 
-    def _find_servers_of_hosts(self, step: Step) -> Further:
+    def _find_servers_of_hosts(self, step: FindServersOfHosts) -> Further:
         lent = self._compute.aggregate_by_name(step.reservation_id)
         hosts = lent.hosts if lent is not None else ()
-        return _snapshot_steps(step, [server for host in hosts for server in self._compute.servers_of_host(host)])
+        return _snapshot_steps(
+            step.reservation_id, [server for host in hosts for server in self._compute.servers_of_host(host)]
+        )
 
-    def _snapshot(self, step: Step) -> None:
+    def _snapshot(self, step: SnapshotServer) -> None:
         with read(self._engine) as connection:
             lease = lease_store.find_lease_of_reservation(connection, step.reservation_id)
-        server = self._compute.server(step.target)
+        server = self._compute.server(step.server_id)
         if server is None or lease is None:
             return  # the server or the lease was deleted
         purpose = {"reservation_id": step.reservation_id, "before_end": lease.before_end_occasion}
         # Look in the server's own project only: any project can give its images these properties.
         view = OwnerView(server.project_id)
-        if self._images is not None and self._images.has_image(view, {"instance_uuid": step.target, **purpose}):
+        if self._images is not None and self._images.has_image(view, {"instance_uuid": step.server_id, **purpose}):
             return
         image_name = server.name[: _LONGEST_NAME - len(SUFFIX)] + SUFFIX
-        self._compute.create_image(step.target, image_name, purpose)
+        self._compute.create_image(step.server_id, image_name, purpose)
 
 
-def _snapshot_steps(step: Step, servers: Iterable[Server]) -> Further:
-    return Further(
-        tuple(
-            Step(StepKind.SNAPSHOT_SERVER, step.reservation_id, lease_id=step.lease_id, target=server.id)
-            for server in sorted(servers, key=lambda each: each.id)
-        )
-    )
+def _snapshot_steps(reservation_id: str, servers: Iterable[Server]) -> Further:
+    return Further(tuple(SnapshotServer(reservation_id, each) for each in sorted(server.id for server in servers)))

@@ -18,7 +18,7 @@ from moorage.reservation.capacity.step_plans import (
 )
 from moorage.reservation.model.leases import Allocation, EventType, Lease, Reservation, ReservationStatus
 from moorage.reservation.model.reservation_requests import ReservationRequest
-from moorage.reservation.model.steps import Step, StepKind
+from moorage.reservation.model.steps import DeleteGroup, Step, TellEnd
 from moorage.reservation.store import event_store, host_store, region_store
 
 
@@ -62,7 +62,7 @@ class PlanBuilder:
     def _end(self, connection: Connection, lease: Lease, now: datetime) -> list[Step]:
         slots = _with_retired(connection, lease, slots_of(connection, lease))
         living = [each for each in lease.reservations if each.status is not ReservationStatus.DELETED]
-        notify = [Step(StepKind.TELL_END, each.id) for each in living[:1] if self.notifies_ends]
+        notify = [TellEnd(each.id) for each in living[:1] if self.notifies_ends]
         services = services_of(connection, slots)
         regions, others = _to_empty(connection, lease, now)
         leaving = [
@@ -73,7 +73,7 @@ class PlanBuilder:
             each.id for each in living if each.server_group_id is None and self.server_group_steps(each, each.request)
         ]
         end = plan_end(lease.reservations, slots, services, lease.project_id, regions)
-        return notify + leaving + end + [Step(StepKind.DELETE_GROUP, each) for each in lost]
+        return notify + leaving + end + [DeleteGroup(each) for each in lost]
 
 
 def slots_of(connection: Connection, lease: Lease) -> SlotsOfAll:

@@ -5,15 +5,15 @@ finishes them.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, TypeAlias
 
-from sqlalchemy import ColumnElement, Connection, and_, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, select, update
 
 from moorage.db.engine import in_list
 from moorage.reservation.model.leases import EVENT_STATES, EventStatus
-from moorage.reservation.model.steps import Step, StepKind
+from moorage.reservation.model.steps import ReservationStep, kind_of
 from moorage.reservation.store.event_store import OPEN, Fenced, StepState
 from moorage.reservation.store.tables import events, steps
 
@@ -46,30 +46,11 @@ def finish(connection: Connection, held: Held, now: datetime) -> None:
     steps_done(connection, held, now)
 
 
-def insert_steps(connection: Connection, plans: Mapping[str, Sequence[Step]], now: datetime) -> None:
-    """The first steps of events, {event id: its steps}."""
-    rows = [
-        {
-            "event_id": event_id,
-            "seq": seq,
-            "kind": step.kind,
-            "args": step.args(),
-            "state": StepState.UNDONE,
-            "attempt": 0,
-            "created_at": now,
-        }
-        for event_id, plan in plans.items()
-        for seq, step in enumerate(plan, 1)
-    ]
-    if rows:
-        connection.execute(insert(steps), rows)
-
-
-def steps_done(connection: Connection, held: Held, now: datetime, kind: StepKind | None = None) -> None:
+def steps_done(connection: Connection, held: Held, now: datetime, kind: type[ReservationStep] | None = None) -> None:
     """Marks the undone steps of these events as done, of one kind or of all."""
     those = in_list(connection, steps.c.event_id, held) & (steps.c.state == StepState.UNDONE)
     if kind is not None:
-        those &= steps.c.kind == kind
+        those &= steps.c.kind == kind_of(kind)
     connection.execute(update(steps).where(those).values(state=StepState.DONE, last_error=None, updated_at=now))
 
 

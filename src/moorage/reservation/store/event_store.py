@@ -19,7 +19,7 @@ from moorage.db.engine import in_list
 from moorage.db.types import UtcDateTime
 from moorage.reservation.model.event_order import UnfinishedEvent
 from moorage.reservation.model.leases import EVENT_STATES, Event, EventStatus, EventType, LeaseStatus
-from moorage.reservation.model.steps import StepKind
+from moorage.reservation.model.steps import RetireInventory, Step, journal_args, kind_of, step_from_journal
 from moorage.reservation.store.tables import computehost_allocations, events, leases, reservations, steps
 
 #: Maximum number of failures that the error of an event names.
@@ -40,11 +40,10 @@ class StepState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """A step in the journal. `args`: see `Step.args`."""
+    """A step in the journal."""
 
     seq: int
-    kind: str
-    args: Mapping[str, Any]
+    step: Step
     state: StepState
     attempt: int
     last_error: str | None
@@ -278,26 +277,23 @@ def delete_of_lease(connection: Connection, lease_id: str) -> None:
     connection.execute(delete(events).where(events.c.lease_id == lease_id))
 
 
-def insert_steps(
-    connection: Connection, event_id: str, plan: Sequence[tuple[str, Mapping[str, Any]]], now: datetime, after: int = 0
-) -> None:
-    """Appends steps to the journal. `plan`: (kind, args) of each, in order; `after`: number of existing steps."""
-    if plan:
-        connection.execute(
-            insert(steps),
-            [
-                {
-                    "event_id": event_id,
-                    "seq": seq,
-                    "kind": kind,
-                    "args": dict(args),
-                    "state": StepState.UNDONE,
-                    "attempt": 0,
-                    "created_at": now,
-                }
-                for seq, (kind, args) in enumerate(plan, after + 1)
-            ],
-        )
+def insert_steps(connection: Connection, plans: Mapping[str, Sequence[Step]], now: datetime, after: int = 0) -> None:
+    """Appends steps to the journals of events, {event id: its steps}. `after`: number of steps that an event has."""
+    rows = [
+        {
+            "event_id": event_id,
+            "seq": seq,
+            "kind": step.kind,
+            "args": journal_args(step),
+            "state": StepState.UNDONE,
+            "attempt": 0,
+            "created_at": now,
+        }
+        for event_id, plan in plans.items()
+        for seq, step in enumerate(plan, after + 1)
+    ]
+    if rows:
+        connection.execute(insert(steps), rows)
 
 
 def steps_of(connection: Connection, event_id: str) -> list[StepRow]:
@@ -307,7 +303,7 @@ def steps_of(connection: Connection, event_id: str) -> list[StepRow]:
 def failures(connection: Connection, event_id: str) -> str | None:
     """The errors of the event's failed steps, up to `MAX_REASONS` different ones; None if no step failed."""
     failed = [row for row in steps_of(connection, event_id) if row.state is StepState.FAILED]
-    reasons = list(dict.fromkeys(row.last_error or row.kind for row in failed))
+    reasons = list(dict.fromkeys(row.last_error or row.step.kind for row in failed))
     more = [f"and {len(reasons) - MAX_REASONS} more"] if len(reasons) > MAX_REASONS else []
     return "; ".join(reasons[:MAX_REASONS] + more) or None
 
@@ -348,7 +344,7 @@ def retired_hosts(connection: Connection, lease_id: str) -> dict[str, set[str]]:
     statement = (
         select(steps.c.args)
         .join(events, events.c.id == steps.c.event_id)
-        .where(events.c.lease_id == lease_id, steps.c.kind == StepKind.RETIRE_INVENTORY)
+        .where(events.c.lease_id == lease_id, steps.c.kind == kind_of(RetireInventory))
     )
     found: dict[str, set[str]] = defaultdict(set)
     for args in connection.execute(statement).scalars():
@@ -381,7 +377,7 @@ def _write(connection: Connection, event_id: str, epoch: int, values: Mapping[st
 
 
 def _step(row: Row[Any]) -> StepRow:
-    return StepRow(row.seq, row.kind, row.args, StepState(row.state), row.attempt, row.last_error)
+    return StepRow(row.seq, step_from_journal(row.kind, row.args), StepState(row.state), row.attempt, row.last_error)
 
 
 def _hosts(connection: Connection, lease_ids: set[str]) -> dict[str, frozenset[int]]:

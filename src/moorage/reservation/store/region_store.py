@@ -14,7 +14,7 @@ from moorage.db.engine import in_list
 from moorage.reservation.model.leases import Allocation
 from moorage.reservation.model.reservation_requests import FPGA
 from moorage.reservation.model.slot_demand import class_of
-from moorage.reservation.model.steps import StepKind
+from moorage.reservation.model.steps import ProgramRegion, RetireRegion, kind_of
 from moorage.reservation.store.event_store import StepState
 from moorage.reservation.store.host_store import usages_between
 from moorage.reservation.store.tables import computehost_resources, computehosts, events, steps
@@ -51,12 +51,12 @@ def ordered(connection: Connection, lease_id: str) -> Regions:
     statement = (
         select(steps.c.kind, steps.c.args, steps.c.state)
         .join(events, events.c.id == steps.c.event_id)
-        .where(events.c.lease_id == lease_id, steps.c.kind.in_([StepKind.PROGRAM_REGION, StepKind.RETIRE_REGION]))
+        .where(events.c.lease_id == lease_id, steps.c.kind.in_([kind_of(ProgramRegion), kind_of(RetireRegion)]))
         .order_by(events.c.created_at, steps.c.event_id, steps.c.seq)
     )
     found: dict[str, dict[str, bool]] = defaultdict(dict)
     for row in connection.execute(statement):
-        is_loaded = row.kind == StepKind.PROGRAM_REGION and row.state == StepState.DONE
+        is_loaded = row.kind == kind_of(ProgramRegion) and row.state == StepState.DONE
         found[row.args["reservation_id"]][row.args["deployable"]] = is_loaded
     return found
 

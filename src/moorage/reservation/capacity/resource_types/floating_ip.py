@@ -16,7 +16,7 @@ from moorage.reservation.model.reservation_requests import (
     ReservationChange,
     ReservationRequest,
 )
-from moorage.reservation.model.steps import Regions, Services, Slots, Step, StepKind
+from moorage.reservation.model.steps import DeleteFloatingIps, EnsureFloatingIps, Regions, Services, Slots, Step
 
 _CHANGEABLE = ("amount", "network_id", "required_floatingips")
 
@@ -53,13 +53,13 @@ class VirtualFloatingIp:
     def plan_hosts(self, reservation: Reservation, slots: Slots, services: Services, before: Slots) -> list[Step]:
         """No steps before the start: `plan_open` makes the floating IPs after all other steps."""
         is_active = reservation.status is ReservationStatus.ACTIVE
-        return [Step(StepKind.ENSURE_FLOATING_IPS, reservation.id)] if is_active else []
+        return [EnsureFloatingIps(reservation.id)] if is_active else []
 
     def plan_move(self, reservation: Reservation, slots: Slots, services: Services, lost: Slots) -> list[Step]:
         return []
 
     def plan_open(self, reservation: Reservation, project_id: str) -> list[Step]:
-        return [Step(StepKind.ENSURE_FLOATING_IPS, reservation.id)]
+        return [EnsureFloatingIps(reservation.id)]
 
     def plan_regions(self, reservation: Reservation, regions: Regions, project_id: str) -> list[Step]:
         return []
@@ -74,7 +74,7 @@ class VirtualFloatingIp:
         return None
 
     def plan_end(self, reservation: Reservation, slots: Slots, services: Services, project_id: str) -> list[Step]:
-        return [Step(StepKind.DELETE_FLOATING_IPS, reservation.id)]
+        return [DeleteFloatingIps(reservation.id)]
 
     def plan_empty(self, reservation: Reservation, regions: Regions) -> list[Step]:
         return []

@@ -21,7 +21,22 @@ from moorage.reservation.model.reservation_requests import (
     ReservationRequest,
 )
 from moorage.reservation.model.slot_demand import SlotDemand
-from moorage.reservation.model.steps import Regions, Services, Slots, Step, StepKind
+from moorage.reservation.model.steps import (
+    ClearAggregate,
+    ClearHost,
+    CloseAggregate,
+    DissolveAggregate,
+    EnsureAggregate,
+    FindServersOfHosts,
+    LendHost,
+    OpenAggregate,
+    Regions,
+    RetireHost,
+    ReturnHost,
+    Services,
+    Slots,
+    Step,
+)
 
 _CHANGEABLE = ("min", "max", "hypervisor_properties", "resource_properties", "before_end")
 
@@ -61,22 +76,23 @@ class PhysicalHost:
         return request
 
     def plan_create(self, reservation: Reservation) -> list[Step]:
-        return [Step(StepKind.ENSURE_AGGREGATE, reservation.id)]
+        return [EnsureAggregate(reservation.id)]
 
     def plan_hosts(self, reservation: Reservation, slots: Slots, services: Services, before: Slots) -> list[Step]:
-        steps = []
+        """A host joins the aggregate before it leaves the free pool: outside both, every project could use it."""
+        steps: list[Step] = []
         for host in sorted(slots.keys() - before.keys()):
-            steps += [Step(kind, reservation.id, host=services[host]) for kind in _LENDING]
+            steps += [ClearHost(reservation.id, services[host]), LendHost(reservation.id, services[host])]
         gone = sorted(before.keys() - slots.keys())
-        return steps + [Step(StepKind.RETURN_HOST, reservation.id, host=services[host]) for host in gone]
+        return steps + [ReturnHost(reservation.id, services[host]) for host in gone]
 
     def plan_move(self, reservation: Reservation, slots: Slots, services: Services, lost: Slots) -> list[Step]:
         retired = sorted(lost.keys() - slots.keys())
-        steps = [Step(StepKind.RETIRE_HOST, reservation.id, host=services[host]) for host in retired]
+        steps: list[Step] = [RetireHost(reservation.id, services[host]) for host in retired]
         return steps + self.plan_hosts(reservation, slots, services, {})
 
     def plan_open(self, reservation: Reservation, project_id: str) -> list[Step]:
-        return [Step(StepKind.OPEN_AGGREGATE, reservation.id, project_id=project_id)]
+        return [OpenAggregate(reservation.id, project_id)]
 
     def plan_regions(self, reservation: Reservation, regions: Regions, project_id: str) -> list[Step]:
         return []
@@ -91,18 +107,11 @@ class PhysicalHost:
         return []
 
     def plan_snapshot(self, reservation: Reservation) -> Step:
-        return Step(StepKind.FIND_SERVERS_OF_HOSTS, reservation.id)
+        return FindServersOfHosts(reservation.id)
 
     def plan_end(self, reservation: Reservation, slots: Slots, services: Services, project_id: str) -> list[Step]:
-        return [Step(kind, reservation.id) for kind in _ENDING]
-
-
-#: The steps for each host. A host joins the aggregate before it leaves the free pool: outside both, every project could
-#: use it.
-_LENDING = (StepKind.CLEAR_HOST, StepKind.LEND_HOST)
-
-#: Access ends first, so that no server is launched while the others are being deleted.
-_ENDING = (StepKind.CLOSE_AGGREGATE, StepKind.CLEAR_AGGREGATE, StepKind.DISSOLVE_AGGREGATE)
+        """Access ends first, so that no server is launched while the others are being deleted."""
+        return [CloseAggregate(reservation.id), ClearAggregate(reservation.id), DissolveAggregate(reservation.id)]
 
 
 def check_range(least: int, most: int) -> None:

@@ -20,7 +20,15 @@ from moorage.reservation.model.reservation_requests import (
     ReservationChange,
     ReservationRequest,
 )
-from moorage.reservation.model.steps import PrivateFlavor, Regions, Step, StepKind
+from moorage.reservation.model.steps import (
+    DeleteTrait,
+    EmptyRegion,
+    PrivateFlavor,
+    ProgramRegion,
+    Regions,
+    RetireRegion,
+    Step,
+)
 from moorage.scheduler.flavor_resources import FlavorFields, request_for
 
 _CHANGEABLE = (
@@ -96,17 +104,24 @@ class ResourceAny(ServerSlots):
         return replace(flavor, extra_specs=specs)
 
     def plan_regions(self, reservation: Reservation, regions: Regions, project_id: str) -> list[Step]:
-        step = Step(StepKind.PROGRAM_REGION, reservation.id, project_id=project_id)
-        return _of_regions(step, reservation, regions)
+        asked = expect(reservation.request, AnyRequest)
+        if not asked.programs:
+            return []
+        bitstream = asked.bitstream_id, asked.function_id, asked.function_name
+        return [ProgramRegion(reservation.id, project_id, region, *bitstream) for region in regions]
 
     def plan_leave(self, reservation: Reservation, regions: Regions) -> list[Step]:
-        return [Step(StepKind.RETIRE_REGION, reservation.id, deployable=region) for region in regions]
+        return [RetireRegion(reservation.id, region) for region in regions]
 
     def plan_empty(self, reservation: Reservation, regions: Regions) -> list[Step]:
-        if not expect(reservation.request, AnyRequest).programs:
+        asked = expect(reservation.request, AnyRequest)
+        if not asked.programs:
             return []
-        steps = _of_regions(Step(StepKind.EMPTY_REGION, reservation.id), reservation, regions)
-        return [*steps, Step(StepKind.DELETE_TRAIT, reservation.id)]
+        bitstream = asked.bitstream_id, asked.function_id, asked.function_name
+        return [
+            *(EmptyRegion(reservation.id, region, *bitstream) for region in regions),
+            DeleteTrait(reservation.id),
+        ]
 
     def changed(self, reservation: Reservation, change: ReservationChange) -> ReservationRequest:
         check_known(change, _CHANGEABLE)
@@ -118,12 +133,3 @@ class ResourceAny(ServerSlots):
         if request != old:
             check_active(reservation, old, request)
         return request
-
-
-def _of_regions(step: Step, reservation: Reservation, regions: Regions) -> list[Step]:
-    """`step` for each region, with the bitstream's name; no steps if the reservation has no bitstream."""
-    asked = expect(reservation.request, AnyRequest)
-    if not asked.programs:
-        return []
-    step = replace(step, image_id=asked.bitstream_id, function_id=asked.function_id, function_name=asked.function_name)
-    return [replace(step, deployable=region) for region in regions]

@@ -28,7 +28,28 @@ from moorage.reservation.model.reservation_requests import (
     Size,
 )
 from moorage.reservation.model.slot_demand import SlotDemand
-from moorage.reservation.model.steps import PrivateFlavor, Regions, Services, Slots, Step, StepKind
+from moorage.reservation.model.steps import (
+    DeleteAggregate,
+    DeleteClass,
+    DeleteFlavor,
+    DeleteGroup,
+    DeleteServers,
+    DropInventory,
+    EnsureClass,
+    EnsureFlavor,
+    FindServers,
+    GrantAccess,
+    JoinAggregate,
+    PrivateFlavor,
+    PutInventory,
+    ReclaimInventory,
+    Regions,
+    RetireInventory,
+    RevokeAccess,
+    Services,
+    Slots,
+    Step,
+)
 
 #: Requests for a number of slots.
 A = TypeVar("A", InstanceRequest, FlavorRequest, AnyRequest)
@@ -51,39 +72,31 @@ class ServerSlots:
         return self.flavor(request)
 
     def plan_create(self, reservation: Reservation) -> list[Step]:
-        return [
-            Step(StepKind.ENSURE_CLASS, reservation.id),
-            Step(StepKind.ENSURE_FLAVOR, reservation.id, flavor=self.own_flavor(reservation, reservation.request)),
-        ]
+        return [EnsureClass(reservation.id), self._ensure_flavor(reservation, reservation.request)]
 
     def plan_hosts(self, reservation: Reservation, slots: Slots, services: Services, before: Slots) -> list[Step]:
         """One inventory for each host, whose total is the number of the reservation's slots there (R20).
 
         Hosts that no longer have a slot lose the inventory: a total of 0 is not allowed (A4).
         """
-        steps = []
+        steps: list[Step] = []
         if reservation.has_inventory:
-            steps += [
-                Step(StepKind.PUT_INVENTORY, reservation.id, host=host, total=slots[host]) for host in sorted(slots)
-            ]
+            steps += [PutInventory(reservation.id, host, slots[host]) for host in sorted(slots)]
             gone = sorted(before.keys() - slots.keys())
-            steps += [Step(StepKind.DROP_INVENTORY, reservation.id, host=host) for host in gone]
+            steps += [DropInventory(reservation.id, host) for host in gone]
         if (aggregate := reservation.aggregate_id) is not None:
-            steps += [
-                Step(StepKind.JOIN_AGGREGATE, reservation.id, host=services[host], aggregate_id=aggregate)
-                for host in sorted(slots)
-            ]
+            steps += [JoinAggregate(reservation.id, services[host], aggregate) for host in sorted(slots)]
         return steps
 
     def plan_move(self, reservation: Reservation, slots: Slots, services: Services, lost: Slots) -> list[Step]:
         steps = self.plan_hosts(reservation, slots, services, {})
         if reservation.has_inventory:
             retired = sorted(lost.keys() - slots.keys())
-            steps += [Step(StepKind.RETIRE_INVENTORY, reservation.id, host=host) for host in retired]
+            steps += [RetireInventory(reservation.id, host) for host in retired]
         return steps
 
     def plan_open(self, reservation: Reservation, project_id: str) -> list[Step]:
-        return [Step(StepKind.GRANT_ACCESS, reservation.id, project_id=project_id)]
+        return [GrantAccess(reservation.id, project_id)]
 
     def plan_regions(self, reservation: Reservation, regions: Regions, project_id: str) -> list[Step]:
         return []
@@ -98,28 +111,34 @@ class ServerSlots:
         """Replaces the flavor: before the start, no server uses it."""
         if self.flavor(request) == self.flavor(reservation.request):
             return []
-        return [
-            Step(StepKind.DELETE_FLAVOR, reservation.id),
-            Step(StepKind.ENSURE_FLAVOR, reservation.id, flavor=self.own_flavor(reservation, request)),
-        ]
+        return [DeleteFlavor(reservation.id), self._ensure_flavor(reservation, request)]
+
+    def _ensure_flavor(self, reservation: Reservation, request: ReservationRequest) -> EnsureFlavor:
+        flavor = self.own_flavor(reservation, request)
+        return EnsureFlavor(
+            reservation.id,
+            flavor.vcpus,
+            flavor.memory_mb,
+            flavor.disk_gb,
+            flavor.ephemeral_gb,
+            flavor.swap_mb,
+            dict(flavor.extra_specs),
+        )
 
     def plan_snapshot(self, reservation: Reservation) -> Step:
-        return Step(StepKind.FIND_SERVERS, reservation.id)
+        return FindServers(reservation.id)
 
     def plan_end(self, reservation: Reservation, slots: Slots, services: Services, project_id: str) -> list[Step]:
         """Access goes first, so that no server is launched while the others are being deleted."""
-        steps = [
-            Step(StepKind.REVOKE_ACCESS, reservation.id, project_id=project_id),
-            Step(StepKind.DELETE_SERVERS, reservation.id),
-        ]
+        steps: list[Step] = [RevokeAccess(reservation.id, project_id), DeleteServers(reservation.id)]
         if reservation.server_group_id is not None:
-            steps.append(Step(StepKind.DELETE_GROUP, reservation.id, group_id=reservation.server_group_id))
-        steps.append(Step(StepKind.DELETE_FLAVOR, reservation.id))
+            steps.append(DeleteGroup(reservation.id, reservation.server_group_id))
+        steps.append(DeleteFlavor(reservation.id))
         if reservation.aggregate_id is not None:
-            steps.append(Step(StepKind.DELETE_AGGREGATE, reservation.id, aggregate_id=reservation.aggregate_id))
+            steps.append(DeleteAggregate(reservation.id, reservation.aggregate_id))
         if reservation.has_inventory:
-            steps += [Step(StepKind.RECLAIM_INVENTORY, reservation.id, host=host) for host in sorted(slots)]
-            steps.append(Step(StepKind.DELETE_CLASS, reservation.id))
+            steps += [ReclaimInventory(reservation.id, host) for host in sorted(slots)]
+            steps.append(DeleteClass(reservation.id))
         return steps
 
 
