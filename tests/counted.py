@@ -1,4 +1,4 @@
-"""Counts the usage of projects slowly, from all rows of servers and of moves, to compare it with the stored sums."""
+"""Computes the usage of projects directly from all rows of servers and of moves, to compare it with the stored sums."""
 
 from collections import Counter
 
@@ -27,7 +27,7 @@ def slowly(engine: Engine) -> dict[str, dict[str, int]]:
             is_image = row.vm_state == "shelved_offloaded" and row.task_state is None
             of_project.update({"instances": 1} if is_image else counts(str(row.flavor), flavor))
             for move in open_moves:
-                if move.server_id == row.id and move.old_flavor:  # a test of lists writes moves without it
+                if move.server_id == row.id and move.old_flavor:  # tests of lists write moves without a flavor
                     either = larger_amounts(
                         flavor_amounts(Flavor(**move.old_flavor)), flavor_amounts(Flavor(**move.new_flavor))
                     )
@@ -36,7 +36,7 @@ def slowly(engine: Engine) -> dict[str, dict[str, int]]:
 
 
 def check(engine: Engine) -> None:
-    """The stored sums, after counting the changed servers again, equal the sums over all servers."""
+    """Asserts that the stored sums, after the changed servers were counted again, equal the sums over all servers."""
     expected, quotas = slowly(engine), QuotaService(engine, defaults={})
     for project in expected:
         assert _some(quotas.usage(project)) == expected[project]

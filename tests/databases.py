@@ -33,7 +33,7 @@ LARGE_BYTES = 1_000_000
 
 @dataclass(frozen=True)
 class Schema:
-    """Tables and rows for tests: `make` creates them in an empty database."""
+    """The tables and rows that a test starts with: `make` creates them in an empty database."""
 
     name: str
     make: Callable[[Engine], None]
@@ -41,7 +41,7 @@ class Schema:
 
 @dataclass
 class Pristine:
-    """The content of a database after `Schema.make`. Its rows are kept beside it, see `Kind.keep_rows`."""
+    """The content of a database after `Schema.make`. Copies of its rows: see `Kind.keep_rows`."""
 
     #: Every column and index: if a test has changed them, the database cannot be reused.
     shape: Sequence[tuple]
@@ -118,7 +118,7 @@ class Databases:
 
     @contextlib.contextmanager
     def lent(self, schema: Schema | None = None) -> Iterator[str]:
-        """URL of a database with `schema` (or an empty one) for one user at a time."""
+        """URL of a database with `schema` (or an empty one). Nobody else gets it until the context ends."""
         key = schema.name if schema else ""
         database = self._restored(key) or self._new(schema)
         try:
@@ -137,7 +137,7 @@ class Databases:
                 return database
 
     def _restore(self, database: Database) -> bool:
-        """Whether it was restored; otherwise it will be dropped."""
+        """Returns whether it was restored. A database that cannot be restored is dropped later."""
         with self._kind.asking(database.name) as ask:
             self._kind.end_other_sessions(ask)
             if database.pristine is None:
@@ -217,7 +217,7 @@ class Postgresql(Kind):
             ask(f'CREATE TABLE pristine."{table}" AS TABLE public."{table}"')
 
     def restore_rows(self, ask: Ask, pristine: Pristine) -> None:
-        ask("SET session_replication_role = replica")  # no foreign key is looked at
+        ask("SET session_replication_role = replica")  # foreign keys are not checked
         ask("BEGIN")
         for table in changed(ask, pristine, 'public."{}"', 'pristine."{}"'):
             ask(f'DELETE FROM public."{table}"')
@@ -272,7 +272,7 @@ class Mariadb(Kind):
     def end_other_sessions(self, ask: Ask) -> None:
         sessions = ask("SELECT id FROM information_schema.processlist WHERE db = database() AND id <> connection_id()")
         for (number,) in sessions:
-            with contextlib.suppress(Exception):  # it has ended by itself: the driver's own error
+            with contextlib.suppress(Exception):  # the driver's error if the session has ended by itself
                 ask(f"KILL {number}")
 
     def remove_tables(self, ask: Ask) -> None:

@@ -68,7 +68,7 @@ class Server:
         try:
             size, streams, _, _ = socket.recv_fds(connection, 4, 3)
             order = json.loads(_exactly(connection, int.from_bytes(size, "big")))
-        except (OSError, ValueError):  # it was stopped while it connected
+        except (OSError, ValueError):  # the client closed the connection while it connected
             connection.close()
             return
         pid = os.fork()

@@ -47,13 +47,13 @@ from moorage.wiring import Plane, build_plane
 from tests.conftest import START
 from tests.migrated import create_migrated
 
-#: Where every plane is reached.
+#: The URL at which every plane is reached.
 URL = "http://cloud.example:8778"
 
 _DAY_S = 24 * 3600.0
 
-#: Options that differ from the defaults: there is no polling, because hints arrive within one process; periods are
-#: longer, because each round costs time in tests that let days pass.
+#: Options that differ from the defaults: there is no polling, because hints arrive within one process. Periods are
+#: longer, because each round costs time in tests that cover several days.
 SECTIONS: Mapping[str, Mapping[str, object]] = {
     "plane": {"state_path": "."},
     "agent": {
@@ -94,7 +94,7 @@ _STATEMENTS = {name: _Statements() for name in ("sqlite", "postgresql", "mysql",
 
 
 class Killed(BaseException):
-    """A process dies here: nothing catches this, and nothing is undone."""
+    """Stands for the death of the process: no code catches it, and nothing is undone."""
 
 
 class Bearer:
@@ -134,7 +134,7 @@ class Request(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """An answer as a test reads it; `body` is decoded if it is JSON."""
+    """A response with its body decoded if it is JSON."""
 
     status: int
     headers: Mapping[str, str]
@@ -145,10 +145,11 @@ Send = Callable[[], ClientResponse]
 
 
 class Way:
-    """The way of a plane's parts to one service (or to ``os_acc``). It stays the same when the plane is started again.
+    """Records and intercepts the requests of a plane to one service (or to ``os_acc``). Survives restarts of the plane.
 
-    `requests` are noted in the order in which they are sent. `around` stands around each of them: it may raise before
-    or after it calls `send`, answer by itself, or do something in between. Downloads (`stream`) go through untouched.
+    `requests` are recorded in the order in which they are sent. `around` handles each of them: it may raise before or
+    after it calls `send`, return an answer of its own, or do something in between. Downloads (`stream`) are neither
+    recorded nor changed.
     """
 
     def __init__(self) -> None:
@@ -156,13 +157,13 @@ class Way:
         self.around: Callable[[Request, Send], ClientResponse] = _directly
 
     def clear(self) -> None:
-        """Forgets the requests, and lets every request through."""
+        """Deletes the recorded requests, and passes every later request on unchanged."""
         self.requests.clear()
         self.around = _directly
 
     def on(self, what: str, around: Callable[[Request, Send], ClientResponse], *, times: float = math.inf) -> None:
-        """`around` stands around the next `times` requests that begin with `what`, ``PUT /allocations/``; what was
-        around requests before stays around the others.
+        """`around` handles the next `times` requests that begin with `what`, for example ``PUT /allocations/``. The
+        handler that was set before handles all other requests.
         """
         before, left = self.around, times
 
@@ -180,7 +181,7 @@ class Way:
         return [request for request in self.requests if request.method != "GET"]
 
     def die(self, index: int, when: str) -> None:
-        """Raises `Killed` ``before`` or ``after`` a request: the `index`-th from now on, counted from 0."""
+        """Raises `Killed` ``before`` or ``after`` one request: the one with this `index`; the next request has 0."""
         die_at = len(self.requests) + index
 
         def around(request: Request, send: Send) -> ClientResponse:
@@ -195,7 +196,7 @@ class Way:
         self.around = around
 
     def over(self, transport: Transport) -> Transport:
-        """`transport` with this way in front of it."""
+        """`transport` with this interceptor in front of it."""
         return _OnTheWay(self, transport)
 
     def pass_on(self, request: Request, send: Send) -> ClientResponse:
@@ -204,7 +205,7 @@ class Way:
 
 
 def failing(error: BaseException) -> Callable[[Request, Send], ClientResponse]:
-    """For `Way.on`: requests are not sent, and `error` is raised."""
+    """A handler for `Way.on`: raises `error` instead of sending the request."""
 
     def fail(_request: Request, _send: Send) -> ClientResponse:
         raise error
@@ -217,7 +218,7 @@ def _directly(_request: Request, send: Send) -> ClientResponse:
 
 
 class _OnTheWay:
-    """A transport whose requests pass through a `Way`."""
+    """A transport whose requests go through a `Way`."""
 
     def __init__(self, way: Way, inner: Transport) -> None:
         self._way, self._inner = way, inner
@@ -255,7 +256,7 @@ class _Cloud:
         return self._tasks
 
     def reach(self, url: str) -> Transport:
-        """The plane that runs the service at the time of a request."""
+        """A transport to the plane that runs the service; the plane is looked up at each request."""
         service = urlsplit(url).path.strip("/")
 
         def serve(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -268,8 +269,8 @@ class _Cloud:
 
 
 class InProcessPlane:
-    """One process of a cloud. Making it starts it, unless `starts` is false: then `start` does. Tasks wait for their
-    turn.
+    """One process of a cloud. The constructor starts it unless `starts` is false; then call `start`. Its tasks run only
+    when a test runs them.
     """
 
     def __init__(
@@ -293,14 +294,14 @@ class InProcessPlane:
     ) -> None:
         """`services` as in [plane] services; `sections` are options by section, ``compute={"quota_cores": -1}``.
 
-        Tasks have turns under a `VirtualClock`, which is the default; under another clock they run in threads or are
-        called.
+        Under a `VirtualClock`, which is the default, `settle` and `run_for` run the tasks. Under another clock they run
+        in threads, or the test calls them.
 
-        `authenticator` and `credentials`: None is what [identity] says, which is users of the plane's own. `built` is
-        called with each plane between its building and its start. `reach` leads to URLs of [endpoints] outside the
-        cloud; without it nobody answers there, ``endpoints={"image": "http://nowhere"}``. `resting` are tasks, by the
-        beginning of their names, that have no turn: only a test calls them. Databases are SQLite files in `directory`
-        unless ``database=`` says otherwise.
+        `authenticator` and `credentials`: None means what [identity] configures, by default the plane's own users.
+        `built` is called with each plane after it is built and before it starts. `reach` returns the transport to URLs
+        of [endpoints] outside the cloud; without it these do not answer, for example ``endpoints={"image":
+        "http://nowhere"}``. `resting`: name prefixes of tasks that `settle` and `run_for` skip; only a test calls them.
+        Databases are SQLite files in `directory` unless ``database=`` says otherwise.
         """
         self.directory = directory
         self.cloud = cloud or _Cloud(clock or VirtualClock(START), ids or SeededIds(1), url)
@@ -315,13 +316,13 @@ class InProcessPlane:
             self.start()
 
     def beside(self, name: str, services: str, **options: Any) -> "InProcessPlane":
-        """Another process of the same cloud, with `name` for its directory below this one's. `options` as above.
+        """Starts another process of the same cloud in the directory `name` below this one's. `options` as above.
 
-        It shares clock, ids and hints. What it does not run itself it reaches at the planes that do, and where it runs
-        a service that this one runs, both use the same database.
+        It shares clock, ids and hints with this one. It reaches services that it does not run at the planes that run
+        them. A service that both planes run has one database.
         """
         databases: dict[str, object] = {}
-        for plane in reversed(self.cloud.planes):  # the first that runs a service made its database
+        for plane in reversed(self.cloud.planes):  # the database of a service belongs to the first plane that runs it
             databases |= plane.config.database_urls()
         options["database"] = databases | dict(options.get("database", {}))
         shared = {
@@ -334,7 +335,7 @@ class InProcessPlane:
         return InProcessPlane(self.directory / name, services, cloud=self.cloud, **(shared | options))
 
     def _elsewhere(self, services: str) -> dict[str, str]:
-        """{service: URL} of those that another plane of the cloud runs."""
+        """{service: URL} of the services that another plane of the cloud runs."""
         others = {name for plane in self.cloud.planes for name in plane.config.runs} - set(services.split(","))
         return {name: f"{self.cloud.url}/{name}" for name in ENDPOINT_PATHS if name in others}
 
@@ -345,17 +346,17 @@ class InProcessPlane:
     # ------------------------------------------------------------------------------------ life and death
 
     def start(self, **sections: Mapping[str, object]) -> Self:
-        """As the first time: what is in memory is new, what is on disk is found. Raises `StartError`.
+        """Starts the plane with empty memory and the existing files. Raises `StartError`.
 
-        `sections` are options that changed.
+        `sections` are options that changed since the last start.
         """
         self.config = _with_options(self.config, sections)
         if self.cloud.planes == [self]:
-            self.cloud.wakeups = Wakeups()  # the waiting tasks of the earlier life are gone
+            self.cloud.wakeups = Wakeups()  # the tasks that waited before the restart no longer exist
         for service in self.config.database_urls():
             _lay(service, self.config)
         if self._authenticator is None and self.config.has_users and not self.config.identity.users_file:
-            # Their passwords take 4 ms to make, and 1 ms to check, where the service takes 0.3 s and 70 ms.
+            # These passwords take 4 ms to create and 1 ms to check; with the service's default it is 0.3 s and 70 ms.
             open_or_create_identity(self.config.state, clock=self.clock, ids=self.ids, bcrypt_rounds=4)
         self._plane = build_plane(
             self.config,
@@ -390,18 +391,18 @@ class InProcessPlane:
             plane.stop()
 
     def kill(self) -> None:
-        """Kills it at once: only what the system does for a dead process happens."""
+        """Stops it without any cleanup of its own: only what the operating system does for a dead process happens."""
         if self._plane is not None:
             plane, self._plane = self._plane, None
             self.cloud.changed()
             accelerators: Any = plane.built.get("accelerators")
             if accelerators is not None:
-                accelerators.close()  # its lock
+                accelerators.close()  # releases its lock file
             for engine in plane.engines.values():
                 engine.dispose()
 
     def restart(self, **sections: Mapping[str, object]) -> Self:
-        """Starts it again as after a death; `sections` are changed options."""
+        """Kills it and starts it again; `sections` are changed options."""
         self.kill()
         return self.start(**sections)
 
@@ -413,7 +414,7 @@ class InProcessPlane:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Ends every plane of the cloud."""
+        """Stops every plane of the cloud."""
         for plane in reversed(self.cloud.planes):
             plane.stop()
 
@@ -438,11 +439,11 @@ class InProcessPlane:
         return self.cloud.wakeups
 
     def service(self, name: str) -> Any:
-        """The object behind an API, ``compute``, or a part of a host, ``hypervisor``: see `Plane.built`."""
+        """The object behind an API (``compute``) or a part of a host (``hypervisor``); see `Plane.built`."""
         return self.plane.built[name]
 
     def task(self, name: str) -> Any:
-        """By its full name, or by a unique prefix."""
+        """The task with this full name or unique prefix."""
         every = {task.name: task for task in (*self.plane.tasks, *self.plane.simulated_host_tasks)}
         found = [name] if name in every else [each for each in every if each.startswith(name)]
         if len(found) != 1:
@@ -462,13 +463,13 @@ class InProcessPlane:
         return self.plane.engines[service]
 
     def alone(self, service: str) -> WsgiApp:
-        """The application of a service without its prefix, for the root of an address, as peers serve it."""
+        """The application of one service at the root of its address, without its prefix, as OpenStack serves it."""
         return self.plane.apps[f"/{service}"]
 
     # ------------------------------------------------------------------------------------ those who call it
 
     def transport(self, path: str = "") -> InProcessTransport:
-        """To the plane's address, or a `path` below it; each request goes to the present incarnation."""
+        """A transport to the plane's address, or to `path` below it. Each request goes to the plane as it runs then."""
         return InProcessTransport(self._serve, f"{self.cloud.url}{path}")
 
     def _serve(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -477,7 +478,9 @@ class InProcessPlane:
     def client(
         self, service: str, who: str = "moorage:service", roles: str = "admin,service", *, version: str | None = None
     ) -> ServiceClient:
-        """A client as another service has it, or of `who`: ``user:project``. No `Way` records it."""
+        """A client of `service` with the plane's own credentials, or those of `who`: ``user:project``. No `Way` records
+        it.
+        """
         return ServiceClient(
             self.transport(f"/{service}"),
             service_type=service,
@@ -499,8 +502,8 @@ class InProcessPlane:
     ) -> Seen:
         """A request to `path` below the plane's address. `version` is the microversion, ``2.96``.
 
-        `body` is sent as it is where it is bytes, and as JSON otherwise. Without `who`, or without `roles`, those
-        headers are left out.
+        `body` is sent unchanged if it is bytes, and as JSON otherwise. Without `who` or `roles`, their headers are left
+        out.
         """
         sent = dict(headers or {})
         for name, value in (("x-auth-token", who), ("x-roles", roles)):
@@ -528,7 +531,7 @@ class InProcessPlane:
         self.run_until(self.clock.now() + timedelta(seconds=seconds))
 
     def forget_waits(self) -> None:
-        """Makes every task of the cloud due, as after its start."""
+        """Makes every task of the cloud due now, as after a start."""
         self.cloud.changed()
 
 

@@ -6,7 +6,7 @@ import socket
 
 
 def free_port() -> int:
-    """Outside the range of outgoing connections, so it stays free until it is used, and while its server is dead."""
+    """A free port outside the range of outgoing connections, so no other process takes it between its uses."""
     while True:
         port = 20_000 + secrets.randbelow(10_000)
         with socket.socket() as probe:

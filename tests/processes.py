@@ -31,7 +31,7 @@ def python_of(environment: str) -> Path:
 
 @contextlib.contextmanager
 def running(command: Sequence[str | Path], url: str, log: Path, **environment: str) -> Iterator[None]:
-    """Runs `command` as a process; returns at its first answer at `url`. Our modules (``python -m``) are forked."""
+    """Runs `command` as a process; returns when `url` first answers. Our modules (``python -m``) are forked."""
     own = {**inherited(), **environment}
     with log.open("w") as out:
         if list(command[:2]) == [sys.executable, "-m"]:
@@ -53,7 +53,7 @@ def running(command: Sequence[str | Path], url: str, log: Path, **environment: s
 
 
 def end(process: subprocess.Popen | Fork, patience_s: float = 10) -> None:
-    """Stops it by request; if that takes too long, by force."""
+    """Sends SIGTERM; after `patience_s` kills it."""
     process.terminate()
     try:
         process.wait(patience_s)
@@ -63,7 +63,7 @@ def end(process: subprocess.Popen | Fork, patience_s: float = 10) -> None:
 
 
 def inherited() -> dict[str, str]:
-    """The environment for a process that must not find ours."""
+    """The environment for a process that must not find our modules and virtual environment."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("OS_", "PYTHON"))}
 
 
@@ -89,7 +89,7 @@ class Cloud:
         return json.loads((self.state / "credentials.json").read_text())[user]["password"]
 
     def variables(self, user: str, project: str) -> dict[str, str]:
-        """The six variables that users set, and no others."""
+        """The six variables that a user of OpenStack sets, and no others."""
         return {
             "OS_AUTH_URL": self.auth_url,
             "OS_USERNAME": user,
@@ -102,7 +102,7 @@ class Cloud:
 
 @contextlib.contextmanager
 def cloud(state: Path, *, image_url: str = "") -> Iterator[Cloud]:
-    """`image_url`: another image service for the catalogue, instead of ours."""
+    """`image_url`: the URL of another image service that the catalogue names instead of ours."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "tests.served", "tests.system.identity.served:application", str(port)]
@@ -131,7 +131,7 @@ class Said:
         return json.loads(self.out)
 
 
-#: Some commands wait, and a client may wait for ever.
+#: Time limit of a command: some commands wait, and a client may wait for ever.
 PATIENCE_S = 300
 
 

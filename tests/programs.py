@@ -47,8 +47,8 @@ sys.exit(status)
 
 
 class Fork:
-    """A run of a program; what it has in common with `subprocess.Popen` means the same. When nobody has it any more,
-    the program is killed.
+    """A run of a program, with the methods of `subprocess.Popen`. When no reference to it is left, the program is
+    killed.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -69,7 +69,7 @@ class Fork:
         if self.returncode is None:
             self._connection.settimeout(timeout)
             with contextlib.suppress(TimeoutError, BlockingIOError):
-                # Nothing at all: its server is gone, and with it the fork.
+                # End of file: the fork server has ended, and with it the fork.
                 told = self._connection.recv(4) or (-signal.SIGKILL).to_bytes(4, "big", signed=True)
                 self.returncode = int.from_bytes(told, "big", signed=True)
                 self._connection.close()
@@ -105,7 +105,7 @@ class ForkServer:
         self._socket = self._directory / "socket"
         process = subprocess.Popen(
             [python, "-P", Path(__file__).with_name("forkserver.py"), self._socket, *modules],
-            stdin=subprocess.PIPE,  # when this process ends, even by a kill, the server ends, too
+            stdin=subprocess.PIPE,  # the pipe closes when this process ends, even by a kill, and then the server ends
             # Hides the home of the person who runs the tests, because some modules read it when they are imported.
             env={"PATH": os.environ["PATH"], "HOME": scratch.name, **(environment or {})},
             cwd=scratch.name,

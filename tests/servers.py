@@ -63,7 +63,7 @@ class Server:
     label: str
     #: Where it usually is, tried in this order.
     usual_urls: tuple[str, ...]
-    #: The Debian package, and the program that shows that it is there.
+    #: The Debian package, and a program that exists if the package is installed.
     package: str
     program: str
     #: The user that runs it when the tests run as root (the database servers refuse root, or should not use it).
@@ -95,7 +95,7 @@ def rabbit_url() -> str:
 def temporary_database(kind: str, schema: Schema | None = None) -> Iterator[str]:
     """URL of a database of one's own, ``sqlite``, ``postgresql`` or ``mariadb``: empty, or as `schema` makes it.
 
-    Those of a server are used again by this process (`tests.databases`), each schema's apart.
+    The databases of a server are reused by later tests of this process with the same schema (`tests.databases`).
     """
     if kind != "sqlite":
         with _databases(kind).lent(schema) as url:
@@ -131,8 +131,8 @@ def sqlite_template(schema: Schema) -> Path:
 def temporary_vhost() -> Iterator[str]:
     """URL of a new virtual host, deleted at the end.
 
-    Where a broker was there already and ``rabbitmqctl`` may not speak to it, this is the default virtual host: name
-    queues and exchanges so that they do not meet those of another test.
+    If the broker was already running and ``rabbitmqctl`` may not control it, this is the default virtual host. So give
+    queues and exchanges names that no other test uses.
     """
     url = rabbit_url()
     name = f"moorage-test-{os.getpid()}-{secrets.token_hex(4)}"
@@ -170,7 +170,7 @@ def place() -> Path:
 
 
 def install(kind: str) -> None:
-    """For tests that start such a server themselves, with other settings. Raises `ServerMissing`."""
+    """Installs a server, for tests that start it with other settings. Raises `ServerMissing`."""
     with _locked(place() / f"{kind}.starting"):
         _install(SERVERS[kind])
 
@@ -204,7 +204,7 @@ def _join(server: Server) -> str:
     state = place() / server.kind
     with _locked(place() / f"{server.kind}.starting"):
         users = (place() / f"{server.kind}.users").open("w")
-        # This does not block: only _leave takes the exclusive lock, and drops it again, under `starting`.
+        # This does not block: `_leave` is the only one that takes the exclusive lock, and releases it under `starting`.
         fcntl.flock(users, fcntl.LOCK_SH)
         url = _recorded(state).get("url", "")
         if not url or not _answers(server, url):
@@ -216,7 +216,7 @@ def _join(server: Server) -> str:
 
 def _leave(server: Server, state: Path, users: IO[str], pid: int) -> None:
     """Stops the private instance unless another process uses it."""
-    if os.getpid() != pid:  # a forked child of the user
+    if os.getpid() != pid:  # a forked child of the process that joined
         return
     with users, _locked(place() / f"{server.kind}.starting"):
         try:
@@ -271,7 +271,7 @@ def _stop_group(pid: int) -> None:
 
 
 def _group_lives(group: int) -> bool:
-    with contextlib.suppress(ChildProcessError):  # reaps it where it is our child
+    with contextlib.suppress(ChildProcessError):  # reaps the process if it is our child
         os.waitpid(group, os.WNOHANG)
     for status in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -533,7 +533,7 @@ def main(command: list[str]) -> int:
     while True:
         try:
             return child.wait()
-        except KeyboardInterrupt:  # the child has it too and ends by itself
+        except KeyboardInterrupt:  # the child gets the signal, too, and ends by itself
             continue
         except SystemExit:
             child.terminate()

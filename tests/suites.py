@@ -57,7 +57,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     by_path = suite_of_path(collection_path.relative_to(ROOT).as_posix())
     if by_path == wanted:
         return None
-    # Extended tests of a core file: by their own marker, or by the database of their parameter.
+    # Extended tests in a core file: they have a marker of their own, or one on the parameter that names a database.
     hints = (
         ("mark.core",) if wanted == CORE else ("mark.extended", "database", *(f"mark.{m}" for m in EXTENDED_MARKERS))
     )

@@ -29,16 +29,17 @@ from tests.crash.wire import Client, Lost
 TENANTS = 4
 SHARED = [f"5ba7ed00-0000-4000-8000-{number:012d}" for number in range(3)]
 
-#: How a server dies: at a point around a commit, right after an answer, at any moment, or sometimes during its start.
+#: When a server is killed: at a point around a commit, right after an answer, at a random moment, or while it starts.
 WAYS = (*POINTS, "answer", "random", "starting")
-#: The ways of each database.
+#: The ways that can be used with each database.
 KNOWN_WAYS = {"sqlite": WAYS, "postgresql": WAYS, "mariadb": ("commit", "committed", "answer", "random")}
 #: Time limit from a kill to the first acknowledged write.
 BACK_WITHIN_S = 2.0
 
-#: Statements of a transaction after which it may die.
+#: The highest number of the statement after which a transaction may be interrupted.
 MOST_STATEMENTS = 6
-#: If a plan is not reached in this time (no transaction has that many statements), the kill comes from outside.
+#: If the planned point is not reached in this time (no transaction has that many statements), the campaign kills the
+#: server.
 PATIENCE_S = 1.5
 
 
@@ -48,7 +49,7 @@ class Summary:
     back_s: list[float] = field(default_factory=list)  #: from SIGKILL to the first write that was acknowledged
     database_back_s: list[float] = field(default_factory=list)  #: from a kill of the database to its next connection
     acknowledged: Counter = field(default_factory=Counter)  #: {kind of request: how often}
-    #: Requests without an answer: carried out, or not at all.
+    #: Requests without an answer, by their result: carried out, or not at all.
     unanswered: Counter = field(default_factory=Counter)
 
     def quantile(self, share: float) -> float:
@@ -70,7 +71,7 @@ class Summary:
             yield f"to when the database took connections again: {_shown(self.database_back_s)} s"
 
 
-#: Which of the times are shown.
+#: {name in the printed line: quantile of the times}
 _SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "most": 1.0}
 
 
@@ -84,7 +85,7 @@ def _quantile(seconds: list[float], share: float) -> float:
 
 
 class World:
-    """The tenants, and everything that must hold after their requests."""
+    """The tenants, and the checks of everything that must hold after their requests."""
 
     def __init__(self, url: str, database_url: str, seed: int) -> None:
         self.url = url
@@ -99,7 +100,7 @@ class World:
         client.close()
 
     def first_write(self, since: float, has_died: Callable[[], bool], deadline_s: float = DEADLINE_S) -> bool:
-        """Repeats a write until it is acknowledged; records the time since the kill. False: it died again."""
+        """Repeats a write until it is acknowledged; records the time since the kill. False if the server died again."""
         self._probes += 1
         client = Client(self.url)
         try:
@@ -147,7 +148,9 @@ class World:
             yield f"nobody asked for {uuid}: {seen.states[uuid]}"
 
     def _shared_generations(self, seen: Seen) -> Iterator[str]:
-        """Each acknowledged claim increased them once, and nothing else did."""
+        """Each acknowledged claim increases the generation of its shared providers once, and nothing else changes
+        it.
+        """
         for uuid in SHARED:
             moved = 1 + sum(tenant.known.shared.get(uuid, 0) for tenant in self.tenants)
             if seen.providers[uuid].generation != moved:
@@ -187,8 +190,8 @@ class ServerCampaign:
         least_nth: int = 1,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        """`ways`: all that are known where none is given. `least_nth`: a point is fatal at this transaction or a later
-        one. `patience_s`: see `PATIENCE_S`.
+        """`ways`: the default is all ways of this kind of database. `least_nth`: the number of the first transaction at
+        which the server may be killed. `patience_s`: see `PATIENCE_S`.
         """
         kind = database_url.partition(":")[0]
         line = {"postgresql": PostgresqlLine, "mariadb": MariadbLine}.get(kind)
@@ -197,7 +200,7 @@ class ServerCampaign:
         self.world = World(self._server.url, database_url, seed)
         self._random = random.Random(seed)
         self._last_words = ""
-        # Only forks of the zygote can kill themselves on request.
+        # Only processes forked by the zygote can kill themselves on request.
         self._ways = Shuffled(ways or (KNOWN_WAYS[kind] if zygote else ("answer", "random")), self._random)
         self._least_nth = least_nth
         self._patience_s = patience_s
@@ -212,7 +215,7 @@ class ServerCampaign:
                 self._start(self._plan(way))
                 if not self.world.first_write(self._died_at, self._has_died):
                     summary.kills["starting"] += 1
-                elif self._died_while_looked_at():
+                elif self._died_while_checked():
                     summary.kills["looked at"] += 1
                 else:
                     summary.kills[self._work_until_dead(way)] += 1
@@ -223,7 +226,7 @@ class ServerCampaign:
 
     @contextlib.contextmanager
     def running_with_load(self, requests: int = 50) -> Iterator[World]:
-        """Waits for this number of requests, without a kill."""
+        """Yields after this number of requests was answered and the clients have stopped; nothing is killed."""
         with self._set_up():
             enough = threading.Event()
             load = Load(self.world.url, self.world.tenants, lambda number: number >= requests and enough.set())
@@ -238,7 +241,7 @@ class ServerCampaign:
         with self._server:
             self._server.start()
             self.world.first_write(time.perf_counter(), lambda: False)
-            self.world.summary.back_s.clear()  # that one made the schema
+            self.world.summary.back_s.clear()  # this write waited for the creation of the tables
             self.world.set_up()
             yield
 
@@ -262,12 +265,14 @@ class ServerCampaign:
         if way not in POINTS:
             return None
         position = self._random.randint(1, MOST_STATEMENTS)
-        # Spared: the transaction of the start, and the first write, by which the time to come back is measured.
+        # Spared: the transaction of the start, and the first write, whose time is recorded.
         nth = self._random.randint(self._least_nth, max(self._least_nth, 3 if way == "statement" else 10))
         return Plan(way, nth, position, spared=2)
 
-    def _died_while_looked_at(self) -> bool:
-        """A process may also die while nobody writes: transactions that only read count for its plan."""
+    def _died_while_checked(self) -> bool:
+        """Checks the tables and the service. Returns whether the server died meanwhile: read transactions count for its
+        plan.
+        """
         try:
             self.world.check()
         except Lost:
@@ -278,7 +283,7 @@ class ServerCampaign:
         return False
 
     def _work_until_dead(self, way: str) -> str:
-        """The point at which it died."""
+        """Sends requests until the server is dead; returns the point at which it died."""
         last = self._random.randint(1, 60) if way == "answer" else 0
 
         def answered(number: int) -> None:
@@ -287,7 +292,7 @@ class ServerCampaign:
 
         load = Load(self.world.url, self.world.tenants, answered)
         where = self._server.died(self._random.uniform(0.0, 0.3) if way == "random" else self._patience_s)
-        if where is None:  # it dies at a random moment, or the plan does not fit this work
+        if where is None:  # a random moment is chosen, or the planned point does not occur in this work
             way = "random"
             self._server.kill()
             where = self._server.died()
@@ -309,7 +314,8 @@ class ServerCampaign:
         self._died_at = time.perf_counter()
 
 
-#: How the database ends: all its processes at once; one that serves a client; one connection; an orderly stop.
+#: How the database is interrupted: "all" kills all its processes, "backend" one process that serves a client,
+#: "terminate" ends one connection, "stop" is an orderly stop.
 DATABASE_WAYS = {
     "postgresql": ("all", "all", "backend", "terminate", "stop"),
     "mariadb": ("all", "all", "stop"),
@@ -317,7 +323,7 @@ DATABASE_WAYS = {
 
 
 class DatabaseCampaign:
-    """Kills the database below a server, which must survive and recover by itself."""
+    """Kills the database of a server, which must survive and reconnect by itself."""
 
     def __init__(self, directory: Path, database: DatabaseServer, *, seed: int = 1) -> None:
         self._database = database
@@ -331,7 +337,7 @@ class DatabaseCampaign:
         with self._server:
             self._server.start()
             self.world.first_write(time.perf_counter(), lambda: False)
-            summary.back_s.clear()  # that one made the schema
+            summary.back_s.clear()  # this write waited for the creation of the tables
             self.world.set_up()
             while summary.kills.total() < rounds:
                 self._round(self._ways.draw())
@@ -360,12 +366,12 @@ class DatabaseCampaign:
         self.world.summary.kills[way] += 1
 
     def _await_database(self, killed_at: float) -> None:
-        """The recovery time of the database itself."""
+        """Records how long the database itself needs until it accepts connections again."""
         self._database.wait()
         self.world.summary.database_back_s.append(time.perf_counter() - killed_at)
 
     def _end(self, way: str) -> None:
-        """Kills it in any of the ways; it runs again, or will soon restart by itself."""
+        """Interrupts the database. Returns when it runs again, or has begun to restart by itself."""
         if way == "all":
             self._database.kill()
             self._database.start()
@@ -384,5 +390,5 @@ class DatabaseCampaign:
                 time.sleep(0.002)
 
     def _any_backend(self) -> int:
-        """A process of a connection that the server keeps."""
+        """The pid of a random process that serves one of the server's connections."""
         return self._random.choice(self._database.backends())

@@ -16,7 +16,7 @@ def private_servers() -> Iterator[Callable[[str], DatabaseServer]]:
         def server(kind: str) -> DatabaseServer:
             if kind not in running:
                 running[kind] = stack.enter_context(database_server(kind, max_connections=30))
-            elif running[kind].has_ended():  # the test before has failed
+            elif running[kind].has_ended():  # the previous test has failed
                 running[kind].start()
             return running[kind]
 

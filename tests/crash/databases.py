@@ -60,7 +60,7 @@ class DatabaseServer:
         return True
 
     def kill(self) -> None:
-        """Kills every process of it at once, and waits until they are gone."""
+        """Kills all its processes at once, and waits until they are gone."""
         self._signal(signal.SIGKILL)
         self._ended()
 
@@ -79,13 +79,13 @@ class DatabaseServer:
         return self._log.read_text(errors="replace")
 
     def stop(self) -> None:
-        """Stops it in order, but without waiting for its clients."""
+        """Stops it in order, but does not wait for its clients."""
         self._members = tree_below(self._process.pid)
         self._process.send_signal(signal.SIGINT if self.kind == "postgresql" else signal.SIGTERM)
         self._ended()
 
     def stall(self) -> None:
-        """Stops its processes with SIGSTOP; the machine still accepts connections and bytes for them."""
+        """Stops its processes with SIGSTOP; the kernel still accepts connections and bytes for them."""
         self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
@@ -145,14 +145,15 @@ class DatabaseServer:
             )  # fmt: skip
 
     def _signal(self, number: signal.Signals) -> None:
-        # Listed first: PostgreSQL's processes lead their own groups, and have no parent once it is dead.
+        # Collected first: PostgreSQL's processes lead their own groups, and have another parent once the first one is
+        # dead.
         self._members = [self._process.pid, *tree_below(self._process.pid)]
         for pid in self._members:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
     def _ended(self) -> None:
-        """No process of it is left; otherwise the next start would find their shared memory."""
+        """Whether no process of it is left; otherwise the next start would find their shared memory."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while self._process.poll() is None or any(_lives(pid) for pid in self._members):
             if time.monotonic() > deadline:
@@ -176,11 +177,11 @@ def _lives(pid: int) -> bool:
 def database_server(
     kind: str, *, place: Path | None = None, wal_elsewhere: bool = False, **settings: object
 ) -> Iterator[DatabaseServer]:
-    """Running and empty; killed at the end. Installs it where need be.
+    """A running and empty server, killed at the end. Installs it if necessary.
 
-    Its files lie in `place`, or in a directory of their own under /var/tmp, which is a disk where /tmp may be memory;
-    and whoever the server runs as must be able to reach it, other than a directory of pytest's. `wal_elsewhere`:
-    PostgreSQL's write-ahead log stays there even so.
+    Its files are in `place`, or in a directory of their own under /var/tmp: that is a disk, while /tmp may be in
+    memory, and the database's user can read it, unlike a directory of pytest's. `wal_elsewhere`: PostgreSQL's
+    write-ahead log is under /var/tmp even if there is a `place`.
     """
     install(kind)
     with tempfile.TemporaryDirectory(prefix="moorage-crash-", dir="/var/tmp") as own:

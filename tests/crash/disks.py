@@ -11,7 +11,7 @@ _MNT_DETACH = 2
 
 
 class NoMount(Exception):
-    """Only root may mount, and not everywhere."""
+    """Raised if the file system cannot be mounted: only root may mount, and not on every machine."""
 
 
 class SmallDisk:

@@ -1,7 +1,8 @@
 """A process that kills itself, and its group, before or after an effect on the outside.
 
-An effect is a request that changes something (also to another service in the same process), a call to the hypervisor,
-or a hint about a new job. Heartbeats, polls and logins do not count: they come at any time and change nothing.
+An effect is a request that changes something (also one to another service in the same process), a call to the
+hypervisor, or a hint about a new job. Heartbeats, polls and logins do not count: they come at any time and change
+nothing.
 
 While the named directory contains a file ``fault``, each effect is appended to ``passed``, one per line. If the line
 equals the one in ``fault``, the process dies there. So a test can choose the place long after the process started.
@@ -46,7 +47,7 @@ class _Death:
             self._fault.unlink(missing_ok=True)
             os.write(self._last_words, label[:100].encode())
             os.killpg(os.getpgrp(), signal.SIGKILL)
-            signal.pause()  # the signal is for all threads; this one goes no further
+            signal.pause()  # the signal is for all threads; this one must not continue
 
 
 def install(directory: Path, last_words: int) -> None:
@@ -84,6 +85,6 @@ def _watch(owner: type, name: str, death: _Death, label_of: Callable[..., str | 
 
 
 def passed(directory: Path) -> Iterator[str]:
-    """The effects since the file was last removed, each once."""
+    """The effects since the file was last deleted, without repetitions."""
     path = directory / "passed"
     yield from dict.fromkeys(path.read_text().splitlines()) if path.exists() else ()

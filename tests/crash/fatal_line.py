@@ -10,7 +10,7 @@ from tests.transport.proxy import Line
 
 
 class FatalLine(Line):
-    """`fatal` is called at the planned point; bytes that were not forwarded by then never are."""
+    """Calls `fatal` at the planned point. Bytes that were not forwarded until then are lost."""
 
     def __init__(self, url: str, fatal: Callable[[str], None]) -> None:
         self._fatal = fatal
@@ -22,7 +22,7 @@ class FatalLine(Line):
         self._left, self._spared = (plan.nth, plan.spared) if plan else (0, 0)
 
     def reached(self, point: str, position: int = 0) -> bool:
-        """Whether this was the point."""
+        """Counts the point; returns whether it was the planned one."""
         with self._lock:
             plan = self.plan
             if plan and self._spared == 0 and point == plan.point and position in (0, plan.position):

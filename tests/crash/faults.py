@@ -1,7 +1,7 @@
 """A process that kills itself, and its group, at a chosen point around a commit on SQLite.
 
-The points are found at the driver, so our code does not know that it is watched. Only writing transactions count,
-which begin with ``BEGIN IMMEDIATE``. `postgresql_line` finds the same points for PostgreSQL.
+The points are found in the driver, so the code under test is unchanged. Only writing transactions count, which begin
+with ``BEGIN IMMEDIATE``. `postgresql_line` finds the same points for PostgreSQL.
 """
 
 import os
@@ -16,9 +16,9 @@ POINTS = ("begin", "statement", "commit", "committed")
 
 @dataclass(frozen=True)
 class Plan:
-    """Die when `point` is reached for the `nth` time, not counting the first `spared` writing transactions.
+    """Die when `point` is reached for the `nth` time, after `spared` writing transactions that do not count.
 
-    `position` is for the point ``statement``: after which statement of its transaction, the first being 1.
+    `position` applies to the point ``statement``: the number of the statement after which it dies, the first being 1.
     """
 
     point: str
@@ -45,7 +45,7 @@ class _Death:
                     where = f"statement {position}" if position else point
                     os.write(self._last_words, where.encode())
                     os.killpg(os.getpgrp(), signal.SIGKILL)
-                    signal.pause()  # the signal is for all threads; this one goes no further
+                    signal.pause()  # the signal is for all threads; this one must not continue
             if point == "committed" and self._spared:
                 self._spared -= 1
 

@@ -13,7 +13,7 @@ class Wrong(AssertionError):
 
 
 def send(client: Client, tenant: Tenant, step: Step) -> Answer:
-    """One request, recorded before and after. Raises `Lost` if nobody knows whether it was carried out."""
+    """Sends one request, and records it before and after. Raises `Lost` if it is unknown whether it was carried out."""
     tenant.known.pending = step
     answer = client.send(step.method, step.path, step.body)
     if 200 <= answer.status < 300:
@@ -45,7 +45,7 @@ def set_up(client: Client, tenants: Sequence[Tenant], shared: Sequence[str]) -> 
 
 
 class Load:
-    """One thread per tenant. `answered` is called with the number of the answers so far, right after each."""
+    """One thread per tenant. `answered` is called right after each answer with the number of answers so far."""
 
     def __init__(self, url: str, tenants: Sequence[Tenant], answered: Callable[[int], None]) -> None:
         self._url = url
@@ -53,7 +53,7 @@ class Load:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self.wrong: list[BaseException] = []
-        self.lost: list[str] = []  #: why clients ended: the refusal, or the error of the connection
+        self.lost: list[str] = []  #: why each client ended: the refusal, or the error of the connection
         self.counts: dict[str, int] = {}
         self.acknowledged = 0
         self._threads = [threading.Thread(target=self._work, args=(tenant,), daemon=True) for tenant in tenants]

@@ -9,9 +9,9 @@ from tests.transport.proxy import Filter
 
 _WRITES = (b"INSERT", b"UPDATE", b"DELETE", b"REPLACE")
 _QUERY = b"\x03"
-#: First byte of an answer: that it failed.
+#: The first byte of an answer that reports an error.
 _ERROR = b"\xff"
-_HEADER = 4  # three bytes of length, one that counts
+_HEADER = 4  # three bytes of length, one sequence number
 
 
 class MariadbLine(FatalLine):

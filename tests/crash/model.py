@@ -22,7 +22,7 @@ class ConsumerState:
     allocations: Mapping[str, Mapping[str, int]]  # {provider uuid: {class: amount}}
 
 
-#: None: it is not there.
+#: None: the object does not exist.
 State = ProviderState | ConsumerState | None
 
 
@@ -35,19 +35,19 @@ class Step:
     path: str
     body: object
     effect: Mapping[str, State]  # {uuid: its state afterwards}
-    #: {uuid: by how much} generations of providers that all clients use move.
+    #: {uuid: by how much the request increases the generation of this provider, which all clients use}
     shared: Mapping[str, int] = field(default_factory=dict)
-    #: Whether "409, no room" is a right answer.
+    #: Whether "409, no room" is a valid answer.
     may_be_refused: bool = False
 
 
 @dataclass
 class Knowledge:
-    """One client's: `state` is acknowledged; `pending` was sent, but not answered."""
+    """What one client knows: `state` was acknowledged; `pending` was sent, but not answered."""
 
     state: dict[str, State] = field(default_factory=dict)
     pending: Step | None = None
-    #: Generations that this client has moved on shared providers.
+    #: {shared provider: by how much this client has increased its generation}
     shared: dict[str, int] = field(default_factory=dict)
 
     def acknowledge(self, step: Step) -> None:
@@ -60,8 +60,8 @@ class Knowledge:
         self.pending = None
 
     def resolve(self, seen: Mapping[str, State]) -> Iterator[str]:
-        """Find out from `seen`, all that there is now, whether the pending request was carried out; yields what is
-        wrong: a part of it that is there without the rest, or anything else that is not as acknowledged.
+        """Finds out from `seen`, the present state of everything, whether the pending request was carried out. Yields
+        the errors: a request of which only a part was carried out, and any difference from the acknowledged state.
         """
         if (step := self.pending) is not None:
             there = {uuid: seen.get(uuid) for uuid in step.effect}

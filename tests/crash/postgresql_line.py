@@ -1,7 +1,7 @@
 """A connection to PostgreSQL that parses the protocol, and calls out at chosen points around a commit.
 
-So no driver is changed. It sees each ``COMMIT``, in a pipeline or alone, and each pipeline that writes without
-``BEGIN``, which is a transaction up to its end.
+No driver is changed. It sees each ``COMMIT``, in a pipeline or alone, and each pipeline that writes without
+``BEGIN``: this is one transaction that ends with the pipeline.
 Source: PostgreSQL documentation, "Message Formats" (protocol 3.0, unencrypted).
 """
 
@@ -29,9 +29,9 @@ class _Conversation:
         self._is_dead = False
         #: Names of prepared statements that write.
         self._writing: set[bytes] = set()
-        #: Between ``BEGIN`` and ``COMMIT``, as far as the client has sent them.
+        #: Whether the client has sent ``BEGIN`` and not yet ``COMMIT``.
         self._says_when = False
-        #: In the implicit transaction of a pipeline.
+        #: Whether the client is in the implicit transaction of a pipeline.
         self._is_pipeline = False
 
     def to_server(self, block: bytes) -> bytes:
@@ -46,7 +46,7 @@ class _Conversation:
         return passed
 
     def _said(self, text: bytes) -> bool:
-        """Whether this killed the process."""
+        """Returns whether this message killed the process."""
         if text.startswith(b"BEGIN"):
             self._says_when = True
             return self._line.reached("begin")
@@ -87,7 +87,7 @@ class _Conversation:
         return passed
 
     def _completed(self, tag: bytes) -> bool:
-        """Whether this killed the process."""
+        """Returns whether this answer killed the process."""
         if tag == b"BEGIN":
             self._is_open, self._has_written, self._statements = True, False, 0
         elif tag == b"COMMIT":

@@ -56,16 +56,16 @@ class Zygote:
 
 @functools.cache
 def zygote_of(*packages: str) -> Zygote:
-    """One for all tests of this process, because its imports take two seconds."""
+    """One zygote for all tests of this process, because its imports take two seconds."""
     zygote = Zygote(*packages)
     atexit.register(zygote.close)
     return zygote
 
 
 class Process:
-    """`moorage up` with the configuration file `config`, from the zygote where there is one.
+    """`moorage up` with the configuration file `config`, forked from `zygote`, or a new interpreter without one.
 
-    `bounds`, `effects`: see `tests.crash.zygote`; only what was forked has them.
+    `bounds`, `effects`: see `tests.crash.zygote`; they have an effect only in forks.
     """
 
     def __init__(
@@ -96,8 +96,8 @@ class Process:
             self.died()
 
     def start(self, plan: Plan | None = None) -> None:
-        """Does not wait until it answers."""
-        # Opened first, without waiting for the other side: the new process opens it without waiting then.
+        """Does not wait until the server answers; `wait` does."""
+        # Opened first and non-blocking, so that the new process does not block when it opens the other end.
         self._reading, self._last_words = os.open(self._alive, os.O_RDONLY | os.O_NONBLOCK), ""
         if self._zygote is not None:
             order = {
@@ -129,7 +129,9 @@ class Process:
         os.kill(self.pid, signal.SIGTERM)
 
     def died(self, patience_s: float = DEADLINE_S) -> str | None:
-        """Waits until all its processes have ended: the point of death (empty: killed from outside). None: it lives."""
+        """Waits until all its processes have ended. Returns the point of death, which is empty after a kill from
+        outside; None if it still lives.
+        """
         if self._reading is None:
             return self._last_words
         deadline = time.monotonic() + patience_s
@@ -152,7 +154,7 @@ class Process:
 class Server(Process):
     """Placement alone, as `moorage up` runs it.
 
-    `zygote`: started by a fork instead of a new interpreter; only then `bounds` are those of `moorage.db.timeouts`.
+    `zygote`: forks instead of starting a new interpreter; only then `bounds` replace those of `moorage.db.timeouts`.
     """
 
     def __init__(
@@ -190,7 +192,7 @@ class Server(Process):
         raise RuntimeError(f"the server did not start:\n{self.last_log}")
 
     def in_flight(self) -> int:
-        """Requests to placement that are worked on."""
+        """The number of requests that placement is working on."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=DEADLINE_S) as answer:
             text = answer.read().decode()
         metric = 'moorage_http_requests_in_flight{service="placement"}'

@@ -1,4 +1,4 @@
-"""Reads the actual state from the tables and through the service, and checks what must always hold in the tables."""
+"""Reads the state from the tables and from the service, and checks what must always hold in the tables."""
 
 import json
 from collections import defaultdict
@@ -40,7 +40,7 @@ _ALLOCATIONS = """
 
 
 class Tables:
-    """The content of the tables; of the log, which only grows, the new part."""
+    """Reads the tables; of the change log, which only grows, the entries that are new since the last time."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -48,15 +48,15 @@ class Tables:
         self._read_to: tuple[int, int] | None = None
 
     def read(self) -> tuple[Seen, list[str]]:
-        """Everything, and its inconsistencies."""
+        """Returns everything, and the errors found in it."""
         with self._engine.connect() as connection, connection.begin():
             seen = _seen(connection)
             wrong = [*_wrong_rows(connection), *self._wrong_numbers(connection), *self._wrong_documents(seen)]
-        self._engine.dispose()  # no connection of ours that a dying database would wait for
+        self._engine.dispose()  # otherwise a database that is being stopped would wait for our connection
         return seen, wrong
 
     def _wrong_numbers(self, connection: Connection) -> Iterator[str]:
-        """The change log has no hole and reaches the counter."""
+        """Checks that the change log has no gap and ends at the counter."""
         ((last,),) = _rows(connection, "SELECT last FROM change_sequence")
         after = self._read_to[0] if self._read_to else -1
         log = _rows(connection, f"{_LOG} WHERE sequence > {after} ORDER BY sequence, position")
@@ -71,7 +71,7 @@ class Tables:
         _tell(self._told, log)
 
     def _wrong_documents(self, seen: Seen) -> Iterator[str]:
-        """The log's last entry on each subject must be its present state."""
+        """Checks that the last log entry on each object shows its present state."""
         shown = {uuid: _provider_document(uuid, seen) for uuid in seen.providers}
         shown |= {uuid: _consumer_document(state) for uuid, state in seen.consumers.items()}
         for uuid in self._told.keys() | shown.keys():
@@ -131,7 +131,7 @@ def _wrong_rows(connection: Connection) -> Iterator[str]:
 
 
 def _tell(told: dict[str, dict | None], log: list[tuple]) -> None:
-    """Bring {subject: its last state; None: it is gone} up to date: of a state what `_provider_document` shows."""
+    """Adds the entries of `log` to `told`, {object: its last state; None: it is deleted}. See `_provider_document`."""
     for _, _, kind, subject, document in log:
         if kind in ("provider", "usages", "consumer"):
             content = None if document is None else _shown(json.loads(document))
@@ -174,7 +174,7 @@ def _consumer_document(state: ConsumerState) -> dict:
 
 
 def wrong_answers(client: Client, seen: Seen) -> Iterator[str]:
-    """Where the service's answers from memory differ from the tables."""
+    """Yields the differences between the service's answers, which it gives from memory, and the tables."""
     listed = {row["uuid"]: row for row in client.get("/resource_providers")["resource_providers"]}
     if listed.keys() != seen.providers.keys():
         yield f"the service lists {sorted(listed)}, there are {sorted(seen.providers)}"

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 from tests.crash.model import ConsumerState, Knowledge, ProviderState, Step
 
-#: Units of VCPU on each shared provider: the tenants want more together.
+#: Units of VCPU on each shared provider: less than the tenants want together.
 SHARED_VCPU = 24
 MOST_CONSUMERS = 6
-#: Consumers of a large claim, at least.
+#: The minimum number of consumers in a large claim.
 LARGE = 8
 MOST_CHILDREN = 3
 TRAITS = ("HW_CPU_X86_AVX", "HW_CPU_X86_AVX2", "HW_CPU_X86_SSE", "HW_CPU_X86_MMX")
@@ -45,7 +45,7 @@ class Tenant:
         )[0]  # fmt: skip
         return draw() or self._claim() or self._release() or self._inventories()
 
-    # --- who holds what ------------------------------------------------------------------------------------------
+    # --- consumers -----------------------------------------------------------------------------------------------
 
     def _claim(self) -> Step | None:
         if len(self._consumers()) >= MOST_CONSUMERS:
@@ -68,13 +68,13 @@ class Tenant:
         )  # fmt: skip
 
     def _release(self) -> Step | None:
-        """Generations of providers do not change."""
+        """Deletes a consumer's allocations, which leaves the generations of its providers as they are."""
         if not (uuid := self._any_consumer()):
             return None
         return Step("release", "DELETE", f"/allocations/{uuid}", None, {uuid: None})
 
     def _swap(self) -> Step | None:
-        """One consumer is deleted, a new one takes its place, a third one changes: in one request."""
+        """One request that deletes a consumer, creates another one, and changes a third one."""
         consumers = self._consumers()
         if len(consumers) < 2:
             return None
@@ -91,8 +91,8 @@ class Tenant:
         return Step("swap", "POST", "/allocations", body, after | own, shared, may_be_refused=True)
 
     def _fleet(self) -> Step:
-        """So many new consumers in one request that it is decided while another one is being written. Or, where there
-        are so many, they go together.
+        """Creates so many consumers in one request that the service decides it while it writes another one. If the
+        tenant has that many already, deletes them in one request.
         """
         consumers = self._consumers()
         if len(consumers) >= LARGE:
@@ -113,7 +113,7 @@ class Tenant:
         inventories[other]["DISK_GB"] = inventories[holder].pop("DISK_GB")
         effect = {
             uuid: dataclasses.replace(
-                # Its inventories are written twice, and claims on it in between.
+                # Placement writes each provider's inventories twice, and the allocations on it in between.
                 self._moved(uuid, by=3 if consumers else 2),
                 inventories=totals,
             )
@@ -142,7 +142,7 @@ class Tenant:
         return ConsumerState(1, f"project-{self.number}", "INSTANCE", self._wish(most_shared))
 
     def _wish(self, most_shared: int = 2) -> dict[str, dict[str, int]]:
-        """Resources of one or two shared providers, and of both own providers."""
+        """Random resources of up to `most_shared` shared providers, and of both own providers."""
         shared = self._random.randint(min(1, most_shared), most_shared)
         wish = {uuid: {"VCPU": self._random.randint(1, 4)} for uuid in self._random.sample(self._shared, shared)}
         wish[self.root] = {"MEMORY_MB": self._random.randint(1, 512)}
@@ -152,8 +152,8 @@ class Tenant:
         return wish
 
     def _counted(self, after: dict[str, ConsumerState | None]) -> tuple[dict[str, ProviderState], dict[str, int]]:
-        """Own providers and shared ones whose generation a claim moves: those that are asked for, and those that an
-        emptied consumer held.
+        """The own and the shared providers whose generation a claim increases: those that the new states use, and those
+        that a deleted consumer used.
         """
         consumers = self._consumers()
         counted = {uuid for state in after.values() if state is not None for uuid in state.allocations}
@@ -180,7 +180,7 @@ class Tenant:
         before = self._provider(self.root)
         wanted = frozenset(self._random.sample(TRAITS, self._random.randint(0, len(TRAITS))))
         if wanted == before.traits:
-            return None  # a write that changes nothing moves nothing
+            return None  # a write without a change leaves the generation as it is
         body = {"resource_provider_generation": before.generation, "traits": sorted(wanted)}
         after = dataclasses.replace(self._moved(self.root), traits=wanted)
         return Step("traits", "PUT", f"/resource_providers/{self.root}/traits", body, {self.root: after})
@@ -217,7 +217,7 @@ class Tenant:
         after = dataclasses.replace(self._moved(uuid), inventories=totals)
         return Step("inventories", "PUT", f"/resource_providers/{uuid}/inventories", body, {uuid: after})
 
-    # --- what it knows -------------------------------------------------------------------------------------------
+    # --- known state ---------------------------------------------------------------------------------------------
 
     def _consumers(self) -> dict[str, ConsumerState]:
         return self.known.of(ConsumerState)
@@ -241,7 +241,7 @@ class Tenant:
 
 
 def _wished(after: ConsumerState | None, before: ConsumerState | None) -> dict[str, object]:
-    """In the format of PUT and POST /allocations."""
+    """The consumer's entry in the body of PUT or POST /allocations."""
     shown = after or before
     return {
         "allocations": {} if after is None else {

@@ -22,17 +22,17 @@ from tests.servers import temporary_database
 pytestmark = pytest.mark.slow
 
 
-def on_the_line(url: str) -> str:
-    """The URL of a database whose protocol can be read."""
+def unencrypted(url: str) -> str:
+    """The URL with encryption disabled, so that `FatalLine` can read the protocol."""
     return f"{url}?sslmode=disable&gssencmode=disable" if url.startswith("postgresql") else url
 
 
 @pytest.mark.core
-def test_a_server_that_is_killed_at_a_commit_loses_and_halves_nothing(tmp_path, database_url):
-    """Issue 3, "Crash", once for each side of a commit: four clients at work, then everything is compared."""
-    # The kill must hit a commit for a client, not one of the start.
+def test_a_server_killed_at_a_commit_loses_no_acknowledged_write_and_leaves_no_partial_write(tmp_path, database_url):
+    """Issue 3, "Crash": kills the server before and after a COMMIT while four clients work, then checks all data."""
+    # The kill must hit a commit for a client, not one during the start.
     campaign = ServerCampaign(
-        tmp_path / "server", on_the_line(database_url), ways=("commit", "committed"), least_nth=4, patience_s=DEADLINE_S
+        tmp_path / "server", unencrypted(database_url), ways=("commit", "committed"), least_nth=4, patience_s=DEADLINE_S
     )
     summary = campaign.run(2)
     assert summary.kills == {"commit": 1, "committed": 1}
@@ -42,11 +42,11 @@ def test_a_server_that_is_killed_at_a_commit_loses_and_halves_nothing(tmp_path, 
 @pytest.fixture(params=DATABASES[:2])
 def url(request):
     with temporary_database(request.param) as url:
-        yield on_the_line(url)
+        yield unencrypted(url)
 
 
-def test_nothing_acknowledged_is_lost_and_nothing_is_half_done_when_the_server_is_killed(tmp_path, url):
-    """Issue 3, "Crash": at random and at each fault point around commit; the full number is `make crash`."""
+def test_no_acknowledged_write_is_lost_and_no_partial_write_is_left_when_the_server_is_killed(tmp_path, url):
+    """Issue 3, "Crash": 50 kills at random moments and at each point around a commit; `make crash` has more."""
     summary = ServerCampaign(tmp_path / "server", url).run(50)
     died_at = set(summary.kills)
     assert died_at.issuperset({*POINTS, "answer", "random", "starting"} - {"statement"})
@@ -56,7 +56,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_half_done_when_the_server_i
     assert summary.quantile(0.5) < BACK_WITHIN_S
 
 
-def test_a_server_that_dies_while_it_is_looked_at_is_one_more_kill(tmp_path, monkeypatch):
+def test_a_server_that_dies_during_a_check_counts_as_another_kill(tmp_path, monkeypatch):
     campaign = ServerCampaign(tmp_path / "server", f"sqlite:///{tmp_path}/placement.db")
     looked_at = []
 
@@ -73,11 +73,13 @@ def test_a_server_that_dies_while_it_is_looked_at_is_one_more_kill(tmp_path, mon
     assert summary.kills.total() == 3
 
 
-def test_the_command_itself_needs_no_more_than_that_of_a_core(tmp_path, url):
-    """A new interpreter, killed and restarted: CPU time until its first write, which other tests do not lengthen."""
+def test_a_new_process_needs_less_than_two_cpu_seconds_until_its_first_write(tmp_path, url):
+    """Starts a new interpreter, kills it and starts another: CPU time until the first write, which does not depend on
+    the other tests on this machine.
+    """
     with Server(tmp_path / "server", url, zygote=False) as server:
         world = World(server.url, url, seed=1)
-        for _ in range(2):  # the first start makes the schema
+        for _ in range(2):  # the first start creates the tables
             server.start()
             assert world.first_write(time.perf_counter(), lambda: server.died(0.0) is not None)
             spent_s = cpu_seconds([server.pid])
@@ -87,19 +89,19 @@ def test_the_command_itself_needs_no_more_than_that_of_a_core(tmp_path, url):
 
 
 @pytest.mark.parametrize("kind", DATABASES[1:])
-def test_nothing_acknowledged_is_lost_and_nothing_is_half_done_when_the_database_is_killed(
+def test_no_acknowledged_write_is_lost_and_no_partial_write_is_left_when_the_database_is_killed(
     tmp_path, private_server, kind
 ):
-    """The server lives on: its memory must equal the database, and it must reconnect by itself."""
+    """The server must survive, reconnect by itself, and have the same data in memory as the database."""
     summary = DatabaseCampaign(tmp_path / "server", private_server(kind)).run(15)
     assert summary.acknowledged.total() > 300
     assert summary.unanswered.total() > 0
-    # The time of the database's own start and recovery depends on the machine; `make crash` shows both.
+    # The time of the database's own start and recovery depends on the machine, so it is subtracted.
     pairs = zip(summary.back_s, summary.database_back_s, strict=True)
     assert statistics.median(back - database for back, database in pairs) < BACK_WITHIN_S
 
 
-# ------------------------------------------------------------------------------- would these tests see a fault?
+# ------------------------------------------------------------------------ the checks find errors in the data
 
 SABOTAGE = {
     "a lost allocation": (
@@ -130,7 +132,7 @@ SABOTAGE = {
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """After some load, with the server still up; and its database file."""
+    """A world after 50 requests with the server still running, and its database file."""
     place = tmp_path_factory.mktemp("world")
     campaign = ServerCampaign(place / "server", f"sqlite:///{place}/placement.db")
     with campaign.running_with_load() as world:
@@ -138,7 +140,7 @@ def world(tmp_path_factory):
 
 
 @pytest.mark.parametrize("fault", SABOTAGE)
-def test_the_check_finds(world, tmp_path, fault):
+def test_the_check_finds_an_injected_fault_in_the_data(world, tmp_path, fault):
     world, database = world
     statement, complaint = SABOTAGE[fault]
     with (

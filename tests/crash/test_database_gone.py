@@ -1,4 +1,5 @@
-"""Issue 3: "Disk full and database gone: writes are refused with 503 and a reason, reads go on, all resumes by itself."
+"""Issue 3: "Disk full and database gone: writes are assert_refused with 503 and a reason, reads go on, all resumes by
+itself."
 
 Here the database is gone: killed, cut off, hanging, locked, without free connections, or read only. The server's
 timeouts are shortened, so that tests of a hanging database do not take a minute.
@@ -24,10 +25,10 @@ pytestmark = pytest.mark.slow
 
 #: psycopg waits at least 2 s for a connection.
 BOUNDS = {"CONNECT_TIMEOUT_S": 2, "ANSWER_TIMEOUT_S": 2, "LOCK_TIMEOUT_S": 1}
-#: The longest time of a request: the timeout of an answer, then the timeout of a connection.
+#: The maximum time of a request: the timeout of an answer plus the timeout of a connection.
 LONGEST_S = 5.5
-#: The time limit of answers from memory, on a machine that other tests also use.
-AT_ONCE_S = 1.0
+#: Time limit for answers from memory; generous, because other tests use the machine, too.
+FROM_MEMORY_S = 1.0
 
 HOST = "00000000-0000-4000-8000-000000000001"
 CONSUMER = "00000000-0000-4000-8000-0000000000c1"
@@ -64,16 +65,16 @@ class Place:
         }
         return self.client.send("PUT", f"/allocations/{consumer}", body)
 
-    def until_written(self) -> None:
-        """Waits until it writes again by itself; reads are then exact."""
+    def wait_until_writable(self) -> None:
+        """Waits until the service accepts writes again by itself, and its reads are current."""
         deadline = time.monotonic() + DEADLINE_S
         while (answer := self.claim()).status != 204:
             assert answer.status == 503, answer
             assert time.monotonic() < deadline, "it does not write again"
-        while self.healthcheck() != 200 or any(self.is_old(path) for path in READS):
+        while self.healthcheck() != 200 or any(self.is_stale(path) for path in READS):
             assert time.monotonic() < deadline, "it does not read again"
 
-    def is_old(self, path: str) -> bool:
+    def is_stale(self, path: str) -> bool:
         answer = self.client.send("GET", path)
         assert answer.status == 200, answer
         return "x-moorage-as-of" in answer.headers
@@ -108,12 +109,12 @@ def running(request, tmp_path_factory, private_server) -> Iterator[Place]:
 
 @pytest.fixture
 def place(running) -> Iterator[Place]:
-    running.until_written()
+    running.wait_until_writable()
     yield running
     assert running.server.died(0.0) is None, "the process must have lived through it"
 
 
-def refused(answer: Answer, reason: str = "the database does not answer") -> None:
+def assert_refused(answer: Answer, reason: str = "the database does not answer") -> None:
     assert answer.status == 503, answer
     assert reason in answer.reason
     assert int(answer.headers["retry-after"]) > 0
@@ -124,34 +125,34 @@ def timed(ask: Callable[[], Answer]) -> tuple[Answer, float]:
     return ask(), time.monotonic() - began
 
 
-def reads_go_on(place: Place) -> None:
+def assert_stale_reads_are_answered(place: Place) -> None:
     for path in READS:
         answer, took_s = timed(lambda path=path: place.client.send("GET", path))
         assert answer.status == 200, (path, answer)
         assert answer.headers["warning"].startswith("110 ")
         assert int(answer.headers["age"]) <= 60
         assert datetime.fromisoformat(answer.headers["x-moorage-as-of"]).tzinfo is not None
-        assert took_s < AT_ONCE_S
+        assert took_s < FROM_MEMORY_S
     # Data that is not in memory gets 503.
-    refused(place.client.send("GET", f"/allocations/{CONSUMER}"))
+    assert_refused(place.client.send("GET", f"/allocations/{CONSUMER}"))
 
 
-def test_a_killed_database(place):
+def test_writes_are_refused_and_reads_answered_while_the_database_is_killed(place):
     place.database.kill()
     try:
         for ask in (place.write, place.claim):
             answer, took_s = timed(ask)
-            refused(answer)
-            assert took_s < AT_ONCE_S
-        reads_go_on(place)
+            assert_refused(answer)
+            assert took_s < FROM_MEMORY_S
+        assert_stale_reads_are_answered(place)
         assert place.healthcheck() == 503
     finally:
         place.database.start()
         place.database.wait()
-    place.until_written()
+    place.wait_until_writable()
 
 
-def test_a_restarted_database_costs_nobody_an_error(place):
+def test_no_request_fails_after_a_restart_of_the_database(place):
     place.database.stop()
     place.database.start()
     place.database.wait()
@@ -159,10 +160,10 @@ def test_a_restarted_database_costs_nobody_an_error(place):
     assert place.write().status == 201
 
 
-def test_a_line_that_is_cut(place):
+def test_writes_are_refused_and_reads_answered_while_the_connection_is_cut(place):
     place.line.cut()
-    refused(place.claim())
-    reads_go_on(place)
+    assert_refused(place.claim())
+    assert_stale_reads_are_answered(place)
     place.line.mend()
     assert place.claim().status == 204
 
@@ -178,11 +179,11 @@ def hanging(request, place) -> Iterator[Place]:
         place.database.stall()
         yield place
         place.database.go_on()
-    place.until_written()
+    place.wait_until_writable()
 
 
-def test_a_database_that_hangs(hanging):
-    """Eight requests at once, one per thread of the server: none takes longer than the timeouts."""
+def test_no_request_takes_longer_than_the_timeouts_while_the_database_hangs(hanging):
+    """Sends eight requests at once, one per thread of the server: none takes longer than the timeouts."""
 
     def ask(number: int) -> tuple[Answer, float]:
         client = Client(hanging.server.url)
@@ -201,20 +202,20 @@ def test_a_database_that_hangs(hanging):
             assert answer.status == 200
             assert "x-moorage-as-of" in answer.headers
         else:
-            refused(answer)
+            assert_refused(answer)
     answer, took_s = timed(hanging.claim)
-    refused(answer)
+    assert_refused(answer)
     assert took_s < LONGEST_S
 
 
-def test_a_row_that_somebody_holds_for_ever(place):
+def test_writes_are_refused_in_time_while_another_session_locks_the_change_sequence(place):
     with place.database.connect() as holder:
         cursor = holder.cursor()
         cursor.execute("BEGIN")
         cursor.execute("SELECT last FROM change_sequence FOR UPDATE")
         for ask in (place.claim, place.write):
             answer, took_s = timed(ask)
-            refused(answer, "the database aborted this transaction because of another one")
+            assert_refused(answer, "the database aborted this transaction because of another one")
             assert took_s < LONGEST_S
         for path in READS:
             answer = place.client.send("GET", path)
@@ -222,7 +223,7 @@ def test_a_row_that_somebody_holds_for_ever(place):
     assert place.claim().status == 204
 
 
-def test_a_sqlite_file_that_somebody_holds_for_ever(tmp_path):
+def test_writes_are_refused_in_time_while_another_process_locks_the_sqlite_file(tmp_path):
     """An operator typed ``BEGIN IMMEDIATE`` into a shell and left."""
     path = tmp_path / "placement.db"
     with Server(tmp_path / "server", f"sqlite:///{path}", bounds=BOUNDS) as server:
@@ -237,7 +238,7 @@ def test_a_sqlite_file_that_somebody_holds_for_ever(tmp_path):
                 ("PUT", "/traits/CUSTOM_OTHER", None),
             ):
                 answer, took_s = timed(lambda request=(method, path, body): client.send(*request))
-                refused(answer, "locked by another writer")
+                assert_refused(answer, "locked by another writer")
                 assert took_s < LONGEST_S
             for path in READS:
                 answer = client.send("GET", path)
@@ -247,36 +248,36 @@ def test_a_sqlite_file_that_somebody_holds_for_ever(tmp_path):
         client.close()
 
 
-def test_no_connection_is_left(place):
+def test_writes_are_refused_and_reads_answered_while_the_database_accepts_no_connection(place):
     with contextlib.ExitStack() as others:
 
         def take_what_is_left():
-            with contextlib.suppress(Exception):  # two drivers; it ends with the refusal
+            with contextlib.suppress(Exception):  # the error differs between the drivers
                 while True:
                     others.enter_context(contextlib.closing(place.database.connect()))
 
         take_what_is_left()
-        place.line.cut()  # our connections are lost, and no new ones are possible
+        place.line.cut()  # the server loses its connections, so that `take_what_is_left` gets them
         place.line.mend()
         take_what_is_left()
         deadline = time.monotonic() + DEADLINE_S
-        while (answer := place.claim()).status == 204:  # the database notices our losses one by one
+        while (answer := place.claim()).status == 204:  # the database releases the lost connections one by one
             assert time.monotonic() < deadline
             place.line.cut()
             place.line.mend()
             take_what_is_left()
-        refused(answer, "accepts no more connections")
-        reads_go_on_with_reason(place, "accepts no more connections")
-    place.until_written()
+        assert_refused(answer, "accepts no more connections")
+        assert_stale_reads_and_refusals_give_the_reason(place, "accepts no more connections")
+    place.wait_until_writable()
 
 
-def reads_go_on_with_reason(place: Place, reason: str) -> None:
+def assert_stale_reads_and_refusals_give_the_reason(place: Place, reason: str) -> None:
     for path in READS:
         assert "x-moorage-as-of" in place.client.send("GET", path).headers
-    refused(place.client.send("GET", f"/allocations/{CONSUMER}"), reason)
+    assert_refused(place.client.send("GET", f"/allocations/{CONSUMER}"), reason)
 
 
-def test_a_database_that_was_made_read_only(place):
+def test_writes_are_refused_and_reads_answered_while_the_database_is_read_only(place):
     on, off = {
         "postgresql": ("ALTER SYSTEM SET default_transaction_read_only = on", "ALTER SYSTEM RESET ALL"),
         "mariadb": ("SET GLOBAL read_only = 1", "SET GLOBAL read_only = 0"),
@@ -289,7 +290,7 @@ def test_a_database_that_was_made_read_only(place):
         deadline = time.monotonic() + DEADLINE_S
         while (answer := place.claim()).status == 204:
             assert time.monotonic() < deadline
-        refused(answer, "is read-only")
+        assert_refused(answer, "is read-only")
         for path in READS:
             answer = place.client.send("GET", path)
             assert (answer.status, answer.headers.get("x-moorage-as-of")) == (200, None)
@@ -298,4 +299,4 @@ def test_a_database_that_was_made_read_only(place):
             connection.execute("SET default_transaction_read_only = off")
             connection.execute(off)
             connection.execute("SELECT pg_reload_conf()")
-    place.until_written()
+    place.wait_until_writable()

@@ -26,7 +26,7 @@ READS = (
     f"/resource_providers/{SHARED[0]}/inventories",
     "/allocation_candidates?resources=VCPU:1",
 )
-#: So that each fits on a small disk, and soon has to ask for more of it.
+#: Small enough to fill quickly; each database needs more space after a few writes.
 SIZES_MB = {"sqlite": 8, "postgresql": 80, "mariadb": 140}
 SETTINGS = {"postgresql": {"max_connections": 20}, "mariadb": {"innodb_log_file_size": "8M", "max_connections": 20}}
 
@@ -43,16 +43,16 @@ class Place:
     world: World
     client: Client
     database: DatabaseServer | None
-    fitted: list[str] = field(default_factory=list)  #: providers that the model does not know
+    fitted: list[str] = field(default_factory=list)  #: providers created on the full disk
 
     def load_until_refused(self) -> None:
-        """Until each client has had a 503."""
+        """Sends random requests until each client has got a 503."""
         load = Load(self.world.url, self.world.tenants, lambda _: None)
         load.join()
         self.world.note(load)
 
     def is_writable_again(self) -> bool:
-        """By itself; then deletes the filler."""
+        """Whether the service accepts writes again by itself. Also deletes the providers in `fitted`."""
         is_back = self.world.first_write(time.perf_counter(), lambda: self.server.died(0.0) is not None, DEADLINE_S)
         gone = [self.client.send("DELETE", f"/resource_providers/{uuid}").status for uuid in self.fitted]
         return is_back and set(gone) <= {204}
@@ -67,7 +67,7 @@ class Place:
         self.world.note(load)
 
     def provider(self, aggregates: Sequence[str] = ()) -> str:
-        """A new one that the model does not know: it must be gone before the model checks."""
+        """Creates a provider that the model does not know; delete it before the model checks the tables."""
         answer = self.client.send("POST", "/resource_providers", {"name": "on a full disk"})
         uuid: str = answer.body["uuid"]
         body = {"resource_provider_generation": 0, "aggregates": aggregates}
@@ -81,9 +81,10 @@ class Place:
         return self.client.send("PUT", f"/resource_providers/{provider}/inventories", body)
 
     def written_until_refused(self, provider: str) -> tuple[str, int]:
-        """The reason, and the provider's generation after the last write that still fitted.
+        """Sends small writes until one is refused; returns the reason, and the generation after the last accepted
+        write.
 
-        One client, and rows that do not grow: besides the change log, which takes one row, nothing needs room.
+        One client changes the total of one inventory, so that only the new row of the change log needs space.
         """
         for generation in range(2, 2 + SMALL_WRITES_THAT_FIT):
             answer = self.set_inventory(provider, generation)
@@ -98,7 +99,9 @@ class Place:
         return generation
 
     def refusal(self) -> str:
-        """Of a write that needs space: a small one may still fit into space that the database already had."""
+        """The reason of a refused write. Repeats it, because the first ones may fit into space that the database
+        has.
+        """
         for number in range(SMALL_WRITES_THAT_FIT):
             answer = self.client.send("POST", "/resource_providers", {"name": f"{number:0200}"})
             if answer.status != 200:
@@ -111,7 +114,7 @@ class Place:
 
 @pytest.fixture
 def disk(request, tmp_path) -> Iterator[SmallDisk]:
-    # Not below pytest's directory, which other users than this one cannot enter.
+    # Not below pytest's directory, because the database's user cannot read that.
     place = Path("/var/tmp") / f"moorage-disk-{tmp_path.name}-{time.time_ns()}"
     try:
         with SmallDisk(place, SIZES_MB[request.param]) as disk:
@@ -140,13 +143,13 @@ def place(disk, request, tmp_path) -> Iterator[Place]:
     if kind == "sqlite":
         yield from started(disk, tmp_path, f"sqlite:///{disk.place}/placement.db", None)
         return
-    wal_elsewhere = request.node.originalname != "test_a_full_disk_below_the_write_ahead_log_too"
+    wal_elsewhere = request.node.originalname != "test_the_service_recovers_after_the_write_ahead_log_was_full"
     with database_server(kind, place=disk.place, wal_elsewhere=wal_elsewhere, **SETTINGS[kind]) as database:
         yield from started(disk, tmp_path, database.url, database)
 
 
 @pytest.mark.parametrize("disk", DATABASES[:2], indirect=True)
-def test_a_full_disk(place):
+def test_writes_are_refused_and_reads_answered_while_the_disk_is_full(place):
     place.load(50)
     place.disk.fill()
     place.load_until_refused()
@@ -165,8 +168,8 @@ def test_a_full_disk(place):
 
 
 @pytest.mark.parametrize("disk", DATABASES[1:2], indirect=True)
-def test_a_full_disk_below_the_write_ahead_log_too(place):
-    """PostgreSQL panics where its write-ahead log cannot grow, and recovers again and again, or ends: for us the
+def test_the_service_recovers_after_the_write_ahead_log_was_full(place):
+    """PostgreSQL panics if its write-ahead log cannot grow. It then recovers repeatedly, or ends: for the service the
     database is full or gone by turns.
     """
     place.load(50)
@@ -185,8 +188,8 @@ def test_a_full_disk_below_the_write_ahead_log_too(place):
 
 
 @pytest.mark.parametrize("disk", DATABASES[2:], indirect=True)
-def test_mariadb_refuses_a_row_that_needs_room(place):
-    """If only the row itself needs space; the next test shows why there is no load here."""
+def test_a_row_that_needs_new_pages_is_refused_on_a_full_disk_in_mariadb(place):
+    """Only the row itself needs space. There is no load from other clients: see the next test."""
     provider = place.provider()
     place.disk.fill()
     reason, generation = place.written_until_refused(provider)
@@ -205,9 +208,10 @@ def test_mariadb_refuses_a_row_that_needs_room(place):
 
 
 @pytest.mark.parametrize("disk", DATABASES[2:], indirect=True)
-def test_mariadb_ends_where_its_rollback_needs_room(place):
-    """To take back a row that did not fit into its pages InnoDB asks for pages: it tries for 5 s, then ends the server
-    ("Out of disk space in rollback"). For us it is gone then, and back when somebody has made room and started it.
+def test_mariadb_ends_if_a_rollback_needs_space_and_the_service_recovers_after_its_restart(place):
+    """To roll back a row that did not fit into its pages, InnoDB needs new pages. It tries for 5 s, then the server
+    ends ("Out of disk space in rollback"). The service then reports that the database does not answer, until somebody
+    has freed space and started it.
     """
     provider = place.provider(MANY_AGGREGATES)
     place.load(50)

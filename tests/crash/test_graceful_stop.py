@@ -19,10 +19,10 @@ from tests.servers import temporary_database
 
 pytestmark = pytest.mark.slow
 
-#: A host's own limit; init systems wait longer.
+#: Time limit of a stop; the limits of init systems are longer.
 ENDS_WITHIN_S = 15
 
-#: Others use the server, too.
+#: Sessions of our database that wait for a lock; other tests use other databases of this server.
 WAITING = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
 
@@ -39,8 +39,8 @@ def listens(port: int) -> bool:
 
 
 @pytest.mark.postgresql
-def test_requests_under_way_are_finished_and_what_is_acknowledged_stays(tmp_path):
-    """Three claims wait for a lock when the server gets SIGTERM; then the lock is released."""
+def test_a_stopping_server_answers_its_open_requests_and_keeps_their_writes(tmp_path):
+    """Sends SIGTERM while three claims wait for a lock, then releases the lock."""
     with temporary_database("postgresql") as url, Server(tmp_path / "server", url) as server:
         server.start()
         server.wait()
@@ -74,8 +74,8 @@ def test_requests_under_way_are_finished_and_what_is_acknowledged_stays(tmp_path
 
 
 @pytest.mark.parametrize("kind", DATABASES[:2])
-def test_a_server_that_ends_under_load_loses_and_halves_nothing(tmp_path, kind):
-    """Clients get an answer or none; every acknowledged write exists, as after a kill."""
+def test_a_server_stopped_under_load_loses_no_write_and_leaves_no_partial_write(tmp_path, kind):
+    """Each request is answered or never accepted; every acknowledged write is stored."""
     with temporary_database(kind) as url, Server(tmp_path / "server", url) as server:
         server.start()
         server.wait()
@@ -91,5 +91,5 @@ def test_a_server_that_ends_under_load_loses_and_halves_nothing(tmp_path, kind):
             server.start()
             server.wait()
             world.check()
-        # An orderly stop interrupts no request: each was answered, or never accepted.
+        # An orderly stop interrupts no request: each was answered or never accepted.
         assert world.summary.unanswered["carried out"] == 0

@@ -1,4 +1,4 @@
-"""The conclusions of a client about a request that was not answered."""
+"""A client concludes from the present data whether a request without an answer was carried out."""
 
 from tests.crash.model import ConsumerState, Knowledge, ProviderState, Step
 
@@ -14,23 +14,23 @@ def resolved(seen):
     return known, list(known.resolve(seen))
 
 
-def test_all_of_it_there_means_carried_out():
+def test_a_request_whose_effects_all_exist_counts_as_carried_out():
     known, wrong = resolved({HOST: AFTER, CONSUMER: HOLDS})
     assert (wrong, known.shared, known.state) == ([], {"shared": 1}, {HOST: AFTER, CONSUMER: HOLDS})
 
 
-def test_nothing_of_it_there_means_not_carried_out():
+def test_a_request_without_any_effect_counts_as_not_carried_out():
     known, wrong = resolved({HOST: BEFORE})
     assert (wrong, known.shared, known.state) == ([], {}, {HOST: BEFORE})
 
 
-def test_a_part_of_it_is_half_done():
+def test_a_request_with_some_of_its_effects_is_reported_as_half_done():
     for seen in ({HOST: AFTER}, {HOST: BEFORE, CONSUMER: HOLDS}, {HOST: AFTER, CONSUMER: None}):
         _, wrong = resolved(seen)
         assert [text.partition(":")[0] for text in wrong] == ["half done"]
 
 
-def test_what_was_acknowledged_must_be_as_it_was():
+def test_an_acknowledged_state_that_changed_is_reported():
     known = Knowledge({HOST: AFTER, CONSUMER: None})
     assert list(known.resolve({HOST: AFTER})) == []
     assert len(list(known.resolve({HOST: BEFORE, CONSUMER: HOLDS}))) == 2

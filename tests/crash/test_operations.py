@@ -1,11 +1,11 @@
 """Kills the processes of a cloud with SIGKILL during operations on a server, and starts them again.
 
-Real processes: one runs the services, two run hosts' agents with accelerators. The test leads a server through its
-life. In each operation one process dies before or after one of its effects on the outside. Afterwards the server must
-be in the final state of the operation, and its allocation, its devices, the hypervisors' domains and the API must
-agree.
+Real processes: one runs the services, two run the agents of hosts with accelerators. The test takes a server through
+all its operations. In each operation one process dies before or after one of its effects on the outside. Afterwards
+the server must be in the final state of the operation, and the allocations, devices, domains of the hypervisors and
+the API must agree.
 
-The points come from a life without faults. Each run tries the same few per operation, EXPLORE=1 all of them.
+The points are recorded in a run without faults. A normal run tries one point per operation, EXPLORE=1 all of them.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ PACKAGES = ("cli", "placement", "compute", "agent", "accelerator", "identity", "
 HOSTS = ("compute-1", "compute-2")
 GPU = "CUSTOM_ACCELERATOR_GPU"
 HELD = {"VCPU": 1, "MEMORY_MB": 64, "DISK_GB": 1, GPU: 1}
-#: Only the start of processes is slow; all three may start at once.
+#: Only the start of processes is slow; all three may be starting at once.
 PATIENCE_S = 90
 
 
@@ -38,11 +38,11 @@ PATIENCE_S = 90
 class Operation:
     name: str
     action: dict | None
-    #: Status in the end.
+    #: The server's status at the end.
     status: str
 
 
-LIFE = (
+OPERATIONS = (
     Operation("create", None, "ACTIVE"),
     Operation("stop", {"os-stop": None}, "SHUTOFF"),
     Operation("start", {"os-start": None}, "ACTIVE"),
@@ -59,7 +59,7 @@ LIFE = (
 
 
 class Member:
-    """One process of the cloud, and the directory in which it is told where to die."""
+    """One process of the cloud, and the directory from which it reads where to die."""
 
     def __init__(self, config, zygote):
         self.state = config.state
@@ -72,7 +72,7 @@ class Member:
     def dies_at(self, label):
         (self.state / "fault").write_text(label)
 
-    def goes_on(self):
+    def clear_fault(self):
         """Stops counting; returns the points since counting began."""
         (self.state / "fault").unlink(missing_ok=True)
         points = list(effects.passed(self.state))
@@ -93,7 +93,7 @@ class Cloud:
             accelerator={"poll_period_s": 0.2},
         )
         self.members = {"services": self._member(services)}
-        self._answers(services.url)
+        self._wait_until_answering(services.url)
         for host in HOSTS:
             config = write_config(
                 directory / host,
@@ -129,7 +129,7 @@ class Cloud:
         member.start()
         return member
 
-    def _answers(self, url):
+    def _wait_until_answering(self, url):
         def asked():
             with contextlib.suppress(MoorageError):
                 return SocketTransport(url).send("GET", "/identity/v3", {}).status == 200
@@ -142,8 +142,8 @@ class Cloud:
 
     # ------------------------------------------------------------------------------------ operations
 
-    def begin(self, operation):
-        """Whether it was answered."""
+    def send_request(self, operation):
+        """Sends the request of the operation; returns whether it was answered."""
         with contextlib.suppress(MoorageError):
             if operation.name == "create":
                 self.clients.create_server(flavor="gpu", name="vm", image=self.image)
@@ -162,7 +162,9 @@ class Cloud:
         return rows[0] if rows else None
 
     def is_over(self, operation):
-        """Whether the operation has ended, and all records of the server agree. A service may be dead just now."""
+        """Whether the operation has ended, and all records of the server agree. False while a service does not
+        answer.
+        """
         with contextlib.suppress(MoorageError, FileNotFoundError):
             server = self.server()
             status = server["status"] if server else "gone"
@@ -171,7 +173,7 @@ class Cloud:
             on = {host for host in HOSTS if host == here or status == "VERIFY_RESIZE"}
             self.seen = {"server": (status, server and server["OS-EXT-STS:task_state"]) == (operation.status, None)}
             if not self.seen["server"]:
-                return False  # twelve requests less, each time
+                return False  # saves twelve requests per call
             self.seen |= {
                 "usages": all(self.used(host) == (HELD if host in on else {}) for host in HOSTS),
                 "allocation": self.allocated_below() == ({self.roots[here]} if here else set()),
@@ -180,8 +182,8 @@ class Cloud:
             }
             return all(self.seen.values())
 
-    def ends(self, operation):
-        """Waits for that, and restarts dead processes."""
+    def finish(self, operation):
+        """Waits until the operation is over; restarts dead processes meanwhile."""
 
         def is_over():
             for member in self.dead():
@@ -211,38 +213,40 @@ class Cloud:
         return self.members[host].state / "host" / "domains" / f"{self.server_id}.xml"
 
     def devices_agree(self, here):
-        """The accelerator service's attachments are those in the domain's definition."""
+        """Whether the accelerator service's attachments are those in the domain's definition."""
         addresses = self.clients.accelerators_of(self.server_id)
         if not here:
             return addresses == []
         text = self.domain(here).read_text().replace('"', "'")
         return len(addresses) == 1 and f"function='0x{addresses[0][-1]}'" in text
 
-    # ----------------------------------------------------------------------------------------- deaths
+    # ----------------------------------------------------------------------------------------- kills
 
-    def life(self):
-        """[(operation, [(process, a point that it passed)])] of one server, undisturbed."""
+    def run_without_faults(self):
+        """Runs all operations without faults: [(operation, [(process, a point that it passed)])]."""
         points = []
-        for operation in LIFE:
+        for operation in OPERATIONS:
             for member in self.members.values():
                 member.dies_at("nowhere")
-            assert self.begin(operation)
-            self.ends(operation)
-            passed = [(name, point) for name, member in self.members.items() for point in member.goes_on()]
+            assert self.send_request(operation)
+            self.finish(operation)
+            passed = [(name, point) for name, member in self.members.items() for point in member.clear_fault()]
             points.append((operation, passed))
         return points
 
-    def killed_in(self, operation, who, point):
-        """Whether it died there. Both hosts are equal, so the other one may act this time."""
+    def run_with_kill(self, operation, who, point):
+        """Runs the operation; returns whether a process died in it. If `who` is a host, either host may act, so both
+        get the fault.
+        """
         victims = HOSTS if who in HOSTS else (who,)
         for name in victims:
             self.members[name].dies_at(point)
-        self.begin(operation)
+        self.send_request(operation)
         until(lambda: self.dead() or self.is_over(operation), timeout_s=PATIENCE_S)
         for name in victims:
-            self.members[name].goes_on()
+            self.members[name].clear_fault()
         has_died = bool(self.dead())
-        self.ends(operation)
+        self.finish(operation)
         return has_died
 
     def dead(self):
@@ -257,8 +261,8 @@ def cloud(tmp_path):
         yield Cloud(tmp_path, zygote, stack)
 
 
-def sampled(points):
-    """[{place in the life: (process, point)}], one life each: one point of each operation, or all of them."""
+def chosen_points(points):
+    """[{index of the operation: (process, point)}], one run each: one random point per operation, or all of them."""
     if os.environ.get("EXPLORE"):
         lives = max(len(passed) for _, passed in points)
         return [{place: passed[k] for place, (_, passed) in enumerate(points) if k < len(passed)} for k in range(lives)]
@@ -270,14 +274,14 @@ def sampled(points):
     return [chosen]
 
 
-def test_an_operation_ends_as_it_should_whoever_is_killed_in_it(cloud):
+def test_an_operation_completes_after_a_kill_of_any_process_at_any_effect(cloud):
     """Issue 4, "Crash matrix"."""
-    points = cloud.life()
+    points = cloud.run_without_faults()
     assert {who for _, passed in points for who, _ in passed} == set(cloud.members)
     assert min(len(passed) for _, passed in points) >= 4
     kills = tried = 0
-    for chosen in sampled(points):
-        for place, operation in enumerate(LIFE):
-            kills += cloud.killed_in(operation, *chosen.get(place, ("services", "nowhere")))
+    for chosen in chosen_points(points):
+        for place, operation in enumerate(OPERATIONS):
+            kills += cloud.run_with_kill(operation, *chosen.get(place, ("services", "nowhere")))
             tried += 1
     assert kills >= tried * 0.8
