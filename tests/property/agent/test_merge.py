@@ -51,12 +51,12 @@ def expected_merge(tree, configs):
     """{provider: (inventories, traits)} and the number of conflicts."""
     outcome, conflicts = {}, 0
     for node in tree:
-        explicit = [config for config in configs if not config.compute_node and names(config, node)]
+        explicit = [config for config in configs if not config.is_for_compute_nodes and names(config, node)]
         if len(explicit) > 1:
             conflicts += len(explicit) - 1
         applied = explicit[:1]
         if not explicit and node.parent is None:
-            applied = [config for config in configs if config.compute_node]
+            applied = [config for config in configs if config.is_for_compute_nodes]
         inventories, traits = dict(node.inventories), set(node.traits)
         for config in applied:
             traits |= config.traits
@@ -77,5 +77,5 @@ def test_the_merge_equals_a_slow_version_of_the_specification(tree, configs):
     outcome, conflicts = expected_merge(tree, configs)
     assert {node.name: (dict(node.inventories), set(node.traits)) for node in merged.tree} == outcome
     assert len(merged.conflicts) == conflicts
-    there = [config for config in configs if config.compute_node or any(names(config, node) for node in tree)]
+    there = [config for config in configs if config.is_for_compute_nodes or any(names(config, node) for node in tree)]
     assert [config for config in configs if config not in there] == list(merged.absent)

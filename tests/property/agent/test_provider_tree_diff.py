@@ -16,9 +16,9 @@ from moorage.agent.tree.provider_tree_diff import (
     PutInventories,
     PutTraits,
     diff,
-    identified,
-    unwanted,
-    with_foreign,
+    providers_losing_classes,
+    with_foreign_providers,
+    with_uuids,
 )
 from moorage.core.ids import SeededIds
 from moorage.core.inventories import Inventory
@@ -114,8 +114,8 @@ class Placement:
 
 def one_round(placement, tree, published, ids):
     seen = list(placement.providers.values())
-    known = with_foreign(identified(tree, seen, ids), seen, published)
-    needed = unwanted(known, seen, published)
+    known = with_foreign_providers(with_uuids(tree, seen, ids), seen, published)
+    needed = providers_losing_classes(known, seen, published)
     return diff(known, seen, published, {uuid: placement.used.get(uuid, {}) for uuid in needed})
 
 

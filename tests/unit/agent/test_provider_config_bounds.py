@@ -81,8 +81,8 @@ MERGE_BOMB = (
 )
 
 HOSTILE = {
-    "aliases that mean a thousand million values": (BOMB, "once its aliases are followed"),
-    "the same with maps": (MAP_BOMB, "once its aliases are followed"),
+    "aliases that mean a thousand million values": (BOMB, "after its aliases are expanded"),
+    "the same with maps": (MAP_BOMB, "after its aliases are expanded"),
     "maps merged again and again": (MERGE_BOMB, "has more than 100000 values"),
     "an alias to itself": ("a: &a [*a]\n", "is inside its own anchor"),
     "a million aliases": (filled("- *a\n", "- &a 1\n"), "has more than 1000 aliases"),

@@ -63,7 +63,7 @@ def problems(result: CheckedDocument) -> list[str]:
 def test_the_example_of_the_specification_loads():
     """R1, R8, R10 (provider-config): the specification's own example, unquoted version and integer ratio included."""
     (config,) = checked(SPEC_EXAMPLE).configs
-    assert config.compute_node
+    assert config.is_for_compute_nodes
     assert config.inventories["CUSTOM_LLC"].inventory() == Inventory(22, 2, 1, 11, 1, 1.0)
     assert config.traits == {"CUSTOM_P_STATE_ENABLED"}
 
@@ -192,7 +192,7 @@ def test_an_entry_without_identification_is_refused():
 def test_a_uuid_in_either_case_or_the_compute_node_is_accepted(uuid):
     """R5 (provider-config)"""
     (config,) = identified(f"{{uuid: {uuid}}}").configs
-    assert config.who in (UUID, "$COMPUTE_NODE")
+    assert config.identification in (UUID, "$COMPUTE_NODE")
 
 
 @pytest.mark.parametrize("uuid", ["$OTHER", "5213b75d", UUID.replace("-", ""), f'"{UUID}\\n"', "5", "null", "''"])
@@ -216,7 +216,7 @@ def test_a_name_that_placement_would_not_take_is_refused(name):
 
 
 def test_compute_node_as_a_name_means_the_same_as_novas_sample_has_it():
-    assert identified("{name: $COMPUTE_NODE}").configs[0].compute_node
+    assert identified("{name: $COMPUTE_NODE}").configs[0].is_for_compute_nodes
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_a_provider_that_is_not_there_is_no_fault():
     merged = merge_configs(TREE, [config(name="elsewhere", traits=["CUSTOM_P"])])
     assert merged.tree == TREE
     assert merged.conflicts == ()
-    assert [absent.who for absent in merged.absent] == ["elsewhere"]
+    assert [absent.identification for absent in merged.absent] == ["elsewhere"]
 
 
 def test_compute_node_means_every_compute_node():

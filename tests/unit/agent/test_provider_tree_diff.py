@@ -8,8 +8,8 @@ from moorage.agent.tree.provider_tree_diff import (
     PutInventories,
     PutTraits,
     diff,
-    identified,
-    with_foreign,
+    with_foreign_providers,
+    with_uuids,
 )
 from moorage.core.ids import SeededIds
 from moorage.core.inventories import Inventory
@@ -122,14 +122,14 @@ def test_a_device_that_is_gone_but_in_use_is_closed_and_remembered():
 def test_a_device_that_is_gone_stays_below_what_others_hung_there():
     before = {"d": published("dev", classes={"CUSTOM_FPGA"}), "h": published()}
     seen = [SEEN_HOST, SeenProvider("d", "dev", 1, "h", {"CUSTOM_FPGA": ONE}), SeenProvider("f", "foreign", 1, "d")]
-    changes = diff(with_foreign(tree(host()), seen, before), seen, before, {})
+    changes = diff(with_foreign_providers(tree(host()), seen, before), seen, before, {})
     assert changes.steps == (PutInventories("d", {}, ()),)
     assert changes.published["d"].created
 
 
 def test_a_provider_of_others_is_never_dropped():
     seen = [SEEN_HOST, SeenProvider("b", "blazar_host", 1, "h", {"CUSTOM_RESERVATION_X": ONE})]
-    assert diff(with_foreign(tree(host()), seen, {}), seen, {}, {}).steps == ()
+    assert diff(with_foreign_providers(tree(host()), seen, {}), seen, {}, {}).steps == ()
 
 
 def test_a_compute_node_that_is_gone_is_left_to_its_next_agent():
@@ -149,6 +149,6 @@ def test_a_provider_below_another_parent_is_left_there_with_a_warning():
 
 
 def test_names_that_placement_knows_keep_their_uuid():
-    named = identified(tree(ProviderNode("host", uuid="mine"), ProviderNode("new", "host")), [SEEN_HOST], SeededIds(1))
+    named = with_uuids(tree(ProviderNode("host", uuid="mine"), ProviderNode("new", "host")), [SEEN_HOST], SeededIds(1))
     assert named["host"].uuid == "h"
     assert named["new"].uuid == SeededIds(1).uuid()

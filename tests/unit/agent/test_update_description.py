@@ -53,9 +53,9 @@ def test_a_provider_that_goes_is_told():
 
 
 def test_users_matter_for_what_is_closed_or_gets_smaller():
-    assert ClassChange("A", ChangeKind.CLOSE, ONE, ONE).needs_users
-    assert ClassChange("A", ChangeKind.CHANGE, TWO, ONE).needs_users
-    assert ClassChange("A", ChangeKind.CHANGE, TWO, Inventory(2, reserved=1)).needs_users
-    assert ClassChange("A", ChangeKind.CHANGE, TWO, Inventory(2, allocation_ratio=0.5)).needs_users
-    assert not ClassChange("A", ChangeKind.CHANGE, ONE, TWO).needs_users
-    assert not ClassChange("A", ChangeKind.REMOVE, ONE, None).needs_users
+    assert ClassChange("A", ChangeKind.CLOSE, ONE, ONE).loses_capacity
+    assert ClassChange("A", ChangeKind.CHANGE, TWO, ONE).loses_capacity
+    assert ClassChange("A", ChangeKind.CHANGE, TWO, Inventory(2, reserved=1)).loses_capacity
+    assert ClassChange("A", ChangeKind.CHANGE, TWO, Inventory(2, allocation_ratio=0.5)).loses_capacity
+    assert not ClassChange("A", ChangeKind.CHANGE, ONE, TWO).loses_capacity
+    assert not ClassChange("A", ChangeKind.REMOVE, ONE, None).loses_capacity

@@ -105,7 +105,7 @@ def merges() -> str:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (laughs(), "once its aliases are followed"),
+        (laughs(), "after its aliases are expanded"),
         ("a: " + "[" * 100_000, f"more than {MAX_DEPTH} levels"),
         ("a: " + "{b: " * 100_000, f"more than {MAX_DEPTH} levels"),
         ("\n".join(f"{' ' * n}k{n}:" for n in range(1000)), f"more than {MAX_DEPTH} levels"),

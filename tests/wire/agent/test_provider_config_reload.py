@@ -10,7 +10,7 @@ from moorage.agent.control import control_api
 from moorage.agent.control.control_api import HostControl
 from moorage.agent.control.provider_config_reload import ProviderConfigReloader, ProviderConfigTask
 from moorage.agent.provider_config.current_set import CurrentConfigSet
-from moorage.agent.provider_config.installation import PATIENCE_S, hold_directory, install_files, read_contents
+from moorage.agent.provider_config.installation import MAX_WAIT_S, hold_directory, install_files, read_contents
 from moorage.core.errors import Conflict, StartError, Unavailable
 from moorage.core.ids import SeededIds
 from moorage.placement.client.placement_client import Candidate, Inventory
@@ -170,7 +170,7 @@ def test_several_files_changed_as_a_set_are_read_as_a_set(running, placement, cl
         install_files(running.files, {"b.yaml": WAYS.encode()})
         begin = clock.now()
         running.reloader.reload()
-        assert timedelta(seconds=PATIENCE_S * 0.9) < clock.now() - begin < timedelta(seconds=PATIENCE_S * 1.1)
+        assert timedelta(seconds=MAX_WAIT_S * 0.9) < clock.now() - begin < timedelta(seconds=MAX_WAIT_S * 1.1)
     begin = clock.now()
     running.reloader.reload()
     assert clock.now() == begin

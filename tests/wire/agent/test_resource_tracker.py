@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from moorage.agent.tracker.resource_tracker import MAX_ROUNDS
+from moorage.agent.tracker.resource_tracker import MAX_ATTEMPTS
 from moorage.core.errors import Conflict, StartError
 from moorage.placement.client.placement_client import Candidate, Inventory
 from tests.wire.agent.written import LLC, WAYS, put
@@ -178,7 +178,7 @@ def test_an_entry_for_a_device_waits_until_it_is_there(host, placement):
     put(host.files, LLC.replace("uuid: $COMPUTE_NODE", "name: compute-1_dev"))
     host.accelerators = Devices()
     tracker = host.tracker()
-    assert "the entry waits for it" in tracker.start().warnings[0]
+    assert "the entry has no effect" in tracker.start().warnings[0]
     host.accelerators.now = [Device("compute-1_dev")]
     tracker.update()
     assert "CUSTOM_LLC" in classes(placement, "compute-1_dev")
@@ -316,7 +316,7 @@ def test_repetitions_are_bounded(host, transport, placement, clock):
     transport.around = scribble
     with pytest.raises(Conflict):
         host.tracker().start()
-    assert len(times) == MAX_ROUNDS
+    assert len(times) == MAX_ATTEMPTS
 
 
 def test_a_class_that_comes_into_use_while_it_is_removed_is_closed_instead(host, transport, placement):

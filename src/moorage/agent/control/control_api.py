@@ -105,8 +105,8 @@ def outcome_document(control: HostControl, done: UpdateResult) -> Document:
 
 def _provider_document(control: HostControl, row: ProviderChange) -> Document:
     # Read the users of a provider only if one of its classes loses capacity.
-    asked = any(change.needs_users for change in row.classes) and not row.is_created
-    holders = control.tracker.holders(row.uuid) if asked else {}
+    asked = any(change.loses_capacity for change in row.classes) and not row.is_created
+    holders = control.tracker.allocations_by_consumer(row.uuid) if asked else {}
 
     def users(change: ClassChange) -> list[Document]:
         held = sorted(
@@ -129,8 +129,8 @@ def _provider_document(control: HostControl, row: ProviderChange) -> Document:
                 "how": change.how.value,
                 "before": None if change.before is None else asdict(change.before),
                 "after": None if change.after is None else asdict(change.after),
-                "used": used(change) if change.needs_users else None,
-                "users": users(change) if change.needs_users else [],
+                "used": used(change) if change.loses_capacity else None,
+                "users": users(change) if change.loses_capacity else [],
             }
             for change in row.classes
         ],

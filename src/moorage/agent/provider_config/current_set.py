@@ -1,6 +1,6 @@
-"""The file in which a host keeps the provider configuration files that are in force, and the set before them.
+"""The file in which a host stores the provider configuration files that are in force, and the set that was before.
 
-It contains whole files as their author wrote them; `moorage provider-config undo` restores the earlier set.
+It contains the files unchanged; `moorage provider-config undo` restores the set that was in force before.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from moorage.durable import write_durably
 
 
 class ConfigFileSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    taken_at: datetime
+    taken_at: datetime  #: when it was put in force
     files: dict[str, str]  #: {name: content}
 
 
@@ -39,7 +39,7 @@ class CurrentConfigSet:
         self.before = document.before if document else None
 
     def put_in_force(self, files: Mapping[str, str], now: datetime) -> bool:
-        """Put `files` in force, durably. False: they were in force already."""
+        """Records `files` as the set in force; the record is durable on return. Returns False if they were already."""
         if self.in_force is not None and self.in_force.files == files:
             return False
         in_force, before = ConfigFileSet(now, dict(files)), self.in_force
@@ -55,8 +55,8 @@ class CurrentConfigSet:
             return None
         except (OSError, msgspec.DecodeError) as error:
             raise StartError(
-                f"{self._path}: cannot be read: {error}; restore it, or remove it (then the last change of the provider "
-                "configuration cannot be undone)"
+                f"{self._path}: cannot be read: {error}; restore it, or remove it (then the last change of the "
+                "provider configuration cannot be undone)"
             ) from error
         if document.version != _VERSION:
             raise StartError(f"{self._path}: has version {document.version}, but this agent writes {_VERSION}")

@@ -1,7 +1,7 @@
-"""Replaces the files in the provider configuration directory as one set, so that the agent never reads half of it.
+"""Replaces all files in the provider configuration directory at once, so that the agent never reads a part of them.
 
-A command that changes several files holds the directory: an exclusive flock, which ends with its process. The lock is
-advisory: the agent waits for it only `PATIENCE_S`, because every user who may read the directory can lock it.
+A command that changes files holds an exclusive `flock` on the directory, which the kernel releases when the process
+ends. The agent waits for the lock for at most `MAX_WAIT_S`, because every user who may read the directory can lock it.
 """
 
 import contextlib
@@ -15,14 +15,14 @@ from moorage.core.clock import Clock
 from moorage.core.errors import StartError
 from moorage.durable import sync_directory
 
-#: How long the agent waits for a command that changes files, and how often it checks.
-PATIENCE_S = 5.0
-_LOOK_S = 0.05
+#: Longest time that the agent waits for a command that changes files, and the pause between its attempts.
+MAX_WAIT_S = 5.0
+_POLL_S = 0.05
 
 
 @contextlib.contextmanager
 def hold_directory(directory: Path) -> Iterator[None]:
-    """Hold the directory to change its files; waits until no other command holds it."""
+    """Waits until no other command holds the directory, and holds it while the context lasts."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -32,17 +32,17 @@ def hold_directory(directory: Path) -> Iterator[None]:
 
 
 def wait_until_free(directory: Path, clock: Clock) -> None:
-    """Before reading: wait until no command holds the directory, `PATIENCE_S` at most."""
+    """Waits until no command holds the directory, at most `MAX_WAIT_S`. Call it before reading the files."""
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return
     try:
-        for _ in range(int(PATIENCE_S / _LOOK_S)):
+        for _ in range(int(MAX_WAIT_S / _POLL_S)):
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                clock.sleep(_LOOK_S)
+                clock.sleep(_POLL_S)
             else:
                 return
     finally:
@@ -50,7 +50,7 @@ def wait_until_free(directory: Path, clock: Clock) -> None:
 
 
 def read_contents(directory: Path) -> dict[str, bytes]:
-    """{name: content} of the configuration files, to restore them. Raises `StartError`."""
+    """{name: content} of the present configuration files. Raises `StartError` if they cannot be read."""
     try:
         names = sorted(path.name for path in directory.iterdir() if is_config_file_name(path.name))[: MAX_FILES + 1]
         found = {}
@@ -63,29 +63,29 @@ def read_contents(directory: Path) -> dict[str, bytes]:
 
 
 def install_files(directory: Path, wanted: Mapping[str, bytes]) -> None:
-    """Make `wanted` the only configuration files in `directory`. Call it within `hold_directory`.
+    """Makes `wanted` the only configuration files in `directory`. Call it within `hold_directory`.
 
-    Each file is replaced as a whole; new files are written before old ones are removed. Raises `StartError` if the
+    Replaces each file atomically, and writes new files before it removes old ones. Raises `StartError` if the
     directory cannot be written.
     """
     try:
         present = read_contents(directory)
         for name, data in sorted(wanted.items()):
             if present.get(name) != data:
-                _replace(directory / name, data)
+                _replace_file(directory / name, data)
         for name in sorted(present.keys() - wanted.keys()):
             (directory / name).unlink()
         sync_directory(directory)
     except OSError as error:
         raise StartError(
-            f"{error.filename or directory}: cannot be written: {error.strerror}; run this as the owner of the "
-            "directory"
+            f"{error.filename or directory}: cannot be written: {error.strerror}; run this command as the "
+            "owner of the directory"
         ) from error
 
 
 @contextlib.contextmanager
 def replaced_files(directory: Path, wanted: Mapping[str, bytes]) -> Iterator[None]:
-    """Replace the present files by `wanted` and hold the directory; restore the old files if the context raises.
+    """Replaces the present files by `wanted` and holds the directory; restores the old files if the context raises.
 
     Raises `StartError` if the directory does not exist, or cannot be read or written.
     """
@@ -101,14 +101,14 @@ def replaced_files(directory: Path, wanted: Mapping[str, bytes]) -> Iterator[Non
             raise
 
 
-def _replace(path: Path, data: bytes) -> None:
-    """Write a file that all may read and only its owner may write, as the agent requires."""
-    draft = path.with_name(f".{path.name}.new")
-    draft.unlink(missing_ok=True)
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+def _replace_file(path: Path, data: bytes) -> None:
+    """Writes a file that only its owner may write, as the agent requires, and that all users may read."""
+    new_file = path.with_name(f".{path.name}.new")
+    new_file.unlink(missing_ok=True)
+    descriptor = os.open(new_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
         os.fchmod(file.fileno(), 0o644)
-    draft.rename(path)
+    new_file.rename(path)

@@ -21,18 +21,18 @@ from moorage.core.errors import StartError
 
 log = logging.getLogger(__name__)
 
-#: Bound of one file. Real ones have some 300 bytes per provider.
+#: Limit of one file. The entry of a provider takes about 300 bytes.
 MAX_FILE_BYTES = 1 << 20
 MAX_FILES = 256
-#: Bound of all files together; reading and checking that much takes half a minute.
+#: Limit of all files together; reading and checking this much takes half a minute.
 MAX_TOTAL_BYTES = 8 << 20
-#: Number of faults or fields that one message names.
+#: Maximum number of faults or fields that one message lists.
 MAX_SHOWN = 50
 
 
 @dataclass(frozen=True)
 class ProviderFiles:
-    """The location of the provider configuration files, and whether others than their owner may write them."""
+    """The directory of the provider configuration files, and whether users other than the owner may write them."""
 
     directory: Path
     allow_writable_by_others: bool = False
@@ -49,7 +49,7 @@ class LoadReport:
 
 
 def load_provider_files(files: ProviderFiles) -> LoadReport:
-    """Read and check the files. Raises `StartError` with every fault; logs each ignored entry.
+    """Reads and checks the files. Raises `StartError` with all faults; logs each warning.
 
     A directory that does not exist counts as empty.
     """
@@ -64,18 +64,19 @@ def load_provider_files(files: ProviderFiles) -> LoadReport:
 
 def refusal_error(directory: Path, faults: Sequence[ConfigFault]) -> StartError:
     lines = "\n".join(f"  {line}" for line in _first_lines(faults))
+    count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
     return StartError(
-        f"the provider configuration in {directory} has {len(faults)} fault(s):\n{lines}",
+        f"the provider configuration in {directory} has {count}:\n{lines}",
         code="agent.provider_config",
         faults=tuple(faults),
     )
 
 
 def check_directory(files: ProviderFiles, *, strict: bool = False) -> LoadReport:
-    """Check a directory and return everything that is wrong or ignored, without raising.
+    """Checks the files of a directory; returns their faults, and warnings about ignored files and fields.
 
-    `strict` turns unknown fields into faults. Use it for an author of files, not for the agent, which must accept the
-    fields of a later minor version.
+    `strict` makes unknown fields faults. It is for commands that check files for their author; the agent must accept
+    the fields of later minor versions.
     """
     directory = files.directory
     faults: list[ConfigFault] = []
@@ -85,7 +86,7 @@ def check_directory(files: ProviderFiles, *, strict: bool = False) -> LoadReport
     except FileNotFoundError:
         return LoadReport((), (), (f"{directory}: this directory does not exist, so nothing is added to any provider",))
     except OSError as error:
-        return LoadReport((), (_unreadable(directory, error),), ())
+        return LoadReport((), (_unreadable_fault(directory, error),), ())
     read_names = [name for name in names if is_config_file_name(name)]
     if len(read_names) > MAX_FILES:
         return LoadReport(
@@ -98,25 +99,25 @@ def check_directory(files: ProviderFiles, *, strict: bool = False) -> LoadReport
     contents: dict[str, bytes] = {}
     for name in read_names:
         try:
-            data, wrong = _read_file(directory / name, files.allow_writable_by_others)
+            data, file_faults = _read_file(directory / name, files.allow_writable_by_others)
         except OSError as error:
-            data, wrong = None, [_unreadable(directory / name, error)]
-        faults += wrong
+            data, file_faults = None, [_unreadable_fault(directory / name, error)]
+        faults += file_faults
         if data is not None:
             contents[name] = data
-    judged = check_contents(contents, directory, strict=strict)
-    others = tuple(
+    checked = check_contents(contents, directory, strict=strict)
+    ignored = tuple(
         f"{directory / name}: is not read; name it *.yaml, or move it away"
         for name in names
         if name.lower().endswith((".yml", ".yaml")) and not is_config_file_name(name) and not name.startswith(".")
     )
     if faults:
-        return LoadReport((), (*faults, *judged.faults), (*others, *judged.warnings))
-    return replace(judged, warnings=(*others, *judged.warnings))
+        return LoadReport((), (*faults, *checked.faults), (*ignored, *checked.warnings))
+    return replace(checked, warnings=(*ignored, *checked.warnings))
 
 
 def check_contents(contents: Mapping[str, bytes], directory: Path, *, strict: bool = False) -> LoadReport:
-    """Check files that need not exist, {name: content}, as if they were in `directory`."""
+    """Checks `contents`, {name: content}, as if these files were in `directory`; reads no file."""
     configs: list[ProviderConfig] = []
     faults: list[ConfigFault] = []
     warnings: list[str] = []
@@ -141,7 +142,7 @@ def check_contents(contents: Mapping[str, bytes], directory: Path, *, strict: bo
 
 
 def sample_file() -> str:
-    """The shipped sample file, with comments."""
+    """The sample file of the package, with comments."""
     return resources.files("moorage.agent").joinpath("samples/provider_config.yaml").read_text("utf-8")
 
 
@@ -150,12 +151,12 @@ def is_config_file_name(name: str) -> bool:
     return name.endswith(".yaml") and not name.startswith(".")
 
 
-#: Name, inode, times and size of each configuration file and of the directory; any change to them changes it.
+#: Name, inode, times and size of the directory and of each configuration file.
 DirectoryStamp = tuple[tuple[str, int, int, int, int], ...]
 
 
 def directory_stamp(directory: Path) -> DirectoryStamp:
-    """Differs from an earlier stamp if any file may have changed. Reads no file."""
+    """The stamp; it differs from an earlier one if a file may have changed since then. Reads no file."""
     try:
         names = sorted(path.name for path in directory.iterdir() if is_config_file_name(path.name))[: MAX_FILES + 1]
     except OSError:
@@ -172,21 +173,21 @@ def _stamp_of(path: Path) -> tuple[str, int, int, int, int]:
 
 
 def _first_lines(things: Sequence[object]) -> list[str]:
-    """The first `MAX_SHOWN`, and the number of the others."""
+    """The texts of the first `MAX_SHOWN` things, and a line with the number of the others."""
     more = [f"and {len(things) - MAX_SHOWN} more"] if len(things) > MAX_SHOWN else []
     return [str(thing) for thing in things[:MAX_SHOWN]] + more
 
 
 @cache
 def config_schema() -> Mapping[str, Any]:
-    """The formal schema of major version 1, as shipped."""
+    """The JSON schema of major version 1, from the package."""
     text = resources.files("moorage.agent").joinpath("schemas/provider_config_1.json").read_text("utf-8")
     loaded: Mapping[str, Any] = json.loads(text)
     return loaded
 
 
 def _size_bytes(path: Path) -> int:
-    """Size of the file; 0 if it is too large to be read, or cannot be inspected."""
+    """Size of the file; 0 if it is larger than `MAX_FILE_BYTES`, or its size cannot be read."""
     try:
         size = path.stat().st_size
     except OSError:
@@ -195,9 +196,9 @@ def _size_bytes(path: Path) -> int:
 
 
 def _read_file(path: Path, allow_writable: bool) -> tuple[bytes | None, list[ConfigFault]]:
-    """Content of the file, and its faults. Reads at most `MAX_FILE_BYTES`, and checks the permissions of the open file.
+    """(content, faults). The content is None for a file larger than `MAX_FILE_BYTES`, or that is not a regular file.
 
-    O_NONBLOCK keeps a named pipe from blocking the start.
+    Checks the permissions of the open file. With O_NONBLOCK, a named pipe cannot block the agent's start.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
@@ -218,23 +219,25 @@ def _read_file(path: Path, allow_writable: bool) -> tuple[bytes | None, list[Con
 
 
 def _permission_faults(path: Path, status: os.stat_result, allow_writable: bool) -> Iterator[ConfigFault]:
-    """Faults unless only root or the agent's user may write `path`: its writers decide the inventories of this host."""
+    """A fault if a user other than root and the agent's may write `path`, and so could change this host's
+    inventories.
+    """
     if allow_writable:
         return
-    relax = "or set provider_config_writable_by_others in [compute]"
+    or_allow = "or set provider_config_writable_by_others in [compute]"
     mode = stat.S_IMODE(status.st_mode)
     if mode & (stat.S_IWGRP | stat.S_IWOTH):
         others = "everybody" if mode & stat.S_IWOTH else "its group"
         yield ConfigFault(
-            str(path), f"may be written by {others} (mode {mode:04o})", f"run `chmod go-w {path}`, {relax}"
+            str(path), f"may be written by {others} (mode {mode:04o})", f"run `chmod go-w {path}`, {or_allow}"
         )
     if status.st_uid not in (0, os.geteuid()):
         yield ConfigFault(
             str(path),
             f"belongs to user {status.st_uid}, and not to the agent's user {os.geteuid()}",
-            f"run `chown {os.geteuid()} {path}`, {relax}",
+            f"run `chown {os.geteuid()} {path}`, {or_allow}",
         )
 
 
-def _unreadable(path: Path, error: OSError) -> ConfigFault:
+def _unreadable_fault(path: Path, error: OSError) -> ConfigFault:
     return ConfigFault(str(path), f"cannot be read: {error.strerror}", f"let user {os.geteuid()} read it")

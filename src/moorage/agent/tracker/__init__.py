@@ -1,4 +1,4 @@
-"""Keeps Placement's providers of this host equal to the host's resources.
+"""Keeps this host's providers in Placement equal to the host's resources.
 
 ::
 

@@ -1,6 +1,6 @@
-"""Placement's provider tree of this host: read by generation, written step by step.
+"""Reads this host's provider tree from Placement, and writes the steps of a diff to it.
 
-Not here: the wanted tree (`moorage.agent.tracker.resource_tracker`) and the difference
+Not here: the wanted tree (`moorage.agent.tracker.resource_tracker`) and the diff
 (`moorage.agent.tree.provider_tree_diff`).
 """
 
@@ -17,25 +17,25 @@ class PlacementTreeReader:
 
     def __init__(self, placement: PlacementClient) -> None:
         self._placement = placement
-        self._roots: dict[str, str] = {}  #: compute node -> provider uuid
+        self._roots: dict[str, str] = {}  #: {compute node: provider uuid}
         self._known: dict[str, SeenProvider] = {}
 
     def read_providers(self, nodes: Iterable[str]) -> list[SeenProvider]:
-        listed = [provider for node in nodes for provider in self._tree(node)]
-        self._known = {provider.uuid: self._provider(provider) for provider in listed}
+        listed = [provider for node in nodes for provider in self._read_tree(node)]
+        self._known = {provider.uuid: self._read_provider(provider) for provider in listed}
         return list(self._known.values())
 
     def usages(self, uuid: str) -> Mapping[str, int]:
         return self._placement.usages(uuid)
 
-    def holders(self, uuid: str) -> Mapping[str, Mapping[str, int]]:
+    def allocations_by_consumer(self, uuid: str) -> Mapping[str, Mapping[str, int]]:
         """{consumer: {class: units}}"""
         return self._placement.provider_allocations(uuid)
 
     def forget_generations(self) -> None:
         self._known = {}
 
-    def _tree(self, node: str) -> list[Provider]:
+    def _read_tree(self, node: str) -> list[Provider]:
         if node in self._roots and (listed := self._placement.tree(self._roots[node])):
             return listed
         root = self._placement.provider_by_name(node)
@@ -45,7 +45,7 @@ class PlacementTreeReader:
         self._roots[node] = root.uuid
         return self._placement.tree(root.uuid)
 
-    def _provider(self, listed: Provider) -> SeenProvider:
+    def _read_provider(self, listed: Provider) -> SeenProvider:
         known = self._known.get(listed.uuid)
         if known is not None and known.generation == listed.generation:
             return replace(known, name=listed.name, parent_uuid=listed.parent_uuid)
@@ -54,7 +54,7 @@ class PlacementTreeReader:
         return SeenProvider(
             uuid=listed.uuid,
             name=listed.name,
-            # If a write came between the two reads, Placement refuses the older generation and the update is repeated.
+            # After a write between the two reads, Placement refuses the older generation, and the tracker reads again.
             generation=min(generation, later),
             parent_uuid=listed.parent_uuid,
             inventories=inventories,
@@ -69,7 +69,7 @@ class PlacementTreeWriter:
     def write_steps(self, steps: Sequence[Step], seen: Iterable[SeenProvider]) -> None:
         """Writes `steps` in order. `seen`: the providers with the generations at which they were read.
 
-        Raises `Conflict` if a provider has changed since it was read, or a class to delete is in use by now.
+        Raises `Conflict` if a provider has changed since it was read, or a class to delete has come into use.
         """
         generations = {provider.uuid: provider.generation for provider in seen}
         for step in steps:

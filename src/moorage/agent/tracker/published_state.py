@@ -1,7 +1,8 @@
 """The file with the agent's record of its own writes to Placement (``published_state.json`` in its state directory).
 
 Before the agent writes to Placement, it saves the state before and the state after the writes, merged; after the
-writes, it saves the new state alone. So a crash in between leaves too much in the file, never too little.
+writes, it saves the new state alone. So after a
+crash in between, the file may list entries that Placement does not have, but never lacks one that this agent wrote.
 """
 
 from pathlib import Path
@@ -20,7 +21,7 @@ class _Provider(msgspec.Struct, forbid_unknown_fields=True):
     traits: list[str]
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
+class _PublishedDocument(msgspec.Struct, forbid_unknown_fields=True):
     version: int
     providers: dict[str, _Provider]
 
@@ -29,7 +30,7 @@ _VERSION = 1
 
 
 class PublishedFile:
-    """Read once, written whenever it changes; used by one thread."""
+    """Reads the file once, and writes it when its content changes. For one thread only."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -44,18 +45,18 @@ class PublishedFile:
         """Writes the file, which is durable on return. Does nothing if the content is the same."""
         if published == self._content and self._path.exists():
             return
-        write_durably(self._path, msgspec.json.format(msgspec.json.encode(_encoded(published)), indent=1))
+        write_durably(self._path, msgspec.json.format(msgspec.json.encode(_document(published)), indent=1))
         self._content = dict(published)
 
     def _read(self) -> Published:
         try:
-            file = msgspec.json.decode(self._path.read_bytes(), type=_File)
+            file = msgspec.json.decode(self._path.read_bytes(), type=_PublishedDocument)
         except FileNotFoundError:
             return {}
         except (OSError, msgspec.DecodeError) as error:
             raise StartError(
-                f"{self._path}: cannot be read: {error}; restore it, or remove it (then what this host has "
-                "published before and does not want any more stays in Placement)"
+                f"{self._path}: cannot be read: {error}; restore it, or remove it (then entries that this "
+                "host published before and no longer wants stay in Placement)"
             ) from error
         if file.version != _VERSION:
             raise StartError(f"{self._path}: has version {file.version}, but this agent writes {_VERSION}")
@@ -65,8 +66,8 @@ class PublishedFile:
         }
 
 
-def _encoded(published: Published) -> _File:
-    return _File(
+def _document(published: Published) -> _PublishedDocument:
+    return _PublishedDocument(
         version=_VERSION,
         providers={
             uuid: _Provider(row.name, row.created, sorted(row.classes), sorted(row.traits))
@@ -76,7 +77,7 @@ def _encoded(published: Published) -> _File:
 
 
 def published_union(before: Published, after: Published) -> Published:
-    """The union of both states: everything of this agent that Placement may have while the writes are in progress."""
+    """The union of both states: all entries of this agent that Placement may have during the writes."""
     merged = dict(before)
     for uuid, new in after.items():
         old = before.get(uuid)

@@ -1,11 +1,11 @@
-"""Keeps Placement's providers of this host up to date: reads them, collects the host's resources, writes the
+"""Keeps this host's providers in Placement up to date: reads them, collects the host's resources, writes the
 difference.
 
     read Placement -> virt driver -> accelerators -> files merged -> drift backoff -> diff -> writes
 
 An update in which nothing changed makes one request per compute node. Placement increases a provider's generation with
 every change of its inventories and traits, so the tracker reads those again only when the listed generation differs.
-Allocations increase it too, which causes an unnecessary read but never a stale result.
+Allocations increase it too, which only causes an unnecessary read.
 
 Spec: docs/evidence/specs/provider-config.md, "Merging"
 """
@@ -25,7 +25,13 @@ from moorage.agent.tracker.published_state import PublishedFile, published_union
 from moorage.agent.tree.accelerator_subtree import AcceleratorProviders, with_accelerators
 from moorage.agent.tree.drift_backoff import ClassOrTrait, DriftBackoff, drifted_items
 from moorage.agent.tree.provider_tree import ProviderNode, ProviderTree, SeenProvider, tree_of
-from moorage.agent.tree.provider_tree_diff import ProviderTreeDiff, diff, identified, unwanted, with_foreign
+from moorage.agent.tree.provider_tree_diff import (
+    ProviderTreeDiff,
+    diff,
+    providers_losing_classes,
+    with_foreign_providers,
+    with_uuids,
+)
 from moorage.core.backoff import Backoff
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, MoorageError, Unavailable
@@ -34,15 +40,17 @@ from moorage.placement.client.placement_client import PlacementClient
 
 log = logging.getLogger(__name__)
 
-#: Attempts in one update while others write to the same providers; after the last one, the next period tries again.
-MAX_ROUNDS = 5
-#: Between these attempts.
-ROUND_BACKOFF = Backoff(first_s=0.2, longest_s=1.6)
+#: Attempts of one update while other clients write to the same providers. After them, the update fails until the next
+#: period.
+MAX_ATTEMPTS = 5
+#: Pauses between these attempts.
+ATTEMPT_BACKOFF = Backoff(first_s=0.2, longest_s=1.6)
 
-#: Between updates while Placement does not answer.
+#: Pauses between updates while Placement does not answer.
 UPDATE_BACKOFF = Backoff(first_s=5.0, longest_s=300.0)
 
-#: Nova puts these on every compute node: others recognise it by them, and Nova's scheduler requires them of every root.
+#: Nova sets these traits on every compute node. Other services recognise compute nodes by them, and Nova's scheduler
+#: requires them.
 COMPUTE_NODE_TRAITS = frozenset({"COMPUTE_NODE", "OWNER_NOVA"})
 
 
@@ -106,17 +114,17 @@ class ResourceTracker:
         self._clock = clock
         self._ids = ids
         self._backoff = DriftBackoff()
-        self._one_at_a_time = threading.Lock()
+        self._update_lock = threading.Lock()
         self._warned: frozenset[str] = frozenset()
         self.files = files
         #: {file name: text} as read by `start`, and the directory's stamp before it read them.
         self.texts: Mapping[str, str] = {}
         self.stamp: DirectoryStamp = ()
-        #: The provider configuration that was accepted last.
+        #: The provider configuration in force.
         self.configs: Sequence[ProviderConfig] = ()
         #: The tree as the last update published it.
         self.tree = ProviderTree()
-        #: Number of accelerators' providers in `tree`.
+        #: Number of the accelerators' providers in `tree`.
         self.devices = 0
 
     def start(self) -> UpdateResult:
@@ -134,7 +142,7 @@ class ResourceTracker:
         Raises `StartError` if they contradict the driver, and the errors of Placement's client. After an error the
         previous configuration stays in use.
         """
-        with self._one_at_a_time:
+        with self._update_lock:
             before, self.configs = self.configs, configs
             try:
                 return self._update_with_retries(startup=True)
@@ -144,44 +152,44 @@ class ResourceTracker:
 
     def follow_configs(self, configs: Sequence[ProviderConfig]) -> None:
         """Uses `configs` from the next update on. An entry that contradicts the driver is omitted, with a warning."""
-        with self._one_at_a_time:
+        with self._update_lock:
             self.configs = configs
 
     def update(self) -> UpdateResult:
         """Brings Placement up to date.
 
-        Raises `Conflict` if other clients wrote to the providers during all `MAX_ROUNDS` attempts, and the errors of
+        Raises `Conflict` if other clients wrote to the providers during all `MAX_ATTEMPTS` attempts, and the errors of
         Placement's client.
         """
-        with self._one_at_a_time:
+        with self._update_lock:
             return self._update_with_retries(startup=False)
 
     def preview_configs(self, configs: Sequence[ProviderConfig]) -> UpdateResult:
         """Returns the result that `adopt_configs` would have, and writes nothing. Raises the same errors as
         `adopt_configs`.
         """
-        with self._one_at_a_time:
+        with self._update_lock:
             plan = self._plan_update(configs)
         if plan.merged.conflicts:
             raise start_error(plan.merged.conflicts)
         return UpdateResult(plan.merged.tree, plan.changes, tuple(plan.seen), plan.warnings)
 
-    def holders(self, provider: str) -> Mapping[str, Mapping[str, int]]:
+    def allocations_by_consumer(self, provider: str) -> Mapping[str, Mapping[str, int]]:
         """Allocations of a provider: {consumer: {class: units}}."""
-        return self._placement.holders(provider)
+        return self._placement.allocations_by_consumer(provider)
 
     def random_fraction(self) -> float:
         """A random number in [0, 1)."""
         return int(self._ids.uuid()[:8], 16) / (1 << 32)
 
     def _update_with_retries(self, *, startup: bool) -> UpdateResult:
-        for conflicts in range(1, MAX_ROUNDS):
+        for conflicts in range(1, MAX_ATTEMPTS):
             try:
                 return self._update_once(startup)
             except Conflict as conflict:
                 log.info("another client wrote to a provider of this host; reading again", extra={"why": str(conflict)})
             self._placement.forget_generations()
-            self._clock.sleep(ROUND_BACKOFF.pause_s(conflicts))
+            self._clock.sleep(ATTEMPT_BACKOFF.pause_s(conflicts))
         return self._update_once(startup)
 
     def provider_uuid(self, node: str) -> str:
@@ -210,8 +218,8 @@ class ResourceTracker:
         nodes = self._driver.nodes()
         seen = self._placement.read_providers(nodes)
         tree = with_accelerators(self._driver.update_provider_tree(tree_of(seen)), accelerators, root=nodes[0])
-        tree = identified(_with_compute_node_traits(tree).marked_native(), seen, self._ids)
-        merged = merge_configs(with_foreign(tree, seen, self._published.content), configs)
+        tree = with_uuids(_with_compute_node_traits(tree).marked_native(), seen, self._ids)
+        merged = merge_configs(with_foreign_providers(tree, seen, self._published.content), configs)
         changed = drifted_items(self.tree, merged.tree, {provider.uuid: provider for provider in seen})
         backed_off = self._backoff.backed_off(changed, self._clock.now())
         changes = self._diff(merged.tree, seen, backed_off)
@@ -228,11 +236,11 @@ class ResourceTracker:
         self, tree: ProviderTree, seen: Sequence[SeenProvider], backed_off: Mapping[ClassOrTrait, object]
     ) -> ProviderTreeDiff:
         published = self._published.content
-        used = {uuid: self._placement.usages(uuid) for uuid in unwanted(tree, seen, published)}
+        used = {uuid: self._placement.usages(uuid) for uuid in providers_losing_classes(tree, seen, published)}
         return diff(tree, seen, published, used, backed_off.keys())
 
     def _apply(self, changes: ProviderTreeDiff, seen: Sequence[SeenProvider]) -> None:
-        """Writes `changes`. It may run twice or be cut off at any point; the next update writes the rest."""
+        """Writes `changes`. After a crash at any point, the next update writes the rest."""
         if changes.steps:
             self._published.save(published_union(self._published.content, changes.published))
             self._writer.write_steps(changes.steps, seen)
@@ -252,8 +260,8 @@ class ResourcesTask:
     traits.
 
     While Placement does not answer, the pauses grow as in `UPDATE_BACKOFF`. While the compute node of another compute
-    service is missing, they grow up to the period only, because that costs Placement little; so the accelerators of the
-    host appear within one and a half periods after their compute node.
+    service is missing, they grow only up to the period, because this update costs Placement little. So the accelerators
+    of the host appear in Placement at most one and a half periods after their compute node.
     """
 
     #: Minimum pause between runs, so that one update publishes the changes of several servers.
@@ -270,7 +278,7 @@ class ResourcesTask:
     def run_once(self) -> datetime:
         try:
             self._tracker.update()
-        except MoorageError as error:  # Placement is away or busy, or another service's compute node is missing
+        except MoorageError as error:  # Placement is unavailable or busy, or another service's compute node is missing
             self._failures += 1
             backoff = self._node_backoff if isinstance(error, NoComputeNode) else UPDATE_BACKOFF
             pause_s = backoff.pause_s(self._failures, self._tracker.random_fraction())
@@ -298,7 +306,7 @@ def _with_compute_node_traits(tree: ProviderTree) -> ProviderTree:
 
 def _config_warnings(merged: MergeResult) -> list[str]:
     absent = [
-        f"{config.source}: this host has no provider {config.who} now; the entry waits for it"
+        f"{config.source}: this host has no provider {config.identification} now; the entry has no effect"
         for config in merged.absent
     ]
     return [*(f"{conflict} (ignored until then)" for conflict in merged.conflicts), *absent]
@@ -307,22 +315,23 @@ def _config_warnings(merged: MergeResult) -> list[str]:
 def _backoff_warnings(items: Mapping[ClassOrTrait, datetime], seen: Iterable[SeenProvider]) -> list[str]:
     names = {provider.uuid: provider.name for provider in seen}
     return [
-        f"{name} of provider {names[uuid]} is changed by another client each time this agent sets it; left as it is "
-        f"for now. Find that client (a second agent of this name, a script), or remove {name} from the files"
+        f"{name} of provider {names[uuid]} is changed by another client each time this agent sets it; this "
+        f"agent leaves it for now. Find that client (a second agent of this name, a script), or remove {name} from the "
+        "files"
         for uuid, name in sorted(items)
     ]
 
 
 class NoComputeNode(Unavailable):
-    """The other compute service has not created the host's provider: it has not started yet, or uses another host name."""
+    """The other compute service has not created the host's provider: it has not started, or uses another host name."""
 
     code = "agent.no_compute_node"
 
 
 class ExternalHypervisor:
-    """Provider source of a host whose servers belong to another compute service, such as a real Nova.
+    """Provider source of a host whose servers another compute service manages, for example Nova.
 
-    It finds the other service's compute node by its name; this agent only adds accelerators below it.
+    `node` is the name of that service's compute node, below which this agent adds accelerators.
     """
 
     def __init__(self, node: str) -> None:
@@ -332,7 +341,9 @@ class ExternalHypervisor:
         return (self._node,)
 
     def update_provider_tree(self, tree: ProviderTree) -> ProviderTree:
-        """The compute node without its resources. Raises `NoComputeNode` until the other service has created it."""
+        """The compute node without its resources. Raises `NoComputeNode` if the other service has not created it
+        yet.
+        """
         if self._node not in tree:
             raise NoComputeNode(
                 f"Placement has no compute node {self._node} yet; start the compute service of this host, or correct "

@@ -1,7 +1,7 @@
-"""The providers of accelerators, added to the tree that the virt driver reports.
+"""Adds the providers of accelerators to the tree that the virt driver reports.
 
-The accelerator agent reports them and learns their UUIDs; the virt driver has no part in it. Each is added below the
-NUMA node, or the root, that it names.
+The accelerator agent reports them, each with its parent's name, and gets their UUIDs after the update. Virt drivers do
+not know them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ class AcceleratorProviders(Protocol):
     """The methods of an accelerator agent that the resource tracker uses."""
 
     def nodes(self) -> Sequence[AcceleratorProviderNode]:
-        """Discover the devices again. Parents come before children; the same devices give the same nodes."""
+        """Discovers the devices again. Parents come before children; the same devices always give the same nodes."""
         ...
 
     def published(self, uuids: Mapping[str, str]) -> None:
@@ -50,9 +50,9 @@ class NoAcceleratorProviders:
 
 
 def with_accelerators(tree: ProviderTree, nodes: Sequence[AcceleratorProviderNode], root: str) -> ProviderTree:
-    """`tree` with `nodes` added. A parent that the driver does not report is replaced by `root`.
+    """`tree` with `nodes` added. A node whose parent is not in the tree is added below `root`.
 
-    That happens with a driver that shows no NUMA nodes; the device must still be schedulable.
+    A driver may report no NUMA nodes, and the scheduler must still find the devices below them.
     """
     for node in nodes:
         tree = tree.with_node(

@@ -1,9 +1,9 @@
-"""[pure] Drift of published classes and traits: when the agent restores one that another client changed.
+"""[pure] Drift of published classes and traits: when the agent restores one that another client has changed.
 
-The agent restores a changed class or trait at once: an operator made a mistake, or restored a backup. If it is changed
-again and again, another client owns it too, and undoes each restore: a second agent of the same name, or a script.
-Then each further restore of this item waits twice as long as the one before, and the item is left as it is until then.
-The agent forgets the drift when the other client has left the item alone for twice the last pause.
+The agent restores a changed class or trait at once, since it may be an operator's mistake or come from a restored
+backup. If the item is changed repeatedly, another client, for example a second agent of the same name or a script,
+undoes each restore. Then the agent doubles the pause before each further restore of this item. It stops counting when
+the item has been left unchanged for twice the last pause.
 """
 
 from collections.abc import Mapping
@@ -23,9 +23,9 @@ BACKOFF = Backoff(first_s=120.0, longest_s=3600.0)
 
 
 def drifted_items(before: ProviderTree, wanted: ProviderTree, seen: Mapping[str, SeenProvider]) -> set[ClassOrTrait]:
-    """Classes and traits that were published as they are wanted now, and that Placement has otherwise now.
+    """Classes and traits that this agent published as they are wanted now, and that are different in Placement.
 
-    A deleted provider does not count: the agent creates it again.
+    Those of a deleted provider are not among them: the agent creates it again at once.
     """
     items: set[ClassOrTrait] = set()
     for node in wanted:
@@ -43,45 +43,45 @@ def drifted_items(before: ProviderTree, wanted: ProviderTree, seen: Mapping[str,
 
 @dataclass
 class _Drift:
-    mended: int = 0
-    last: datetime | None = None  #: when it was last found changed
+    restores: int = 0
+    last: datetime | None = None  #: time of the last restore
 
 
 @dataclass
 class DriftBackoff:
-    """Counts the restores of each item, in memory: after a restart the agent restores at once again."""
+    """Counts the restores of each item. The counts are in memory, so after a restart the agent restores at once."""
 
     _by_item: dict[ClassOrTrait, _Drift] = field(default_factory=dict)
 
     def backed_off(self, items: set[ClassOrTrait], now: datetime) -> dict[ClassOrTrait, datetime]:
-        """Those of the drifted `items` that must not be restored yet, each with the moment when they may."""
+        """{item: earliest time of its restore}, for the drifted `items` that must not be restored now."""
         self._forget(items, now)
         waiting = {}
         for item in items:
             drift = self._by_item.setdefault(item, _Drift())
-            due = now if drift.last is None else drift.last + _pause_before_restore(drift.mended)
+            due = now if drift.last is None else drift.last + _pause_before_restore(drift.restores)
             if due > now:
                 waiting[item] = due
         return waiting
 
     def record_restored(self, items: set[ClassOrTrait], now: datetime) -> None:
-        """`items` were written again at `now`."""
+        """Call it when the agent has written `items` again."""
         for item in items:
             drift = self._by_item.setdefault(item, _Drift())
-            drift.mended += 1
+            drift.restores += 1
             drift.last = now
 
     def _forget(self, items: set[ClassOrTrait], now: datetime) -> None:
         for item, drift in list(self._by_item.items()):
-            if item not in items and drift.last is not None and now - drift.last > _calm_period(drift.mended):
+            if item not in items and drift.last is not None and now - drift.last > _forget_after(drift.restores):
                 del self._by_item[item]
 
 
-def _pause_before_restore(mended: int) -> timedelta:
-    """Pause before the next restore, after `mended` restores."""
-    return timedelta(seconds=BACKOFF.pause_s(mended - FREE_RESTORES + 1))
+def _pause_before_restore(restores: int) -> timedelta:
+    """Pause before the next restore, after this number of restores."""
+    return timedelta(seconds=BACKOFF.pause_s(restores - FREE_RESTORES + 1))
 
 
-def _calm_period(mended: int) -> timedelta:
+def _forget_after(restores: int) -> timedelta:
     """The time without a change after which the drift of an item is forgotten."""
-    return 2 * max(_pause_before_restore(mended), timedelta(seconds=BACKOFF.first_s))
+    return 2 * max(_pause_before_restore(restores), timedelta(seconds=BACKOFF.first_s))

@@ -1,7 +1,7 @@
 """[pure] The resource providers of a host: `ProviderTree` as wanted, by name, and `SeenProvider` as Placement has it.
 
 A class or trait is *native* if the virt driver or the accelerator agent reports it. Provider configuration files and
-other services only add to those. Not here: how Placement is made equal to the wanted tree
+other services add further ones. Not here: the writes that make Placement equal to the wanted tree
 (`moorage.agent.tree.provider_tree_diff`).
 """
 
@@ -26,22 +26,23 @@ class ProviderNode:
     parent: str | None = None  #: name of the parent; None: a compute node
     inventories: Mapping[str, Inventory] = field(default_factory=lambda: _NO_INVENTORIES)
     traits: frozenset[str] = frozenset()
-    uuid: str | None = None  #: given where the host requires one; otherwise Placement's, or a new one
+    uuid: str | None = None  #: None: `with_uuids` takes Placement's uuid for this name, or a new one
     native: frozenset[str] = frozenset()
     native_traits: frozenset[str] = frozenset()
-    #: False: another client's (such as a reservation provider); in the tree only because the agent may add to it.
+    #: False: another client created it, for example a reservation provider. It is in the tree because provider
+    #: configuration may add to it.
     ours: bool = True
 
     @property
     def known_uuid(self) -> str:
-        """Raises `ValueError` before `moorage.agent.tree.provider_tree_diff.identified` has given it one."""
+        """The uuid. Raises `ValueError` if it has none yet (see `provider_tree_diff.with_uuids`)."""
         if self.uuid is None:
             raise ValueError(f"provider {self.name} has no uuid yet")
         return self.uuid
 
 
 class ProviderTree:
-    """Immutable; `with_*` return another tree. Parents come before their children in iteration."""
+    """Immutable; `with_*` return a new tree. Iteration gives parents before their children."""
 
     def __init__(self, nodes: Iterable[ProviderNode] = ()) -> None:
         self._nodes: dict[str, ProviderNode] = {}
@@ -67,7 +68,7 @@ class ProviderTree:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ProviderTree) and self._nodes == other._nodes
 
-    #: Python's way to refuse `hash`: nodes compare by mappings, which have none.
+    #: Trees cannot be hashed, because their nodes contain mappings.
     __hash__ = None  # type: ignore[assignment]  # typeshed declares a method only
 
     def get(self, name: str) -> ProviderNode | None:
@@ -79,7 +80,7 @@ class ProviderTree:
         return [node for node in self if node.parent is None]
 
     def with_node(self, node: ProviderNode) -> "ProviderTree":
-        """A copy with `node` added, or in place of the node with the same name."""
+        """A copy with `node` added, or put in place of the node with the same name."""
         if node.name in self._nodes:
             return ProviderTree(node if old.name == node.name else old for old in self)
         return ProviderTree([*self, node])
@@ -116,7 +117,7 @@ class SeenProvider:
 
 
 def tree_of(seen: Iterable[SeenProvider]) -> ProviderTree:
-    """Placement's providers as a tree by name; a provider whose parent was not read counts as a root."""
+    """Placement's providers as a tree. A provider whose parent is not in `seen` becomes a root."""
     by_uuid = {provider.uuid: provider for provider in seen}
     ordered: dict[str, ProviderNode] = {}
 

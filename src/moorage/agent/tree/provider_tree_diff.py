@@ -1,9 +1,8 @@
-"""[pure] The writes that make Placement equal to this host's wanted tree; they leave the entries of other clients
-alone.
+"""[pure] The writes that make Placement equal to this host's wanted tree, except for the entries of other clients.
 
-Other clients write to the same providers: reservations, operators, audits. So the agent keeps a record of its own
-writes (`Published`) and removes nothing else. A class or trait that Placement has, that is not wanted, and that this
-agent did not publish, stays.
+Other clients write to the same providers: reservations, operators, audits. So the agent records its own writes
+(`Published`) and removes only entries that it wrote: a class or trait that another client wrote stays, even if it is
+not wanted.
 
     seen {VCPU, CUSTOM_A, CUSTOM_RESERVATION_1}, published {VCPU, CUSTOM_A}, wanted {VCPU}
     ->  PutInventories {VCPU, CUSTOM_RESERVATION_1}
@@ -26,7 +25,7 @@ class PublishedProvider:
     """The entries of a provider in Placement that this agent wrote and may therefore remove."""
 
     name: str
-    created: bool  #: this agent created the provider itself
+    created: bool  #: whether this agent created the provider
     classes: frozenset[str] = frozenset()
     traits: frozenset[str] = frozenset()
 
@@ -45,14 +44,14 @@ class CreateProvider:
 @dataclass(frozen=True)
 class PutInventories:
     uuid: str
-    inventories: Mapping[str, Inventory]  #: all that the provider has afterwards
+    inventories: Mapping[str, Inventory]  #: all of the provider after the write
     ensure: tuple[str, ...]  #: custom classes that may not exist yet
 
 
 @dataclass(frozen=True)
 class PutTraits:
     uuid: str
-    traits: frozenset[str]  #: all that the provider has afterwards
+    traits: frozenset[str]  #: all of the provider after the write
     ensure: tuple[str, ...]  #: custom traits that may not exist yet
 
 
@@ -67,23 +66,27 @@ Step = CreateProvider | PutInventories | PutTraits | DropProvider
 
 @dataclass(frozen=True)
 class ProviderTreeDiff:
-    """`steps` in an order that Placement accepts; `published` is remembered once they are done."""
+    """`steps` are in an order that Placement accepts. The caller records `published` when they are done."""
 
     steps: tuple[Step, ...]
     published: Published
     warnings: tuple[str, ...]
-    #: (provider uuid, class) that is not wanted any more but in use: it accepts no new allocation, and goes when it is free.
+    #: (provider uuid, class) of each class that is in use but no longer wanted. It accepts no new allocations, and is
+    #: removed when it is not in use.
     closed: frozenset[tuple[str, str]] = frozenset()
 
 
-def identified(tree: ProviderTree, seen: Iterable[SeenProvider], ids: Ids) -> ProviderTree:
-    """`tree` with a uuid on every node: Placement's for a name that it has, else the host's own, else a new one."""
+def with_uuids(tree: ProviderTree, seen: Iterable[SeenProvider], ids: Ids) -> ProviderTree:
+    """`tree` with a uuid for every node: the one in Placement for that name, else the node's own, else a new one."""
     uuids = {provider.name: provider.uuid for provider in seen}
     return ProviderTree(replace(node, uuid=uuids.get(node.name) or node.uuid or ids.uuid()) for node in tree)
 
 
-def with_foreign(tree: ProviderTree, seen: Sequence[SeenProvider], published: Published) -> ProviderTree:
-    """`tree` with the providers below it that other clients made, empty: provider configuration may add to those."""
+def with_foreign_providers(tree: ProviderTree, seen: Sequence[SeenProvider], published: Published) -> ProviderTree:
+    """`tree` with the providers that other clients created below it, without their inventories and traits.
+
+    Provider configuration may add to these providers.
+    """
     names = {provider.uuid: provider.name for provider in seen}
     for provider in by_depth(seen):
         before = published.get(provider.uuid)
@@ -96,8 +99,8 @@ def with_foreign(tree: ProviderTree, seen: Sequence[SeenProvider], published: Pu
     return tree
 
 
-def unwanted(tree: ProviderTree, seen: Iterable[SeenProvider], published: Published) -> list[str]:
-    """Uuids of providers that will lose a class: `diff` needs their usages."""
+def providers_losing_classes(tree: ProviderTree, seen: Iterable[SeenProvider], published: Published) -> list[str]:
+    """Uuids of the providers that will lose a class. `diff` needs their usages."""
     nodes = {node.uuid: node for node in tree}
     return [
         provider.uuid
@@ -117,19 +120,19 @@ def diff(
     used: Usages,
     backed_off: Collection[tuple[str, str]] = (),
 ) -> ProviderTreeDiff:
-    """The steps from the `seen` providers to `tree`, whose nodes all have a uuid (`identified`).
+    """The steps from the `seen` providers to `tree`, whose nodes all have a uuid (`with_uuids`).
 
-    `backed_off`: (provider uuid, class or trait) that stays as another client keeps setting it (`drift_backoff`).
-    `used`: usages of the providers that `unwanted` names.
+    `backed_off`: (provider uuid, class or trait) of each item that keeps another client's value for now
+    (`drift_backoff`). `used`: usages of the providers that `providers_losing_classes` returns.
     """
     plan = _Plan(seen, published, used, backed_off)
     for node in tree:
-        plan.wanted(node, plan.uuid_of(node.parent))
+        plan.plan_wanted(node, plan.uuid_of(node.parent))
     wanted = {node.uuid for node in tree}
     for provider in reversed(by_depth(seen)):
         if provider.uuid not in wanted:
-            plan.vanished(provider)
-    return plan.changes()
+            plan.plan_unwanted(provider)
+    return plan.result()
 
 
 def by_depth(seen: Sequence[SeenProvider]) -> list[SeenProvider]:
@@ -164,7 +167,7 @@ class _Plan:
     def uuid_of(self, name: str | None) -> str | None:
         return None if name is None else self.uuids[name]
 
-    def wanted(self, node: ProviderNode, parent_uuid: str | None) -> None:
+    def plan_wanted(self, node: ProviderNode, parent_uuid: str | None) -> None:
         uuid = self.uuids[node.name] = node.known_uuid
         seen = self.seen.get(uuid)
         if seen is None:
@@ -173,7 +176,7 @@ class _Plan:
         elif node.ours and seen.parent_uuid != parent_uuid:
             self.warnings.append(
                 f"provider {node.name} is below {seen.parent_uuid} in Placement and not below {parent_uuid}; it stays "
-                "there. Move it with `openstack resource provider set --parent-provider`"
+                "there. To move it, use `openstack resource provider set --parent-provider`"
             )
         if seen.parent_uuid:
             self.kept_parents.add(seen.parent_uuid)
@@ -185,18 +188,19 @@ class _Plan:
             name=node.name,
             created=node.ours,
             classes=frozenset(node.inventories) | kept.keys(),
-            # Do not claim a file's trait that existed before: a trait has no value that would show its writer. The
-            # driver's traits are always this agent's.
+            # A trait of a configuration file that the provider had before may be another client's, so it is not
+            # recorded as this agent's. The driver's traits always are.
             traits=(before.traits & node.traits) | (node.traits - seen.traits) | node.native_traits,
         )
         if after.created or after.classes or after.traits:
             self.after[uuid] = after
 
-    def vanished(self, seen: SeenProvider) -> None:
-        """Handle a provider that is not wanted any more. Called for children before their parents."""
+    def plan_unwanted(self, seen: SeenProvider) -> None:
+        """Plans the removal of a provider that is no longer wanted. Call it for children before their parents."""
         before = self.published.get(seen.uuid)
         if before is None or not before.created or seen.parent_uuid is None:
-            # Another client's; or a compute node, which another agent may have taken over, so it is never deleted.
+            # Another client created it, or it is a compute node. The agent never deletes compute nodes, because another
+            # agent may use the same one now.
             self._keep(seen)
             return
         kept = self._in_use(seen, before.classes)
@@ -213,24 +217,24 @@ class _Plan:
         self._put_traits(seen, before.traits, frozenset())
         self.after[seen.uuid] = replace(before, classes=frozenset(), traits=frozenset())
 
-    def changes(self) -> ProviderTreeDiff:
+    def result(self) -> ProviderTreeDiff:
         return ProviderTreeDiff(tuple(self.steps), self.after, tuple(self.warnings), frozenset(self.closed))
 
     def _keep(self, seen: SeenProvider) -> None:
         if seen.parent_uuid:
             self.kept_parents.add(seen.parent_uuid)
 
-    def _in_use(self, seen: SeenProvider, leaving: frozenset[str]) -> dict[str, Inventory]:
-        """Those of the `leaving` classes that are in use, each with an inventory that accepts no new allocation."""
+    def _in_use(self, seen: SeenProvider, unwanted_classes: frozenset[str]) -> dict[str, Inventory]:
+        """{class: fully reserved inventory}, for those of the `unwanted_classes` that are in use."""
         usage = self.used.get(seen.uuid, {})
         kept = {
             name: seen.inventories[name].fully_reserved()
-            for name in sorted(leaving & seen.inventories.keys())
+            for name in sorted(unwanted_classes & seen.inventories.keys())
             if usage.get(name, 0) > 0
         }
         self.warnings += [
-            f"{name} of provider {seen.name} is not wanted any more, but {usage[name]} are in use; it accepts no new "
-            "allocation (reserved = total) and is removed when they are released"
+            f"{name} of provider {seen.name} is no longer wanted, but {usage[name]} are in use; it accepts no new "
+            "allocations (reserved = total) and is removed when they are released"
             for name in kept
         ]
         self.closed |= {(seen.uuid, name) for name in kept}

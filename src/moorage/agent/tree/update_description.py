@@ -1,6 +1,6 @@
-"""[pure] The steps of an update in an operator's words: classes and traits, by provider.
+"""[pure] Describes an update for operators: the changed classes and traits of each provider.
 
-diff, providers as seen  ->  [ProviderChange("compute-1", classes=[ClassChange("CUSTOM_LLC", "close", ...)], ...)]
+diff, providers in Placement -> [ProviderChange("compute-1", classes=[ClassChange("CUSTOM_LLC", "close", ...)], ...)]
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ class ChangeKind(StrEnum):
     ADD = "add"
     CHANGE = "change"
     REMOVE = "remove"
-    CLOSE = "close"  #: not wanted any more, but in use: accepts no new allocation, and is removed once it is free
+    CLOSE = "close"  #: no longer wanted, but in use: accepts no new allocations; is removed when it is not in use
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class ClassChange:
     after: Inventory | None
 
     @property
-    def needs_users(self) -> bool:
-        """Whether the change takes something from users of the class, so that an operator needs to see them."""
+    def loses_capacity(self) -> bool:
+        """Whether the class loses capacity, so that the description must list the users of the class."""
         return self.how is ChangeKind.CLOSE or (
             self.before is not None and self.after is not None and _capacity(self.after) < _capacity(self.before)
         )
@@ -52,7 +52,7 @@ class ProviderChange:
 
 
 def describe_changes(changes: ProviderTreeDiff, seen: Sequence[SeenProvider]) -> list[ProviderChange]:
-    """One entry per provider, in the order of the writes. A class that was closed before and stays closed is included."""
+    """One entry per provider, in the order of the writes; includes classes that an earlier update has closed."""
     before = {provider.uuid: provider for provider in seen}
     rows: dict[str, ProviderChange] = {}
 

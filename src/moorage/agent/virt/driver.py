@@ -33,7 +33,7 @@ class NoSuchDomain(VirtError):
 
 
 class HypervisorUnavailable(VirtError, Unavailable):
-    """The hypervisor does not answer. Whether the call had an effect is unknown; repeat it later."""
+    """The hypervisor does not answer; whether the call had an effect is unknown. Repeat it later."""
 
     code = "virt.away"
 

@@ -1,5 +1,5 @@
 """The rules of provider configuration files: YAML with positions, the checks, and the merge into a provider tree. Pure.
 
-`check` reports every fault with file, line and remedy, not just the first. Not here: reading files
+`check` reports all faults, each with file, line and remedy. Not here: reading files
 (`provider_config.load`).
 """

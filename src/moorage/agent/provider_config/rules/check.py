@@ -1,6 +1,7 @@
-"""[pure] Checks a document against the formal schema and the rules beyond it; reports every fault, not just the first.
+"""[pure] Checks a document against the JSON schema and the rules that a schema cannot express; reports all faults.
 
-Spec: docs/evidence/specs/provider-config.md, "Format". The schema is package data (`agent/schemas`), passed in.
+Spec: docs/evidence/specs/provider-config.md, "Format". The caller passes the schema, which is package data
+(`agent/schemas`).
 """
 
 import difflib
@@ -28,7 +29,7 @@ MINOR = 0
 
 _VERSION = re.compile(r"(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\Z")
 _VERSION_PATH: Path = ("meta", "schema_version")
-_SHORT = 60
+_MAX_SHOWN_CHARACTERS = 60
 
 
 @dataclass(frozen=True)
@@ -44,31 +45,32 @@ def check_document(document: Document, file: str, schema: Mapping[str, Any]) -> 
     value = _with_version_as_text(document)
     if fault := _version_fault(document, file):
         return CheckedDocument((), (fault,), ())
-    from jsonschema import (
-        Draft202012Validator,
-    )  # this import takes longer than the checks, so it waits until there is a file
+    # Imported here because it takes longer than all checks, and most hosts have no file.
+    from jsonschema import Draft202012Validator
 
     validator = Draft202012Validator(schema)
     faults = [
-        _fault(error, document, file) for error in validator.iter_errors(value) if not _repeats_another_fault(error)
+        _schema_fault(error, document, file)
+        for error in validator.iter_errors(value)
+        if not _repeats_another_fault(error)
     ]
-    records = _Records(document, file)
+    reader = _DocumentReader(document, file)
     if not faults:
-        faults = list(records.faults())
+        faults = list(reader.faults())
     faults.sort(key=lambda fault: (fault.place or FilePosition(0, 0), fault.path))
     unknown = tuple(_unknown_fields(value, schema, schema, ()))
-    return CheckedDocument(() if faults else tuple(records.configs()), tuple(faults), unknown)
+    return CheckedDocument(() if faults else tuple(reader.configs()), tuple(faults), unknown)
 
 
 def duplicate_faults(configs: Iterable[ProviderConfig]) -> Iterator[ConfigFault]:
-    """A fault for each uuid or name that several entries of all files use; UUIDs compare without case."""
+    """A fault for each entry whose uuid or name another entry has already. Upper and lower case of UUIDs are equal."""
     first: dict[str, Source] = {}
     for config in configs:
-        key = config.who.lower() if config.uuid else config.who
+        key = config.identification.lower() if config.uuid else config.identification
         if key in first:
             yield ConfigFault(
                 config.source.file,
-                f"{config.who} is configured twice, first at {first[key]}",
+                f"{config.identification} is configured twice, first at {first[key]}",
                 "keep one entry per provider",
                 config.source.place,
             )
@@ -77,7 +79,7 @@ def duplicate_faults(configs: Iterable[ProviderConfig]) -> Iterator[ConfigFault]
 
 
 def path_text(path: Sequence[str | int]) -> str:
-    """A path as an author would write it.
+    """A path in the notation of messages.
 
     >>> path_text(("providers", 0, "traits"))
     'providers[0].traits'
@@ -87,7 +89,7 @@ def path_text(path: Sequence[str | int]) -> str:
 
 
 def _with_version_as_text(document: Document) -> Any:
-    """The values, with the version as its author wrote it: ``1.10`` and not the number 1.1."""
+    """The values, with the version as the text in the file: ``1.10``, not the number 1.1."""
     value = document.value
     if _VERSION_PATH in document.texts and isinstance(value, dict):
         return {**value, "meta": {**value["meta"], "schema_version": document.texts[_VERSION_PATH]}}
@@ -95,7 +97,7 @@ def _with_version_as_text(document: Document) -> Any:
 
 
 def _version_fault(document: Document, file: str) -> ConfigFault | None:
-    """A fault for another major version; checked first, because its other fields have an unknown meaning."""
+    """A fault for another major version. Call it first: the meaning of that version's other fields is unknown."""
     text = document.texts.get(_VERSION_PATH, "")
     match = _VERSION.match(text)
     if match is None or int(match[1]) == MAJOR:
@@ -103,23 +105,23 @@ def _version_fault(document: Document, file: str) -> ConfigFault | None:
     return ConfigFault(
         file,
         f"schema version {text} is not known",
-        f"this agent reads {MAJOR}.x, at best {MAJOR}.{MINOR}: rewrite the file for it, or upgrade the agent",
+        f"this agent reads {MAJOR}.x: rewrite the file for {MAJOR}.{MINOR}, or upgrade the agent",
         document.places[_VERSION_PATH],
         path_text(_VERSION_PATH),
     )
 
 
 def _repeats_another_fault(error: "ValidationError") -> bool:
-    """Whether another fault says the same: for a value that is not a map, the schema reports two errors."""
+    """Whether `error` comes with an equivalent one: for a value that is not a map, the schema reports two errors."""
     return error.validator == "oneOf" and not isinstance(error.instance, dict)
 
 
-def _fault(error: "ValidationError", document: Document, file: str) -> ConfigFault:
+def _schema_fault(error: "ValidationError", document: Document, file: str) -> ConfigFault:
     path: Path = tuple(error.absolute_path)
     if "propertyNames" in error.absolute_schema_path:
         path = (*path, str(error.instance))
     schema = error.schema if isinstance(error.schema, Mapping) else {}
-    remedy = schema.get("says", {}).get(error.validator, "see `moorage provider-config sample`")
+    remedy = schema.get("remedies", {}).get(error.validator, "see `moorage provider-config sample`")
     return ConfigFault(file, _problem(error), remedy, document.places.get(path), path_text(path))
 
 
@@ -131,8 +133,8 @@ def _problem(error: "ValidationError") -> str:
         both = isinstance(given, dict) and {"uuid", "name"} <= given.keys()
         return "has both `uuid` and `name`" if both else "has neither `uuid` nor `name`"
     if error.validator == "type":
-        return f"{_shown(given)} is not {_KINDS[str(error.validator_value)]}"
-    return f"{_shown(given)} {_REFUSED.get(str(error.validator), 'is out of range')}"
+        return f"{_shortened(given)} is not {_TYPE_NAMES[str(error.validator_value)]}"
+    return f"{_shortened(given)} {_REFUSED.get(str(error.validator), 'is out of range')}"
 
 
 _REFUSED = {
@@ -141,7 +143,7 @@ _REFUSED = {
     "minProperties": "is empty",
     "maxLength": "is too long",
 }
-_KINDS = {
+_TYPE_NAMES = {
     "object": "a map",
     "array": "a list",
     "string": "a text",
@@ -150,22 +152,22 @@ _KINDS = {
 }
 
 
-def _shown(value: object) -> str:
+def _shortened(value: object) -> str:
     if value is None:
         return "nothing"
     text = {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)
-    return text if len(text) <= _SHORT else text[: _SHORT - 3] + "..."
+    return text if len(text) <= _MAX_SHOWN_CHARACTERS else text[: _MAX_SHOWN_CHARACTERS - 3] + "..."
 
 
-class _Records:
-    """Reads a document that the schema accepted."""
+class _DocumentReader:
+    """Reads the entries of a document that the schema accepted."""
 
     def __init__(self, document: Document, file: str) -> None:
         self._document = document
         self._file = file
 
     def faults(self) -> Iterator[ConfigFault]:
-        """Faults that the schema language cannot express: relations between fields, a class in two items of a list."""
+        """Faults that a schema cannot express: relations between fields, and a class in two items of a list."""
         for path, name, record, earlier in self._inventories():
             where = self._document.places[path]
             if earlier is not None:
@@ -177,7 +179,7 @@ class _Records:
             if "max_unit" in record and record.get("min_unit", 1) > record["max_unit"]:
                 problem = f"min_unit {record.get('min_unit', 1)} is more than max_unit {record['max_unit']}"
                 yield ConfigFault(
-                    self._file, problem, "nothing could ever be allocated: change one", where, path_text(path)
+                    self._file, problem, "no amount could be allocated: change one of them", where, path_text(path)
                 )
 
     def configs(self) -> Iterator[ProviderConfig]:
@@ -204,7 +206,7 @@ class _Records:
     def _inventories_of(
         self, index: int, entry: Mapping[str, Any]
     ) -> Iterator[tuple[Path, str, Mapping[str, Any], str | None]]:
-        """(path, class, record, source of an earlier record of that class); both spellings of `additional`."""
+        """(path, class, record, source of an earlier record of that class), for a map and for a list of maps."""
         additional = entry.get("inventories", {}).get("additional", {})
         base: Path = ("providers", index, "inventories", "additional")
         maps: list[tuple[Path, Mapping[str, Any]]] = (
@@ -224,7 +226,7 @@ class _Records:
 
 
 def _known_fields(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers in Placement's types: ``22.0`` becomes the integer 22, and a ratio of 1 becomes 1.0."""
+    """The fields with Placement's types: ``22.0`` becomes the integer 22, and a ratio of 1 becomes 1.0."""
     fields: dict[str, Any] = {
         name: int(record[name]) for name in ("total", "reserved", "min_unit", "max_unit", "step_size") if name in record
     }
@@ -261,5 +263,5 @@ def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str
 
 
 def _similar_name_hint(name: str, properties: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, properties, n=1) if len(name) <= _SHORT else []
+    close = difflib.get_close_matches(name, properties, n=1) if len(name) <= _MAX_SHOWN_CHARACTERS else []
     return f" (is `{close[0]}` meant?)" if close else ""

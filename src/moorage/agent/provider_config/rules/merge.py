@@ -1,8 +1,8 @@
 """[pure] Merges provider configuration into the provider tree of any driver.
 
 Spec: docs/evidence/specs/provider-config.md, "Merging". A class belongs to the driver if the driver (or the accelerator
-agent) reports it *in this update*. Upstream asks Placement instead, finds its own classes from the update before,
-and blocks every later update of the host; so this module does not ask Placement.
+agent) reports it *in this update*. Upstream looks in Placement instead; there it finds the classes that its previous
+update added, takes them for the driver's, and refuses every later update. So this module does not look in Placement.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,10 +16,10 @@ from moorage.core.errors import StartError
 @dataclass(frozen=True)
 class MergeResult:
     tree: ProviderTree
-    #: Sentences that name file and position. They stop the agent's start; later they are warnings, and their entries
-    #: are left out of `tree`.
+    #: Sentences with file and position. An agent does not start with conflicts; in a running agent they are warnings.
+    #: Their entries are not in `tree`.
     conflicts: tuple[str, ...]
-    #: Entries whose provider is not in the tree; no fault, because providers come and go.
+    #: Entries whose provider is not in the tree. This is no fault: the provider may appear later.
     absent: tuple[ProviderConfig, ...]
 
 
@@ -33,20 +33,20 @@ def merge_configs(tree: ProviderTree, configs: Sequence[ProviderConfig]) -> Merg
     conflicts: list[str] = []
     absent: list[ProviderConfig] = []
     for config in configs:
-        if config.compute_node:
+        if config.is_for_compute_nodes:
             continue
         name = by_uuid.get(config.uuid) if config.uuid else config.name
         if name is None or name not in tree:
             absent.append(config)
         elif name in chosen:
             conflicts.append(
-                f"{config.source}: {config.who} is the provider that {chosen[name].source} names {chosen[name].who}; "
-                "keep one of them"
+                f"{config.source}: {config.identification} is the provider that {chosen[name].source} names "
+                f"{chosen[name].identification}; keep one of them"
             )
         else:
             chosen[name] = config
     for config in configs:
-        if config.compute_node:
+        if config.is_for_compute_nodes:
             for root in tree.roots:
                 if root.ours:
                     chosen.setdefault(root.name, config)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from moorage.core.inventories import MAX_INT, Inventory
 
-#: Stands for each compute node of the host that no other entry names.
+#: As `uuid` or `name` of an entry: each compute node of the host that no other entry names.
 COMPUTE_NODE = "$COMPUTE_NODE"
 
 
@@ -31,7 +31,7 @@ class Source:
 
 @dataclass(frozen=True)
 class ConfigFault:
-    """One fault that keeps the agent from starting."""
+    """One fault of the files, with which the agent does not start."""
 
     file: str
     problem: str
@@ -47,7 +47,7 @@ class ConfigFault:
 
 @dataclass(frozen=True)
 class AdditionalInventory:
-    """An inventory as written; None: the file leaves the field to Placement's default."""
+    """An inventory in a file. A field that the file does not have is None; Placement's default then applies."""
 
     source: Source
     total: int
@@ -58,7 +58,7 @@ class AdditionalInventory:
     allocation_ratio: float | None = None
 
     def inventory(self) -> Inventory:
-        """The inventory with Placement's defaults filled in, equal to Placement's answer after publication."""
+        """The inventory with Placement's defaults, as Placement returns it later."""
         return Inventory(
             total=self.total,
             reserved=0 if self.reserved is None else self.reserved,
@@ -74,16 +74,16 @@ class ProviderConfig:
     """One entry of `providers`: additions to the provider with this `uuid` or `name`, or to all compute nodes."""
 
     source: Source
-    uuid: str | None  #: in lower case; None: identified by name, or `compute_node`
+    uuid: str | None  #: in lower case; None: identified by name, or `is_for_compute_nodes`
     name: str | None
     inventories: Mapping[str, AdditionalInventory]
     traits: frozenset[str]
 
     @property
-    def compute_node(self) -> bool:
+    def is_for_compute_nodes(self) -> bool:
         return self.uuid is None and self.name is None
 
     @property
-    def who(self) -> str:
-        """The identification as its author wrote it."""
+    def identification(self) -> str:
+        """The uuid or name that identifies the provider, as in the file."""
         return self.uuid or self.name or COMPUTE_NODE

@@ -1,10 +1,10 @@
 """[pure] Reads a YAML document as plain values with the position of each, in bounded time and memory.
 
-It reads YAML events instead of calling `yaml.safe_load`, because that loses needed information: the position of
-each value, the source text of a scalar (1.10 is not 1.1), duplicate keys, and bounds on depth, aliases and size before
-anything is expanded.
+It reads YAML events instead of calling `yaml.safe_load`, because events show the position of each value, the source
+text of a scalar (1.10 is not 1.1) and duplicate keys, and allow limits on depth, aliases and size before aliases are
+expanded.
 
-Scalars are those of YAML 1.2: ``yes`` is a text and ``010`` is not a number, so that no author's 010 becomes an 8.
+Scalars follow YAML 1.2: ``yes`` is a text, and so is ``010``, which YAML 1.1 would read as the number 8.
 """
 
 import math
@@ -20,7 +20,7 @@ from moorage.agent.provider_config.rules.model import FilePosition
 
 MAX_DEPTH = 40
 MAX_ALIASES = 1_000
-#: Number of values after expanding aliases; a real file of 1 MiB has some 50,000.
+#: Limit for the number of values, also after aliases are expanded; a file of 1 MiB has about 50,000.
 MAX_VALUES = 100_000
 
 MAX_KEY_CHARACTERS = 1_000
@@ -31,7 +31,7 @@ Path = tuple[str | int, ...]
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,18})\Z")
 _FLOAT = re.compile(r"[-+]?([0-9]{1,40}\.[0-9]{0,40}|\.[0-9]{1,40}|[0-9]{1,40}(?=[eE]))([eE][-+]?[0-9]{1,3})?\Z")
-_WORDS: Mapping[str, bool | None] = {
+_CONSTANTS: Mapping[str, bool | None] = {
     "": None, "~": None, "null": None, "Null": None, "NULL": None,
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
 }  # fmt: skip
@@ -40,7 +40,7 @@ _MERGE = "<<"
 
 
 class YamlFault(Exception):
-    """The text is not one valid YAML document, or exceeds a bound."""
+    """The text is not one valid YAML document, or exceeds a limit."""
 
     def __init__(self, problem: str, remedy: str, place: FilePosition | None = None) -> None:
         super().__init__(problem)
@@ -52,7 +52,7 @@ class YamlFault(Exception):
 @dataclass(frozen=True)
 class Document:
     value: Value
-    places: Mapping[Path, FilePosition]  #: position of each value; of a map's entry: that of its key
+    places: Mapping[Path, FilePosition]  #: position of each value; for an entry of a map: of its key
     texts: Mapping[Path, str]  #: the source text of each scalar
 
 
@@ -94,7 +94,7 @@ def _syntax_fault(error: yaml.MarkedYAMLError, text: str) -> YamlFault:
     lines = text.splitlines()
     line = lines[mark.line] if mark and mark.line < len(lines) else ""
     indent = line[: len(line) - len(line.lstrip())]
-    remedy = "indent with spaces, not with tabs" if "\t" in indent else "mend the YAML there"
+    remedy = "indent with spaces, not with tabs" if "\t" in indent else "correct the YAML there"
     return YamlFault(f"is not YAML: {problem}", remedy, place)
 
 
@@ -107,7 +107,7 @@ def _character_fault(error: ReaderError, text: str) -> YamlFault:
 
 
 class _Composer:
-    """Builds nodes from events. An alias refers to its node; nothing is copied."""
+    """Builds nodes from events. An alias becomes a reference to its node, not a copy."""
 
     def __init__(self, events: Iterator[yaml.Event]) -> None:
         self._events = events
@@ -122,18 +122,18 @@ class _Composer:
                 continue
             if isinstance(event, yaml.DocumentStartEvent):
                 if root is not None:
-                    raise YamlFault("holds more than one document", "put each into a file of its own", _place(event))
+                    raise YamlFault("contains more than one document", "use a separate file for each", _position(event))
                 continue
-            root = self._node(event, depth=0)
+            root = self._read_node(event, depth=0)
         if root is None:
             raise YamlFault("is empty", "write `meta` and `providers`, or remove the file", FilePosition(1, 1))
         return root
 
-    def _node(self, event: yaml.Event, depth: int) -> _Node:
-        place = _place(event)
+    def _read_node(self, event: yaml.Event, depth: int) -> _Node:
+        place = _position(event)
         if isinstance(event, yaml.AliasEvent):
-            return self._alias(event, place)
-        self._count(1, place)
+            return self._resolve_alias(event, place)
+        self._count_values(1, place)
         if depth > MAX_DEPTH:
             raise YamlFault(f"has more than {MAX_DEPTH} levels", "split or simplify the file", place)
         node = _Node(place)
@@ -145,15 +145,15 @@ class _Composer:
             return node
         node.complete = False
         if isinstance(event, yaml.SequenceStartEvent):
-            _only_tag(event.tag, "seq", place)
-            node.items = list(self._items(depth))
+            _check_tag(event.tag, "seq", place)
+            node.items = list(self._read_list(depth))
         elif isinstance(event, yaml.MappingStartEvent):
-            _only_tag(event.tag, "map", place)
-            self._fill(node, depth)
+            _check_tag(event.tag, "map", place)
+            self._read_map(node, depth)
         node.complete = True
         return node
 
-    def _alias(self, event: yaml.AliasEvent, place: FilePosition) -> _Node:
+    def _resolve_alias(self, event: yaml.AliasEvent, place: FilePosition) -> _Node:
         self._aliases += 1
         if self._aliases > MAX_ALIASES:
             raise YamlFault(f"has more than {MAX_ALIASES} aliases", "write the values out", place)
@@ -164,29 +164,29 @@ class _Composer:
             raise YamlFault(f"the alias *{event.anchor} is inside its own anchor", "write the value out", place)
         return target
 
-    def _items(self, depth: int) -> Iterator[_Node]:
+    def _read_list(self, depth: int) -> Iterator[_Node]:
         for event in self._events:
             if isinstance(event, yaml.SequenceEndEvent):
                 return
-            yield self._node(event, depth + 1)
+            yield self._read_node(event, depth + 1)
 
-    def _fill(self, node: _Node, depth: int) -> None:
-        """Read the entries of a map. Entries of ``<<`` come last: the map's own keys win, then those of the earlier
-        source.
+    def _read_map(self, node: _Node, depth: int) -> None:
+        """Reads the entries of a map. For a key that occurs several times, the map's own entry counts before those of
+        ``<<``, and among these the first.
         """
         entries: dict[str, tuple[FilePosition, _Node]] = {}
         sources: list[_Node] = []
         for event in self._events:
             if isinstance(event, yaml.MappingEndEvent):
                 break
-            place = _place(event)
+            place = _position(event)
             if not isinstance(event, yaml.ScalarEvent):
                 raise YamlFault("a key of a map is not a plain text", "write the key out as a word", place)
             if len(event.value) > MAX_KEY_CHARACTERS:
                 raise YamlFault(f"a key has more than {MAX_KEY_CHARACTERS} characters", "use a shorter one", place)
-            value = self._node(next(self._events), depth + 1)
+            value = self._read_node(next(self._events), depth + 1)
             if event.value == _MERGE and event.implicit[0]:
-                sources += _merged(value, place)
+                sources += _merge_sources(value, place)
             elif event.value in entries:
                 first = entries[event.value][0].line
                 problem = f"the key {event.value!r} occurs twice, first in line {first}"
@@ -194,30 +194,30 @@ class _Composer:
             else:
                 entries[event.value] = (place, value)
         for source in sources:
-            self._count(len(source.entries or ()), node.place)
+            self._count_values(len(source.entries or ()), node.place)
             for key, entry in (source.entries or {}).items():
                 entries.setdefault(key, entry)
         node.entries = entries
 
-    def _count(self, more: int, place: FilePosition) -> None:
+    def _count_values(self, more: int, place: FilePosition) -> None:
         self._nodes += more
         if self._nodes > MAX_VALUES:
             raise YamlFault(f"has more than {MAX_VALUES} values", "split or simplify the file", place)
 
 
-def _merged(value: _Node, place: FilePosition) -> list[_Node]:
+def _merge_sources(value: _Node, place: FilePosition) -> list[_Node]:
     sources = value.items if value.items is not None else [value]
     if any(source.entries is None for source in sources):
         raise YamlFault("`<<` takes a map, or a list of maps", "name a map with an alias", place)
     return sources
 
 
-def _place(event: yaml.Event) -> FilePosition:
+def _position(event: yaml.Event) -> FilePosition:
     mark = event.start_mark
     return FilePosition(mark.line + 1, mark.column + 1) if mark else FilePosition(1, 1)
 
 
-def _only_tag(tag: str | None, kind: str, place: FilePosition) -> None:
+def _check_tag(tag: str | None, kind: str, place: FilePosition) -> None:
     if tag not in (None, "!", _TAG + kind):
         raise YamlFault(f"the tag {tag} is unknown", "remove the tag", place)
 
@@ -232,8 +232,8 @@ def _scalar(event: yaml.ScalarEvent, place: FilePosition) -> Value:
 
 def plain_scalar(text: str) -> Value:
     """The value of a scalar without quotes."""
-    if text in _WORDS:
-        return _WORDS[text]
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
     if _INT.match(text):
         return int(text)
     if _FLOAT.match(text) and math.isfinite(number := float(text)):
@@ -242,8 +242,8 @@ def plain_scalar(text: str) -> Value:
 
 
 class _Expansion:
-    """Builds values from nodes, with aliases expanded. Counts the values, because a few aliases can expand to very
-    many.
+    """Builds values from nodes, with aliases expanded. Limits their number, because few aliases can expand to very many
+    values.
     """
 
     def __init__(self) -> None:
@@ -257,7 +257,7 @@ class _Expansion:
     def _value(self, node: _Node, path: Path, place: FilePosition) -> Value:
         if len(self._places) >= MAX_VALUES or len(path) > MAX_DEPTH:
             raise YamlFault(
-                f"has more than {MAX_VALUES} values or {MAX_DEPTH} levels once its aliases are followed",
+                f"has more than {MAX_VALUES} values or {MAX_DEPTH} levels after its aliases are expanded",
                 "write it without aliases",
                 node.place,
             )
