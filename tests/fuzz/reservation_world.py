@@ -6,8 +6,7 @@ from typing import Any
 import jsonschema_rs
 
 from moorage.identity.authenticators import NoAuth
-from moorage.reservation.api.openapi import ABOUT, DOCUMENT_PATH
-from moorage.reservation.api.routes import DOCUMENTED, VERSIONS
+from moorage.reservation.api.routes import ABOUT, DOCUMENT_PATH, DOCUMENTED, VERSIONS
 from moorage.wire.microversion import Version
 from moorage.wire.openapi import document
 from tests.fuzz.world import below

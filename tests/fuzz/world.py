@@ -14,8 +14,7 @@ import jsonschema_rs
 
 from moorage.identity.authenticators import NoAuth
 from moorage.placement.api.handlers.answers import VERSIONS
-from moorage.placement.api.openapi import ABOUT, DOCUMENT_PATH
-from moorage.placement.api.routes import ROUTES
+from moorage.placement.api.routes import ABOUT, DOCUMENT_PATH, ROUTES
 from moorage.placement.api.schemas.answers import REFUSAL
 from moorage.placement.api.schemas.common import NAME, UUID_KEY
 from moorage.wire.microversion import Version

@@ -19,9 +19,7 @@ from moorage.accelerator.api.routes import API as ACCELERATOR
 from moorage.compute.api.routes import API as COMPUTE
 from moorage.images.routes import API as IMAGE
 from moorage.images.schemas import IMAGE as IMAGE_SCHEMA
-from moorage.placement.api.openapi import ABOUT as ABOUT_PLACEMENT
 from moorage.placement.api.routes import API as PLACEMENT
-from moorage.reservation.api.openapi import ABOUT as ABOUT_RESERVATION
 from moorage.reservation.api.routes import API as RESERVATION
 from moorage.wire.app import ServiceApi
 from moorage.wire.body import VersionedSchema
@@ -40,7 +38,6 @@ APIS: Mapping[str, ServiceApi[Any]] = {
     "reservation": RESERVATION,
     "image": IMAGE,
 }
-ABOUTS = {"placement": ABOUT_PLACEMENT, "reservation": ABOUT_RESERVATION}
 SERVICES = ("placement", "compute", "accelerator", "reservation")
 
 CONSUMER = "00000000-0000-4000-8000-000000000001"
@@ -345,11 +342,9 @@ def test_a_host_that_is_one_is_in_links(tmp_path, host):
 
 def published(service: str, route: Route[Any]) -> set[str]:
     """The parameters in a document, if there is one."""
-    about = ABOUTS.get(service)
-    words = about and about.operations.get(f"{route.method} {route.path}")
-    if not words or words.query is None:
-        return set()
-    schema = words.query.for_version(None) if isinstance(words.query, VersionedSchema) else words.query
+    same = (row for row in APIS[service].routes if (row.method, row.path) == (route.method, route.path))
+    query = next((row.doc.query for row in same if row.doc), None)
+    schema = query.for_version(None) if isinstance(query, VersionedSchema) else query
     return set(schema.document.get("properties", {})) if schema else set()
 
 

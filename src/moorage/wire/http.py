@@ -118,6 +118,30 @@ class Response:
     cookies: tuple[str, ...] = ()  #: values of ``Set-Cookie`` headers
 
 
+@dataclass(frozen=True)
+class ResponseDoc:
+    """The documentation of a successful response. `body` is None for a response without a body."""
+
+    description: str
+    body: Schema | VersionedSchema | None = None
+    content_type: str = "application/json"
+
+
+@dataclass(frozen=True)
+class OperationDoc:
+    """The texts and response schemas of one method of one path, for the OpenAPI document."""
+
+    summary: str
+    responses: Mapping[int, ResponseDoc]
+    #: The schema that the handler validates ``{name: last value}`` of the query against.
+    query: Schema | VersionedSchema | None = None
+    #: An example query: {parameter: value}.
+    example: Mapping[str, str] = field(default_factory=dict)
+    notes: str = ""
+    #: Error statuses in addition to those that every operation of its kind may return.
+    error_statuses: frozenset[int] = frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class Route(Generic[S]):
     """One row of a service's route table.
@@ -146,6 +170,8 @@ class Route(Generic[S]):
     effect: Literal["change", "none", "routine"] = "change"
     #: Query parameters that name the changed resources; each holds ids or names separated by commas.
     ids_in_query: tuple[str, ...] = ()
+    #: For a service that publishes OpenAPI. Of the rows of a method and path, the first has it.
+    doc: OperationDoc | None = None
 
     @property
     def is_change(self) -> bool:

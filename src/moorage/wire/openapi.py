@@ -5,14 +5,14 @@ of a range lists, for each operation, the versions that have it, and combines th
 each titled with its versions. The functions are pure.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from re import match, sub
 from typing import Any
 
 from moorage.wire.body import Schema, VersionedSchema, encode_json
-from moorage.wire.http import Request, Response, Route, S
+from moorage.wire.http import OperationDoc, Request, Response, Route, S
 from moorage.wire.microversion import HEADER, Version, VersionRange
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -23,36 +23,11 @@ AnySchema = Schema | VersionedSchema | None
 
 
 @dataclass(frozen=True)
-class ResponseDoc:
-    """A successful response. `body` is None for a response without a body."""
-
-    description: str
-    body: AnySchema = None
-    content_type: str = "application/json"
-
-
-@dataclass(frozen=True)
-class OperationDoc:
-    """The documentation of one method of one path that the route table does not contain."""
-
-    summary: str
-    responses: Mapping[int, ResponseDoc]
-    #: The schema that the handler validates ``{name: last value}`` of the query against.
-    query: AnySchema = None
-    #: An example query: {parameter: value}.
-    example: Mapping[str, str] = field(default_factory=dict)
-    notes: str = ""
-    #: Error statuses in addition to those that every operation of its kind may return.
-    error_statuses: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True)
 class ServiceDoc:
     """The documentation of one service."""
 
     title: str
     description: str
-    operations: Mapping[str, OperationDoc]  #: by ``GET /servers/{server_id}``
     parameters: Mapping[str, Json]  #: schema of each placeholder in the paths
     error_schema: AnySchema  #: the shape of all errors
 
@@ -76,10 +51,14 @@ class _VersionSpan:
 
 
 def document(
-    routes: Iterable[Route[S]], service_doc: ServiceDoc, versions: VersionRange | None, only: Version | None = None
+    routes: Sequence[Route[S]], service_doc: ServiceDoc, versions: VersionRange | None, only: Version | None = None
 ) -> Json:
-    """The OpenAPI document of the whole range, or of the microversion `only`."""
+    """The OpenAPI document of the whole range, or of the microversion `only`.
+
+    One row of each method and path has the texts, for all of its versions.
+    """
     whole = _VersionSpan(only, only) if only or versions is None else _VersionSpan(versions.minimum, versions.maximum)
+    docs = {(route.method, route.path): route.doc for route in routes if route.doc is not None}
     operations: dict[str, dict[str, list[tuple[_VersionSpan, Route[S]]]]] = {}
     for route in routes:
         if span := whole.cut(route.since, route.until):
@@ -101,7 +80,7 @@ def document(
         "security": [{"token": []}],
         "paths": {
             path: {
-                method.lower(): _operation(service_doc, versions, path, method, spans)
+                method.lower(): _operation(docs[method, path], service_doc, versions, path, method, spans)
                 for method, spans in methods.items()
             }
             for path, methods in operations.items()
@@ -111,9 +90,14 @@ def document(
 
 
 def openapi_route(
-    path: str, routes: Sequence[Route[S]], service_doc: ServiceDoc, versions: VersionRange | None
+    path: str,
+    routes: Sequence[Route[S]],
+    service_doc: ServiceDoc,
+    versions: VersionRange | None,
+    doc: OperationDoc | None = None,
 ) -> Route[S]:
-    """A public route that returns the document of `routes`; the route may be appended to `routes` itself.
+    """A public route that returns the document of `routes`; the route may be appended to `routes` itself,
+    then with a `doc`.
 
     A request with a microversion gets the document of that version, one without gets the document of the range. Each
     document is rendered at its first request: the documents of forty versions take a few megabytes, and most are never
@@ -128,7 +112,7 @@ def openapi_route(
         named = versions is not None and HEADER.lower() in request.headers
         return Response(200, encoded(request.version if named else None))
 
-    return Route("GET", path, show, None, reads="none")
+    return Route("GET", path, show, None, reads="none", doc=doc)
 
 
 def _microversion(versions: VersionRange, only: Version | None) -> Json:
@@ -145,13 +129,13 @@ def _microversion(versions: VersionRange, only: Version | None) -> Json:
 
 
 def _operation(
+    doc: OperationDoc,
     service_doc: ServiceDoc,
     versions: VersionRange | None,
     path: str,
     method: str,
     spans: Sequence[tuple[_VersionSpan, Route[S]]],
 ) -> Json:
-    doc = service_doc.operations[f"{method} {path}"]
     placeholders = [name for part in path.split("/") if (name := part.strip("{}")) != part]
     parameters: list[Json] = [
         {"name": name, "in": "path", "required": True, "schema": service_doc.parameters[name]} for name in placeholders

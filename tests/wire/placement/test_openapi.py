@@ -6,8 +6,7 @@ import pytest
 from schemathesis.specs.openapi.definitions import OPENAPI_31
 
 from moorage.placement.api.handlers.answers import VERSIONS
-from moorage.placement.api.openapi import ABOUT, DOCUMENT_PATH
-from moorage.placement.api.routes import ROUTES
+from moorage.placement.api.routes import ABOUT, DOCUMENT_PATH, ROUTES
 from moorage.wire.microversion import Version
 from moorage.wire.openapi import document
 
@@ -25,8 +24,9 @@ def test_every_route_is_in_the_document_and_nothing_else(wire):
     }
 
 
-def test_no_words_are_left_of_a_route_that_is_gone():
-    assert set(ABOUT.operations) == {f"{route.method} {route.path}" for route in ROUTES}
+def test_one_row_of_each_operation_has_its_texts():
+    documented = [f"{route.method} {route.path}" for route in ROUTES if route.doc is not None]
+    assert sorted(documented) == sorted({f"{route.method} {route.path}" for route in ROUTES})
 
 
 @pytest.mark.parametrize("minor", MINORS)

@@ -1,4 +1,4 @@
-"""HTTP for the Reservation API v1: route table, handlers, schemas and the published OpenAPI document.
+"""HTTP for the Reservation API v1: the route table with the texts of the OpenAPI document, handlers and schemas.
 
     routes -> handlers (decode, one call to the service, encode) -> schemas (the wire format)
 

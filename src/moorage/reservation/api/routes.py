@@ -1,4 +1,7 @@
-"""The Reservation API v1: routes, policy rules and the format of errors. The peer's routes also accept ``.json``."""
+"""The Reservation API v1: routes with the texts of their OpenAPI document, policy rules and the format of errors.
+
+The peer's routes also accept ``.json``.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,18 +10,19 @@ from moorage.core import errors as e
 from moorage.identity.policy import RuleTable, admin, reader
 from moorage.identity.policy import member as member_role
 from moorage.reservation.api.handlers import availability, hosts, leases
-from moorage.reservation.api.openapi import ABOUT, DOCUMENT_PATH
 from moorage.reservation.api.schemas import availability as offer_schema
 from moorage.reservation.api.schemas import host as host_schema
 from moorage.reservation.api.schemas import lease as lease_schema
+from moorage.reservation.api.schemas import listing as listing_schema
 from moorage.reservation.api.schemas.common import peer_wording
+from moorage.reservation.model import ical
 from moorage.reservation.service import ReservationService
 from moorage.wire.app import ServiceApi
 from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.errors import Problem
-from moorage.wire.http import Request, Response, Route
+from moorage.wire.http import OperationDoc, Request, Response, ResponseDoc, Route
 from moorage.wire.microversion import Version, VersionRange
-from moorage.wire.openapi import openapi_route
+from moorage.wire.openapi import ServiceDoc, openapi_route
 
 #: 1.0 equals the peer's API byte for byte. 1.1 has our additions; docs/wire/reservation.md lists them.
 VERSIONS = VersionRange("reservation", Version(1, 0), Version(1, 1))
@@ -79,147 +83,202 @@ def _with_json_suffix(
     *,
     since: Version | None = None,
     until: Version | None = None,
+    doc: OperationDoc | None = None,
 ) -> list[Route[ReservationService]]:
-    return [Route(method, path + suffix, handler, rule, schema, since, until) for suffix in ("", ".json")]
+    return [Route(method, path + suffix, handler, rule, schema, since, until, doc=doc) for suffix in ("", ".json")]
 
+
+#: Path of the document. It has no API version in it, and the peer has no route below it.
+DOCUMENT_PATH = "/moorage/v1/openapi.json"
+
+_REFUSAL = Schema(
+    {
+        "type": "object",
+        "required": ["error_message"],
+        "properties": {
+            "error_code": {"type": "integer"},
+            "error": {"type": "integer"},
+            "error_message": {"type": "string"},
+            "error_name": {"type": ["integer", "string"]},
+        },
+        "additionalProperties": False,
+    }
+)
+
+
+ABOUT = ServiceDoc(
+    title="Reservation",
+    description="Leases, registered hosts, offers and holds. Microversion 1.0 equals Blazar's Reservation API; 1.1 "
+    "adds what Blazar does not have. The routes of 1.0 also accept the suffix `.json`.",
+    parameters={
+        name: {"type": "string"} for name in ("lease_id", "hold_id", "project_id", "host_id", "floatingip_id", "name")
+    },
+    error_schema=_REFUSAL,
+)
+
+
+def _has(name: str, kind: str = "object", *more: str) -> Schema:
+    """The schema of an answer with the required key `name` and the optional keys `more`."""
+    properties: dict[str, Any] = {name: {"type": kind}} | {each: {} for each in more}
+    return Schema({"type": "object", "required": [name], "properties": properties, "additionalProperties": False})
+
+
+# Parts of the operations' documentation.
+_GONE = {204: ResponseDoc("The request succeeded; the body is empty.")}
+_LEASE = _has("lease")
+_VERSIONS = OperationDoc("List versions", {300: ResponseDoc("The only version.", _has("versions", "array"))})
+_VERSION = OperationDoc("Show the version", {200: ResponseDoc("The version and its microversions.", _has("version"))})
+#: The status of requests for floating IPs if no network service is configured.
+_NEEDS_NETWORK = frozenset({501})
 
 ROUTES: list[Route[ReservationService]] = [
-    Route("GET", "/", list_versions, None),
-    Route("GET", "/versions", list_versions, None),
-    *_with_json_suffix("GET", "/v1", show_version, None),
-    Route("GET", "/v1/", show_version, None),
-    *_with_json_suffix("GET", "/v1/leases", leases.list_leases, "blazar:leases:get", until=_PEERS),
+    Route("GET", "/", list_versions, None, doc=_VERSIONS),
+    Route("GET", "/versions", list_versions, None, doc=_VERSIONS),
+    *_with_json_suffix("GET", "/v1", show_version, None, doc=_VERSION),
+    Route("GET", "/v1/", show_version, None, doc=_VERSION),
+    *_with_json_suffix("GET", "/v1/leases", leases.list_leases, "blazar:leases:get", until=_PEERS,
+        doc=OperationDoc("List leases (from 1.1 on in pages)",
+            {200: ResponseDoc("The leases of the project; administrators get those of all projects.",
+                              _has("leases", "array", "leases_links"))}, query=listing_schema.LEASES_BY_VERSION,
+            example={"limit": "10", "status": "ACTIVE"})),
     *_with_json_suffix("GET", "/v1/leases", leases.list_leases_page, "blazar:leases:get", since=_OURS),
-    *_with_json_suffix(
-        "POST", "/v1/leases", leases.create_lease_before_1_1, "blazar:leases:post", lease_schema.CREATE, until=_PEERS
-    ),
-    *_with_json_suffix(
-        "POST", "/v1/leases", availability.create_lease, "blazar:leases:post", offer_schema.CREATE_LEASE, since=_OURS
-    ),
-    Route(
-        "POST",
-        "/v1/leases/dry-run",
-        availability.rehearse_create,
-        "blazar:leases:post",
-        lease_schema.CREATE_OURS,
+    *_with_json_suffix("POST", "/v1/leases", leases.create_lease_before_1_1, "blazar:leases:post", lease_schema.CREATE,
+        until=_PEERS,
+        doc=OperationDoc("Create a lease (from 1.1 on also from a hold)", {201: ResponseDoc("The lease.", _LEASE)},
+            error_statuses=_NEEDS_NETWORK | {404, 410})),
+    *_with_json_suffix("POST", "/v1/leases", availability.create_lease, "blazar:leases:post", offer_schema.CREATE_LEASE,
+        since=_OURS),
+    Route("POST", "/v1/leases/dry-run", availability.rehearse_create, "blazar:leases:post", lease_schema.CREATE_OURS,
+        since=_OURS, effect="none",
+        doc=OperationDoc("Dry run: create a lease",
+            {200: ResponseDoc("The lease with the resources that would be selected.", _LEASE)},
+            error_statuses=_NEEDS_NETWORK)),
+    *_with_json_suffix("GET", "/v1/leases/{lease_id}", leases.show_lease, "blazar:leases:get",
+        doc=OperationDoc("Show a lease", {200: ResponseDoc("The lease.", _LEASE)})),
+    *_with_json_suffix("PUT", "/v1/leases/{lease_id}", leases.update_lease, "blazar:leases:put",
+        lease_schema.UPDATE_BY_VERSION,
+        doc=OperationDoc("Update a lease", {200: ResponseDoc("The updated lease.", _LEASE)},
+            error_statuses=_NEEDS_NETWORK)),
+    *_with_json_suffix("DELETE", "/v1/leases/{lease_id}", leases.delete_lease, "blazar:leases:delete",
+        doc=OperationDoc("Delete a lease in any state", _GONE)),
+    Route("POST", "/v1/leases/{lease_id}/dry-run", availability.rehearse_update, "blazar:leases:put",
+        lease_schema.UPDATE_OURS, since=_OURS, effect="none",
+        doc=OperationDoc("Dry run: update a lease",
+            {200: ResponseDoc("The lease with the resources that would be selected.", _LEASE)},
+            error_statuses=_NEEDS_NETWORK)),
+    Route("GET", "/v1/leases/{lease_id}/prolongation", availability.show_prolongation, "blazar:leases:get", since=_OURS,
+        doc=OperationDoc("Show how far a lease can be prolonged",
+            {200: ResponseDoc("The latest possible end.", _has("prolongation"))}, error_statuses=frozenset({409}))),
+    Route("GET", "/v1/leases/{lease_id}/timeline", leases.show_timeline, "blazar:leases:get", since=_OURS,
+        doc=OperationDoc("Show the events of a lease and their steps",
+            {200: ResponseDoc("The events in order, with the progress of their steps.", _has("timeline", "array"))})),
+    Route("POST", "/v1/leases/series", leases.create_series, "blazar:leases:post", lease_schema.CREATE_SERIES,
         since=_OURS,
+        doc=OperationDoc("Create a series of leases, all or none",
+            {201: ResponseDoc("The leases.", _has("leases", "array"))}, error_statuses=_NEEDS_NETWORK)),
+    Route("POST", "/v1/leases/series/dry-run", availability.rehearse_series, "blazar:leases:post",
+        lease_schema.CREATE_SERIES, since=_OURS, effect="none",
+        doc=OperationDoc("Dry run: create a series of leases",
+            {200: ResponseDoc("The leases with the resources that would be selected.", _has("leases", "array"))},
+            error_statuses=_NEEDS_NETWORK)),
+    Route("POST", "/v1/maintenance", leases.create_maintenance, "blazar:oshosts:put", lease_schema.MAINTENANCE,
+        since=_OURS,
+        doc=OperationDoc("Create a lease of whole hosts for maintenance", {201: ResponseDoc("The lease.", _LEASE)},
+            error_statuses=frozenset({404}))),
+    Route("POST", "/v1/maintenance/dry-run", leases.rehearse_maintenance, "blazar:oshosts:get",
+        lease_schema.MAINTENANCE, since=_OURS, effect="none",
+        doc=OperationDoc("List the leases that a maintenance would affect",
+            {200: ResponseDoc("The leases.", _has("leases", "array"))}, error_statuses=frozenset({404}))),
+    Route("POST", "/v1/offers", availability.find_offers, "blazar:leases:get", offer_schema.SEARCH, since=_OURS,
         effect="none",
-    ),
-    *_with_json_suffix("GET", "/v1/leases/{lease_id}", leases.show_lease, "blazar:leases:get"),
-    *_with_json_suffix(
-        "PUT", "/v1/leases/{lease_id}", leases.update_lease, "blazar:leases:put", lease_schema.UPDATE_BY_VERSION
-    ),
-    *_with_json_suffix("DELETE", "/v1/leases/{lease_id}", leases.delete_lease, "blazar:leases:delete"),
-    Route(
-        "POST",
-        "/v1/leases/{lease_id}/dry-run",
-        availability.rehearse_update,
-        "blazar:leases:put",
-        lease_schema.UPDATE_OURS,
+        doc=OperationDoc("Find the next periods in which reservations fit",
+            {200: ResponseDoc("The offers.", _has("offers", "array", "earliest_start"))},
+            error_statuses=_NEEDS_NETWORK)),
+    Route("GET", "/v1/holds", availability.list_holds, "blazar:leases:get", since=_OURS,
+        doc=OperationDoc("List the project's holds", {200: ResponseDoc("The holds.", _has("holds", "array"))})),
+    Route("POST", "/v1/holds", availability.create_hold, "blazar:leases:post", offer_schema.HOLD, since=_OURS,
+        doc=OperationDoc("Create a hold on the next period that fits", {201: ResponseDoc("The hold.", _has("hold"))},
+            error_statuses=_NEEDS_NETWORK)),
+    Route("GET", "/v1/holds/{hold_id}", availability.show_hold, "blazar:leases:get", since=_OURS,
+        doc=OperationDoc("Show a hold", {200: ResponseDoc("The hold.", _has("hold"))})),
+    Route("DELETE", "/v1/holds/{hold_id}", availability.release_hold, "blazar:leases:post", since=_OURS,
+        doc=OperationDoc("Release a hold", _GONE)),
+    Route("GET", "/v1/calendar", availability.show_calendar, "blazar:leases:get", since=_OURS,
+        doc=OperationDoc("Show the usage of the hosts and the project's leases",
+            {200: ResponseDoc("Leases of other projects appear only in the usage.", _has("calendar"))},
+            query=offer_schema.CALENDAR_QUERY)),
+    Route("GET", "/v1/calendar.ics", availability.show_calendar_feed, "blazar:leases:get", since=_OURS,
+        doc=OperationDoc("Show the project's leases as a calendar feed",
+            {200: ResponseDoc("An iCalendar document.", Schema({}), ical.CONTENT_TYPE)})),
+    Route("GET", "/v1/limits", leases.show_own_limits, "blazar:leases:get", since=_OURS,
+        doc=OperationDoc("Show the limits of the caller's project", {200: ResponseDoc("The limits.", _has("limits"))})),
+    Route("GET", "/v1/limits/{project_id}", leases.show_limits, "moorage:limits:get", since=_OURS,
+        doc=OperationDoc("Show the limits of a project", {200: ResponseDoc("The limits.", _has("limits"))})),
+    Route("PUT", "/v1/limits/{project_id}", leases.update_limits, "moorage:limits:put", host_schema.UPDATE_LIMITS,
         since=_OURS,
-        effect="none",
-    ),
-    Route(
-        "GET", "/v1/leases/{lease_id}/prolongation", availability.show_prolongation, "blazar:leases:get", since=_OURS
-    ),
-    Route("GET", "/v1/leases/{lease_id}/timeline", leases.show_timeline, "blazar:leases:get", since=_OURS),
-    Route(
-        "POST",
-        "/v1/leases/series",
-        leases.create_series,
-        "blazar:leases:post",
-        lease_schema.CREATE_SERIES,
-        since=_OURS,
-    ),
-    Route(
-        "POST",
-        "/v1/leases/series/dry-run",
-        availability.rehearse_series,
-        "blazar:leases:post",
-        lease_schema.CREATE_SERIES,
-        since=_OURS,
-        effect="none",
-    ),
-    Route(
-        "POST",
-        "/v1/maintenance",
-        leases.create_maintenance,
-        "blazar:oshosts:put",
-        lease_schema.MAINTENANCE,
-        since=_OURS,
-    ),
-    Route(
-        "POST",
-        "/v1/maintenance/dry-run",
-        leases.rehearse_maintenance,
-        "blazar:oshosts:get",
-        lease_schema.MAINTENANCE,
-        since=_OURS,
-        effect="none",
-    ),
-    Route(
-        "POST",
-        "/v1/offers",
-        availability.find_offers,
-        "blazar:leases:get",
-        offer_schema.SEARCH,
-        since=_OURS,
-        effect="none",
-    ),
-    Route("GET", "/v1/holds", availability.list_holds, "blazar:leases:get", since=_OURS),
-    Route("POST", "/v1/holds", availability.create_hold, "blazar:leases:post", offer_schema.HOLD, since=_OURS),
-    Route("GET", "/v1/holds/{hold_id}", availability.show_hold, "blazar:leases:get", since=_OURS),
-    Route("DELETE", "/v1/holds/{hold_id}", availability.release_hold, "blazar:leases:post", since=_OURS),
-    Route("GET", "/v1/calendar", availability.show_calendar, "blazar:leases:get", since=_OURS),
-    Route("GET", "/v1/calendar.ics", availability.show_calendar_feed, "blazar:leases:get", since=_OURS),
-    Route("GET", "/v1/limits", leases.show_own_limits, "blazar:leases:get", since=_OURS),
-    Route("GET", "/v1/limits/{project_id}", leases.show_limits, "moorage:limits:get", since=_OURS),
-    Route(
-        "PUT",
-        "/v1/limits/{project_id}",
-        leases.update_limits,
-        "moorage:limits:put",
-        host_schema.UPDATE_LIMITS,
-        since=_OURS,
-    ),
-    *_with_json_suffix("GET", "/v1/os-hosts", hosts.list_hosts, "blazar:oshosts:get", until=_PEERS),
+        doc=OperationDoc("Set the limits of a project", {200: ResponseDoc("The updated limits.", _has("limits"))})),
+    *_with_json_suffix("GET", "/v1/os-hosts", hosts.list_hosts, "blazar:oshosts:get", until=_PEERS,
+        doc=OperationDoc("List registered hosts (from 1.1 on in pages)",
+            {200: ResponseDoc("The hosts.", _has("hosts", "array", "hosts_links"))},
+            query=listing_schema.HOSTS_BY_VERSION)),
     *_with_json_suffix("GET", "/v1/os-hosts", leases.list_hosts_page, "blazar:oshosts:get", since=_OURS),
-    *_with_json_suffix("POST", "/v1/os-hosts", hosts.create_host, "blazar:oshosts:post", host_schema.ANY_OBJECT),
-    *_with_json_suffix(
-        "GET", "/v1/os-hosts/allocations", hosts.list_allocations, "blazar:oshosts:get_allocations", until=_PEERS
-    ),
-    *_with_json_suffix(
-        "GET", "/v1/os-hosts/allocations", leases.list_allocations_page, "blazar:oshosts:get_allocations", since=_OURS
-    ),
-    *_with_json_suffix("GET", "/v1/os-hosts/properties", hosts.list_properties, "blazar:oshosts:get"),
-    *_with_json_suffix(
-        "PATCH", "/v1/os-hosts/properties/{name}", hosts.update_property, "blazar:oshosts:put", host_schema.PRIVATE
-    ),
-    *_with_json_suffix("GET", "/v1/os-hosts/{host_id}", hosts.show_host, "blazar:oshosts:get"),
-    *_with_json_suffix(
-        "PUT", "/v1/os-hosts/{host_id}", hosts.update_host, "blazar:oshosts:put", host_schema.ANY_OBJECT
-    ),
-    *_with_json_suffix("DELETE", "/v1/os-hosts/{host_id}", hosts.delete_host, "blazar:oshosts:delete"),
-    *_with_json_suffix(
-        "GET", "/v1/os-hosts/{host_id}/allocation", hosts.show_allocation, "blazar:oshosts:get_allocations"
-    ),
-    *_with_json_suffix("GET", "/v1/floatingips", hosts.list_floating_ips, "blazar:floatingips:get"),
-    *_with_json_suffix(
-        "POST",
-        "/v1/floatingips",
-        hosts.create_floating_ip,
-        "blazar:floatingips:post",
+    *_with_json_suffix("POST", "/v1/os-hosts", hosts.create_host, "blazar:oshosts:post", host_schema.ANY_OBJECT,
+        doc=OperationDoc("Register a host", {201: ResponseDoc("The host.", _has("host"))},
+            error_statuses=frozenset({404}))),
+    *_with_json_suffix("GET", "/v1/os-hosts/allocations", hosts.list_allocations, "blazar:oshosts:get_allocations",
+        until=_PEERS,
+        doc=OperationDoc("List the reservations on all hosts",
+            {200: ResponseDoc("The reservations on each host.", _has("allocations", "array", "allocations_links"))},
+            query=listing_schema.ALLOCATIONS_BY_VERSION)),
+    *_with_json_suffix("GET", "/v1/os-hosts/allocations", leases.list_allocations_page,
+        "blazar:oshosts:get_allocations", since=_OURS),
+    *_with_json_suffix("GET", "/v1/os-hosts/properties", hosts.list_properties, "blazar:oshosts:get",
+        doc=OperationDoc("List the extra capabilities of hosts",
+            {200: ResponseDoc("The names of the capabilities; with `detail` also their values.",
+                              _has("resource_properties", "array"))}, query=listing_schema.PROPERTIES)),
+    *_with_json_suffix("PATCH", "/v1/os-hosts/properties/{name}", hosts.update_property, "blazar:oshosts:put",
+        host_schema.PRIVATE,
+        doc=OperationDoc("Show or hide an extra capability",
+            {200: ResponseDoc("The updated capability.", _has("resource_property"))})),
+    *_with_json_suffix("GET", "/v1/os-hosts/{host_id}", hosts.show_host, "blazar:oshosts:get",
+        doc=OperationDoc("Show a host", {200: ResponseDoc("The host.", _has("host"))})),
+    *_with_json_suffix("PUT", "/v1/os-hosts/{host_id}", hosts.update_host, "blazar:oshosts:put", host_schema.ANY_OBJECT,
+        doc=OperationDoc("Set extra capabilities of a host; null removes one",
+            {200: ResponseDoc("The updated host.", _has("host"))})),
+    *_with_json_suffix("DELETE", "/v1/os-hosts/{host_id}", hosts.delete_host, "blazar:oshosts:delete",
+        doc=OperationDoc("Remove a host from reservation", _GONE)),
+    *_with_json_suffix("GET", "/v1/os-hosts/{host_id}/allocation", hosts.show_allocation,
+        "blazar:oshosts:get_allocations",
+        doc=OperationDoc("Show the reservations on a host",
+            {200: ResponseDoc("The reservations on the host.", _has("allocation"))}, query=listing_schema.OF_LEASE)),
+    *_with_json_suffix("GET", "/v1/floatingips", hosts.list_floating_ips, "blazar:floatingips:get",
+        doc=OperationDoc("List registered addresses",
+            {200: ResponseDoc("The addresses.", _has("floatingips", "array"))})),
+    *_with_json_suffix("POST", "/v1/floatingips", hosts.create_floating_ip, "blazar:floatingips:post",
         host_schema.CREATE_FLOATING_IP,
-    ),
-    *_with_json_suffix("GET", "/v1/floatingips/{floatingip_id}", hosts.show_floating_ip, "blazar:floatingips:get"),
-    *_with_json_suffix(
-        "DELETE", "/v1/floatingips/{floatingip_id}", hosts.delete_floating_ip, "blazar:floatingips:delete"
-    ),
-]
+        doc=OperationDoc("Register an address of an external network",
+            {201: ResponseDoc("The address.", _has("floatingip"))}, error_statuses=_NEEDS_NETWORK | {409})),
+    *_with_json_suffix("GET", "/v1/floatingips/{floatingip_id}", hosts.show_floating_ip, "blazar:floatingips:get",
+        doc=OperationDoc("Show a registered address", {200: ResponseDoc("The address.", _has("floatingip"))})),
+    *_with_json_suffix("DELETE", "/v1/floatingips/{floatingip_id}", hosts.delete_floating_ip,
+        "blazar:floatingips:delete",
+        doc=OperationDoc("Remove an address from reservation", _GONE)),
+]  # fmt: skip
 
 #: All routes except the duplicates with the suffix ``.json``.
 DOCUMENTED = [route for route in ROUTES if not route.path.endswith(".json")]
-DOCUMENTED.append(openapi_route(DOCUMENT_PATH, DOCUMENTED, ABOUT, VERSIONS))
+DOCUMENTED.append(
+    openapi_route(
+        DOCUMENT_PATH,
+        DOCUMENTED,
+        ABOUT,
+        VERSIONS,
+        OperationDoc(
+            "Show this document, for the requested microversion or for all",
+            {200: ResponseDoc("An OpenAPI 3.1 document.", Schema({"type": "object"}))},
+        ),
+    )
+)
 ROUTES.append(DOCUMENTED[-1])
 
 #: Errors that the peer raises before it routes the request. They have a different format.
