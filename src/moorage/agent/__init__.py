@@ -10,7 +10,7 @@
     tree            provider trees and the difference between two of them: values, no I/O
 
 Each line may import the lines below it. `moorage.wiring.host` builds an agent; nothing else imports this package. It
-reaches compute, accelerators and Placement through their clients, and has no database: everything that must survive a
-restart is in a file, in Placement or in compute.
+reaches compute, accelerators and Placement through their clients. It has no database: state that must survive a restart
+is in files, in Placement or in compute.
 Not here: accelerator devices (`moorage.accelerator.host`), and the decision which host a server goes to.
 """

@@ -163,7 +163,7 @@ def _hypervisor(parts: Components) -> VirtDriver:
 
 def _domains_task(parts: Components, virt: VirtDriver, compute: ComputeClient) -> DomainsTask:
     options = parts.config.agent
-    boot = HostBoot(host=options.host, remembered=parts.config.state / "host" / "boot_id", compute=compute)
+    boot = HostBoot(host=options.host, boot_id_file=parts.config.state / "host" / "boot_id", compute=compute)
     return DomainsTask(
         host=options.host,
         driver=virt,

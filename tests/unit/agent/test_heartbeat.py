@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from moorage.agent.host.host_agent import AT_LEAST_EACH, HeartbeatTask
+from moorage.agent.host.host_agent import MAX_SILENT_PERIODS, HeartbeatTask
 from moorage.core.errors import Unavailable
 from moorage.jobs.poller_election import PollerElection
 
@@ -55,7 +55,7 @@ def test_a_host_that_asks_nobody_for_jobs_beats_each_period(task, compute, clock
 
 
 def test_an_answer_to_who_asked_for_jobs_is_sign_enough_but_not_for_ever(task, compute, election, clock):
-    for _ in range(3 * AT_LEAST_EACH):
+    for _ in range(3 * MAX_SILENT_PERIODS):
         election.answered_at = clock.now()
         beat(task, clock)
     assert len(compute.told) == 3

@@ -2,7 +2,7 @@
 
 import pytest
 
-from moorage.agent.host.domain_task import ASK_ANYWAY, DomainsTask, HostBoot
+from moorage.agent.host.domain_task import LONGEST_REPORT_PAUSE, DomainsTask, HostBoot
 from moorage.agent.model.power import PowerAction
 from moorage.agent.virt.driver import DomainSpec, HypervisorUnavailable
 from moorage.core.errors import Unavailable
@@ -49,7 +49,7 @@ def test_a_domain_that_vanished_is_an_error_that_says_so(plane, task, server):
 def test_nothing_is_asked_while_nothing_changes(plane, task, server, clock):
     task.run_once()
     assert plane.to_compute.requests == []
-    clock.sleep(ASK_ANYWAY.total_seconds())
+    clock.sleep(LONGEST_REPORT_PAUSE.total_seconds())
     task.run_once()
     assert [request.method for request in plane.to_compute.requests] == ["GET", "PUT"]
 
@@ -119,9 +119,9 @@ def booted(plane, clock, tmp_path):
         (tmp_path / "current").write_text(boot_id)
         boot = HostBoot(
             host="compute-1",
-            remembered=tmp_path / "remembered",
+            boot_id_file=tmp_path / "remembered",
             compute=plane.own_compute,
-            current=tmp_path / "current",
+            kernel_file=tmp_path / "current",
         )
         return DomainsTask(
             host="compute-1", driver=plane.driver, compute=plane.own_compute, clock=clock, period_s=10, boot=boot

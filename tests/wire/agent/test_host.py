@@ -316,7 +316,7 @@ def test_a_start_waits_for_services_and_gives_up_with_a_sentence(plane):
     with pytest.raises(StartError, match="placement does not answer; start that service, then this agent"):
         plane.start_agent()
     waited = (plane.clock.now() - begin).total_seconds()
-    patience_s = AgentSettings().start_patience_s
+    patience_s = AgentSettings().start_timeout_s
     assert patience_s <= waited < patience_s + 30
 
 

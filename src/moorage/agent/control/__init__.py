@@ -3,8 +3,8 @@
 ::
 
     changed file | SIGHUP | `moorage provider-config apply` | job from compute
-        -> ProviderConfigReloader: read and check -> merge and publish (`agent.tracker`) -> keep, with the previous set
+        -> ProviderConfigReloader: read and check -> merge and publish (`agent.tracker`) -> store, with the previous set
 
-A refused configuration changes nothing: the last accepted one stays in force. Commands of the machine and jobs of the
-compute service go the same way. Not here: the rules of the files (`agent.provider_config`).
+A refused configuration changes nothing: the last accepted one stays in force. Jobs of the compute service have the same
+effect as commands on the machine. Not here: the rules of the files (`agent.provider_config`).
 """

@@ -1,4 +1,4 @@
-"""The HTTP API of a host's agent for commands on its machine, and the same operations as jobs from compute.
+"""The HTTP API of a host's agent for commands on the same machine, and the same operations as jobs of compute.
 
 ::
 
@@ -44,8 +44,8 @@ MAX_USERS = 100
 
 @dataclass(frozen=True)
 class HostControl:
-    """The objects behind the API. `server_name` returns None for a consumer that is no server, and may raise
-    `MoorageError`.
+    """The objects that the handlers use. `server_name` maps a consumer to the server's name, or None if it is not a
+    server; it may raise `MoorageError`.
     """
 
     host: str
@@ -59,7 +59,7 @@ def show_provider_config(request: Request[HostControl]) -> Response:
 
 
 def state_document(control: HostControl) -> Document:
-    """STATE: the files in force, the set before it, and why the present files were refused, if they were."""
+    """STATE: the files in force, the files before them, and the reason if the present files were refused."""
     reloader = control.reloader
     return {
         "host": control.host,
@@ -97,23 +97,23 @@ def _file_set_document(files: ConfigFileSet | None) -> Document | None:
     return None if files is None else {"taken_at": files.taken_at.isoformat(), "files": files.files}
 
 
-def outcome_document(control: HostControl, done: UpdateResult) -> Document:
+def outcome_document(control: HostControl, result: UpdateResult) -> Document:
     """OUTCOME: the changes of an update, or of a preview."""
-    rows = [_provider_document(control, row) for row in describe_changes(done.changes, done.seen)]
-    return {"host": control.host, "providers": rows, "warnings": list(done.warnings)}
+    rows = [_provider_document(control, row) for row in describe_changes(result.changes, result.seen)]
+    return {"host": control.host, "providers": rows, "warnings": list(result.warnings)}
 
 
 def _provider_document(control: HostControl, row: ProviderChange) -> Document:
-    # Read the users of a provider only if one of its classes loses capacity.
-    asked = any(change.loses_capacity for change in row.classes) and not row.is_created
-    holders = control.tracker.allocations_by_consumer(row.uuid) if asked else {}
+    # The users are only listed for a class that loses capacity.
+    lists_users = any(change.loses_capacity for change in row.classes) and not row.is_created
+    holders = control.tracker.allocations_by_consumer(row.uuid) if lists_users else {}
 
     def users(change: ClassChange) -> list[Document]:
         held = sorted(
             (consumer, amounts[change.name]) for consumer, amounts in holders.items() if change.name in amounts
         )
         rows: list[Document] = [{"consumer": consumer, "amount": amount} for consumer, amount in held[:MAX_USERS]]
-        return [row | {"server": _server_name(control, str(row["consumer"]))} for row in rows]
+        return [row | {"server": _server_name_or_none(control, str(row["consumer"]))} for row in rows]
 
     def used(change: ClassChange) -> int:
         return sum(amounts.get(change.name, 0) for amounts in holders.values())
@@ -139,8 +139,8 @@ def _provider_document(control: HostControl, row: ProviderChange) -> Document:
     }
 
 
-def _server_name(control: HostControl, consumer: str) -> str | None:
-    """The server's name; None without compute, or for a consumer that is no server."""
+def _server_name_or_none(control: HostControl, consumer: str) -> str | None:
+    """The server's name; None if the consumer is not a server, or compute does not answer."""
     try:
         return control.server_name(consumer)
     except MoorageError:
@@ -178,20 +178,20 @@ def control_app(control: HostControl, ids: Ids, trail: Trail | None = None) -> W
 
 class ProviderConfigJobs:
     def __init__(self, control: HostControl, clock: Clock, *, may_apply: bool) -> None:
-        """Jobs of compute about the provider configuration; they have the same effect as the commands on this machine.
+        """Runs compute's jobs about the provider configuration; they do the same as the commands on this machine.
 
-        Running a job again is harmless: the same files are in the directory already. `may_apply`: whether compute may
-        change files of this host.
+        A job may run again, because it then finds the same files in the directory. `may_apply`: whether compute may
+        change the files of this host.
         """
         self._control = control
         self._clock = clock
         self._may_apply = may_apply
 
     def run_job(self, payload: Mapping[str, Any], _keep_alive: Callable[[], None]) -> JobResult:
-        """Raises `MoorageError` with the sentence for the report; then the files are as they were before."""
+        """Raises `MoorageError`, whose message goes into the report; the files are unchanged then."""
         if self._clock.now() > datetime.fromisoformat(payload["expires_at"]):
             raise Gone(
-                f"this job waited for host {self._control.host} until {payload['expires_at']} and has expired; order it "
+                f"this job waited for host {self._control.host} until {payload['expires_at']} and has expired; send it "
                 "again",
                 code="agent.order_is_old",
             )

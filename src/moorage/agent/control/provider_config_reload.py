@@ -1,9 +1,9 @@
 """Reloads the provider configuration of a running host, without a restart.
 
-    changed file | SIGHUP | `apply`  ->  read and check  ->  merge and publish  ->  keep, with the previous set
+    changed file | SIGHUP | `apply`  ->  read and check  ->  merge and publish  ->  store, with the previous set
 
-Faults are reported, and the last accepted configuration stays in force. The rules are those of the start: a file that
-contradicts the driver is refused, because the next start would fail on it.
+After a fault, the last accepted configuration stays in force. The rules are those of the start: a file that contradicts
+the driver is refused, because the agent could not start with it.
 """
 
 import logging
@@ -32,42 +32,42 @@ BACKOFF = Backoff(first_s=2.0, longest_s=60.0)
 
 
 class ProviderConfigReloader:
-    """Call `record_start` once after the agent's start; call the other methods from any thread."""
+    """Call `record_start` once after the agent has started. The other methods are thread-safe."""
 
     def __init__(self, tracker: ResourceTracker, current: CurrentConfigSet, clock: Clock) -> None:
         self._tracker = tracker
         self._clock = clock
-        self._one_at_a_time = threading.Lock()
+        self._reload_lock = threading.Lock()
         self.current = current
-        #: Trackers of further hosts that this process simulates: they follow the first host's configuration.
+        #: Trackers of the other hosts that this process simulates; they use the first host's configuration.
         self.followers: list[ResourceTracker] = []
         self.files = tracker.files
         #: Stamp of the files that were checked last, accepted or not.
-        self.judged: DirectoryStamp = ()
+        self.checked_stamp: DirectoryStamp = ()
         #: Why the present files were refused; None: they are in force.
         self.refused: str | None = None
 
     def record_start(self) -> None:
-        """Put the files that the start has read in force."""
-        self.judged = self._tracker.stamp
+        """Records the files that `ResourceTracker.start` has read as those in force."""
+        self.checked_stamp = self._tracker.stamp
         self.current.put_in_force(self._tracker.texts, self._clock.now())
 
     def reload(self, *, is_held: bool = False) -> UpdateResult:
-        """Read the files and put them in force. `is_held`: the caller holds the directory's lock already.
+        """Reads the files and puts them in force. `is_held`: the caller holds the directory already.
 
         Raises `StartError` for faults, and the errors of Placement's client; then nothing has changed.
         """
-        with self._one_at_a_time:
+        with self._reload_lock:
             if not is_held:
                 wait_until_free(self.files.directory, self._clock)
-            stamped = directory_stamp(self.files.directory)
+            stamp = directory_stamp(self.files.directory)
             try:
                 report = load_provider_files(self.files)
                 done = self._tracker.adopt_configs(report.configs)
             except StartError as error:
-                self.judged, self.refused = stamped, error.message
+                self.checked_stamp, self.refused = stamp, error.message
                 raise
-            self.judged, self.refused = stamped, None
+            self.checked_stamp, self.refused = stamp, None
             for follower in self.followers:
                 follower.follow_configs(report.configs)
             if self.current.put_in_force(report.texts, self._clock.now()):
@@ -78,8 +78,8 @@ class ProviderConfigReloader:
             return done
 
     def replace(self, contents: Mapping[str, bytes]) -> UpdateResult:
-        """Replace the present files by `contents` and reload. Raises as `reload`; then the files are as they were
-        before.
+        """Replaces the present files by `contents` and reloads. Raises the errors of `reload`; the files are unchanged
+        then.
         """
         report = check_contents(contents, self.files.directory)
         if report.faults:
@@ -88,7 +88,7 @@ class ProviderConfigReloader:
             return self.reload(is_held=True)
 
     def preview_files(self, contents: Mapping[str, bytes]) -> UpdateResult:
-        """The result that `reload` would have with `contents` in the directory. Writes nothing; raises the same errors."""
+        """Returns the result that `replace` would have, or raises the same errors, and writes nothing."""
         report = check_contents(contents, self.files.directory)
         if report.faults:
             raise refusal_error(self.files.directory, report.faults)
@@ -96,9 +96,10 @@ class ProviderConfigReloader:
 
 
 class ProviderConfigTask:
-    """Reloads changed files every `period_s` (0: never by itself), and at once after `request_reload`.
+    """Reloads changed files every `period_s` (0: only on request), and at once after `request_reload`.
 
-    It reloads only after two runs that saw the same files, so that it does not read half-written ones.
+    It reloads changed files when two successive runs have seen the same stamp, so that it does not read incomplete
+    files.
     """
 
     def __init__(self, reloader: ProviderConfigReloader, *, host: str, clock: Clock, period_s: float) -> None:
@@ -111,20 +112,22 @@ class ProviderConfigTask:
         self._failures = 0
 
     def request_reload(self) -> None:
-        """Make the next run read the files, changed or not. The caller must also wake the task's topic."""
+        """Makes the next run reload the files even if they are unchanged. The caller must also wake the task's
+        topic.
+        """
         self._reload_requested.set()
 
     def run_once(self) -> datetime | None:
-        asked = self._reload_requested.is_set()
+        is_requested = self._reload_requested.is_set()
         self._reload_requested.clear()
-        now = directory_stamp(self._reloader.files.directory)
-        is_new = now != self._reloader.judged
-        if asked or (is_new and now == self._seen and self._period_s):
-            return self._take()
-        self._seen = now
-        return self._next(self._period_s)
+        stamp = directory_stamp(self._reloader.files.directory)
+        is_new = stamp != self._reloader.checked_stamp
+        if is_requested or (is_new and stamp == self._seen and self._period_s):
+            return self._reload()
+        self._seen = stamp
+        return self._next_run(self._period_s)
 
-    def _take(self) -> datetime | None:
+    def _reload(self) -> datetime | None:
         try:
             self._reloader.reload()
         except StartError as error:
@@ -136,11 +139,11 @@ class ProviderConfigTask:
             self._failures += 1
             log.warning("the provider configuration could not be reloaded; trying again", extra={"why": error.message})
             self._reload_requested.set()
-            return self._next(BACKOFF.pause_s(self._failures))
+            return self._next_run(BACKOFF.pause_s(self._failures))
         self._failures = 0
-        return self._next(self._period_s)
+        return self._next_run(self._period_s)
 
-    def _next(self, pause_s: float) -> datetime | None:
+    def _next_run(self, pause_s: float) -> datetime | None:
         return self._clock.now() + timedelta(seconds=pause_s) if pause_s else None
 
 

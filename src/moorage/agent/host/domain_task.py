@@ -1,12 +1,12 @@
-"""Reports domains that changed by themselves to the compute service, and reboots guests after the host was down.
+"""Reports changes of domains that no job has made to the compute service, and reboots guests after the host was down.
 
-Guests shut themselves down and write to their consoles; domains vanish. `DomainsTask` calls the service only when
-something changed here, and every `ASK_ANYWAY`.
+A guest can shut itself down or write to its console, and a domain can vanish. `DomainsTask` calls the service when such
+a change has happened, and at least every `LONGEST_REPORT_PAUSE`.
 
-`HostBoot` reboots guests that ran when the host went down. It recognises a boot of the host by the kernel's boot id,
-because a guest that is off may also have shut itself down while only the agent was away. It reboots them through the
-compute service, so that a start after a power cut is an operation like any other: refused during another operation,
-visible among the server's actions, and with its devices plugged again.
+`HostBoot` reboots the guests that ran when the host went down. It recognises a boot of the host by the kernel's boot
+id, because a guest may also be off because it shut itself down while the agent was not running. It reboots them through
+the compute service, so the reboot is an ordinary operation: it is refused during another operation, the server's
+actions show it, and it attaches the server's devices again.
 """
 
 import logging
@@ -25,46 +25,49 @@ from moorage.durable import write_durably
 log = logging.getLogger(__name__)
 
 GONE = "gone"
-#: Consoles in one report: this many always fit into a body, even at their full length. The others follow in the next report.
-CONSOLES_AT_ONCE = 4
-#: Longest time without a report: the service's servers may have changed while this agent was away.
-ASK_ANYWAY = timedelta(seconds=60)
+#: Maximum number of consoles in one report, so that its body never exceeds the limit. The next report has the others.
+MAX_CONSOLES = 4
+#: Longest time between reports: the servers that compute expects here may have changed too.
+LONGEST_REPORT_PAUSE = timedelta(seconds=60)
 
 
-KERNELS_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+KERNEL_BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 
 _RUNNING_STATUS = "ACTIVE"
 
 
 class HostBoot:
-    """Reboots guests after the host was down. `remembered` is a file of the agent with the boot id of its last run."""
+    """Reboots guests after the host was down. `boot_id_file`: the agent's file with the boot id of its last run."""
 
-    def __init__(self, *, host: str, remembered: Path, compute: ComputeClient, current: Path = KERNELS_BOOT_ID) -> None:
+    def __init__(
+        self, *, host: str, boot_id_file: Path, compute: ComputeClient, kernel_file: Path = KERNEL_BOOT_ID_FILE
+    ) -> None:
         self._host = host
-        self._remembered = remembered
+        self._boot_id_file = boot_id_file
         self._compute = compute
-        self._current = current.read_bytes().strip()
-        self._is_over = self._last() in (None, self._current)
+        self._current = kernel_file.read_bytes().strip()
+        self._is_done = self._last_boot_id() in (None, self._current)
 
     def reboot_guests(self, expected: Mapping[str, str | None], domains: Mapping[str, Domain]) -> frozenset[str]:
-        """Reboot the guests that ran when the host went down; returns their servers, whose domains need no report now.
+        """Reboots the guests that ran when the host went down. Returns their servers, which the next report must omit.
 
-        Does nothing after the first successful call; the next call continues one that failed.
+        `expected`: the servers that compute expects on this host, as `ComputeClient.expected_servers` returns them.
+        Does nothing after the first successful call; after an error, the next call continues.
         """
-        resumed: set[str] = set()
-        if not self._is_over:
+        rebooted: set[str] = set()
+        if not self._is_done:
             for server, mark in expected.items():
                 domain = domains.get(server)
                 if mark is not None and domain is not None and domain.power is DomainPowerState.SHUTOFF:
-                    resumed |= self._reboot(server)
-            log.info("the host was down; its guests are started", extra={"servers": sorted(resumed)})
-        if self._last() != self._current:
-            write_durably(self._remembered, self._current)
-        self._is_over = True
-        return frozenset(resumed)
+                    rebooted |= self._reboot(server)
+            log.info("the host was down; its guests are started", extra={"servers": sorted(rebooted)})
+        if self._last_boot_id() != self._current:
+            write_durably(self._boot_id_file, self._current)
+        self._is_done = True
+        return frozenset(rebooted)
 
     def _reboot(self, server: str) -> set[str]:
-        """Reboot `server` if compute believes that it runs; otherwise it was off before."""
+        """Reboots `server` if it is ACTIVE in compute, since it was then running when the host went down."""
         try:
             present = self._compute.server_here(self._host, server)
             if present is None or present.status != _RUNNING_STATUS:
@@ -75,16 +78,16 @@ class HostBoot:
             return set()
         return {server}
 
-    def _last(self) -> bytes | None:
-        """The remembered boot id; None: this agent never ran here."""
+    def _last_boot_id(self) -> bytes | None:
+        """Boot id of the agent's last run; None if it never ran here."""
         try:
-            return self._remembered.read_bytes().strip()
+            return self._boot_id_file.read_bytes().strip()
         except FileNotFoundError:
             return None
 
 
 class DomainsTask:
-    """`boot` None: after a boot of the host its guests stay off, and the task reports them as off."""
+    """`boot` None: guests stay off after a boot of the host, and the task reports them as off."""
 
     def __init__(
         self,
@@ -103,8 +106,8 @@ class DomainsTask:
         self._clock = clock
         self._period = timedelta(seconds=period_s)
         self._boot = boot
-        self._reported_power: dict[str, str] = {}  # uuid -> power
-        self._consoles: dict[str, str] = {}  # uuid -> console text sent last
+        self._reported_power: dict[str, str] = {}  # {uuid: power}
+        self._consoles: dict[str, str] = {}  # {uuid: console text in the last report}
         self._leftovers: frozenset[str] = frozenset()
         self._reported_at: datetime | None = None
 
@@ -120,28 +123,28 @@ class DomainsTask:
         now = self._clock.now()
         domains = self._driver.domains()
         consoles = self._changed_consoles(domains)
-        is_time = self._reported_at is None or now - self._reported_at >= ASK_ANYWAY
-        if not (consoles or is_time or _powers(domains) != self._reported_power):
+        is_due = self._reported_at is None or now - self._reported_at >= LONGEST_REPORT_PAUSE
+        if not (consoles or is_due or _powers(domains) != self._reported_power):
             return
         expected = self._compute.expected_servers(self._host)
-        # Read the domains again: one that was made before the answer came must not be reported as gone.
+        # Read the domains again, after the answer: a server in it may have got its domain only after the first read.
         domains = self._driver.domains()
-        resumed = self._boot.reboot_guests(expected, domains) if self._boot else frozenset()
-        looks = {
+        rebooted = self._boot.reboot_guests(expected, domains) if self._boot else frozenset()
+        powers = {
             server: (mark, domains[server].power.value if server in domains else GONE)
             for server, mark in expected.items()
-            if mark is not None and server not in resumed
+            if mark is not None and server not in rebooted
         }
-        self._compute.report_domains(self._host, looks, consoles)
+        self._compute.report_domains(self._host, powers, consoles)
         self._reported_power, self._reported_at = _powers(domains), now
         self._consoles = {uuid: text for uuid, text in {**self._consoles, **consoles}.items() if uuid in domains}
         self._warn_of_leftovers(frozenset(domains) - expected.keys())
 
     def _changed_consoles(self, domains: Mapping[str, Domain]) -> dict[str, str]:
-        """{uuid: end of the console}, for consoles that differ from the last report."""
+        """{uuid: end of the console}, for up to `MAX_CONSOLES` consoles that differ from the last report."""
         written: dict[str, str] = {}
         for uuid in domains:
-            if len(written) == CONSOLES_AT_ONCE:
+            if len(written) == MAX_CONSOLES:
                 break
             try:
                 text = self._driver.console(uuid)[-MAX_CONSOLE_CHARACTERS:]
@@ -152,13 +155,13 @@ class DomainsTask:
         return written
 
     def _warn_of_leftovers(self, leftovers: frozenset[str]) -> None:
-        """Only a warning: a service that does not know a server may be wrong, and destroying the domain would lose its
-        disk.
+        """Logs domains that compute does not expect here. Does not destroy them: compute may be wrong, and the disk
+        would be lost.
         """
         if leftovers - self._leftovers:
             log.warning(
-                "this host has domains of servers that the compute service does not have here: left over, or kept until a "
-                "move is confirmed; they are left alone",
+                "this host has domains of servers that are not on this host for the compute service: they are left "
+                "over, or kept until a move is confirmed; the agent does not change them",
                 extra={"domains": sorted(leftovers)},
             )
         self._leftovers = leftovers

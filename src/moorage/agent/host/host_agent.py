@@ -1,4 +1,4 @@
-"""The agent of one host: its start, and its tasks from then on.
+"""The agent of one host: its start, and its tasks afterwards.
 
 start:  read and check files -> publish provider tree -> os_acc.initialize() -> register with compute
 tasks:  heartbeat, provider tree, one `JobsTask` per worker
@@ -40,18 +40,16 @@ class AgentSettings:
     heartbeat_period_s: float = 10.0
     update_period_s: float = 60.0
     poll_period_s: float = 2.0
-    #: Seconds between reports of a running job; well below the lease of a job.
+    #: Seconds between reports of a running job; much shorter than the lease of a job.
     keep_alive_period_s: float = 10.0
-    #: Seconds that the start waits for Placement and for the compute service.
-    start_patience_s: float = 60.0
+    #: Seconds for which the start waits for Placement and the compute service.
+    start_timeout_s: float = 60.0
     #: Whether stopping a server releases its accelerators (see `JobRunner`).
     releases_on_stop: bool = False
 
 
 class HostAgent:
-    """Call `start` once, then run `tasks`. Everything that must survive a restart is on disk, in Placement or in
-    compute.
-    """
+    """Call `start` once, then run `tasks`. Keeps no state in memory that must survive a restart."""
 
     def __init__(
         self,
@@ -112,7 +110,7 @@ class HostAgent:
         ]
 
     def start(self) -> None:
-        """Raises `StartError` when the host cannot run servers; then no job was claimed."""
+        """Raises `StartError` if the host cannot run servers. Claims no jobs."""
         self._retry_until_available(self._check_name)
         self._retry_until_available(self._tracker.start)
         self._initialize_acceleration()
@@ -137,7 +135,7 @@ class HostAgent:
     def _initialize_acceleration(self) -> None:
         try:
             self._acceleration.initialize()
-        except Exception as error:  # os_acc's errors are not of our tree, and a driver can raise any
+        except Exception as error:  # os_acc's errors are no `MoorageError`s, and a driver can raise any exception
             raise StartError(
                 f"host {self._host} cannot start: os_acc.initialize(): {error}; repair the accelerator agent of this "
                 "host, then start this agent again"
@@ -162,8 +160,8 @@ class HostAgent:
         }
 
     def _retry_until_available(self, step: Callable[[], object]) -> None:
-        """Retry `step` while a service is unavailable: the services of a plane start in any order."""
-        until = self._clock.now() + timedelta(seconds=self._settings.start_patience_s)
+        """Retries `step` while a service is unavailable, because the services of a plane may start in any order."""
+        until = self._clock.now() + timedelta(seconds=self._settings.start_timeout_s)
         for failures in itertools.count(1):
             try:
                 step()
@@ -182,13 +180,14 @@ class HostAgent:
 
 
 #: Number of periods after which a heartbeat is sent in any case: another agent of this name may have sent other facts.
-AT_LEAST_EACH = 6
+MAX_SILENT_PERIODS = 6
 
 
 class HeartbeatTask:
-    """Tells compute that the host is alive, with the host's facts. If a heartbeat fails, the next one makes up for it.
+    """Tells compute that the host is alive, and the host's facts. A failed heartbeat is not repeated before the next.
 
-    An answered request for jobs is a sign of life too; then no heartbeat is sent, unless the facts have changed.
+    A successful request for jobs also shows that the host is alive; after one, no heartbeat is sent unless the facts
+    have changed.
     """
 
     shows_life = True
@@ -226,4 +225,4 @@ class HeartbeatTask:
         if answered is None or now - answered > self._period or self._sent is None:
             return True
         sent, at = self._sent
-        return sent != facts or now - at >= AT_LEAST_EACH * self._period
+        return sent != facts or now - at >= MAX_SILENT_PERIODS * self._period
