@@ -91,7 +91,7 @@ def test_a_domain_that_compute_does_not_know_is_said_once_and_left_alone(plane, 
     task.run_once()
     said = [record for record in caplog.records if STRANGE in getattr(record, "domains", ())]
     assert len(said) == 1
-    assert "left alone" in said[0].getMessage()
+    assert "the agent does not change them" in said[0].getMessage()
     assert STRANGE in plane.driver.domains()
 
 

@@ -82,9 +82,9 @@ def test_whatever_is_done_to_the_files_is_noticed(running, placement, change):
     else:
         put(running.files, LLC.replace("22", "23"), "new")
         (running.files / "new").rename(path)
-    before = running.reloader.judged
+    before = running.reloader.checked_stamp
     look(running, 2)
-    assert running.reloader.judged != before
+    assert running.reloader.checked_stamp != before
     assert ("CUSTOM_LLC" in custom(placement)) is (change != "remove")
 
 
