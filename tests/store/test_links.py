@@ -1,4 +1,4 @@
-"""Connections to a server that are lost again while they are set up, as when the database is killed at that moment."""
+"""Connections that are lost while they are set up, as when the database server is killed at that moment."""
 
 import pytest
 from sqlalchemy import event, literal, select
@@ -35,7 +35,7 @@ def test_a_connection_that_is_lost_while_it_is_set_up_is_unavailable(engine, way
     def cut_it(connection, _record):
         cut(killer, connection)
 
-    with engine.connect():  # so that there is none in the pool to be taken
+    with engine.connect():  # takes the pool's connection, so that another one must be opened
         event.listen(engine, "connect", cut_it)
         with pytest.raises(Unavailable):
             way(engine)

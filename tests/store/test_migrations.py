@@ -1,7 +1,7 @@
-"""Each feature's migrations lead to exactly the tables of its code, and back to nothing, on all three databases.
+"""Each feature's migrations create exactly the tables of its code, and downgrades remove them, on all three databases.
 
-The runner's statements (locks, DDL in transactions, missing tables) are tested on all three, too. Its choice of
-migrations does not depend on the database.
+The statements of the migration runner (locks, DDL in transactions, missing tables) are tested on all three, too. Its
+choice of migrations does not depend on the database.
 """
 
 import importlib
@@ -38,13 +38,13 @@ def differences_from(engine, feature, metadata):
             connection, opts={"version_table": f"{feature}_version", "compare_type": True}
         )
         found = compare_metadata(context, metadata)
-    # Beside the version table, which Alembic leaves out by itself.
+    # Alembic leaves out the version table by itself, but not this one.
     return [each for each in found if each[:1] != ("remove_table",) or each[1].name != f"{feature}_oldest_program"]
 
 
 @on_every_database
 @pytest.mark.parametrize("feature", migrations.features())
-def test_migrations_lead_to_the_tables_and_back_to_nothing(engine, feature):
+def test_an_upgrade_creates_the_tables_of_the_code_and_a_downgrade_removes_them(engine, feature):
     migrations.upgrade(engine, feature)
     assert differences(engine, feature) == []
     assert migrations.is_current(engine, feature)
@@ -60,7 +60,7 @@ def test_no_two_migrations_have_the_same_number(feature):
     assert len(set(numbers)) == len(numbers)
 
 
-# ------------------------------------------------------------------- the runner, over a feature made for it
+# ---------------------------------------------------------------------- the runner, with a feature for tests
 
 FIRST = """
 import sqlalchemy as sa
@@ -118,7 +118,7 @@ def harbour(tmp_path, monkeypatch):
 
 
 @on_every_database
-def test_a_migration_keeps_rows_and_what_refers_to_them(engine, harbour):
+def test_a_migration_of_a_table_keeps_its_rows_and_the_rows_that_refer_to_them(engine, harbour):
     migrations.upgrade(engine, "harbour")
     with engine.begin() as connection:
         connection.execute(sa.text("INSERT INTO boat (id, name) VALUES (1, 'Ada')"))
@@ -144,7 +144,7 @@ def test_foreign_keys_are_checked_again_after_a_migration(engine, harbour):
 
 
 @on_every_database
-def test_what_a_migration_leaves_unnamed_is_named_as_in_the_tables(engine, harbour):
+def test_a_constraint_without_a_name_gets_the_name_of_the_naming_convention(engine, harbour):
     unnamed = FIRST.replace('sa.Column("name", sa.String(20))', 'sa.Column("name", sa.String(20), unique=True)')
     (harbour / "0001_first_light.py").write_text(unnamed)
     migrations.upgrade(engine, "harbour")
@@ -153,7 +153,7 @@ def test_what_a_migration_leaves_unnamed_is_named_as_in_the_tables(engine, harbo
 
 
 @on_every_database
-def test_a_failed_migration_leaves_its_revision_unset(engine, harbour):
+def test_a_failed_migration_does_not_set_its_revision_and_releases_the_lock(engine, harbour):
     migrations.upgrade(engine, "harbour")
     broken = SECOND.replace("batch.alter_column(", "raise RuntimeError('half-way')\n        batch.alter_column(", 1)
     (harbour / "0002_length.py").write_text(broken)
@@ -162,13 +162,13 @@ def test_a_failed_migration_leaves_its_revision_unset(engine, harbour):
     assert migrations.current_revision(engine, "harbour") == "0001"
     # The lock is free again: the next try does not wait for it.
     (harbour / "0002_length.py").write_text(SECOND)
-    if dialect_name(engine) != "mariadb":  # it has committed the first statement: see the module's docstring
+    if dialect_name(engine) != "mariadb":  # MariaDB has already committed the first DDL statement
         migrations.upgrade(engine, "harbour")
         assert migrations.is_current(engine, "harbour")
 
 
 @on_every_database
-def test_a_newer_database_is_refused(engine, harbour):
+def test_a_database_at_an_unknown_newer_revision_is_refused(engine, harbour):
     (harbour / "0002_length.py").write_text(SECOND)
     migrations.upgrade(engine, "harbour")
     (harbour / "0002_length.py").unlink()
@@ -176,7 +176,7 @@ def test_a_newer_database_is_refused(engine, harbour):
         migrations.upgrade(engine, "harbour")
 
 
-def test_a_database_of_before_the_first_migration_is_refused(engine, harbour):
+def test_a_database_older_than_the_first_migration_is_refused(engine, harbour):
     migrations.upgrade(engine, "harbour")
     (harbour / "0001_first_light.py").rename(harbour / "0003_first_light.py")
     assert migrations.schema_state(engine, "harbour") is migrations.SchemaState.OLDER
@@ -184,19 +184,19 @@ def test_a_database_of_before_the_first_migration_is_refused(engine, harbour):
         migrations.upgrade(engine, "harbour")
 
 
-def test_an_unknown_revision_is_refused(engine, harbour):
+def test_an_upgrade_to_an_unknown_revision_is_refused(engine, harbour):
     with pytest.raises(StartError, match="no migration 0007; there are 0001"):
         migrations.upgrade(engine, "harbour", "0007")
 
 
 @on_every_database
-def test_nothing_to_undo_is_fine(engine, harbour):
+def test_a_downgrade_of_an_empty_database_does_nothing(engine, harbour):
     migrations.downgrade(engine, "harbour")
     assert migrations.current_revision(engine, "harbour") is None
 
 
 @on_every_database
-def test_threads_that_start_at_once_migrate_once(engine, harbour):
+def test_concurrent_threads_migrate_a_database_once(engine, harbour):
     (harbour / "0002_length.py").write_text(SECOND)
     failures = []
 
@@ -220,7 +220,7 @@ def test_threads_that_start_at_once_migrate_once(engine, harbour):
 
 @on_every_database
 @pytest.mark.slow
-def test_processes_that_start_at_once_migrate_once(engine, database_url, harbour):
+def test_concurrent_processes_migrate_a_database_once(engine, database_url, harbour):
     (harbour / "0002_length.py").write_text(SECOND)
     script = (
         "import sys, moorage; moorage.__path__.append(sys.argv[1])\n"
@@ -239,12 +239,12 @@ def columns(engine, table):
 
 
 @on_every_database
-def test_a_gated_migration_is_run_when_it_is_asked_for(engine, harbour):
+def test_a_gated_migration_runs_only_when_it_is_named(engine, harbour):
     (harbour / "0002_length.py").write_text(SECOND)
     (harbour / "0099_gated_no_ropes.py").write_text(GATED)
     migrations.upgrade(engine, "harbour")
     assert "rope" in sa.inspect(engine).get_table_names()
-    for _ in range(2):  # again changes nothing
+    for _ in range(2):  # the second time changes nothing
         migrations.upgrade(engine, "harbour", "0099")
         assert "rope" not in sa.inspect(engine).get_table_names()
     assert migrations.current_revision(engine, "harbour") == "0002"
@@ -252,7 +252,7 @@ def test_a_gated_migration_is_run_when_it_is_asked_for(engine, harbour):
     assert sa.inspect(engine).get_table_names() == []
 
 
-def test_a_gated_migration_comes_after_the_ordinary_ones(engine, harbour):
+def test_a_gated_migration_runs_the_ordinary_ones_first(engine, harbour):
     (harbour / "0099_gated_no_ropes.py").write_text(GATED)
     migrations.upgrade(engine, "harbour", "0099")
     assert migrations.current_revision(engine, "harbour") == "0001"
@@ -260,7 +260,7 @@ def test_a_gated_migration_comes_after_the_ordinary_ones(engine, harbour):
     assert "rope" in sa.inspect(engine).get_table_names()
 
 
-def test_migrations_of_later_run_after_a_gated_one(engine, harbour):
+def test_a_later_ordinary_migration_runs_after_a_gated_one(engine, harbour):
     (harbour / "0099_gated_no_ropes.py").write_text(GATED)
     migrations.upgrade(engine, "harbour", "0099")
     (harbour / "0002_length.py").write_text(SECOND)
@@ -271,12 +271,12 @@ def test_migrations_of_later_run_after_a_gated_one(engine, harbour):
     assert "rope" not in sa.inspect(engine).get_table_names()
 
 
-def test_a_feature_without_migrations_is_named(engine):
+def test_an_upgrade_of_a_feature_without_migrations_is_refused(engine):
     with pytest.raises(StartError, match=r"moorage\.core has no migrations"):
         migrations.upgrade(engine, "core")
 
 
-def test_a_schema_that_is_up_to_date_costs_one_row_and_no_alembic(engine, harbour):
+def test_a_schema_that_is_up_to_date_costs_one_statement(engine, harbour):
     migrations.upgrade(engine, "harbour")
     statements = []
     sa.event.listen(engine, "before_cursor_execute", lambda *arguments: statements.append(arguments[2]))
@@ -299,7 +299,7 @@ def test_alembic_is_not_imported_for_a_schema_that_is_up_to_date(engine, databas
     assert subprocess.run(command, env=env, check=False).returncode == 0
 
 
-def test_the_step_for_jobs_makes_the_jobs_table(engine, harbour):
+def test_the_shared_first_migration_of_jobs_creates_the_jobs_table(engine, harbour):
     (harbour / "0001_first_light.py").write_text(
         "from moorage.jobs import initial_table as jobs\nupgrade, downgrade = jobs.create, jobs.drop"
     )
@@ -312,8 +312,8 @@ def test_the_step_for_jobs_makes_the_jobs_table(engine, harbour):
 
 
 @on_every_database
-def test_a_waiting_process_sees_that_the_work_is_done(engine, harbour):
-    """Nothing runs twice: the second process reads the version again when it has the lock."""
+def test_an_upgrade_that_waited_for_another_one_runs_nothing_again(engine, harbour):
+    """The second upgrade reads the version again when it has the lock."""
     (harbour / "0001_first_light.py").write_text(
         FIRST.replace("def upgrade():", "import time\n\ndef upgrade():\n    time.sleep(0.3)", 1)
     )

@@ -1,6 +1,6 @@
-"""Reads of one statement: the same values as in a transaction, never older, and lost connections.
+"""`SingleReads`: the values of reads without a transaction, and lost connections.
 
-On all three databases: each has its own protocol.
+On all three databases, because each has its own protocol.
 """
 
 import sqlite3
@@ -54,29 +54,29 @@ def boats(engine):
 
 
 @pytest.fixture
-def asker(boats):
+def single_reads(boats):
     return SingleReads(boats)
 
 
 @on_every_database
-def test_answers_have_the_values_that_a_transaction_reads(asker):
-    assert asker.prepare(ALL)() == [tuple(ADA.values()), tuple(BOB.values())]
+def test_a_single_read_returns_the_same_values_as_a_transaction(single_reads):
+    assert single_reads.prepare(ALL)() == [tuple(ADA.values()), tuple(BOB.values())]
 
 
 @on_every_database
-def test_parameters_are_texts_and_numbers_and_the_statement_may_have_its_own(asker):
-    named = asker.prepare(
+def test_a_single_read_accepts_texts_and_numbers_as_parameters(single_reads):
+    named = single_reads.prepare(
         sa.select(BOAT.c.id).where(BOAT.c.name == bindparam("name"), BOAT.c.id >= bindparam("least"), BOAT.c.afloat)
     )
     assert named(name=ADA["name"], least=1) == [(1,)]
     assert named(name=ADA["name"], least=2) == []
     assert named(name="x' or 1=1 --", least=0) == []
-    assert asker.prepare(sa.select(BOAT.c.id).where(BOAT.c.id == 2)).scalar() == 2
+    assert single_reads.prepare(sa.select(BOAT.c.id).where(BOAT.c.id == 2)).scalar() == 2
 
 
 @on_every_database
-def test_an_answer_has_everything_that_was_committed_before(boats, asker):
-    newest = asker.prepare(sa.select(sa.func.max(BOAT.c.id)))
+def test_a_single_read_sees_every_transaction_that_was_committed_before_it(boats, single_reads):
+    newest = single_reads.prepare(sa.select(sa.func.max(BOAT.c.id)))
     for number in range(3, 30):
         with write(boats) as connection:
             connection.execute(BOAT.insert().values(id=number, afloat=True))
@@ -84,9 +84,9 @@ def test_an_answer_has_everything_that_was_committed_before(boats, asker):
 
 
 @on_every_database
-def test_a_statement_that_cannot_be_run_is_said_and_the_next_one_is_answered(boats, asker):
+def test_a_single_read_that_fails_raises_an_error_and_the_next_one_works(boats, single_reads):
     METADATA.drop_all(boats)
-    question = asker.prepare(ALL)
+    question = single_reads.prepare(ALL)
     for _ in range(2):
         with pytest.raises(sa.exc.DBAPIError, match="boat"):
             question()
@@ -95,18 +95,18 @@ def test_a_statement_that_cannot_be_run_is_said_and_the_next_one_is_answered(boa
 
 
 @on_servers
-def test_a_connection_that_was_lost_while_idle_costs_only_a_second_try(boats, asker):
-    question = asker.prepare(ALL)
-    links = [asker._connections.open(), asker._connections.open()]
-    asker._idle += links
+def test_a_single_read_on_a_connection_that_was_lost_while_idle_is_repeated(boats, single_reads):
+    question = single_reads.prepare(ALL)
+    links = [single_reads._connections.open(), single_reads._connections.open()]
+    single_reads._idle += links
     for link in links:
         cut(boats, link.driver_connection)
     assert len(question()) == 2
-    assert asker._idle not in ([], links)
+    assert single_reads._idle not in ([], links)
 
 
 def cut(engine, connection):
-    """Cuts the connection, as a restarted server or a firewall does."""
+    """Ends the connection on the server, as a restart of the server does."""
     if dialect_name(engine) == "postgresql":
         end = f"SELECT pg_terminate_backend({connection.info.backend_pid}, 5000)"
     else:
@@ -115,25 +115,25 @@ def cut(engine, connection):
         other.exec_driver_sql(end)
 
 
-def test_a_database_that_does_not_answer_is_unavailable():
+def test_a_single_read_from_a_server_that_does_not_answer_is_unavailable():
     for url in (f"postgresql://postgres@127.0.0.1:{free_port()}/none", f"mariadb://root@127.0.0.1:{free_port()}/none"):
         with pytest.raises(Unavailable):
             SingleReads(open_engine(url)).prepare(ALL)()
 
 
 @on_every_database
-def test_connections_end_with_the_engine(boats, asker):
-    asker.prepare(ALL)()
-    (link,) = asker._idle
+def test_disposing_the_engine_closes_the_connections_of_single_reads(boats, single_reads):
+    single_reads.prepare(ALL)()
+    (link,) = single_reads._idle
     boats.dispose()
-    assert asker._idle == []
+    assert single_reads._idle == []
     with pytest.raises((sqlite3.Error, boats.dialect.loaded_dbapi.Error)):
         link.select(prepared_sql("SELECT 1", returns_rows=True), [])
 
 
 @on_every_database
-def test_threads_share_the_connections_one_at_a_time(asker):
-    question = asker.prepare(sa.select(BOAT.c.id).where(BOAT.c.id == bindparam("wanted")))
+def test_concurrent_single_reads_get_their_own_answers(single_reads):
+    question = single_reads.prepare(sa.select(BOAT.c.id).where(BOAT.c.id == bindparam("wanted")))
     wrong = []
 
     def ask(number):
@@ -147,4 +147,4 @@ def test_threads_share_the_connections_one_at_a_time(asker):
     for thread in threads:
         thread.join()
     assert wrong == []
-    assert 1 <= len(asker._idle) <= 6
+    assert 1 <= len(single_reads._idle) <= 6

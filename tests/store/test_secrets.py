@@ -1,4 +1,4 @@
-"""No exception contains values of statements, because exceptions are logged and some are answers."""
+"""No exception contains values of statements, because exceptions are logged and some are sent to clients."""
 
 import pytest
 import sqlalchemy as sa
@@ -8,7 +8,7 @@ from moorage.db.engine import open_engine, open_read_only_engine
 
 
 @pytest.mark.parametrize("opened", [open_engine, open_read_only_engine])
-def test_a_failed_statement_says_nothing_of_its_values(engine, opened):
+def test_the_error_of_a_failed_statement_does_not_contain_its_values(engine, opened):
     engine.connect().close()  # makes SQLite's file
     url = engine.url.set(drivername=engine.url.get_backend_name()).render_as_string(hide_password=False)
     other = opened(url)

@@ -1,6 +1,7 @@
-"""A plane on each database: the four services write their rows and read them again.
+"""A plane on each database: the four services write rows and read them.
 
-The only test of `make test` that needs PostgreSQL and MariaDB; the rest of this directory tests single statements.
+This is the only test of `make test` that needs PostgreSQL and MariaDB; the rest of this directory tests single
+statements.
 """
 
 from contextlib import ExitStack
@@ -28,7 +29,7 @@ def plane(tmp_path, kind):
 
 @pytest.mark.core
 @on_every_database
-def test_every_service_keeps_what_it_was_told(plane):
+def test_every_service_writes_and_reads_its_rows(plane):
     clients = PlaneClients(plane.transport, SERVICE, plane.clock)
     plane.settle()
 

@@ -1,7 +1,6 @@
-"""Every error that can end a transaction, provoked on each database, becomes one of Moorage's errors.
+"""Every error that can end a transaction is caused on each database and must become one of Moorage's errors.
 
-On all three databases, except for errors that SQLite cannot have. The limit of repetitions does not depend on the
-database.
+Errors that cannot occur on SQLite are tested on the two servers. The limit of attempts does not depend on the database.
 """
 
 import socket
@@ -37,7 +36,7 @@ SCHEMA = Schema("boats-transactions", METADATA.create_all)
 
 @pytest.fixture
 def engine(kind, monkeypatch):
-    """These tests are not about waiting for another writer."""
+    """With a short lock timeout on SQLite, because no test here depends on waiting for another writer."""
     monkeypatch.setattr(
         moorage.db.timeouts, "LOCK_TIMEOUT_S", {"sqlite": 0.2}.get(kind, moorage.db.timeouts.LOCK_TIMEOUT_S)
     )
@@ -58,23 +57,23 @@ def names(engine):
 
 
 def find_deadlocks_soon(connection):
-    """PostgreSQL checks for them after a second, MariaDB at once."""
+    """Shortens PostgreSQL's wait before it checks for deadlocks, which is a second; MariaDB checks at once."""
     if dialect_name(connection) == "postgresql":
         connection.exec_driver_sql("SET LOCAL deadlock_timeout = '50ms'")
 
 
-# -------------------------------------------------------------------------------------------- what must hold
+# ----------------------------------------------------------------------------------------------- transactions
 
 
 @on_every_database
-def test_what_is_written_is_there_afterwards(boats):
+def test_a_committed_write_can_be_read(boats):
     with write(boats) as connection:
         connection.execute(FIRST.values(name="Eve"))
     assert names(boats) == ["Eve", "Bob"]
 
 
 @on_every_database
-def test_an_error_undoes_everything(boats):
+def test_an_error_rolls_back_the_transaction(boats):
     with pytest.raises(KeyError), write(boats) as connection:
         connection.execute(FIRST.values(name="Eve"))
         raise KeyError
@@ -82,19 +81,19 @@ def test_an_error_undoes_everything(boats):
 
 
 @on_every_database
-def test_a_broken_rule_of_the_schema_is_not_translated(boats):
+def test_a_violated_constraint_raises_the_integrity_error_of_sqlalchemy(boats):
     with pytest.raises(sa.exc.IntegrityError), write(boats) as connection:
         connection.execute(FIRST.values(name="Bob"))
 
 
 @on_every_database
-def test_a_mistake_in_sql_is_not_translated(boats):
+def test_invalid_sql_raises_the_error_of_sqlalchemy(boats):
     with pytest.raises(sa.exc.DBAPIError), read(boats) as connection:
         connection.exec_driver_sql("SELECT nothing FROM nowhere")
 
 
 @on_every_database
-def test_names_differ_by_case_on_every_database(boats):
+def test_texts_that_differ_only_in_case_are_different_on_every_database(boats):
     with write(boats) as connection:
         connection.execute(FIRST.values(name="bob"))
     assert names(boats) == ["bob", "Bob"]
@@ -102,7 +101,7 @@ def test_names_differ_by_case_on_every_database(boats):
         assert connection.execute(sa.select(BOAT.c.id).where(BOAT.c.name == "BOB")).all() == []
 
 
-def test_a_reader_sees_one_state_on_sqlite(boats):
+def test_a_read_transaction_on_sqlite_does_not_see_later_commits(boats):
     with read(boats) as connection:
         before = connection.execute(sa.select(BOAT.c.name)).all()
         with write(boats) as other:
@@ -110,26 +109,26 @@ def test_a_reader_sees_one_state_on_sqlite(boats):
         assert connection.execute(sa.select(BOAT.c.name)).all() == before
 
 
-# ---------------------------------------------------------------------------------- worth running again at once
+# -------------------------------------------------------------------------------------------- retryable errors
 
 
 @on_servers
-def test_a_deadlock_is_retryable_for_one_and_nothing_for_the_other(boats):
-    both_hold_one = threading.Barrier(2)
+def test_in_a_deadlock_one_transaction_is_retryable_and_the_other_succeeds(boats):
+    both_have_a_lock = threading.Barrier(2)
     outcomes = []
 
-    def sail(mine, theirs):
+    def lock_both(mine, theirs):
         try:
             with write(boats) as connection:
                 find_deadlocks_soon(connection)
                 connection.execute(mine.values(id=BOAT.c.id))
-                both_hold_one.wait(20)
+                both_have_a_lock.wait(20)
                 connection.execute(theirs.values(id=BOAT.c.id))
             outcomes.append("done")
         except RetryableConflict:
             outcomes.append("retryable")
 
-    threads = [threading.Thread(target=sail, args=pair) for pair in ((FIRST, SECOND), (SECOND, FIRST))]
+    threads = [threading.Thread(target=lock_both, args=pair) for pair in ((FIRST, SECOND), (SECOND, FIRST))]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -138,23 +137,23 @@ def test_a_deadlock_is_retryable_for_one_and_nothing_for_the_other(boats):
 
 
 @on_servers
-def test_transactions_that_deadlock_both_succeed_when_repeated(boats):
-    both_hold_one = threading.Barrier(2)
+def test_in_transaction_repeats_a_deadlocked_transaction_until_both_succeed(boats):
+    both_have_a_lock = threading.Barrier(2)
     attempts, done = [], []
 
-    def sail(mine, theirs):
+    def lock_both(mine, theirs):
         def work(connection):
             attempts.append(mine)
             find_deadlocks_soon(connection)
             connection.execute(mine.values(id=BOAT.c.id))
             if attempts.count(mine) == 1:
-                both_hold_one.wait(20)
+                both_have_a_lock.wait(20)
             connection.execute(theirs.values(name=BOAT.c.name))
 
         in_transaction(boats, work)
         done.append(mine)
 
-    threads = [threading.Thread(target=sail, args=pair) for pair in ((FIRST, SECOND), (SECOND, FIRST))]
+    threads = [threading.Thread(target=lock_both, args=pair) for pair in ((FIRST, SECOND), (SECOND, FIRST))]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -164,7 +163,7 @@ def test_transactions_that_deadlock_both_succeed_when_repeated(boats):
 
 
 @on_every_database
-def test_a_row_that_stays_locked_is_retryable(boats):
+def test_a_lock_timeout_is_retryable(boats):
     impatience = {
         "postgresql": "SET LOCAL lock_timeout = '200ms'",
         "mariadb": "SET SESSION innodb_lock_wait_timeout = 1",
@@ -192,7 +191,7 @@ def test_a_serialization_failure_is_retryable(boats):
     assert names(boats) == ["Eve", "Bob"]
 
 
-def test_a_reader_that_begins_to_write_after_another_one_wrote_is_retryable_on_sqlite(boats):
+def test_a_read_transaction_on_sqlite_that_writes_after_another_commit_is_retryable(boats):
     with pytest.raises(RetryableConflict, match="locked by another writer"), read(boats) as connection:
         connection.execute(sa.select(BOAT)).all()
         with write(boats) as other:
@@ -208,7 +207,7 @@ def conflict(connection):
 
 
 @on_every_database
-def test_work_is_repeated_and_nothing_of_the_failed_attempts_stays(boats):
+def test_in_transaction_repeats_the_work_and_rolls_back_failed_attempts(boats):
     attempts = []
 
     def work(connection):
@@ -223,7 +222,7 @@ def test_work_is_repeated_and_nothing_of_the_failed_attempts_stays(boats):
     assert names(boats) == ["try 3", "Bob"]
 
 
-def test_work_is_repeated_within_a_bound(boats):
+def test_in_transaction_gives_up_after_its_number_of_attempts(boats):
     attempts = []
 
     def work(connection):
@@ -236,7 +235,7 @@ def test_work_is_repeated_within_a_bound(boats):
 
 
 @on_every_database
-def test_other_errors_are_not_repeated(boats):
+def test_in_transaction_does_not_repeat_the_work_after_other_errors(boats):
     attempts = []
 
     def work(connection):
@@ -248,7 +247,7 @@ def test_other_errors_are_not_repeated(boats):
     assert len(attempts) == 1
 
 
-# ------------------------------------------------------------------------------------------- the database is away
+# ------------------------------------------------------------------------------------------- unavailable databases
 
 
 SESSION = {"postgresql": "SELECT pg_backend_pid()", "mariadb": "SELECT connection_id()"}
@@ -266,7 +265,7 @@ def end_session(number, engine):
 
 
 @on_servers
-def test_a_session_that_the_server_ended_is_unavailable_and_the_next_one_works(boats):
+def test_a_session_that_the_server_ends_is_unavailable_and_the_next_transaction_works(boats):
     with pytest.raises(Unavailable) as caught, write(boats) as connection:
         end_session(session_of(connection, boats), boats)
         connection.execute(FIRST.values(name="Eve"))
@@ -275,7 +274,7 @@ def test_a_session_that_the_server_ended_is_unavailable_and_the_next_one_works(b
 
 
 @on_servers
-def test_a_session_that_ended_while_nobody_used_it_is_not_noticed(boats):
+def test_a_pooled_session_that_the_server_ended_is_replaced_without_an_error(boats):
     """A server restart must not cost one failed request per pooled connection."""
     other = open_engine(boats.url.render_as_string(hide_password=False))
     with read(boats) as connection:
@@ -287,7 +286,7 @@ def test_a_session_that_ended_while_nobody_used_it_is_not_noticed(boats):
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mariadb"])
-def test_a_server_that_is_not_there_is_unavailable(scheme):
+def test_a_server_that_does_not_answer_is_unavailable(scheme):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -296,14 +295,14 @@ def test_a_server_that_is_not_there_is_unavailable(scheme):
         pass
 
 
-def test_a_file_that_cannot_be_opened_is_unavailable(tmp_path):
+def test_an_sqlite_file_that_cannot_be_opened_is_unavailable(tmp_path):
     (tmp_path / "moorage.sqlite").mkdir()
     with pytest.raises(Unavailable, match="unable to open"), read(open_engine(f"sqlite:///{tmp_path}/moorage.sqlite")):
         pass
 
 
 @on_every_database
-def test_when_all_connections_are_in_use_the_answer_is_unavailable(boats):
+def test_a_transaction_is_unavailable_while_all_connections_are_in_use(boats):
     small = open_engine(boats.url.render_as_string(hide_password=False), pool_size=1)
     small.pool._timeout = 0.2
     held = [small.connect() for _ in range(2)]

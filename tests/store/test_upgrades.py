@@ -1,6 +1,6 @@
-"""`moorage db upgrade`: the plan and the three phases, for a feature made for this test.
+"""`moorage db upgrade`: the plan and the three phases, for a feature that exists only in this test.
 
-On SQLite: `test_migrations` shows that the runner below it works on each database.
+On SQLite, because `test_migrations` covers the migration runner on each database.
 """
 
 import sys
@@ -42,7 +42,7 @@ def names(steps):
     return [(step.phase.value, step.name, step.is_done, step.rows, step.needs_restart) for step in steps]
 
 
-def test_the_plan_says_what_is_left_and_for_what_somebody_must_stop(newer):
+def test_the_plan_lists_all_steps_and_which_of_them_need_a_restart(newer):
     assert names(plan_upgrade(newer, "harbour")) == [
         ("expand", "0001", True, 0, False),
         ("expand", "0002", False, 0, False),
@@ -56,10 +56,12 @@ def test_the_plan_says_what_is_left_and_for_what_somebody_must_stop(newer):
     assert migrations.current_revision(newer, "harbour") == "0001", "a plan changes nothing"
 
 
-def test_the_phases_do_theirs_and_tell_how_far_they_are(newer):
+def test_each_phase_runs_its_own_steps_and_reports_progress(newer):
     told = []
     done = run_upgrade(newer, "harbour", [Phase.MIGRATE, Phase.EXPAND], lambda *row: told.append(row))
-    assert [step.name for step in done] == ["0002", "0003", "lengths"], "in their order, not in that of the words"
+    assert [step.name for step in done] == ["0002", "0003", "lengths"], (
+        "the phases must run in their own order, not in that of the arguments"
+    )
     assert told[-4:] == [("harbour lengths", n, 5) for n in (0, 2, 4, 5)]
     assert migrations.schema_state(newer, "harbour") is SchemaState.CURRENT
     assert names(plan_upgrade(newer, "harbour"))[-2:] == [
@@ -71,7 +73,7 @@ def test_the_phases_do_theirs_and_tell_how_far_they_are(newer):
     assert run_upgrade(newer, "harbour", list(Phase), lambda *_: None) == []
 
 
-def test_a_program_of_before_starts_on_what_was_only_added_to(newer, harbour):  # noqa: F811 - pytest passes the imported fixture
+def test_an_older_program_starts_only_if_the_newer_migrations_are_additive(newer, harbour):  # noqa: F811 - pytest passes the imported fixture
     migrations.upgrade(newer, "harbour", "0002")
     second = harbour / "0002_length.py"
     text = second.read_text()
@@ -87,7 +89,7 @@ def test_a_program_of_before_starts_on_what_was_only_added_to(newer, harbour):  
     assert migrations.schema_state(newer, "harbour") is SchemaState.NEWER
 
 
-def test_rows_that_others_hold_are_no_endless_loop(newer, monkeypatch):
+def test_a_backfill_whose_rows_are_locked_by_others_ends_with_an_error(newer, monkeypatch):
     held = Backfill("held", "", lambda _: 3, lambda _: 0)
     monkeypatch.setattr(upgrades, "backfills", lambda _: (held,))
     migrations.upgrade(newer, "harbour")

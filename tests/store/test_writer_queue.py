@@ -1,4 +1,4 @@
-"""Writers of one process on one SQLite file: those that wait share a transaction, and each has its own outcome."""
+"""The writer queue of a process for an SQLite file: waiting writers share a transaction; each has its own outcome."""
 
 import contextvars
 import threading
@@ -50,8 +50,8 @@ def raising(error):
     return work
 
 
-class Crowd:
-    """Works that are submitted while a first transaction is open, and the outcome of each: its result or its error."""
+class ConcurrentWriters:
+    """Submits works while a first transaction is open; `outcomes` has the result or the error of each."""
 
     def __init__(self, engine):
         self.engine = engine
@@ -91,24 +91,29 @@ class Crowd:
 
 
 @pytest.fixture
-def crowd(engine):
-    return Crowd(engine)
+def concurrent_writers(engine):
+    return ConcurrentWriters(engine)
 
 
-def test_writers_that_wait_share_one_commit_and_each_has_its_result(crowd, engine, commits):
-    assert crowd.run(a=add("Ada"), b=add("Bob"), c=add("Cy")) == {"first": "first", "a": "Ada", "b": "Bob", "c": "Cy"}
+def test_waiting_writers_share_one_commit_and_each_gets_its_own_result(concurrent_writers, engine, commits):
+    assert concurrent_writers.run(a=add("Ada"), b=add("Bob"), c=add("Cy")) == {
+        "first": "first",
+        "a": "Ada",
+        "b": "Bob",
+        "c": "Cy",
+    }
     assert commits == ["first", "a"]
     assert names(engine) == {"first", "Ada", "Bob", "Cy"}
 
 
 @pytest.mark.parametrize("error", [Conflict("no"), Unavailable("away"), ValueError("no")])
-def test_a_writer_that_fails_leaves_nothing_and_fails_alone(crowd, engine, error):
-    outcomes = crowd.run(a=add("Ada"), b=raising(error), c=add("Cy"))
+def test_a_writer_that_fails_is_rolled_back_without_the_others(concurrent_writers, engine, error):
+    outcomes = concurrent_writers.run(a=add("Ada"), b=raising(error), c=add("Cy"))
     assert outcomes == {"first": "first", "a": "Ada", "b": error, "c": "Cy"}
     assert names(engine) == {"first", "Ada", "Cy"}
 
 
-def test_a_writer_that_must_run_again_does_so_alone(crowd, engine):
+def test_a_writer_with_a_retryable_conflict_is_repeated_without_the_others(concurrent_writers, engine):
     tries = []
 
     def work(connection):
@@ -117,15 +122,15 @@ def test_a_writer_that_must_run_again_does_so_alone(crowd, engine):
             raise RetryableConflict("again")
         return add("Bob")(connection)
 
-    assert crowd.run(a=add("Ada"), b=work, c=add("Cy"))["b"] == "Bob"
+    assert concurrent_writers.run(a=add("Ada"), b=work, c=add("Cy"))["b"] == "Bob"
     assert names(engine) == {"first", "Ada", "Bob", "Cy"}
 
 
-def test_work_runs_in_the_context_of_its_caller(crowd):
-    outcomes = crowd.run(a=lambda _: WHO.get(), b=lambda _: WHO.get())
+def test_work_runs_with_the_context_variables_of_its_caller(concurrent_writers):
+    outcomes = concurrent_writers.run(a=lambda _: WHO.get(), b=lambda _: WHO.get())
     assert (outcomes["a"], outcomes["b"]) == ("a", "b")
 
 
-def test_a_result_may_be_an_error(crowd):
+def test_work_may_return_an_exception_as_its_result(concurrent_writers):
     error = Conflict("a value here")
-    assert crowd.run(a=lambda _: error, b=add("Bob"))["a"] is error
+    assert concurrent_writers.run(a=lambda _: error, b=add("Bob"))["a"] is error

@@ -1,7 +1,7 @@
 """Imports databases of the peer with every inconsistency that its schema allows.
 
-On all three databases: a sound one, one that is refused or interrupted, and roots that are set afterwards. The faults
-are found in the rows that were read.
+Imports that succeed, are refused or are interrupted, and the correction of roots are tested on all three databases. The
+search for inconsistencies does not depend on the database.
 """
 
 import json
@@ -35,13 +35,13 @@ def source(tmp_path) -> Source:
 
 @pytest.fixture
 def target(kind):
-    """Ours, started."""
+    """The engine of an empty, migrated Moorage database."""
     with migrated_engine("placement", kind) as engine:
         yield engine
 
 
-def take(source: Source, target) -> tuple[ImportReceipt, list[ImportFinding]]:
-    """The receipt and every finding; a dry run before it reported the same."""
+def import_and_check(source: Source, target) -> tuple[ImportReceipt, list[ImportFinding]]:
+    """Imports after a dry run, which must report the same. Returns the receipt and all findings."""
     expected: list[ImportFinding] = []
     found: list[ImportFinding] = []
     with placement_db.open_placement_database(source.url, NOW) as peer:
@@ -66,8 +66,8 @@ def rows(engine, table: Table, *columns: str) -> list[tuple]:
 
 
 @on_every_database
-def test_a_sound_database_is_taken_without_a_finding(source, target):
-    receipt, findings = take(source, target)
+def test_a_consistent_database_is_imported_completely_and_without_a_finding(source, target):
+    receipt, findings = import_and_check(source, target)
     assert findings == []
     assert {table: (count.source, count.taken) for table, count in receipt.counts.items()} == {
         table: (len(its), len(its)) for table, its in SOUND.items()
@@ -82,11 +82,11 @@ def test_a_sound_database_is_taken_without_a_finding(source, target):
     ]
 
 
-def test_times_are_kept_and_the_last_change_is_the_creation_where_there_was_none(source, target):
+def test_times_are_imported_and_a_row_that_was_never_changed_gets_its_creation_time(source, target):
     changed = THEN + timedelta(days=1)
     source.update("resource_providers", 1, updated_at=changed)
     source.update("inventories", 1, created_at=None)
-    take(source, target)
+    import_and_check(source, target)
     assert rows(target, tables.providers, "uuid", "created_at", "updated_at") == [
         ("p1", THEN.replace(tzinfo=UTC), changed.replace(tzinfo=UTC)),
         ("p2", THEN.replace(tzinfo=UTC), THEN.replace(tzinfo=UTC)),
@@ -95,15 +95,15 @@ def test_times_are_kept_and_the_last_change_is_the_creation_where_there_was_none
     assert rows(target, tables.allocations, "created_at") == [(THEN.replace(tzinfo=UTC),)]
 
 
-def test_whoever_runs_already_reads_everything_anew(source, target):
+def test_a_process_that_was_running_during_the_import_shows_the_imported_providers(source, target):
     running = PlacementService(target, VirtualClock(NOW), SeededIds(1)).providers
     assert list(running.forest().all_providers()) == []
-    take(source, target)
+    import_and_check(source, target)
     assert [provider.name for provider in running.forest().all_providers()] == ["root", "child"]
 
 
-def test_the_log_of_changes_tells_each_provider_and_consumer(source, target):
-    take(source, target)
+def test_the_change_log_has_an_entry_for_each_imported_provider_and_consumer(source, target):
+    import_and_check(source, target)
     log = tables.changes
     entries = {(kind, subject): document and json.loads(document)
                for kind, subject, document in rows(target, log, "kind", "subject", "document")}  # fmt: skip
@@ -116,8 +116,8 @@ def test_the_log_of_changes_tells_each_provider_and_consumer(source, target):
 
 
 @on_every_database
-def test_a_target_that_is_not_empty_is_refused_and_left_alone(source, target):
-    take(source, target)
+def test_an_import_into_a_database_that_is_not_empty_is_refused_and_changes_nothing(source, target):
+    import_and_check(source, target)
     before = (
         rows(target, tables.providers, "uuid", "revision"),
         rows(target, tables.changes, "sequence", "position"),
@@ -135,32 +135,32 @@ def test_a_target_that_is_not_empty_is_refused_and_left_alone(source, target):
 
 
 @on_every_database
-def test_an_import_that_is_cut_off_leaves_nothing(source, target):
+def test_an_interrupted_import_writes_nothing_and_can_be_repeated(source, target):
     source.add("projects", {"id": 2, "external_id": "unused"})
 
     def cut(_: ImportFinding) -> None:
-        raise KeyboardInterrupt  # the finding comes after the consumers
+        raise KeyboardInterrupt  # this finding is reported after the consumers were written
 
     with placement_db.open_placement_database(source.url, NOW) as peer, pytest.raises(KeyboardInterrupt):
         import_into(target, peer, NOW, noted=cut, progress=lambda *_: None)
     for table in (tables.providers, tables.consumers, tables.allocations, tables.inventories):
         assert rows(target, table, table.primary_key.columns.keys()[0]) == []
     assert [row for row in rows(target, tables.changes, "kind") if row != ("names",)] == []
-    take(source, target)  # and can be repeated
+    import_and_check(source, target)  # the import can be repeated
 
 
-def test_the_source_is_not_written_to(source, target, tmp_path):
+def test_an_import_does_not_write_to_the_source(source, target, tmp_path):
     path = tmp_path / "peer.db"
     before = path.read_bytes()
-    take(source, target)
+    import_and_check(source, target)
     assert path.read_bytes() == before
     assert [one.name for one in tmp_path.glob("peer.db?*")] == []
 
 
-# --- what is wrong in the source --------------------------------------------------------------------------------
+# --- inconsistencies in the source ------------------------------------------------------------------------------
 
 
-def test_rows_of_a_lost_provider_or_class_are_left_out(source, target):
+def test_rows_that_refer_to_a_missing_provider_class_or_name_are_left_out(source, target):
     source.add("inventories", SOUND["inventories"][0] | {"id": 2, "resource_provider_id": 77})
     source.add("inventories", SOUND["inventories"][0] | {"id": 3, "resource_class_id": 99})
     source.add("allocations", SOUND["allocations"][0] | {"id": 2, "resource_provider_id": 78})
@@ -168,7 +168,7 @@ def test_rows_of_a_lost_provider_or_class_are_left_out(source, target):
     source.add("resource_provider_aggregates", {"resource_provider_id": 79, "aggregate_id": 1})
     source.add("resource_provider_aggregates", {"resource_provider_id": 1, "aggregate_id": 5})
     source.add("resource_provider_traits", {"resource_provider_id": 1, "trait_id": 9})
-    receipt, findings = take(source, target)
+    receipt, findings = import_and_check(source, target)
     assert sorted(kinds(findings)) == [
         *[ImportFindingKind.LOST_CLASS] * 2, *[ImportFindingKind.LOST_NAME] * 2, *[ImportFindingKind.LOST_PROVIDER] * 3
     ]  # fmt: skip
@@ -176,11 +176,11 @@ def test_rows_of_a_lost_provider_or_class_are_left_out(source, target):
     assert rows(target, tables.allocations, "used") == [(2,)]
 
 
-def test_a_consumer_that_holds_nothing_is_left_out(source, target):
+def test_a_consumer_without_allocations_is_left_out(source, target):
     source.add("consumers", SOUND["consumers"][0] | {"id": 2, "uuid": "c2"})
     source.add("consumers", SOUND["consumers"][0] | {"id": 3, "uuid": "c3"})
     source.add("allocations", SOUND["allocations"][0] | {"id": 2, "consumer_id": "c3", "resource_provider_id": 78})
-    _, findings = take(source, target)
+    _, findings = import_and_check(source, target)
     assert [one.text for one in findings if one.kind is ImportFindingKind.EMPTY_CONSUMER] == [
         "consumer c2: it has no allocations",
         "consumer c3: all its allocations are left out",
@@ -188,9 +188,9 @@ def test_a_consumer_that_holds_nothing_is_left_out(source, target):
     assert rows(target, tables.consumers, "uuid") == [("c1",)]
 
 
-def test_allocations_without_a_consumer_get_one_of_nobody(source, target):
+def test_allocations_without_a_consumer_get_one_with_an_unknown_owner(source, target):
     source.add("allocations", SOUND["allocations"][0] | {"id": 2, "consumer_id": "c9", "used": 3})
-    _, findings = take(source, target)
+    _, findings = import_and_check(source, target)
     assert kinds(findings) == [ImportFindingKind.NO_CONSUMER]
     assert ("c9", 0, INCOMPLETE, INCOMPLETE, None) in rows(
         target, tables.consumers, "uuid", "generation", "project_id", "user_id", "consumer_type"
@@ -198,9 +198,9 @@ def test_allocations_without_a_consumer_get_one_of_nobody(source, target):
     assert forest(target).by_uuid("p1").used == {"VCPU": 5}
 
 
-def test_a_lost_owner_or_type_becomes_an_unknown_one(source, target):
+def test_a_consumer_whose_owner_or_type_is_missing_gets_an_unknown_one(source, target):
     source.update("consumers", 1, project_id=55, consumer_type_id=66)
-    _, findings = take(source, target)
+    _, findings = import_and_check(source, target)
     assert kinds(findings) == [
         ImportFindingKind.LOST_OWNER,
         ImportFindingKind.LOST_TYPE,
@@ -210,46 +210,46 @@ def test_a_lost_owner_or_type_becomes_an_unknown_one(source, target):
     assert rows(target, tables.consumers, "project_id", "user_id", "consumer_type") == [(INCOMPLETE, "ann", None)]
 
 
-def test_incomplete_owners_are_kept_and_told(source, target):
+def test_incomplete_owners_are_imported_with_a_finding(source, target):
     source.update("projects", 1, external_id=INCOMPLETE)
-    _, findings = take(source, target)
+    _, findings = import_and_check(source, target)
     assert kinds(findings) == [ImportFindingKind.INCOMPLETE_OWNER]
 
 
-def test_allocations_that_are_there_twice_are_added_up(source, target):
+def test_two_allocations_of_the_same_consumer_provider_and_class_are_added_up(source, target):
     source.add("allocations", SOUND["allocations"][0] | {"id": 2, "used": 4, "updated_at": THEN + timedelta(hours=1)})
-    receipt, findings = take(source, target)
+    receipt, findings = import_and_check(source, target)
     assert kinds(findings) == [ImportFindingKind.TWICE]
     assert rows(target, tables.allocations, "used") == [(6,)]
     assert receipt.counts["allocations"].taken == 2
 
 
 @on_every_database
-def test_roots_that_disagree_with_parents_follow_the_parents(source, target):
+def test_a_wrong_root_is_replaced_by_the_root_of_the_parents(source, target):
     source.update("resource_providers", 2, root_provider_id=2)
-    _, findings = take(source, target)
+    _, findings = import_and_check(source, target)
     assert [one.text for one in findings] == ["the root of child is root (p1), not p2"]
     root, child = forest(target).all_providers()
     assert child.root_id == root.id
 
 
 def test_a_child_may_be_older_than_its_parent(source, target):
-    """Providers can be moved below newer ones, so ids prove nothing."""
+    """Providers can be moved below newer ones, so a parent may have the larger id."""
     source.add("resource_providers", {"id": 3, "uuid": "p3", "name": "new root", "generation": 0,
                                       "root_provider_id": 3, "parent_provider_id": None})  # fmt: skip
     for moved in (1, 2):
         source.update("resource_providers", moved, root_provider_id=3)
     source.update("resource_providers", 1, parent_provider_id=3)
-    _, findings = take(source, target)
+    _, findings = import_and_check(source, target)
     assert findings == []
     assert [provider.name for provider in forest(target).all_providers()] == ["new root", "root", "child"]
 
 
-def test_loops_and_lost_parents_are_cut(source, target):
+def test_a_provider_in_a_loop_or_without_its_parent_becomes_a_root(source, target):
     source.update("resource_providers", 1, parent_provider_id=2)
     source.add("resource_providers", {"id": 3, "uuid": "p3", "name": "orphan", "generation": None,
                                       "root_provider_id": 3, "parent_provider_id": 44})  # fmt: skip
-    _, findings = take(source, target)
+    _, findings = import_and_check(source, target)
     assert sorted(kinds(findings)) == [
         ImportFindingKind.LOOP,
         ImportFindingKind.LOST_PARENT,
@@ -264,18 +264,18 @@ def test_a_provider_without_a_usable_name_is_named_by_its_uuid(source, target):
     for number, name in enumerate((None, "x" * 201, ""), 3):
         source.add("resource_providers", {"id": number, "uuid": f"p{number}", "name": name, "generation": 0,
                                           "root_provider_id": number, "parent_provider_id": None})  # fmt: skip
-    _, findings = take(source, target)
+    _, findings = import_and_check(source, target)
     assert kinds(findings) == [ImportFindingKind.RENAMED] * 3
     assert [one.name for one in forest(target).all_providers()] == ["root", "p3", "p4", "p5", "child"]
 
 
-def test_texts_too_long_are_left_out_with_what_hangs_on_them(source, target):
+def test_rows_with_too_long_texts_are_left_out_with_the_rows_that_refer_to_them(source, target):
     source.add("resource_classes", {"id": 10001, "name": "CUSTOM_" + "X" * 249})
     source.add("inventories", SOUND["inventories"][0] | {"id": 2, "resource_class_id": 10001})
     source.add("projects", {"id": 2, "external_id": "y" * 256})
     source.add("consumers", SOUND["consumers"][0] | {"id": 2, "uuid": "c2", "project_id": 2})
     source.add("allocations", SOUND["allocations"][0] | {"id": 2, "consumer_id": "c2"})
-    _, findings = take(source, target)
+    _, findings = import_and_check(source, target)
     assert sorted(kinds(findings)) == [
         ImportFindingKind.LOST_CLASS,
         ImportFindingKind.TOO_LONG,
@@ -285,13 +285,13 @@ def test_texts_too_long_are_left_out_with_what_hangs_on_them(source, target):
     assert rows(target, tables.consumers, "uuid") == [("c1",)]
 
 
-def test_over_capacity_and_impossible_inventories_are_kept_and_told(source, target):
+def test_usage_above_capacity_and_invalid_inventories_are_imported_with_findings(source, target):
     source.update("allocations", 1, used=15)
     source.add("inventories", SOUND["inventories"][0] | {
         "id": 2, "resource_class_id": 10000, "reserved": 9, "min_unit": 5, "max_unit": 4, "step_size": 0
     })  # fmt: skip
     source.add("allocations", SOUND["allocations"][0] | {"id": 2, "resource_provider_id": 2})
-    _, findings = take(source, target)
+    _, findings = import_and_check(source, target)
     assert kinds(findings) == [
         *[ImportFindingKind.IMPOSSIBLE] * 3,
         ImportFindingKind.OVER_CAPACITY,
@@ -303,17 +303,17 @@ def test_over_capacity_and_impossible_inventories_are_kept_and_told(source, targ
     assert forest(target).by_uuid("p1").used == {"VCPU": 15}
 
 
-def test_names_of_another_release_are_kept(source, target):
+def test_standard_names_of_another_release_are_imported_with_a_finding(source, target):
     source.add("resource_classes", {"id": 30, "name": "LATER_CLASS"})
     source.add("traits", {"id": 30, "name": "HW_LATER"})
-    _, findings = take(source, target)
+    _, findings = import_and_check(source, target)
     assert kinds(findings) == [ImportFindingKind.UNKNOWN_NAME] * 2
     assert ("LATER_CLASS", True) in [
         (name, bool(its)) for name, its in rows(target, tables.resource_classes, "name", "standard")
     ]
 
 
-# --- which databases are read at all ----------------------------------------------------------------------------
+# --- sources that are refused -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -324,13 +324,13 @@ def test_names_of_another_release_are_kept(source, target):
         ((), "not a database of OpenStack Placement"),
     ],
 )
-def test_another_schema_is_refused_with_what_to_do(source, revisions, said):
+def test_a_source_with_another_schema_is_refused_with_advice(source, revisions, said):
     source.set_revision(*revisions)
     with pytest.raises(StartError, match=said), placement_db.open_placement_database(source.url, NOW):
         pass
 
 
-def test_our_own_database_is_not_the_peers(target):
+def test_a_database_of_moorage_is_refused_as_a_source(target):
     url = target.url.render_as_string()
     with (
         pytest.raises(StartError, match="not a database of OpenStack Placement"),
@@ -339,7 +339,7 @@ def test_our_own_database_is_not_the_peers(target):
         pass
 
 
-def test_a_file_that_is_not_there_is_not_made(tmp_path):
+def test_a_missing_source_file_is_refused_and_not_created(tmp_path):
     path = tmp_path / "none.db"
     with (
         pytest.raises(StartError, match="there is no SQLite file"),
@@ -349,7 +349,7 @@ def test_a_file_that_is_not_there_is_not_made(tmp_path):
     assert not path.exists()
 
 
-def test_a_file_that_is_no_database_is_one_sentence(tmp_path):
+def test_a_source_file_that_is_no_database_is_refused(tmp_path):
     path = tmp_path / "text.db"
     path.write_text("not a database " * 100)
     with (
@@ -359,14 +359,14 @@ def test_a_file_that_is_no_database_is_one_sentence(tmp_path):
         pass
 
 
-# --- many -------------------------------------------------------------------------------------------------------
+# --- memory -----------------------------------------------------------------------------------------------------
 
 
-def test_memory_is_that_of_a_page_and_not_of_all_allocations(source, tmp_path):
+def test_the_memory_of_an_import_does_not_grow_with_the_number_of_consumers(source, tmp_path):
     """Twice as many consumers need no more memory."""
 
     def peak(first: int, last: int) -> int:
-        """Bytes, of a dry run, with consumers up to `last`; `first` to `last` are added."""
+        """Adds consumers `first` to `last`; returns the highest memory use of a dry run, in bytes."""
         numbers = range(first, last)
         source.add("consumers", *(SOUND["consumers"][0] | {"id": one, "uuid": f"c{one}"} for one in numbers))
         rows = (
@@ -385,6 +385,6 @@ def test_memory_is_that_of_a_page_and_not_of_all_allocations(source, tmp_path):
 
     source.update("resource_classes", 10000, id=1)
     pages = placement_db.PAGE
-    peak(10, 10 + pages)  # objects that are created once, such as compiled statements
+    peak(10, 10 + pages)  # allocates what is created only once, such as compiled statements
     once, twice = peak(10 + pages, 10 + 2 * pages), peak(10 + 2 * pages, 10 + 4 * pages)
     assert twice < 1.2 * once

@@ -1,6 +1,6 @@
-"""Claims of another process are read with one statement, everything else from the tables.
+"""The forest is brought up to date with one statement after claims of another process, and else from the tables.
 
-On all three databases: that statement, and each way to read the tables once.
+That statement, and each way to read the tables once, are tested on all three databases.
 """
 
 import pytest
@@ -46,8 +46,8 @@ def hosts(own):
 
 
 @pytest.fixture
-def waits(engine, monkeypatch):
-    """The kinds of reads: "question", or a statement in a transaction."""
+def reads(engine, monkeypatch):
+    """The reads of the test in order: "question" for a single read, else the statement in a transaction."""
     asked = []
     ask = SingleReads.run_select
     monkeypatch.setattr(
@@ -70,7 +70,9 @@ def fresh(engine, clock):
 
 
 @on_every_database
-def test_claims_and_releases_of_others_are_one_question_more(engine, clock, own, other, hosts, waits):
+def test_claims_and_releases_of_another_process_cost_one_additional_single_read(
+    engine, clock, own, other, hosts, reads
+):
     one, two = hosts
     states(other)
     clock.sleep(60)
@@ -78,24 +80,24 @@ def test_claims_and_releases_of_others_are_one_question_more(engine, clock, own,
     claim(own, CONSUMERS[1], {one: {"VCPU": 3}})
     own.allocations.release(CONSUMERS[1])
     claim(own, CONSUMERS[0], {one: {"VCPU": 1, "DISK_GB": 4}}, 1)
-    waits.clear()
+    reads.clear()
     seen = states(other)
-    assert waits == ["question", "question"]
+    assert reads == ["question", "question"]
     assert seen == fresh(engine, clock)
     assert other.providers.provider(one).used == {"VCPU": 1, "DISK_GB": 4}
-    waits.clear()
+    reads.clear()
     assert states(other) == seen
-    assert waits == ["question"]
+    assert reads == ["question"]
 
 
 @on_every_database
-def test_a_writer_catches_up_in_the_same_way(engine, clock, own, other, hosts, waits):
+def test_a_claim_after_claims_of_another_process_costs_one_single_read(engine, clock, own, other, hosts, reads):
     one, _ = hosts
     states(other)
     claim(own, CONSUMERS[0], {one: {"VCPU": 6}})
-    waits.clear()
+    reads.clear()
     claim(other, CONSUMERS[1], {one: {"VCPU": 2}})
-    assert waits == ["question"]
+    assert reads == ["question"]
     assert states(own) == states(other) == fresh(engine, clock)
 
 
@@ -110,7 +112,7 @@ def test_a_writer_catches_up_in_the_same_way(engine, clock, own, other, hosts, w
     ],
     ids=["traits", "delete", "create", "move", "rename a class"],
 )
-def test_whatever_else_was_written_between_claims_is_seen(engine, clock, own, other, hosts, act):
+def test_other_writes_between_the_claims_of_another_process_are_seen(engine, clock, own, other, hosts, act):
     own.names.create_class("CUSTOM_GOLD")
     one, two = hosts
     own.providers.set_inventories(one, None, {"VCPU": Inventory(8), "CUSTOM_GOLD": Inventory(8)})
@@ -123,7 +125,7 @@ def test_whatever_else_was_written_between_claims_is_seen(engine, clock, own, ot
 
 
 @on_every_database
-def test_more_than_a_question_holds_is_read_from_the_tables(engine, clock, own, hosts, monkeypatch):
+def test_more_changes_than_one_single_read_returns_are_read_from_the_tables(engine, clock, own, hosts, monkeypatch):
     monkeypatch.setattr(snapshot, "MAX_REFRESH_ENTRIES", 2)
     monkeypatch.setattr(snapshot, "ENTRIES_SINCE", snapshot.ENTRIES_SINCE.limit(3))
     other = PlacementService(engine, clock, SeededIds(2))
@@ -134,7 +136,7 @@ def test_more_than_a_question_holds_is_read_from_the_tables(engine, clock, own, 
 
 
 @on_every_database
-def test_a_log_that_does_not_reach_back_so_far_is_not_trusted(engine, clock, own, other, hosts):
+def test_if_the_change_log_was_trimmed_too_far_everything_is_read_from_the_tables(engine, clock, own, other, hosts):
     """Of the two claims that `other` has not seen, the log contains only the second."""
     states(other)
     claim(own, CONSUMERS[0], {hosts[0]: {"VCPU": 1}})

@@ -1,6 +1,6 @@
 """Classes and traits that other processes create and delete: only new and deleted ones are read, however many exist.
 
-On all three databases: which id each gets, and the order of the rows. The number of rows read is the same on each.
+Ids and the order of rows are tested on all three databases. The number of rows read does not depend on the database.
 """
 
 import random
@@ -31,7 +31,7 @@ def started(engine) -> PlacementService:
 
 
 @on_every_database
-def test_names_of_another_process_are_those_that_are_there(engine):
+def test_the_names_in_memory_equal_the_table_after_another_process_creates_and_deletes_classes(engine):
     writer, reader = started(engine), started(engine)
     chance = random.Random(1)
     there: list[str] = []
@@ -50,7 +50,7 @@ def test_names_of_another_process_are_those_that_are_there(engine):
 
 
 @on_every_database
-def test_a_class_in_place_of_the_newest_one_is_another(engine):
+def test_a_class_created_after_the_newest_one_was_deleted_is_seen_as_a_new_class(engine):
     writer, reader = started(engine), started(engine)
     writer.names.ensure_class("CUSTOM_OLD")
     assert "CUSTOM_OLD" in reader.providers.forest().names.classes
@@ -61,7 +61,7 @@ def test_a_class_in_place_of_the_newest_one_is_another(engine):
     assert "CUSTOM_OLD" not in names
 
 
-def test_a_new_class_reads_one_row_and_not_all(engine):
+def test_a_new_class_of_another_process_is_read_without_reading_all_classes(engine):
     writer, reader = started(engine), started(engine)
     reader.providers.forest()
     writer.names.ensure_class("CUSTOM_NEW")
@@ -73,7 +73,7 @@ def test_a_new_class_reads_one_row_and_not_all(engine):
     assert all("WHERE" in each for each in of_names), of_names
 
 
-def test_own_classes_come_and_go_without_reading_any(engine):
+def test_own_classes_are_created_and_deleted_without_reading_all_classes(engine):
     service = started(engine)
     service.names.ensure_class("CUSTOM_KEPT")
     statements = []

@@ -1,7 +1,7 @@
 """Placement's tables: generations, revisions, the change log, and what other processes see.
 
-On all three databases: others read what was written, also under concurrency. Decisions on the state that was read are
-the same on each.
+Writing, and reading by other processes, also under concurrency, are tested on all three databases. Decisions on the
+state that was read do not depend on the database.
 """
 
 import threading
@@ -69,7 +69,7 @@ OTHER = "00000000-0000-4000-8000-000000000002"
 
 
 @on_every_database
-def test_every_write_moves_the_revision_and_the_generation_moves_as_the_peer_does(engine, service):
+def test_every_write_increases_the_revision_and_the_generation_changes_as_in_openstack_placement(engine, service):
     uuid = host(service, VCPU=8).uuid
     seen = [counters(engine, uuid)]
 
@@ -91,7 +91,7 @@ def test_every_write_moves_the_revision_and_the_generation_moves_as_the_peer_doe
 
 
 @on_every_database
-def test_a_failed_write_moves_nothing(engine, service):
+def test_a_failed_write_changes_neither_generation_nor_revision(engine, service):
     uuid = host(service, VCPU=2).uuid
     before = counters(engine, uuid)
     with pytest.raises(Conflict, match="exceed the capacity"):
@@ -118,8 +118,8 @@ def test_another_process_sees_each_write_at_its_next_read(service, other):
 
 
 @on_every_database
-def test_a_decision_on_an_old_picture_is_taken_again(service, other):
-    """The other process still assumes that the host is full (or empty): its claim is corrected when it writes."""
+def test_a_claim_that_was_decided_on_an_old_state_is_decided_again(service, other):
+    """The other process still has the host as empty (or full) in memory; its claim is decided again when it writes."""
     uuid = host(service, VCPU=2).uuid
     other.providers.provider(uuid)
     service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 2}})])
@@ -130,16 +130,16 @@ def test_a_decision_on_an_old_picture_is_taken_again(service, other):
     assert service.providers.provider(uuid).used == {"VCPU": 1}
 
 
-def test_an_own_claim_needs_no_reading_again(service):
+def test_after_its_own_claim_a_process_does_not_read_the_provider_again(service):
     uuid = host(service, VCPU=2).uuid
     service.providers.provider(uuid)
     service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 2}})])
     held = service.providers._snapshot.cached()
     assert held.by_uuid(uuid).used == {"VCPU": 2}
-    assert held is service.providers.forest(), "the change log has nothing that this process does not know"
+    assert held is service.providers.forest(), "the forest must not be read again"
 
 
-def test_whoever_hears_of_an_older_write_later_keeps_the_newer_state(service):
+def test_an_older_write_that_is_recorded_later_does_not_replace_the_newer_state(service):
     """Two threads commit in one order and update the snapshot in the other."""
     uuid = host(service, VCPU=4).uuid
     old = service.providers.provider(uuid)
@@ -151,14 +151,14 @@ def test_whoever_hears_of_an_older_write_later_keeps_the_newer_state(service):
     service.providers.delete(uuid)
     service.providers.forest()
     snapshot.record_write(1, WriteSet(Forest(), old.updated_at, providers={old.id: old}))
-    assert snapshot.cached().by_uuid(uuid) is None, "and it does not bring back what is deleted"
+    assert snapshot.cached().by_uuid(uuid) is None, "an older write must not bring back a deleted provider"
 
 
 @on_every_database
-def test_who_is_too_far_behind_reads_everything_again(engine, service, other):
+def test_a_process_that_is_behind_the_trimmed_change_log_reads_everything_again(engine, service, other):
     other.providers.forest()
     made = [host(service, f"host{number}", VCPU=1).uuid for number in range(4)]
-    with write(engine) as connection:  # as when old entries are dropped
+    with write(engine) as connection:  # as retention does
         last = change_log.last_number(connection)
         connection.execute(delete(change_log.changes).where(change_log.changes.c.sequence < last))
         connection.execute(update(change_retention).values(first=last))
@@ -168,7 +168,7 @@ def test_who_is_too_far_behind_reads_everything_again(engine, service, other):
     assert {provider.uuid for provider in other.providers.forest().all_providers()} == set(made)
 
 
-def test_all_wishes_or_none(service):
+def test_a_claim_for_several_consumers_is_written_completely_or_not_at_all(service):
     uuid = host(service, VCPU=4).uuid
     with pytest.raises(Conflict):
         service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 3}}), wish(OTHER, {uuid: {"VCPU": 2}})])
@@ -176,7 +176,7 @@ def test_all_wishes_or_none(service):
     assert service.providers.provider(uuid).used == {}
 
 
-def test_an_overfull_provider_may_get_better_but_not_worse(service):
+def test_usage_above_capacity_may_decrease_but_not_increase(service):
     provider = host(service, VCPU=8)
     service.allocations.claim([wish(CONSUMER, {provider.uuid: {"VCPU": 6}})])
     service.allocations.claim([wish(OTHER, {provider.uuid: {"VCPU": 2}})])
@@ -194,7 +194,7 @@ def test_an_overfull_provider_may_get_better_but_not_worse(service):
     assert service.providers.provider(provider.uuid).used == {"VCPU": 7}
 
 
-def test_a_consumer_goes_with_its_last_allocation(service):
+def test_a_consumer_is_deleted_with_its_last_allocation(service):
     uuid = host(service, VCPU=4).uuid
     service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
     with pytest.raises(ConcurrentUpdate, match="expected 1 but got None"):
@@ -206,7 +206,7 @@ def test_a_consumer_goes_with_its_last_allocation(service):
 
 
 @on_every_database
-def test_owner_and_type_follow_the_last_write(service):
+def test_a_claim_replaces_the_owner_and_type_of_its_consumer(service):
     uuid = host(service, VCPU=4).uuid
     service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
     service.allocations.claim(
@@ -216,7 +216,7 @@ def test_owner_and_type_follow_the_last_write(service):
     assert service.allocations.usages("blue", "bob") == ([("MIGRATION", "VCPU", 2)], {"MIGRATION": 1})
 
 
-def test_inventory_in_use_stays(service):
+def test_an_inventory_or_provider_in_use_cannot_be_deleted(service):
     provider = host(service, VCPU=4, DISK_GB=10)
     service.allocations.claim([wish(CONSUMER, {provider.uuid: {"VCPU": 1}})])
     generation = service.providers.provider(provider.uuid).generation
@@ -229,7 +229,7 @@ def test_inventory_in_use_stays(service):
 
 
 @on_every_database
-def test_a_moved_provider_takes_its_subtree_along(service, other):
+def test_moving_a_provider_changes_the_root_of_its_whole_subtree(service, other):
     create = service.providers.create
     first, second = create("first", None, None).provider.uuid, create("second", None, None).provider.uuid
     numa = create("numa", None, first).provider.uuid
@@ -270,7 +270,7 @@ def test_a_reshape_moves_inventory_and_allocations_together(service, other):
 
 
 @on_every_database
-def test_standard_names_are_those_of_the_libraries_and_stay(service, other):
+def test_standard_names_are_those_of_the_libraries_and_cannot_be_deleted(service, other):
     import os_resource_classes
     import os_traits
 
@@ -288,7 +288,7 @@ TABLES_ONLY = Schema("placement-without-names", lambda engine: upgrade(engine, "
 
 
 @on_every_database
-def test_processes_may_start_on_a_new_database_at_once(kind, clock):
+def test_several_processes_can_start_concurrently_on_a_new_database(kind, clock):
     with engine_with(TABLES_ONLY, kind) as engine:
         start_at_once(engine, clock)
 
@@ -313,7 +313,7 @@ def start_at_once(engine, clock):
 
 
 @on_every_database
-def test_custom_names_come_and_go(service, other):
+def test_a_custom_class_is_created_once_renamed_and_not_deleted_while_in_use(service, other):
     assert service.names.ensure_class("CUSTOM_GOLD") is True
     assert other.names.ensure_class("CUSTOM_GOLD") is False
     uuid = host(service, CUSTOM_GOLD=1).uuid
@@ -327,8 +327,8 @@ def test_custom_names_come_and_go(service, other):
 
 
 @on_every_database
-def test_a_new_provider_does_not_inherit_the_picture_of_a_deleted_one(service):
-    """SQLite reuses the last id unless told not to; then the forest kept the old uuid under it."""
+def test_a_new_provider_does_not_get_the_data_of_a_deleted_one(service):
+    """SQLite would reuse the id of the deleted provider, under which the forest had the old uuid."""
     old = host(service, "old", VCPU=1).uuid
     service.providers.forest()
     service.providers.delete(old)
@@ -340,7 +340,7 @@ def test_a_new_provider_does_not_inherit_the_picture_of_a_deleted_one(service):
 
 @on_every_database
 @pytest.mark.slow
-def test_claims_of_many_threads_in_two_processes_never_exceed_capacity(engine, service, other, clock):
+def test_concurrent_claims_of_two_processes_never_exceed_the_capacity(engine, service, other, clock):
     hosts = [host(service, f"host{number}", VCPU=5).uuid for number in range(3)]
     outcomes = Counter()
     lock = threading.Lock()
@@ -371,7 +371,7 @@ def test_claims_of_many_threads_in_two_processes_never_exceed_capacity(engine, s
     for provider_id, units in rows:
         used[provider_id] += units
     assert sum(outcomes.values()) == 36, outcomes
-    assert "placement.concurrent_update" not in outcomes, "who competes takes turns"
+    assert "placement.concurrent_update" not in outcomes, "a claim must be repeated instead of refused"
     assert outcomes["claimed"] == len(rows)
     assert max(used.values()) <= 5
     for placement in (service, other):
@@ -379,8 +379,8 @@ def test_claims_of_many_threads_in_two_processes_never_exceed_capacity(engine, s
 
 
 @on_every_database
-def test_two_first_claims_of_one_consumer_make_one_consumer(service, other):
-    """Both insert it: the slower one starts again and then finds it."""
+def test_concurrent_first_claims_of_a_consumer_create_it_once(service, other):
+    """Both insert the consumer. The slower one is decided again, finds the consumer, and is refused."""
     uuid = host(service, VCPU=9).uuid
     results = []
     barrier = threading.Barrier(2)
@@ -403,8 +403,8 @@ def test_two_first_claims_of_one_consumer_make_one_consumer(service, other):
 
 
 @on_every_database
-def test_claims_that_wait_together_are_committed_together(service):
-    """20 claims, one of them too large, while another is being written: two commits, and each its own result."""
+def test_claims_that_wait_for_a_commit_are_committed_together(service):
+    """Of 20 concurrent claims, the first is committed alone and the others together; only the too large one fails."""
     uuids = [host(service, f"host{number}", VCPU=8).uuid for number in range(4)]
     service.providers.forest()
     before = service.providers.forest().sequence
@@ -439,8 +439,8 @@ def test_claims_that_wait_together_are_committed_together(service):
 
 
 @on_every_database
-def test_a_provider_may_have_every_trait_there_is_and_none(engine, service, clock):
-    """The database returns them as one text: nothing is cut off, and later processes see all of them."""
+def test_a_provider_may_have_all_traits_or_none(engine, service, clock):
+    """The database returns the traits of a provider as one text, which must not be cut off."""
     full, empty = host(service, "full"), host(service, "empty")
     traits = sorted(trait.name for trait in service.names.traits())
     service.providers.set_traits(full.uuid, full.generation, traits)
@@ -452,7 +452,7 @@ def test_a_provider_may_have_every_trait_there_is_and_none(engine, service, cloc
 
 
 @on_mariadb
-def test_traits_that_a_database_cuts_short_are_refused(engine, service):
+def test_traits_that_mariadb_cuts_off_are_an_error(engine, service):
     full = host(service)
     traits = sorted(trait.name for trait in service.names.traits())
     service.providers.set_traits(full.uuid, full.generation, traits)

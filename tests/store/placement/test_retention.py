@@ -1,7 +1,6 @@
 """The task that trims the change log: which entries it deletes and keeps, and that only one process runs it.
 
-On all three databases: deletions, reads afterwards, and several processes at once. Unit tests show when the task runs
-again and where a batch ends.
+Deletions, reads afterwards, and several concurrent processes are tested on all three databases.
 """
 
 import threading
@@ -53,7 +52,7 @@ def claim(service, consumer, provider, amount, generation=None):
     service.allocations.claim([wish])
 
 
-def passes(clock, hours=1):
+def advance(clock, hours=1):
     clock.advance_to(clock.now() + hours * HOUR)
 
 
@@ -72,7 +71,7 @@ def left(engine):
 
 
 @on_every_database
-def test_of_each_subject_what_its_state_rests_on_is_left(engine, service, clock):
+def test_retention_keeps_the_newest_entry_of_each_existing_provider_and_consumer(engine, service, clock):
     uuid = host(service)
     for number in range(3):
         claim(service, CONSUMERS[0], uuid, number + 1, number or None)
@@ -80,19 +79,19 @@ def test_of_each_subject_what_its_state_rests_on_is_left(engine, service, clock)
     service.allocations.release(CONSUMERS[1])
     gone = host(service, "gone")
     service.providers.delete(gone)
-    passes(clock, 2)
+    advance(clock, 2)
     trim(engine, clock, hours=1)
     assert sorted(left(engine)) == sorted([("provider", uuid), ("usages", uuid), ("consumer", CONSUMERS[0])])
-    passes(clock, 2)
+    advance(clock, 2)
     assert service.history.provider_state(uuid, None).document["usages"] == {"VCPU": 3}
     assert service.history.consumer_state(CONSUMERS[0], None).document["allocations"] == {uuid: {"VCPU": 3}}
 
 
 @on_every_database
-def test_what_is_younger_stays_whole(engine, service, clock):
+def test_retention_keeps_all_entries_younger_than_the_period(engine, service, clock):
     uuid = host(service)
     claim(service, CONSUMERS[0], uuid, 1)
-    passes(clock, 2)
+    advance(clock, 2)
     reached = service.events.newest_cursor()
     claim(service, CONSUMERS[0], uuid, 2, 1)
     claim(service, CONSUMERS[0], uuid, 3, 2)
@@ -103,14 +102,14 @@ def test_what_is_younger_stays_whole(engine, service, clock):
         assert change_store.read_retention(connection).first == reached.sequence + 1
 
 
-def test_a_transaction_larger_than_a_batch_is_gone_through_to_its_end(engine, service, clock, monkeypatch):
+def test_retention_trims_a_transaction_that_is_larger_than_a_batch(engine, service, clock, monkeypatch):
     uuid = host(service)
     for generation in (None, 1):
         wishes = [
             AllocationWrite(one, {uuid: {"VCPU": 1}}, "red", "alice", "INSTANCE", generation) for one in CONSUMERS
         ]
         service.allocations.claim(wishes)
-    passes(clock, 2)
+    advance(clock, 2)
     monkeypatch.setattr(retention, "BATCH", 7)
     trim(engine, clock, hours=1)
     assert sorted(left(engine)) == sorted(
@@ -118,35 +117,37 @@ def test_a_transaction_larger_than_a_batch_is_gone_through_to_its_end(engine, se
     )
 
 
-def test_a_process_that_begins_in_the_middle_of_a_transaction_finishes_it(engine, service, clock, monkeypatch):
+def test_another_process_continues_retention_in_the_middle_of_a_transaction(engine, service, clock, monkeypatch):
     uuid = host(service)
     for generation in (None, 1):
         wishes = [
             AllocationWrite(one, {uuid: {"VCPU": 1}}, "red", "alice", "INSTANCE", generation) for one in CONSUMERS
         ]
         service.allocations.claim(wishes)
-    passes(clock, 2)
+    advance(clock, 2)
     monkeypatch.setattr(retention, "BATCH", 50)
     soon = clock.now() + retention.MIN_PAUSE
-    assert RetentionTask(engine, clock, history=HOUR).run_once() == soon, "there is more"
+    assert RetentionTask(engine, clock, history=HOUR).run_once() == soon, (
+        "the task must run again soon, because entries are left"
+    )
     assert len(left(engine)) > 42
     trim(engine, clock, hours=1)
     assert len(left(engine)) == 42
 
 
-def test_the_next_round_is_when_the_oldest_entry_gets_old(engine, service, clock):
+def test_retention_runs_next_when_the_oldest_entry_exceeds_the_period(engine, service, clock):
     host(service)
     written = clock.now()
     task = RetentionTask(engine, clock, history=5 * HOUR)
     assert task.run_once() == written + 5 * HOUR
-    passes(clock, 6)
-    assert task.run_once() == clock.now() + 5 * HOUR, "nothing is left that could get old"
+    advance(clock, 6)
+    assert task.run_once() == clock.now() + 5 * HOUR, "no entry is left that could exceed the period"
 
 
 @on_servers
-def test_who_finds_another_process_at_it_lets_it_be(engine, service, clock):
+def test_retention_does_nothing_while_another_process_runs_it(engine, service, clock):
     host(service)
-    passes(clock, 2)
+    advance(clock, 2)
     with write(engine) as connection:
         assert change_store.claim_retention(connection) is not None
         assert RetentionTask(engine, clock, history=HOUR).run_once() == clock.now() + MIN_ROUND_PAUSE
@@ -155,13 +156,13 @@ def test_who_finds_another_process_at_it_lets_it_be(engine, service, clock):
 
 
 @on_every_database
-def test_nothing_is_lost_while_several_processes_trim_and_others_write_and_watch(engine, service, clock, monkeypatch):
-    """A watcher of the kept part sees every number; states stay right; a watcher too far behind is told."""
+def test_concurrent_retention_writes_and_watches_lose_no_entry_and_no_state(engine, service, clock, monkeypatch):
+    """A watcher of the entries that are kept sees every change number, and states stay correct."""
     monkeypatch.setattr(retention, "BATCH", 10)
     uuid = host(service)
     for number in range(20):
         claim(service, CONSUMERS[number], uuid, 1)
-    passes(clock, 2)
+    advance(clock, 2)
     start = service.events.newest_cursor()
     failures, seen = [], []
 
@@ -198,17 +199,17 @@ def test_nothing_is_lost_while_several_processes_trim_and_others_write_and_watch
 
 
 @on_every_database
-def test_a_process_behind_the_log_reads_everything_again(engine, service, clock):
+def test_a_reader_from_before_the_oldest_entry_is_told_to_read_everything(engine, service, clock):
     host(service)
-    passes(clock, 2)
+    advance(clock, 2)
     trim(engine, clock, hours=1)
     with read(engine) as connection:
         assert log.provider_ids_since(connection, 0) == {log.EVERYTHING}
         assert log.provider_ids_since(connection, log.last_number(connection)) == set()
 
 
-def test_every_look_at_the_log_is_a_search_of_an_index(engine, service, clock):
-    """However long the log is, no statement reads entries that it does not need. Tested on one database."""
+def test_every_query_of_the_change_log_uses_an_index(engine, service, clock):
+    """However long the log is, no statement reads entries that it does not need. Tested on SQLite only."""
     uuid = host(service)
     asked = []
     event.listen(engine, "before_cursor_execute", lambda *arguments: asked.append(arguments[2:4]))
@@ -216,7 +217,7 @@ def test_every_look_at_the_log_is_a_search_of_an_index(engine, service, clock):
     service.history.provider_entries(uuid, change_store.TimeRange(clock.now(), clock.now()), Cursor(1), 5)
     service.events.read_page(Cursor(1), Filter())
     service.events.read_page(Cursor(1), Filter(kinds=("usages",)))
-    passes(clock, 2)
+    advance(clock, 2)
     trim(engine, clock, hours=1)
     looks = [(statement, values) for statement, values in asked if "FROM changes" in statement]
     assert len(looks) >= 7
@@ -228,15 +229,15 @@ def test_every_look_at_the_log_is_a_search_of_an_index(engine, service, clock):
 
 
 @on_every_database
-def test_clocks_of_processes_may_differ_a_little(engine, service, clock, ids):
-    """The order of the log decides, not the clocks: "as of now" is the present state."""
+def test_history_is_correct_when_the_clocks_of_processes_differ_by_less_than_a_minute(engine, service, clock, ids):
+    """The order of the change log decides, not the times in it: the state "as of now" is the present state."""
     uuid = host(service)
     ahead = VirtualClock(clock.now() + timedelta(seconds=50))
     other = PlacementService(engine, ahead, ids)
     claim(other, CONSUMERS[0], uuid, 1)
     claim(service, CONSUMERS[0], uuid, 2, 1)
     for _ in range(5):
-        passes(clock)
+        advance(clock)
         claim(service, CONSUMERS[1], uuid, 1)
         service.allocations.release(CONSUMERS[1])
     assert service.history.consumer_state(CONSUMERS[0], None).document["allocations"] == {uuid: {"VCPU": 2}}
@@ -249,16 +250,16 @@ def test_clocks_of_processes_may_differ_a_little(engine, service, clock, ids):
     assert service.history.consumer_entries(CONSUMERS[0], between, Cursor(0), 5) == written[1:]
 
 
-def test_a_state_costs_as_much_after_very_many_changes(engine, service, clock):
-    """Counts statements and rows read: there is no scan of later entries."""
+def test_the_cost_of_an_earlier_state_does_not_grow_with_the_number_of_later_changes(engine, service, clock):
+    """Counts the statements: the entry is found by halving the range of change numbers, not by a scan."""
     uuid = host(service)
     at = clock.now()
-    passes(clock)
+    advance(clock)
     for generation in range(40):
         claim(service, CONSUMERS[0], uuid, 1, generation or None)
-        passes(clock)
+        advance(clock)
     asked = []
     event.listen(engine, "before_cursor_execute", lambda *arguments: asked.append(arguments[2]))
     assert service.history.provider_state(uuid, at).document["usages"] == {}
     looks = [statement for statement in asked if "FROM changes" in statement]
-    assert len(looks) <= 2 * (1 + 6), "two kinds, each after halving 43 numbers"
+    assert len(looks) <= 2 * (1 + 6), "two kinds of entries, each found by halving 43 change numbers"

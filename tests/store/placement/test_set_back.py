@@ -1,5 +1,6 @@
-"""A database that returns to an older state below a running server: a restored backup, or a standby that took over
-without the last commits.
+"""A database that returns to an older state while a service is running.
+
+The reason may be a restored backup, or a standby that took over without the last commits.
 """
 
 import contextlib
@@ -35,7 +36,7 @@ def host(service):
     return service.providers.set_inventories(provider.uuid, 0, {"VCPU": Inventory(total=4)})
 
 
-def test_what_was_written_after_the_backup_is_forgotten(service, host, tmp_path):
+def test_after_a_restored_backup_reads_show_the_state_of_the_backup(service, host, tmp_path):
     copy(tmp_path / "moorage.sqlite", tmp_path / "backup")
     lost = service.providers.create("lost", None, None).provider
     service.allocations.claim([AllocationWrite(CONSUMER, {host.uuid: {"VCPU": 4}}, project_id="red", user_id="alice")])
@@ -46,8 +47,8 @@ def test_what_was_written_after_the_backup_is_forgotten(service, host, tmp_path)
         service.providers.provider(lost.uuid)
 
 
-def test_the_next_write_is_decided_on_what_there_is(service, host, tmp_path):
-    """Nobody has read in between, so the writer itself must notice."""
+def test_after_a_restored_backup_the_next_claim_is_decided_on_the_state_of_the_backup(service, host, tmp_path):
+    """There is no read in between, so the claim itself must notice the older state."""
     copy(tmp_path / "moorage.sqlite", tmp_path / "backup")
     service.allocations.claim([AllocationWrite(CONSUMER, {host.uuid: {"VCPU": 4}}, project_id="red", user_id="alice")])
     copy(tmp_path / "backup", tmp_path / "moorage.sqlite")

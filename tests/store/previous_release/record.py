@@ -1,4 +1,4 @@
-"""Records the SQL of a release: every statement of a day in a cloud, in SQLite's dialect.
+"""Records the SQL of a release: every statement of a simulated day in a cloud, in SQLite's dialect.
 
 usage: .venv/bin/python tests/store/previous_release/record.py CHECKOUT
 
@@ -17,7 +17,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 
-#: Run with the release's own code: in virtual time, so that it is over in seconds.
+#: This runs with the code of that release, in virtual time.
 DAY = """
 import json, sqlite3, sys, tempfile
 from datetime import UTC, datetime, timedelta

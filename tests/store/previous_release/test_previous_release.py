@@ -1,7 +1,7 @@
-"""The statements of the previous release have the same results on today's schema, so old and new processes can run
-together.
+"""The statements of the previous release have the same results on the current schema.
 
-The databases are those of that release, upgraded. `record.py` recorded them, and says from which commit.
+So processes of both releases can run together. The databases are those of the previous release, upgraded; `record.py`
+recorded them, and `release.json` names the commit.
 """
 
 import gzip
@@ -19,8 +19,8 @@ HERE = Path(__file__).parent
 HEADS = json.loads((HERE / "release.json").read_text())["heads"]
 
 
-def made(feature: str, path: Path) -> Path:
-    """The database as that release left it."""
+def recorded_database(feature: str, path: Path) -> Path:
+    """A database with the schema and rows of the previous release."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.executescript("\n".join(recorded(feature)["before"]))
     connection.close()
@@ -33,7 +33,7 @@ def recorded(feature: str) -> dict:
 
 
 def answers(path: Path, day: list) -> Iterator[tuple[str, object]]:
-    """(statement, its rows, or the number of changed rows) of each, on as many connections as were recorded."""
+    """Runs each recorded statement on the connection with its number; yields (statement, its rows or its row count)."""
     connections: dict[int, sqlite3.Connection] = {}
     for number, text in day:
         if number not in connections:
@@ -46,10 +46,10 @@ def answers(path: Path, day: list) -> Iterator[tuple[str, object]]:
 
 
 @pytest.mark.parametrize("feature", sorted(HEADS))
-def test_every_statement_of_the_release_before_has_the_same_answer_on_todays_schema(feature, tmp_path):
+def test_every_statement_of_the_previous_release_has_the_same_result_on_the_current_schema(feature, tmp_path):
     day = recorded(feature)["day"]
     assert sum(text.lstrip()[:6].upper() in ("INSERT", "UPDATE", "SELECT") for _, text in day) > 10
-    old, new = made(feature, tmp_path / "old.db"), made(feature, tmp_path / "new.db")
+    old, new = recorded_database(feature, tmp_path / "old.db"), recorded_database(feature, tmp_path / "new.db")
     engine = open_engine(f"sqlite:///{new}")
     assert migrations.current_revision(engine, feature) == HEADS[feature]
     migrations.upgrade(engine, feature)
@@ -59,6 +59,6 @@ def test_every_statement_of_the_release_before_has_the_same_answer_on_todays_sch
 
 
 @pytest.mark.parametrize("feature", sorted(HEADS))
-def test_what_came_since_says_that_it_only_adds(feature):
+def test_all_migrations_since_the_previous_release_are_additive(feature):
     since = [revision for revision in migrations.revisions(feature) if revision > HEADS[feature]]
     assert [revision for revision in since if not migrations.is_additive(feature, revision)] == []

@@ -1,4 +1,4 @@
-"""One of several processes that book the same few hosts: for `test_rush`."""
+"""For `test_rush`: the requests of one of several processes that book the same few hosts."""
 
 import random
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Request:
 
 
 def requests(seed: int, count: int) -> list[Request]:
-    """Whole hours in three days: many begin where another ends."""
+    """Requests for periods of whole hours within three days, so that many begin when another ends."""
     chance = random.Random(seed)
     found = []
     for _ in range(count):
@@ -36,7 +36,7 @@ def requests(seed: int, count: int) -> list[Request]:
 
 
 def book(url: str, seed: int, count: int) -> tuple[int, list[Request]]:
-    """(how many it got, those that were refused)"""
+    """Makes `count` requests; returns the number of accepted ones, and the refused ones."""
     engine = open_engine(url)
     admission = Admission(engine, VirtualClock(NOW))
     got, refused = 0, []

@@ -1,4 +1,4 @@
-"""No address is given out twice under concurrency, on all three databases, because their locks decide."""
+"""Concurrent bookings of addresses, on all three databases, because the result depends on locks."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -41,8 +41,8 @@ def lease_of(seed, request, start=START, end=END):
     return replace(made, reservations=(own,))
 
 
-def take(engine, lease):
-    """Whether it got its addresses."""
+def book_addresses(engine, lease):
+    """Writes the lease and books its addresses. Returns whether enough were free."""
     booking = AddressBooking(engine, VirtualClock(NOW), SeededIds(hash(lease.id)))
 
     def work(connection):
@@ -57,12 +57,12 @@ def take(engine, lease):
 
 
 @on_every_database
-def test_no_address_is_given_out_twice(database):
-    """Twelve requests at once want one of five addresses for the same time."""
+def test_concurrent_leases_never_get_the_same_address(database):
+    """Twelve concurrent leases each want one of five addresses for the same period."""
     register(database, ADDRESSES)
     leases = [lease_of(seed, FloatingIpRequest(NETWORK, 1)) for seed in range(LEASES)]
     with ThreadPoolExecutor(6) as pool:
-        got = list(pool.map(lambda each: take(database, each), leases))
+        got = list(pool.map(lambda each: book_addresses(database, each), leases))
     assert got.count(True) == ADDRESSES
     with read(database) as connection:
         ids = [each.reservations[0].id for each in leases]
@@ -72,21 +72,21 @@ def test_no_address_is_given_out_twice(database):
 
 
 @on_every_database
-def test_what_a_lease_asks_for_is_read_again(database):
+def test_the_address_request_of_a_lease_reads_back_the_same(database):
     register(database, 2)
     request = FloatingIpRequest(NETWORK, 2, ("192.0.2.1",))
     made = lease_of(1, request)
-    assert take(database, made)
+    assert book_addresses(database, made)
     with read(database) as connection:
         found = lease_store.find_lease(connection, made.id)
     assert found.reservations[0].request == request
 
 
 @on_every_database
-def test_a_deleted_lease_leaves_nothing(database):
+def test_after_its_lease_is_deleted_an_address_can_be_deleted(database):
     register(database, 1)
     made = lease_of(1, FloatingIpRequest(NETWORK, 1))
-    assert take(database, made)
+    assert book_addresses(database, made)
 
     def delete(connection):
         address_store.release_all(connection, [made.reservations[0].id])

@@ -1,6 +1,7 @@
-"""No overbooking under concurrency.
+"""Admission of leases: concurrent requests never overbook a host.
 
-On all three databases: races, and reading again what other processes wrote. Memory decides what fits.
+Concurrent requests, and reading what other processes wrote, are tested on all three databases. What fits is decided in
+memory, so SQLite suffices for the other tests.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -59,8 +60,8 @@ def peak_of(engine):
     return calendar.peak(START - timedelta(days=9), END + timedelta(days=9))[:, calendar.classes.index("VCPU")].tolist()
 
 
-def test_all_slots_of_a_reservation_count(database):
-    """D1: the peer charges a reservation once, and so accepts 26 slots on a host for 8."""
+def test_every_slot_of_a_reservation_counts_against_the_host(database):
+    """D1: the peer counts only one slot of a reservation, so it accepts 26 slots on a host with room for 8."""
     add_host(database)
     admission = Admission(database, VirtualClock(NOW))
     accepted = []
@@ -74,10 +75,10 @@ def test_all_slots_of_a_reservation_count(database):
 
 
 @on_every_database
-def test_racing_requests_never_overbook(database):
+def test_concurrent_requests_never_overbook_a_host(database):
     """R19 (instance-reservation), D3: the peer accepts all twelve, up to eleven of them on one host.
 
-    Six admissions stand for six processes: each has a calendar of its own, which the others make stale.
+    Six `Admission` objects act as six processes: each has its own calendar, which the others make stale.
     """
     for name in ("compute-1", "compute-2", "compute-3"):
         add_host(database, name)
@@ -98,8 +99,8 @@ def test_racing_requests_never_overbook(database):
 
 
 @on_every_database
-def test_a_request_that_is_overtaken_again_and_again_is_decided_alone(database, monkeypatch):
-    """It is not refused for that: with all hosts locked, no other request can overtake it."""
+def test_a_request_whose_attempts_all_conflict_is_decided_with_all_hosts_locked(database, monkeypatch):
+    """The last decision cannot conflict, so a request is refused only if it does not fit."""
     monkeypatch.setattr("moorage.reservation.booking.admission.ATTEMPTS", 0)
     for name in ("compute-1", "compute-2"):
         add_host(database, name)
@@ -118,8 +119,8 @@ def test_a_request_that_is_overtaken_again_and_again_is_decided_alone(database, 
 
 
 @on_every_database
-def test_racing_requests_of_several_hosts_do_not_deadlock(database):
-    """Each locks hosts in the order of their ids, whatever it chose first."""
+def test_concurrent_requests_for_several_hosts_do_not_deadlock(database):
+    """Each request locks its hosts in the order of their ids."""
     for number in range(4):
         add_host(database, f"compute-{number}")
     admissions = [Admission(database, VirtualClock(NOW)) for _ in range(4)]
@@ -171,7 +172,7 @@ def test_a_refused_request_writes_nothing(database):
         assert lease_store.all_leases(connection) == []
 
 
-def test_a_host_that_was_withdrawn_is_not_given_out(database):
+def test_a_host_that_is_not_ready_gets_no_reservation(database):
     host_id = add_host(database)
     admission = Admission(database, VirtualClock(NOW))
     admission.calendar()
@@ -182,7 +183,7 @@ def test_a_host_that_was_withdrawn_is_not_given_out(database):
 
 
 @on_every_database
-def test_what_others_did_is_read_host_by_host(database):
+def test_after_changes_of_other_processes_the_calendar_equals_the_database(database):
     """Only hosts with a changed revision are read again, and the result is exact."""
     hosts = [add_host(database, f"compute-{n}") for n in range(4)]
     here, elsewhere = Admission(database, VirtualClock(NOW)), Admission(database, VirtualClock(NOW))
@@ -206,7 +207,7 @@ def test_what_others_did_is_read_host_by_host(database):
 
 
 @on_every_database
-def test_only_the_changed_hosts_are_read(database):
+def test_the_calendar_reads_only_hosts_that_other_processes_changed(database):
     for number in range(20):
         add_host(database, f"compute-{number}")
     add_host(database, "compute-far", wanted_id=10 * host_store.PART)
@@ -218,9 +219,9 @@ def test_only_the_changed_hosts_are_read(database):
     sa.event.listen(database, "before_cursor_execute", lambda *args: seen.append((args[2], args[3])))
     here.calendar()
     (asked,) = [given for said, given in seen if "FROM computehost_allocations" in said]
-    assert len(asked) <= 4, "a moment and three hosts"
+    assert len(asked) <= 4, "parameters: a time and three hosts"
     (asked,) = [given for said, given in seen if "BETWEEN" in said]
-    assert len(asked) == 2, "the revisions of one part of the hosts"
+    assert len(asked) == 2, "parameters: the first and last id of one part of the hosts"
     seen.clear()
     here.calendar()
     assert not any("FROM computehost_allocations" in said for said, _ in seen)

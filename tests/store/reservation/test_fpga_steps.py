@@ -1,4 +1,4 @@
-"""The FPGA regions of reservations, and which of them were loaded, on each database."""
+"""The FPGA regions of reservations, and which of them were programmed, on each database."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -46,8 +46,8 @@ def slot(ids, lease, host, place):
 
 
 @on_every_database
-def test_regions_are_those_of_the_slots(world, ids):
-    """With the state of their hosts; other leases have one while their slot lasts."""
+def test_the_regions_of_a_reservation_are_those_of_its_slots(world, ids):
+    """Each region is found with the state of its host. Another lease has a region during the period of its slot."""
     engine, (one, two), (up, down) = world
     rows = [slot(ids, one, up, FPGA), slot(ids, one, down, SECOND), slot(ids, two, up, SECOND)]
     with read(engine) as connection:
@@ -69,7 +69,7 @@ def test_regions_are_those_of_the_slots(world, ids):
 
 
 @on_every_database
-def test_what_was_loaded_is_what_the_journal_says_last(world, ids):
+def test_the_last_step_in_the_journal_says_whether_a_region_was_programmed(world, ids):
     engine, (one, _), _ = world
     own = one.reservations[0].id
 

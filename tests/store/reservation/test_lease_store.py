@@ -1,4 +1,4 @@
-"""The reservation service's tables: statements run and give the same rows on all three databases."""
+"""The reservation stores: their statements run and give the same rows on all three databases."""
 
 import random
 from dataclasses import replace
@@ -37,7 +37,7 @@ def slots(ids, lease, host_id, count):
 
 @on_every_database
 @pytest.mark.parametrize("affinity", [None, True, False])
-def test_a_lease_is_read_as_it_was_written(database, ids, affinity):
+def test_a_stored_lease_reads_back_the_same(database, ids, affinity):
     """R14, R35 (instance-reservation): affinity has three values in the database."""
     lease = new_lease(ids, InstanceRequest(Size(1, 2, 3), 4, affinity, '["=", "$rack", "9"]'))
     with write(database) as connection:
@@ -50,7 +50,7 @@ def test_a_lease_is_read_as_it_was_written(database, ids, affinity):
 
 
 @on_every_database
-def test_a_lease_moves_only_from_the_state_it_was_read_in(database, ids):
+def test_a_lease_changes_its_status_only_if_no_other_transaction_has_changed_it(database, ids):
     lease = new_lease(ids)
     with write(database) as connection:
         lease_store.insert_lease(connection, lease)
@@ -62,7 +62,7 @@ def test_a_lease_moves_only_from_the_state_it_was_read_in(database, ids):
 
 
 @on_every_database
-def test_deleting_a_lease_leaves_nothing_of_it(database, ids):
+def test_deleting_a_lease_deletes_its_allocations_events_and_steps(database, ids):
     host_id = add_host(database)
     lease = new_lease(ids)
     with write(database) as connection:
@@ -79,7 +79,7 @@ def test_deleting_a_lease_leaves_nothing_of_it(database, ids):
 
 
 @on_every_database
-def test_several_slots_may_share_a_host(database, ids):
+def test_several_slots_of_a_reservation_on_one_host_all_count(database, ids):
     """R7 (instance-reservation): one row per slot; D1: each of them counts."""
     host_id = add_host(database)
     lease = new_lease(ids)
@@ -106,8 +106,8 @@ def test_several_slots_may_share_a_host(database, ids):
     ],
     indirect=["kind"],
 )
-def test_the_first_of_many_due_events_run_as_if_all_had_been_read(database, ids, seed):
-    """Back-to-back leases on common hosts; some are being deleted, some are claimed, some are retried later."""
+def test_reading_only_the_first_due_events_does_not_change_which_of_them_run(database, ids, seed):
+    """With leases that follow each other on the same hosts; some are being deleted, claimed, or retried later."""
     chance = random.Random(seed)
     hosts = [add_host(database, f"compute-{number}") for number in (1, 2, 3)]
     now = NOW + timedelta(hours=12)
@@ -144,7 +144,7 @@ def test_the_first_of_many_due_events_run_as_if_all_had_been_read(database, ids,
 
 
 @on_every_database
-def test_an_event_is_claimed_once(database, ids):
+def test_an_event_can_be_claimed_only_once_per_epoch(database, ids):
     lease = new_lease(ids)
     start = lease.event(EventType.START)
     until = START + timedelta(minutes=2)
@@ -164,7 +164,7 @@ def test_an_event_is_claimed_once(database, ids):
 
 
 @on_every_database
-def test_a_worker_that_lost_its_claim_cannot_write(database, ids):
+def test_a_worker_that_lost_its_claim_on_an_event_cannot_extend_finish_or_release_it(database, ids):
     """D9: two managers of the peer can both run one event."""
     lease = new_lease(ids)
     start = lease.event(EventType.START)
@@ -188,7 +188,7 @@ def test_a_worker_that_lost_its_claim_cannot_write(database, ids):
 
 
 @on_every_database
-def test_an_operation_fences_the_other_events_of_its_lease(database, ids):
+def test_fencing_the_other_events_of_a_lease_ends_their_claims(database, ids):
     lease = new_lease(ids)
     start, end = lease.event(EventType.START), lease.event(EventType.END)
     with write(database) as connection:
@@ -203,7 +203,7 @@ def test_an_operation_fences_the_other_events_of_its_lease(database, ids):
 
 
 @on_every_database
-def test_coming_events_are_told_in_order(database, ids):
+def test_coming_events_are_listed_in_order_of_time(database, ids):
     early, late = new_lease(ids, start=START, end=END), new_lease(ids, start=START - timedelta(hours=1), end=END)
     with write(database) as connection:
         lease_store.insert_lease(connection, early)
@@ -214,7 +214,7 @@ def test_coming_events_are_told_in_order(database, ids):
 
 
 @on_every_database
-def test_extra_capabilities_are_set_and_unset(database, ids):
+def test_extra_capabilities_of_a_host_are_set_changed_and_removed(database, ids):
     host_id = add_host(database)
     fresh = [ids.uuid() for _ in range(8)]
     with write(database) as connection:
@@ -229,7 +229,7 @@ def test_extra_capabilities_are_set_and_unset(database, ids):
         )
 
 
-def test_hosts_that_are_not_ready_give_nothing_out(database):
+def test_a_host_that_is_not_ready_has_no_capacity(database):
     host_id = add_host(database)
     with write(database) as connection:
         assert [each.host for each in host_store.capacities(connection)] == [host_id]
@@ -237,7 +237,7 @@ def test_hosts_that_are_not_ready_give_nothing_out(database):
         assert host_store.capacities(connection) == []
 
 
-def test_reservations_change_state_only_by_the_table(database, ids):
+def test_a_reservation_in_error_does_not_become_active(database, ids):
     lease = new_lease(ids)
     with write(database) as connection:
         lease_store.insert_lease(connection, lease)

@@ -1,4 +1,4 @@
-"""Whole lives of leases with the service's tables in each of the three databases: all statements, and locks."""
+"""Leases from their creation to their end, with the service's tables in each of the three databases."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -23,8 +23,8 @@ def plane(tmp_path, kind):
 
 
 @on_every_database
-def test_a_lease_lives_and_ends(plane):
-    """From the request until nothing is left, on each database."""
+def test_a_lease_starts_grows_ends_and_is_deleted(plane):
+    """From the request until its servers, its resource class and its host registration are deleted."""
     wanted = instance(2, resource_properties='["=", "$rack", "9"]')
     made = plane.ask("POST", "/v1/leases", lease(wanted), status=201)["lease"]
     reservation = made["reservations"][0]
@@ -45,8 +45,8 @@ def test_a_lease_lives_and_ends(plane):
 
 
 @on_every_database
-def test_racing_requests_get_what_there_is_and_no_more(plane):
-    """R12 (instance-reservation), D3: eight requests of four slots for eight slots, by four services."""
+def test_concurrent_requests_of_four_services_never_overbook_a_host(plane):
+    """R12 (instance-reservation), D3: eight requests for four slots each, on a host with eight slots."""
     processes = [plane.new_process() for _ in range(4)]
     from moorage.core.caller import Caller
     from moorage.core.errors import Conflict
@@ -70,8 +70,8 @@ def test_racing_requests_get_what_there_is_and_no_more(plane):
 
 
 @on_every_database
-def test_racing_runners_do_each_event_once(plane):
-    """D9: four runners work on four leases that start at one moment."""
+def test_concurrent_runners_run_each_event_once(plane):
+    """D9: four runners work on four leases that start at the same time."""
     leases = [plane.ask("POST", "/v1/leases", lease(instance(2)), status=201)["lease"] for _ in range(4)]
     runners = [plane.new_process().runner for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:

@@ -27,8 +27,8 @@ def columns(engine):
     return {column["name"]: column["nullable"] for column in sa.inspect(engine).get_columns("instance_reservations")}
 
 
-def put(engine, ids, affinity=None, **older):
-    """A lease with one reservation; `older`: what it has of an older system."""
+def insert(engine, ids, affinity=None, **older):
+    """Stores a lease with one reservation; `older`: values of the columns of an older system."""
     lease = new_lease(ids, InstanceRequest(Size(1, 512, 0), 1, affinity))
     lease = replace(lease, reservations=tuple(replace(each, **older) for each in lease.reservations))
     with write(engine) as connection:
@@ -43,27 +43,27 @@ def found(engine, lease):
 
 
 @on_every_database
-def test_affinity_may_be_null_and_rows_keep_theirs(migrated, ids):
+def test_affinity_may_be_true_false_or_null(migrated, ids):
     """R14, R35 (instance-reservation)."""
     assert columns(migrated)["affinity"] is True
-    kept = [put(migrated, ids, affinity) for affinity in (True, False, None)]
+    kept = [insert(migrated, ids, affinity) for affinity in (True, False, None)]
     assert [found(migrated, lease).request.affinity for lease in kept] == [True, False, None]
 
 
 @on_every_database
-def test_a_start_does_not_drop_the_columns(migrated):
+def test_an_ordinary_upgrade_does_not_drop_the_older_columns(migrated):
     """R35 (instance-reservation)."""
     assert columns(migrated).keys() >= COLUMNS
 
 
 @on_every_database
-def test_the_columns_are_not_dropped_while_older_rows_live(migrated, ids):
-    """R35 (instance-reservation): those of an older system, of each generation; not one of ours that has a group."""
-    with_group = put(migrated, ids)
+def test_the_older_columns_are_not_dropped_while_reservations_use_them(migrated, ids):
+    """R35 (instance-reservation): each generation of an older system; our reservations with a group do not count."""
+    with_group = insert(migrated, ids)
     with write(migrated) as connection:
         lease_store.set_server_group(connection, with_group.reservations[0].id, "group")
     for generation in (None, Generation.HYBRID, Generation.AGGREGATE):
-        lease = put(migrated, ids, aggregate_id=4, generation=generation)
+        lease = insert(migrated, ids, aggregate_id=4, generation=generation)
         with pytest.raises(StartError, match="of an older system are not over; end or delete"):
             migrations.upgrade(migrated, "reservation", "0099")
         assert columns(migrated).keys() >= COLUMNS
@@ -74,14 +74,14 @@ def test_the_columns_are_not_dropped_while_older_rows_live(migrated, ids):
 
 
 @on_every_database
-def test_everything_works_without_the_columns(engine, ids):
-    """R35 (instance-reservation): and a start of the same program leaves them dropped."""
+def test_leases_can_be_written_and_read_after_the_older_columns_were_dropped(engine, ids):
+    """R35 (instance-reservation): and a later upgrade does not create the columns again."""
     migrations.upgrade(engine, "reservation", "0099")
     migrations.upgrade(engine, "reservation")
     assert migrations.is_current(engine, "reservation")
     assert migrations.current_revision(engine, "reservation") == migrations.head_revision("reservation")
     assert not columns(engine).keys() & COLUMNS
-    lease = put(engine, ids)
+    lease = insert(engine, ids)
     assert found(engine, lease).request == lease.reservations[0].request
     with write(engine) as connection:
         lease_store.delete_lease(connection, lease.id)

@@ -1,6 +1,6 @@
-"""Pages of leases, on all three databases: each lease once, in order, from an index.
+"""Pages of leases, on all three databases: each lease once, in order, and read from an index.
 
-The rows are part of the databases and are written once.
+The rows are part of the databases' schema, so that they are written only once.
 """
 
 from datetime import timedelta
@@ -59,8 +59,8 @@ def some(database):
     return new_leases()
 
 
-def walked(database, wanted):
-    """All pages, one after another."""
+def all_pages(database, wanted):
+    """The leases of all pages, read one page after the other."""
     found, marker = [], None
     for _ in range(20):
         with read(database) as connection:
@@ -78,24 +78,24 @@ def test_pages_have_each_lease_once_and_in_order(database, some):
         wanted = {"sort_key": key, "descending": descending, "limit": limit, "project_id": project}
         mine = [lease for lease in some if project in (None, lease.project_id)]
         expected = sorted(mine, key=lambda lease: (getattr(lease, key), lease.id), reverse=descending)
-        assert walked(database, wanted) == expected, wanted
+        assert all_pages(database, wanted) == expected, wanted
 
 
 @on_every_database
-def test_filters_narrow(database, some):
+def test_each_filter_of_leases_finds_exactly_the_matching_leases(database, some):
     meeting = {"ends_after": NOW + timedelta(days=4), "starts_before": NOW + timedelta(days=1)}
-    found = walked(database, {"limit": 2, **meeting})
+    found = all_pages(database, {"limit": 2, **meeting})
     expected = [x for x in some if x.end_date > meeting["ends_after"] and x.start_date < meeting["starts_before"]]
     assert sorted(x.id for x in found) == sorted(x.id for x in expected) != []
     with write(database) as connection:
         lease_store.move(connection, some[0], LeaseStatus.STARTING, NOW)
         lease_store.change(connection, some[1].id, NOW, name="course")
-    assert [x.id for x in walked(database, {"status": LeaseStatus.STARTING})] == [some[0].id]
-    assert [x.id for x in walked(database, {"name": "course"})] == [some[1].id]
+    assert [x.id for x in all_pages(database, {"status": LeaseStatus.STARTING})] == [some[0].id]
+    assert [x.id for x in all_pages(database, {"name": "course"})] == [some[1].id]
 
 
 @on_every_database
-def test_a_marker_of_another_project_is_none(database, some):
+def test_the_marker_of_another_projects_lease_is_not_found(database, some):
     for marker in (some[0].id, "nothing"):
         with read(database) as connection, pytest.raises(Invalid, match="not found"):
             lease_store.find_page(connection, LeasePage(project_id="p1", marker=marker))
@@ -120,15 +120,15 @@ ROWS = [
 
 @on_every_database
 @pytest.mark.parametrize("of", [{}, {"project_id": "p3"}, {"name": "lease-77"}, {"status": LeaseStatus.ACTIVE}])
-def test_a_page_is_read_from_an_index(kind, of):
-    """Among thousands of leases: the query neither reads nor sorts all rows."""
+def test_a_page_of_thousands_of_leases_is_read_from_an_index(kind, of):
+    """The query neither reads nor sorts all rows."""
     marker = next(row["id"] for row in ROWS if all(row[name] == value for name, value in of.items()))
     keys = SortKey if of.keys() <= {"project_id"} else [SortKey.CREATED_AT]
     with engine_with(Schema("many-leases", make_many), kind) as database:
         for key, descending in product(keys, (False, True)):
             plan = explained(database, LeasePage(**of, sort_key=key, descending=descending, limit=10, marker=marker))
             assert "ix_leases_" in plan, plan
-            if "name" not in of:  # there are few of one name: those are sorted
+            if "name" not in of:  # the few leases of one name are sorted
                 assert not any(word in plan for word in ("TEMP B-TREE", "filesort", "Sort")), plan
 
 

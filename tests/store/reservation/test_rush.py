@@ -1,7 +1,7 @@
-"""Eight processes book the same three hosts, on all three databases.
+"""Eight processes book the same three hosts concurrently, on all three databases.
 
-Nothing is released meanwhile, so usage only grows, and the end shows the highest usage of every instant. A request that
-fits at the end would have fitted when it was refused. ``MOORAGE_RUSH=10000`` is the total number of requests.
+No lease ends during the test, so usage only grows. A request that fits at the end would have fitted when it was
+refused. The environment variable ``MOORAGE_RUSH`` sets the total number of requests, for example to 10000.
 """
 
 import multiprocessing
@@ -50,7 +50,7 @@ class Oracle:
 
 @pytest.fixture(scope="module")
 def processes():
-    """Forked by a process without threads: a fork of this one could inherit a lock that is never released."""
+    """Processes forked from one without threads: a fork of this process could inherit a lock that stays held."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.store.reservation.rush"])
     with ProcessPoolExecutor(PROCESSES, mp_context=context) as pool:
@@ -58,13 +58,13 @@ def processes():
 
 
 @on_every_database
-def test_eight_processes_never_overbook(kind, processes):
-    """D3, R19 (instance-reservation): and no fitting request is refused."""
+def test_eight_concurrent_processes_never_overbook_and_refuse_no_fitting_request(kind, processes):
+    """D3, R19 (instance-reservation)."""
     with migrated_engine("reservation", kind) as engine:
-        rush_at(engine, processes)
+        book_with_all_processes(engine, processes)
 
 
-def rush_at(engine, processes):
+def book_with_all_processes(engine, processes):
     for number in range(3):
         add_host(engine, f"compute-{number}", vcpus=VCPUS, memory_mb=10**9, disk_gb=10**9)
     share = TOTAL // PROCESSES
@@ -75,5 +75,5 @@ def rush_at(engine, processes):
     assert max(max(hours) for hours in oracle.used.values()) <= VCPUS
     refused = [request for _, each in results for request in each]
     assert sum(got for got, _ in results) + len(refused) == share * PROCESSES
-    assert refused, "nobody was refused: that is no rush"
+    assert refused, "no request was refused: the test has too few requests"
     assert [request for request in refused if oracle.fits(request)] == []

@@ -1,7 +1,7 @@
 """A host with simulated devices, a directory of images and an accelerator agent, all real, in one directory.
 
-`Rig.restart` gives what a new process would find. `Watch` records each call of a driver and each write of the
-checkpoint, and can end the "process" (raise `Killed`) before or after any of them.
+`Rig.restart` creates a new agent on the same files, as a new process would. `Watch` records each call of a driver and
+each write of the checkpoint, and can end the "process" (raise `Killed`) before or after any of them.
 """
 
 import hashlib
@@ -42,12 +42,14 @@ TYPE_R3 = simulated.REGION_TYPE_CARD_1
 
 
 class Killed(BaseException):
-    """The process ends here; no code for a normal failure runs."""
+    """The process is killed here. A BaseException, so that no code for a normal failure runs."""
 
 
 class Watch:
-    """Counts what happens and kills at one point of it. Points 0 and 1 are before and after the first event; each has a
-    name, ``before checkpoint 1`` or ``after simulated program 0000:3b:00.0_R1 2``, with a number that counts its kind.
+    """Records events, and kills the process at one point before or after one of them.
+
+    Points 0 and 1 are before and after the first event. Each has a name with a number that counts the points of its
+    kind, as ``before checkpoint 1`` or ``after simulated program 0000:3b:00.0_R1 2``.
     """
 
     def __init__(self) -> None:
@@ -114,8 +116,9 @@ class WatchedCheckpoint(Checkpoint):
 
 
 class WatchedImages:
-    """The directory, with a list of what it was asked; before and after each piece that is fetched is a point of the
-    watch.
+    """The image directory, with a list of its calls.
+
+    Before the first and after each fetched piece of data is a point of the watch.
     """
 
     def __init__(self, images: ImageDirectory, watch: Watch) -> None:
@@ -160,7 +163,7 @@ class Rig:
         self.restart()
 
     def restart(self) -> None:
-        """A new process over the files of the old one, until its providers are published."""
+        """Starts a new agent on the files of the old one, and publishes its providers."""
         self.driver = self.new_driver()
         self.agent = self.new_agent()
         self.publish()

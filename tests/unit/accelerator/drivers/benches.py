@@ -1,6 +1,6 @@
-"""One simulated machine per driver for `test_conformance`: a driver, one of its handles, and the machine's real state.
+"""One simulated machine per driver for `test_conformance`: a driver, one of its handles, and the machine's state.
 
-If you write a driver, add a `Bench` here; docs/guides/writing-a-driver.md tells how.
+If you write a driver, add a `Bench` here; docs/guides/writing-a-driver.md says how.
 """
 
 import json
@@ -30,7 +30,7 @@ from tests.unit.accelerator.drivers.fake_tools import FakeTools
 from tests.unit.accelerator.drivers.sysfs_tree import KernelSysfs, Tree
 from tests.unit.accelerator.rig import Killed
 
-NOBODY = "0000:7f:1f.7"  #: an address that no machine here has
+NOBODY = "0000:7f:1f.7"  #: a PCI address that no simulated machine has
 
 
 @dataclass
@@ -39,20 +39,20 @@ class Bench:
     card: str
     deployable: str
     handle: str
-    #: The card is pulled out of the machine.
+    #: Removes the card from the machine.
     vanish: Callable[[], None]
-    #: From now on cleaning reaches nothing.
+    #: Makes cleaning have no effect from now on.
     resist_cleaning: Callable[[], None]
-    #: Whether a guest could be given the handle now, by what the machine shows.
+    #: Whether the machine's state allows the handle to be attached to a guest now.
     is_attachable: Callable[[], bool]
     #: The state that discovery must not change.
     snapshot: Callable[[], object]
-    #: A driver over the same machine, as a restarted agent has it.
+    #: Returns a new driver for the same machine, as a restarted agent creates it.
     again: Callable[[], AcceleratorDriver]
-    #: Where it can be programmed: bitstreams that fit, each with its data; and how to make programming fail.
+    #: For programmable devices: bitstreams that fit, each with its data; and a function that makes programming fail.
     bitstreams: list = field(default_factory=list)
     fail_programming: Callable[[], None] | None = None
-    #: Of the machine, where the kernel and the tools are made up; None: it simulates itself.
+    #: The machine's simulated sysfs. None if the driver itself simulates the machine.
     tree: Tree | None = None
 
 
@@ -176,7 +176,7 @@ def dfl_card(tree: Tree, address=FPGA, *, ports=1, afu_id=FACTORY, number=0, vir
 
 
 class DflKernel:
-    """Carries out the order to load a port, which on a real host is an ioctl; `fault`: how it fails."""
+    """Simulates the kernel's loading of a port, which on a real host is an ioctl. `fault` says how it fails."""
 
     def __init__(self, tree):
         self.tree, self.fault, self.orders = tree, "", []

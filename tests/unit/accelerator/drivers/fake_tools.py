@@ -1,6 +1,6 @@
 """Fakes of vendors' tools: small programs, first on a private PATH.
 
-Their output follows the vendors' documents; it was not recorded. `behave` makes the next runs fail.
+Their output follows the vendors' documents; it was not recorded from real tools. `behave` makes the next runs fail.
 """
 
 import json
@@ -8,7 +8,8 @@ import stat
 import sys
 from pathlib import Path
 
-#: ``{card: {"shown": uuid, "type": uuid}}`` is what the cards behind them are; each run adds its words to a log.
+#: The file "cards" has the state of the cards, ``{card: {"shown": uuid, "type": uuid}}``. Each run writes its command
+#: line to a log.
 _TOOL = """#!{python}
 import json, os, sys, time
 here = os.path.dirname(os.path.abspath(__file__))
@@ -104,12 +105,14 @@ class FakeTools:
         return str(self.directory)
 
     def behave(self, how: str, only: str = "") -> None:
-        """``fails``, ``hangs``, ``silent`` (hangs with closed outputs), ``rubbish``, ``endless``, ``lies`` (loads
-        nothing and says it has); `only` is a tool or a word of its command line.
+        """Sets how the next runs behave: ``fails``, ``hangs``, ``silent`` (hangs with closed outputs), ``rubbish``,
+        ``endless`` or ``lies`` (loads nothing and reports success).
+
+        `only` limits this to runs of one tool, or with one word in their command line.
         """
         (self.directory / "how").write_text(f"{only} {how}")
 
     def runs(self) -> list:
-        """(tool, its words, names in its environment) of each run."""
+        """(tool, arguments, names of its environment variables) of each run."""
         log = self.directory / "log"
         return [tuple(json.loads(line)) for line in log.read_text().splitlines()] if log.exists() else []

@@ -20,15 +20,15 @@ class Tree:
         for directory in (self.devices, self.drivers, self.mdev_bus):
             directory.mkdir(parents=True)
         self.default_drivers = {}
-        self.left_by_guests = set()  #: functions that hold something of a guest
-        self.deaf = set()  #: functions that a reset does not reach
+        self.left_by_guests = set()  #: functions that hold data of a guest
+        self.deaf = set()  #: functions on which a reset has no effect
         #: Further effects of the kernel: (end of the path, effect); an effect gets the path and the value.
         self.effects = []
-        #: Entered for each order to the kernel: where a test ends the process.
+        #: A context manager around each write to the kernel, in which a test can end the process.
         self.around = lambda *order: nullcontext()
 
     def add(self, address, ids, *, numa_node=0, driver=None, of=None, kind="120000", reset=True, **attributes):
-        """`ids` as ``8086:09c4``; `of` is the card of a virtual function."""
+        """Adds a PCI function. `ids`: vendor and product, as ``8086:09c4``; `of`: the card of a virtual function."""
         directory = self.devices / address
         directory.mkdir()
         vendor, product = ids.split(":")
@@ -47,7 +47,7 @@ class Tree:
             (self.devices / of / f"virtfn{number}").symlink_to(f"../{address}")
 
     def bind_nothing_to(self, driver):
-        """`driver` is loaded, without a device."""
+        """Loads the kernel driver `driver`, without a device."""
         (self.drivers / driver).mkdir()
 
     def write(self, path, text):
@@ -55,7 +55,7 @@ class Tree:
         path.write_text(f"{text}\n")
 
     def add_mdev_type(self, parent, name, room, label=""):
-        """`parent` can have this many more mediated devices of type `name`."""
+        """Makes `room` more mediated devices of type `name` possible on `parent`."""
         directory = self.devices / parent / "mdev_supported_types" / name
         self.write(directory / "available_instances", room)
         self.write(directory / "name", label or name)
@@ -65,7 +65,7 @@ class Tree:
             (self.mdev_bus / parent).symlink_to(f"../../bus/pci/devices/{parent}")
 
     def add_mdev(self, parent, name, uuid):
-        """As a write to ``create`` does."""
+        """Creates a mediated device, as a write to ``create`` does."""
         directory = self.devices / parent / "mdev_supported_types" / name
         left = int((directory / "available_instances").read_text())
         if not left or (self.mdev_bus / parent / uuid).exists():
@@ -98,7 +98,7 @@ class Tree:
         return KernelSysfs(self)
 
     def snapshot(self):
-        """The whole content: a driver that only reads does not change it."""
+        """A digest of every file, to check that a driver changed nothing."""
         found = []
         for path in sorted(self.root.rglob("*")):
             content = path.readlink() if path.is_symlink() else path.read_bytes() if path.is_file() else b""
@@ -107,7 +107,7 @@ class Tree:
 
 
 class KernelSysfs(Sysfs):
-    """Sysfs with a kernel that carries out writes; `written` is (file, value)."""
+    """Sysfs with a simulated kernel that carries out writes; `written` lists (file, value) of each write."""
 
     def __init__(self, tree: Tree) -> None:
         super().__init__(tree.root)

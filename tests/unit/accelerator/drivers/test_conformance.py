@@ -1,4 +1,4 @@
-"""The contract of all drivers: `moorage.accelerator.drivers.base`."""
+"""The contract that all drivers must meet (`moorage.accelerator.drivers.base`), tested with each of them."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def found(driver):
     return {device.pci_id: device for device in driver.discover()}
 
 
-def test_discovery_only_looks_and_finds_the_same_each_time(bench):
+def test_discovery_changes_nothing_and_finds_the_same_each_time(bench):
     """R6"""
     before = bench.snapshot()
     first = found(bench.driver)
@@ -44,7 +44,7 @@ def test_discovery_only_looks_and_finds_the_same_each_time(bench):
     assert bench.card in first
 
 
-def test_what_is_found_can_be_published_and_attached(bench):
+def test_discovered_devices_have_unique_names_and_valid_handles(bench):
     """R3, R28"""
     devices = found(bench.driver)
     parts = [part for device in devices.values() for part in device.deployables]
@@ -61,7 +61,7 @@ def test_what_is_found_can_be_published_and_attached(bench):
         assert device.model
 
 
-def test_prepare_twice_is_prepare_once_and_so_is_release(bench):
+def test_prepare_and_release_can_be_repeated(bench):
     assert not bench.is_attachable()
     for _ in range(2):
         bench.driver.prepare(bench.handle, "instance")
@@ -72,7 +72,7 @@ def test_prepare_twice_is_prepare_once_and_so_is_release(bench):
     assert not bench.is_attachable()
 
 
-def test_a_restarted_agent_takes_back_what_the_last_one_handed_over(bench):
+def test_a_restarted_agent_can_release_and_clean_a_handle_that_was_prepared_before(bench):
     bench.driver.prepare(bench.handle, "instance")
     driver = bench.again()
     driver.discover()
@@ -82,21 +82,21 @@ def test_a_restarted_agent_takes_back_what_the_last_one_handed_over(bench):
     assert not bench.is_attachable()
 
 
-def test_a_device_in_a_guests_hands_is_still_found_with_the_same_handles(bench):
+def test_a_prepared_device_is_discovered_with_the_same_handles(bench):
     before = {name: device.deployables for name, device in found(bench.driver).items()}
     bench.driver.prepare(bench.handle, "instance")
     for driver in (bench.driver, bench.again()):
         assert {name: device.deployables for name, device in found(driver).items()} == before
 
 
-def test_cleaning_may_be_repeated_and_is_looked_at(bench):
+def test_clean_can_be_repeated(bench):
     bench.driver.prepare(bench.handle, "instance")
     bench.driver.release(bench.handle)
     for _ in range(2):
         bench.driver.clean(bench.handle)
 
 
-def test_what_could_not_be_cleaned_is_never_called_clean(bench):
+def test_release_or_clean_fails_if_the_device_cannot_be_cleaned(bench):
     bench.driver.prepare(bench.handle, "instance")
     bench.resist_cleaning()
     with pytest.raises(DriverError):
@@ -105,21 +105,21 @@ def test_what_could_not_be_cleaned_is_never_called_clean(bench):
 
 
 @pytest.mark.parametrize("verb", ["prepare", "release", "clean"])
-def test_a_handle_of_nobody_is_a_typed_error_that_names_it(bench, verb):
+def test_an_unknown_handle_is_a_driver_error_that_names_it(bench, verb):
     arguments = [NOBODY, "instance"] if verb == "prepare" else [NOBODY]
     with pytest.raises(DriverError, match=NOBODY):
         getattr(bench.driver, verb)(*arguments)
 
 
 @pytest.mark.parametrize("verb", ["prepare", "release", "clean"])
-def test_a_device_that_has_vanished_is_a_typed_error(bench, verb):
+def test_a_removed_device_is_a_driver_error(bench, verb):
     bench.vanish()
     arguments = [bench.handle, "instance"] if verb == "prepare" else [bench.handle]
     with pytest.raises(DriverError):
         getattr(bench.driver, verb)(*arguments)
 
 
-def test_a_device_that_has_vanished_is_found_no_more_and_its_health_is_not_good(bench):
+def test_a_removed_device_is_not_discovered_and_its_health_is_not_ok(bench):
     assert bench.driver.health(bench.card) is Health.OK
     bench.vanish()
     assert bench.card not in found(bench.driver)
@@ -130,7 +130,7 @@ def test_a_device_that_has_vanished_is_found_no_more_and_its_health_is_not_good(
     assert health in (Health.GONE, Health.UNKNOWN, Health.FAILED)
 
 
-def test_what_was_vanished_with_an_instance_on_it_stays_known_to_the_fleet(bench):
+def test_the_registry_keeps_a_removed_device_that_is_in_use_with_health_gone(bench):
     fleet = DeviceRegistry([bench.driver])
     before = fleet.discover((), frozenset())
     bench.vanish()
@@ -138,16 +138,16 @@ def test_what_was_vanished_with_an_instance_on_it_stays_known_to_the_fleet(bench
     assert after[bench.card].health is Health.GONE
 
 
-def test_what_cannot_be_programmed_says_so(bench):
+def test_programming_a_device_that_cannot_be_programmed_is_refused(bench):
     part = next(part for part in found(bench.driver)[bench.card].deployables if part.name == bench.deployable)
     if part.programmable:
-        assert bench.bitstreams, "a bench of a programmable device brings bitstreams"
+        assert bench.bitstreams, "the bench of a programmable device must have bitstreams"
         return
     with pytest.raises(DriverError, match="cannot be programmed"):
         bench.driver.program(bench.deployable, None, None)
 
 
-def test_a_deployable_of_nobody_is_a_typed_error(bench):
+def test_an_unknown_deployable_is_a_driver_error(bench):
     for verb, more in (("program", (None, None)), ("identify", ())):
         with pytest.raises(DriverError):
             getattr(bench.driver, verb)(f"{NOBODY}_R1", *more)
@@ -162,7 +162,7 @@ def program(bench, index, driver=None):
     return bitstream
 
 
-def test_what_was_programmed_is_read_back_and_outlives_the_process(programmable):
+def test_identify_returns_the_programmed_bitstream_also_after_a_restart(programmable):
     """R23"""
     for index in range(2):
         bitstream = program(programmable, index)
@@ -171,7 +171,7 @@ def test_what_was_programmed_is_read_back_and_outlives_the_process(programmable)
             assert (identified.state, identified.bitstream) == (RegionState.IDLE, bitstream)
 
 
-def test_data_that_is_not_what_was_promised_is_not_programmed(programmable):
+def test_data_that_does_not_match_the_digest_is_not_programmed(programmable):
     program(programmable, 0)
     bitstream, data = programmable.bitstreams[1]
     for wrong in (data + b"!", data[:-1], b""):
@@ -185,7 +185,7 @@ def test_programming_without_data_is_refused(programmable):
         programmable.driver.program(programmable.deployable, programmable.bitstreams[0][0], None)
 
 
-def test_after_a_failure_nothing_is_claimed_to_be_loaded(programmable):
+def test_after_failed_programming_the_region_is_unknown(programmable):
     """R23: unverified data does not count as loaded."""
     program(programmable, 0)
     programmable.fail_programming()

@@ -1,8 +1,8 @@
-"""A kill at any point, with each driver: as in `tests.unit.accelerator.test_crash`, on each driver's simulated machine.
+"""The agent is killed at any point, with each driver on its simulated machine.
 
-The process also dies within a driver's method: before and after each write to the kernel, each run of a vendor's tool
-and each file. The machine's tree and tools outlive the process. Each run tries a sample of points and seeds,
-`EXPLORE=1` all of them.
+As in `tests.unit.accelerator.test_crash`, and also within a driver's method: before and after each write to the kernel,
+each run of a vendor's tool and each file. The machine's sysfs and tools survive the kill. Each run tries a sample of
+points and seeds; `EXPLORE=1` tries all of them.
 """
 
 import contextlib
@@ -22,12 +22,12 @@ from tests.unit.accelerator.drivers.test_conformance import BENCHES
 from tests.unit.accelerator.rig import AES, PROJECT, SHA, Killed, Rig, new_instance, rp
 
 EXPLORE = bool(os.environ.get("EXPLORE"))
-#: With their tools each step is a process.
+#: These drivers start a process for each step.
 SLOW = (benches.opae, benches.xrt)
 
 
 class Machine(Rig):
-    """A host with an agent over one driver's bench."""
+    """A host with an agent and one driver's bench."""
 
     def __init__(self, directory, clock, make) -> None:
         self.bench = make(directory, clock)
@@ -37,11 +37,11 @@ class Machine(Rig):
         self.card = next(device for device in self.devices if device.pci_id == self.bench.card)
         region_types = {part.name: part.region_type for part in self.card.deployables}
         self.region_type = region_types[self.bench.deployable]
-        #: Functions with a guest's data, which the kernel resets; shares are deleted with their data.
+        #: Functions with a guest's data until the kernel resets them. A mediated device is deleted with its data.
         self.left = self.bench.tree.left_by_guests if self.bench.tree is not None else set()
         self.parts = [part for part, region_type in region_types.items() if region_type == self.region_type]
         self.programmable = bool(self.bench.bitstreams)
-        #: Image ids by function, and one whose data is no longer what its record says.
+        #: {function: image id}; `tampered` is the id of an image whose data does not match its record.
         self.good = {
             function: self.image(function, data=data, region_uuid=self.region_type, function_uuid=function)
             for function, (_, data) in zip((AES, SHA), self.bench.bitstreams, strict=False)
@@ -61,21 +61,21 @@ class Machine(Rig):
         return pci_id in self.left or self.is_attachable(pci_id)
 
     def is_attachable(self, handle):
-        """According to the kernel's files."""
+        """Whether a guest could use the handle, according to the kernel's files."""
         tree = self.bench.tree
         if (mdev := mdev_of(handle)) is not None:
             return (tree.mdev_bus / mdev.parent / mdev.uuid).exists()
         return tree.sysfs().pci_function(handle).driver == VFIO
 
-    def ask(self, instance, part, wish=""):
-        """Plugs one, with a function or not; its guest writes something into it."""
+    def plug_and_use(self, instance, part, wish=""):
+        """Plugs one accelerator, with the function `wish` or any; then its guest has written data into it."""
         specs = {f"resources:CUSTOM_ACCELERATOR_{self.card.type}": "1"} | ({wish: "required"} if wish else {})
         info = {"uuid": instance, "name": "vm", "project_id": PROJECT}
         had = instance in self.held.attachments
         self.agent.plug(info, {"": [rp(part)]}, specs)
         (handle,) = [one.pci_id for one in self.held.attachments[instance].handles]
         if self.bench.tree is not None and mdev_of(handle) is None:
-            assert had or handle not in self.left, "handed over while dirty"
+            assert had or handle not in self.left, "attached while dirty"
             self.left.add(handle)
         return handle
 
@@ -95,20 +95,20 @@ class Machine(Rig):
         self.check()
 
     def settle(self):
-        """All devices are released and an operator cleans the quarantined ones; then all can be plugged."""
+        """Unplugs all devices, releases quarantined ones, and checks that all can be plugged again."""
         for instance in list(self.held.attachments):
             self.agent.unplug({"uuid": instance, "name": "vm"})
         for handle, record in self.held.handles.items():
             assert record.state is HandleState.QUARANTINED
             self.agent.release_quarantined(handle)
-        for part in unknown_regions(self.held):  # of a card that has no blank: an operator loads something
+        for part in unknown_regions(self.held):  # a card without a blank: an operator programs it
             order = {"deployable": part, "image_id": self.good[AES], "project_id": PROJECT, "user_id": ""}
             assert self.agent.program_region(order) == self.good[AES]
         assert self.held.handles == self.held.attachments == {}
         self.check()
         for part in self.card.deployables:
             holders = [new_instance() for _ in part.handles]
-            assert sorted(self.ask(holder, part.name) for holder in holders) == sorted(part.handles)
+            assert sorted(self.plug_and_use(holder, part.name) for holder in holders) == sorted(part.handles)
             self.check()
             for holder in holders:
                 assert self.agent.unplug({"uuid": holder, "name": "vm"}) == 1
@@ -122,7 +122,7 @@ def make(request):
 
 @pytest.fixture
 def new_machine(make, tmp_path, clock, monkeypatch):
-    """Returns the machine; its watch also sees tools and files."""
+    """Creates a machine whose `watch` also records runs of tools and writes of files."""
     machines = []
 
     def machine(name):
@@ -147,34 +147,34 @@ def points_of(machine, act):
     return 2 * len(machine.watch.events)
 
 
-def life(machine, instance, wish):
-    machine.ask(instance, machine.bench.deployable, wish)
+def plug_and_unplug(machine, instance, wish):
+    machine.plug_and_use(instance, machine.bench.deployable, wish)
     machine.agent.unplug({"uuid": instance, "name": "vm"})
 
 
-def test_a_kill_at_any_point_of_a_life(make, new_machine):
-    """Plug and unplug; the restart after each kill may be killed too."""
+def test_after_a_kill_at_any_point_of_a_plug_and_unplug_all_devices_can_be_used_again(make, new_machine):
+    """The restart after each kill may be killed, too."""
     random = Random(make.__name__)
     machine = new_machine("machine")
     wishes = machine.wishes()
-    # Each loads the other bitstream, so that every round has to program.
-    points = points_of(machine, lambda: [life(machine, new_instance(), wish) for wish in wishes[-1:]])
+    # Each round programs the other bitstream, so that none finds its bitstream loaded.
+    points = points_of(machine, lambda: [plug_and_unplug(machine, new_instance(), wish) for wish in wishes[-1:]])
     sample = range(points) if EXPLORE else sorted(random.sample(range(points), min(points, 4 if make in SLOW else 12)))
     for number, point in enumerate(sample):
         instance, wish = new_instance(), wishes[1 + number % 2 if len(wishes) > 1 else 0]
         machine.watch.arm(point)
         with pytest.raises(Killed):
-            life(machine, instance, wish)
+            plug_and_unplug(machine, instance, wish)
             pytest.fail(f"{machine.watch.events}: nothing at point {point} of {points}")
         machine.restart_until_up([random.randrange(6)] if number % 3 == 0 else [])
         assert set(machine.held.attachments) <= {instance}
-        if instance in machine.held.attachments:  # handed over, or its end has not begun
-            machine.ask(instance, machine.bench.deployable, wish)
+        if instance in machine.held.attachments:  # the plug was completed and the unplug not begun
+            machine.plug_and_use(instance, machine.bench.deployable, wish)
         machine.settle()
 
 
 @pytest.mark.parametrize("seed", range(40 if EXPLORE else 2))
-def test_any_life_with_kills_in_it(make, new_machine, seed):
+def test_after_random_operations_with_kills_all_devices_can_be_used_again(make, new_machine, seed):
     random = Random(f"{make.__name__} {seed}")
     machine = new_machine("machine")
     instances = [new_instance() for _ in range(4)]
@@ -190,7 +190,7 @@ def test_any_life_with_kills_in_it(make, new_machine, seed):
 
 
 def step(machine, random, instance):
-    """One event of a host; errors are valid answers, except those that nothing here can cause."""
+    """One random operation. It may be refused, but only with errors that it can cause."""
     what = random.choice(["plug", "plug", "plug", "unplug", "unplug", "look", "order", "tampered"])
     part, wish = random.choice(machine.parts), random.choice(machine.wishes())
     if what == "look":
@@ -198,18 +198,18 @@ def step(machine, random, instance):
     elif what == "unplug":
         machine.agent.unplug({"uuid": instance, "name": "vm"})
     elif what == "plug" or not machine.programmable:
-        _answered(lambda: machine.ask(instance, part, wish))
+        _may_be_refused(lambda: machine.plug_and_use(instance, part, wish))
     elif what == "order":
         image_id = random.choice(list(machine.good.values()))
         order = {"deployable": part, "image_id": image_id, "project_id": PROJECT, "user_id": ""}
-        _answered(lambda: machine.agent.program_region(order))
+        _may_be_refused(lambda: machine.agent.program_region(order))
     elif instance not in machine.held.attachments and part not in unknown_regions(machine.held):
         before = machine.held.regions
         with pytest.raises((ChecksumMismatch, ConflictingBitstreams, NoCapacity)):
-            machine.ask(instance, part, f"bitstream:{machine.tampered}")
+            machine.plug_and_use(instance, part, f"bitstream:{machine.tampered}")
         assert machine.held.regions == before
 
 
-def _answered(call):
+def _may_be_refused(call):
     with contextlib.suppress(AlreadyPlugged, ConflictingBitstreams, NoCapacity):
         call()

@@ -1,6 +1,6 @@
-"""FPGAs with drivers in the kernel: the Device Feature List, and the FPGA manager class.
+"""The drivers for FPGAs with a kernel driver: the Device Feature List, and the FPGA manager class.
 
-The trees follow the kernel's documents (fpga/dfl.rst, sysfs-class-fpga-manager); none was recorded.
+The simulated sysfs follows the kernel's documents (fpga/dfl.rst, sysfs-class-fpga-manager); none was recorded.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ def load(driver, afu=AES, deployable=R1, region_type=REGION_TYPE):
 
 
 def test_each_port_is_a_region_with_its_virtual_function(new_driver, tree):
-    """R3: several regions of one device, each with its own handle"""
+    """R3: several regions of one device, each with its own handle."""
     dfl_card(tree, ports=2, virtual=True)
     (card,) = new_driver().discover()
     assert [(part.name, part.handles, part.region_type) for part in card.deployables] == [
@@ -64,13 +64,13 @@ def test_each_port_is_a_region_with_its_virtual_function(new_driver, tree):
 
 
 def test_without_virtual_functions_the_card_is_the_handle_of_its_first_region(new_driver, tree):
-    """R3: a card that is given as a whole offers one region; the other is known and offers nothing"""
+    """R3: a card that is attached as a whole offers one region; the other region is known and has no handle."""
     dfl_card(tree, ports=2)
     (card,) = new_driver().discover()
     assert [part.handles for part in card.deployables] == [(FPGA,), ()]
 
 
-def test_a_smart_nic_gives_its_fpga_and_keeps_its_network(new_driver, tree):
+def test_the_fpga_of_a_smart_nic_is_a_device_and_its_network_functions_are_not(new_driver, tree):
     """R11: the FPGA of a PAC N3000 is a device; its network functions stay with the host."""
     dfl_card(tree)
     (tree.devices / FPGA / "device").write_text("0x0b30\n")
@@ -80,19 +80,19 @@ def test_a_smart_nic_gives_its_fpga_and_keeps_its_network(new_driver, tree):
     assert (card.product_id, [part.handles for part in card.deployables]) == ("0b30", [(FPGA,)])
 
 
-def test_a_card_without_a_management_engine_is_no_fpga_of_this_driver(new_driver, tree):
+def test_a_card_without_a_management_engine_is_not_discovered(new_driver, tree):
     tree.add(FPGA, "8086:09c4", driver="something-else")
     assert new_driver().discover() == []
 
 
-def test_what_it_had_from_the_start_is_known_by_its_function_only(new_driver, tree):
+def test_a_factory_bitstream_is_identified_by_its_function_only(new_driver, tree):
     dfl_card(tree)
     found = new_driver().identify(R1)
     assert (found.state, found.bitstream.digest) == (RegionState.IDLE, "")
     assert [function.id for function in found.bitstream.functions] == [FACTORY]
 
 
-def test_the_order_to_the_kernel_names_the_port_and_where_the_bits_begin(new_driver, tree, kernel, tmp_path):
+def test_the_kernel_gets_the_port_the_file_and_the_offset_of_the_data(new_driver, tree, kernel, tmp_path):
     dfl_card(tree, ports=2, virtual=True)
     load(new_driver(), deployable=f"{FPGA}_R2")
     ((node, port, name, offset),) = kernel.orders
@@ -101,13 +101,13 @@ def test_the_order_to_the_kernel_names_the_port_and_where_the_bits_begin(new_dri
     assert name.endswith(".gbs")
 
 
-def test_one_region_is_programmed_while_a_guest_has_the_other(new_driver, tree):
+def test_a_region_can_be_programmed_while_a_guest_uses_another_region_of_the_card(new_driver, tree):
     dfl_card(tree, ports=2, virtual=True)
     driver = new_driver()
     first = load(driver)
     driver.prepare("0000:3b:00.1", "instance")
     second = load(driver, SHA, f"{FPGA}_R2")
-    assert driver.identify(f"{FPGA}_R1").bitstream == first  # a port in a guest's hands shows nothing
+    assert driver.identify(f"{FPGA}_R1").bitstream == first  # known although an attached port shows no function
     assert driver.identify(f"{FPGA}_R2").bitstream == second
 
 
@@ -120,7 +120,7 @@ def test_a_bitstream_for_another_shell_is_refused_before_it_is_loaded(new_driver
     assert new_driver().identify(R1).bitstream.functions[0].id == FACTORY
 
 
-def test_a_kernel_that_refuses_leaves_the_region_unknown_until_it_is_loaded(new_driver, tree, kernel):
+def test_after_a_refusal_of_the_kernel_the_region_is_unknown_until_it_is_programmed(new_driver, tree, kernel):
     dfl_card(tree)
     kernel.fault = "refuses"
     with pytest.raises(DriverError, match="refused"):
@@ -130,8 +130,10 @@ def test_a_kernel_that_refuses_leaves_the_region_unknown_until_it_is_loaded(new_
     assert load(new_driver()) == new_driver().identify(R1).bitstream
 
 
-def test_a_process_killed_while_loading_leaves_a_region_that_nobody_knows(new_driver, tree, kernel, tmp_path):
-    """Even if the card shows the wanted id, which may appear before the last bits are loaded."""
+def test_after_a_kill_during_programming_the_region_is_unknown_until_it_is_programmed(
+    new_driver, tree, kernel, tmp_path
+):
+    """Even if the card shows the wanted function, because it may do so before the last data is loaded."""
     dfl_card(tree)
     load(new_driver())
     kernel.fault = "is killed"
@@ -145,7 +147,7 @@ def test_a_process_killed_while_loading_leaves_a_region_that_nobody_knows(new_dr
     assert not left.exists()
 
 
-def test_what_was_loaded_by_hand_since_then_is_not_taken_for_ours(new_driver, tree):
+def test_a_bitstream_that_was_loaded_by_hand_is_identified_by_its_function_only(new_driver, tree):
     dfl_card(tree)
     load(new_driver())
     (afu_id,) = tree.devices.glob(f"{FPGA}/fpga_region/*/dfl-port.0/afu_id")
@@ -154,7 +156,7 @@ def test_what_was_loaded_by_hand_since_then_is_not_taken_for_ours(new_driver, tr
     assert (found.digest, found.functions[0].id) == ("", SHA)
 
 
-def test_a_region_is_emptied_by_the_blank_that_the_operator_names(new_driver, tree, tmp_path):
+def test_a_region_is_cleared_with_the_blank_bitstream_of_its_device_spec(new_driver, tree, tmp_path):
     dfl_card(tree)
     blank = tmp_path / "blank.gbs"
     spec = DeviceSpec(vendor="8086", kind="1200", type="FPGA", blank=str(blank))
@@ -168,7 +170,7 @@ def test_a_region_is_emptied_by_the_blank_that_the_operator_names(new_driver, tr
     assert new_driver(spec).identify(R1).bitstream is None
 
 
-def test_a_card_in_a_guests_hands_cannot_be_programmed_and_is_still_known(new_driver, tree):
+def test_an_attached_card_cannot_be_programmed_and_is_still_identified(new_driver, tree):
     dfl_card(tree)
     driver = new_driver()
     bitstream = load(driver)
@@ -179,8 +181,8 @@ def test_a_card_in_a_guests_hands_cannot_be_programmed_and_is_still_known(new_dr
         load(driver, SHA)
 
 
-def test_the_real_order_is_refused_by_what_is_no_management_engine(tmp_path):
-    """The device node is a file here, for which the kernel does not know the ioctl. Up to there the call is real."""
+def test_the_ioctl_on_a_file_that_is_no_device_is_a_driver_error(tmp_path):
+    """The call is the real one, but the device node is an ordinary file, for which the kernel has no such ioctl."""
     bits, node = tmp_path / "bits", tmp_path / "node"
     bits.write_bytes(b"head" + b"bits" * 2000)
     node.write_bytes(b"")
@@ -190,7 +192,7 @@ def test_the_real_order_is_refused_by_what_is_no_management_engine(tmp_path):
         load_port(tmp_path / "absent", 0, bits, 4)
 
 
-def test_notes_that_cannot_be_read_stop_the_start_and_say_which_file(new_driver, tree, tmp_path):
+def test_a_state_file_that_cannot_be_read_is_a_start_error_that_names_it(new_driver, tree, tmp_path):
     dfl_card(tree)
     (tmp_path / "state").mkdir(exist_ok=True)
     (tmp_path / "state" / "loaded.json").write_text("{")
@@ -206,20 +208,20 @@ def managed(tmp_path, clock):
     return benches.fpga_manager(tmp_path, clock)
 
 
-def test_after_a_restart_of_the_host_nothing_is_taken_for_granted(managed, tmp_path):
+def test_after_a_reboot_of_the_host_no_bitstream_counts_as_loaded(managed, tmp_path):
     bitstream, data = managed.bitstreams[0]
     managed.driver.program(managed.deployable, bitstream, opened(data))
     (tmp_path / "boot_id").write_text("boot-2\n")
     assert managed.again().identify(managed.deployable).bitstream is None
 
 
-def test_nothing_of_a_bitstream_stays_in_the_firmware_directory(managed, tmp_path):
+def test_the_file_of_a_bitstream_is_removed_from_the_firmware_directory(managed, tmp_path):
     bitstream, data = managed.bitstreams[0]
     managed.driver.program(managed.deployable, bitstream, opened(data))
     assert list((tmp_path / "firmware" / "moorage").iterdir()) == []
 
 
-def test_a_manager_without_a_file_to_load_by_asks_for_an_overlay(managed, tmp_path):
+def test_an_fpga_manager_without_a_firmware_file_requires_an_overlay_in_the_device_spec(managed, tmp_path):
     (tmp_path / "sys/bus/pci/devices/0000:04:00.0/fpga_manager/fpga0/firmware").unlink()
     bitstream, data = managed.bitstreams[0]
     with pytest.raises(DriverError, match=r"spec \(overlay\)"):
@@ -227,7 +229,7 @@ def test_a_manager_without_a_file_to_load_by_asks_for_an_overlay(managed, tmp_pa
 
 
 @pytest.mark.parametrize("status", ["applied", "unapplied"])
-def test_an_overlay_is_applied_and_looked_at(tmp_path, tree, status):
+def test_an_overlay_is_applied_and_its_status_is_checked(tmp_path, tree, status):
     tree.add("0000:04:00.0", "1d22:3684")
     manager = tree.devices / "0000:04:00.0" / "fpga_manager" / "fpga0"
     tree.write(manager / "state", "power up")
@@ -256,7 +258,7 @@ def test_an_overlay_is_applied_and_looked_at(tmp_path, tree, status):
 # ------------------------------------------------------------------------------------------- hostile files
 
 
-def test_heads_are_read_as_they_are_written(tmp_path):
+def test_the_headers_of_gbs_and_xclbin_files_are_read(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(gbs(REGION_TYPE, AES))
     assert (read_gbs_header(path).region_type, read_gbs_header(path).shown) == (REGION_TYPE, AES)
@@ -265,7 +267,7 @@ def test_heads_are_read_as_they_are_written(tmp_path):
 
 
 @given(st.binary(max_size=600), st.integers(0, 400), st.booleans())
-def test_no_head_makes_more_than_a_typed_error(tmp_path_factory, noise, at, whole):
+def test_a_file_with_a_random_header_is_read_or_a_driver_error(tmp_path_factory, noise, at, whole):
     path = tmp_path_factory.getbasetemp() / "hostile"
     for make, read in ((gbs(REGION_TYPE, AES), read_gbs_header), (xclbin(AES), read_xclbin_header)):
         path.write_bytes(noise if whole else make[:at] + noise + make[at + len(noise) :])
@@ -283,7 +285,7 @@ def test_no_head_makes_more_than_a_typed_error(tmp_path_factory, noise, at, whol
         {"afu-image": {"interface-uuid": "x", "accelerator-clusters": [{"accelerator-type-uuid": "y"}] * 2}},
     ],
 )
-def test_a_header_with_another_shape_is_a_typed_error(about, tmp_path):
+def test_a_gbs_header_of_another_structure_is_a_driver_error(about, tmp_path):
     header = json.dumps(about).encode()
     path = tmp_path / "file"
     path.write_bytes(b"XeonFPGA\xb7GBSv001" + len(header).to_bytes(4, "little") + header + b"bits")
@@ -291,7 +293,7 @@ def test_a_header_with_another_shape_is_a_typed_error(about, tmp_path):
         read_gbs_header(path)
 
 
-def test_a_header_that_claims_to_be_huge_is_not_read(tmp_path):
+def test_a_gbs_header_with_a_huge_length_is_refused(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"XeonFPGA\xb7GBSv001" + b"\xff\xff\xff\xff" + b"{")
     with pytest.raises(DriverError, match="at most 65536 are allowed"):

@@ -1,7 +1,7 @@
-"""NVIDIA's cards: whole, in shares, and through NVML.
+"""NVIDIA's cards: attached whole, shared as mediated devices, and read through NVML.
 
 No such card was available when this was written. The H200's ids, class, name and memory come from documents and from
-output of ``nvidia-smi`` (NVIDIA H200, 143771 MiB); nothing here was recorded.
+output of ``nvidia-smi`` (NVIDIA H200, 143771 MiB); nothing was recorded from a card.
 """
 
 import types
@@ -34,7 +34,7 @@ def tree(tmp_path):
     return tree
 
 
-def test_every_gpu_is_given_whole_and_nothing_else_of_its_card_is(tree):
+def test_every_gpu_is_a_device_and_the_other_functions_of_its_card_are_not(tree):
     """R1, R2"""
     h200, a10 = NvidiaDriver((), tree.sysfs(), dict).discover()
     assert [(one.pci_id, one.type, one.vendor) for one in (h200, a10)] == [
@@ -44,7 +44,7 @@ def test_every_gpu_is_given_whole_and_nothing_else_of_its_card_is(tree):
     assert (h200.numa_node, h200.model, h200.deployables[0].handles) == (1, "nvidia 2335", ("0000:18:00.0",))
 
 
-def test_what_nvml_knows_is_shown_even_while_a_guest_has_the_card(tree):
+def test_details_from_nvml_are_shown_even_while_the_card_is_attached(tree):
     known = {"0000:18:00.0": H200}
     driver = NvidiaDriver((), tree.sysfs(), lambda: known)
     (h200, _) = driver.discover()
@@ -55,8 +55,8 @@ def test_what_nvml_knows_is_shown_even_while_a_guest_has_the_card(tree):
     assert driver.discover()[0] == h200
 
 
-def test_a_card_in_shares_is_one_provider_with_room_for_so_many(tree):
-    """R1, R8: a share is the smallest unit, and its class is that of its type."""
+def test_a_card_with_mediated_devices_is_one_provider_with_one_unit_for_each(tree):
+    """R1, R8: a mediated device is the smallest unit, and its resource class is that of its type."""
     driver = NvidiaDriver([SHARES], tree.sysfs(), dict)
     (card,) = driver.discover()
     handles = card.deployables[0].handles
@@ -69,7 +69,7 @@ def test_a_card_in_shares_is_one_provider_with_room_for_so_many(tree):
     assert {"CUSTOM_VGPU_NVIDIA", "CUSTOM_NVIDIA_NVIDIA_592", "OWNER_CYBORG"} <= node.traits
 
 
-def test_a_share_is_made_for_a_guest_and_removed_after_it(tree):
+def test_a_mediated_device_is_created_by_prepare_and_removed_by_release(tree):
     driver = NvidiaDriver([SHARES], tree.sysfs(), dict)
     before = driver.discover()
     share = mdev_of(before[0].deployables[0].handles[2])
@@ -82,8 +82,8 @@ def test_a_share_is_made_for_a_guest_and_removed_after_it(tree):
     assert not (tree.mdev_bus / A10 / share.uuid).exists()
 
 
-def test_after_a_restart_of_the_host_a_share_is_made_again_by_the_same_uuid(tree):
-    """R51: because the guest's definition names it."""
+def test_after_a_reboot_of_the_host_a_mediated_device_is_created_with_the_same_uuid(tree):
+    """R51: the guest's definition contains the uuid."""
     share = Mdev(A10, "nvidia-592", 0)
     assert Mdev(A10, "nvidia-592", 0).uuid == share.uuid
     assert len({Mdev(A10, kind, slot).uuid for kind in ("nvidia-592", "nvidia-593") for slot in range(4)}) == 8
@@ -93,7 +93,7 @@ def test_after_a_restart_of_the_host_a_share_is_made_again_by_the_same_uuid(tree
     assert (tree.mdev_bus / A10 / share.uuid).exists()
 
 
-def test_shares_that_others_made_are_theirs(tree):
+def test_mediated_devices_created_by_others_are_kept_and_not_offered(tree):
     theirs = "11111111-2222-4333-8444-555555555555"
     tree.add_mdev(A10, "nvidia-592", theirs)
     driver = NvidiaDriver([SHARES], tree.sysfs(), dict)
@@ -105,13 +105,13 @@ def test_shares_that_others_made_are_theirs(tree):
     assert driver.discover() == [card]
 
 
-def test_a_share_of_another_type_than_the_operators_is_refused(tree):
+def test_a_mediated_device_of_a_type_without_device_spec_is_refused(tree):
     driver = NvidiaDriver([SHARES], tree.sysfs(), dict)
     with pytest.raises(DriverError, match="no device spec of this host gives out mediated devices of type nvidia-593"):
         driver.prepare(str(Mdev(A10, "nvidia-593", 0)), "instance")
 
 
-def test_a_card_with_virtual_functions_has_its_shares_there(tree):
+def test_mediated_devices_are_created_on_the_virtual_functions_of_a_card_that_has_them(tree):
     for number in (4, 5):
         address = f"0000:65:00.{number}"
         tree.add(address, "10de:2236", kind="030200", driver="nvidia", of=A10)
@@ -120,7 +120,7 @@ def test_a_card_with_virtual_functions_has_its_shares_there(tree):
     assert card.deployables[0].handles == ("0000:65:00.4_nvidia-592_0", "0000:65:00.5_nvidia-592_0")
 
 
-def test_a_type_that_the_card_does_not_have_is_offered_nowhere(tree):
+def test_a_card_without_the_mediated_device_type_of_the_spec_has_no_handles(tree):
     (tree.mdev_bus / A10).unlink()  # as without the vGPU driver
     (card,) = NvidiaDriver([SHARES], tree.sysfs(), dict).discover()
     assert card.deployables[0].handles == ()
@@ -130,8 +130,8 @@ def test_a_type_that_the_card_does_not_have_is_offered_nowhere(tree):
 @pytest.mark.parametrize(
     ("mode", "shown"), [((1, 1), "on"), ((1, 0), "on, off after a reset"), ((0, 1), "off, on after a reset")]
 )
-def test_a_card_in_mig_mode_is_shown_and_not_given_out(tree, caplog, mode, shown):
-    """Its parts are not PCI functions; passed through whole, it would be taken from its users."""
+def test_a_card_in_mig_mode_is_discovered_without_handles(tree, caplog, mode, shown):
+    """MIG instances are not PCI functions, and passing the whole card through would take it from their users."""
     driver = NvidiaDriver((), tree.sysfs(), lambda: nvidia.nvml_cards(Bindings(mig=mode, instances=(0, 3))))
     for _ in range(2):
         h200, a10 = driver.discover()
@@ -143,7 +143,7 @@ def test_a_card_in_mig_mode_is_shown_and_not_given_out(tree, caplog, mode, shown
     assert [record.message for record in caplog.records] == ["card not offered"]
 
 
-def test_a_card_that_was_in_mig_mode_is_given_out_again(tree):
+def test_a_card_whose_mig_mode_was_turned_off_has_a_handle_again(tree):
     cards = [nvidia.nvml_cards(Bindings(mig=(1, 1)))]
     driver = NvidiaDriver((), tree.sysfs(), lambda: cards[0])
     assert driver.discover()[0].deployables[0].handles == ()
@@ -151,7 +151,7 @@ def test_a_card_that_was_in_mig_mode_is_given_out_again(tree):
     assert driver.discover()[0].deployables[0].handles == ("0000:18:00.0",)
 
 
-def test_shares_of_a_card_in_mig_mode_are_given_out(tree):
+def test_mediated_devices_of_a_card_in_mig_mode_are_offered(tree):
     """MIG-backed vGPUs are mediated devices like others."""
     on = {A10: NvidiaCard("NVIDIA A10", 24 << 10, "GPU-1", "on", 2)}
     (card,) = NvidiaDriver([SHARES], tree.sysfs(), lambda: on).discover()
@@ -167,7 +167,7 @@ class NvmlRefusal(Exception):
 
 
 class Bindings:
-    """The used calls of NVIDIA's bindings, with one H200 behind them."""
+    """The calls of NVIDIA's bindings that the driver uses, on a machine with one H200."""
 
     NVMLError = NvmlRefusal
 
@@ -217,31 +217,31 @@ class Bindings:
         return f"{handle} {index}"
 
 
-def test_nvml_is_read_and_closed_again():
+def test_nvml_is_closed_after_its_cards_were_read():
     bindings = Bindings()
     assert nvidia.nvml_cards(bindings) == {"0000:18:00.0": H200}
     assert bindings.open == 0
 
 
 @pytest.mark.parametrize("fails_at", ["init", "count"])
-def test_nvml_that_cannot_answer_costs_only_its_details(fails_at):
+def test_if_nvml_fails_cards_have_no_details(fails_at):
     bindings = Bindings(fails_at=fails_at)
     assert nvidia.nvml_cards(bindings) == {}
     assert bindings.open == 0
 
 
-def test_a_card_without_mig_has_none():
+def test_a_card_without_mig_support_has_no_mig_mode():
     (card,) = nvidia.nvml_cards(Bindings(fails_at="mig")).values()
     assert card.mig == ""
 
 
-def test_the_real_bindings_have_what_is_used_and_say_when_there_is_no_library():
+def test_the_real_nvml_bindings_have_every_call_that_the_driver_uses():
     bindings = nvidia.nvml_bindings()
     if bindings is None:
         pytest.skip("nvidia-ml-py is not installed: make test installs it")
     used = [name for name in vars(Bindings) if name.startswith("nvml")]
     assert [name for name in used if not callable(getattr(bindings, name))] == []
     assert issubclass(bindings.NVMLError, Exception)
-    for card in nvidia.nvml_cards(bindings).values():  # none, where no such card is
+    for card in nvidia.nvml_cards(bindings).values():  # no cards on most machines
         assert card.name
         assert card.memory_mb > 0

@@ -1,4 +1,4 @@
-"""The driver for any PCI device: the devices that its specs select, and its writes to the kernel."""
+"""The driver for any PCI device: the devices that its device specs select, and its writes to the kernel."""
 
 import json
 import shutil
@@ -38,8 +38,8 @@ def driver_of(tree, *specs):
     return PciDriver(specs, tree.sysfs())
 
 
-def test_only_what_a_spec_names_is_found_in_the_form_it_says(tree):
-    """R1, R2: a share of a device, and a device as a whole"""
+def test_only_devices_of_a_device_spec_are_discovered_whole_or_by_virtual_functions(tree):
+    """R1, R2: a part of a device, and a device as a whole."""
     qat, card = driver_of(tree, QAT, CARD).discover()
     assert (qat.pci_id, qat.type, qat.vendor, qat.numa_node) == ("0000:3d:00.0", DeviceType.QAT, "intel", 1)
     assert qat.deployables[0].handles == ("0000:3d:01.0", "0000:3d:01.1")
@@ -48,14 +48,14 @@ def test_only_what_a_spec_names_is_found_in_the_form_it_says(tree):
     assert not any(part.programmable for device in (qat, card) for part in device.deployables)
 
 
-def test_its_traits_name_type_product_and_what_the_operator_adds(tree):
+def test_traits_name_the_type_the_product_and_those_of_the_device_spec(tree):
     (qat,) = driver_of(tree, QAT).discover()
     assert traits_of(qat, qat.deployables[0]) == {
         "OWNER_CYBORG", "CUSTOM_QAT_INTEL", "CUSTOM_PCI_8086_37C8", "CUSTOM_QAT_C62X",
     }  # fmt: skip
 
 
-def test_virtual_functions_are_devices_where_a_spec_names_them_and_not_their_card(tree):
+def test_virtual_functions_are_devices_if_a_spec_selects_them_instead_of_their_card(tree):
     found = driver_of(tree, DeviceSpec(product="37c9", type="QAT")).discover()
     assert [device.pci_id for device in found] == ["0000:3d:01.0", "0000:3d:01.1"]
 
@@ -65,8 +65,8 @@ def test_the_first_spec_that_matches_counts_and_addresses_may_have_wildcards(tre
     assert [(device.pci_id, device.type) for device in found] == [("0000:3d:00.0", DeviceType.SSD)]
 
 
-def test_its_numa_node_and_its_iommu_group_are_told(tree):
-    """The group shows operators which functions must go to one guest together."""
+def test_numa_node_and_iommu_group_of_a_device_are_shown(tree):
+    """The IOMMU group tells operators which functions must be attached to the same guest."""
     tree.add("0000:5f:00.0", "1bd4:a115", numa_node=1)
     (tree.devices / "0000:5f:00.0" / "iommu_group").symlink_to("../../../kernel/iommu_groups/42")
     without, card = driver_of(tree, CARD).discover()
@@ -74,14 +74,14 @@ def test_its_numa_node_and_its_iommu_group_are_told(tree):
     assert without.details == ()
 
 
-def test_a_kind_is_the_beginning_of_the_class(tree):
+def test_the_kind_of_a_spec_matches_the_beginning_of_the_pci_class(tree):
     tree.add("0000:17:00.0", "10de:27b8", kind="030200")
     tree.add("0000:17:00.1", "10de:22bc", kind="040300")
     (gpu,) = driver_of(tree, DeviceSpec(vendor="10de", kind="03", type="GPU")).discover()
     assert (gpu.pci_id, gpu.vendor, gpu.type) == ("0000:17:00.0", "nvidia", DeviceType.GPU)
 
 
-def test_a_device_that_was_added_or_removed_is_seen_the_next_time(tree):
+def test_the_next_discovery_sees_added_and_removed_devices(tree):
     """R6"""
     driver = driver_of(tree, CARD)
     tree.add("0000:5f:00.0", "1bd4:a115")
@@ -95,10 +95,10 @@ def test_a_machine_without_pci_has_no_devices(tmp_path):
     assert PciDriver([CARD], Sysfs(tmp_path)).discover() == []
 
 
-def test_it_is_bound_for_the_guest_and_given_back_to_its_driver(tree):
+def test_prepare_binds_a_device_to_vfio_and_release_gives_it_back_to_its_driver(tree):
     sysfs = tree.sysfs()
     driver = PciDriver([QAT], sysfs)
-    for _ in range(2):  # jobs come twice
+    for _ in range(2):  # a job may be done twice
         driver.prepare("0000:3d:01.0", "instance")
         assert sysfs.pci_function("0000:3d:01.0").driver == VFIO
     assert sysfs.written == [
@@ -120,13 +120,13 @@ def test_a_device_without_a_driver_can_be_bound_too(tree):
     assert tree.sysfs().pci_function("0000:5e:00.0").driver is None
 
 
-def test_where_the_pass_through_driver_is_absent_nothing_is_handed_over(tree):
+def test_prepare_fails_if_the_vfio_driver_is_not_loaded(tree):
     (tree.drivers / VFIO).rmdir()
     with pytest.raises(DriverError, match="vfio_pci loaded"):
         driver_of(tree, QAT).prepare("0000:3d:01.0", "instance")
 
 
-def test_a_hypervisor_that_binds_by_itself_is_let(tree):
+def test_with_bind_none_the_driver_of_a_device_is_not_changed(tree):
     sysfs = tree.sysfs()
     driver = PciDriver([DeviceSpec(vendor="1bd4", type="FPGA", bind="none")], sysfs)
     driver.prepare("0000:5e:00.0", "instance")
@@ -134,20 +134,20 @@ def test_a_hypervisor_that_binds_by_itself_is_let(tree):
     assert sysfs.written == []
 
 
-def test_it_is_reset_between_tenants(tree):
+def test_clean_resets_the_device(tree):
     sysfs = tree.sysfs()
     PciDriver([QAT], sysfs).clean("0000:3d:01.0")
     assert sysfs.written == [("devices/0000:3d:01.0/reset", "1")]
 
 
-def test_what_the_kernel_cannot_reset_is_not_called_clean_unless_the_operator_says_so(tree):
+def test_clean_fails_for_a_device_without_reset_unless_its_spec_allows_it(tree):
     tree.add("0000:60:00.0", "1bd4:a116", reset=False)
     with pytest.raises(DriverError, match=r'"reset": "none"'):
         driver_of(tree, CARD).clean("0000:60:00.0")
     driver_of(tree, DeviceSpec(vendor="1bd4", reset="none")).clean("0000:60:00.0")
 
 
-def test_a_card_that_reads_as_all_ones_has_failed(tree):
+def test_a_card_whose_config_space_reads_as_all_ones_has_failed(tree):
     driver = driver_of(tree, CARD)
     assert driver.health("0000:5e:00.0") is Health.OK
     (tree.devices / "0000:5e:00.0" / "config").write_bytes(b"\xff" * 64)
@@ -155,19 +155,19 @@ def test_a_card_that_reads_as_all_ones_has_failed(tree):
 
 
 @pytest.mark.parametrize("verb", ["release", "clean"])
-def test_what_is_not_there_or_not_ours_is_an_error(tree, verb):
+def test_a_missing_device_or_one_without_device_spec_is_a_driver_error(tree, verb):
     with pytest.raises(DriverError, match="no longer on this host"):
         getattr(driver_of(tree, CARD), verb)("0000:99:00.0")
     with pytest.raises(DriverError, match="no device spec"):
         getattr(driver_of(tree, CARD), verb)("0000:00:03.0")
 
 
-def test_nothing_is_programmed(tree):
+def test_a_pci_device_cannot_be_programmed(tree):
     with pytest.raises(DriverError, match="cannot be programmed"):
         driver_of(tree, CARD).program("0000:5e:00.0", None, None)
 
 
-def test_specs_are_json():
+def test_device_specs_are_parsed_from_json():
     text = json.dumps([{"vendor": "8086", "product": "37c8", "type": "QAT", "functions": "virtual"}])
     assert parse_specs(text, "here") == (DeviceSpec(vendor="8086", product="37c8", type="QAT", functions="virtual"),)
     assert parse_specs("  ", "here") == ()
@@ -194,13 +194,13 @@ def test_specs_are_json():
         ('[{"vendor": "8086", "traits": ["FAST"]}]', "CUSTOM_"),
     ],
 )
-def test_a_spec_that_cannot_be_meant_is_refused_at_the_start(text, fault):
+def test_an_invalid_device_spec_is_a_start_error_with_the_reason(text, fault):
     with pytest.raises(StartError, match="here") as refusal:
         parse_specs(text, "here")
     assert fault in refusal.value.message
 
 
-def test_this_machine_is_read_as_its_kernel_shows_it():
+def test_the_real_pci_devices_of_this_machine_can_be_read():
     sysfs = Sysfs()
     for function in sysfs.pci_functions():
         assert PCI_ADDRESS.match(function.address)
@@ -219,7 +219,7 @@ A: device=0x09c4
 A: class=0x120000
 A: numa_node=1
 """
-SEEN_THERE = """\
+DISCOVER_SCRIPT = """\
 from moorage.accelerator.drivers.device_spec import DeviceSpec
 from moorage.accelerator.drivers.pci import PciDriver
 for device in PciDriver([DeviceSpec(vendor="8086", product="09c4", type="FPGA")]).discover():
@@ -229,11 +229,11 @@ for device in PciDriver([DeviceSpec(vendor="8086", product="09c4", type="FPGA")]
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("umockdev-run") is None, reason="umockdev is not here: apt-get install umockdev")
-def test_the_same_code_under_a_mocked_kernel(tmp_path):
-    """Nothing is injected: umockdev replaces /sys for the whole process."""
+def test_a_device_that_umockdev_adds_to_the_real_sysfs_is_discovered(tmp_path):
+    """The driver is unchanged: umockdev replaces /sys for the whole process."""
     mock = tmp_path / "card.umockdev"
     mock.write_text(MOCK)
-    command = ["umockdev-run", "--device", mock, "--", sys.executable, "-c", SEEN_THERE]
+    command = ["umockdev-run", "--device", mock, "--", sys.executable, "-c", DISCOVER_SCRIPT]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env={"PYTHONPATH": str(Path("src").resolve())}
     )

@@ -22,7 +22,7 @@ def tree(tmp_path):
 
 
 def test_virtual_functions_are_the_handles_of_their_card(tree):
-    """R4: one device with several functions, fixed"""
+    """R4: one device with a fixed number of functions."""
     old, new = QatDriver((), tree.sysfs()).discover()
     assert (new.type, new.model, new.deployables[0].handles) == (
         DeviceType.QAT, "QuickAssist 4xxx", ("0000:6b:00.1", "0000:6b:00.2"),
@@ -30,21 +30,21 @@ def test_virtual_functions_are_the_handles_of_their_card(tree):
     assert (old.model, old.deployables[0].handles) == ("QuickAssist C62x", ())
 
 
-def test_its_services_are_traits(tree):
+def test_the_services_of_a_qat_card_are_traits(tree):
     new = QatDriver((), tree.sysfs()).discover()[1]
     assert {"CUSTOM_QAT_SERVICE_SYM", "CUSTOM_QAT_SERVICE_DC", "CUSTOM_QAT_INTEL"} <= traits_of(new, new.deployables[0])
     assert dict(new.details) == {"services": "sym;dc"}
 
 
-def test_a_card_can_be_given_whole(tree):
+def test_a_qat_card_can_be_attached_as_a_whole(tree):
     whole = DeviceSpec(vendor="8086", product="37c8", type="QAT")
     (old,) = QatDriver([whole], tree.sysfs()).discover()
     assert old.deployables[0].handles == ("0000:3d:00.0",)
 
 
-def test_a_card_that_was_put_down_is_not_given_out(tree):
+def test_a_qat_card_in_state_down_has_failed(tree):
     driver = QatDriver((), tree.sysfs())
     assert driver.health("0000:6b:00.0") is Health.OK
     tree.write(tree.devices / "0000:6b:00.0" / "qat" / "state", "down")
     assert driver.health("0000:6b:00.0") is Health.FAILED
-    assert driver.health("0000:3d:00.0") is Health.OK  # older ones have no such attribute
+    assert driver.health("0000:3d:00.0") is Health.OK  # older cards have no such attribute

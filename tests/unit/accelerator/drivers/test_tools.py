@@ -1,4 +1,4 @@
-"""OPAE's and XRT's tools as programs: their arguments, and failures, hangs and invalid output."""
+"""Drivers that run the tools of OPAE and XRT: arguments, and tools that fail, hang or print invalid output."""
 
 import time
 
@@ -49,7 +49,7 @@ def alveo(tree, tools, tmp_path):
     return xrt.XrtDriver(tmp_path / "state", (), tree.sysfs(), xrt.xbmgmt(tools.path, 5.0), xrt.xbutil(tools.path, 5.0))
 
 
-def test_a_card_of_opae_is_one_region_with_the_type_that_fpgainfo_tells(pac, tools):
+def test_an_opae_card_is_one_region_with_the_type_that_fpgainfo_prints(pac, tools):
     (card,) = pac.discover()
     (part,) = card.deployables
     assert (part.name, part.region_type, part.handles) == (f"{FPGA}_R1", REGION_TYPE, (FPGA,))
@@ -59,7 +59,7 @@ def test_a_card_of_opae_is_one_region_with_the_type_that_fpgainfo_tells(pac, too
     assert tools.runs()[0][:2] == ("fpgainfo", ["fme", *words])
 
 
-def test_fpgaconf_gets_the_card_and_a_file_whose_name_is_not_the_images(pac, tools, tmp_path):
+def test_the_file_for_fpgaconf_is_not_named_by_the_image(pac, tools, tmp_path):
     """R23"""
     bitstream, data = bitstream_of(gbs(REGION_TYPE, AES), "../../evil; rm -rf", AES)
     pac.program(f"{FPGA}_R1", bitstream, opened(data))
@@ -69,8 +69,8 @@ def test_fpgaconf_gets_the_card_and_a_file_whose_name_is_not_the_images(pac, too
     assert list((tmp_path / "state" / "staging").iterdir()) == []
 
 
-def test_an_alveo_is_managed_by_its_first_function_and_given_by_its_second(alveo, tools):
-    """Cyborg offers both, which makes two requests of one card."""
+def test_an_alveo_card_is_managed_by_its_first_function_and_attached_by_its_second(alveo, tools):
+    """Cyborg offers both functions, so two guests can get the same card."""
     (card,) = alveo.discover()
     (part,) = card.deployables
     assert (card.pci_id, part.handles, part.region_type) == (ALVEO, ("0000:b3:00.1",), REGION_TYPE)
@@ -85,7 +85,7 @@ def test_an_alveo_is_managed_by_its_first_function_and_given_by_its_second(alveo
     [("fails", ToolFailed), ("rubbish", ToolOutputInvalid), ("endless", ToolOutputInvalid), ("hangs", ToolTimeout)],
 )
 @pytest.mark.parametrize("driver", ["pac", "alveo"])
-def test_a_tool_that_goes_wrong_is_a_typed_error(driver, how, error, request, tools):
+def test_a_tool_that_fails_hangs_or_prints_invalid_output_is_a_typed_error(driver, how, error, request, tools):
     driver = request.getfixturevalue(driver)
     for name in ("_fpgainfo", "_xbmgmt"):
         if (tool := getattr(driver, name, None)) and how == "hangs":
@@ -97,16 +97,16 @@ def test_a_tool_that_goes_wrong_is_a_typed_error(driver, how, error, request, to
 
 
 @pytest.mark.parametrize("how", ["hangs", "silent"])
-def test_a_tool_that_hangs_is_ended_with_its_children(tools, how):
-    """A child may hold the pipes open, so waiting for their end means waiting for the child."""
+def test_a_tool_that_hangs_is_killed_with_its_child_processes(tools, how):
+    """A child may keep the pipes open, so that waiting for their end would mean waiting for the child."""
     tools.behave(how)
     begin = time.monotonic()
     with pytest.raises(ToolTimeout, match=r"within 0\.5 s"):
         opae.fpgainfo(tools.path, 0.5).run("fme", bdf=FPGA)
-    assert time.monotonic() - begin < 60  # and not the 600 s that both would sleep
+    assert time.monotonic() - begin < 60  # both sleep for 600 s unless they are killed
 
 
-def test_a_tool_that_is_not_installed_says_where_it_was_looked_for(tree, tmp_path):
+def test_the_error_of_a_missing_tool_names_the_searched_path(tree, tmp_path):
     driver = opae.OpaeDriver(tmp_path, (), tree.sysfs(), opae.fpgainfo(str(tmp_path)))
     with pytest.raises(ToolMissing, match="fpgainfo is not installed in"):
         driver.discover()
@@ -122,8 +122,8 @@ def test_a_driver_whose_tool_fails_marks_only_its_own_devices_unknown(pac, alveo
 
 
 @pytest.mark.parametrize("how", ["fails", "rubbish", "lies"])
-def test_a_card_that_did_not_take_its_bitstream_is_unknown(pac, tools, how):
-    """The exit code does not count, only what the card shows afterwards."""
+def test_a_region_is_unknown_if_the_card_does_not_show_the_new_bitstream(pac, tools, how):
+    """The exit code of the tool does not count, only the function that the card shows afterwards."""
     bitstream, data = bitstream_of(gbs(REGION_TYPE, AES), "image", AES)
     tools.behave(how, "fpgaconf")
     with pytest.raises(DriverError):
@@ -134,7 +134,7 @@ def test_a_card_that_did_not_take_its_bitstream_is_unknown(pac, tools, how):
     assert pac.identify(f"{FPGA}_R1").bitstream == bitstream
 
 
-def test_what_somebody_else_has_loaded_is_not_taken_for_ours(alveo):
+def test_a_bitstream_that_others_loaded_with_xbutil_is_identified_by_its_function_only(alveo):
     bitstream, data = bitstream_of(xclbin(AES), "image", AES)
     alveo.program(f"{ALVEO}_R1", bitstream, opened(data))
     by_hand, _ = bitstream_of(xclbin(SHA), "other", SHA)
@@ -150,14 +150,14 @@ def _file(driver, data):
 
 
 @pytest.mark.parametrize("bdf", ["0000:3b:00.0; id", "$(id)", "--help", "3b:00.0", "0000:3b:00.0\n", "-0000:3b:0.0"])
-def test_what_is_no_address_never_reaches_a_tool(bdf, tools):
+def test_a_text_that_is_no_pci_address_is_never_passed_to_a_tool(bdf, tools):
     with pytest.raises(Invalid, match="not a PCI address"):
         opae.fpgainfo(tools.path).run("fme", bdf=bdf)
     assert tools.runs() == []
 
 
 @pytest.mark.parametrize("name", ["$(id).gbs", "a b.gbs", "-f.gbs\n"])
-def test_a_file_with_a_strange_name_never_reaches_a_tool(name, tools, tmp_path):
+def test_a_file_name_with_special_characters_is_never_passed_to_a_tool(name, tools, tmp_path):
     path = tmp_path / name
     path.write_bytes(b"")
     for file in (path, tmp_path / "absent.gbs", tmp_path):
@@ -166,7 +166,7 @@ def test_a_file_with_a_strange_name_never_reaches_a_tool(name, tools, tmp_path):
     assert tools.runs() == []
 
 
-def test_only_the_listed_forms_can_be_run(tools):
+def test_only_the_listed_commands_of_a_tool_can_be_run(tools):
     with pytest.raises(KeyError):
         opae.fpgaconf(tools.path).run("flash", bdf=FPGA)
     allowed = {tool.name: set(tool.forms) for tool in (opae.fpgainfo(), opae.fpgaconf(), xrt.xbmgmt(), xrt.xbutil())}

@@ -1,6 +1,6 @@
-"""The unmodified drivers, without injected fakes, in a process for which umockdev replaces /sys.
+"""The unchanged drivers in a process for which umockdev replaces /sys.
 
-The devices follow the kernel's documents; umockdev has no kernel, so nothing is bound or created.
+The devices follow the kernel's documents. There is no kernel that carries out writes, so only discovery is tested.
 """
 
 import shutil
@@ -54,7 +54,7 @@ MANAGER = pci("0000:04:00.0", "1d22:3684", "120000") + part(
     "0000:04:00.0/fpga_manager/fpga0", "fpga_manager", "name=made up", "state=operating", "status="
 )
 QAT = pci("0000:6b:00.0", "8086:4940", "0b4000", "A: qat/state=down", "A: qat/cfg_services=sym;asym")
-# On a real host the directory of the class is that of the card itself; umockdev makes one of its own.
+# On a real host the directory of the class is a link to that of the card; umockdev creates another directory.
 GPU = pci("0000:17:00.0", "10de:2236", "030200") + part(
     "0000:17:00.0/mdev_bus/0000:17:00.0", "mdev_bus", "mdev_supported_types/nvidia-592/available_instances=2"
 )
@@ -89,7 +89,7 @@ driver = D([DeviceSpec(vendor='10de', type='VGPU', functions='mdev', mdev_type='
     ),
 }
 
-SEEN = """\
+DISCOVER_SCRIPT = """\
 import sys
 from pathlib import Path
 state = Path(sys.argv[1])
@@ -103,11 +103,20 @@ for device in driver.discover():
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_the_driver_sees_what_a_kernel_with_the_card_would_show(name, tmp_path):
+def test_a_driver_discovers_a_card_that_umockdev_adds_to_sysfs(name, tmp_path):
     described, make, expected = SCRIPTS[name]
     mock = tmp_path / "card.umockdev"
     mock.write_text(described)
-    command = ["umockdev-run", "--device", mock, "--", sys.executable, "-c", SEEN.format(make=make), tmp_path / "state"]
+    command = [
+        "umockdev-run",
+        "--device",
+        mock,
+        "--",
+        sys.executable,
+        "-c",
+        DISCOVER_SCRIPT.format(make=make),
+        tmp_path / "state",
+    ]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env={"PYTHONPATH": str(Path("src").resolve())}
     )

@@ -1,4 +1,4 @@
-"""Real drivers below the engine: an FPGA is programmed for a requested function, and a GPU gives shares."""
+"""The accelerator agent with real drivers: an FPGA is programmed on request, and a GPU has mediated devices."""
 
 import pytest
 
@@ -70,8 +70,8 @@ def host(tmp_path, clock):
     host.agent.close()
 
 
-def test_a_function_is_loaded_into_a_real_region_and_known_after_a_restart(host):
-    """R9, R22, R24: through the driver of the selected provider; the trait follows the card's content"""
+def test_a_plug_programs_the_requested_function_which_is_known_after_a_restart(host):
+    """R9, R22, R24: through the driver of the selected provider; the trait names the function that the card shows."""
     region = f"{FPGA}_R1"
     host.upload(region_uuid=REGION_TYPE, function_uuid=AES)
     instance = new_instance()
@@ -84,11 +84,11 @@ def test_a_function_is_loaded_into_a_real_region_and_known_after_a_restart(host)
     assert trait in host.node(region).traits
     assert host.plug(instance, fpga(function=AES), region) == [{"pci_id": "0000:3b:00.1"}]
     assert host.agent.unplug({"uuid": instance, "name": "vm"}) == 1
-    assert len(host.kernel.orders) == 1  # it stays loaded for the next one
+    assert len(host.kernel.orders) == 1  # the function stays loaded for the next server
     assert host.tree.sysfs().pci_function("0000:3b:00.1").driver == "dfl-pci"
 
 
-def test_a_card_that_lies_gives_no_accelerator_and_is_withheld(host):
+def test_a_region_that_shows_another_function_after_programming_is_not_attached_and_becomes_reserved(host):
     host.upload(region_uuid=REGION_TYPE, function_uuid=AES)
     host.kernel.fault = "loads something else"
     with pytest.raises(ProgramFailed, match=r"shows 00000000-.* after programming"):
@@ -98,8 +98,8 @@ def test_a_card_that_lies_gives_no_accelerator_and_is_withheld(host):
     assert host.node(f"{FPGA}_R2").inventories["CUSTOM_ACCELERATOR_FPGA"].reserved == 0
 
 
-def test_shares_of_a_gpu_are_plugged_by_uuid_and_gone_afterwards(host):
-    """R1, R28: each share is separate; the whole card is never named"""
+def test_mediated_devices_of_a_gpu_are_plugged_by_uuid_and_removed_by_unplug(host):
+    """R1, R28: each mediated device is attached separately, and the answer never names the card as a device."""
     flavor = {"resources:CUSTOM_ACCELERATOR_VGPU": "1"}
     instances = [new_instance(), new_instance()]
     answers = [host.plug(instance, flavor, GPU)[0] for instance in instances]
@@ -117,8 +117,8 @@ def test_shares_of_a_gpu_are_plugged_by_uuid_and_gone_afterwards(host):
     assert mdev_of(f"{GPU}_nvidia-474_0").uuid in made
 
 
-def test_after_a_restart_of_the_host_a_guests_devices_are_made_and_bound_again(host):
-    """R51, R42: under the same uuid, so that the guest's definition remains valid"""
+def test_after_a_reboot_of_the_host_attached_devices_are_created_and_bound_again(host):
+    """R51, R42: with the same uuid, so that the guest's definition remains valid."""
     function, share = new_instance(), new_instance()
     host.plug(function, fpga(), f"{FPGA}_R1")
     answer = host.plug(share, {"resources:CUSTOM_ACCELERATOR_VGPU": "1"}, GPU)
@@ -133,7 +133,7 @@ def test_after_a_restart_of_the_host_a_guests_devices_are_made_and_bound_again(h
         assert host.agent.unplug({"uuid": instance, "name": "vm"}) == 1
 
 
-def test_a_device_that_is_gone_after_a_restart_does_not_stop_the_host(host, caplog):
+def test_an_attached_device_that_is_missing_after_a_restart_does_not_stop_the_agent(host, caplog):
     instance = new_instance()
     host.plug(instance, {"resources:CUSTOM_ACCELERATOR_VGPU": "1"}, GPU)
     host.agent.close()
