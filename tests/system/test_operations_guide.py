@@ -35,7 +35,7 @@ def test_upgrades(tmp_path):
     """From the previous release to the end: the phases then do what the plan says."""
     from moorage.db import migrations
     from moorage.db.engine import open_engine
-    from tests.store.previous_release.test_previous_release import HEADS, made
+    from tests.store.previous_release.test_previous_release import HEADS, recorded_database
 
     config = tmp_path / "state" / "moorage.conf"
     with PlaneProcess(config, "--port", str(free_port())) as plane:
@@ -43,7 +43,7 @@ def test_upgrades(tmp_path):
     for feature in HEADS:
         for path in config.parent.glob(f"{feature}.db*"):
             path.unlink()
-        made(feature, config.parent / f"{feature}.db")
+        recorded_database(feature, config.parent / f"{feature}.db")
     said = []
     for command in commands(UPGRADES):
         done = run(command, config, tmp_path)
