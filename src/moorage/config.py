@@ -96,7 +96,8 @@ class Config:
     @property
     def url(self) -> str:
         """URL of this process on its own machine; other clients use `base_url`."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.server.address, self.server.address)  # noqa: S104 - maps a wildcard address to one that clients can reach; nothing is bound here
+        loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - nothing is bound here
+        host = loopback.get(self.server.address, self.server.address)
         return f"http://{f'[{host}]' if ':' in host else host}:{self.server.port}"
 
     @property

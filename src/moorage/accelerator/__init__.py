@@ -4,7 +4,8 @@
 * `drivers`  one class per way to talk to cards, and a simulated one
 * `host`     the agent of one host: discovers devices, programs regions, attaches and releases handles for `os_acc`
 * `store`    SQL of the central service
-* `service`  the central service: reports of hosts, device profiles, accelerator requests (ARQs), history, operators' orders
+* `service`  the central service: reports of hosts, device profiles, accelerator requests (ARQs), history, changes by
+             operators
 * `api`      the Accelerator API v2 over HTTP, as Cyborg speaks it, and the routes for agents
 * `client`   the API as other services call it
 
@@ -14,13 +15,13 @@ A field of a device passes through
     `Device`                   `model/devices.py`; with a default, because the agent's checkpoint may be older
     `DeviceReport`             `model/reports.py`, from `_device_report`; with a default, because an agent may be older
     `_device_values`           `service/service.py`
-    the table `devices`        `store/tables.py`, and a migration with ``phase = "expand"``; the store selects all columns
+    the table `devices`        `store/tables.py`, and a migration with ``phase = "expand"``; the store reads all columns
     `DeviceRecord`             `model/rows.py`; the field has the column's name
     `device_document`          `api/handlers/shapes.py`
     `list_devices`, `show_device`   `api/handlers/devices.py`; check the microversion here, as for `STATUS_SINCE`
     `VERSIONS`                 `api/handlers/versions.py`: raise it last, with everything that Cyborg added up to it
-    `RemoteDevice`             `client.py`, if another service of ours reads the field; with a default and a version in the
-                               request, because the other process may be older
+    `RemoteDevice`             `client.py`, if another service of Moorage reads the field; with a default and a version
+                               in the request, because the other process may be older
 
 Tests: `tests/wire/accelerator/test_routes.py`; row A1 of docs/evidence/proof/accelerators.md.
 

@@ -202,8 +202,8 @@ def _provider(placement: PlacementClient, provider: PlacementProvider) -> Audite
                 provider.uuid, provider.name, provider.parent_uuid, provider.root_uuid, inventories, held
             )
     raise ConcurrentUpdate(
-        f"provider {provider.name} ({provider.uuid}) changed during each of {ATTEMPTS} attempts to read it; audit again "
-        "when there are fewer writes"
+        f"provider {provider.name} ({provider.uuid}) changed during each of {ATTEMPTS} attempts to read it; audit "
+        "again when there are fewer writes"
     )
 
 

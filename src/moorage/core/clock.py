@@ -67,8 +67,8 @@ class AdjustableClock:
         with self._lock:
             if seconds > (LATEST - self.now()).total_seconds():
                 raise Invalid(
-                    f"the clock is at {self.now():%Y-%m-%d} and cannot go beyond {LATEST:%Y-%m-%d}; move it by less, or "
-                    "rehearse with a new plane"
+                    f"the clock is at {self.now():%Y-%m-%d} and cannot go beyond {LATEST:%Y-%m-%d}; move it by less, "
+                    "or rehearse with a new plane"
                 )
             self._offset += timedelta(seconds=seconds)
         for callback in self.on_advance:

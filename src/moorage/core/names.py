@@ -37,8 +37,8 @@ def check_host_name(name: str) -> None:
     check_not_queue_name(name)
     if not _HOST.match(name):
         raise Invalid(
-            f"{name!r} cannot be the name of a host: it has 1 to 255 letters, digits, '.', '_' and '-', and begins with a "
-            "letter or a digit"
+            f"{name!r} cannot be the name of a host: it has 1 to 255 letters, digits, '.', '_' and '-', and begins "
+            "with a letter or a digit"
         )
 
 

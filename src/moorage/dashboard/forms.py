@@ -62,8 +62,8 @@ def check_origin(request: Request[Dashboard]) -> None:
     if origin.scheme not in ("http", "https") or origin.netloc not in ours:
         raise Forbidden(
             f"this form was sent from a page of {origin.netloc or 'an unknown place'}, not from the dashboard at "
-            f"{request.base_url}; open the dashboard there and try again. Behind a proxy, [server] public_url must be the "
-            "address that people use",
+            f"{request.base_url}; open the dashboard there and try again. Behind a proxy, [server] public_url must be "
+            "the address that people use",
             code="dashboard.origin",
         )
 

@@ -73,7 +73,7 @@ _PREAMBLES = (
 _WHAT_TO_DO = {
     403: "Another project or an administrator may have this permission. Switch the project at the top of the page.",
     404: "The resource may have ended or been deleted, or belongs to another project. Go back and reload the list.",
-    409: "Another request was faster, or the resources are no longer available. Go back, reload the page and choose again.",
+    409: "Another request was faster, or the resources are not available any more. Reload the page and choose again.",
     502: "The service did not understand the request. Look for the request ID in its log.",
     503: "A service is not answering. Reload this page in a moment.",
 }

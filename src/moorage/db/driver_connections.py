@@ -1,7 +1,7 @@
 """One connection of each of the three drivers, on which `moorage.db.session` sends SQL without SQLAlchemy.
 
-They are opened through the engine's pool and never returned to it: the pool would check them and begin transactions. They
-use autocommit, and a statement or a pipeline is one round trip.
+They are opened through the engine's pool and never returned to it: the pool would check them and begin transactions.
+They use autocommit, and a statement or a pipeline is one round trip.
 """
 
 import functools
@@ -33,7 +33,7 @@ class DriverConnection(Protocol):
         ...
 
     def start(self, commands: Sequence[SentCommand], *, begin: bool, commit: bool) -> Callable[[], list[Rows]]:
-        """Send commands of one transaction, if that does not block; returns a function that waits for the rows of each."""
+        """Sends commands of one transaction, if that does not block; returns a function that waits for their rows."""
         ...
 
     def has_ended(self) -> bool:
@@ -54,8 +54,8 @@ class DriverConnections:
         self.errors: type[Exception] = engine.dialect.loaded_dbapi.Error
 
     def open(self) -> DriverConnection:
-        """A new connection, with the engine's timeouts and settings. Raises as a transaction does, also if the connection is
-        lost while it is set up.
+        """A new connection, with the engine's timeouts and settings. Raises as a transaction does, also if the
+        connection is lost while it is set up.
         """
         with translating_errors():
             pooled = self._engine.connect()
@@ -92,8 +92,8 @@ class PostgresqlConnection:
     messages.
     """
 
-    #: If a table was empty at its last VACUUM ANALYZE, the server scans all of it until the next one, about a minute later.
-    #: So plans are discarded after this many transactions, then after four times as many, and so on.
+    #: If a table was empty at its last VACUUM ANALYZE, the server scans all of it until the next one, about a minute
+    #: later. So plans are discarded after this many transactions, then after four times as many, and so on.
     FIRST_REPLAN = 32
 
     def __init__(self, connection: Any) -> None:

@@ -110,8 +110,8 @@ def _open_server_to_read(url: URL) -> Engine:
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        # On PostgreSQL this is the first statement of the transaction; on MariaDB it applies to the transaction that begins
-        # with the next statement.
+        # On PostgreSQL this is the first statement of the transaction; on MariaDB it applies to the transaction that
+        # begins with the next statement.
         connection.exec_driver_sql("SET TRANSACTION READ ONLY")
 
     return engine
@@ -155,8 +155,8 @@ def _open_sqlite(url: URL, options: dict[str, Any]) -> Engine:
     def _configure(connection: Any, _record: object) -> None:
         connection.isolation_level = None  # we send BEGIN ourselves, see _begin
         cursor = connection.cursor()
-        # FULL: acknowledged commits are on the disk, as with the other databases; with NORMAL, a power cut would lose the
-        # last ones. Costs one fsync per commit; placement's writers share theirs (group commit).
+        # FULL: acknowledged commits are on the disk, as with the other databases; with NORMAL, a power cut would lose
+        # the last ones. Costs one fsync per commit; placement's writers share theirs (group commit).
         _use_write_ahead_log(cursor)
         for pragma in ("synchronous=FULL", "foreign_keys=ON"):
             cursor.execute(f"PRAGMA {pragma}")
@@ -172,8 +172,8 @@ def _open_sqlite(url: URL, options: dict[str, Any]) -> Engine:
 
 
 def _use_write_ahead_log(cursor: Any) -> None:
-    """Set the file's journal mode, which is persistent. SQLite rejects the change at once, without the busy timeout, while
-    other connections open the file; so retry.
+    """Set the file's journal mode, which is persistent. SQLite rejects the change at once, without the busy timeout,
+    while other connections open the file; so retry.
     """
     give_up = time.monotonic() + timeouts.LOCK_TIMEOUT_S
     while True:
@@ -207,8 +207,8 @@ def inserted_id(result: CursorResult[Any]) -> int:
 def in_list(connection: Connection, column: Column[Any], values: Collection[Any]) -> ColumnElement[bool]:
     """``column IN values``, for lists of any length.
 
-    On PostgreSQL the list is one parameter, so the SQL is the same for any length and is compiled, sent and planned once.
-    With a placeholder per value, this takes longer than finding the rows.
+    On PostgreSQL the list is one parameter, so the SQL is the same for any length and is compiled, sent and planned
+    once. With a placeholder per value, this takes longer than finding the rows.
     """
     if dialect_name(connection) == "postgresql":
         return column == any_(bindparam(None, list(values), ARRAY(column.type)))

@@ -11,8 +11,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from moorage.core.errors import Invalid, RetryableConflict, Unavailable
 from moorage.db.timeouts import NO_ANSWER
 
-#: PostgreSQL: serialization_failure, deadlock_detected, lock_not_available. MariaDB: lock wait timeout, deadlock, record
-#: changed since last read (snapshot isolation).
+#: PostgreSQL: serialization_failure, deadlock_detected, lock_not_available. MariaDB: lock wait timeout, deadlock,
+#: record changed since last read (snapshot isolation).
 _RETRYABLE = {"40001", "40P01", "55P03", 1205, 1213, 1020}
 #: PostgreSQL: numeric_value_out_of_range, string_data_right_truncation, datetime_field_overflow. MariaDB: the same.
 _TOO_LARGE = {"22003", "22001", "22008", 1264, 1406, 1292}
@@ -28,12 +28,17 @@ _GONE_POSTGRESQL = {
     "IdleInTransactionSessionTimeout",
 }
 
-_FULL = """the disk of the database {place} is full ({detail}): make room there, then repeat the request; nothing was \
-written"""
-_ONLY_READS = """the database {place} is read-only ({detail}): check whether it is a standby or was set read-only; repeat \
-the request when it can be written"""
-_NO_MORE_CONNECTIONS = """the database {place} accepts no more connections ({detail}): raise its limit or run fewer \
-processes; the request can be repeated"""
+_FULL = (
+    "the disk of the database {place} is full ({detail}): make room there, then repeat the request; nothing was written"
+)
+_ONLY_READS = (
+    "the database {place} is read-only ({detail}): check whether it is a standby or was set read-only; repeat the "
+    "request when it can be written"
+)
+_NO_MORE_CONNECTIONS = (
+    "the database {place} accepts no more connections ({detail}): raise its limit or run fewer processes; the request "
+    "can be repeated"
+)
 
 #: For a refused connection psycopg has only the text, which is English if the server is configured so.
 _NO_SLOT = re.compile("too many clients|connection slots are reserved|too many connections")
@@ -43,7 +48,8 @@ _ADDRESS = re.compile(r"^.*connection to server .*? failed: ")
 
 #: (SQLSTATEs of PostgreSQL and error numbers of MariaDB, message)
 _REASONS: list[tuple[set[str | int], str]] = [
-    # disk_full; disk full, table full, error writing file, "Got error 28" (ENOSPC) from a storage engine, temporary file
+    # disk_full; disk full, table full, error writing file, "Got error 28" (ENOSPC) from a storage engine, temporary
+    # file
     ({"53100", 1021, 1114, 3, 1030, 1026}, _FULL),
     ({"25006", 1290, 1836}, _ONLY_READS),  # read_only_sql_transaction; --read-only, InnoDB read-only
     ({"53300", 1040, 1203}, _NO_MORE_CONNECTIONS),  # too_many_connections; the same, of all and of this user
@@ -89,7 +95,10 @@ def translate_error(error: DBAPIError) -> Unavailable | Invalid | None:
 
 
 def _too_large() -> Invalid:
-    """The error for a value that no column can hold. Schemas bound the values to write, but not all values in queries."""
+    """The error for a value that no column can hold.
+
+    Schemas bound the values to write, but not all values in queries.
+    """
     return Invalid(
         "a number, a time or a text in the request exceeds the range of stored values", code="moorage.too_large"
     )

@@ -1,21 +1,23 @@
 """Runs the schema migrations of each feature, in the order of their file names.
 
-The files are ``moorage/<feature>/migrations/NNNN_what.py``. Each has ``upgrade()`` and ``downgrade()``, written with Alembic's
-operations (``alembic.op``). The first one creates the whole first schema. The table ``<feature>_version`` records the last
-one that ran. Alembic is imported only if there is something to run: a start with an up-to-date schema reads one row.
+The files are ``moorage/<feature>/migrations/NNNN_what.py``. Each has ``upgrade()`` and ``downgrade()``, written with
+Alembic's operations (``alembic.op``). The first one creates the whole first schema. The table ``<feature>_version``
+records the last one that ran. Alembic is imported only if there is something to run: a start with an up-to-date schema
+reads one row.
 
-A gated migration, ``NNNN_gated_what.py``, runs only when an operator requests it by its number: it removes something that
-must not be in use any more, and the code works before and after it. It is recorded in its own table,
-``<feature>_gated_version``, so that later ordinary migrations continue beside it. Before it runs, all ordinary ones run;
-later ones must work with and without the thing that it removes.
+A gated migration, ``NNNN_gated_what.py``, runs only when an operator requests it by its number: it removes something
+that must not be in use any more, and the code works before and after it. It is recorded in its own table,
+``<feature>_gated_version``, so that later ordinary migrations continue beside it. Before it runs, all ordinary ones
+run; later ones must work with and without the thing that it removes.
 
 A migration that only adds (tables, columns that may be NULL or have a default, indexes) or loosens declares
-``phase = "expand"``. Older programs then still run and start on the result; ``<feature>_oldest_program`` records the revision
-that a program must know at least. Without this declaration, programs must know the migration. `moorage.db.upgrades` uses it.
+``phase = "expand"``. Older programs then still run and start on the result; ``<feature>_oldest_program`` records the
+revision that a program must know at least. Without this declaration, programs must know the migration.
+`moorage.db.upgrades` uses it.
 
 Not here: the migrations themselves. A released migration never changes, so it repeats column types instead of importing
-tables; put ``**TABLE_OPTIONS`` on each table. MariaDB commits each DDL statement by itself, so a migration that fails there
-half-way must be finished by hand: keep each later migration small.
+tables; put ``**TABLE_OPTIONS`` on each table. MariaDB commits each DDL statement by itself, so a migration that fails
+there half-way must be finished by hand: keep each later migration small.
 """
 
 import hashlib
@@ -49,10 +51,11 @@ _alembic_in_use = threading.Lock()
 
 
 def upgrade(engine: Engine, feature: str, revision: str = "head") -> None:
-    """Migrate the schema of `feature` to `revision`; fast if it is already there. Several processes may call it at once.
+    """Migrate the schema of `feature` to `revision`; fast if it is already there. Several processes may call it at
+    once.
 
-    A gated `revision` runs after all ordinary ones. Raises `StartError` if the database is newer than this program, or older
-    than its first migration.
+    A gated `revision` runs after all ordinary ones. Raises `StartError` if the database is newer than this program, or
+    older than its first migration.
     """
     gated = revision in gated_revisions(feature)
     wanted = head_revision(feature) if gated or revision == "head" else revision
@@ -72,7 +75,10 @@ def upgrade(engine: Engine, feature: str, revision: str = "head") -> None:
 
 
 def downgrade(engine: Engine, feature: str, revision: str = "base") -> None:
-    """Undo migrations down to `revision`, gated ones first. With ``base``, all tables and data of the feature are deleted."""
+    """Undo migrations down to `revision`, gated ones first.
+
+    With ``base``, all tables and data of the feature are deleted.
+    """
     with _migrating(engine, feature) as connection:
         for each in sorted(_rows(connection, gated_table(feature)), reverse=True):
             _load(feature, each).downgrade()
@@ -122,8 +128,8 @@ def schema_state(engine: Engine, feature: str) -> SchemaState:
 
 
 def check_schema(engine: Engine, feature: str) -> str | None:
-    """The revision of the database; None before the first migration. Raises `StartError` if this program can neither run on
-    the schema nor upgrade it.
+    """The revision of the database; None before the first migration. Raises `StartError` if this program can neither
+    run on the schema nor upgrade it.
     """
     now, known = current_revision(engine, feature), revisions(feature)
     match _state_at(engine, feature, now):
@@ -134,8 +140,8 @@ def check_schema(engine: Engine, feature: str) -> str | None:
             )
         case SchemaState.NEWER:
             raise StartError(
-                f"the database of {feature} is at revision {now}, which this program does not know (it knows {known[-1]}): "
-                "start the version of Moorage that migrated it, or a newer one"
+                f"the database of {feature} is at revision {now}, which this program does not know (it knows "
+                f"{known[-1]}): start the version of Moorage that migrated it, or a newer one"
             )
     return now
 
@@ -184,8 +190,8 @@ def gated_done(engine: Engine, feature: str) -> frozenset[str]:
 
 
 def oldest_table(feature: str) -> Table:
-    """The table whose one row is the revision that a program must know to run on this schema. It does not exist in databases
-    that were last migrated by a program without this feature.
+    """The table whose one row is the revision that a program must know to run on this schema. It does not exist in
+    databases that were last migrated by a program without this feature.
     """
     return Table(f"{feature}_oldest_program", MetaData(), Column("revision", String(32), primary_key=True))
 
@@ -313,8 +319,8 @@ def _alembic_operations(connection: Connection) -> Iterator[None]:
 
 @contextmanager
 def _alone_on_sqlite(connection: Connection, feature: str) -> Iterator[None]:
-    # A batch rebuilds a table under another name; with foreign keys on, dropping the old table would delete the rows that
-    # refer to it, or fail. The pragma has no effect inside a transaction, and BEGIN IMMEDIATE is the lock.
+    # A batch rebuilds a table under another name; with foreign keys on, dropping the old table would delete the rows
+    # that refer to it, or fail. The pragma has no effect inside a transaction, and BEGIN IMMEDIATE is the lock.
     driver: Any = connection.connection.dbapi_connection
     driver.execute("PRAGMA foreign_keys=OFF")
     try:

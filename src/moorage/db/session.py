@@ -3,14 +3,14 @@
     with read(engine) as connection: ...                      a read transaction; `read_one_state` for many tables
     in_transaction(engine, lambda connection: ...)            a write transaction, repeated if the database aborts it
     SingleReads(engine).prepare(select(...))(name=value)      one SELECT in one round trip
-    with StatementPipeline(engine).transaction() as t: ...    a write transaction in as few round trips as it has decisions
+    with StatementPipeline(engine).transaction() as t: ...    a write transaction with one round trip per decision
 
 The first two are SQLAlchemy's, with its cache of compiled statements. A transaction of its takes some 0.3 ms of CPU and
 0.1 ms per statement, which is more than a small read or a claim of placement takes in all. These use the other two, on
 connections of `moorage.db.driver_connections`; a lost connection is noticed by its error.
 
-Rules: make no request to another service inside a transaction, and let a function that is retried here have no effect other
-than its SQL.
+Rules: make no request to another service inside a transaction, and let a function that is retried here have no effect
+other than its SQL.
 """
 
 import functools
@@ -41,8 +41,8 @@ T = TypeVar("T")
 def read(engine: Engine) -> Iterator[Connection]:
     """A connection to read from. Only on SQLite do all its statements see one state; see `read_one_state`.
 
-    On the others each statement sees what was committed before it began, in a transaction as well. So PostgreSQL runs them
-    without one, which saves two round trips.
+    On the others each statement sees what was committed before it began, in a transaction as well. So PostgreSQL runs
+    them without one, which saves two round trips.
     """
     options = {"isolation_level": "AUTOCOMMIT"} if engine.dialect.name == "postgresql" else {}
     with translating_errors(), engine.connect().execution_options(**options) as connection, connection.begin():
@@ -75,7 +75,8 @@ def in_transaction(engine: Engine, work: Callable[[Connection], T], *, attempts:
     There is no pause between attempts, since the database already waited for the lock. After a wait of the
     whole lock timeout there is no retry, since the holder of the lock hangs.
 
-    On SQLite, the transaction may contain the work of other threads, and another thread may run `work` (`writer_queue`).
+    On SQLite, the transaction may contain the work of other threads, and another thread may run `work`
+    (`writer_queue`).
     """
     if is_in_process(engine):
         return run_in_turn(
@@ -110,8 +111,8 @@ def retry_time_is_over(began: float) -> bool:
 class SingleReads:
     """Runs prepared SELECTs on one database and keeps the connections for them. Thread-safe.
 
-    A single statement needs no transaction: each database shows it one state, with everything that was committed before it
-    began.
+    A single statement needs no transaction: each database shows it one state, with everything that was committed before
+    it began.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -125,7 +126,10 @@ class SingleReads:
         return PreparedRead(self, compiled_select(statement, self._engine.dialect))
 
     def run_select(self, select: CompiledSelect, values: Sequence[object]) -> Rows:
-        """Run a SELECT. Raises as a transaction does; if an idle connection was lost, the SELECT is retried on a new one."""
+        """Run a SELECT.
+
+        Raises as a transaction does; if an idle connection was lost, the SELECT is retried on a new one.
+        """
         try:
             connection = self._idle.pop()
         except IndexError:
@@ -161,8 +165,8 @@ class SingleReads:
 
 
 class PreparedRead:
-    """A prepared SELECT. Calling it with its parameters (texts and numbers) returns the rows, with values converted as by
-    SQLAlchemy.
+    """A prepared SELECT. Calling it with its parameters (texts and numbers) returns the rows, with values converted as
+    by SQLAlchemy.
     """
 
     def __init__(self, reads: SingleReads, select: CompiledSelect) -> None:
@@ -181,7 +185,10 @@ class PreparedRead:
 
 
 class StatementPipeline:
-    """The connection for write transactions in which independent statements are sent together. Used by one thread at a time."""
+    """The connection for write transactions in which independent statements are sent together.
+
+    Used by one thread at a time.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -190,8 +197,8 @@ class StatementPipeline:
         event.listen(engine, "engine_disposed", lambda _: self.close())
 
     def transaction(self) -> "PipelinedTransaction":
-        """A transaction, as a context manager that rolls back unless committed. Raises as `in_transaction`, but does not
-        repeat anything.
+        """A transaction, as a context manager that rolls back unless committed. Raises as `in_transaction`, but does
+        not repeat anything.
         """
         return PipelinedTransaction(self)
 

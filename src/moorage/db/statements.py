@@ -1,8 +1,8 @@
 """SQL in the words of each database: SELECTs compiled once, and statements whose rows are one JSON parameter.
 
-All rows of a `Statement` are sent as one JSON parameter, so each statement is prepared once for any number of rows. `{rows}`
-in its SQL becomes each database's way to read JSON as a table (`json_to_recordset`, `JSON_TABLE`, `json_each`). All other
-differences between the three databases are handled here, too.
+All rows of a `Statement` are sent as one JSON parameter, so each statement is prepared once for any number of rows.
+`{rows}` in its SQL becomes each database's way to read JSON as a table (`json_to_recordset`, `JSON_TABLE`,
+`json_each`). All other differences between the three databases are handled here, too.
 
 Not here: sending them (`moorage.db.session`).
 """
@@ -19,7 +19,8 @@ Row = Mapping[str, object]
 #: What a statement returns.
 Rows = Sequence[tuple[Any, ...]]
 
-#: The column types of a parameter, by their names in `Statement`, in each database. `time` is a text as the database keeps it.
+#: The column types of a parameter, by their names in `Statement`, in each database. `time` is a text as the database
+#: keeps it.
 TYPES: Mapping[str, Mapping[str, str]] = {
     "postgresql": {"int": "bigint", "float": "float8", "text": "text", "time": "timestamp"},
     "mariadb": {"int": "bigint", "float": "double", "text": "longtext", "time": "datetime(6)"},
@@ -49,8 +50,8 @@ class Statement:
     """SQL in which ``{rows}`` stands for the rows of the parameter, as a table named `v` with these columns.
 
     `sql` is the SQL, or {database: its SQL}; `returns_rows`: the statement returns rows. `lookups`: {alias: (table,
-    condition)}; ``{alias}`` after ``{rows}`` joins the rows of the table that meet the condition, which names them by the
-    alias.
+    condition)}; ``{alias}`` after ``{rows}`` joins the rows of the table that meet the condition, which names them by
+    the alias.
     """
 
     def __init__(
@@ -128,9 +129,9 @@ def _equal(table: str, keys: Mapping[str, str]) -> str:
 def _lookup(database: str, table: str, alias: str, condition: str, columns: str = "*") -> str:
     """Joins the rows of `table` that meet the condition.
 
-    PostgreSQL assumes that a JSON document has 100 rows. Instead of looking one row up by its key, it would read a table of
-    10,000 rows as a whole, to join both. It does not merge a subquery with OFFSET into the query around it, so it runs the
-    subquery for each row of the document, with the index.
+    PostgreSQL assumes that a JSON document has 100 rows. Instead of looking one row up by its key, it would read a
+    table of 10,000 rows as a whole, to join both. It does not merge a subquery with OFFSET into the query around it, so
+    it runs the subquery for each row of the document, with the index.
     """
     if database != "postgresql":
         return f"JOIN {table} AS {alias} ON {condition}"
@@ -138,7 +139,7 @@ def _lookup(database: str, table: str, alias: str, condition: str, columns: str 
 
 
 def _found_rows(table: str, keys: Mapping[str, str]) -> str:
-    """For UPDATE and DELETE on PostgreSQL: the rows of the parameter, and those of the table by their physical addresses."""
+    """For UPDATE and DELETE on PostgreSQL: the rows of the parameter, joined to the table by physical addresses."""
     found = _lookup("postgresql", table, "found", _equal("found", keys), "ctid")
     return f"{{rows}} {found} WHERE {table}.ctid = found.ctid"
 

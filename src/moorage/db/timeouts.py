@@ -1,8 +1,9 @@
 """Timeouts for databases: for connecting, for an answer, and for another transaction's lock.
 
-A database that is down refuses connections at once; one that hangs (a stopped process, a dead line, a full journal) does not
-answer, and a client without a timeout waits forever. The timeout for locks is shorter and is kept by the database itself, so
-that a statement that we gave up is not executed later. SQLite has no server; its busy timeout is its bound.
+A database that is down refuses connections at once; one that hangs (a stopped process, a dead line, a full journal)
+does not answer, and a client without a timeout waits forever. The timeout for locks is shorter and is kept by the
+database itself, so that a statement that we gave up is not executed later. SQLite has no server; its busy timeout is
+its bound.
 """
 
 import functools
@@ -30,7 +31,8 @@ IDLE_TRANSACTION_TIMEOUT_S = 60
 RETRY_AFTER_S = 1.0
 HUNG_S = 0.5
 
-#: A MariaDB connection that answered within this time is taken to be alive; otherwise it is asked, which is a round trip.
+#: A MariaDB connection that answered within this time is taken to be alive; otherwise it is asked, which is a round
+#: trip.
 PING_AFTER_S = 0.5
 
 
@@ -94,7 +96,8 @@ class _ConnectGate:
             with self._lock:
                 if is_connected:
                     self._connected_at = time.monotonic()
-                # A connect that began before another one succeeded, and failed after it, says nothing about the present.
+                # A connect that began before another one succeeded, and failed after it, says nothing about the
+                # present.
                 self._is_hung, self._somebody_tries = hangs and began >= self._connected_at, False
                 self._hung_until = time.monotonic() + RETRY_AFTER_S
 
@@ -109,8 +112,8 @@ class _ConnectGate:
 NO_ANSWER = "the database does not answer; the request can be repeated when it is back"
 #: For a database that was lost between our COMMIT and its answer.
 OUTCOME_UNKNOWN = (
-    "the database does not answer; it was lost during the commit, so the request was carried out completely or not at all: "
-    "read the present state before you repeat it"
+    "the database does not answer; it was lost during the commit, so the request was carried out completely or not at "
+    "all: read the present state before you repeat it"
 )
 
 
@@ -141,8 +144,8 @@ def _bounded_postgresql() -> Callable[..., Any]:
                 self.gate.shut()
 
         def has_ended(self) -> bool:
-            """Whether the server has closed the idle connection, which makes its socket readable. Costs a microsecond and no
-            round trip. A server that vanished silently is only detected by a timeout.
+            """Whether the server has closed the idle connection, which makes its socket readable. Costs a microsecond
+            and no round trip. A server that vanished silently is only detected by a timeout.
             """
             if self.closed:
                 return True
@@ -192,7 +195,8 @@ def _bounded_mariadb() -> Callable[..., Any]:
     """Opens PyMySQL connections that report a timeout to the gate. The timeouts are set by `connect_arguments`."""
     import pymysql
 
-    class BoundedConnection(_MariadbWaits, pymysql.connections.Connection):  # type: ignore[misc]  # PyMySQL has no type hints
+    # PyMySQL has no type hints.
+    class BoundedConnection(_MariadbWaits, pymysql.connections.Connection):  # type: ignore[misc]
         def commit(self) -> None:
             with self.waiting():
                 super().commit()
@@ -263,8 +267,8 @@ class PostgresqlResults:
 
 
 def without_timeouts(engine: Engine) -> Connection:
-    """A new connection for work that may take minutes, such as a migration: it has no timeout for answers. Do not return it
-    to a pool.
+    """A new connection for work that may take minutes, such as a migration: it has no timeout for answers. Do not
+    return it to a pool.
     """
     if engine.dialect.name in ("mysql", "mariadb"):
         arguments = connect_arguments("mariadb") | {"read_timeout": None, "write_timeout": None}

@@ -17,8 +17,8 @@ NAMING_CONVENTION = {
     "pk": "pk_%(table_name)s",
 }
 
-#: Pass these to every Table: otherwise MariaDB would compare names case-insensitively. SQLAlchemy reads only the options of
-#: the dialect in the URL, which is `mysql` or `mariadb`.
+#: Pass these to every Table: otherwise MariaDB would compare names case-insensitively. SQLAlchemy reads only the
+#: options of the dialect in the URL, which is `mysql` or `mariadb`.
 TABLE_OPTIONS: dict[str, Any] = {
     f"{dialect}_{option}": value
     for dialect in ("mysql", "mariadb")

@@ -1,9 +1,9 @@
 """Plans and runs an upgrade of a database while processes use it, in three phases.
 
-* **expand**: ordinary migrations, which a start runs by itself. If they only add, older programs still run on the result;
-  the plan names those that do not.
-* **migrate**: converts rows that older programs wrote to the present form, in batches, while processes run. The code reads
-  both forms, so this may run at any time and may be interrupted. A feature defines its own in
+* **expand**: ordinary migrations, which each start runs. If they only add, older programs still run on the result; the
+  plan names those that do not.
+* **migrate**: converts rows that older programs wrote to the present form, in batches, while processes run. The code
+  reads both forms, so this may run at any time and may be interrupted. A feature defines its own in
   ``moorage.<feature>.backfills``.
 * **contract**: gated migrations, which remove what only older programs need. Run them when those are gone for good.
 
@@ -43,7 +43,10 @@ class Backfill:
 
 @dataclass(frozen=True)
 class UpgradeStep:
-    """A step of an upgrade. `rows`: of a backfill, the rows left. `needs_restart`: older programs do not run after it."""
+    """A step of an upgrade.
+
+    `rows`: of a backfill, the rows left. `needs_restart`: older programs do not run after it.
+    """
 
     feature: str
     phase: Phase

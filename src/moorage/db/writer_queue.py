@@ -1,8 +1,8 @@
 """The queue of a process's writers of one SQLite file: writers that wait share the next transaction and its commit.
 
-SQLite has one writer at a time. A second one sleeps and looks again, in steps of up to 100 ms, and the one that looks first
-gets the file. In this queue a writer is woken when it is its turn, and all that have waited meanwhile are written together,
-with one fsync (`group_commit`). Writers of other processes still meet at the file's own lock.
+SQLite has one writer at a time. A second one sleeps and looks again, in steps of up to 100 ms, and the one that looks
+first gets the file. In this queue a writer is woken when it is its turn, and all that have waited meanwhile are written
+together, with one fsync (`group_commit`). Writers of other processes still meet at the file's own lock.
 
 Not here: the transaction itself (`session`).
 """
@@ -55,8 +55,8 @@ def run_in_turn(
 ) -> T:
     """The result of `work`, after its commit.
 
-    A writer that waits for no other gets ``run_alone(work)``, and so does each writer of a group of which one fails. A group
-    runs in one `open_transaction`, each work in a copy of its caller's context, perhaps in another thread.
+    A writer that waits for no other gets ``run_alone(work)``, and so does each writer of a group of which one fails. A
+    group runs in one `open_transaction`, each work in a copy of its caller's context, perhaps in another thread.
     """
     queue = _queues.get(engine)
     if queue is None:

@@ -165,19 +165,19 @@ class NoAuth:
             )
         if not (self._beyond_loopback or forwarded.FORWARDING_HEADERS.isdisjoint(environ)):
             raise Unauthorized(
-                "without authentication, only requests from this machine are served, and this one came through a proxy; "
-                "[identity] allow_none_beyond_loopback = true serves everyone who can reach this address"
+                "without authentication, only requests from this machine are served, and this one came through a "
+                "proxy; [identity] allow_none_beyond_loopback = true serves everyone who can reach this address"
             )
         host = headers.get("host", "")
         if not (self._beyond_loopback or self._names is None or _is_local_name(host, self._names)):
             raise Unauthorized(
-                f"without authentication, requests to the name {host} are not served: a web page from elsewhere could have "
-                "made that name point here. Use an IP address or localhost, or set the name in [server] public_url"
+                f"without authentication, requests to the name {host} are not served: a web page from elsewhere could "
+                "have made that name point here. Use an IP address or localhost, or set the name in [server] public_url"
             )
         if environ.get("REQUEST_METHOD") not in _SAFE_METHODS and (page := self._foreign_page(headers)):
             raise Forbidden(
-                f"without authentication, a page of {page} may not change anything; to allow it, add its origin to [server] "
-                "cors_origins",
+                f"without authentication, a page of {page} may not change anything; to allow it, add its origin to "
+                "[server] cors_origins",
                 code="identity.origin",
             )
         return self._caller
@@ -215,8 +215,8 @@ def refuse_beyond_loopback(address: str) -> None:
     """Raises `StartError` if `address`, where a server without authentication would listen, is no loopback address."""
     if not _is_loopback(address):
         raise StartError(
-            f"identity mode 'none' makes every caller admin, and {address} can be reached from other machines; listen on "
-            f"127.0.0.1, choose another [identity] mode, or set allow_none_beyond_loopback = true"
+            f"identity mode 'none' makes every caller admin, and {address} can be reached from other machines; listen "
+            f"on 127.0.0.1, choose another [identity] mode, or set allow_none_beyond_loopback = true"
         )
 
 

@@ -130,8 +130,8 @@ class EmbeddedIdentity:
         check_new_password(new)
         if user.name == self._service_user:
             raise Forbidden(
-                f"The services of this cloud log in as {user.name} with a password that each of them has; an administrator "
-                "can change it for all of them.",
+                f"The services of this cloud log in as {user.name} with a password that each of them has; an "
+                "administrator can change it for all of them.",
                 code="identity.service_user",
             )
         changed = hash_password(new, self._rounds)

@@ -51,8 +51,8 @@ def read_credential(path: Path, host: str) -> Credential | None:
         raise StartError(f"{path} cannot be read: {error}; enrol the host again (moorage host enrol {host})") from error
     if found.host != host:
         raise StartError(
-            f"{path} is the credential of host {found.host}, but this agent's host is {host}: after renaming a host, enrol it "
-            f"again (moorage host enrol {host}) and revoke its old name"
+            f"{path} is the credential of host {found.host}, but this agent's host is {host}: after renaming a host, "
+            f"enrol it again (moorage host enrol {host}) and revoke its old name"
         )
     return found
 

@@ -59,8 +59,8 @@ def parse_host_users(text: str, domain_id: str, where: str) -> HostUsers:
         before, placeholder, behind = entry.partition("{host}")
         if equals or not placeholder or not before + behind or "{" in before + behind or pattern is not None:
             raise StartError(
-                f"{where} has {entry!r}; write USER=HOST, or one pattern with {{host}} and a prefix or suffix that no other "
-                "user name has: agent-{host}"
+                f"{where} has {entry!r}; write USER=HOST, or one pattern with {{host}} and a prefix or suffix that no "
+                "other user name has: agent-{host}"
             )
         pattern = before, behind
     return HostUsers(domain_id, pattern, named)

@@ -6,7 +6,7 @@
     agents do the same over HTTP                                                     `job_api`
     hints between processes shorten the wait; the table is polled anyway             `wakeups`
 
-    Task.run_once() -> when to call again      run by `TaskThreads`, `TaskPool` or, in virtual time, `TasksInVirtualTime`
+    Task.run_once() -> when to call it again   run by `TaskThreads`, `TaskPool` or `TasksInVirtualTime`
 
 Each service that has jobs puts the table (`tables`, first migration `initial_table`) into its own database. Called by
 the services, the agents and `moorage.wiring`. Not here: the contents of job payloads, and the work itself.

@@ -11,7 +11,10 @@ from datetime import datetime
 
 
 class PollerElection:
-    """Elects the one worker of a queue that polls for jobs. `wake` wakes the worker of a number, which calls `may_poll`."""
+    """Elects the one worker of a queue that polls for jobs.
+
+    `wake` wakes the worker of a number, which calls `may_poll`.
+    """
 
     def __init__(self, wake: Callable[[int], None]) -> None:
         self._wake = wake

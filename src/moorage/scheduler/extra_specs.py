@@ -170,9 +170,23 @@ _FROM_0, _FROM_1 = r"\s*\d+\s*", r"\s*0*[1-9]\d*\s*"
 
 #: {key: (regular expression for its value, meaning of the value)}; ``#`` in a key stands for a number.
 _KNOWN_VALUES: Mapping[str, tuple[str, str]] = {
-    **dict.fromkeys(("hw:boot_menu", "hw:cpu_realtime", "hw:ephemeral_encryption", "hw:hide_hypervisor_id", "hw:locked_memory", "hw:mem_encryption", "hw:pmu", "hw:vif_multiqueue_enabled", "hw:virtio_packed_ring"), (_BOOLEAN, "true or false")),
-    **dict.fromkeys(("hw:cpu_cores", "hw:cpu_max_cores", "hw:cpu_max_sockets", "hw:cpu_max_threads", "hw:cpu_sockets", "hw:cpu_threads", "hw:numa_mem.#", "hw:numa_nodes"), (_FROM_1, "a whole number from 1")),
-    **dict.fromkeys(("hw:cpu_dedicated_mask", "hw:cpu_realtime_mask", "hw:numa_cpus.#"), (_MASK, "processors, like 0-3,^1")),
+    **dict.fromkeys(
+        (
+            "hw:boot_menu", "hw:cpu_realtime", "hw:ephemeral_encryption", "hw:hide_hypervisor_id", "hw:locked_memory",
+            "hw:mem_encryption", "hw:pmu", "hw:vif_multiqueue_enabled", "hw:virtio_packed_ring",
+        ),
+        (_BOOLEAN, "true or false"),
+    ),
+    **dict.fromkeys(
+        (
+            "hw:cpu_cores", "hw:cpu_max_cores", "hw:cpu_max_sockets", "hw:cpu_max_threads", "hw:cpu_sockets",
+            "hw:cpu_threads", "hw:numa_mem.#", "hw:numa_nodes",
+        ),
+        (_FROM_1, "a whole number from 1"),
+    ),
+    **dict.fromkeys(
+        ("hw:cpu_dedicated_mask", "hw:cpu_realtime_mask", "hw:numa_cpus.#"), (_MASK, "processors, like 0-3,^1")
+    ),
     **{
         key: ("|".join(map(re.escape, values)), f"one of {', '.join(values)}")
         for key, values in {
@@ -198,7 +212,9 @@ _KNOWN_VALUES: Mapping[str, tuple[str, str]] = {
     "accel:device_profile": (r"[a-zA-Z0-9_-]{1,255}", "the name of a device profile"),
     # The function of a region: keys of the accelerator service (docs/evidence/specs/accelerator-attach.md, A2). Nova
     # has them only in device profiles.
-    **dict.fromkeys(("accel:bitstream_id", "accel:function_id", "accel:function_name"), (r".{1,255}", "an id or a name")),
+    **dict.fromkeys(
+        ("accel:bitstream_id", "accel:function_id", "accel:function_name"), (r".{1,255}", "an id or a name")
+    ),
     "accel:bitstream_signature": (r"(?i:required|true|1|yes)", "required"),
 }  # fmt: skip
 _NAMESPACES = {key.partition(":")[0] for key in _KNOWN_VALUES}

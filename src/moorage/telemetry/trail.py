@@ -110,8 +110,8 @@ class Trail:
         """Write the entry before a change, if `required`. If it raises `Unavailable`, the change must not be made."""
         if not self.write_entry(entry):
             raise Unavailable(
-                "nothing can be changed while the audit trail cannot be written ([trail] required); see the log of this "
-                "service for the reason",
+                "nothing can be changed while the audit trail cannot be written ([trail] required); see the log of "
+                "this service for the reason",
                 code="moorage.trail",
             )
 

@@ -1,7 +1,7 @@
 """Decides, from the head of a request, how much of its body the server reads: by the route and by the caller.
 
-A client that is not authenticated may send a small body to a public route and nothing else; the server does not read the
-rest. The server collects JSON and forms completely; a handler reads images while they arrive.
+A client that is not authenticated may send a small body to a public route and nothing else; the server does not read
+the rest. The server collects JSON and forms completely; a handler reads images while they arrive.
 
 Not here: the response to a rejected body. The application is called without the body, authenticates again and gives it.
 """

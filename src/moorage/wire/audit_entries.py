@@ -190,7 +190,7 @@ def _id_of(row: Mapping[str, object]) -> str:
 
 
 def _uuid_keys(document: object) -> list[str]:
-    """UUIDs among the keys of the body's first two levels: ``{consumer: {...}}``, ``{"allocations": {consumer: ...}}``."""
+    """UUIDs among the keys of the body's first two levels, as in ``{"allocations": {consumer: ...}}``."""
     if not isinstance(document, dict):
         return []
     below: Iterable[object] = (key for value in document.values() if isinstance(value, dict) for key in value)
@@ -203,7 +203,10 @@ def _uuids(values: Iterable[object]) -> list[str]:
 
 
 def _query_ids(query: str, naming: Sequence[str]) -> list[str]:
-    """Ids in the query parameters `naming`. Others are ignored, so that a caller cannot put arbitrary text before them."""
+    """Ids in the query parameters `naming`.
+
+    Others are ignored, so that a caller cannot put arbitrary text before them.
+    """
     pairs: Sequence[tuple[str, str]] = parse_qsl(query) if query and naming else ()
     words = ((name, word) for name, value in pairs if name in naming for word in value.split(","))
     return list(islice((word for name, word in words if name in _NAME_PARAMETERS or _UUID.match(word)), MAX_IDS + 1))

@@ -1,7 +1,7 @@
 """Decodes JSON request bodies within bounds and validates them against compiled JSON schemas.
 
-jsonschema-rs accepts a body in microseconds. Only if it rejects one does python-jsonschema validate it again: it has the
-last word and gives the message, because upstream's messages are python-jsonschema's.
+jsonschema-rs accepts a body in microseconds. Only if it rejects one does python-jsonschema validate it again: it has
+the last word and gives the message, because upstream's messages are python-jsonschema's.
 """
 
 import json
@@ -28,8 +28,8 @@ class Schema:
         formats: Mapping[str, Callable[[str], bool]] | None = None,
         code: str = "moorage.schema",
     ) -> None:
-        """`formats`: the service's own checks for the keyword ``format``, such as {"uuid": looks_like_uuid}; `code`: the
-        error code of a rejection.
+        """`formats`: the service's own checks for the keyword ``format``, such as {"uuid": looks_like_uuid}; `code`:
+        the error code of a rejection.
         """
         self.document = document
         self._code = code
@@ -133,8 +133,8 @@ MAX_DEPTH = 100
 
 
 def decode_json(raw: bytes) -> Any:
-    """The document in `raw`. Raises `Invalid`, with the message of Python's own decoder, for malformed JSON, for a NUL in
-    any text, and for more than `MAX_DEPTH` levels.
+    """The document in `raw`. Raises `Invalid`, with the message of Python's own decoder, for malformed JSON, for a NUL
+    in any text, and for more than `MAX_DEPTH` levels.
     """
     try:
         document = orjson.loads(raw)

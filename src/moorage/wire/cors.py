@@ -1,8 +1,8 @@
 """CORS: which web pages of other origins may call these APIs from a browser.
 
 Source: WHATWG Fetch, "HTTP extensions". Details that the standard leaves open are as upstream (measured on Placement
-16.0.0): this middleware answers every OPTIONS request with an empty 200, without a token; a rejected preflight merely lacks
-the CORS headers; and ``*`` is never sent, so an origin must be configured by name.
+16.0.0): this middleware answers every OPTIONS request with an empty 200, without a token; a rejected preflight merely
+lacks the CORS headers; and ``*`` is never sent, so an origin must be configured by name.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -66,7 +66,7 @@ def _allow_headers(origin: str) -> Headers:
 
 
 def _with_cors_headers(origin: str, headers: Headers) -> Headers:
-    """`headers` of a response for a page of `origin`; ``Vary: Origin`` keeps caches from giving it to another origin."""
+    """`headers` of a response for a page of `origin`. ``Vary: Origin`` tells caches that other origins differ."""
     varying = [value for name, value in headers if name.lower() == "vary"]
     others = [(name, value) for name, value in headers if name.lower() != "vary"]
     return [

@@ -1,8 +1,8 @@
 """Reads forwarding headers of a proxy: the scheme and host that the client used, and the client's address.
 
-Headers count only if they come from a proxy that the operator configured (`TrustedProxies`). Any client can send the same
-headers, and links, cookies and the origin check of forms depend on them. Of several values the last one counts: the proxy
-in front wrote it, while earlier ones may come from the client.
+Headers count only if they come from a proxy that the operator configured (`TrustedProxies`). Any client can send the
+same headers, and links, cookies and the origin check of forms depend on them. Of several values the last one counts:
+the proxy in front wrote it, while earlier ones may come from the client.
 
 Source: RFC 7239 (``Forwarded``); ``X-Forwarded-Proto`` and ``X-Forwarded-Host`` have none.
 """
@@ -49,7 +49,7 @@ class TrustedProxies:
         return _client_network(address)
 
     def full_address(self, environ: Mapping[str, Any]) -> str:
-        """The client's address for people to read: from a trusted proxy's headers if valid, else that of the connection."""
+        """The client's address for logs: from a trusted proxy's headers if valid, otherwise that of the connection."""
         address = str(environ.get("REMOTE_ADDR") or "")
         if not (environ.get(IN_PROCESS_KEY) or self.trusts(environ)):
             return address

@@ -10,7 +10,8 @@ from moorage.wire.app import WsgiApp
 
 
 def metrics_app(metrics: Metrics, *, beyond_loopback: bool) -> WsgiApp:
-    """The endpoint. It needs no credentials, as Prometheus sends none by default; other machines need `beyond_loopback`.
+    """The endpoint. It needs no credentials, as Prometheus sends none by default; other machines need
+    `beyond_loopback`.
 
     Metrics name services, routes and background tasks, but never a project, user, provider or consumer.
     """

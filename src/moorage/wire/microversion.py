@@ -41,7 +41,10 @@ _MAX_KEPT = 256
 
 @dataclass(frozen=True)
 class VersionRange:
-    """The microversions of one service. `service_type` is the name in the header; `legacy_header` is Nova's older header."""
+    """The microversions of one service.
+
+    `service_type` is the name in the header; `legacy_header` is Nova's older header.
+    """
 
     service_type: str
     minimum: Version

@@ -31,8 +31,8 @@ def build_audit(parts: Components) -> None:
         return
     if period_s < MIN_PERIOD_S:
         raise StartError(
-            f"{parts.config.source}: [audit] period_s is {period_s:g}; it must be at least {MIN_PERIOD_S:g}, or 0 to turn "
-            "the background audit off"
+            f"{parts.config.source}: [audit] period_s is {period_s:g}; it must be at least {MIN_PERIOD_S:g}, or 0 to "
+            "turn the background audit off"
         )
     service, store = jobs
     engine = parts.plane.engines[service]

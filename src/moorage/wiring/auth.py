@@ -48,8 +48,8 @@ def open_identity(config: Config, clock: Clock, ids: Ids) -> "EmbeddedIdentity |
     if "identity" not in runs:
         raise StartError(
             f"{config.source}: with [identity] mode = {identity.mode} the process that serves "
-            f"{', '.join(sorted(runs - WITHOUT_API))} must also run identity, because the key that signs tokens is in its "
-            "state directory; add it to [plane] services, or use mode = keystone"
+            f"{', '.join(sorted(runs - WITHOUT_API))} must also run identity, because the key that signs tokens is in "
+            "its state directory; add it to [plane] services, or use mode = keystone"
         )
     from moorage.identity.embedded import open_or_create_identity
 
@@ -87,8 +87,8 @@ def authenticator_of(
     hosts = parse_host_users(identity.host_users, identity.host_users_domain, f"{config.source}: [identity] host_users")
     if not config.runs <= WITHOUT_API and (host := hosts.host_of(identity.username, hosts.domain_id)):
         raise StartError(
-            f"{config.source}: [identity] host_users makes {identity.username}, the user with which services call each other, the "
-            f"agent of host {host}; take another pattern"
+            f"{config.source}: [identity] host_users makes {identity.username}, the user with which services call each "
+            f"other, the agent of host {host}; take another pattern"
         )
     return KeystoneTokens(
         auth_url=identity.keystone_url,
@@ -145,7 +145,8 @@ def _user_of(parts: Components, host: str) -> TokenSource:
     identity = parts.config.identity
     if not identity.password:
         raise StartError(
-            f"{parts.config.source}: [identity] password is empty; set the password of the Keystone user for host {host}"
+            f"{parts.config.source}: [identity] password is empty; set the password of the Keystone user for host "
+            f"{host}"
         )
     tokens = _with_password(parts, identity.username.replace("{host}", host), identity.password)
 

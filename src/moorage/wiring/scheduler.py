@@ -54,8 +54,8 @@ def _multipliers(config: Config, known: list[str]) -> dict[str, float]:
             name = ""
         if name not in known:
             raise StartError(
-                f"{config.source}: [scheduler] weight_multipliers has {text!r}; use a form such as ram=-1.0; weighers are "
-                + ", ".join(known)
+                f"{config.source}: [scheduler] weight_multipliers has {text!r}; use a form such as ram=-1.0; weighers "
+                "are " + ", ".join(known)
             )
     return multipliers
 
@@ -71,7 +71,8 @@ def _weighers(config: Config) -> dict[str, Weigher]:
     found = _loaded(config, "weighers", WEIGHERS_GROUP, config.scheduler.weighers)
     if ours := [name for name in found if name in WEIGHERS]:
         raise StartError(
-            f"{config.source}: [scheduler] weighers has {ours[0]}, the name of a built-in weigher; its package must rename it"
+            f"{config.source}: [scheduler] weighers has {ours[0]}, the name of a built-in weigher; its package must "
+            "rename it"
         )
     return {name: partial(_weighs, name, weigher) for name, weigher in found.items()}
 

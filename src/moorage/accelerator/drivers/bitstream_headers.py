@@ -58,7 +58,8 @@ def read_gbs_header(path: Path) -> BitstreamHeader:
         raise DriverError(f"the image's header cannot be read: {error}") from error
     if len(about.clusters) != 1 or not has_bits:
         raise DriverError(
-            f"the image has {len(about.clusters)} accelerators in its header and {'some' if has_bits else 'no'} data; it needs one accelerator and data"
+            f"the image has {len(about.clusters)} accelerators in its header and {'some' if has_bits else 'no'} data; "
+            "it needs one accelerator and data"
         )
     offset = len(_GBS_MAGIC) + 4 + length
     return BitstreamHeader(canonical_id(about.interface), canonical_id(about.clusters[0].accelerator_type), offset)

@@ -89,8 +89,8 @@ class RegionNotes:
             return _RegionNotes()
         except msgspec.MsgspecError as error:
             raise StartError(
-                f"{self._path} cannot be read: {error}; it records the contents of FPGAs: restore it, or remove it and program "
-                "them again"
+                f"{self._path} cannot be read: {error}; it records the contents of FPGAs: restore it, or remove it and "
+                "program them again"
             ) from error
 
 
@@ -143,7 +143,8 @@ class FpgaDriver(PciDriver):
             head = self._read_header(path)
             if head is not None and head.region_type and not same_id(head.region_type, region.region_type):
                 raise DriverError(
-                    f"the image is made for region type {head.region_type}, but {deployable} has type {region.region_type}"
+                    f"the image is made for region type {head.region_type}, but {deployable} has type "
+                    f"{region.region_type}"
                 )
             self._notes.change_note(deployable, lambda note: replace(_note_of(region, "", None), loading=True))
             self._load_file(region, path, head)
@@ -254,6 +255,6 @@ def _copy_verified(data: BinaryIO, file: BinaryIO, bitstream: Bitstream) -> None
         file.write(chunk)
     if digest.hexdigest() != bitstream.digest:
         raise DriverError(
-            f"the data of image {bitstream.image_id} has sha512 {digest.hexdigest()[:16]}..., not {bitstream.digest[:16]}...; "
-            "nothing was programmed"
+            f"the data of image {bitstream.image_id} has sha512 {digest.hexdigest()[:16]}..., not "
+            f"{bitstream.digest[:16]}...; nothing was programmed"
         )

@@ -84,7 +84,8 @@ class FpgaManagerDriver(FpgaDriver):
                 self._sysfs.write_text(manager / "firmware", f"{FIRMWARE}/{file.name}\n")
             else:
                 raise DriverError(
-                    f"{manager} has no file for loading; set the device-tree overlay in the card's device spec (overlay)"
+                    f"{manager} has no file for loading; set the device-tree overlay in the card's device spec "
+                    "(overlay)"
                 )
             self._check(manager)
         finally:

@@ -29,7 +29,10 @@ log = logging.getLogger(__name__)
 VENDOR = "10de"
 
 
-IN_MIG_MODE = "the card is in MIG mode, partitioned for programs of this host; to give it out whole, run nvidia-smi -mig 0 and reset the card"
+IN_MIG_MODE = (
+    "the card is in MIG mode, partitioned for programs of this host; to give it out whole, run nvidia-smi -mig 0 and "
+    "reset the card"
+)
 
 
 PENDING = ", {} after a reset"

@@ -74,7 +74,7 @@ class OpaeDriver(FpgaDriver):
 
 
 def _uuid_named(name: str, tool: VendorTool, form: str, bdf: str) -> str:
-    """Parse the UUID from a line such as ``Accelerator Id                   : 9aeffe5f-8457-0612-c000-c9660d824272``."""
+    """The UUID in a line such as ``Accelerator Id             : 9aeffe5f-8457-0612-c000-c9660d824272``."""
     printed = tool.run(form, bdf=bdf)
     found = {match["name"].lower(): match["value"] for line in printed.splitlines() if (match := _LINE.match(line))}
     identity = canonical_id(found.get(name.lower(), ""))

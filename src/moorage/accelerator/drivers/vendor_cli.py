@@ -68,7 +68,7 @@ class VendorTool:
             raise ToolMissing(
                 f"{self.name} is not installed in {self.path or '(nowhere)'}; it comes with its vendor's runtime"
             )
-        with subprocess.Popen(  # noqa: S603 - no shell; `_arguments` fills fixed forms with a PCI address and paths that it has checked
+        with subprocess.Popen(  # noqa: S603 - no shell; `_arguments` has checked the paths and the PCI address
             [program, *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

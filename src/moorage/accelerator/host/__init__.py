@@ -3,9 +3,9 @@
 ::
 
     os_acc --> agent_api --> AcceleratorAgent (agent) --> AttachEngine (attach) --> Programmer (programming)
-                                   |                            |                        |    `-- bitstream_lookup, signatures
-                                   v                            v                        v
-                             DeviceRegistry            Checkpoint (one durable file per host)      drivers
+                                   |                            |                       |
+                                   v                            v                       +-> bitstream_lookup, signatures
+                             DeviceRegistry    Checkpoint (one durable file per host)   +-> drivers
 
 Each step is decided by `model.attach_state`, written to the checkpoint, and only then performed on the device.
 Not here: the provider tree (`moorage.agent.tree`) and the bytes of images (`moorage.images`).

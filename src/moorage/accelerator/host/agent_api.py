@@ -111,7 +111,8 @@ class SocketServer:
         # Bind under another name, then rename: the socket never exists at `path` with a wider mode.
         part = self.path.with_name(self.path.name + ".n")
         part.unlink(missing_ok=True)
-        self._server = _UnixServer(str(part), _RequestHandler)  # type: ignore[arg-type]  # the server is AF_UNIX, whose address is a path; typeshed declares (host, port) only
+        # typeshed declares (host, port) only, but the address of an AF_UNIX server is a path.
+        self._server = _UnixServer(str(part), _RequestHandler)  # type: ignore[arg-type]
         part.chmod(0o600)
         part.rename(self.path)
         self._server.set_app(self._app)

@@ -58,8 +58,8 @@ class AttachEngine:
             chosen = self._find_bitstreams(placed, request.project_id)
             demands = [_handle_request(group, unit, rp, chosen.get(unit.deployable.name)) for group, unit, rp in placed]
             new = Attachment(
-                request.instance_uuid, request.instance_name, request.project_id, request.digest, AttachStep.CLAIMED, (),
-                request.user_id,
+                request.instance_uuid, request.instance_name, request.project_id, request.digest,
+                AttachStep.CLAIMED, (), request.user_id,
             )  # fmt: skip
             held = self._checkpoint.step(
                 partial(self._claim_step, new=new, demands=demands, placed=placed, chosen=chosen)

@@ -12,11 +12,15 @@ from moorage.images.base import HASH_ALGO, ImageRecord, ImageSource
 
 
 def find_image(images: ImageSource, wanted: ProgramRequest, target: BitstreamTarget) -> ImageRecord:
-    """Returns the one image that fits `target`. Raises `BitstreamNotFound`, `MultipleBitstreams`, `ChecksumMismatch`."""
+    """Returns the one image that fits `target`.
+
+    Raises `BitstreamNotFound`, `MultipleBitstreams`, `ChecksumMismatch`.
+    """
     image = _find_by_id(images, wanted, target) if wanted.bitstream_id else _search(images, wanted, target)
     if image.hash_algo != HASH_ALGO or not image.hash_value:
         raise ChecksumMismatch(
-            f"image {image.id} ({image.name}) has no {HASH_ALGO} of its data, so it cannot be verified and is not programmed"
+            f"image {image.id} ({image.name}) has no {HASH_ALGO} of its data, so it cannot be verified and is not "
+            "programmed"
         )
     return image
 

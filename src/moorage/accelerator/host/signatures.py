@@ -79,7 +79,8 @@ class SignatureVerifier:
         self._of_data_suffices = of_data_suffices
         if always and keys is None:
             raise StartError(
-                "signatures are required for every bitstream, but no directory of keys is configured; set [accelerator] signature_keys"
+                "signatures are required for every bitstream, but no directory of keys is configured; set "
+                "[accelerator] signature_keys"
             )
         if keys is not None:
             if not keys.is_dir():
@@ -151,7 +152,8 @@ class SignatureVerifier:
         if not text or not given:
             missing = MANIFEST_SIGNATURE if text else MANIFEST
             raise SignatureMissing(
-                f"image {image.id} ({image.name}) is not signed: it has no {missing}; set both (docs/guides/bitstreams.md)"
+                f"image {image.id} ({image.name}) is not signed: it has no {missing}; set both "
+                "(docs/guides/bitstreams.md)"
             )
         try:
             manifest = decode_manifest(text)
@@ -220,7 +222,8 @@ def sign_manifest(text: str, key: Any) -> str:
         raise Invalid("the key is neither an RSA key nor an elliptic-curve key")
     if all(_key_mismatch(key.public_key(), kind) for kind in (RSA_PSS, *_CURVES)):
         raise Invalid(
-            f"the key is {_key_mismatch(key.public_key(), RSA_PSS)}; the supported kinds are {RSA_PSS}, {', '.join(_CURVES)}"
+            f"the key is {_key_mismatch(key.public_key(), RSA_PSS)}; the supported kinds are {RSA_PSS}, "
+            f"{', '.join(_CURVES)}"
         )
     method, message = hashes.SHA512(), signed_bytes(text)
     if isinstance(key, rsa.RSAPrivateKey):

@@ -1,7 +1,7 @@
 """Values, states and decisions of accelerators. Pure: no I/O, no clock, no ids drawn.
 
 * `devices`, `naming`, `inventory`  devices and their states; traits and resource classes; provider nodes for Placement
-* `profile`, `bitstream`            a flavor's extra specs or a device profile as request groups; which image fits a region
+* `profile`, `bitstream`  request groups of a flavor's extra specs or a device profile; which image fits a region
 * `attach_state`                    the attachments of a host and each step by which they change
 * `device_history`, `history_derivation`  records of these steps for operators
 * `request`, `binding`, `reports`, `rows`, `errors`  documents on the wire, rows of tables, errors

@@ -283,7 +283,7 @@ def decode_manifest(text: str) -> Manifest:
 
 
 def manifest_mismatch(manifest: Manifest, digest: str, properties: Mapping[str, str]) -> str:
-    """The difference between the manifest and an image with this sha512 and these properties; empty if there is none."""
+    """The first difference between the manifest and an image with this sha512 and these properties, or ``""``."""
     if digest.lower() != manifest.sha512:
         return f"the data's {HASH_ALGO} is {digest[:16]}..., but its manifest says {manifest.sha512[:16]}..."
     for name in COVERED:

@@ -144,7 +144,8 @@ class Device:
     health: Health = Health.OK
     driver: str = ""  #: the name of the driver that found it
     traits: frozenset[str] = frozenset()  #: in addition to those of its type, vendor and regions
-    #: Further (name, value) pairs from the driver, for display: the Accelerator API shows them in ``vendor_board_info``.
+    #: Further (name, value) pairs from the driver, for display: the Accelerator API shows them in
+    #: ``vendor_board_info``.
     details: tuple[tuple[str, str], ...] = ()
 
 

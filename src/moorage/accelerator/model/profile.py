@@ -171,7 +171,8 @@ def apply_image_hints(profile: Profile, properties: Mapping[str, str]) -> Profil
         what = " and ".join(f"{kind} {value}" for kind, value in sorted(hints))
         labels = ", ".join(group.label for group in openings)
         raise BadRequest(
-            f"the server's image hints at {what}, for {labels}; exactly one hint for one group is possible: name it in the flavor or profile instead"
+            f"the server's image hints at {what}, for {labels}; exactly one hint for one group is possible: name it in "
+            "the flavor or profile instead"
         )
     (opening,), ((kind, value),) = openings, hints
     signed = properties.get(f"accel:{_SIGNATURE}", "").strip().lower() in _TRUE_VALUES
@@ -245,7 +246,8 @@ def _profile_group(suffix: str, draft: _GroupDraft, *, everywhere: bool) -> Prof
         return group
     if len(named) > 1:
         raise BadRequest(
-            f"{group.label} requests {' and '.join(f'{kind} {value}' for kind, value in named)}; a region can carry only one"
+            f"{group.label} requests {' and '.join(f'{kind} {value}' for kind, value in named)}; a region can carry "
+            "only one"
         )
     kind, value = named[0]
     return replace(group, wanted=_program_request(kind, value), signed=draft.signed or everywhere)
@@ -256,7 +258,8 @@ def _program_request(kind: str, value: str) -> ProgramRequest:
         raise BadRequest(f"the extra spec {kind} is empty; set it to the {kind.replace('_', ' ')}")
     if len(value) > MAX_CHARACTERS or not value.isprintable():
         raise BadRequest(
-            f"the extra spec {kind} is {value[:MAX_CHARACTERS]!r}; at most {MAX_CHARACTERS} printable characters are allowed"
+            f"the extra spec {kind} is {value[:MAX_CHARACTERS]!r}; at most {MAX_CHARACTERS} printable characters are "
+            "allowed"
         )
     if kind == "bitstream":
         return ProgramRequest(bitstream_id=canonical_id(value))

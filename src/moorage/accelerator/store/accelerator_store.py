@@ -61,7 +61,10 @@ _PLACES = (
         t.devices.c.uuid.label("device_uuid"), t.devices.c.status, t.devices.c.health,
     )
     .join(t.devices, t.devices.c.id == t.deployables.c.device_id)
-    .where(t.devices.c.hostname == bindparam("host"), t.deployables.c.rp_uuid.in_(bindparam("rp_uuids", expanding=True)))
+    .where(
+        t.devices.c.hostname == bindparam("host"),
+        t.deployables.c.rp_uuid.in_(bindparam("rp_uuids", expanding=True)),
+    )
 )  # fmt: skip
 _SET_HANDLES = update(t.deployables).where(t.deployables.c.name == bindparam("of_name"))
 _REQUESTS_BY_UUID = _ALL[t.accelerator_requests].where(

@@ -1,7 +1,7 @@
 """Keeps a job alive while a call of unknown length runs: its claim is extended each period, by another thread.
 
-Most calls end within the first period, so a call runs in its caller's thread, and a thread for the reports is started only when
-the period is over. One thread for all calls waits for that moment.
+Most calls end within the first period, so a call runs in its caller's thread, and a thread for the reports is started
+only when the period is over. One thread for all calls waits for that moment.
 """
 
 import heapq

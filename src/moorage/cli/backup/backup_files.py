@@ -26,8 +26,8 @@ ORDER = ("reservation", "compute", "accelerator", "placement")
 #: Files that are not copied: not needed by a new process, or caches. The audit trail is append-only and must not be
 #: replaced by an older one.
 _LEFT_OUT = (
-    "lock", "running.conf", "failed", "moorage.log", "trail.jsonl", "trail.jsonl.*", "*.sock", "*.lock", ".lock", "*.db",
-    "*.db-*", "*.new",
+    "lock", "running.conf", "failed", "moorage.log", "trail.jsonl", "trail.jsonl.*", "*.sock", "*.lock", ".lock",
+    "*.db", "*.db-*", "*.new",
 )  # fmt: skip
 _CACHES = ("accelerators/bitstreams", "host/instances")
 
@@ -138,7 +138,7 @@ def _run(command: Sequence[str], secret: Mapping[str, str], *, stdin: Path | Non
     if not shutil.which(command[0]):
         raise StartError(f"{command[0]} is not in PATH; install the client programs of the database server")
     with (stdin or Path(os.devnull)).open("rb") as given:
-        done = subprocess.run(  # noqa: S603 - no shell; a dump program by name, with the operator's own database URL in parts
+        done = subprocess.run(  # noqa: S603 - no shell; a dump program, with the operator's database URL in parts
             command, env={**os.environ, **secret}, stdin=given, capture_output=True, text=True, check=False
         )
     if done.returncode:

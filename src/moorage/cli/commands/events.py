@@ -84,7 +84,8 @@ def _kept(client: ServiceClient, since: str | None, wanted: Filter) -> Iterator[
 def change_line(entry: dict[str, Any]) -> str:
     """One entry as text."""
     subject = entry["subject"] or "-"
-    return f"{entry['at']}  {entry['id']:>8}  {entry['kind']:<10}  {subject}  {change_text(entry['kind'], entry['document'])}"
+    change = change_text(entry["kind"], entry["document"])
+    return f"{entry['at']}  {entry['id']:>8}  {entry['kind']:<10}  {subject}  {change}"
 
 
 _WITHOUT_DOCUMENT: dict[str, str] = {

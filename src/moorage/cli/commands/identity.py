@@ -41,12 +41,13 @@ def rotate_key(config_path: Path | None, *, at_once: bool, as_json: bool) -> Non
         click.echo(json.dumps({"previous_key_until": until}, indent=2))
     elif done.until is None:
         click.echo(
-            "New tokens are signed with a new key. All other tokens become invalid within a second; users must sign in again."
+            "New tokens are signed with a new key. All other tokens become invalid within a second; users must sign in "
+            "again."
         )
     else:
         click.echo(
-            "New tokens are signed with a new key. Tokens signed with the previous key stay valid until they expire; that key is "
-            f"removed at {done.until:%Y-%m-%d %H:%M:%S} UTC."
+            "New tokens are signed with a new key. Tokens signed with the previous key stay valid until they expire; "
+            f"that key is removed at {done.until:%Y-%m-%d %H:%M:%S} UTC."
         )
 
 

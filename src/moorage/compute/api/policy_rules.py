@@ -35,27 +35,29 @@ _FOR_MEMBERS = (
     "servers:revert_resize", "os-pause-server:pause", "os-pause-server:unpause", "os-lock-server:lock",
     "os-lock-server:unlock", "os-console-output", "os-deferred-delete:force", "server-metadata:create",
     "os-server-tags:update", "os-server-tags:update_all", "os-server-tags:delete", "os-server-tags:delete_all",
-    "os-server-password:clear", "server-metadata:update", "server-metadata:update_all", "server-metadata:delete", "os-keypairs:create",
-    "os-keypairs:delete", "os-server-groups:create", "os-server-groups:delete",
+    "os-server-password:clear", "server-metadata:update", "server-metadata:update_all", "server-metadata:delete",
+    "os-keypairs:create", "os-keypairs:delete", "os-server-groups:create", "os-server-groups:delete",
 )  # fmt: skip
 #: For administrators and for the reservation and accelerator services.
 _FOR_SERVICES = (
-    "os-server-external-events:create", "servers:index:get_all_tenants", "servers:detail:get_all_tenants", "os-extended-server-attributes",
-    "servers:show:host_status", "os-flavor-manage:create", "os-flavor-manage:update", "os-flavor-manage:delete",
-    "os-flavor-extra-specs:create", "os-flavor-extra-specs:update", "os-flavor-extra-specs:delete", "os-flavor-access",
-    "os-flavor-access:change", "os-hypervisors:list", "os-hypervisors:list-detail", "os-hypervisors:show",
-    "os-hypervisors:search", "os-hypervisors:servers", "os-hypervisors:statistics", "os-services:list",
-    "os-availability-zone:detail", "os-aggregates:index", "os-aggregates:show", "os-aggregates:create",
-    "os-aggregates:update", "os-aggregates:delete", "os-aggregates:action", "os-aggregates:add_host",
-    "os-aggregates:remove_host", "os-aggregates:set_metadata",
+    "os-server-external-events:create", "servers:index:get_all_tenants", "servers:detail:get_all_tenants",
+    "os-extended-server-attributes", "servers:show:host_status", "os-flavor-manage:create", "os-flavor-manage:update",
+    "os-flavor-manage:delete", "os-flavor-extra-specs:create", "os-flavor-extra-specs:update",
+    "os-flavor-extra-specs:delete", "os-flavor-access", "os-flavor-access:change", "os-hypervisors:list",
+    "os-hypervisors:list-detail", "os-hypervisors:show", "os-hypervisors:search", "os-hypervisors:servers",
+    "os-hypervisors:statistics", "os-services:list", "os-availability-zone:detail", "os-aggregates:index",
+    "os-aggregates:show", "os-aggregates:create", "os-aggregates:update", "os-aggregates:delete",
+    "os-aggregates:action", "os-aggregates:add_host", "os-aggregates:remove_host", "os-aggregates:set_metadata",
 )  # fmt: skip
 _FOR_ADMINS = (
     "os-shelve:shelve_offload", "os-shelve:unshelve_to_host", "os-migrate-server:migrate",
-    "os-migrate-server:migrate_live", "os-evacuate",
-    "servers:create:forced_host", "os-migrations:index", "servers:migrations:index", "servers:migrations:show", "os-server-groups:index:all_projects", "os-quota-class-sets:show", "os-quota-class-sets:update", "os-server-diagnostics", "os-services:delete", "os-hosts:list", "os-hosts:show",
-    "os-hypervisors:uptime", "os-lock-server:unlock:unlock_override", "os-admin-actions:reset_state",
-    "os-instance-actions:events", "os-services:update", "os-keypairs:others", "limits:other_project",
-    "os-quota-sets:others", "os-quota-sets:update", "os-quota-sets:delete", "os-simple-tenant-usage:list",
+    "os-migrate-server:migrate_live", "os-evacuate", "servers:create:forced_host", "os-migrations:index",
+    "servers:migrations:index", "servers:migrations:show", "os-server-groups:index:all_projects",
+    "os-quota-class-sets:show", "os-quota-class-sets:update", "os-server-diagnostics", "os-services:delete",
+    "os-hosts:list", "os-hosts:show", "os-hypervisors:uptime", "os-lock-server:unlock:unlock_override",
+    "os-admin-actions:reset_state", "os-instance-actions:events", "os-services:update", "os-keypairs:others",
+    "limits:other_project", "os-quota-sets:others", "os-quota-sets:update", "os-quota-sets:delete",
+    "os-simple-tenant-usage:list",
 )  # fmt: skip
 
 RULES = RuleTable(

@@ -127,13 +127,21 @@ _SERVERS = [
     _route("GET", _SERVER + "/ips/{label}", server_subresources.show_addresses, "ips:show"),
     _route("GET", f"{_SERVER}/os-interface", server_subresources.index_interfaces, "os-attach-interfaces:list"),
     _route("GET", _SERVER + "/os-interface/{key}", server_subresources.show_interface, "os-attach-interfaces:show"),
-    _route("GET", f"{_SERVER}/os-volume_attachments", server_subresources.index_volumes, "os-volumes-attachments:index"),
-    _route("GET", _SERVER + "/os-volume_attachments/{key}", server_subresources.show_volume, "os-volumes-attachments:show"),
-    _route("GET", f"{_SERVER}/os-security-groups", server_subresources.index_security_groups, "os-security-groups:list"),
+    _route(
+        "GET", f"{_SERVER}/os-volume_attachments", server_subresources.index_volumes, "os-volumes-attachments:index",
+    ),
+    _route(
+        "GET", _SERVER + "/os-volume_attachments/{key}", server_subresources.show_volume, "os-volumes-attachments:show",
+    ),
+    _route(
+        "GET", f"{_SERVER}/os-security-groups", server_subresources.index_security_groups, "os-security-groups:list",
+    ),
     _route("GET", f"{_SERVER}/shares", server_subresources.index_shares, "os-server-shares:index", since=97),
     _route("GET", _SERVER + "/shares/{key}", server_subresources.show_share, "os-server-shares:show", since=97),
     _route("GET", f"{_SERVER}/migrations", migrations.index_of_server, "servers:migrations:index", since=23),
-    _route("GET", _SERVER + "/migrations/{migration_id}", migrations.show_of_server, "servers:migrations:show", since=23),
+    _route(
+        "GET", _SERVER + "/migrations/{migration_id}", migrations.show_of_server, "servers:migrations:show", since=23,
+    ),
     _route("GET", f"{_SERVER}/topology", server_subresources.topology, "server-topology:index", since=78),
     _route("GET", f"{_SERVER}/diagnostics", server_subresources.diagnostics, "os-server-diagnostics"),
     _route("GET", f"{_SERVER}/os-server-password", server_subresources.show_password, "os-server-password:show"),
@@ -148,7 +156,9 @@ _SERVERS = [
 _HYPERVISOR = "/os-hypervisors/{hypervisor_id}"
 _HOSTS = [
     _route("GET", "/os-hypervisors", hypervisors.index, "os-hypervisors:list", query=queries.HYPERVISORS),
-    _route("GET", "/os-hypervisors/detail", hypervisors.detail, "os-hypervisors:list-detail", query=queries.HYPERVISORS),
+    _route(
+        "GET", "/os-hypervisors/detail", hypervisors.detail, "os-hypervisors:list-detail", query=queries.HYPERVISORS,
+    ),
     _route("GET", "/os-hypervisors/statistics", hypervisors.statistics, "os-hypervisors:statistics", until=87),
     _route("GET", _HYPERVISOR, hypervisors.show, "os-hypervisors:show", query=queries.HYPERVISOR),
     _route("GET", f"{_HYPERVISOR}/search", hypervisors.search, "os-hypervisors:search", until=52),

@@ -34,7 +34,10 @@ class KeypairService:
         return pair
 
     def add(self, project_id: str, user_id: str, name: str, kind: str, public_key: str) -> Keypair:
-        """`kind`: ``ssh`` or ``x509``. As in Nova, the limit is that of the caller's project and applies to each user."""
+        """`kind`: ``ssh`` or ``x509``.
+
+        As in Nova, the limit is that of the caller's project and applies to each user.
+        """
         fingerprint = x509_fingerprint(public_key) if kind == "x509" else ssh_fingerprint(public_key)
         pair = Keypair(user_id, name, kind, public_key, fingerprint, self._clock.now())
 

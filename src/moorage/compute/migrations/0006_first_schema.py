@@ -1,4 +1,4 @@
-"""Creates the first schema: flavors, hosts, aggregates, quotas, keypairs, servers with all that belongs to them, and jobs."""
+"""Creates the first schema: flavors, hosts, aggregates, quotas, keypairs, servers with everything of theirs, jobs."""
 
 import sqlalchemy as sa
 from alembic import op

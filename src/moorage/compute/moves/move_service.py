@@ -58,7 +58,10 @@ class Destination:
 
 
 class MoveService:
-    """`names`, `profiles`: see `CreateService`. `stays_on_host`: whether a resize may end on the host where it began."""
+    """`names`, `profiles`: see `CreateService`.
+
+    `stays_on_host`: whether a resize may end on the host where it began.
+    """
 
     def __init__(
         self,
@@ -180,7 +183,8 @@ class MoveService:
             lifecycle.check(lifecycle.UNSHELVE, server_situation(server), caller)
             if destination.host or destination.zone:
                 raise Conflict(
-                    f"Instance {server_id} is still on its host: only an offloaded instance can be unshelved on another host."
+                    f"Instance {server_id} is still on its host: only an offloaded instance can be unshelved on "
+                    "another host."
                 )
             return self._commands.command_host(connection, caller, request_id, server, lifecycle.UNSHELVE)
 
@@ -251,7 +255,8 @@ class MoveService:
             now = self._clock.now()
             action_store.begin_event(connection, action.id, "conductor_migrate_server", None, now)
             details = {
-                "action_id": action.id, "request_id": request_id, "image_properties": scheduling_properties(server.image_properties or {}), "zone": destination.zone,
+                "action_id": action.id, "request_id": request_id,
+                "image_properties": scheduling_properties(server.image_properties or {}), "zone": destination.zone,
                 "ends": VmState.STOPPED if ends_stopped or server.vm_state is VmState.STOPPED else VmState.ACTIVE,
                 "parked_image_id": server.parked_image_id if kind is MoveKind.UNSHELVE else None,
                 "may_stay": kind is MoveKind.RESIZE and self._stays_on_host,
@@ -314,10 +319,10 @@ class MoveService:
 
 
 def _check_not_moving(connection: Connection, server: Server) -> None:
-    """Raises `Conflict` if a move of the server is not over: after a reset of the state, it may still be rolling back."""
+    """Raises `Conflict` if a move of the server has not ended: after a reset of the state, it may be rolling back."""
     for move in move_store.open_moves(connection, server.id):
         if is_undecided(move):
             raise Conflict(
-                f"Instance {server.id} has a {move.kind} that is not over: it is being rolled back because the state was "
-                "reset. Wait for its end (os-migrations)."
+                f"Instance {server.id} has a {move.kind} that is not over: it is being rolled back because the state "
+                "was reset. Wait for its end (os-migrations)."
             )

@@ -124,7 +124,10 @@ class QuotaService:
         return sum_amounts(parts)
 
     def lock_limits(self, connection: Connection, project_id: str) -> dict[str, int]:
-        """Returns the limits. Locks the project until the transaction ends, so that no other request adds to its usage."""
+        """Returns the limits.
+
+        Locks the project until the transaction ends, so that no other request adds to its usage.
+        """
         quota_store.lock_project(connection, project_id)
         return self._limits(connection, project_id)
 
@@ -175,7 +178,10 @@ class QuotaService:
 
 
 def flavor_amounts(flavor: Flavor) -> dict[str, int]:
-    """The amounts of one server of this flavor. For an old flavor that would be refused today, those of its own fields."""
+    """The amounts of one server of this flavor.
+
+    For an old flavor that would be refused today, those of its own fields.
+    """
     try:
         groups = request_for(flavor_fields(flavor)).groups.values()
     except Invalid:

@@ -76,7 +76,10 @@ def usable_image(images: ImageLookup | None, caller: Caller, project_id: str, im
 
 
 def _may_use(images: ImageLookup, project_id: str, image: ImageRecord) -> bool:
-    """An administrator sees images that the project does not. The service is queried only if the record has no answer."""
+    """An administrator sees images that the project does not.
+
+    The service is queried only if the record has no answer.
+    """
     if image.visibility in ("public", "community") or image.owner == project_id:
         return True
     return images.get(ProjectView(project_id), image.id) is not None

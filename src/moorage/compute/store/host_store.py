@@ -68,7 +68,10 @@ _MEMBER_DELETE = delete(aggregate_hosts).where(
 
 
 def register(connection: Connection, report: HostReport, new_service_uuid: str, now: datetime) -> bool:
-    """Inserts or updates the host with a heartbeat; True for a new host. Raises `Conflict` for another host's provider."""
+    """Inserts or updates the host with a heartbeat; True for a new host.
+
+    Raises `Conflict` for another host's provider.
+    """
     other = connection.execute(_BY_PROVIDER, {"of_provider": report.provider_uuid}).scalar()
     if other not in (None, report.name):
         raise Conflict(

@@ -94,7 +94,8 @@ def _page(
     said: str = "",
 ) -> Page:
     values = {
-        "typed": typed, "types": form.TYPES, "affinities": form.AFFINITIES, "flavors": _flavors(page_request), "said": said,
+        "typed": typed, "types": form.TYPES, "affinities": form.AFFINITIES, "flavors": _flavors(page_request),
+        "said": said,
         "error": "" if error is None else error_text(error),
         "offers": None if offers is None else _periods(offers["offers"]),
         "reason": (offers or {}).get("earliest_start", {}).get("reason"),

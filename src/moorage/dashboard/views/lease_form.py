@@ -23,11 +23,11 @@ AFFINITIES: Mapping[str, tuple[str, bool | None]] = {
 
 #: The fields of an empty form.
 DEFAULTS: Mapping[str, str] = {
-    "resource_type": "virtual:instance", "amount": "1", "affinity": "", "vcpus": "2", "memory_mb": "4096", "disk_gb": "20",
-    "min": "1", "max": "1", "resources": "VCPU=1\nMEMORY_MB=1024", "traits": "", "flavor_id": "",
-    "bitstream_id": "", "function_id": "", "function_name": "",
-    "resource_properties": "", "hypervisor_properties": "", "name": "", "start_date": "", "end_date": "",
-    "times": "1", "every_days": "7", "before_end_date": "", "snapshot": "", "emails": "", "webhooks": "",
+    "resource_type": "virtual:instance", "amount": "1", "affinity": "", "vcpus": "2", "memory_mb": "4096", "disk_gb":
+    "20", "min": "1", "max": "1", "resources": "VCPU=1\nMEMORY_MB=1024", "traits": "", "flavor_id": "", "bitstream_id":
+    "", "function_id": "", "function_name": "", "resource_properties": "", "hypervisor_properties": "", "name": "",
+    "start_date": "", "end_date": "", "times": "1", "every_days": "7", "before_end_date": "", "snapshot": "", "emails":
+    "", "webhooks": "",
 }  # fmt: skip
 
 _SHAPES = ("%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S")

@@ -10,8 +10,8 @@ from moorage.dashboard.views.lease_form import TYPES, typed_actions
 
 #: {status: colour}
 COLOURS: Mapping[str, str] = {
-    "ACTIVE": "good", "STARTING": "warn", "CREATING": "warn", "UPDATING": "warn", "TERMINATING": "warn",
-    "DELETING": "warn", "ERROR": "bad", "DONE": "good", "IN_PROGRESS": "warn", "trying": "warn", "done": "good", "failed": "bad",
+    "ACTIVE": "good", "STARTING": "warn", "CREATING": "warn", "UPDATING": "warn", "TERMINATING": "warn", "DELETING":
+    "warn", "ERROR": "bad", "DONE": "good", "IN_PROGRESS": "warn", "trying": "warn", "done": "good", "failed": "bad",
 }  # fmt: skip
 
 _EVENTS = {
@@ -152,9 +152,15 @@ class HoldSummary:
 
 def hold_summary(document: Mapping[str, Any]) -> HoldSummary:
     return HoldSummary(
-        document["id"], parse_date(document["start_date"]), parse_date(document["end_date"]), parse_date(document["expires_at"]),
-        [(TYPES.get(each["resource_type"], each["resource_type"]), facts_of(each)) for each in document["reservations"]],
-    )  # fmt: skip
+        document["id"],
+        parse_date(document["start_date"]),
+        parse_date(document["end_date"]),
+        parse_date(document["expires_at"]),
+        [
+            (TYPES.get(each["resource_type"], each["resource_type"]), facts_of(each))
+            for each in document["reservations"]
+        ],
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,8 @@ def agent_answer(order: Document) -> AgentAnswer:
         order["id"], order["do"], is_waiting=False,
         changed=None if outcome is None else tuple(_provider(one) for one in outcome["providers"]),
         warnings=() if outcome is None else tuple(outcome["warnings"]),
-        directory=state["directory"], refused=state["refused"] or "", in_force=in_force, before=_file_set(state["before"]),
+        directory=state["directory"], refused=state["refused"] or "",
+        in_force=in_force, before=_file_set(state["before"]),
         files=sent if order["do"] != "show" else in_force.files if in_force else (),
     )  # fmt: skip
 

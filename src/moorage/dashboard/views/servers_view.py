@@ -244,7 +244,8 @@ _EVENTS = {
 def history_rows(page: Iterable[Document]) -> tuple[DeviceHistoryRow, ...]:
     return tuple(
         DeviceHistoryRow(
-            time_text(one["at"]), f"{_EVENTS.get(one['event'], one['event'])}{'' if one['result'] == 'done' else ': failed'}",
+            time_text(one["at"]),
+            f"{_EVENTS.get(one['event'], one['event'])}{'' if one['result'] == 'done' else ': failed'}",
             "bad" if one["result"] != "done" or one["event"] in ("quarantine", "gap") else "",
             one["handle"] or one["deployable"] or one["device"], one["reason"] or "", one["instance_uuid"] or "",
             one["project_id"] or "", one["user_id"] or "", one["image_id"] or "", (one["sha512"] or "")[:16],

@@ -79,7 +79,8 @@ def _login(auth: dict[str, Any]) -> Login:
     methods = tuple(identity["methods"])
     if unknown := sorted(set(methods) - _METHODS):
         raise Unauthorized(
-            f"the authentication method {', '.join(unknown)} is not supported; supported are {', '.join(sorted(_METHODS))}"
+            f"the authentication method {', '.join(unknown)} is not supported; supported are "
+            f"{', '.join(sorted(_METHODS))}"
         )
     for method in methods:
         if method not in identity:

@@ -4,5 +4,6 @@
 
 * `rules` is pure. `target` writes Moorage's tables and the change log; its `Rehearsal` writes nothing.
 
-Not here: reading a foreign database safely (`db.importing`, shared with reservations). Caller: ``moorage placement import``.
+Not here: reading a foreign database safely (`db.importing`, shared with reservations). Caller: ``moorage placement
+import``.
 """

@@ -1,8 +1,8 @@
 """Decides, row by row, how an OpenStack Placement database is imported, and which findings to report.
 
 The peer's schema allows rows that refer to missing rows (few of its references are foreign keys), older releases left
-some behind, and SQLite stores texts of any length. Each such row is left out, repaired or kept, and always reported. Ids
-here are those of the peer's database; the target assigns its own.
+some behind, and SQLite stores texts of any length. Each such row is left out, repaired or kept, and always reported.
+Ids here are those of the peer's database; the target assigns its own.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -41,7 +41,8 @@ def create_provider(write_set: WriteSet, uuid: str, name: str, parent_uuid: str 
         raise refused("name is required")
     if parent_uuid == uuid:
         raise refused(
-            "parent provider UUID cannot be same as UUID. Please set parent provider UUID to None if there is no parent."
+            "parent provider UUID cannot be same as UUID. Please set parent provider UUID to None if there is no "
+            "parent."
         )
     parent = None if parent_uuid is None else write_set.by_uuid(parent_uuid)
     if parent_uuid is not None and parent is None:

@@ -63,7 +63,8 @@ class NameService:
                 raise Invalid(f"Error in delete resource class: Cannot delete standard resource class {name}.")
             if name_store.class_in_use(connection, found.id):
                 raise Conflict(
-                    f"Error in delete resource class: Cannot delete resource class {name}. Class is in use in inventory."
+                    f"Error in delete resource class: Cannot delete resource class {name}. Class is in use in "
+                    "inventory."
                 )
             name_store.remove_name(connection, CLASSES, found.id)
             return TransactionResult(

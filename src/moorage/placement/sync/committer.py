@@ -48,8 +48,8 @@ class WriteRequest(Generic[T]):
     """One write. `decide` changes a write set, or raises an error and changes nothing; it has no other effects."""
 
     decide: Callable[[WriteSet], T]
-    #: Subjects: uuids of consumers, and of providers whose description changes. No two requests of a group share a subject.
-    #: Two claims on one provider may: the second is decided on the usage that the first leaves behind.
+    #: Subjects: uuids of consumers, and of providers whose description changes. No two requests of a group share a
+    #: subject. Two claims on one provider may: the second is decided on the usage that the first leaves behind.
     about: Collection[str]
     consumers: Collection[str] = ()  #: uuids of consumers that the decision reads
     new_consumers: Collection[str] = ()  #: uuids of consumers that are expected to be new

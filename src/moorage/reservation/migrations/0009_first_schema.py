@@ -1,4 +1,4 @@
-"""Creates the first schema: leases and their reservations, events, hosts, floating IPs, holds, and limits of projects."""
+"""Creates the first schema: leases with reservations and events, hosts, floating IPs, holds, limits of projects."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,5 @@
-"""Drops the two columns of an older system, whose values `older_reservations` has. Refuses while one of its leases lives.
+"""Drops the two columns of an older system, whose values `older_reservations` has. Refuses while one of its leases
+lives.
 
 Gated: run by `moorage reservation finish-upgrade`, not by a start.
 """

@@ -28,7 +28,8 @@ from moorage.wire.server.request_body import (
     StreamedBody,
 )
 
-#: Seconds for which the rest of a rejected request is read and discarded. Without this, the client might not see the response.
+#: Seconds for which the rest of a rejected request is read and discarded. Without this, the client might not see the
+#: response.
 LINGER_S = 2.0
 
 #: A body up to this size is collected before the client is authenticated.

@@ -1,10 +1,10 @@
 """The HTTP server: serves a WSGI application on one listening socket, with one request per thread at a time.
 
-One thread is the leader (`moorage.wire.server.leader_followers`): it waits on the epoll for a ready connection, reads the
-request, handles it and sends the response itself; no request changes threads. Before it blocks, it gives the leadership to
-another thread. Slow and idle clients hold no thread: a body is collected here until it is complete, and a streamed response
-is produced as the client takes it. Only bodies that an application must read while they arrive (images) occupy a thread
-that waits, and `thread_slots` limits their number.
+One thread is the leader (`moorage.wire.server.leader_followers`): it waits on the epoll for a ready connection, reads
+the request, handles it and sends the response itself; no request changes threads. Before it blocks, it gives the
+leadership to another thread. Slow and idle clients hold no thread: a body is collected here until it is complete, and a
+streamed response is produced as the client takes it. Only bodies that an application must read while they arrive
+(images) occupy a thread that waits, and `thread_slots` limits their number.
 
 When connections or memory for slow clients run out, the client that has held them longest is dropped.
 
@@ -91,7 +91,8 @@ class HttpServer:
         self._listener = listener
         self._epoll = select.epoll()
         self._connections: dict[int, HttpConnection] = {}
-        # A single client waits for its response before the next request. If another client connects, the deputy notices.
+        # A single client waits for its response before the next request. If another client connects, the deputy
+        # notices.
         self._leaders = LeaderFollowers(lambda: len(self._connections) > 1)
         self._ends = threading.Event()
         self._retires = threading.Event()
@@ -157,8 +158,8 @@ class HttpServer:
         connection.end_late()
 
     def _end_oldest(self) -> bool:
-        """End the connection that has waited longest for its client, preferring one without any request so far. Returns False
-        if all connections have a request in progress.
+        """End the connection that has waited longest for its client, preferring one without any request so far. Returns
+        False if all connections have a request in progress.
         """
         resting = (one for one in list(self._connections.values()) if one.is_resting)
         oldest = min(resting, key=_seniority, default=None)
@@ -291,8 +292,8 @@ class HttpServer:
         self._epoll.modify(connection.descriptor, _WRITABLE)
 
     def _record_held_bytes(self, connection: HttpConnection, size: int) -> None:
-        """Record the `size` in bytes kept for this connection. If the total is too large, end the connection that has waited
-        longest.
+        """Record the `size` in bytes kept for this connection. If the total is too large, end the connection that has
+        waited longest.
         """
         descriptor = connection.descriptor
         if not size and descriptor not in self._held:

@@ -1,10 +1,10 @@
 """Chooses the thread of the server that takes up requests: one at a time, as long as it does not block.
 
-If all threads received requests, they would compete for the interpreter's lock, which each of them releases at every system
-call: eight clients then cost twice as much as one (docs/evidence/decisions/0014). So one thread is the leader: it takes up
-one request after the other and answers it. Before it blocks (`moorage.core.blocking_hook`), it gives the leadership up and
-the deputy, the first of the followers, takes over. If the leader stays in one request without calling the hook, because it
-computes or blocks unnoticed, the deputy takes the leadership away.
+If all threads received requests, they would compete for the interpreter's lock, which each of them releases at every
+system call: eight clients then cost twice as much as one (docs/evidence/decisions/0014). So one thread is the leader:
+it takes up one request after the other and answers it. Before it blocks (`moorage.core.blocking_hook`), it gives the
+leadership up and the deputy, the first of the followers, takes over. If the leader stays in one request without calling
+the hook, because it computes or blocks unnoticed, the deputy takes the leadership away.
 """
 
 import threading
@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 from moorage.core import blocking_hook
 
-#: Seconds between the deputy's checks of the leader. It replaces a leader that is in the same turn as at the previous check.
+#: Seconds between the deputy's checks of the leader. It replaces a leader that is in the same turn as at the previous
+#: check.
 CHECK_PERIOD_S = 0.005
 #: After this many checks without activity, the deputy sleeps until the next turn.
 IDLE_CHECKS = 20

@@ -31,8 +31,8 @@ class ServerLimits:
 class Pace:
     """Checks that a client keeps the minimum rate, by means of an allowance in seconds.
 
-    Waiting uses the allowance up, and transferred bytes add to it, but never above `stall_s`. So a fast start does not earn
-    a long pause, and the size of a body or response has no bound of its own.
+    Waiting uses the allowance up, and transferred bytes add to it, but never above `stall_s`. So a fast start does not
+    earn a long pause, and the size of a body or response has no bound of its own.
     """
 
     __slots__ = ("_left_s", "_rate", "_since", "_stall_s")

@@ -43,7 +43,10 @@ MAX_FILES = 65_536
 
 
 def raise_file_limit() -> None:
-    """Raise the limit of open files to the maximum. Shells and systemd start with 1024, and each connection needs one."""
+    """Raise the limit of open files to the maximum.
+
+    Shells and systemd start with 1024, and each connection needs one.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -60,8 +63,8 @@ LARGE_BYTES = 32 * 1024 * 1024  # glibc's maximum
 def keep_freed_memory() -> None:
     """Keep freed memory in the process for large responses. Does nothing without glibc.
 
-    By default, a response of a megabyte is mapped, its 250 pages are faulted in one by one, and then unmapped, each time.
-    Threads share two arenas, so that memory is not kept once per thread.
+    By default, a response of a megabyte is mapped, its 250 pages are faulted in one by one, and then unmapped, each
+    time. Threads share two arenas, so that memory is not kept once per thread.
     """
     if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)

@@ -1,7 +1,7 @@
 """Decodes request bodies, with a length or chunked, and defines how the server reads them (`BodyIntake`).
 
-`SizedBody` and `ChunkedBody` do no I/O: `feed` passes bytes in. `StreamedBody` is the file from which an application reads a
-body while it arrives.
+`SizedBody` and `ChunkedBody` do no I/O: `feed` passes bytes in. `StreamedBody` is the file from which an application
+reads a body while it arrives.
 """
 
 import io
@@ -38,7 +38,7 @@ class BodyIntake:
 
 
 class BodyAdmission(Protocol):
-    """Decides about bodies that are large, of unknown length or announced (``Expect``), as soon as the head is complete."""
+    """Decides about bodies that are large, of unknown length or announced (``Expect``), when the head is complete."""
 
     def __call__(self, environ: Mapping[str, Any]) -> BodyIntake: ...
 
@@ -148,7 +148,8 @@ class StreamedBody(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # typeshed wants any buffer, a type that only Python 3.12 has; RawIOBase and BufferedReader pass a memoryview
+    # typeshed declares `Buffer`, which only Python 3.12 has; RawIOBase and BufferedReader pass a memoryview.
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         while not self._rest:
             if self.decoder.is_complete:
                 return 0

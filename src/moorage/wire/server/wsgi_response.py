@@ -1,7 +1,7 @@
 """Calls a WSGI application (PEP 3333) for a request of a connection, and sends its response.
 
-A streamed response is produced as fast as the client takes it. Between two pieces it holds no thread, and another thread may
-produce the next piece.
+A streamed response is produced as fast as the client takes it. Between two pieces it holds no thread, and another
+thread may produce the next piece.
 """
 
 import logging
@@ -195,7 +195,7 @@ def _write(_data: bytes) -> None:
 
 
 def _date() -> str:
-    return _dated(int(time.time()))  # noqa: TID251 - the Date header is real time, also in a rehearsal with its own clock
+    return _dated(int(time.time()))  # noqa: TID251 - the Date header is real time, even in a rehearsal
 
 
 @lru_cache(maxsize=2)

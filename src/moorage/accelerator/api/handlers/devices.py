@@ -110,7 +110,8 @@ def list_bitstreams(request: Request[AcceleratorService]) -> Response:
     query = request.query
     if unknown := sorted(query.names() - {*_BITSTREAM_KEYS, "project_id", "trait"}):
         raise Invalid(
-            f"Unknown query parameters: {', '.join(unknown)}. Bitstreams are searched by {', '.join(_BITSTREAM_KEYS)}, project_id, trait."
+            f"Unknown query parameters: {', '.join(unknown)}. Bitstreams are searched by {', '.join(_BITSTREAM_KEYS)}, "
+            "project_id, trait."
         )
     image_id, function_id, function_name = (query.first(name) or "" for name in _BITSTREAM_KEYS)
     if sum(map(bool, (image_id, function_id, function_name))) != 1:

@@ -25,7 +25,8 @@ def list_profiles(request: Request[AcceleratorService]) -> Response:
 def show_profile(request: Request[AcceleratorService], name_or_uuid: str) -> Response:
     if not is_uuid(name_or_uuid) and request.version < NAMES_SINCE:
         raise NotAcceptable(
-            f"Showing a device profile by name requires microversion {NAMES_SINCE}; this request has {request.version}.",
+            f"Showing a device profile by name requires microversion {NAMES_SINCE}; this request has "
+            f"{request.version}.",
             code="moorage.microversion",
         )
     row = request.service.get_profile(name_or_uuid)

@@ -6,12 +6,13 @@ GET  /agent/v1/hosts/{host}/servers  its servers, with a mark that changes when 
 GET  /agent/v1/hosts/{host}/servers/{id}  ``{"server": {"id", "name", "status"}}``: one of them
 POST /agent/v1/hosts/{host}/servers/{id}/reboot  start one of them again after the host was down, as an operator would
 PUT  /agent/v1/hosts/{host}/domains  ``{"domains": {id: {"mark", "power"}}, "consoles": {id: text}}``: observations
-PUT  /agent/v1/jobs/{id}           ``{"epoch", "state", "result"}``: report on a job -> ``{"more"}``: whether the host may have
-                                   other jobs
+PUT  /agent/v1/jobs/{id}           ``{"epoch", "state", "result"}``: report on a job -> ``{"more"}``: whether the host
+                                   may have other jobs
 PUT  /agent/v1/hosts/{host}/images/{id}/file  the disk of a server, as an image: see `moorage.images.for_hosts`
 
 POST /moorage/v1/hosts/{host}/provider-config       ``{"do": "show", "plan" or "apply", "files": {NAME: TEXT}}`` -> 202
-GET  /moorage/v1/hosts/{host}/provider-config/{id}  ``{"order": {"id", "do", "files", "state", "at", "finished_at", "result"}}``
+GET  /moorage/v1/hosts/{host}/provider-config/{id}
+                                   ``{"order": {"id", "do", "files", "state", "at", "finished_at", "result"}}``
 
 The `state` of an order is waiting, done or failed. The `result` of a done one is ``{"state": STATE, "outcome": OUTCOME
 or null}`` as in `moorage.agent.control.control_api`, of a failed one ``{"error", "code"}``.

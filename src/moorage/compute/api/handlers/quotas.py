@@ -96,7 +96,8 @@ def show_class(request: ComputeRequest, name: str) -> Response:
 def update_class(request: ComputeRequest, name: str) -> Response:
     if name != _DEFAULT_CLASS:
         raise Invalid(
-            f"Quota class {name} does not exist. The only class is {_DEFAULT_CLASS}, which sets the limits of all projects."
+            f"Quota class {name} does not exist. The only class is {_DEFAULT_CLASS}, which sets the limits of all "
+            "projects."
         )
     limits = request.service.quotas.set_defaults(_numbers(request.json["quota_class_set"]))
     return Response(body={"quota_class_set": _shown_of_class(request, limits)})

@@ -133,7 +133,8 @@ def diagnostics(request: ComputeRequest, server_id: str) -> Response:
     server = _server(request, server_id)
     if request.version < (2, 48):
         raise NotBuilt(
-            "Below microversion 2.48, diagnostics have the format of the hypervisor, which is not supported. Use 2.48 or later."
+            "Below microversion 2.48, diagnostics have the format of the hypervisor, which is not supported. Use 2.48 "
+            "or later."
         )
     status = None if server.host is None else request.service.hosts.status(server.host)
     if status is None:

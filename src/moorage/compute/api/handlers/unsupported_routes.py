@@ -97,22 +97,42 @@ UNSUPPORTED_ROUTES: tuple[UnsupportedRoute, ...] = (
     UnsupportedRoute("/servers/{server_id}/os-interface", "POST", _NETWORKS),
     UnsupportedRoute("/servers/{server_id}/os-interface/{key}", "DELETE", _NETWORKS),
     UnsupportedRoute("/os-baremetal-nodes", "GET POST", "Bare metal nodes are not proxied.", until=PROXIES_UNTIL),
-    UnsupportedRoute("/os-baremetal-nodes/{key}", "GET DELETE", "Bare metal nodes are not proxied.", until=PROXIES_UNTIL),
-    UnsupportedRoute("/os-baremetal-nodes/{key}/action", "POST", "Bare metal nodes are not proxied.", until=PROXIES_UNTIL),
-    UnsupportedRoute("/os-aggregates/{aggregate_id}/images", "POST", "Images are not cached in advance; a host fetches an image when a server needs it.", since=81),
-    UnsupportedRoute("/os-hosts/{host}", "PUT", "Use os-services to enable, disable or force down the compute service of a host.", until=42),
+    UnsupportedRoute(
+        "/os-baremetal-nodes/{key}", "GET DELETE", "Bare metal nodes are not proxied.", until=PROXIES_UNTIL,
+    ),
+    UnsupportedRoute(
+        "/os-baremetal-nodes/{key}/action", "POST", "Bare metal nodes are not proxied.", until=PROXIES_UNTIL,
+    ),
+    UnsupportedRoute(
+        "/os-aggregates/{aggregate_id}/images", "POST",
+        "Images are not cached in advance; a host fetches an image when a server needs it.", since=81,
+    ),
+    UnsupportedRoute(
+        "/os-hosts/{host}", "PUT",
+        "Use os-services to enable, disable or force down the compute service of a host.", until=42,
+    ),
     UnsupportedRoute("/os-hosts/{host}/{action}", "GET", "This service cannot start, stop or reboot a host.", until=42),
-    UnsupportedRoute("/os-instance_usage_audit_log", "GET", "There is no audit log of usage; see os-simple-tenant-usage."),
-    UnsupportedRoute("/os-instance_usage_audit_log/{key}", "GET", "There is no audit log of usage; see os-simple-tenant-usage."),
+    UnsupportedRoute(
+        "/os-instance_usage_audit_log", "GET", "There is no audit log of usage; see os-simple-tenant-usage.",
+    ),
+    UnsupportedRoute(
+        "/os-instance_usage_audit_log/{key}", "GET", "There is no audit log of usage; see os-simple-tenant-usage.",
+    ),
     UnsupportedRoute("/os-console-auth-tokens/{key}", "GET", "There are no graphical consoles."),
     UnsupportedRoute(
         "/servers/{server_id}/remote-consoles", "POST",
         "There are no graphical or serial consoles; os-getConsoleOutput returns the console log.", since=6,
     ),
     UnsupportedRoute("/servers/{server_id}/shares", "POST", "There is no shared file system service.", since=97),
-    UnsupportedRoute("/servers/{server_id}/shares/{key}", "DELETE", "There is no shared file system service.", since=97),
     UnsupportedRoute(
-        "/servers/{server_id}/migrations/{migration_id}/action", "POST", "This service cannot force a live migration to complete.", since=22
+        "/servers/{server_id}/shares/{key}", "DELETE", "There is no shared file system service.", since=97,
     ),
-    UnsupportedRoute("/servers/{server_id}/migrations/{migration_id}", "DELETE", "This service cannot abort a live migration.", since=24),
+    UnsupportedRoute(
+        "/servers/{server_id}/migrations/{migration_id}/action", "POST",
+        "This service cannot force a live migration to complete.", since=22,
+    ),
+    UnsupportedRoute(
+        "/servers/{server_id}/migrations/{migration_id}", "DELETE",
+        "This service cannot abort a live migration.", since=24,
+    ),
 )  # fmt: skip

@@ -98,7 +98,7 @@ def parse_whole_number(text: str, refusal: str) -> int:
 
 
 def parse_amount(value: float | str, name: str, *, most: int = MAX_AMOUNT) -> int:
-    """Parses a number or a string of digits; checks the bound `most` here, because a schema checks it only for numbers."""
+    """Parses a number or a string of digits. Checks the bound `most`, because schemas check it only for numbers."""
     try:
         number = int(value)
     except (ValueError, OverflowError) as error_of_format:

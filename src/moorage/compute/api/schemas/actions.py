@@ -44,7 +44,8 @@ _REBUILD = _grown(
             Version(2, 1),
             {
                 "imageRef": _IMAGE, "name": NAME, "adminPass": _PASSWORD, "metadata": METADATA_ITEMS,
-                "preserve_ephemeral": {"type": ["boolean", "string"]}, "OS-DCF:diskConfig": {"enum": ["AUTO", "MANUAL"]},
+                "preserve_ephemeral": {"type": ["boolean", "string"]},
+                "OS-DCF:diskConfig": {"enum": ["AUTO", "MANUAL"]},
                 "accessIPv4": _TEXT, "accessIPv6": _TEXT,
             },
         ),
@@ -67,7 +68,10 @@ ARGUMENTS: Mapping[str, VersionedSchema] = {
         ]
     ),
     "lock": _grown(
-        [(Version(2, 1), {}), (Version(2, 73), {"locked_reason": {"type": "string", "minLength": 1, "maxLength": 255}})],
+        [
+            (Version(2, 1), {}),
+            (Version(2, 73), {"locked_reason": {"type": "string", "minLength": 1, "maxLength": 255}}),
+        ],
         null=True,
     ),
     "os-getConsoleOutput": _grown(
@@ -96,7 +100,10 @@ ARGUMENTS: Mapping[str, VersionedSchema] = {
         [
             (Version(2, 1), {}),
             (Version(2, 77), {"availability_zone": _ZONE}),
-            (Version(2, 91), {"availability_zone": {**_ZONE, "type": ["string", "null"]}, "host": {**_HOST, "type": "string"}}),
+            (
+                Version(2, 91),
+                {"availability_zone": {**_ZONE, "type": ["string", "null"]}, "host": {**_HOST, "type": "string"}},
+            ),
         ],
         null=True,
     ),
