@@ -1,5 +1,4 @@
-"""Issue 3: "Disk full and database gone: writes are assert_refused with 503 and a reason, reads go on, all resumes by
-itself."
+"""Issue 3: "Disk full and database gone: writes are refused with 503 and a reason, reads go on, all resumes by itself."
 
 Here the database is gone: killed, cut off, hanging, locked, without free connections, or read only. The server's
 timeouts are shortened, so that tests of a hanging database do not take a minute.

@@ -12,14 +12,14 @@ import httpx
 
 
 class Balancer:
-    """Checks the health before each new connection, and uses another process if nobody listens."""
+    """Before each new connection it checks a process's health; if the check fails it tries the next process."""
 
     def __init__(self, backends: Sequence[str]) -> None:
         """`backends`: ``http://host:port/prefix`` with ``/healthcheck`` below."""
         self._backends = [httpx.URL(backend) for backend in backends]
         self._turns = itertools.count()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
-        #: Connections that each process got.
+        #: {URL: number of connections that this process got}.
         self.given = [0] * len(backends)
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._checks = httpx.Client(trust_env=False, timeout=30)
@@ -62,7 +62,7 @@ class Balancer:
 
 
 def _copy_both(one: socket.socket, other: socket.socket) -> None:
-    """Copies until one side ends, and then ends the other."""
+    """Copies bytes in both directions until one side ends, then ends the other."""
     with selectors.DefaultSelector() as ready:
         ready.register(one, selectors.EVENT_READ, other)
         ready.register(other, selectors.EVENT_READ, one)

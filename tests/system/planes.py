@@ -36,14 +36,14 @@ from tests.programs import Fork, moorage_server
 from tests.servers import sqlite_template
 
 MOORAGE = Path(sys.executable).with_name("moorage")
-#: The module of the command `MOORAGE`.
+#: The module of the `moorage` command.
 COMMAND = "moorage.cli.main:main"
 COMMAND_TIMEOUT_S = 300
 #: Services with a database.
 WITH_DATABASE = frozenset({"placement", "compute", "accelerator", "reservation"})
 DEADLINE_S = 30
 
-#: A function of the bitstreams that tests upload.
+#: The function of the bitstreams that tests upload.
 AES = "6b7e1f0a-95cc-4c2b-8d5e-3a1f0c9d7e21"
 
 
@@ -64,10 +64,10 @@ def write_config(directory: Path, **sections: dict[str, object]) -> Config:
 
 
 class PlaneClients:
-    """Clients of a plane, and short methods for common requests of tests."""
+    """Clients of a plane, and methods for frequent requests of tests."""
 
     def __init__(self, transport: Callable[[str], Transport], credentials: TokenSource, clock: Clock) -> None:
-        """`transport` leads to a path below the plane's address."""
+        """`transport(path)` returns a transport to a path below the plane's address."""
 
         def client(path: str, service_type: str, version: str | None = None) -> ServiceClient:
             return ServiceClient(
@@ -120,7 +120,7 @@ class PlaneClients:
             return None
 
     def create_image(self, content: bytes = b"tiny", **properties: object) -> str:
-        """In our own service, or in the Glance of `self.image`."""
+        """Creates it in our own service, or in the Glance of `self.image`."""
         body = {"name": "image", "disk_format": "raw", "container_format": "bare", **properties}
         image = self.image.request("POST", "/v2/images", json=body)
         self.image.upload(
@@ -140,7 +140,7 @@ class PlaneClients:
         return name
 
     def create_fpga_flavor(self, name: str = "fpga", function: str = AES) -> str:
-        """A flavor with a function for the host's first region, and a bitstream with that function."""
+        """A flavor that requests a function for the host's first region, and a bitstream with that function."""
         providers = self.placement.get("/resource_providers")["resource_providers"]
         region = min((row["name"], row["uuid"]) for row in providers if "_R" in row["name"])[1]
         traits = self.placement.get(f"/resource_providers/{region}/traits")["traits"]
@@ -183,14 +183,14 @@ class PlaneClients:
 
 
 def embedded_credentials(transport: Transport, state: Path, clock: Clock, user: str = "admin") -> PasswordTokens:
-    """A first user's password, for a plane with users of its own; `transport` leads to its identity service."""
+    """The first password of a user, for a plane with its own users; `transport` leads to its identity service."""
     password, project = first_credentials(state, user)
     return PasswordTokens(transport, username=user, password=password, project=project, clock=clock)
 
 
 def let_in(agent: Config, services: Path) -> None:
-    """The hosts of an agent get their credentials, as by `moorage host enrol` and `moorage host join`; `services` is the
-    state directory of an identity service that runs.
+    """Gives the hosts of an agent their credentials, as `moorage host enrol` and `moorage host join` do. `services` is
+    the state directory of an identity service that runs.
     """
     identity, clock = SocketTransport(agent.endpoints.identity), SystemClock()
     admin = ServiceClient(
@@ -214,7 +214,9 @@ def moorage(*words: object, directory: Path | None = None, **environment: str) -
 
 
 def until(probe: Callable[[], object], *, timeout_s: float = DEADLINE_S, seen: Callable[[], object] | None = None):
-    """The first true answer of `probe`. A failure says what was there at the end: `seen`, or what `probe` answered."""
+    """Calls `probe` until its result is true, and returns it. A failure shows `seen()`, or the last result of
+    `probe`.
+    """
     deadline = time.monotonic() + timeout_s
     while not (answer := probe()):
         if time.monotonic() >= deadline:
@@ -224,18 +226,18 @@ def until(probe: Callable[[], object], *, timeout_s: float = DEADLINE_S, seen: C
 
 
 class VirtualPlane(InProcessPlane, PlaneClients):
-    """All services and the agent with their own users; it runs only in `settle` and `run_until`."""
+    """All services and the agent with their own users; tasks run only in `settle`, `run_for` and `run_until`."""
 
     def __init__(self, directory: Path, start: datetime, *, seed: int = 1, **sections: dict[str, object]) -> None:
-        """`sections` are options by section that differ from those below."""
-        # With the periods of real hosts, most of the work of thirty days would be polls.
+        """`sections` are options by section, which override those below."""
+        # With the periods of a real host, most of the work of thirty days would be polls.
         day_s = 24 * 3600.0
         options: dict[str, dict[str, object]] = {
             "agent": {"heartbeat_period_s": 6 * 3600.0, "update_period_s": day_s, "poll_period_s": day_s},
             "compute": {"host_down_after_s": 24 * 3600},
             "reservation": {"watch_period_s": day_s},
             "placement": {"watchers": PlacementOptions().watchers},
-            # Logging in costs 40 ms by design (bcrypt); a service would do it once an hour.
+            # a login costs 40 ms by design (bcrypt), and a service logs in about once an hour
             "identity": {"token_lifetime_s": 365 * 24 * 3600},
         }
         for name, values in sections.items():
@@ -263,7 +265,7 @@ class VirtualPlane(InProcessPlane, PlaneClients):
         return first_credentials(self.state, user)[0]
 
     def story(self) -> list[object]:
-        """The visible state, for comparing two runs."""
+        """The visible state, to compare two runs."""
         providers = self.placement.get("/resource_providers")["resource_providers"]
         return [
             self.clock.now(),
@@ -273,7 +275,9 @@ class VirtualPlane(InProcessPlane, PlaneClients):
 
 
 def _start_placement(engine: Engine) -> None:
-    """Now: of the changes that it records a plane that runs forgets those of some weeks ago."""
+    """Writes placement's standard names with the present time, because a running plane deletes old entries of the
+    log.
+    """
     upgrade(engine, "placement")
     PlacementService(engine, SystemClock(), RandomIds()).start()
 
@@ -282,9 +286,9 @@ PLACEMENT = Schema("placement-now", _start_placement)
 
 
 def furnish(config: Config) -> None:
-    """Puts into the state directory what a first start makes there: SQLite databases, and users.
+    """Writes what the first start would write into the state directory: SQLite databases and users.
 
-    Checking a password of theirs takes 1 ms in place of 70 ms, and each command of a client logs in.
+    The passwords of these users take 1 ms to check instead of 70 ms, and each command of a client logs in.
     """
     if not config.state.exists():
         config.state.mkdir(mode=0o700, parents=True)
@@ -298,12 +302,12 @@ def furnish(config: Config) -> None:
 
 
 def first_config(path: Path) -> Config:
-    """What the first start writes there, as far as `furnish` reads it."""
+    """The configuration that the first start writes, as far as `furnish` reads it."""
     return Config(plane=dataclasses.replace(Config().plane, state_path="."), source=path)
 
 
 class PlaneProcess:
-    """`moorage up` with the configuration file `config`, which the first start makes where it is not there."""
+    """`moorage up` with the configuration file `config`, which the first start creates if it does not exist."""
 
     def __init__(
         self,
@@ -314,10 +318,10 @@ class PlaneProcess:
         python_path: str = "",
         is_warm: bool = True,
     ) -> None:
-        """`program`: that of another installation. `home`: of another user than ours. `python_path`: of more packages.
+        """`program`: that of another installation. `home`: of another user. `python_path`: for additional packages.
 
-        `is_warm`: what costs most of a start is done beforehand, once for all tests of this process: the program is forked
-        (`tests.programs`), and databases and users are there (`furnish`). Not for tests of the start itself.
+        `is_warm` makes a start cheap: the program is forked (`tests.programs`), and databases and users exist already
+        (`furnish`). Do not use it in tests of the start itself.
         """
         self.config = config
         self._is_warm = is_warm and program == MOORAGE
@@ -338,7 +342,7 @@ class PlaneProcess:
         self.kill()
 
     def launch(self) -> Self:
-        """Does not wait."""
+        """Starts the process without waiting until it is up."""
         words = ["up", "--config", self.config, *self._options]
         directory, environment = self._out.parent, without_ours() | self._own
         with self._out.open("w") as out, self._err.open("w") as err:
@@ -357,7 +361,7 @@ class PlaneProcess:
         return self
 
     def start(self) -> Self:
-        """Waits until it says that it is up."""
+        """Starts the process and waits until it reports that it is up."""
         self.launch()
         until(lambda: "Moorage is up" in self.out or self.process.poll() is not None)
         if self.process.poll() is not None:
@@ -365,12 +369,12 @@ class PlaneProcess:
         return self
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> int:
-        """As Ctrl-C does; returns the exit code."""
+        """Stops it as Ctrl-C does; returns the exit code."""
         self.process.send_signal(how)
         return self.process.wait(10)
 
     def kill(self) -> None:
-        """Kills all of it with SIGKILL, as if the machine lost power."""
+        """Kills all its processes with SIGKILL, as if the machine had lost power."""
         if self.process is not None:
             for pid in self.members():
                 os.kill(pid, signal.SIGKILL)
@@ -378,7 +382,7 @@ class PlaneProcess:
             until(lambda: not self.members())
 
     def members(self) -> list[int]:
-        """The processes that still run."""
+        """The pids of its processes that still run."""
         found = []
         for path in Path("/proc").glob("[0-9]*/stat"):
             try:
@@ -410,13 +414,13 @@ class PlaneProcess:
         return SocketTransport(f"{self.url}{path}")
 
     def clients(self, user: str = "admin") -> PlaneClients:
-        """For a plane with its own users."""
+        """Clients of one of its users, for a plane with its own users."""
         clock = SystemClock()
         tokens = embedded_credentials(self.transport("/identity"), self.state, clock, user)
         return PlaneClients(self.transport, tokens, clock)
 
     def slow_down(self, **latency_s: float) -> None:
-        """Sets the time that this process's simulated accelerators take for a verb."""
+        """Sets the time that its simulated accelerators take for each verb."""
         path = self.state / "accelerators" / "simulated" / "control.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"latency_s": latency_s}))

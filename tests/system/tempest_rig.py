@@ -17,9 +17,9 @@ import yaml
 from tests.processes import python_of
 from tests.system.planes import PlaneProcess
 
-#: The password of all users of this rig.
+#: The password of all users that this module adds.
 PASSWORD = "tempest-secret"
-#: {name: (project, role)}: three people in each of three projects, and an administrator.
+#: {name: (project, role)}: three users in each of three projects, and an administrator.
 PEOPLE = {
     f"{role}-{project}": (project, role)
     for project in ("demo", "other", "third")
@@ -51,7 +51,7 @@ def add_people(plane: PlaneProcess, people: Mapping[str, tuple[str, str]] = PEOP
 
 
 def configure(plane: PlaneProcess, directory: Path, people: Mapping[str, tuple[str, str]] = PEOPLE) -> Path:
-    """A configuration directory for Tempest. The plane has two flavors and two images afterwards."""
+    """Writes a configuration directory for Tempest, and creates two flavors and two images in the plane."""
     clients = plane.clients()
     images = [clients.create_image(name=f"tempest-{number}", visibility="public") for number in (1, 2)]
     for name, vcpus in (("tempest-1", 1), ("tempest-2", 2)):
@@ -144,7 +144,7 @@ enabled_filters = all
 """
 
 
-#: A run's line for each test: ``tempest.api.compute....test_x[id-...] ... ok``.
+#: The line of Tempest's output for a test: ``tempest.api.compute....test_x[id-...] ... ok``.
 _OUTCOME = re.compile(r"^(?:setUpClass \()?((?:cyborg_)?tempest[\w.]+)\)?(?:\[[^\]]*\])? \.\.\. (.*)$", re.MULTILINE)
 
 

@@ -28,12 +28,12 @@ def moorage(config, *words):
     return planes.moorage(*words, "--config", config, PATH=path)
 
 
-def document(done):
+def json_output(done):
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-def test_a_backup_of_a_plane_under_load_is_put_back_and_audited(tmp_path):
+def test_a_backup_of_a_plane_under_load_is_restored_and_repaired_by_the_audit(tmp_path):
     config = tmp_path / "state" / "moorage.conf"
     plane = PlaneProcess(config, "--port", str(free_port()))
     with plane.start():
@@ -48,14 +48,14 @@ def test_a_backup_of_a_plane_under_load_is_put_back_and_audited(tmp_path):
             other = plane.clients()
             while not enough.is_set():
                 made.append(other.create_server(flavor="small", image=image, name="meanwhile"))
-                other.compute.request("DELETE", f"/servers/{made[-1]}")  # the quota is ten
+                other.compute.request("DELETE", f"/servers/{made[-1]}")  # the quota allows ten servers
                 other.wait_until_gone(made[-1])
 
         worker = threading.Thread(target=load)
         worker.start()
         try:
             until(lambda: len(made) >= 2)
-            manifest = document(moorage(config, "backup", str(tmp_path / "backup"), "--json"))
+            manifest = json_output(moorage(config, "backup", str(tmp_path / "backup"), "--json"))
         finally:
             enough.set()
             worker.join()
@@ -68,7 +68,7 @@ def test_a_backup_of_a_plane_under_load_is_put_back_and_audited(tmp_path):
         assert (refused.returncode, "a plane is running with" in refused.stderr) == (1, True)
         plane.stop()
     assert (tmp_path / "backup").stat().st_mode & 0o077 == 0
-    document(moorage(config, "restore", str(tmp_path / "backup"), "--json"))
+    json_output(moorage(config, "restore", str(tmp_path / "backup"), "--json"))
     with plane.start():
         clients = plane.clients()
         until(lambda: clients.server(kept) and clients.server(kept)["status"] == "ACTIVE")
@@ -81,7 +81,7 @@ def test_a_backup_of_a_plane_under_load_is_put_back_and_audited(tmp_path):
 
 @pytest.fixture
 def passphrase(tmp_path):
-    """Options for one that is in a file."""
+    """The options that name a file with a passphrase."""
     (tmp_path / "passphrase").write_text("correct horse\n")
     (tmp_path / "passphrase").chmod(0o600)
     return ("--passphrase-file", str(tmp_path / "passphrase"))
@@ -89,7 +89,7 @@ def passphrase(tmp_path):
 
 @pytest.mark.parametrize("is_encrypted", [False, True], ids=["plain", "encrypted"])
 @pytest.mark.parametrize("kind", DATABASES)
-def test_each_database_comes_back_as_it_was(tmp_path, kind, passphrase, is_encrypted):
+def test_each_kind_of_database_is_restored_exactly(tmp_path, kind, passphrase, is_encrypted):
     sealed = passphrase if is_encrypted else ()
     with temporary_database(kind) as url:
         config = write_config(
@@ -109,7 +109,7 @@ def test_each_database_comes_back_as_it_was(tmp_path, kind, passphrase, is_encry
                 )
             )
         before = names()
-        manifest = document(moorage(config, "backup", str(tmp_path / "backup"), *sealed, "--json"))
+        manifest = json_output(moorage(config, "backup", str(tmp_path / "backup"), *sealed, "--json"))
         assert manifest["encrypted"] is is_encrypted
         assert b"CUSTOM_KEPT" not in b"".join(_contents(tmp_path / "backup")) or not is_encrypted
         assert manifest["databases"]["placement"]["revision"] == migrations.head_revision("placement")
@@ -128,7 +128,7 @@ def test_each_database_comes_back_as_it_was(tmp_path, kind, passphrase, is_encry
         engine.dispose()
 
 
-def test_what_is_no_whole_backup_is_refused_before_anything_is_touched(tmp_path):
+def test_an_incomplete_or_changed_backup_is_refused_before_anything_is_restored(tmp_path):
     with temporary_database("sqlite") as url:
         config = write_config(
             tmp_path / "state", plane={"services": "placement"}, identity={"mode": "none"}, database={"placement": url}
@@ -139,7 +139,7 @@ def test_what_is_no_whole_backup_is_refused_before_anything_is_touched(tmp_path)
         (tmp_path / "empty").mkdir()
         done = moorage(config, "restore", str(tmp_path / "empty"))
         assert (done.returncode, "an incomplete one" in done.stderr) == (1, True)
-        document(moorage(config, "backup", str(tmp_path / "backup"), "--json"))
+        json_output(moorage(config, "backup", str(tmp_path / "backup"), "--json"))
         with (tmp_path / "backup" / "placement.backup").open("ab") as file:
             file.write(b"x")
         done = moorage(config, "restore", str(tmp_path / "backup"))
@@ -161,8 +161,8 @@ def _contents(directory):
 
 
 @pytest.fixture
-def quiet(tmp_path):
-    """The configuration of a plane with users, which does not run."""
+def stopped(tmp_path):
+    """The configuration of a plane with users that is not running."""
     config = write_config(tmp_path / "state", plane={"services": "identity,placement"})
     open_or_create_identity(config.state, clock=SystemClock(), ids=SeededIds(1), bcrypt_rounds=4)
     engine = open_engine(config.database_url("placement"))
@@ -171,10 +171,10 @@ def quiet(tmp_path):
     return config
 
 
-def test_of_an_encrypted_backup_nothing_can_be_read_without_the_passphrase(tmp_path, quiet, passphrase):
-    state, directory = quiet.state, tmp_path / "backup"
+def test_an_encrypted_backup_contains_no_plain_text_and_needs_its_passphrase(tmp_path, stopped, passphrase):
+    state, directory = stopped.state, tmp_path / "backup"
     kept = {name: (state / name).read_bytes() for name in ("token.key", "credentials.json", "users.yaml")}
-    said = moorage(quiet.source, "backup", str(directory), *passphrase)
+    said = moorage(stopped.source, "backup", str(directory), *passphrase)
     assert "The backup is encrypted" in said.stdout
     assert sorted(path.name for path in directory.iterdir()) == ["backup.tar.age", "manifest.json"]
     assert all(path.stat().st_mode & 0o077 == 0 for path in directory.iterdir())
@@ -186,37 +186,37 @@ def test_of_an_encrypted_backup_nothing_can_be_read_without_the_passphrase(tmp_p
         (state / name).write_text("changed")
     (tmp_path / "wrong").write_text("wrong horse")
     (tmp_path / "wrong").chmod(0o600)
-    refused = moorage(quiet.source, "restore", str(directory), "--passphrase-file", str(tmp_path / "wrong"))
+    refused = moorage(stopped.source, "restore", str(directory), "--passphrase-file", str(tmp_path / "wrong"))
     assert (refused.returncode, "is wrong" in refused.stderr) == (1, True)
     assert (state / "token.key").read_text() == "changed"
-    assert moorage(quiet.source, "restore", str(directory), *passphrase).returncode == 0
+    assert moorage(stopped.source, "restore", str(directory), *passphrase).returncode == 0
     assert {name: (state / name).read_bytes() for name in kept} == kept
     assert all((state / name).stat().st_mode & 0o077 == 0 for name in kept)
     assert [path.name for path in state.iterdir() if path.name.startswith(".backup")] == []
 
 
-def test_a_backup_says_whether_it_is_encrypted_and_whole(tmp_path, quiet, passphrase):
+def test_check_reports_whether_a_backup_is_encrypted_and_complete(tmp_path, stopped, passphrase):
     plain, sealed = tmp_path / "plain", tmp_path / "sealed"
-    said = moorage(quiet.source, "backup", str(plain))
+    said = moorage(stopped.source, "backup", str(plain))
     assert "The backup is not encrypted" in said.stdout
-    moorage(quiet.source, "backup", str(sealed), *passphrase)
-    said = moorage(quiet.source, "backup", "--check", str(plain))
+    moorage(stopped.source, "backup", str(sealed), *passphrase)
+    said = moorage(stopped.source, "backup", "--check", str(plain))
     assert (
         said.returncode,
         "The backup is not encrypted" in said.stdout,
         "is complete and unchanged" in said.stdout,
     ) == (0, True, True)
-    said = moorage(quiet.source, "backup", "--check", str(sealed), *passphrase)
+    said = moorage(stopped.source, "backup", "--check", str(sealed), *passphrase)
     assert (said.returncode, "The backup is encrypted" in said.stdout, "placement" in said.stdout) == (0, True, True)
     with (sealed / "backup.tar.age").open("r+b") as file:
         file.truncate(file.seek(0, 2) - 1)
     for words in (("backup", "--check"), ("restore",)):
-        refused = moorage(quiet.source, *words, str(sealed), *passphrase)
+        refused = moorage(stopped.source, *words, str(sealed), *passphrase)
         assert (refused.returncode, "was changed or cut" in refused.stderr) == (1, True)
 
 
-def test_a_passphrase_that_others_can_read_is_refused(tmp_path, quiet, passphrase):
+def test_a_passphrase_that_others_can_read_is_refused(tmp_path, stopped, passphrase):
     (tmp_path / "passphrase").chmod(0o644)
-    refused = moorage(quiet.source, "backup", str(tmp_path / "backup"), *passphrase)
+    refused = moorage(stopped.source, "backup", str(tmp_path / "backup"), *passphrase)
     assert (refused.returncode, "other users can read the passphrase" in refused.stderr) == (1, True)
     assert not (tmp_path / "backup").exists()

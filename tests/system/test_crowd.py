@@ -16,7 +16,7 @@ from tests.system.planes import PlaneProcess, VirtualPlane, write_config
         ("node", ["node", "node-2", "node-3"]),
     ],
 )
-def test_hosts_are_counted_up_from_the_first(first, names):
+def test_simulated_hosts_are_numbered_upwards_from_the_first_name(first, names):
     assert list(names_of(first, 3)) == names
 
 
@@ -28,7 +28,7 @@ providers:
 """
 
 
-def test_each_host_has_providers_and_a_service_of_its_own_and_the_files_count_for_all(tmp_path):
+def test_each_simulated_host_has_its_own_providers_and_service_and_shares_the_provider_files(tmp_path):
     folder = tmp_path / "provider_config"
     folder.mkdir(mode=0o700)
     path = folder / "a.yaml"
@@ -51,7 +51,7 @@ def test_each_host_has_providers_and_a_service_of_its_own_and_the_files_count_fo
         assert found["allocation_requests"] == []
 
 
-def test_servers_of_a_crowd_move_between_its_hosts_with_their_disks(tmp_path):
+def test_servers_move_between_simulated_hosts_with_their_disks(tmp_path):
     with VirtualPlane(tmp_path, START, agent={"simulated_hosts": 2}) as plane:
         server = plane.create_server(flavor=plane.create_flavor("small"))
         plane.settle()

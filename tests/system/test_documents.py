@@ -9,7 +9,7 @@ from tests.processes import ROOT, python_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.documents]
 
-#: Content that a browser would load from elsewhere.
+#: Content that a browser would load from another server.
 FETCHED = re.compile(
     r"""<(?:script|img|iframe|source)\b[^>]*\bsrc="(?:https?:)?//|<link\b[^>]*\bhref="(?:https?:)?//|url\((?:https?:)?//"""
 )
@@ -28,7 +28,7 @@ def build(source, target):
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
-def test_the_documents_are_built_without_a_warning(tmp_path):
+def test_the_documents_build_without_a_warning(tmp_path):
     done = build(ROOT, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     pages = {path.relative_to(tmp_path / "pages"): path.read_text() for path in (tmp_path / "pages").rglob("*.html")}
@@ -41,7 +41,7 @@ def test_the_documents_are_built_without_a_warning(tmp_path):
     )
 
 
-def test_a_link_that_leads_nowhere_ends_the_build(tmp_path):
+def test_a_broken_link_fails_the_build(tmp_path):
     """The same for a missing heading, and for a page that the index does not name."""
     docs = tmp_path / "checkout" / "docs"
     (docs / "sphinx").mkdir(parents=True)

@@ -53,7 +53,7 @@ def create(plane, name):
 
 
 class Watcher:
-    """Follows in its own thread, as a client would, whatever happens to the server."""
+    """Follows the changes in its own thread, as a client would, and reconnects after the server has died."""
 
     def __init__(self, plane, since="0", **wanted):
         self.entries, self.failure = [], None
@@ -92,8 +92,10 @@ def is_in_order(entries):
     return all(before < after for before, after in itertools.pairwise(places))
 
 
-def test_a_watcher_misses_nothing_when_the_server_is_killed_and_started_again(tmp_path):
-    """No event twice, none lost, in order; including writes while nobody listened."""
+def test_a_watcher_sees_every_event_once_although_the_server_is_killed_and_restarted(tmp_path):
+    """No event is lost or repeated, and all are in order, including those of writes while the watcher was
+    disconnected.
+    """
     with process(tmp_path / "plane") as plane:
         watcher = Watcher(plane)
         names = []
@@ -108,7 +110,7 @@ def test_a_watcher_misses_nothing_when_the_server_is_killed_and_started_again(tm
         assert is_in_order(watcher.entries)
 
 
-def test_a_server_with_watchers_ends_at_once(tmp_path):
+def test_a_server_with_connected_watchers_stops_within_seconds(tmp_path):
     with process(tmp_path / "plane", watchers=3) as plane:
         create(plane, "host")
         watchers = [Watcher(plane) for _ in range(3)]
@@ -122,8 +124,8 @@ def test_a_server_with_watchers_ends_at_once(tmp_path):
 
 
 @pytest.mark.parametrize("kind", DATABASES)
-def test_watchers_of_one_process_see_what_another_one_commits(tmp_path, kind):
-    """Two processes write at once; each watcher sees the same entries in the same order."""
+def test_watchers_of_one_process_see_the_commits_of_another_one(tmp_path, kind):
+    """Two processes write at the same time; each watcher sees the same entries in the same order."""
     with (
         temporary_database(kind) as database,
         process(tmp_path / "one", database) as one,
@@ -146,7 +148,7 @@ def test_watchers_of_one_process_see_what_another_one_commits(tmp_path, kind):
         assert all(is_in_order(watcher.entries) for watcher in watchers)
 
 
-def test_a_watcher_that_comes_back_too_late_is_told_what_is_kept(tmp_path):
+def test_a_watcher_that_asks_for_deleted_entries_gets_410_with_the_oldest_number(tmp_path):
     with process(tmp_path / "plane") as plane:
         create(plane, "host")
         last = client(plane).get("/moorage/v1/changes?limit=1000")["last"]
@@ -158,7 +160,7 @@ def test_a_watcher_that_comes_back_too_late_is_told_what_is_kept(tmp_path):
 
 
 def forget_before(plane, number):
-    """As the retention task would, in a week."""
+    """Deletes old entries as the retention task would do after a week."""
     from moorage.db.engine import open_engine
 
     engine = open_engine(f"sqlite:///{plane.state}/placement.db")
@@ -167,8 +169,8 @@ def forget_before(plane, number):
     engine.dispose()
 
 
-def test_watchers_that_do_not_read_keep_nobody_waiting(tmp_path):
-    """More of them than the server has threads, and far more data than any buffer holds."""
+def test_watchers_that_do_not_read_delay_no_other_request(tmp_path):
+    """More watchers than the server has threads, and more data than any buffer can hold."""
     with process(tmp_path / "plane", watchers=2) as plane:
         fill(plane, 60)
         silent = [connected(plane, "/placement/moorage/v1/events?since=0") for _ in range(12)]
@@ -181,7 +183,7 @@ def test_watchers_that_do_not_read_keep_nobody_waiting(tmp_path):
 
 
 def fill(plane, providers):
-    """This many providers of about 30 kB each."""
+    """Creates this number of providers with about 30 kB each."""
     ids = SeededIds(5)
     for number in range(providers):
         uuid = create(plane, f"host-{number}")
@@ -191,7 +193,7 @@ def fill(plane, providers):
 
 
 def connected(plane, path):
-    """A client that sends a request and reads nothing."""
+    """A connection on which a request was sent and nothing is read."""
     url = urlsplit(plane.url)
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -200,8 +202,8 @@ def connected(plane, path):
     return connection
 
 
-def test_a_watcher_reads_a_long_past_to_its_end(tmp_path):
-    """In many answers, none longer than its limit."""
+def test_a_watcher_reads_a_long_log_in_several_answers(tmp_path):
+    """The watcher gets many answers, none longer than the limit."""
     with process(tmp_path / "plane") as plane:
         fill(plane, 60)
         watcher = Watcher(plane)
@@ -243,7 +245,7 @@ def used(tmp_path_factory):
 CONSUMER = "00000000-0000-4000-8000-00000000000a"
 
 
-def test_events_are_listed_as_lines_and_as_json(used):
+def test_the_events_command_prints_lines_or_json(used):
     plane, host = used
     code, out, _ = moorage(plane, "events")
     assert code == 0
@@ -256,7 +258,7 @@ def test_events_are_listed_as_lines_and_as_json(used):
     assert held == [3, 2]
 
 
-def test_events_are_followed_until_ctrl_c(used):
+def test_the_events_command_follows_changes_until_ctrl_c(used):
     plane, host = used
     command = [MOORAGE, "events", "--follow", "--since", "0", "--subject", host, "--config", plane.config]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as following:
@@ -272,7 +274,7 @@ def test_events_are_followed_until_ctrl_c(used):
     assert [line.split()[2] for line in first] == ["provider", "provider", "usages", "usages"]
 
 
-def test_history_is_shown_at_a_time_and_listed(used):
+def test_the_history_command_shows_the_state_at_a_time_and_the_list_of_changes(used):
     plane, host = used
     entries = [
         json.loads(line)
@@ -288,7 +290,7 @@ def test_history_is_shown_at_a_time_and_listed(used):
     assert state["state"]["usages"] == {"VCPU": 3}
 
 
-def test_what_cannot_be_shown_is_one_line(used):
+def test_a_history_that_cannot_be_shown_is_explained_in_one_line(used):
     plane, host = used
     for words, part in (
         (("history", "provider", CONSUMER), "There was no provider"),

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 
 class Basic:
-    """As clients with ``OS_AUTH_TYPE=http_basic``: name and password in each request."""
+    """Credentials as of clients with ``OS_AUTH_TYPE=http_basic``: name and password in each request."""
 
     def __init__(self, user, password):
         self._header = base64.b64encode(f"{user}:{password}".encode()).decode()
@@ -66,7 +66,7 @@ def test_with_http_basic_a_server_is_built(basic_plane):
     a_server_with_a_function(clients_of(basic_plane, Basic("admin", password)))
 
 
-def test_with_http_basic_rules_hold_as_with_tokens(basic_plane):
+def test_with_http_basic_the_policy_rules_are_enforced(basic_plane):
     password, _ = first_credentials(basic_plane.state, "demo")
     demo = clients_of(basic_plane, Basic("demo", password))
     assert demo.compute.get("/servers") == {"servers": []}
@@ -86,21 +86,21 @@ def _refusals(clients):
     ]
 
 
-def test_with_http_basic_nobody_comes_without_credentials(basic_plane):
+def test_with_http_basic_requests_without_credentials_get_401(basic_plane):
     assert _refusals([clients_of(basic_plane, NoCredentials())] * 5) == [401] * 5
 
 
-#: An account for each service: a client asks twice, and the sixth wrong password of one is answered with 429.
+#: One account for each service: a client sends each request twice, and a sixth wrong password would get 429.
 WRONG = [("admin", "wrong"), ("demo", "wrong"), ("moorage", "wrong"), ("nobody", "x"), ("", "")]
 
 
 @pytest.mark.parametrize("turn", [0, 2])
-def test_with_http_basic_wrong_credentials_are_401_everywhere(basic_plane, turn):
+def test_with_http_basic_every_service_answers_401_to_wrong_credentials(basic_plane, turn):
     clients = [clients_of(basic_plane, Basic(*wrong)) for wrong in WRONG[turn:] + WRONG[:turn]]
     assert _refusals(clients) == [401] * 5
 
 
-def test_with_http_basic_the_six_variables_work_too(basic_plane):
+def test_with_http_basic_the_six_variables_of_moorage_env_work(basic_plane):
     assert moorage("env", "--config", basic_plane.config).returncode == 0
     basic_plane.clients().placement.get("/resource_providers")
 
@@ -111,11 +111,11 @@ def open_plane(tmp_path_factory):
         yield plane
 
 
-def test_with_none_everybody_on_this_machine_may_do_everything(open_plane):
+def test_with_mode_none_every_local_caller_is_an_administrator(open_plane):
     a_server_with_a_function(clients_of(open_plane, NoCredentials()))
 
 
-def test_with_none_there_is_nothing_to_log_in_to(open_plane):
+def test_with_mode_none_there_is_no_identity_service(open_plane):
     assert not (open_plane.state / "credentials.json").exists()
     assert open_plane.transport("/identity").send("GET", "/v3", {}).status == 404
     done = moorage("env", "--config", open_plane.config)
@@ -123,20 +123,20 @@ def test_with_none_there_is_nothing_to_log_in_to(open_plane):
     assert "mode 'none' has no users" in done.stderr
 
 
-def test_with_none_the_banner_names_what_is_served(open_plane):
+def test_with_mode_none_the_banner_names_the_services_and_warns(open_plane):
     for service in SERVICES:
         assert (f"{open_plane.url}/{service}" in open_plane.out) == (service != "identity")
     assert "moorage env" not in open_plane.out
     assert "Everyone who can reach it is an administrator" in open_plane.out
 
 
-def test_with_none_the_clock_is_moved_without_a_password(open_plane):
+def test_with_mode_none_the_clock_is_moved_without_a_password(open_plane):
     done = moorage("clock", "--config", open_plane.config, "advance", "1s")
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::"])
-def test_none_listens_beyond_this_machine_only_when_told(tmp_path, address):
+def test_mode_none_listens_beyond_loopback_only_if_an_option_allows_it(tmp_path, address):
     plane = a_plane(tmp_path / "refused", "none", address=address)
     with plane.launch():
         assert plane.process.wait(30) == 1

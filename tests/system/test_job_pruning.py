@@ -24,7 +24,7 @@ def actions(plane, server: str) -> list[str]:
     return [row["action"] for row in plane.compute.get(f"/servers/{server}/os-instance-actions")["instanceActions"]]
 
 
-def test_jobs_of_hosts_are_forgotten_and_what_was_done_to_a_server_is_not(tmp_path):
+def test_old_jobs_are_deleted_and_the_actions_of_servers_are_kept(tmp_path):
     with VirtualPlane(tmp_path, START, audit={"period_s": 40 * 24 * 3600.0}) as plane:
         server = plane.create_server(flavor=plane.create_fpga_flavor())
         plane.settle()
@@ -37,7 +37,7 @@ def test_jobs_of_hosts_are_forgotten_and_what_was_done_to_a_server_is_not(tmp_pa
         plane.run_until(START + timedelta(days=32))
         assert [(kind, state) for kind, state in jobs(plane, "compute") if kind != "audit"] == []
         assert (actions(plane, server), plane.accelerators_of(server)) == (shown, attached)
-        plane.run_until(START + timedelta(days=79))  # audits were 7 and 47 days after the start
+        plane.run_until(START + timedelta(days=79))  # the audits ran 7 and 47 days after the start
         assert [(kind, state.upper()) for kind, state in jobs(plane, "compute")] == [("audit", "DONE")]
         plane.compute.request("POST", f"/servers/{server}/action", json={"os-start": None})
         plane.settle()
@@ -49,6 +49,6 @@ def test_jobs_of_hosts_are_forgotten_and_what_was_done_to_a_server_is_not(tmp_pa
 
 
 @pytest.mark.parametrize("service", ["compute", "accelerator"])
-def test_an_age_that_is_none_is_refused(tmp_path, service):
+def test_an_invalid_age_is_refused_at_the_start(tmp_path, service):
     with pytest.raises(StartError, match=rf"\[{service}\] finished_jobs_days is -1; it takes 0 to"):
         InProcessPlane(tmp_path, "placement,image,compute,accelerator", **{service: {"finished_jobs_days": -1}})

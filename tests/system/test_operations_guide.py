@@ -16,7 +16,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "operations.md"
 
 
 def commands(*headings: str) -> list[str]:
-    """The commands in console blocks below these headings."""
+    """The commands in the console blocks below these headings."""
     parts = {part.partition("\n")[0]: part for part in re.split(r"^##+ ", GUIDE.read_text(), flags=re.MULTILINE)}
     blocks = [block for heading in headings for block in re.findall(r"```console\n(.*?)```", parts[heading], re.DOTALL)]
     return [line.removeprefix("$ ") for block in blocks for line in block.splitlines() if line.startswith("$ ")]
@@ -31,8 +31,8 @@ def run(command: str, config: Path, directory: Path) -> subprocess.CompletedProc
 UPGRADES = "Upgrades while processes run: `moorage db upgrade`"
 
 
-def test_upgrades(tmp_path):
-    """From the previous release to the end: the phases then do what the plan says."""
+def test_the_upgrade_commands_of_the_guide_do_what_it_says(tmp_path):
+    """Upgrades from the previous release; each phase does what the plan says."""
     from moorage.db import migrations
     from moorage.db.engine import open_engine
     from tests.store.previous_release.test_previous_release import HEADS, recorded_database
@@ -66,7 +66,7 @@ def test_upgrades(tmp_path):
         pass
 
 
-def test_backup_and_restore_and_completion(tmp_path):
+def test_the_backup_restore_and_completion_commands_of_the_guide_work(tmp_path):
     config = tmp_path / "state" / "moorage.conf"
     plane = PlaneProcess(config, "--port", str(free_port()))
     keep, put_back, *audits = commands("Backup and restore")
@@ -84,9 +84,9 @@ def test_backup_and_restore_and_completion(tmp_path):
     assert subprocess.run(["bash", "-c", script], capture_output=True, timeout=60, check=False).returncode == 0
 
 
-def test_every_command_of_the_guide_is_run_somewhere():
-    """Those of the first two parts in test_status_and_doctor, gunicorn's in test_wsgi, encrypted backups in
-    test_backup; the others above.
+def test_every_command_of_the_guide_is_run_by_a_test():
+    """`test_status_and_doctor` runs those of the first two parts, `test_wsgi` runs gunicorn, and `test_backup` makes
+    encrypted backups; this file runs the rest.
     """
     tried = {
         *commands(UPGRADES), *commands("Backup and restore"), *commands("Completion"),

@@ -16,7 +16,7 @@ PAGE = "https://console.example.org"
 
 
 def headers_for_a_page(directory, **sections):
-    """The headers of an answer to a page of `PAGE` from a plane with these options."""
+    """The headers of an answer to a request from the page `PAGE`, by a plane with these options."""
     with InProcessPlane(directory, "placement,image,compute", **sections) as plane:
         return plane.send("GET", "/compute/", headers={"origin": PAGE}).headers
 
@@ -26,11 +26,11 @@ def test_pages_of_listed_origins_may_call_every_service(tmp_path):
     assert headers_for_a_page(tmp_path, server=server)["access-control-allow-origin"] == PAGE
 
 
-def test_pages_of_other_origins_may_not_unless_told_so(tmp_path):
+def test_pages_of_other_origins_may_not_call_a_service_by_default(tmp_path):
     assert "access-control-allow-origin" not in headers_for_a_page(tmp_path)
 
 
-def test_a_faulty_provider_configuration_stops_the_start_before_a_device_is_touched(tmp_path):
+def test_an_invalid_provider_configuration_stops_the_start_before_any_device_is_used(tmp_path):
     config = write_config(tmp_path)
     file = tmp_path / "provider_config" / "10-broken.yaml"
     file.write_text("meta: [")
@@ -43,7 +43,7 @@ def test_a_faulty_provider_configuration_stops_the_start_before_a_device_is_touc
     assert not (tmp_path / "os-acc.sock").exists()
 
 
-def test_a_state_directory_too_deep_for_a_socket_only_costs_the_socket(tmp_path):
+def test_a_plane_starts_without_its_socket_if_the_state_directory_is_too_deep(tmp_path):
     deep = tmp_path / ("deep" * 20)
     plane = build_plane(write_config(deep), clock=VirtualClock(START), ids=SeededIds(1))
     plane.prepare()
@@ -51,7 +51,7 @@ def test_a_state_directory_too_deep_for_a_socket_only_costs_the_socket(tmp_path)
     assert (deep / "host" / "published.json").exists()
 
 
-def test_a_socket_that_was_asked_for_by_a_path_too_long_stops_the_start(tmp_path):
+def test_a_configured_socket_path_that_is_too_long_stops_the_start(tmp_path):
     wanted = tmp_path / ("long" * 30)
     config = write_config(tmp_path, accelerator={"agent_socket": str(wanted)})
     plane = build_plane(config, clock=VirtualClock(START), ids=SeededIds(1))
@@ -66,7 +66,7 @@ def test_a_change_log_that_is_too_short_to_serve_is_refused_at_the_start(tmp_pat
 
 
 @pytest.mark.parametrize(("watchers", "threads", "held"), [(2, 8, 2), (50, 4, 3), (2, 1, 0), (-1, 8, 0)])
-def test_watchers_leave_a_thread_for_everybody_else(tmp_path, watchers, threads, held):
+def test_watchers_never_use_all_threads_of_a_server(tmp_path, watchers, threads, held):
     """A watcher beyond the limit gets the entries so far, and is told to return in two seconds."""
     options = {"server": {"threads": threads}, "placement": {"watchers": watchers}}
     with InProcessPlane(tmp_path, "placement", **options) as plane, contextlib.ExitStack() as stack:

@@ -10,7 +10,7 @@ from tests.processes import ROOT
 NOBODY_ASKED = 3
 
 
-def test_no_vulnerability_is_known_in_what_is_locked():
+def test_the_locked_packages_have_no_known_vulnerability():
     command = [sys.executable, ROOT / "tools/packages.py", "vulnerabilities"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     if done.returncode == NOBODY_ASKED:

@@ -14,12 +14,13 @@ from tests.system.test_tomorrows_schema import work
 
 pytestmark = pytest.mark.slow
 
-#: Named anew with each release. A migration since then that does more than add shows here: the release before it cannot go on.
+#: Change this with each release. If a migration since then does more than add, this test fails, because the previous
+#: release cannot run on the new schema.
 RELEASE = "1ff03e81"
 
 ROOT = Path(__file__).parents[2]
 
-#: Runs in that program, with the names that its own tests had.
+#: Runs in the previous release's program, with the names that its own tests had.
 DAY = """
 import sys
 from datetime import datetime
@@ -37,7 +38,7 @@ print(Path(moorage.__file__))
 
 @pytest.fixture
 def release(tmp_path):
-    """That release's work tree, from this clone's history."""
+    """A work tree of that release, from this clone's history."""
     directory = tmp_path / "release"
     directory.mkdir()
     archive = subprocess.run(["git", "archive", RELEASE, "src", "tests"], cwd=ROOT, capture_output=True, check=False)
@@ -47,7 +48,7 @@ def release(tmp_path):
     return directory
 
 
-def test_the_release_before_starts_and_works_where_todays_program_did(release, tmp_path):
+def test_the_previous_release_works_on_databases_that_this_release_has_used(release, tmp_path):
     directory = tmp_path / "plane"
     with VirtualPlane(directory, START) as plane:
         plane.create_fpga_flavor()

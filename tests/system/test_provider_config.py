@@ -25,7 +25,7 @@ WAYS = LLC.replace("CUSTOM_LLC", "CUSTOM_WAYS").replace("CUSTOM_P_STATE_ENABLED"
 
 @pytest.fixture(scope="module")
 def process(tmp_path_factory):
-    """A plane that reads its files only on request, to show the effects of commands."""
+    """A plane that reads its provider files only on request, so that the effect of each command shows."""
     directory: Path = tmp_path_factory.mktemp("plane")
     write_config(
         directory,
@@ -39,7 +39,7 @@ def process(tmp_path_factory):
 
 @pytest.fixture
 def files(process):
-    """The directory, empty before and after."""
+    """The directory of the provider files, emptied before and after each test."""
     directory = process.state / "provider_config"
     empty(process, directory)
     yield directory
@@ -74,7 +74,7 @@ def custom(process):
     return {name for name in [*classes, *traits] if name.startswith("CUSTOM_")}
 
 
-def test_validate_prints_all_faults_and_needs_no_agent(tmp_path):
+def test_validate_prints_all_errors_and_needs_no_agent(tmp_path):
     directory = tmp_path / "files"
     directory.mkdir()
     (directory / "a.yaml").write_text(LLC.replace("CUSTOM_LLC", "VCPU").replace("total: 22", "total: 0"))
@@ -103,21 +103,21 @@ def test_validate_prints_all_faults_and_needs_no_agent(tmp_path):
     assert validate("--strict", directory).returncode == 1
 
 
-def test_the_schema_that_is_printed_is_the_one_that_files_are_held_against():
+def test_the_printed_schema_is_the_one_that_validates_the_files():
     done = moorage("provider-config", "schema")
     assert done.returncode == 0
     shipped = Path(__file__).parents[2] / "src/moorage/agent/schemas/provider_config_1.json"
     assert json.loads(done.stdout) == json.loads(shipped.read_text())
 
 
-def test_the_sample_that_is_printed_is_valid(tmp_path):
+def test_the_printed_sample_is_valid(tmp_path):
     done = moorage("provider-config", "sample")
     assert done.returncode == 0
     (tmp_path / "sample.yaml").write_text(done.stdout)
     assert moorage("provider-config", "validate", "--strict", tmp_path).returncode == 0
 
 
-def test_plan_apply_and_undo_of_files_that_lie_elsewhere(process, files, elsewhere):
+def test_files_of_another_directory_can_be_planned_applied_and_undone(process, files, elsewhere):
     (files / "a.yaml").write_text(LLC)
     (files / "a.yaml").chmod(0o644)
     assert command(process, "apply")[0] == 0
@@ -143,7 +143,7 @@ def test_plan_apply_and_undo_of_files_that_lie_elsewhere(process, files, elsewhe
     assert all(len(line) <= 100 for line in out.splitlines())
 
 
-def test_files_that_are_refused_leave_everything_as_it_was(process, files, elsewhere):
+def test_refused_files_change_neither_the_host_nor_its_files(process, files, elsewhere):
     (files / "a.yaml").write_text(LLC)
     assert command(process, "apply")[0] == 0
     (elsewhere / "a.yaml").write_text(WAYS.replace("uuid: $COMPUTE_NODE", "name: compute-1_0000:17:00.0").replace(
@@ -161,7 +161,7 @@ def test_files_that_are_refused_leave_everything_as_it_was(process, files, elsew
     assert custom(process) == {"CUSTOM_LLC", "CUSTOM_P_STATE_ENABLED"}
 
 
-def test_what_is_in_use_is_shown_with_the_servers_name_kept_closed_and_goes_when_it_is_free(process, files):
+def test_a_removed_class_in_use_is_closed_to_new_servers_and_deleted_when_it_is_free(process, files):
     (files / "a.yaml").write_text(LLC)
     assert command(process, "apply")[0] == 0
     clients = process.clients()
@@ -185,7 +185,7 @@ def test_what_is_in_use_is_shown_with_the_servers_name_kept_closed_and_goes_when
     assert custom(process) == set()
 
 
-def test_sighup_takes_the_files_and_keeps_process_and_configuration(process, files):
+def test_sighup_applies_the_files_and_keeps_the_last_valid_configuration(process, files):
     worker = process.members()
     (files / "a.yaml").write_text(LLC)
     process.process.send_signal(signal.SIGHUP)
@@ -197,7 +197,7 @@ def test_sighup_takes_the_files_and_keeps_process_and_configuration(process, fil
     assert process.members() == worker
 
 
-def test_without_an_agent_the_commands_say_what_to_start(tmp_path):
+def test_without_an_agent_the_commands_fail_and_say_so(tmp_path):
     config = write_config(tmp_path)
     (tmp_path / "lies.yaml").write_text("")
     for verb in ("plan", "apply", "undo"):
@@ -206,7 +206,7 @@ def test_without_an_agent_the_commands_say_what_to_start(tmp_path):
         assert "no agent runs here" in done.stderr
 
 
-def test_a_plane_that_watches_its_files_takes_a_change_by_itself(tmp_path):
+def test_a_plane_that_watches_its_files_applies_a_change_by_itself(tmp_path):
     write_config(
         tmp_path, plane={"log_file": "moorage.log"}, server={"port": free_port()},
         compute={"provider_config_watch_s": 0.2},
@@ -221,7 +221,7 @@ def test_a_plane_that_watches_its_files_takes_a_change_by_itself(tmp_path):
         until(lambda: custom(process) == set())
 
 
-def test_a_plane_in_a_terminal_ends_with_it(tmp_path):
+def test_a_plane_in_a_terminal_stops_when_the_terminal_closes(tmp_path):
     """SIGHUP from a closing terminal ends it instead of only reloading files."""
     config = write_config(tmp_path, plane={"log_file": "moorage.log"}, server={"port": free_port()}).source
     pid, terminal = pty.fork()

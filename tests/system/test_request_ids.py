@@ -28,7 +28,7 @@ def log():
     root.setLevel(level)
 
 
-def test_the_id_of_a_create_is_in_the_lines_of_every_part_that_worked_for_it(tmp_path, log):
+def test_the_log_lines_of_all_services_name_the_request_id_of_a_server_creation(tmp_path, log):
     with VirtualPlane(tmp_path, datetime(2026, 3, 1, tzinfo=UTC)) as plane:
         specs = {"resources:CUSTOM_ACCELERATOR_GPU": "1"}
         flavor = {"name": "gpu", "vcpus": 1, "ram": 64, "disk": 1, "id": "gpu"}

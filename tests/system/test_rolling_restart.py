@@ -15,9 +15,9 @@ from tests.system.planes import PlaneProcess, until, write_config
 pytestmark = [pytest.mark.slow, pytest.mark.postgresql]
 
 CLIENTS = 4
-#: Long for a proxy that checks before each connection, so that a busy machine does not matter.
+#: Long enough for a proxy that checks before each connection, also on a busy machine.
 DRAIN_S = 5.0
-#: Requests that are answered between two steps.
+#: The number of requests that are answered between two steps.
 BETWEEN = 60
 HEADERS = {"openstack-api-version": "placement 1.39"}
 
@@ -69,7 +69,7 @@ class Load:
                 self.failed.append(f"{method} {target}: {answer.status_code} {answer.text[:200]}")
 
     def more(self) -> None:
-        """Waits for `BETWEEN` more answers."""
+        """Waits until `BETWEEN` more requests were answered."""
         wanted = self.answered + BETWEEN
         until(lambda: self.answered >= wanted)
 
@@ -102,9 +102,9 @@ def test_a_rolling_restart_under_load_fails_no_request(tmp_path):
             for restarted in (one, other):
                 before = list(balancer.given)
                 restarted.process.terminate()
-                load.more()  # while it drains
+                load.more()  # while the stopping process still answers its requests
                 assert restarted.process.wait(60) == 0
-                load.more()  # by the other one alone
+                load.more()  # answered by the other process alone
                 restarted.start()
                 load.more()
                 assert sum(balancer.given) > sum(before), "its clients have gone elsewhere"

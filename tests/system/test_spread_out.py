@@ -1,4 +1,4 @@
-"""One plane in two processes: everything but the host agent in one, the agent in the other, with its own state."""
+"""One plane in two processes: the agent of a host with its own state in one, all services in the other."""
 
 import contextlib
 import json
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 DATABASES = ("placement", "compute", "accelerator", "reservation")
 SERVICES = ("identity", *DATABASES, "image")
 
-#: Longer than any test, so that only hints make operations quick.
+#: Longer than any test, so that operations are quick only because of hints.
 NEVER_S = 600.0
 
 
@@ -41,7 +41,7 @@ def services_process(directory, databases, hints="", **sections):
 
 
 def agent_process(directory, services: PlaneProcess, hints="", **sections):
-    """The services run; the host has joined them."""
+    """The process of the agent, not started; its host has joined `services`, which are running."""
     agent = agent_that_did_not_join(directory, services, hints, **sections)
     join(agent, enrol(services))
     return agent
@@ -60,7 +60,7 @@ def agent_that_did_not_join(directory, services: PlaneProcess, hints="", **secti
 
 
 def enrol(services, name="compute-1", *options):
-    """What the command prints."""
+    """The token that `moorage host enrol` prints."""
     made = moorage("host", "enrol", name, *options, "--config", services.config)
     assert made.returncode == 0, made.stderr
     return made.stdout
@@ -116,12 +116,12 @@ def clients(plane):
 
 @pytest.fixture
 def flavor(clients):
-    """With its own function, because a region that already has the function is not programmed again."""
+    """A flavor with a function of its own, because a region that already has the function is not programmed again."""
     function = str(uuid.uuid4())
     return clients.create_fpga_flavor(function, function)
 
 
-def gone(clients, server):
+def delete_and_wait(clients, server):
     clients.compute.request("DELETE", f"/servers/{server}")
     clients.wait_until_gone(server)
     until(lambda: not clients.allocations(server))
@@ -129,7 +129,7 @@ def gone(clients, server):
     return True
 
 
-def test_a_server_is_built_on_the_other_process_and_freed_there(plane, clients, flavor):
+def test_a_server_is_built_and_deleted_on_the_host_of_the_other_process(plane, clients, flavor):
     _, agent = plane
     agent.slow_down(program=0.05)
     server = clients.create_server(flavor=flavor)
@@ -138,18 +138,18 @@ def test_a_server_is_built_on_the_other_process_and_freed_there(plane, clients, 
     domain = (agent.state / "host" / "domains" / f"{server}.xml").read_text()
     assert f"function='0x{address[-1]}'" in domain.replace('"', "'")
     assert clients.allocations(server)["CUSTOM_ACCELERATOR_FPGA"] == 1
-    assert gone(clients, server)
+    assert delete_and_wait(clients, server)
     assert not (agent.state / "host" / "domains" / f"{server}.xml").exists()
 
 
-def test_the_agents_process_keeps_no_users_and_serves_no_api(plane):
+def test_the_process_of_an_agent_has_no_users_and_serves_no_api(plane):
     _, agent = plane
     for name in ("users.yaml", "token.key", "credentials.json"):
         assert not (agent.state / name).exists()
     assert agent.transport("/compute").send("GET", "/", {}).status == 404
 
 
-def test_an_agent_killed_in_the_middle_of_a_build_finishes_it_after_its_start(plane, clients, flavor):
+def test_an_agent_killed_during_a_build_finishes_it_after_its_restart(plane, clients, flavor):
     _, agent = plane
     agent.slow_down(program=60)
     server = clients.create_server(flavor=flavor)
@@ -160,10 +160,10 @@ def test_an_agent_killed_in_the_middle_of_a_build_finishes_it_after_its_start(pl
     clients.wait_for_status(server, "ACTIVE", "ERROR")
     assert clients.server(server)["status"] == "ACTIVE"
     assert clients.allocations(server)["CUSTOM_ACCELERATOR_FPGA"] == 1
-    assert gone(clients, server)
+    assert delete_and_wait(clients, server)
 
 
-def test_services_killed_while_the_agent_works_miss_nothing(plane, clients, flavor):
+def test_services_killed_during_a_build_learn_its_result_after_their_restart(plane, clients, flavor):
     services, agent = plane
     agent.slow_down(program=2)
     server = clients.create_server(flavor=flavor)
@@ -173,17 +173,17 @@ def test_services_killed_while_the_agent_works_miss_nothing(plane, clients, flav
     clients.wait_for_status(server, "ACTIVE", "ERROR")
     assert clients.server(server)["status"] == "ACTIVE"
     agent.slow_down(program=0.05)
-    assert gone(clients, server)
+    assert delete_and_wait(clients, server)
 
 
-def test_both_end_by_ctrl_c_in_any_order(plane):
+def test_both_processes_stop_by_ctrl_c_in_any_order(plane):
     services, agent = plane
     assert services.stop() == 0
     assert agent.stop() == 0
     assert services.members() == agent.members() == []
 
 
-def test_a_report_that_finds_nobody_is_made_when_compute_is_back(tmp_path):
+def test_an_agent_repeats_its_report_until_compute_answers(tmp_path):
     with (
         services_process(tmp_path / "services", {}) as services,
         agent_process(tmp_path / "agent", services) as agent,
@@ -197,11 +197,11 @@ def test_a_report_that_finds_nobody_is_made_when_compute_is_back(tmp_path):
         services.start()
         clients.wait_for_status(server, "ACTIVE", "ERROR")
         assert clients.server(server)["status"] == "ACTIVE"
-        # The accelerator agent tells its service by itself, soon after.
+        # The accelerator agent reports to its service by itself, soon after.
         assert len(until(lambda: clients.accelerators_of(server))) == 1
 
 
-def test_an_agent_waits_for_the_services_at_its_start(tmp_path):
+def test_a_starting_agent_waits_for_the_services(tmp_path):
     with services_process(tmp_path / "services", {}) as services:
         agent = agent_process(tmp_path / "agent", services)
         services.stop()
@@ -216,7 +216,7 @@ def hosts_of(services):
     return {row["name"]: row["state"] for row in json.loads(listed.stdout)["hosts"]}
 
 
-def test_a_host_is_let_in_by_one_token_and_its_agent_ends_with_its_revocation(tmp_path):
+def test_a_host_joins_with_a_token_that_works_once_and_stops_when_it_is_revoked(tmp_path):
     with services_process(tmp_path / "services", {}) as services:
         agent = agent_that_did_not_join(tmp_path / "agent", services)
         with pytest.raises(pytest.fail.Exception, match="moorage host enrol compute-1"), agent:
@@ -240,7 +240,7 @@ def test_a_host_is_let_in_by_one_token_and_its_agent_ends_with_its_revocation(tm
         assert hosts_of(services)["compute-1"] == "revoked"
 
 
-def test_an_agent_with_a_services_password_does_not_start_and_says_what_to_do(tmp_path):
+def test_an_agent_with_the_password_of_a_service_user_does_not_start(tmp_path):
     with services_process(tmp_path / "services", {}) as services:
         password, project = first_credentials(services.state, "moorage")
         identity = {"username": "moorage", "password": password, "project": project}
@@ -251,7 +251,7 @@ def test_an_agent_with_a_services_password_does_not_start_and_says_what_to_do(tm
         assert "moorage host enrol compute-1" in started.stderr
 
 
-def test_with_users_of_its_own_each_process_that_serves_an_api_runs_identity(tmp_path):
+def test_a_process_with_its_own_users_that_serves_an_api_must_run_identity(tmp_path):
     config = write_config(
         tmp_path, plane={"services": "placement"}, endpoints={"identity": "http://127.0.0.1:1/identity"}
     )
@@ -259,7 +259,7 @@ def test_with_users_of_its_own_each_process_that_serves_an_api_runs_identity(tmp
         build_plane(config)
 
 
-def test_the_catalogue_names_services_of_other_processes_with_their_version(tmp_path):
+def test_the_catalogue_has_versioned_urls_of_services_in_other_processes(tmp_path):
     endpoints = {name: f"http://other:1/{name}" for name in SERVICES if name != "identity"}
     config = write_config(tmp_path, plane={"services": "identity"}, endpoints=endpoints)
     plane = build_plane(config)
@@ -271,7 +271,7 @@ def test_the_catalogue_names_services_of_other_processes_with_their_version(tmp_
     assert tokens.endpoint("identity") == "http://127.0.0.1:8778/identity/v3"
 
 
-def test_a_service_that_is_nowhere_is_named(tmp_path):
+def test_a_missing_service_without_an_endpoint_stops_the_start(tmp_path):
     config = write_config(tmp_path, plane={"services": "identity,compute,image"})
     with pytest.raises(StartError, match=r"moorage\.conf: placement is neither in \[plane\] services"):
         build_plane(config)

@@ -17,23 +17,23 @@ SERVICES = {"identity", "placement", "compute", "accelerator", "reservation", "i
 
 
 def commands():
-    """Those of the guide's first two parts."""
+    """The commands of the guide's first two parts."""
     parts = GUIDE.read_text().split("\n## ")[1:3]
     return [shlex.split(line)[1:] for part in parts for line in re.findall(r"^\$ (moorage .+)$", part, re.MULTILINE)]
 
 
-def said(plane, *words):
+def output_of(plane, *words):
     """(exit status, what it prints)"""
     done = moorage(*words, "--config", plane.config)
     assert not done.stderr
     return done.returncode, done.stdout
 
 
-def test_a_plane_that_runs_and_then_does_not(tmp_path):
+def test_status_and_doctor_report_a_running_and_a_stopped_plane(tmp_path):
     with PlaneProcess(tmp_path / "state" / "moorage.conf", "--port", str(free_port())) as plane:
         clients = plane.clients()
-        until(lambda: json.loads(said(plane, "status", "--json")[1])["hosts"])
-        code, text = said(plane, "status", "--json")
+        until(lambda: json.loads(output_of(plane, "status", "--json")[1])["hosts"])
+        code, text = output_of(plane, "status", "--json")
         status = json.loads(text)
         assert {service["name"]: service["state"] for service in status["services"]} == dict.fromkeys(SERVICES, "ok")
         assert {one["service"]: one["state"] for one in status["databases"]} == dict.fromkeys(
@@ -49,18 +49,18 @@ def test_a_plane_that_runs_and_then_does_not(tmp_path):
         plane.slow_down(program=600)
         clients.create_server(flavor=clients.create_fpga_flavor())
         plane.wait_for_programming()
-        (compute, *_) = json.loads(said(plane, "status", "--json")[1])["jobs"]
+        (compute, *_) = json.loads(output_of(plane, "status", "--json")[1])["jobs"]
         assert (compute["service"], compute["claimed"]) == ("compute", 1)
 
-        code, text = said(plane, "status")
+        code, text = output_of(plane, "status")
         assert code == 0
         assert "hosts    1 up, 0 down" in text
         assert "jobs     compute: 0 waiting, 1 in progress" in text
         assert max(map(len, text.splitlines()[1:])) <= 100
 
-        code, text = said(plane, "doctor", "--json")
+        code, text = output_of(plane, "doctor", "--json")
         found = json.loads(text)
-        # The disks of this machine are not ours.
+        # The state of this machine's disks must not change the result.
         worse = [
             one for one in found["findings"] if one["severity"] != "fine" and one["check"] not in ("disk", "images")
         ]
@@ -70,21 +70,21 @@ def test_a_plane_that_runs_and_then_does_not(tmp_path):
             "python", "packages", "files", "provider-config", "disk", "policy", "database", "bus", "endpoint",
         }  # fmt: skip
         (plane.state / "token.key").chmod(0o644)
-        code, text = said(plane, "doctor")
+        code, text = output_of(plane, "doctor")
         assert code == 3
         assert re.search(r"broken +files", text)
         assert "chmod 600" in text
         (plane.state / "token.key").chmod(0o600)
 
         for command in commands():
-            code, text = said(plane, *command)
+            code, text = output_of(plane, *command)
             assert code in (0, 1), (command, text)
 
         plane.kill()
-        code, text = said(plane, "status")
+        code, text = output_of(plane, "status")
         assert code == 3
         assert "not running here" in text
         assert "hosts    unknown" in text
-        code, text = said(plane, "doctor")
+        code, text = output_of(plane, "doctor")
         assert code >= 1
         assert "run `moorage up`" in text

@@ -44,12 +44,12 @@ def units(tmp_path_factory):
     return directory
 
 
-def test_there_is_a_bound_for_every_unit():
+def test_every_unit_has_a_limit_for_its_exposure():
     assert set(EXPOSURE) == {path.name for path in UNITS.glob("*.service")}
 
 
 @pytest.mark.parametrize("name", sorted(EXPOSURE))
-def test_systemd_finds_nothing_wrong_with_a_unit(analyze, units, name):
+def test_systemd_accepts_each_unit(analyze, units, name):
     unit = name.replace("@.", "@placement.")
     (units / unit).write_text((units / name).read_text())
     done = subprocess.run(
@@ -60,7 +60,7 @@ def test_systemd_finds_nothing_wrong_with_a_unit(analyze, units, name):
 
 
 @pytest.mark.parametrize(("name", "bound"), sorted(EXPOSURE.items()))
-def test_a_unit_is_closed_as_far_as_it_can_be(analyze, units, name, bound):
+def test_the_exposure_of_each_unit_is_below_its_limit(analyze, units, name, bound):
     unit = units / name.replace("@.", "@placement.")
     unit.write_text((units / name).read_text())
     done = subprocess.run(
@@ -70,7 +70,7 @@ def test_a_unit_is_closed_as_far_as_it_can_be(analyze, units, name, bound):
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
 
 
-def test_the_server_says_when_it_is_ready_and_when_it_ends(tmp_path, monkeypatch):
+def test_the_server_notifies_systemd_when_it_is_ready_and_when_it_stops(tmp_path, monkeypatch):
     """``Type=notify``, with ``NotifyAccess=all``, because the worker notifies."""
     with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as manager:
         manager.bind(str(tmp_path / "notify"))

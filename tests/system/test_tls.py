@@ -25,7 +25,7 @@ from tests.system.planes import PlaneProcess, until, write_config
 pytestmark = pytest.mark.slow
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/tls.md"
-#: The proxy's own address; everybody else here comes from 127.0.0.1.
+#: The address from which the proxy connects to the plane; all other connections come from 127.0.0.1.
 PROXY = "127.0.0.2"
 PATIENCE_S = 60
 
@@ -84,7 +84,7 @@ def make_certificates(directory: Path) -> None:
 
 
 def block(language: str) -> str:
-    """The only block of the guide in this language."""
+    """The only code block of the guide in this language."""
     (found,) = re.findall(rf"^```{language}\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
     return found
 
@@ -169,25 +169,25 @@ def links(answer: httpx.Response) -> set[str]:
 
 
 @pytest.mark.parametrize("headers", [{}, EVIL], ids=["plain", "with headers of its own"])
-def test_links_are_those_that_clients_use_whatever_they_say(site, http, headers):
+def test_links_have_the_address_of_the_proxy_whatever_headers_a_client_sends(site, http, headers):
     found = links(http.get("/identity/v3", headers=headers))
     assert found
     assert {link for link in found if not link.startswith(f"{site.url}/identity/")} == set()
 
 
-def test_nobody_else_is_believed(site):
+def test_forwarding_headers_are_trusted_only_from_the_proxy(site):
     """The same headers from another address of this machine have no effect."""
     found = links(httpx.get(f"{site.direct}/identity/v3", headers=EVIL))
     assert found
     assert {link for link in found if not link.startswith(f"{site.direct}/identity/")} == set()
 
 
-def test_who_does_not_know_the_authority_does_not_go_on(site):
+def test_a_client_that_does_not_trust_the_authority_cannot_connect(site):
     with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
         httpx.get(site.url, verify=ssl.create_default_context())
 
 
-def test_cookies_are_secure_and_forms_come_from_the_page_that_people_see(site, http):
+def test_cookies_are_secure_and_forms_are_accepted_only_from_the_proxys_origin(site, http):
     page = http.get("/ui/sign-in")
     cookies = page.headers.get_list("set-cookie")
     assert cookies
@@ -200,12 +200,12 @@ def test_cookies_are_secure_and_forms_come_from_the_page_that_people_see(site, h
     assert taken.status_code == 303
 
 
-def test_metrics_are_for_this_machine_and_not_for_who_comes_through_the_proxy(site, http):
+def test_metrics_are_refused_through_the_proxy_and_shown_to_this_machine(site, http):
     assert http.get("/metrics").status_code == 403
     assert httpx.get(f"{site.direct}/metrics").status_code == 200
 
 
-def test_images_go_through_in_both_directions(site, http):
+def test_images_are_uploaded_and_downloaded_through_the_proxy(site, http):
     user = {"name": "admin", "password": site.password, "domain": {"id": "default"}}
     auth = {"auth": {"identity": {"methods": ["password"], "password": {"user": user}}}}
     headers = {"x-auth-token": http.post("/identity/v3/auth/tokens", json=auth).headers["x-subject-token"]}

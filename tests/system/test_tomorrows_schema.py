@@ -1,4 +1,4 @@
-"""Today's program on the schema of a future release, which only adds: it continues, stops, and starts there again.
+"""Today's program on the schema of a future release that only adds: it continues, stops, and starts there again.
 
 The future release is invented: each table gets unknown columns and an index, and each database an unknown table.
 Migrations with ``phase = "expand"`` may do no more than that (`tests/store/previous_release` checks the existing ones).
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 FEATURES = ("placement", "compute", "accelerator", "reservation")
 
 
-#: MariaDB would add a minute and has no plans of statements that a new column could make invalid.
+#: MariaDB would take another minute, and has no prepared plans that a new column could make invalid.
 @pytest.fixture(params=DATABASES[:2])
 def urls(request):
     with contextlib.ExitStack() as stack:
@@ -31,7 +31,7 @@ def urls(request):
 
 
 def expand(url: str, feature: str, oldest: str) -> None:
-    """As the next release's `moorage db upgrade --phase expand` would, beside a running plane."""
+    """Changes the schema as the next release's `moorage db upgrade --phase expand` would, beside a running plane."""
     engine = open_engine(url)
     own = {migrations.version_table(feature).name, migrations.oldest_table(feature).name}
     with engine.begin() as connection:
@@ -66,7 +66,7 @@ def work(plane: VirtualPlane, at) -> None:
     plane.reservation.request("DELETE", f"/v1/os-hosts/{host}")
 
 
-def test_todays_program_goes_on_and_starts_on_a_schema_that_was_added_to(urls, tmp_path):
+def test_this_release_continues_and_starts_on_a_schema_with_additions(urls, tmp_path):
     with VirtualPlane(tmp_path / "plane", START, database=urls) as plane:
         plane.create_fpga_flavor()
         work(plane, START)
@@ -84,7 +84,7 @@ def test_todays_program_goes_on_and_starts_on_a_schema_that_was_added_to(urls, t
         engine.dispose()
 
 
-def test_a_schema_that_was_not_only_added_to_is_refused(tmp_path):
+def test_a_schema_with_more_than_additions_is_refused(tmp_path):
     with VirtualPlane(tmp_path / "plane", START):
         pass
     expand(f"sqlite:///{tmp_path}/plane/compute.db", "compute", "0998")

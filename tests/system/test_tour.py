@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.clients]
 
 ROOT = Path(__file__).parents[2]
 
-#: What differs from run to run: ids (the page shortens them), the port, a moment.
+#: What differs from run to run: ids (the page shortens them), the port, a time.
 _VARYING = [
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{8}…"), "ID"),
     (re.compile(r"[0-9A-F]{8}(_[0-9A-F]{4}){3}_[0-9A-F]{12}|[0-9A-F]{8}…"), "ID"),
@@ -25,23 +25,23 @@ _VARYING = [
 
 
 def steps(text: str) -> list[str]:
-    """The titles, commands and checks in `text`, without varying parts."""
+    """The titles, commands and checks in `text`, without the parts that differ."""
     text = re.sub(r" \\\n +", " ", text)
     found = []
     for line in text.splitlines():
         if line.startswith(("== ", "$ ", "   ok: ")):
-            found.append(_alike(line))
+            found.append(_without_varying_parts(line))
     return found
 
 
-def _alike(line: str) -> str:
+def _without_varying_parts(line: str) -> str:
     for pattern, name in _VARYING:
         line = pattern.sub(name, line)
     return line
 
 
 def tour(*options: object) -> str:
-    """Its output; it must succeed."""
+    """The output of the tour, which must succeed."""
     done = subprocess.run(
         [sys.executable, "tools/demo.py", "--clients", stock_openstack().parent, *options],
         cwd=ROOT, env=without_ours(), capture_output=True, text=True, timeout=900, check=False,
@@ -51,14 +51,14 @@ def tour(*options: object) -> str:
     return done.stdout
 
 
-def test_the_tour_holds_and_is_what_the_readme_shows():
+def test_the_tour_succeeds_and_the_page_shows_its_output():
     said = tour()
     page = (ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
     assert steps(page) == steps(said)
 
 
 @pytest.mark.core
-def test_the_short_tour_holds(tmp_path):
+def test_the_short_tour_succeeds(tmp_path):
     """Providers, a custom class, a programmed FPGA, and a lease that starts and ends, by the stock clients."""
     furnish(first_config(tmp_path / "moorage.conf"))
     said = tour("--short", "--state", tmp_path, "--moorage", moorage_server().executable("moorage", COMMAND))

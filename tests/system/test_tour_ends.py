@@ -25,8 +25,8 @@ def plane_processes(directory):
     return found
 
 
-def test_a_tour_that_is_ended_ends_its_plane(tmp_path, monkeypatch):
-    monkeypatch.setenv("TMPDIR", str(tmp_path))  # its state directory, by which its plane is recognised
+def test_a_stopped_tour_stops_its_plane(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # the directory of the plane's state, by which its processes are found
     waits = tmp_path / "openstack"
     waits.write_text("#!/bin/sh\nexec sleep 60\n")
     waits.chmod(0o700)

@@ -24,13 +24,13 @@ OWN = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
 
 
 def a_plane(directory, *options, is_warm=True):
-    """Not started yet; its state directory and configuration do not exist yet."""
+    """A plane that was not started; its state directory and configuration do not exist yet."""
     return PlaneProcess(directory / "moorage.conf", "--port", str(free_port()), *options, is_warm=is_warm)
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
-    """For tests that only read; its state directory has a space in its name."""
+    """A running plane for tests that only read; its state directory has a space in its name."""
     with a_plane(tmp_path_factory.mktemp("plane") / "the state", is_warm=False) as plane:
         yield plane
 
@@ -46,10 +46,10 @@ def refused(plane):
     return plane.err
 
 
-# ---------------------------------------------------------------------------------------------- while it runs
+# ------------------------------------------------------------------------------------------------- a running plane
 
 
-def test_every_service_says_that_it_is_well(running):
+def test_the_healthcheck_of_every_service_succeeds(running):
     for service in SERVICES:
         assert running.transport(f"/{service}").send("GET", "/healthcheck", {}).status == 200
 
@@ -93,7 +93,7 @@ def test_env_prints_six_variables_that_let_a_client_in(running, user):
         wrong.headers()
 
 
-def test_env_is_taken_in_by_a_shell_as_the_banner_says(running):
+def test_a_shell_reads_the_output_of_env_as_the_banner_says(running):
     line = next(line for line in running.out.splitlines() if "eval" in line).split(')"')[0].strip() + ')"'
     shell = f'{line}; echo "$OS_AUTH_URL $OS_USERNAME"'
     done = subprocess.run(
@@ -106,14 +106,14 @@ def test_env_is_taken_in_by_a_shell_as_the_banner_says(running):
     assert done.stdout.split() == [f"{running.url}/identity", "admin"]
 
 
-def test_what_the_first_start_writes_is_for_this_user_alone(running):
+def test_files_of_the_first_start_are_readable_only_by_their_owner(running):
     for path in [running.state, *running.state.rglob("*")]:
         assert path.stat().st_mode & 0o077 == 0, path
     for name in ("users.yaml", "token.key", "credentials.json", "moorage.conf", "running.conf"):
         assert (running.state / name).stat().st_mode & 0o777 == 0o600
 
 
-def test_with_the_system_clock_nothing_can_move_it(running):
+def test_a_plane_with_the_system_clock_refuses_to_move_it(running):
     assert running.transport("/moorage/v1").send("GET", "/clock", {}).status == 404
     done = moorage("clock", "advance", "1h", "--config", running.config)
     assert done.returncode != 0
@@ -123,7 +123,7 @@ def test_with_the_system_clock_nothing_can_move_it(running):
     assert len(done.stderr.splitlines()) == 1
 
 
-# --------------------------------------------------------------------------------------------------- its end
+# -------------------------------------------------------------------------------------------------------- stopping
 
 
 def a_lease(clients):
@@ -142,7 +142,7 @@ def a_lease(clients):
     return lease["lease"]["id"]
 
 
-def test_everything_is_still_there_after_ctrl_c_and_another_start(tmp_path):
+def test_all_objects_exist_after_ctrl_c_and_a_new_start(tmp_path):
     plane = a_plane(tmp_path, is_warm=False)
     with plane:
         clients = plane.clients()
@@ -151,7 +151,7 @@ def test_everything_is_still_there_after_ctrl_c_and_another_start(tmp_path):
         provider = clients.placement.request("POST", "/resource_providers", json={"name": "kept"})["uuid"]
         lease = a_lease(clients)
         server = clients.create_server(flavor=clients.create_flavor("plain"), image=image)
-        clients.wait_for_status(server, "ERROR")  # the only host is under reservation
+        clients.wait_for_status(server, "ERROR")  # the only host is reserved
         address = (
             load_config(plane.state / "running.conf").server.address,
             load_config(plane.state / "running.conf").server.port,
@@ -173,7 +173,7 @@ def test_everything_is_still_there_after_ctrl_c_and_another_start(tmp_path):
         assert clients.server(server)["status"] == "ERROR"
 
 
-def test_ctrl_c_in_a_terminal_reaches_all_processes_and_does_no_harm(tmp_path):
+def test_ctrl_c_in_a_terminal_stops_all_processes(tmp_path):
     with a_plane(tmp_path) as plane:
         os.killpg(plane.process.pid, signal.SIGINT)
         assert plane.process.wait(10) == 0
@@ -188,7 +188,7 @@ def test_ctrl_c_during_the_start_ends_it_at_once(tmp_path):
         assert plane.members() == []
 
 
-def test_ctrl_c_waits_for_no_job_longer_than_10_seconds(tmp_path):
+def test_a_stop_waits_for_running_jobs_at_most_10_seconds(tmp_path):
     with a_plane(tmp_path) as plane:
         plane.slow_down(program=60)
         clients = plane.clients()
@@ -200,7 +200,7 @@ def test_ctrl_c_waits_for_no_job_longer_than_10_seconds(tmp_path):
 
 
 @pytest.mark.parametrize("when", ["at its start", "when it is up"])
-def test_a_killed_supervisor_takes_its_worker_along(tmp_path, when):
+def test_the_worker_stops_when_its_supervisor_is_killed(tmp_path, when):
     plane = a_plane(tmp_path, is_warm=when != "at its start")
     with plane.launch() if when == "at its start" else plane.start():
         until(lambda: len(plane.members()) == 2)
@@ -209,7 +209,7 @@ def test_a_killed_supervisor_takes_its_worker_along(tmp_path, when):
         until(lambda: not plane.members())
 
 
-def test_a_worker_that_dies_ends_the_plane_and_says_where_to_look(tmp_path):
+def test_a_plane_whose_worker_was_killed_stops_and_names_its_log(tmp_path):
     with a_plane(tmp_path) as plane:
         (worker,) = set(plane.members()) - {plane.process.pid}
         os.kill(worker, signal.SIGKILL)
@@ -217,10 +217,10 @@ def test_a_worker_that_dies_ends_the_plane_and_says_where_to_look(tmp_path):
         assert plane.err == f"moorage: the worker process has died; see {plane.state}/moorage.log\n"
 
 
-# ------------------------------------------------------------------------------------------- what keeps it from starting
+# ------------------------------------------------------------------------------------------------ starts that fail
 
 
-def test_a_port_in_use_is_named(tmp_path):
+def test_a_start_fails_with_the_name_of_a_port_in_use(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         message = refused(PlaneProcess(tmp_path / "moorage.conf", "--port", str(port)))
@@ -228,7 +228,7 @@ def test_a_port_in_use_is_named(tmp_path):
     assert "--port" in message
 
 
-def test_a_state_directory_has_one_plane(running):
+def test_a_second_plane_on_a_state_directory_is_refused(running):
     running_out, running_err = running.out, running.err
     second = subprocess.run(
         [MOORAGE, "up", "--config", running.config, "--port", str(free_port())],
@@ -245,18 +245,18 @@ def test_a_state_directory_has_one_plane(running):
     )
     assert (running.out, running.err) == (running_out, running_err)
     assert running.transport("/placement").send("GET", "/healthcheck", {}).status == 200
-    # The refused one changed no file by which the running one is reached.
+    # The refused plane changed none of the files that lead to the running one.
     assert variables_of(moorage("env", "--config", running.config))["OS_AUTH_URL"] == f"{running.url}/identity"
 
 
-def test_an_unknown_option_is_named_with_its_file(tmp_path):
+def test_a_start_fails_with_the_name_of_an_unknown_option_and_its_file(tmp_path):
     plane = a_plane(tmp_path)
     plane.config.write_text("[plane]\nsevices = placement\n")
     message = refused(plane)
     assert f"{plane.config}: [plane] has no option 'sevices'" in message
 
 
-def test_a_broken_provider_configuration_is_named(tmp_path):
+def test_a_start_fails_with_the_name_of_an_invalid_provider_file(tmp_path):
     plane = a_plane(tmp_path)
     folder = tmp_path / "provider_config"
     folder.mkdir(mode=0o700)
@@ -264,13 +264,13 @@ def test_a_broken_provider_configuration_is_named(tmp_path):
     message = refused(plane)
     assert "10-broken.yaml" in message
     assert "YAML" in message
-    # After the correction it starts: the refusal left nothing behind.
+    # After the correction the plane starts: the refusal has left nothing behind.
     (folder / "10-broken.yaml").unlink()
     plane.start()
     assert plane.stop() == 0
 
 
-def test_a_database_that_does_not_answer_is_named(tmp_path):
+def test_a_start_fails_with_the_name_of_a_database_that_does_not_answer(tmp_path):
     plane = a_plane(tmp_path)
     port = free_port()
     plane.config.write_text(
@@ -282,10 +282,10 @@ def test_a_database_that_does_not_answer_is_named(tmp_path):
     assert "secret" not in message
 
 
-# ------------------------------------------------------------------------------------------------ a rehearsal's clock
+# ------------------------------------------------------------------------------------------- an adjustable clock
 
 
-def test_a_rehearsals_clock_moves_and_stays_moved_after_a_restart(tmp_path):
+def test_an_adjustable_clock_keeps_its_offset_after_a_restart(tmp_path):
     plane = a_plane(tmp_path, "--adjustable-clock")
 
     def clock(*words):
@@ -302,4 +302,4 @@ def test_a_rehearsals_clock_moves_and_stays_moved_after_a_restart(tmp_path):
         assert clock()[:10] >= after[:10]
         token = plane.clients("demo").placement
         with pytest.raises(NotFound):
-            token.get("/nowhere")  # its token, from before the jump, is renewed
+            token.get("/nowhere")  # its token was issued before the clock moved, so the client renews it

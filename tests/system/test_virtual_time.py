@@ -8,7 +8,7 @@ from tests.system.planes import VirtualPlane
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 LEASE = timedelta(days=30)
-#: For thirty days: twice what was counted. A task that polls each minute would need 40,000.
+#: For thirty days: twice the counted number. A task that polls once a minute would need 40,000.
 STATEMENTS = 3600
 
 
@@ -24,7 +24,7 @@ def counted_statements(request):
     return statements
 
 
-def test_a_lease_of_30_days_costs_only_the_work_that_it_holds(tmp_path, request):
+def test_a_lease_of_30_days_needs_few_statements(tmp_path, request):
     with VirtualPlane(tmp_path, START) as plane:
         plane.reservation.request("POST", "/v1/os-hosts", json={"name": "compute-1"})
         lease = plane.create_lease(start=START + timedelta(days=1), end=START + timedelta(days=1) + LEASE, amount=3)
@@ -45,7 +45,7 @@ def test_a_lease_of_30_days_costs_only_the_work_that_it_holds(tmp_path, request)
         assert 100 < len(statements) < STATEMENTS
 
 
-def test_the_same_seed_gives_the_same_run(tmp_path):
+def test_two_runs_with_one_seed_are_equal(tmp_path):
     def run(directory):
         with VirtualPlane(directory, START, seed=7) as plane:
             plane.reservation.request("POST", "/v1/os-hosts", json={"name": "compute-1"})

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 REQUIREMENTS = ROOT / "requirements"
 
-#: {extra: the requirements file that pins what it adds}; those of runtime.txt are there for the tests and for `moorage up`
+#: {extra: the requirements file that pins its packages}. Those of runtime.txt are for the tests, and for `moorage up`
 #: on other databases.
 PINNED_BY = {
     "postgres": "runtime",
@@ -64,25 +64,25 @@ def installed(built, metadata, tmp_path_factory):
 
 
 def pip(python, *words):
-    """This environment's pip, working on another environment, which has none."""
+    """Runs this environment's pip on another environment, which has no pip."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python, *words]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def plain(metadata):
-    """{name} of the requirements without extras."""
+    """The names of the requirements that belong to no extra."""
     requirements = map(Requirement, metadata.get_all("Requires-Dist"))
     return {canonicalize_name(one.name) for one in requirements if one.marker is None}
 
 
-def test_it_has_every_file_of_the_source_and_no_other(built):
+def test_the_wheel_has_every_file_of_the_source_and_no_other(built):
     with zipfile.ZipFile(built) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert packed == {name.removeprefix("src/") for name in wheel.sources() if name.startswith("src/")}
     assert {name.partition("/")[0] for name in packed} == {"moorage", "os_acc"}
 
 
-def test_the_environment_has_all_it_needs_and_nothing_of_an_extra(installed):
+def test_a_plain_installation_has_all_requirements_and_none_of_an_extra(installed):
     check = pip(installed, "check")
     assert check.returncode == 0, check.stdout
     listed = pip(installed, "list", "--format=freeze").stdout.splitlines()
@@ -91,7 +91,7 @@ def test_the_environment_has_all_it_needs_and_nothing_of_an_extra(installed):
     assert names & {"psycopg", "pymysql", "pika", "keystonemiddleware", "cryptography", "pip"} == set()
 
 
-def test_the_whole_plane_runs_from_it(installed, tmp_path):
+def test_all_services_run_from_the_installed_wheel(installed, tmp_path):
     program = installed.with_name("moorage")
     where = "import moorage.wiring, os_acc; print(moorage.wiring.__file__, os_acc.__file__)"
     found = subprocess.run([installed, "-c", where], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
@@ -105,7 +105,7 @@ def test_the_whole_plane_runs_from_it(installed, tmp_path):
         assert clients.wait_for_status(server, "ACTIVE", "ERROR") == "ACTIVE"
         assert len(clients.accelerators_of(server)) == 1
         assert clients.allocations(server)["CUSTOM_ACCELERATOR_FPGA"] == 1
-        # Files that are not Python: a sample, and the schema that checks it.
+        # Files that are not Python: a sample, and the schema that validates it.
         own = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "MOORAGE_CONFIG": str(plane.config)}
         for words in ("sample", "validate"):
             command = [program, "provider-config", words]
@@ -131,8 +131,8 @@ def test_every_extra_is_pinned_by_its_requirements_file(metadata):
             assert one.specifier.contains(pinned(REQUIREMENTS / "runtime.txt")[canonicalize_name(one.name)][0]), one
 
 
-def test_the_files_that_extras_are_pinned_by_agree_with_each_other():
-    """Each is installed beside the runtime, so a package in two of them has one version."""
+def test_requirements_files_of_extras_pin_the_same_versions():
+    """Each file is installed together with the runtime's, so a package in two files must have one version."""
     runtime = pinned(REQUIREMENTS / "runtime.txt")
     for lock in set(PINNED_BY.values()):
         both = pinned(REQUIREMENTS / f"{lock}.txt")

@@ -77,7 +77,7 @@ def clients_of(keystone, glance_url, plane):
 
 
 def refusal_of(request):
-    """The status of a refusal."""
+    """The status of a refused request."""
     with pytest.raises(RemoteError) as refusal:
         request()
     return refusal.value.status
@@ -98,8 +98,8 @@ def test_a_server_gets_a_function_whose_bitstream_comes_from_glance(plane, clien
     until(lambda: not admin.allocations(server))
 
 
-def test_people_sign_in_to_the_dashboard_with_what_keystone_knows_of_them(plane):
-    """Their password, their projects; and signing out revokes the token in Keystone."""
+def test_users_of_keystone_sign_in_to_the_dashboard(plane):
+    """With their passwords and projects of Keystone. Signing out revokes the token there."""
     site = Site(None, plane.url)
     assert site.sign_in("admin", "wrong").status_code == 401
     done = site.sign_in("admin", PASSWORD)
@@ -150,7 +150,7 @@ def shell(tmp_path, plane, keystone):
 
 
 @pytest.mark.clients
-def test_the_guide_to_bitstreams_does_what_it_says(shell, clients_of):
+def test_the_commands_of_the_bitstream_guide_work(shell, clients_of):
     """R32 (accelerator-attach): uploading a bitstream with its properties, by running the page."""
     commands = commands_of(GUIDE)
     assert len(commands) == 11
@@ -166,7 +166,7 @@ def test_the_guide_to_bitstreams_does_what_it_says(shell, clients_of):
 
 
 @pytest.mark.clients
-def test_a_bitstream_of_glance_whose_signature_does_not_hold_is_not_programmed(shell, clients_of):
+def test_a_bitstream_of_glance_with_an_invalid_signature_is_not_programmed(shell, clients_of):
     """A signature of other data by a known key: the server's fault names the problem and the remedy."""
     admin = clients_of("admin", "admin")
     region, function = "69528db6-eb31-577a-8c36-68f9faa081f6", "0d7c6a54-2f0e-4d39-8a52-6b1b0a8f3c77"
@@ -187,7 +187,7 @@ def test_a_bitstream_of_glance_whose_signature_does_not_hold_is_not_programmed(s
     def refusal():
         server = admin.create_server(flavor=flavor)
         assert admin.wait_for_status(server, "ACTIVE", "ERROR") == "ERROR"
-        until(lambda: not admin.allocations(server))  # the error is told first
+        until(lambda: not admin.allocations(server))  # the error is shown before the allocations are deleted
         until(lambda: not admin.accelerators_of(server))
         return admin.server(server)["fault"]["message"]
 
@@ -206,7 +206,7 @@ def test_a_bitstream_of_glance_whose_signature_does_not_hold_is_not_programmed(s
     assert "does not match this manifest and key: upload the data that was signed, or sign it again" in refusal()
 
 
-def test_who_may_do_what_follows_from_the_roles_in_keystone(clients_of):
+def test_permissions_follow_the_roles_in_keystone(clients_of):
     admin, alice, reader = clients_of("admin", "admin"), clients_of("alice", "red"), clients_of("reader", "red")
     flavor = admin.create_flavor("plain")
     server = alice.create_server(flavor=flavor, image=admin.create_image(visibility="public"))
@@ -220,7 +220,7 @@ def test_who_may_do_what_follows_from_the_roles_in_keystone(clients_of):
 
 @pytest.mark.parametrize("service", SERVICES)
 @pytest.mark.parametrize("token", [None, "nonsense"])
-def test_without_a_token_of_keystone_nobody_is_let_in(plane, service, token):
+def test_every_service_refuses_requests_without_a_token_of_keystone(plane, service, token):
     path = {"placement": "/resource_providers", "compute": "/v2.1/servers", "accelerator": "/v2/devices"}
     http = ServiceClient(plane.transport(f"/{service}"), service_type=service, credentials=NoCredentials())
     headers = {"x-auth-token": token} if token else {}

@@ -27,15 +27,16 @@ def gunicorn(service: str, port: int, *options: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def ports(tmp_path_factory):
-    """{service: port} of running services; the state directory is ``services`` in the directory of `ports`."""
+    """{service: port} of running services; the state is in ``services`` below the directory of `ports`."""
     directory = tmp_path_factory.mktemp("wsgi")
     ports = {service: free_port() for service in (*SERVICES, "dashboard")}
     urls = {service: f"http://127.0.0.1:{ports[service]}/{service}" for service in SERVICES}
     config = write_config(directory / "services", endpoints=urls, compute={"poll_period_s": 0.5})
     with contextlib.ExitStack() as stack:
         for service, port in ports.items():
-            # Two workers of one service: one of them has the tasks. One is forked from a server that has imported it.
-            # Either worker of the dashboard accepts a form of the other's page, because it keeps no state.
+            # Two workers of one service: one of them runs its tasks. A third service is forked after the application
+            # was imported. Either worker of the dashboard accepts forms from the other's pages, because it keeps no
+            # state.
             two = ("--workers", "2")
             options = {"placement": two, "compute": ("--preload",), "dashboard": two}.get(service, ())
             path = "ui" if service == "dashboard" else service
@@ -91,7 +92,7 @@ def test_a_server_with_an_accelerator_is_built_and_freed(clients):
     until(lambda: not clients.allocations(server))
 
 
-def test_the_dashboard_is_a_client_of_the_others(ports, clients):
+def test_the_dashboard_shows_objects_of_the_other_services(ports, clients):
     directory, numbers, _ = ports
     site = Site(None, f"http://127.0.0.1:{numbers['dashboard']}")
     for _ in range(4):
@@ -106,7 +107,7 @@ def test_the_tasks_of_a_service_run_in_one_of_its_workers(ports):
     _, numbers, _ = ports
 
     def rounds():
-        """The workers that answered: whether each runs tasks."""
+        """{worker: whether it runs tasks}, of the workers that answered."""
         answers = [httpx.get(f"http://127.0.0.1:{numbers['placement']}/metrics", trust_env=False) for _ in range(40)]
         started = {}
         for answer in answers:
@@ -119,7 +120,7 @@ def test_the_tasks_of_a_service_run_in_one_of_its_workers(ports):
     until(lambda: True in rounds().values())
 
 
-def test_below_its_own_name_it_needs_no_prefix(ports):
+def test_an_application_mounted_below_its_name_needs_no_prefix(ports):
     """As mounted by a server that removes the name from the path (SCRIPT_NAME)."""
     directory, _, _ = ports
     script = (
@@ -140,8 +141,10 @@ def test_below_its_own_name_it_needs_no_prefix(ports):
 
 
 @pytest.mark.parametrize("waits_s", [0, 2])
-def test_nothing_of_it_runs_or_is_open_while_a_server_forks(tmp_path, waits_s):
-    """Before and after its tasks have begun. The new process could never get a lock that a thread holds then."""
+def test_an_application_has_no_threads_and_open_files_while_its_server_forks(tmp_path, waits_s):
+    """Otherwise the new process would inherit a lock that a thread holds at the fork. Before and after the tasks
+    started.
+    """
     config = write_config(tmp_path / "state", endpoints=dict.fromkeys(SERVICES, "http://127.0.0.1:9/"))
     script = (
         "import os, sys, threading, time\n"
@@ -151,7 +154,7 @@ def test_nothing_of_it_runs_or_is_open_while_a_server_forks(tmp_path, waits_s):
         "    return [os.readlink(link) for link in links if os.path.islink(link) and state in os.readlink(link)]\n"
         "def look():\n"
         "    print('at the fork:', [thread.name for thread in threading.enumerate()], opened(), flush=True)\n"
-        # Called in the reverse order of their registration.
+        # Callbacks run in the reverse order of their registration.
         "os.register_at_fork(before=look)\n"
         "from moorage.wsgi.compute import application\n"
         "time.sleep(float(sys.argv[1]))\n"
@@ -174,7 +177,7 @@ def test_nothing_of_it_runs_or_is_open_while_a_server_forks(tmp_path, waits_s):
     assert ("now runs the tasks of this state directory" in done.stderr) is (waits_s > 0), done.stderr
 
 
-def test_a_forked_worker_has_the_tasks_before_anybody_asks_it_for_anything(tmp_path):
+def test_a_forked_worker_runs_the_tasks_before_its_first_request(tmp_path):
     config = write_config(tmp_path / "state", endpoints=dict.fromkeys(SERVICES, "http://127.0.0.1:9/"))
     script = (
         "import os, threading, time\n"
@@ -199,7 +202,7 @@ def test_a_forked_worker_has_the_tasks_before_anybody_asks_it_for_anything(tmp_p
     assert parent == "parent: ['MainThread']"
 
 
-def test_without_a_configuration_it_says_what_is_missing():
+def test_an_application_without_a_configuration_says_what_is_missing():
     done = subprocess.run(
         [sys.executable, "-c", "import moorage.wsgi.image"], env=inherited(), capture_output=True, text=True,
         timeout=60, check=False,

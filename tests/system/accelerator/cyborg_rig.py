@@ -42,7 +42,7 @@ project_domain_id = default
 region_name = RegionOne
 """
 
-#: Cyborg's own application, without the filter that asks Keystone.
+#: Cyborg's own application, without the filter that asks Keystone about the caller.
 PASTE = """\
 [pipeline:main]
 pipeline = request_id api_v2
@@ -59,7 +59,7 @@ class EverybodyIsAdmin:
 
     def __call__(self, environ, start_response):
         environ |= {"HTTP_X_ROLES": "admin", "HTTP_X_USER_ID": "admin", "HTTP_X_PROJECT_ID": "admin"}
-        # Its links have the prefix under which a web server mounts it.
+        # its links have the prefix under which a web server mounts it
         environ["PATH_INFO"] = environ["PATH_INFO"].removeprefix("/accelerator") or "/"
         return self._app(environ, start_response)
 
@@ -92,7 +92,7 @@ def main() -> None:
     for kind, topic in (("conductor", constants.CONDUCTOR_TOPIC), ("agent", constants.AGENT_TOPIC)):
         part = service.RPCService(f"cyborg.{kind}.manager", f"{kind.capitalize()}Manager", topic)
         part.start()
-    # The work of its timer, once a minute.
+    # What Cyborg's timer does once a minute.
     part.manager.update_available_resource(context.get_admin_context())
     with make_server("127.0.0.1", int(port), EverybodyIsAdmin(app.load_app()), WSGIServer, Quiet) as server:
         server.serve_forever()

@@ -1,4 +1,4 @@
-"""A whole plane under a virtual clock, the audit's clients for it, and faults to put into it."""
+"""A whole plane under a virtual clock, the audit's clients for it, and ways to inject faults."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -29,8 +29,8 @@ START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 GRACE = timedelta(minutes=10)
 
 
-class Meddling:
-    """A transport to one service of `plane`: others may act right before a request, or answer in its place."""
+class InterceptingTransport:
+    """A transport to one service of `plane` that can run a function right before a request, or replace its answer."""
 
     def __init__(self, plane: "AuditedPlane", service: str) -> None:
         self._plane = plane
@@ -50,8 +50,9 @@ class Meddling:
 
 
 class AuditedPlane(VirtualPlane):
-    """`before`: what happens, once, right before a request of the audit: {(method, service, start of path): act}.
-    `answers`: {service: its answer to a path, None for its own}. `refused`: {service: {start of paths: status}}.
+    """`before`: functions that run once, right before a request of the audit: {(method, service, start of path):
+    function}. `answers`: {service: function that returns the answer to a path, or None to ask the service}. `refused`:
+    {service: {start of path: status}}.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -63,7 +64,7 @@ class AuditedPlane(VirtualPlane):
 
         def client(service: str) -> ServiceClient:
             return ServiceClient(
-                Meddling(self, service), service_type=service, credentials=credentials, clock=self.clock
+                InterceptingTransport(self, service), service_type=service, credentials=credentials, clock=self.clock
             )
 
         self.services = AuditServices(
@@ -96,7 +97,7 @@ class AuditedPlane(VirtualPlane):
     def pass_grace(self) -> None:
         self.clock.sleep(GRACE.total_seconds() + 1)
 
-    # --- what people and programs do --------------------------------------------------------------------------------
+    # --- requests and faults ----------------------------------------------------------------------------------------
 
     def provider(self, name: str, uuid: str, parent: str | None = None) -> str:
         self.placement.request(
@@ -135,7 +136,7 @@ class AuditedPlane(VirtualPlane):
         return server
 
     def running_lease(self, amount: int) -> tuple[str, str]:
-        """(the lease, its reservation), on compute-1."""
+        """A lease that has started on compute-1: (its id, the id of its reservation)."""
         self.reservation.request("POST", "/v1/os-hosts", json={"name": "compute-1"})
         lease = self.create_lease(start=self.clock.now() + GRACE, end=self.clock.now() + 99 * GRACE, amount=amount)
         self.run_until(self.clock.now() + 2 * GRACE)
@@ -144,7 +145,7 @@ class AuditedPlane(VirtualPlane):
 
     @contextmanager
     def broken(self, *statements: str, service: str = "placement"):
-        """Rows changed by hand, as after a restored backup or a bug."""
+        """Changes rows by SQL, as after a restored backup or a bug, and restores them at the end."""
         engine = open_engine(self.config.database_url(service))
         try:
             with write(engine) as connection:
@@ -159,7 +160,7 @@ class AuditedPlane(VirtualPlane):
 
 
 def undo(plane: AuditedPlane, receipt: str) -> None:
-    """As in the guide: sends the requests of the receipt, the newest step first."""
+    """Sends the undo requests of the receipt, the newest step first, as the guide says."""
     steps = [entry for line in receipt.splitlines() if "undo" in (entry := json.loads(line))]
     for step in reversed(steps):
         for request in step["undo"]:

@@ -1,5 +1,5 @@
-"""A whole plane with every kind of fault: each is found, repaired if that is safe, and the repair undone by the
-receipt.
+"""A whole plane with every kind of fault: the audit finds each one, repairs it if that is safe, and the receipt undoes
+the repair.
 """
 
 import json
@@ -30,7 +30,7 @@ def kinds(found) -> list[tuple[FindingKind, str]]:
     return [(one.kind, one.subject) for one in found]
 
 
-def test_a_plane_at_work_is_clean(plane):
+def test_the_audit_of_a_working_plane_finds_nothing(plane):
     _, reservation = plane.running_lease(2)
     plane.create_server(flavor=reservation)
     plane.settle()
@@ -42,16 +42,16 @@ def test_a_plane_at_work_is_clean(plane):
 
 
 def delete_reservation_provider(plane) -> None:
-    """As Nova does with a host's whole tree when its compute service is deleted."""
+    """Deletes the provider as Nova does with a host's whole tree when its compute service is deleted."""
     uuid = plane.services.placement.provider_by_name("blazar_compute-1").uuid
     plane.placement.request("DELETE", f"/resource_providers/{uuid}")
 
 
-def test_every_kind_of_fault_is_found(plane):
+def test_the_audit_finds_every_kind_of_fault(plane):
     reservation = plane.running_lease(1)[1]
     delete_reservation_provider(plane)
     plane.services.compute.delete_flavor(reservation)
-    server = plane.create_server(flavor=plane.create_flavor("small"))  # no host is open to it, and compute knows it
+    server = plane.create_server(flavor=plane.create_flavor("small"))  # in ERROR: its only host is reserved
     plane.settle()
     row = [{"resource_provider": {"uuid": plane.host}, "resources": {"VCPU": 1}}]
     plane.placement.request("PUT", f"/allocations/{server}", json={"allocations": row}, version="1.0")
@@ -98,10 +98,10 @@ def test_every_kind_of_fault_is_found(plane):
     ])  # fmt: skip
 
 
-# --- mending ----------------------------------------------------------------------------------------------------
+# --- repairs ----------------------------------------------------------------------------------------------------
 
 
-def test_an_orphan_is_released_and_the_receipt_brings_it_back(plane):
+def test_allocations_of_an_unknown_consumer_are_released_and_restored_by_the_receipt(plane):
     plane.take(ORPHAN, plane.host, {"VCPU": 2, "MEMORY_MB": 512})
     before = plane.held(ORPHAN)
     plane.pass_grace()
@@ -116,7 +116,7 @@ def test_an_orphan_is_released_and_the_receipt_brings_it_back(plane):
     assert plane.held(ORPHAN)[plane.host]["resources"] == before[plane.host]["resources"]
 
 
-def test_a_consumer_of_unknown_type_is_released_only_by_name(plane):
+def test_a_consumer_of_unknown_type_is_released_only_if_it_is_named(plane):
     plane.take(STRANGER, plane.host, {"VCPU": 1}, None)
     plane.pass_grace()
     found = plane.audit()
@@ -130,7 +130,7 @@ def test_a_consumer_of_unknown_type_is_released_only_by_name(plane):
     assert plane.placement.get(f"/allocations/{STRANGER}")["consumer_type"] == "unknown"
 
 
-def test_an_incomplete_consumer_gets_its_owner(plane):
+def test_an_incomplete_consumer_gets_its_project_and_user(plane):
     server = plane.new_server()
     plane.placement.request("DELETE", f"/allocations/{server}")
     row = [{"resource_provider": {"uuid": plane.host}, "resources": {"VCPU": 1}}]
@@ -147,7 +147,7 @@ def test_an_incomplete_consumer_gets_its_owner(plane):
     assert plane.placement.get(f"/allocations/{server}")["project_id"] == INCOMPLETE
 
 
-def test_an_inventory_without_lease_is_taken_out_and_comes_back(plane):
+def test_an_inventory_without_a_lease_is_deleted_and_restored_by_the_receipt(plane):
     lost = reservation_class(OTHER)
     plane.offer(plane.host, lost, 3)
     others = plane.services.placement.inventories(plane.host)[1]
@@ -159,7 +159,7 @@ def test_an_inventory_without_lease_is_taken_out_and_comes_back(plane):
     assert plane.services.placement.inventories(plane.host)[1] == others
 
 
-def test_a_provider_without_owner_is_deleted_only_by_name_and_comes_back(plane):
+def test_a_provider_without_an_owner_is_deleted_only_if_named_and_restored_by_the_receipt(plane):
     plane.provider("old-host", NODE)
     plane.offer(NODE, "VCPU", 4, reserved=1)
     plane.services.placement.set_aggregates(NODE, 1, [ORPHAN])
@@ -174,8 +174,8 @@ def test_a_provider_without_owner_is_deleted_only_by_name_and_comes_back(plane):
     assert plane.services.placement.aggregates(NODE)[1] == {ORPHAN}
 
 
-def test_what_a_running_reservation_lost_is_made_again(plane):
-    """A11 (instance-reservation): provider and inventory return, and reserved servers can be launched again."""
+def test_the_lost_provider_of_a_running_reservation_is_created_again(plane):
+    """A11 (instance-reservation): provider and inventory are created again, and reserved servers can be launched."""
     lease, reservation = plane.running_lease(2)
     name, find = reservation_class(reservation), plane.services.placement.provider_by_name
     offered = plane.services.placement.inventories(find("blazar_compute-1").uuid)[1]
@@ -196,7 +196,7 @@ def test_what_a_running_reservation_lost_is_made_again(plane):
     plane.fix(plane.audit())
     plane.placement.request("DELETE", f"/resource_providers/{made.uuid}/inventories/{name}")
     plane.receipt_path.unlink()
-    (outcome,) = plane.fix(plane.audit())  # the inventory alone
+    (outcome,) = plane.fix(plane.audit())  # creates only the inventory
     assert outcome.is_done
     undo(plane, plane.receipt_path.read_text())
     assert find("blazar_compute-1") is not None
@@ -213,7 +213,7 @@ def test_what_a_running_reservation_lost_is_made_again(plane):
 # --- races ------------------------------------------------------------------------------------------------------
 
 
-def left_alone(plane, *also: str) -> str:
+def skipped_repair(plane, *also: str) -> str:
     (outcome,) = plane.fix(plane.audit(), *also)
     assert not outcome.is_done
     (ended,) = [entry for line in plane.receipt_path.read_text().splitlines()
@@ -222,8 +222,8 @@ def left_alone(plane, *also: str) -> str:
     return outcome.text
 
 
-def test_a_consumer_that_is_written_between_reading_and_release_keeps_what_it_holds(plane):
-    """At the last moment, right before the write, which carries the generation that was read."""
+def test_a_consumer_that_changed_after_the_audit_read_it_is_not_released(plane):
+    """Another client writes right before the audit's write, which carries the generation that the audit read."""
     plane.take(ORPHAN, plane.host, {"VCPU": 1})
     plane.pass_grace()
 
@@ -233,12 +233,12 @@ def test_a_consumer_that_is_written_between_reading_and_release_keeps_what_it_ho
         plane.placement.request("PUT", f"/allocations/{ORPHAN}", json=held)
 
     plane.before["PUT", "placement", f"/allocations/{ORPHAN}"] = write_again
-    assert left_alone(plane).startswith("left alone: it changed meanwhile")
+    assert skipped_repair(plane).startswith("left alone: it changed meanwhile")
     assert plane.held(ORPHAN)[plane.host]["resources"] == {"VCPU": 3}
 
 
-def test_a_consumer_that_went_and_came_again_is_another_one(plane):
-    """Same uuid, same allocations, same generation: only its age differs."""
+def test_a_consumer_that_was_deleted_and_created_again_is_not_released(plane):
+    """Same uuid, same allocations, same generation: only the age of the consumer differs."""
     plane.take(ORPHAN, plane.host, {"VCPU": 1})
     plane.pass_grace()
 
@@ -253,8 +253,8 @@ def test_a_consumer_that_went_and_came_again_is_another_one(plane):
     assert plane.held(ORPHAN)
 
 
-def test_a_server_that_compute_knows_after_all_keeps_what_it_holds(plane):
-    """As one that was created between the two requests, or in a cell that did not answer the first."""
+def test_allocations_of_a_server_that_compute_knows_by_now_are_not_released(plane):
+    """For example one that was created between the two requests, or in a cell that did not answer the first one."""
     server = plane.new_server()
     plane.pass_grace()
     assert plane.audit() == []
@@ -266,7 +266,7 @@ def test_a_server_that_compute_knows_after_all_keeps_what_it_holds(plane):
     assert plane.held(server)
 
 
-def test_a_server_that_a_list_leaves_out_is_asked_for_by_itself(plane):
+def test_a_server_missing_from_the_list_is_requested_by_its_id(plane):
     """Nova omits soft-deleted servers, which keep their allocations."""
     server = plane.new_server()
     plane.pass_grace()
@@ -275,7 +275,7 @@ def test_a_server_that_a_list_leaves_out_is_asked_for_by_itself(plane):
     assert plane.snapshot.compute.servers == {server}
 
 
-def test_an_inventory_that_was_written_meanwhile_stays(plane):
+def test_an_inventory_that_changed_after_the_audit_read_it_is_not_deleted(plane):
     lost = reservation_class(OTHER)
     plane.offer(plane.host, lost, 3)
     path = f"/resource_providers/{plane.host}/inventories"
@@ -284,12 +284,12 @@ def test_an_inventory_that_was_written_meanwhile_stays(plane):
         plane.offer(plane.host, "CUSTOM_NEW", 1)
 
     plane.before["PUT", "placement", path] = write_other
-    assert left_alone(plane).startswith("left alone: it changed meanwhile")
+    assert skipped_repair(plane).startswith("left alone: it changed meanwhile")
     assert {lost, "CUSTOM_NEW"} <= plane.services.placement.inventories(plane.host)[1].keys()
 
 
-def test_what_a_lease_that_begins_while_all_is_read_has_is_not_lost(plane):
-    """Placement is read first, before the lease had an inventory."""
+def test_a_lease_that_starts_during_the_audit_causes_no_finding(plane):
+    """The audit reads placement first, when the lease has no inventory yet."""
     plane.reservation.request("POST", "/v1/os-hosts", json={"name": "compute-1"})
     plane.create_lease(start=plane.clock.now() + GRACE, end=plane.clock.now() + 9 * GRACE, amount=2)
     plane.before["GET", "reservation", "/v1/os-hosts/allocations"] = lambda: plane.run_until(
@@ -299,7 +299,7 @@ def test_what_a_lease_that_begins_while_all_is_read_has_is_not_lost(plane):
     assert plane.snapshot.reservations.slots
 
 
-def test_what_a_lease_that_ends_meanwhile_lost_is_not_made_again(plane):
+def test_the_provider_of_a_lease_that_ended_after_the_audit_is_not_created_again(plane):
     lease, _ = plane.running_lease(2)
     delete_reservation_provider(plane)
     found = plane.audit()
@@ -310,27 +310,27 @@ def test_what_a_lease_that_ends_meanwhile_lost_is_not_made_again(plane):
     assert plane.services.placement.provider_by_name("blazar_compute-1") is None
 
 
-def test_a_provider_that_is_used_at_the_last_moment_stays(plane):
+def test_a_provider_that_gets_an_allocation_right_before_its_deletion_is_kept(plane):
     plane.provider("old-host", NODE)
     plane.offer(NODE, "VCPU", 4)
     deleting = "DELETE", "placement", f"/resource_providers/{NODE}"
     plane.before[deleting] = lambda: plane.take(ORPHAN, NODE, {"VCPU": 1})
-    assert left_alone(plane, NODE).startswith("left alone: it changed meanwhile")
+    assert skipped_repair(plane, NODE).startswith("left alone: it changed meanwhile")
     assert plane.services.placement.provider(NODE) is not None
 
 
-def test_a_provider_that_changes_while_it_is_read_is_read_again(plane):
-    """Inventories and allocations must have one generation, or capacity would be compared with a different usage."""
+def test_a_provider_that_changes_while_the_audit_reads_it_is_read_again(plane):
+    """Otherwise the audit would compare the inventories of one generation with the allocations of another."""
     reading = "GET", "placement", f"/resource_providers/{plane.host}/inventories"
     plane.before[reading] = lambda: plane.offer(plane.host, "CUSTOM_NEW", 1)
     assert plane.audit() == []
     assert "CUSTOM_NEW" in plane.snapshot.providers[plane.host].inventories
 
 
-# --- when it cannot be done -------------------------------------------------------------------------------------
+# --- failures ---------------------------------------------------------------------------------------------------
 
 
-def test_half_a_picture_is_none(plane):
+def test_an_audit_fails_if_one_of_the_services_does_not_answer(plane):
     def gone(_path: str) -> None:
         raise Unavailable("nobody answers")
 
@@ -341,14 +341,14 @@ def test_half_a_picture_is_none(plane):
             plane.audit()
 
 
-def test_a_provider_that_is_deleted_while_all_are_read_is_left_out(plane):
+def test_a_provider_deleted_during_the_audit_causes_no_finding(plane):
     plane.provider("old-host", NODE)
     reading = "GET", "placement", f"/resource_providers/{NODE}/allocations"
     plane.before[reading] = lambda: plane.placement.request("DELETE", f"/resource_providers/{NODE}")
     assert plane.audit() == []
 
 
-def test_placement_going_away_in_the_middle_leaves_a_receipt_of_what_was_done(plane):
+def test_the_receipt_lists_the_steps_done_before_placement_stopped_answering(plane):
     for consumer in (ORPHAN, OTHER):
         plane.take(consumer, plane.host, {"VCPU": 1})
     plane.pass_grace()
@@ -367,7 +367,7 @@ def test_placement_going_away_in_the_middle_leaves_a_receipt_of_what_was_done(pl
     assert plane.held(OTHER)
 
 
-def test_no_receipt_is_written_over(plane):
+def test_an_existing_receipt_is_not_overwritten_and_nothing_is_repaired(plane):
     plane.receipt_path.write_text("the last one")
     plane.take(ORPHAN, plane.host, {"VCPU": 1})
     plane.pass_grace()

@@ -1,4 +1,4 @@
-"""The audit in the background: in one process at a time, with metrics and log, and cheap."""
+"""The audit in the background: in one process at a time, with metrics and log, and with few requests."""
 
 import logging
 from datetime import UTC, datetime, timedelta
@@ -25,14 +25,14 @@ PERIOD_S = 3600.0
 LOST = Finding(FindingKind.OVER_CAPACITY, "provider", "here", "too much", "nothing")
 
 
-class Looking:
-    """The findings of a simulated audit, and the number of its runs."""
+class SimulatedAudit:
+    """Stands for an audit: returns `found` and counts its runs."""
 
     def __init__(self):
-        self.found, self.looked = [], 0
+        self.found, self.runs = [], 0
 
     def __call__(self):
-        self.looked += 1
+        self.runs += 1
         if isinstance(self.found, Exception):
             raise self.found
         return self.found
@@ -60,35 +60,35 @@ def last(engine):
 
 
 def test_one_of_two_processes_audits_in_each_period(engine, clock):
-    looks = Looking(), Looking()
+    looks = SimulatedAudit(), SimulatedAudit()
     tasks = [task(engine, clock, look, worker) for look, worker in zip(looks, "ab", strict=True)]
-    for one in tasks:  # a server that starts now is not checked
+    for one in tasks:  # a process that just started does not audit
         assert one.run_once() == datetime(2026, 3, 1, 13, 0, tzinfo=UTC)
     for hour in range(13, 17):
         clock.advance_to(datetime(2026, 3, 1, hour, 0, 5, tzinfo=UTC))
         for one in tasks if hour % 2 else reversed(tasks):
             assert one.run_once() == datetime(2026, 3, 1, hour + 1, 0, tzinfo=UTC)
-    assert [look.looked for look in looks] == [2, 2]
+    assert [look.runs for look in looks] == [2, 2]
     assert last(engine).ended_at == clock.now()
 
 
-def test_a_round_whose_process_died_is_done_by_another(engine, clock):
+def test_an_audit_whose_process_died_is_repeated_by_another_process(engine, clock):
     clock.advance_to(START)
     dead = AuditSchedule(engine, JobStore(jobs), clock, "dead", PERIOD_S)
-    look = Looking()
+    look = SimulatedAudit()
     other = task(engine, clock, look, "other")
     clock.advance_to(START + timedelta(hours=1))
     assert dead.claim() is not None
     other.run_once()
-    assert look.looked == 0
+    assert look.runs == 0
     clock.advance_to(START + timedelta(hours=3))
-    while look.looked < 2:  # the one that was left, and that of this period
+    while look.runs < 2:  # the interrupted audit, and the one of this period
         other.run_once()
     assert last(engine) is not None
 
 
-def test_a_service_that_does_not_answer_puts_the_round_off(engine, clock):
-    look = Looking()
+def test_an_audit_is_retried_after_a_minute_if_a_service_does_not_answer(engine, clock):
+    look = SimulatedAudit()
     one = task(engine, clock, look)
     look.found = Unavailable("compute does not answer")
     clock.advance_to(START + timedelta(hours=1))
@@ -101,8 +101,8 @@ def test_a_service_that_does_not_answer_puts_the_round_off(engine, clock):
     assert last(engine).findings == {FindingKind.OVER_CAPACITY: 1}
 
 
-def test_each_new_finding_is_one_event(engine, clock, caplog):
-    look = Looking()
+def test_each_new_finding_is_logged_once(engine, clock, caplog):
+    look = SimulatedAudit()
     one = task(engine, clock, look)
     caplog.set_level(logging.INFO, logger="moorage.audit")
 
@@ -121,7 +121,7 @@ def test_each_new_finding_is_one_event(engine, clock, caplog):
     assert told(4) == [FindingKind.OVER_CAPACITY]
 
 
-def test_reading_by_tree_gives_the_same_picture_of_accelerators_in_use(tmp_path):
+def test_reading_providers_by_tree_gives_the_same_snapshot(tmp_path):
     with AuditedPlane(tmp_path) as plane:
         plane.create_server(flavor=plane.create_fpga_flavor())
         plane.settle()
@@ -136,7 +136,7 @@ def test_reading_by_tree_gives_the_same_picture_of_accelerators_in_use(tmp_path)
         assert usual.accelerators.parts
 
 
-def test_on_a_plane_it_shows_and_wakes(tmp_path):
+def test_findings_on_a_plane_are_shown_as_metrics_and_fire_alerts(tmp_path):
     with VirtualPlane(tmp_path, START, audit={"period_s": PERIOD_S}) as plane:
         plane.run_until(START + timedelta(hours=1))
         clean = plane.plane.metrics.render().decode()

@@ -29,11 +29,11 @@ def moorage(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
 
 
 def is_narrow(text: str) -> bool:
-    """Except for a command to copy, which must stay on one line."""
+    """Whether lines have at most 100 columns, except for a command to copy, which must stay on one line."""
     return all(len(line) <= 100 for line in text.splitlines() if "moorage explain" not in line)
 
 
-def of(plane: PlaneProcess) -> tuple[str, str]:
+def config_of(plane: PlaneProcess) -> tuple[str, str]:
     return "--config", str(plane.config)
 
 
@@ -52,7 +52,7 @@ def os_variables(plane: PlaneProcess) -> dict[str, str]:
 # --- audit ------------------------------------------------------------------------------------------------------
 
 
-def take(plane: PlaneProcess) -> None:
+def add_orphan_allocation(plane: PlaneProcess) -> None:
     placement = plane.clients().placement
     providers = placement.get("/resource_providers")["resource_providers"]
     host = next(row["uuid"] for row in providers if row["name"] == "compute-1")
@@ -63,27 +63,27 @@ def take(plane: PlaneProcess) -> None:
     placement.request("PUT", f"/allocations/{ORPHAN}", json=body)
 
 
-def test_audit_says_by_its_exit_status_what_it_found(plane, tmp_path):
-    clean = moorage("audit", *of(plane))
+def test_the_exit_status_of_audit_tells_whether_it_found_anything(plane, tmp_path):
+    clean = moorage("audit", *config_of(plane))
     assert (clean.returncode, clean.stdout) == (0, "10 providers and no consumers: no findings.\n")
-    take(plane)
-    young = moorage("audit", *of(plane))
+    add_orphan_allocation(plane)
+    young = moorage("audit", *config_of(plane))
     assert young.returncode == 0
     assert "Not checked: 1 unknown consumer younger than the grace period." in young.stdout
-    found = moorage("audit", "--grace", "0s", *of(plane))
+    found = moorage("audit", "--grace", "0s", *config_of(plane))
     assert found.returncode == 1
     assert ORPHAN in found.stdout
     assert is_narrow(found.stdout)
     assert "Nothing was changed. Run `moorage audit --fix` to repair what is safe to repair." in found.stdout
     receipt = tmp_path / "receipt.jsonl"
-    fixed = moorage("audit", "--grace", "0s", "--fix", "--receipt", str(receipt), *of(plane))
+    fixed = moorage("audit", "--grace", "0s", "--fix", "--receipt", str(receipt), *config_of(plane))
     assert fixed.returncode == 0, fixed.stdout + fixed.stderr
     assert "no findings left" in fixed.stdout
     assert json.loads(receipt.read_text().splitlines()[0])["finding"]["subject"] == ORPHAN
-    assert moorage("audit", "--grace", "0s", *of(plane)).returncode == 0, "and so it stays"
+    assert moorage("audit", "--grace", "0s", *config_of(plane)).returncode == 0, "and so it stays"
 
 
-def test_audit_finds_the_services_by_the_variables_of_the_stock_clients(plane):
+def test_audit_reads_the_variables_of_the_stock_clients(plane):
     done = moorage("audit", "--json", **os_variables(plane))
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
@@ -105,7 +105,7 @@ def test_audit_finds_the_services_by_the_variables_of_the_stock_clients(plane):
         ((), {"OS_PROJECT_DOMAIN_NAME": "other"}, "set OS_PROJECT_DOMAIN_ID"),
     ],
 )
-def test_an_audit_that_cannot_be_made_is_exit_status_2(plane, arguments, variables, said):
+def test_an_audit_that_fails_exits_with_status_2(plane, arguments, variables, said):
     done = moorage("audit", *arguments, **os_variables(plane) | variables)
     assert done.returncode == 2
     assert said in done.stderr
@@ -115,19 +115,19 @@ def test_an_audit_that_cannot_be_made_is_exit_status_2(plane, arguments, variabl
 # --- explain ----------------------------------------------------------------------------------------------------
 
 
-def test_explain_tells_the_funnel_the_closest_hosts_and_the_smallest_change(plane):
-    done = moorage("explain", "resources=VCPU:40,MEMORY_MB:512&required=HW_CPU_X86_AVX2", *of(plane))
+def test_explain_prints_the_filter_steps_the_closest_hosts_and_the_smallest_change(plane):
+    done = moorage("explain", "resources=VCPU:40,MEMORY_MB:512&required=HW_CPU_X86_AVX2", *config_of(plane))
     assert done.returncode == 0
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
     assert lines[1] == "No host fits."
     assert is_narrow(done.stdout)
     assert any(line.startswith("resources:VCPU=40 1 0 compute-1 has ") for line in lines)
     changed = next(line for line in lines if line.startswith("moorage explain "))
-    again = moorage("explain", changed.removeprefix("moorage explain ").strip("'"), *of(plane))
+    again = moorage("explain", changed.removeprefix("moorage explain ").strip("'"), *config_of(plane))
     assert "1 candidate on 1 of 1 hosts." in again.stdout, "the change makes it fit"
 
 
-def test_explain_of_a_flavor_is_what_its_servers_ask_for(plane):
+def test_explain_of_a_flavor_uses_the_query_of_its_servers(plane):
     flavor = plane.clients().create_flavor("gold", **{"resources:CUSTOM_ACCELERATOR_FPGA": "9"})
     done = moorage("explain", "--flavor", flavor, "--json", **os_variables(plane))
     said = json.loads(done.stdout)
@@ -151,14 +151,14 @@ def test_explain_of_a_flavor_is_what_its_servers_ask_for(plane):
         (("resources=VCPU:1", "--flavor", "x"), 2, "give either a query"),
     ],
 )
-def test_a_query_that_cannot_be_read_is_one_clear_sentence(plane, arguments, status, said):
-    done = moorage("explain", *arguments, *of(plane))
+def test_an_invalid_query_is_refused_with_one_sentence(plane, arguments, status, said):
+    done = moorage("explain", *arguments, *config_of(plane))
     assert done.returncode == status
     assert said in " ".join(done.stderr.split())
 
 
-def test_a_pipe_gets_no_colours_and_no_color_is_respected(plane):
-    query = ("explain", "resources=VCPU:40", *of(plane))
+def test_output_has_no_colours_in_a_pipe_or_with_no_color(plane):
+    query = ("explain", "resources=VCPU:40", *config_of(plane))
     assert "\x1b" not in moorage(*query).stdout
     assert "\x1b" not in moorage(*query, FORCE_COLOR="1", NO_COLOR="1").stdout
     assert "\x1b" in moorage(*query, FORCE_COLOR="1").stdout

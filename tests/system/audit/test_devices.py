@@ -33,7 +33,9 @@ def fpga_server(plane) -> str:
 
 
 def ask_to_bind(plane, instance: str) -> str:
-    """A request of a profile, to be bound for an instance as compute does; returns its uuid."""
+    """Creates an accelerator request of a profile and asks to bind it for an instance, as compute does; returns its
+    uuid.
+    """
     part = next(one for one in plane.services.accelerators.deployables() if "_R" in one.name)
     trait = next(
         name for name in plane.placement.get(f"/resource_providers/{part.rp_uuid}/traits")["traits"] if "REGION" in name
@@ -55,7 +57,7 @@ def bind(plane, instance: str) -> str:
     return request
 
 
-def test_devices_of_a_server_that_is_gone_are_given_back_only_by_name(plane):
+def test_devices_of_a_deleted_server_are_released_only_if_it_is_named(plane):
     request = bind(plane, GONE)
     assert plane.audit() == [], "it may just be being made"
     plane.pass_grace()
@@ -74,7 +76,7 @@ def test_devices_of_a_server_that_is_gone_are_given_back_only_by_name(plane):
     assert plane.audit() == []
 
 
-def test_devices_that_go_meanwhile_are_left_alone(plane):
+def test_devices_released_after_the_audit_are_not_released_again(plane):
     bind(plane, GONE)
     plane.pass_grace()
     found = plane.audit()
@@ -84,8 +86,8 @@ def test_devices_that_go_meanwhile_are_left_alone(plane):
     assert outcome.text == "left alone: it changed meanwhile"
 
 
-def test_requests_that_are_lost_show_at_the_server_and_at_the_handle(plane):
-    """As after a restored backup of the accelerator service, until hosts report again."""
+def test_lost_accelerator_requests_are_reported_for_the_server_and_for_the_handle(plane):
+    """As after a restored backup of the accelerator service, until the hosts report again."""
     server = fpga_server(plane)
     plane.pass_grace()
     with plane.broken("DELETE FROM accelerator_requests", service="accelerator"):
@@ -99,7 +101,7 @@ def test_requests_that_are_lost_show_at_the_server_and_at_the_handle(plane):
     assert plane.audit() == [], "as the findings say: the agent tells again"
 
 
-def test_deployables_whose_provider_is_gone(plane):
+def test_a_deployable_whose_provider_was_deleted_is_reported_until_the_agent_recreates_it(plane):
     part = next(one for one in plane.services.accelerators.deployables() if "_R" in one.name)
     plane.pass_grace()
     plane.services.placement.delete_provider(part.rp_uuid)
@@ -110,7 +112,7 @@ def test_deployables_whose_provider_is_gone(plane):
     assert plane.audit() == [], "as the finding says: the agent makes it again"
 
 
-def test_a_service_that_tells_no_handles_is_read_without_them(plane):
+def test_a_service_without_a_list_of_handles_is_audited_without_it(plane):
     fpga_server(plane)
     plane.pass_grace()
     with plane.broken("DELETE FROM accelerator_requests", service="accelerator"):

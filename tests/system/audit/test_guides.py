@@ -1,4 +1,4 @@
-"""The guides for upgrading and audit show the real output of the commands for databases and planes with faults."""
+"""The guides for upgrading and audit show the real output of the commands, for databases and planes with faults."""
 
 import re
 import shlex
@@ -10,7 +10,7 @@ import pytest
 from tests.pages.blocks import blocks
 from tests.ports import free_port
 from tests.store.placement.peer import SOUND, Source
-from tests.system.audit.test_commands import ORPHAN, take
+from tests.system.audit.test_commands import ORPHAN, add_orphan_allocation
 from tests.system.planes import PlaneProcess, moorage
 
 pytestmark = pytest.mark.slow
@@ -25,20 +25,20 @@ def shown(guide: str) -> Iterator[tuple[str, str]]:
     return ((step.command, step.output) for step in steps if step.output)
 
 
-def said(command: str, config: Path, directory: Path, *more: str) -> str:
+def output_of(command: str, config: Path, directory: Path, *more: str) -> str:
     words = shlex.split(command)
     assert words[0] == "moorage"
     done = moorage(*words[1:], *more, directory=directory, MOORAGE_CONFIG=str(config))
     return done.stdout + done.stderr
 
 
-def alike(text: str) -> list[str]:
+def without_varying_values(text: str) -> list[str]:
     """The lines without values that differ from run to run: uuids, times, trailing blanks."""
     text = re.sub(r"\d{8}T\d{6}Z", "<time>", UUID.sub("<uuid>", text))
     return [line.rstrip() for line in text.rstrip().splitlines()]
 
 
-def test_upgrading(tmp_path):
+def test_the_upgrade_guide_shows_the_output_of_its_commands(tmp_path):
     source = Source(f"sqlite:///{tmp_path}/peer.db")
     source.update("allocations", 1, used=15)
     source.update("resource_providers", 1, name="compute-1", uuid="5e1e4b58-8ad3-4d1c-a7b0-cd62f6d0f2a1")
@@ -54,7 +54,7 @@ def test_upgrading(tmp_path):
     for command, output in blocks:
         here = command.replace("mysql://placement@db/placement", source.url)
         wanted = output.replace("sqlite:////var/lib/moorage", f"sqlite:///{tmp_path}")
-        assert alike(said(here, config, tmp_path)) == alike(wanted)
+        assert without_varying_values(output_of(here, config, tmp_path)) == without_varying_values(wanted)
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +64,14 @@ def plane(tmp_path_factory):
         yield plane
 
 
-def test_audit(plane, tmp_path):
+def test_the_audit_guide_shows_the_output_of_its_commands(plane, tmp_path):
     placement = plane.clients().placement
-    take(plane)
+    add_orphan_allocation(plane)
     placement.request("POST", "/resource_providers", json={"name": "compute-0"})
     blocks = list(shown("audit"))
     assert len(blocks) >= 3
     for command, output in blocks:
-        assert alike(said(command, plane.config, tmp_path)) == alike(output), command
+        assert without_varying_values(output_of(command, plane.config, tmp_path)) == without_varying_values(output), (
+            command
+        )
     assert placement.get(f"/allocations/{ORPHAN}")["allocations"] == {}

@@ -41,7 +41,7 @@ def offer(plane, reservation: str, total: int) -> None:
     plane.placement.request("PUT", path, json=body)
 
 
-def test_another_number_of_slots_than_the_leases_is_set_right(plane):
+def test_a_wrong_number_of_slots_is_set_to_that_of_the_lease(plane):
     reservation = plane.running_lease(2)[1]
     offer(plane, reservation, 5)
     assert kinds(plane.audit()) == [(FindingKind.WRONG_SLOTS, reservation)]
@@ -51,7 +51,7 @@ def test_another_number_of_slots_than_the_leases_is_set_right(plane):
     assert slots(plane, reservation) == 5
 
 
-def test_slots_of_a_lease_that_changes_meanwhile_are_left_alone(plane):
+def test_slots_of_a_lease_that_changed_after_the_audit_are_not_changed(plane):
     lease, reservation = plane.running_lease(2)
     offer(plane, reservation, 5)
     found = plane.audit()
@@ -61,8 +61,8 @@ def test_slots_of_a_lease_that_changes_meanwhile_are_left_alone(plane):
     assert outcome.text == "left alone: the lease changed meanwhile"
 
 
-def test_slots_of_a_lease_that_changes_while_all_is_read_are_right(plane):
-    """Placement is read first, so its inventories are read again before the finding is reported."""
+def test_a_lease_that_grows_during_the_audit_causes_no_finding(plane):
+    """Placement is read first, so the audit reads its inventories again before it reports the finding."""
     lease, reservation = plane.running_lease(2)
     change = {"reservations": [{"id": reservation, "amount": 3}]}
 
@@ -75,7 +75,7 @@ def test_slots_of_a_lease_that_changes_while_all_is_read_are_right(plane):
     assert (slots(plane, reservation), plane.snapshot.reservations.slots[reservation]) == (3, {"compute-1": 3})
 
 
-def test_a_flavor_without_lease_goes_and_comes_back(plane):
+def test_a_flavor_without_a_lease_is_deleted_and_restored_by_the_receipt(plane):
     plane.running_lease(1)
     flavor = {"id": LEFT, "name": reservation_flavor(LEFT), "vcpus": 1, "ram": 64, "disk": 1}
     plane.compute.request("POST", "/flavors", json={"flavor": flavor | {"os-flavor-access:is_public": False}})
@@ -91,7 +91,7 @@ def test_a_flavor_without_lease_goes_and_comes_back(plane):
     assert plane.services.compute.flavor_access(LEFT) == {"alpha"}
 
 
-def test_a_flavor_without_lease_that_a_server_has_stays(plane):
+def test_a_flavor_without_a_lease_is_kept_if_a_server_uses_it(plane):
     flavor = {"id": LEFT, "name": reservation_flavor(LEFT), "vcpus": 1, "ram": 64, "disk": 1}
     plane.compute.request("POST", "/flavors", json={"flavor": flavor})
     server = plane.create_server(flavor=LEFT)
@@ -100,7 +100,7 @@ def test_a_flavor_without_lease_that_a_server_has_stays(plane):
     assert outcome.text == f"left alone: 1 server(s) have it, {server} among them"
 
 
-def test_access_that_a_running_lease_lost_is_given_back(plane):
+def test_the_lost_flavor_access_of_a_running_lease_is_granted_again(plane):
     lease, reservation = plane.running_lease(1)
     project = plane.services.reservations.lease(lease).project_id
     plane.services.compute.remove_flavor_access(reservation, project)
@@ -111,7 +111,7 @@ def test_access_that_a_running_lease_lost_is_given_back(plane):
     assert plane.services.compute.flavor_access(reservation) == set()
 
 
-def test_a_lease_that_has_not_begun_or_is_over_lacks_nothing(plane):
+def test_a_lease_before_its_start_or_after_its_end_causes_no_finding(plane):
     plane.reservation.request("POST", "/v1/os-hosts", json={"name": "compute-1"})
     lease = plane.create_lease(start=plane.clock.now() + GRACE, end=plane.clock.now() + 3 * GRACE, amount=1)
     plane.settle()
@@ -121,7 +121,7 @@ def test_a_lease_that_has_not_begun_or_is_over_lacks_nothing(plane):
     assert plane.audit() == []
 
 
-def test_a_reserved_host_outside_the_pool_joins_it(plane):
+def test_a_registered_host_outside_the_free_pool_is_added_to_it(plane):
     plane.reservation.request("POST", "/v1/os-hosts", json={"name": "compute-1"})
     pool = plane.services.compute.aggregate_by_name("freepool")
     plane.services.compute.remove_host(pool.id, "compute-1")
@@ -132,7 +132,7 @@ def test_a_reserved_host_outside_the_pool_joins_it(plane):
     assert plane.services.compute.aggregate_by_name("freepool").hosts == ()
 
 
-def test_a_host_in_the_pool_that_is_not_reserved_and_an_aggregate_without_lease_are_told(plane):
+def test_an_unregistered_host_in_the_free_pool_and_an_aggregate_without_a_lease_are_reported(plane):
     compute = plane.services.compute
     compute.add_host(compute.create_aggregate("freepool").id, "compute-1")
     assert kinds(plane.audit()) == [(FindingKind.STRANGER_IN_POOL, "compute-1")]

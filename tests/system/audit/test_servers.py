@@ -31,7 +31,7 @@ def second_host(plane) -> str:
 
 
 def hold(plane, server: str, allocations: dict[str, dict[str, int]]) -> None:
-    """An allocation that none of our programs writes."""
+    """Writes an allocation that no service of ours would write."""
     body = plane.placement.get(f"/allocations/{server}")
     rows = {provider: {"resources": resources} for provider, resources in allocations.items()}
     plane.placement.request("PUT", f"/allocations/{server}", json=body | {"allocations": rows})
@@ -41,7 +41,7 @@ def holding(plane, server: str) -> dict[str, dict[str, int]]:
     return {provider: row["resources"] for provider, row in plane.held(server).items()}
 
 
-def test_a_server_without_allocation_gets_what_its_flavor_says(plane):
+def test_a_server_without_an_allocation_gets_that_of_its_flavor(plane):
     server = plane.new_server()
     right = holding(plane, server)
     assert right
@@ -59,7 +59,7 @@ def test_a_server_without_allocation_gets_what_its_flavor_says(plane):
     assert holding(plane, server) == {}
 
 
-def test_a_server_of_a_reservation_gets_a_slot_of_it_again(plane):
+def test_a_reserved_server_without_an_allocation_gets_a_slot_of_its_reservation(plane):
     reservation = plane.running_lease(2)[1]
     server = plane.create_server(flavor=reservation)
     plane.settle()
@@ -74,7 +74,7 @@ def test_a_server_of_a_reservation_gets_a_slot_of_it_again(plane):
     }
 
 
-def test_an_allocation_on_another_host_comes_to_the_servers_own_only_by_name(plane):
+def test_an_allocation_on_a_wrong_host_is_moved_only_if_the_server_is_named(plane):
     server, other = plane.new_server(), second_host(plane)
     right = holding(plane, server)
     hold(plane, server, {other: {"VCPU": 1, "MEMORY_MB": 64}})
@@ -92,7 +92,7 @@ def test_an_allocation_on_another_host_comes_to_the_servers_own_only_by_name(pla
     assert holding(plane, server) == {other: {"VCPU": 1, "MEMORY_MB": 64}}
 
 
-def test_a_server_that_holds_something_and_is_on_no_host_is_released_only_by_name(plane):
+def test_the_allocation_of_a_server_without_a_host_is_released_only_if_it_is_named(plane):
     server = plane.create_server(flavor=plane.create_flavor("big", **{"resources:CUSTOM_ACCELERATOR_FPGA": "99"}))
     plane.settle()
     assert plane.server(server)["status"] == "ERROR"
@@ -107,7 +107,7 @@ def test_a_server_that_holds_something_and_is_on_no_host_is_released_only_by_nam
     assert holding(plane, server) == {plane.host: {"VCPU": 1}}
 
 
-def test_a_server_on_a_host_that_is_not_there_is_told(plane):
+def test_a_server_on_an_unknown_host_is_reported(plane):
     server = plane.new_server()
     plane.pass_grace()
     with plane.broken("UPDATE servers SET host = 'compute-9'", service="compute"):
@@ -118,7 +118,7 @@ def test_a_server_on_a_host_that_is_not_there_is_told(plane):
 
 
 @pytest.mark.parametrize("moment", ["server", "holding"])
-def test_what_changes_while_it_is_mended_is_left_alone(plane, moment):
+def test_a_server_that_changed_after_the_audit_is_not_repaired(plane, moment):
     server = plane.new_server()
     plane.placement.request("DELETE", f"/allocations/{server}")
     plane.pass_grace()
@@ -142,8 +142,8 @@ def test_what_changes_while_it_is_mended_is_left_alone(plane, moment):
     assert ended == [False]
 
 
-def test_a_server_of_which_not_enough_is_told_is_not_judged(plane):
-    """As Nova describes servers of a cell that does not answer, or to users who are not administrators."""
+def test_a_server_described_without_flavor_or_host_causes_no_finding(plane):
+    """Nova describes servers so if their cell does not answer, and to users who are not administrators."""
     server = plane.new_server()
     hold(plane, server, {plane.host: {"VCPU": 5}})
     plane.pass_grace()

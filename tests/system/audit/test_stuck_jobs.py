@@ -24,7 +24,7 @@ def force_down(plane, *, is_down: bool) -> None:
     plane.compute.request("PUT", "/os-services/force-down", json=body, version="2.11")
 
 
-def test_a_server_whose_host_went_down_in_the_middle_is_stuck_until_that_is_back(plane):
+def test_an_operation_is_reported_as_stuck_while_the_servers_host_is_down(plane):
     server = plane.new_server()
     plane.compute.request("POST", f"/servers/{server}/action", json={"os-stop": None})
     plane.clock.sleep(LONG.total_seconds())
@@ -44,7 +44,7 @@ def test_a_server_whose_host_went_down_in_the_middle_is_stuck_until_that_is_back
     assert plane.audit() == []
 
 
-def test_an_accelerator_request_that_its_host_does_not_bind_is_stuck(plane):
+def test_an_accelerator_request_that_its_host_does_not_bind_is_reported_as_stuck(plane):
     server = plane.new_server()
     request = ask_to_bind(plane, server)
     plane.clock.sleep(LONG.total_seconds())

@@ -22,7 +22,7 @@ def plane(tmp_path):
         yield plane
 
 
-def test_unused_names_are_deleted_when_asked_for_and_come_back(plane):
+def test_unused_classes_and_traits_are_deleted_on_request_and_restored_by_the_receipt(plane):
     """Names that a flavor or a device profile requests count as used."""
     plane.running_lease(1)
     placement = plane.services.placement
@@ -47,7 +47,7 @@ def test_unused_names_are_deleted_when_asked_for_and_come_back(plane):
 
 
 @pytest.mark.parametrize("how", ["asked for", "had"])
-def test_a_name_that_is_used_at_the_last_moment_stays(plane, how):
+def test_a_trait_that_is_used_after_the_audit_is_kept(plane, how):
     plane.services.placement.ensure_trait(TRAIT)
     found = plane.audit(names=True)
     if how == "asked for":

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.clients]
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINq58IlCWeEZskehFJsXerpeqXANAIKO2SOIJWaMJ2VT"
 
-#: In order: commands by which an administrator reads and sets up objects. With ``!`` in front: must be refused.
+#: An administrator's commands that read and set up objects, in order. One with ``!`` in front must be refused.
 BEFORE = """
 flavor create --id 1 --vcpus 1 --ram 64 --disk 1 m1.tiny
 flavor create --id big --vcpus 2 --ram 128 --disk 1 m1.big
@@ -79,7 +79,7 @@ server list
 server list --all-projects --long
 """.strip().splitlines()
 
-#: The owner's commands on a server, each with the final status; those with the same status are run together.
+#: The owner's commands on a server, each with the resulting status; commands with the same status run together.
 LIFE = [
     (
         """
@@ -119,7 +119,7 @@ server pause tr1
     ("server unrescue tr1", "ACTIVE"),
 ]
 
-#: The administrator's commands on it.
+#: The administrator's commands on the server.
 AFTER = """
 server list --all-projects --host compute-1 --long
 server list --all-projects --deleted
@@ -142,7 +142,7 @@ def plane(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def say(plane, tmp_path_factory):
+def commands(plane, tmp_path_factory):
     """Runs commands as a user of the plane; KEYFILE in them is a public key."""
     keyfile = tmp_path_factory.mktemp("keys") / "k1.pub"
     keyfile.write_text(KEY)
@@ -180,24 +180,24 @@ def check(lines, answers):
     assert not wrong, "\n".join(map(str, wrong))
 
 
-def test_administrators_look_around_and_set_up(say):
-    check(BEFORE, say("admin", *BEFORE))
+def test_the_administrators_commands_succeed(commands):
+    check(BEFORE, commands("admin", *BEFORE))
 
 
-def test_a_server_is_led_through_its_life(plane, say):
-    say("admin", "flavor create --id 1 --vcpus 1 --ram 64 --disk 1 m1.tiny")
-    say("demo", "keypair create --public-key KEYFILE k1")
+def test_every_operation_on_a_server_leads_to_its_status(plane, commands):
+    commands("admin", "flavor create --id 1 --vcpus 1 --ram 64 --disk 1 m1.tiny")
+    commands("demo", "keypair create --public-key KEYFILE k1")
     clients = plane.clients()
     server_id = None
     for text, status in LIFE:
         lines = text.strip().splitlines()
-        check(lines, say("demo", *lines))
+        check(lines, commands("demo", *lines))
         if server_id is None:
             listed = clients.compute.get("/servers", params={"all_tenants": "1", "name": "^tr1$"})["servers"]
             server_id = listed[0]["id"]
         until(partial(is_settled, clients, server_id, status))
     after = [line.replace("SERVER", server_id) for line in AFTER]
-    check(after, say("admin", *after))
+    check(after, commands("admin", *after))
     last = ["usage show", "server delete --wait tr1", "!server show tr1", "keypair delete k1"]
-    check(last, say("demo", *last))
+    check(last, commands("demo", *last))
     assert clients.server(server_id) is None

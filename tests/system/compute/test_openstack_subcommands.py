@@ -1,5 +1,5 @@
 """Runs every subcommand of ``openstack`` for the Compute API. This file has those that move a server between hosts,
-those that need another answer first, and those that are refused; `test_openstack_client` has the rest.
+those that need the output of another command, and those that are refused; `test_openstack_client` has the rest.
 """
 
 import json
@@ -15,12 +15,12 @@ from tests.system.planes import PlaneProcess, until, write_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients]
 
-#: Beginnings of the commands whose every subcommand is run.
+#: The first words of the commands of which every subcommand is run.
 GROUPS = (
     "aggregate ", "availability zone ", "compute service ", "console log ", "flavor ", "hypervisor ", "keypair ", "server ",
 )  # fmt: skip
 
-#: (commands, the status that the server ends in), one after another.
+#: [(commands, the resulting status of the server)], in order.
 MOVES = [
     (
         """
@@ -90,7 +90,7 @@ def plane(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def say(plane, tmp_path_factory):
+def commands(plane, tmp_path_factory):
     """Runs commands as the administrator."""
     kept = json.loads((plane.state / "credentials.json").read_text())["admin"]
     variables = {
@@ -113,20 +113,20 @@ def say(plane, tmp_path_factory):
     return run
 
 
-def test_a_server_is_moved_about_and_what_is_not_offered_is_refused(plane, say):
+def test_a_server_is_moved_between_hosts_and_unsupported_commands_are_refused(plane, commands):
     clients = plane.clients()
     server_id = None
 
     for text, status in MOVES:
         lines = text.strip().splitlines()
-        check(lines, say(*lines))
+        check(lines, commands(*lines))
         if server_id is None:
             (listed,) = clients.compute.get("/servers", params={"all_tenants": "1"})["servers"]
             server_id = listed["id"]
         until(partial(is_settled, clients, server_id, status))
     refused = [f"!{line}" for line in REFUSED]
-    check(refused, say(*refused))
-    (events,) = say("server event list s1 -f json")
+    check(refused, commands(*refused))
+    (events,) = commands("server event list s1 -f json")
     request = json.loads(events.out)[0]["Request ID"]
     host = clients.server(server_id)["OS-EXT-SRV-ATTR:host"]
     lines = [
@@ -137,14 +137,14 @@ def test_a_server_is_moved_about_and_what_is_not_offered_is_refused(plane, say):
         "server group create --policy affinity g1",
         "server group delete g1",
         f"compute service set --down {host} nova-compute",
-        "server evacuate s1",  # with --wait the client waits for ACTIVE, and since 2.95 it is off where it arrives
+        "server evacuate s1",  # --wait would wait for ACTIVE, but since 2.95 an evacuated server is stopped
     ]
-    check(lines, say(*lines))
+    check(lines, commands(*lines))
     until(lambda: clients.server(server_id)["OS-EXT-SRV-ATTR:host"] != host)
     until(partial(is_settled, clients, server_id, "SHUTOFF"))
 
 
-def test_every_subcommand_is_run():
+def test_every_subcommand_of_the_client_is_run():
     """Compared with the client's own list, so that a newer client's subcommand shows up here."""
     script = (
         "from importlib.metadata import entry_points as found\n"

@@ -52,7 +52,7 @@ print(json.dumps(said))
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINq58IlCWeEZskehFJsXerpeqXANAIKO2SOIJWaMJ2VT"
 
 
-def test_a_server_and_all_around_it(tmp_path):
+def test_openstacksdk_manages_a_server_and_the_objects_that_it_uses(tmp_path):
     with PlaneProcess(tmp_path / "state" / "moorage.conf", "--port", str(free_port())) as plane:
         kept = json.loads((plane.state / "credentials.json").read_text())["admin"]
         variables = {

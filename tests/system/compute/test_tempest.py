@@ -1,6 +1,6 @@
 """Tempest's own tests of the Compute API against our plane: those that need no network and no volume.
 
-By default runs the modules of `QUICK`; TEMPEST=all (``make tempest``) also runs `SLOW`. `NOT_HERE` names the failing
+By default it runs the modules of `QUICK`; TEMPEST=all (``make tempest``) also runs `SLOW`. `NOT_HERE` names the failing
 tests with the reason; no other test may fail.
 """
 
@@ -69,7 +69,7 @@ NOT_HERE = {
         "reads images by a path that only Glance has"
     ),
 }
-#: {why: modules that are not run at all}.
+#: {reason: modules that are not run}.
 EXCLUDED = {
     "are skipped without a network service": (
         """
@@ -126,19 +126,19 @@ EXCLUDED = {
 ALL = os.environ.get("TEMPEST") == "all"
 
 
-def test_each_of_tempests_modules_is_run_or_excluded():
-    """So that a new module of a newer Tempest is noticed."""
+def test_each_module_of_tempest_is_run_or_excluded():
+    """A module that a newer Tempest adds makes this test fail."""
     there = set(tempest_rig.modules(PREFIX.rstrip(".")))
     named = [*QUICK.split(), *SLOW.split(), *" ".join(EXCLUDED.values()).split()]
     assert sorted(named) == sorted(there)
 
 
-def test_nothing_fails_but_what_is_named(tmp_path):
+def test_every_compute_tempest_test_passes_except_the_listed_ones(tmp_path):
     modules = (QUICK + SLOW if ALL else QUICK).split()
     config = write_config(tmp_path / "state", server={"port": free_port()}, agent={"simulated_hosts": 2})
     with PlaneProcess(config.source) as plane:
         tempest_rig.add_people(plane)
-        time.sleep(1.5)  # the users file is looked at once in a second
+        time.sleep(1.5)  # the service reads the users file at most once per second
         etc = tempest_rig.configure(plane, tmp_path / "tempest")
         names = [f"{PREFIX}{module}" for module in modules]
         outcome = tempest_rig.run(etc, names, timeout_s=900 if ALL else 400)

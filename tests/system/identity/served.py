@@ -10,7 +10,7 @@ from tests.plane import InProcessPlane
 
 
 def application() -> WsgiApp:
-    """Callers come with a token, or with name and password in each request."""
+    """Callers authenticate by a token, or by name and password in each request."""
     elsewhere = os.environ.get("SERVED_IMAGE_URL", "")
     return InProcessPlane(
         Path(os.environ["SERVED_STATE"]),

@@ -17,7 +17,7 @@ def served(tmp_path_factory):
         yield served
 
 
-def test_an_admins_commands(served):
+def test_an_admin_runs_the_clients_identity_commands(served):
     answers = openstack(
         served.variables("admin", "demo"),
         ["token", "issue", "-f", "json"],
@@ -43,7 +43,7 @@ def test_an_admins_commands(served):
     assert versions[0]["Status"] == "CURRENT"
 
 
-def test_a_members_commands_and_refusals(served):
+def test_a_member_lists_its_own_projects_and_is_refused_the_admins_commands(served):
     issue, projects, own, delete, wrong = openstack(
         served.variables("demo", "demo"),
         ["token", "issue", "-f", "json"],
@@ -53,14 +53,14 @@ def test_a_members_commands_and_refusals(served):
         ["--os-password", "wrong", "token", "issue"],
     )
     assert issue.document["user_id"]
-    # The client requests all projects, is refused, and shows the user's own.
+    # The client first asks for all projects, is refused, and then lists the user's own.
     assert [row["Name"] for row in projects.document] == [row["Name"] for row in own.document] == ["demo"]
     assert delete.status != 0
     assert wrong.status != 0
     assert "(HTTP 401)" in wrong.err
 
 
-def test_keystoneauth_logs_in_scopes_anew_and_renews(served):
+def test_keystoneauth_logs_in_changes_its_project_and_renews_its_token(served):
     said = sdk(
         served.variables("admin", "admin"),
         """
@@ -98,7 +98,7 @@ print(json.dumps({
     assert answer["length"] < 512
 
 
-def test_http_basic_of_keystoneauth_is_understood(served):
+def test_http_basic_of_keystoneauth_is_accepted(served):
     said = sdk(
         {
             "OS_AUTH_TYPE": "http_basic",
@@ -114,8 +114,10 @@ print(response.status_code, response.json()['images'])
     assert said == "200 []\n"
 
 
-def test_headers_of_a_client_cannot_make_it_somebody_else(served):
-    """Neither headers with underscores, which applications cannot tell from dashes, nor those that middleware sets."""
+def test_identity_headers_of_a_client_have_no_effect(served):
+    """Neither headers with underscores, which WSGI applications cannot tell from dashes, nor those that middleware
+    sets.
+    """
     for headers in (
         {"X_Auth_Token": "admin", "X_Roles": "admin"},
         {"X-Identity-Status": "Confirmed", "X-User-Id": "admin", "X-Project-Id": "admin", "X-Roles": "admin"},
@@ -124,7 +126,7 @@ def test_headers_of_a_client_cannot_make_it_somebody_else(served):
         assert httpx.get(f"{served.url}/identity/v3/projects", headers=headers, trust_env=False).status_code == 401
 
 
-def test_a_user_changes_its_password(tmp_path):
+def test_a_user_can_change_its_password(tmp_path):
     """The client's token then becomes invalid, as in Keystone."""
     with cloud(tmp_path / "state") as served:
         variables = served.variables("demo", "demo")
@@ -152,7 +154,7 @@ def test_a_user_changes_its_password(tmp_path):
         assert "(HTTP 404)" in revoked.err
 
 
-def test_a_token_is_revoked(served):
+def test_a_token_can_be_revoked(served):
     (issued,) = openstack(served.variables("demo", "demo"), ["token", "issue", "-f", "json"])
     token = issued.document["id"]
     headers = {"x-auth-token": token}

@@ -31,7 +31,7 @@ filesystem_store_datadir = {state}/staging
 filesystem_store_datadir = {state}/tasks
 """
 
-#: An unauthenticated caller has no roles in Glance, so all of its default policies would refuse.
+#: An unauthenticated caller has no roles in Glance, so all of Glance's default policies would refuse it.
 WITHOUT_KEYSTONE = """\
 [oslo_policy]
 policy_file = {state}/policy.yaml
@@ -79,7 +79,7 @@ def main(state: Path, port: int, keystone: str = "", user: str = "", password: s
     for name in ("images", "staging", "tasks"):
         (state / name).mkdir(parents=True)
     shutil.copy(Path(sys.prefix) / "etc" / "glance" / "glance-api-paste.ini", state)
-    if not keystone:  # Glance finds the file by itself
+    if not keystone:  # Glance reads its configuration file by itself
         (state / "policy.yaml").write_text('"context_is_admin": ""\n')
     text = CONFIGURATION + (WITH_KEYSTONE if keystone else WITHOUT_KEYSTONE)
     text = text.format(state=state, port=port, keystone=keystone, user=user, password=password, project=project)

@@ -31,13 +31,13 @@ RED = ProjectView("red")
 
 
 @dataclass
-class Shelf:
-    """A source, with ways to fill and to damage it."""
+class SourceUnderTest:
+    """An image source, with ways to add images and to damage their data."""
 
     source: ImageSource
     http: ServiceClient
-    data_of: Callable[[str], Path]  #: where the bytes of an image lie on the disk
-    user: CallerView | None = None  #: of another project than red; None: nobody is asked who calls
+    data_of: Callable[[str], Path]  #: path of an image's data on the disk
+    user: CallerView | None = None  #: a user of another project than red; None: the source does not authenticate
 
     def queue(self, name="", *, tags=(), visibility="shared", **properties):
         properties = {key.replace("__", ":"): value for key, value in properties.items()}
@@ -74,7 +74,7 @@ def glance(tmp, *arguments):
         pytest.param("glance with our identity", marks=[pytest.mark.slow, pytest.mark.glance]),
     ],
 )
-def shelf(request, tmp_path_factory):
+def tested(request, tmp_path_factory):
     tmp = tmp_path_factory.mktemp("source")
     with contextlib.ExitStack() as stack:
         if request.param in ("directory", "own service"):
@@ -83,7 +83,7 @@ def shelf(request, tmp_path_factory):
             directory = ImageDirectory(tmp / "images", clock=plane.clock, ids=plane.ids)
             source = directory if request.param == "directory" else GlanceImages(http)
             user = CallerView({"x-auth-token": "bob:blue", "x-roles": "member"}) if source is not directory else None
-            yield Shelf(source, http, lambda image: tmp / "images" / f"{image}.data", user)
+            yield SourceUnderTest(source, http, lambda image: tmp / "images" / f"{image}.data", user)
             return
         if request.param == "glance":
             url, data_of = stack.enter_context(glance(tmp))
@@ -103,7 +103,7 @@ def shelf(request, tmp_path_factory):
                 return tmp / "state" / "images" / f"{image}.data"
 
         user = None if request.param == "glance" else CallerView(tokens(ours, "demo", "demo").headers())
-        yield Shelf(GlanceImages(http), http, data_of, user)
+        yield SourceUnderTest(GlanceImages(http), http, data_of, user)
 
 
 def tokens(ours, user="moorage", project="service"):
@@ -123,33 +123,33 @@ def cache(tmp_path, clock: VirtualClock):
     cache.close()
 
 
-def test_find_by_the_keys_of_the_bitstream_specification(shelf):
+def test_images_are_found_by_the_properties_of_the_bitstream_specification(tested):
     keys = {"function_uuid": "spec-1", "region_uuid": "r1"}
-    wanted = shelf.put(name="gzip", tags=["FPGA"], **keys)
-    shelf.put(name="no tag", **keys)
-    shelf.put(name="other region", tags=["FPGA"], function_uuid="spec-1", region_uuid="r2")
-    (record,) = shelf.source.find(RED, {**keys, "tag": "FPGA"})
+    wanted = tested.put(name="gzip", tags=["FPGA"], **keys)
+    tested.put(name="no tag", **keys)
+    tested.put(name="other region", tags=["FPGA"], function_uuid="spec-1", region_uuid="r2")
+    (record,) = tested.source.find(RED, {**keys, "tag": "FPGA"})
     assert record.id == wanted
     assert record.properties.items() >= keys.items()
     assert "FPGA" in record.tags
 
 
-def test_find_by_the_key_that_cyborg_uses(shelf):
-    images = {shelf.put(name=name, accel__function_id="cyborg-1") for name in ("first", "second")}
-    assert {record.id for record in shelf.source.find(RED, {"accel:function_id": "cyborg-1"})} == images
-    assert shelf.source.find(RED, {"accel:function_id": "cyborg-2"}) == []
+def test_images_are_found_by_the_property_that_cyborg_uses(tested):
+    images = {tested.put(name=name, accel__function_id="cyborg-1") for name in ("first", "second")}
+    assert {record.id for record in tested.source.find(RED, {"accel:function_id": "cyborg-1"})} == images
+    assert tested.source.find(RED, {"accel:function_id": "cyborg-2"}) == []
 
 
-def test_find_goes_through_all_pages(shelf):
-    images = {shelf.put(data=b"x", function_uuid="paged") for _ in range(5)}
-    source = GlanceImages(shelf.http, page_size=2)
+def test_a_search_reads_all_pages_of_the_list(tested):
+    images = {tested.put(data=b"x", function_uuid="paged") for _ in range(5)}
+    source = GlanceImages(tested.http, page_size=2)
     assert {record.id for record in source.find(RED, {"function_uuid": "paged"})} == images
-    assert {record.id for record in shelf.source.find(RED, {"function_uuid": "paged"})} == images
+    assert {record.id for record in tested.source.find(RED, {"function_uuid": "paged"})} == images
 
 
-def test_get_says_all_there_is_to_know(shelf):
-    image = shelf.put(name="whole", tags=["FPGA", "x"], visibility="public", region_uuid="r1", vendor="acme")
-    for record in (shelf.source.get(RED, image), ImageLookup(shelf.http).get(RED, image)):
+def test_get_returns_all_attributes_of_an_image(tested):
+    image = tested.put(name="whole", tags=["FPGA", "x"], visibility="public", region_uuid="r1", vendor="acme")
+    for record in (tested.source.get(RED, image), ImageLookup(tested.http).get(RED, image)):
         assert record.name == "whole"
         assert record.visibility == "public"
         assert record.is_public
@@ -160,87 +160,87 @@ def test_get_says_all_there_is_to_know(shelf):
         assert record.tags == {"FPGA", "x"}
 
 
-def test_get_of_nothing_is_none(shelf):
+def test_get_of_an_unknown_id_returns_none(tested):
     for image in ("11111111-1111-4111-8111-999999999999", "nonsense", "../../etc/passwd"):
-        assert shelf.source.get(RED, image) is None
+        assert tested.source.get(RED, image) is None
 
 
-def test_open_streams_the_data_in_pieces(shelf):
-    image = shelf.put()
-    with shelf.source.open(RED, image) as chunks:
+def test_open_streams_the_data_in_pieces(tested):
+    image = tested.put()
+    with tested.source.open(RED, image) as chunks:
         pieces = list(chunks)
     assert b"".join(pieces) == DATA
     assert len(pieces) > 1
 
 
-def test_open_of_what_has_no_data_is_not_found(shelf):
-    for image in (shelf.queue(), "11111111-1111-4111-8111-999999999999"):
-        with pytest.raises(NotFound), shelf.source.open(RED, image):
+def test_open_of_an_image_without_data_is_not_found(tested):
+    for image in (tested.queue(), "11111111-1111-4111-8111-999999999999"):
+        with pytest.raises(NotFound), tested.source.open(RED, image):
             pass
 
 
-def test_the_cache_verifies_and_keeps(shelf, cache):
-    record = shelf.source.get(RED, shelf.put())
-    with cache.open(record, shelf.source, RED) as cached:
+def test_the_cache_verifies_data_and_reads_it_only_once(tested, cache):
+    record = tested.source.get(RED, tested.put())
+    with cache.open(record, tested.source, RED) as cached:
         assert cached.path.read_bytes() == DATA
     assert cache.digests() == [hashlib.sha512(DATA).hexdigest()]
 
 
-def test_tampered_data_is_refused(shelf, cache):
-    image = shelf.put(data=b"good" * 1000)
-    record = shelf.source.get(RED, image)
-    shelf.data_of(image).write_bytes(b"evil" * 1000)
-    with pytest.raises(DigestMismatch), cache.open(record, shelf.source, RED):
+def test_tampered_data_is_refused(tested, cache):
+    image = tested.put(data=b"good" * 1000)
+    record = tested.source.get(RED, image)
+    tested.data_of(image).write_bytes(b"evil" * 1000)
+    with pytest.raises(DigestMismatch), cache.open(record, tested.source, RED):
         pass
     assert cache.digests() == []
 
 
-def test_data_that_was_cut_is_refused(shelf, cache):
-    image = shelf.put(data=b"good" * 100_000)
-    record = shelf.source.get(RED, image)
-    shelf.data_of(image).write_bytes(b"good" * 99_000)
+def test_truncated_data_is_refused(tested, cache):
+    image = tested.put(data=b"good" * 100_000)
+    record = tested.source.get(RED, image)
+    tested.data_of(image).write_bytes(b"good" * 99_000)
     with (
         pytest.raises(Exception, match=r"instead of 400000|does not answer|peer closed"),
-        cache.open(record, shelf.source, RED),
+        cache.open(record, tested.source, RED),
     ):
         pass
     assert cache.digests() == []
 
 
-def test_an_image_without_its_data_is_not_found_by_properties(shelf):
-    image = shelf.queue(function_uuid="half")
-    assert shelf.source.find(RED, {"function_uuid": "half"}) == []
-    record = shelf.source.get(RED, image)
+def test_an_image_without_data_is_not_found_by_properties(tested):
+    image = tested.queue(function_uuid="half")
+    assert tested.source.find(RED, {"function_uuid": "half"}) == []
+    record = tested.source.get(RED, image)
     assert (record.status, record.size_bytes, record.hash_value) == ("queued", None, None)
 
 
-def test_a_callers_view_is_what_the_user_may_see(shelf):
-    """With the user's token beside the service's, never with the service's rights alone."""
-    if shelf.user is None:
+def test_a_search_for_a_user_finds_only_images_that_the_user_may_see(tested):
+    """The service sends the user's token with its own, so the user's rights apply, not the service's."""
+    if tested.user is None:
         pytest.skip("this source asks nobody who calls")
-    private, shared = shelf.put(visibility="private", mark="whose"), shelf.put(visibility="shared", mark="whose")
-    public = shelf.put(visibility="public", mark="whose")
-    assert {record.id for record in shelf.source.find(shelf.user, {"mark": "whose"})} == {public}
+    private, shared = tested.put(visibility="private", mark="whose"), tested.put(visibility="shared", mark="whose")
+    public = tested.put(visibility="public", mark="whose")
+    assert {record.id for record in tested.source.find(tested.user, {"mark": "whose"})} == {public}
     for hidden in (private, shared):
-        assert shelf.source.get(shelf.user, hidden) is None
-        with pytest.raises(NotFound), shelf.source.open(shelf.user, hidden):
+        assert tested.source.get(tested.user, hidden) is None
+        with pytest.raises(NotFound), tested.source.open(tested.user, hidden):
             pass
-    with shelf.source.open(shelf.user, public) as chunks:
+    with tested.source.open(tested.user, public) as chunks:
         assert b"".join(chunks) == DATA
 
 
-def test_a_project_uses_by_its_id_what_is_shared_with_it(shelf):
-    image = shelf.put(visibility="shared", mark="shared")
+def test_a_project_can_use_a_shared_image_by_its_id(tested):
+    image = tested.put(visibility="shared", mark="shared")
     green = ProjectView("green")
-    assert shelf.source.get(green, image) is None
-    shelf.http.request("POST", f"/v2/images/{image}/members", json={"member": "green"})
-    assert shelf.source.get(green, image).id == image
-    assert shelf.source.find(green, {"mark": "shared"}) == []
+    assert tested.source.get(green, image) is None
+    tested.http.request("POST", f"/v2/images/{image}/members", json={"member": "green"})
+    assert tested.source.get(green, image).id == image
+    assert tested.source.find(green, {"mark": "shared"}) == []
 
 
-def test_the_id_of_a_deleted_image_is_not_given_away(shelf):
-    image = shelf.put()
-    shelf.http.request("DELETE", f"/v2/images/{image}")
+def test_the_id_of_a_deleted_image_cannot_be_used_again(tested):
+    image = tested.put()
+    tested.http.request("DELETE", f"/v2/images/{image}")
     with pytest.raises(RemoteError) as refused:
-        shelf.http.request("POST", "/v2/images", json={"id": image})
+        tested.http.request("POST", "/v2/images", json={"id": image})
     assert refused.value.status == 409

@@ -20,7 +20,7 @@ def served(tmp_path_factory):
         yield served
 
 
-def test_the_life_of_a_bitstream(served, tmp_path):
+def test_a_bitstream_is_uploaded_shown_and_deleted_by_the_stock_client(served, tmp_path):
     data = bytes(range(256)) * 20_000
     upload, saved = tmp_path / "gzip.bit", tmp_path / "saved.bit"
     upload.write_bytes(data)
@@ -58,7 +58,7 @@ def test_the_life_of_a_bitstream(served, tmp_path):
     assert "gzip-2" not in {row["Name"] for row in gone.document}
 
 
-def test_projects_are_apart_and_only_admins_publish(served, tmp_path):
+def test_projects_see_only_their_own_images_and_only_admins_make_them_public(served, tmp_path):
     upload = tmp_path / "data"
     upload.write_bytes(b"data")
     create, publish = openstack(
@@ -80,8 +80,8 @@ def test_projects_are_apart_and_only_admins_publish(served, tmp_path):
     assert {"mine", "ours"} <= {row["Name"] for row in both.document}
 
 
-def test_data_through_a_pipe_is_refused_with_the_remedy(served):
-    """The client reads standard input if no file is named, and cannot know the length."""
+def test_an_upload_from_a_pipe_is_refused_with_the_remedy(served):
+    """The client reads standard input if no file is named, and does not know the length of the data."""
     (answer,) = openstack(served.variables("admin", "admin"), ["image", "create", "piped"])
     assert answer.status != 0
     assert "--file" in answer.err
@@ -138,8 +138,8 @@ def queued(http):
     return http.post("/v2/images", json=body).json()["id"]
 
 
-def test_a_sender_that_dies_leaves_no_image_data(http):
-    """The end of a body must differ from the death of its sender."""
+def test_an_interrupted_upload_leaves_no_image_data(http):
+    """An upload that ends early must not look like a complete one."""
     image = queued(http)
     head = (
         f"PUT /image/v2/images/{image}/file HTTP/1.1\r\nHost: x\r\nX-Auth-Token: {http.headers['X-Auth-Token']}\r\n"
@@ -160,7 +160,7 @@ def wait_for(http, image, status):
         time.sleep(0.02)
 
 
-def test_chunks_without_any_length_are_refused_with_the_remedy(http):
+def test_a_chunked_upload_without_a_length_is_refused_with_the_remedy(http):
     answer = http.put(
         f"/v2/images/{queued(http)}/file",
         content=iter([b"ab", b"cd"]),
@@ -170,7 +170,7 @@ def test_chunks_without_any_length_are_refused_with_the_remedy(http):
     assert "X-OpenStack-Image-Size" in answer.json()["message"]
 
 
-def test_an_upload_that_is_refused_is_answered_though_nobody_read_it(http):
+def test_a_refused_upload_gets_its_answer_before_its_data_is_read(http):
     image = queued(http)
     headers = {"Content-Type": "application/octet-stream"}
     assert http.put(f"/v2/images/{image}/file", content=b"first", headers=headers).status_code == 204
@@ -178,7 +178,7 @@ def test_an_upload_that_is_refused_is_answered_though_nobody_read_it(http):
     assert http.get(f"/v2/images/{image}/file").content == b"first"
 
 
-def test_of_two_uploads_at_once_one_wins_whole(http):
+def test_of_two_simultaneous_uploads_one_is_stored_completely(http):
     image = queued(http)
     headers = {"Content-Type": "application/octet-stream"}
     statuses = []

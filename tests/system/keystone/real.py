@@ -13,7 +13,7 @@ PASSWORD = "of-the-bootstrap"
 
 
 class Keystone:
-    """All users, of the bootstrap and of `user`, have the same password."""
+    """Every user, whether from the bootstrap or from `user`, has the same password."""
 
     def __init__(self, url):
         self.url = url
@@ -24,7 +24,7 @@ class Keystone:
         self.projects = {row["name"]: row["id"] for row in self._get("projects")}
 
     def token(self, user, project, **scope):
-        """A token for any number of tests; a test that invalidates it uses a `fresh_token`."""
+        """A token that tests share; a test that invalidates its token uses a `fresh_token`."""
         known = (user, project, *scope)
         if known not in self._known:
             self._known[known] = self.fresh_token(user, project, **scope)
@@ -49,7 +49,7 @@ class Keystone:
         assert self.http.delete("/v3/auth/tokens", headers=headers).status_code == 204
 
     def expired(self, token):
-        """The same token with an expiry of a minute ago."""
+        """The same token with an expiry of one minute ago."""
         return self.http.get("/rig/expired", headers={"X-Subject-Token": token}).text
 
     def project(self, name):
@@ -86,7 +86,7 @@ class Keystone:
 
 @contextlib.contextmanager
 def real_keystone(directory: Path) -> Iterator[Keystone]:
-    """With the projects ``service`` and ``red``, and users with different roles there."""
+    """A Keystone with the projects ``service`` and ``red``, and users with different roles in them."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     rig = "tests/system/keystone/rig.py"

@@ -17,20 +17,20 @@ from tests.system.planes import write_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.keystone]
 
-#: The microversion of a route that the first one does not have.
+#: The microversion of a route that the first microversion does not have.
 VERSION = {"/placement/reshaper": "1.30"}
-#: One route of each rule: method, path, body, and the answer to a caller who may use it.
+#: {rule: (method, path, body, status for a caller who may use the route)}.
 ROUTES = {
     "reader": ("GET", "/compute/v2.1/flavors", None, 200),
     "member": ("POST", "/image/v2/images", {"name": "kelp"}, 201),
     "admin": ("GET", "/compute/v2.1/os-migrations", None, 200),
     "admin or service": ("GET", "/placement/resource_providers", None, 200),
-    "service": ("POST", "/placement/reshaper", {}, 400),  # it looks at the body of an allowed caller only
+    "service": ("POST", "/placement/reshaper", {}, 400),  # the body is validated only after the caller was allowed
 }
 
 
-class NotedTokens(KeystoneTokens):
-    """Keeps the last caller that it recognised."""
+class RecordingTokens(KeystoneTokens):
+    """Remembers the last authenticated caller."""
 
     caller = None
 
@@ -47,7 +47,7 @@ def keystone(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tokens(keystone):
-    return NotedTokens(
+    return RecordingTokens(
         auth_url=f"{keystone.url}/v3",
         username="moorage",
         password=PASSWORD,
@@ -76,7 +76,7 @@ def ask(plane, tokens):
     return ask
 
 
-def test_a_token_of_keystone_is_its_user_in_its_project(keystone, ask):
+def test_a_token_authenticates_its_user_project_and_roles(keystone, ask):
     status, caller = ask(x_auth_token=keystone.token("alice", "red"))
     assert status == 200
     assert (caller.user_name, caller.project_name, caller.project_id) == ("alice", "red", keystone.projects["red"])
@@ -94,13 +94,13 @@ def test_a_token_of_keystone_is_its_user_in_its_project(keystone, ask):
         ("moorage", "service", set(ROUTES)),
     ],
 )
-def test_roles_open_what_the_rules_say(keystone, ask, user, project, may):
+def test_each_rule_allows_the_roles_that_it_names(keystone, ask, user, project, may):
     token = keystone.token(user, project)
     wanted = {rule: good if rule in may else 403 for rule, (_, _, _, good) in ROUTES.items()}
     assert {rule: ask(rule, x_auth_token=token)[0] for rule in ROUTES} == wanted
 
 
-def test_a_user_of_a_host_is_that_host_and_has_none_of_its_roles(keystone, plane, ask):
+def test_a_hosts_user_may_act_for_its_host_only_and_has_no_roles(keystone, plane, ask):
     keystone.user("agent-compute-1", "service", "service")
     token = keystone.token("agent-compute-1", "service")
     assert {rule: ask(rule, x_auth_token=token)[0] for rule in ROUTES} == dict.fromkeys(ROUTES, 403)
@@ -119,7 +119,7 @@ def test_a_user_of_a_host_is_that_host_and_has_none_of_its_roles(keystone, plane
     assert statuses == [200, 403]
 
 
-def test_an_agent_whose_user_could_act_for_every_host_does_not_start(keystone, plane, tmp_path):
+def test_an_agent_does_not_start_if_its_user_could_act_for_every_host(keystone, plane, tmp_path):
     keystone.user("everywhere", "service", "service")
     config = write_config(
         tmp_path,
@@ -139,14 +139,14 @@ def test_an_agent_whose_user_could_act_for_every_host_does_not_start(keystone, p
         agent.prepare()
 
 
-def test_a_token_of_the_whole_system_has_no_roles_in_projects(keystone, ask):
+def test_a_system_scoped_token_has_no_roles_in_projects(keystone, ask):
     token = keystone.token("admin", None, system={"all": True})
     for rule in ROUTES:
         status, caller = ask(rule, x_auth_token=token)
         assert (status, caller.system_scope) == (403, True)
 
 
-def test_wrong_tokens_are_refused(keystone, ask):
+def test_invalid_tokens_are_refused(keystone, ask):
     assert ask() == (401, None)
     for token in ("", "nonsense", "moor1.e30.AAAA", keystone.token("alice", "red")[:-4] + "AAAA"):
         assert ask(x_auth_token=token) == (401, None)
@@ -159,7 +159,7 @@ def test_a_revoked_token_is_refused(keystone, ask):
     assert ask(x_auth_token=token)[0] == 401
 
 
-def test_an_expired_token_is_refused_unless_a_service_carries_it(keystone, ask):
+def test_an_expired_token_is_refused_unless_a_service_token_comes_with_it(keystone, ask):
     expired = keystone.expired(keystone.token("alice", "red"))
     assert ask(x_auth_token=expired)[0] == 401
     assert ask(x_auth_token=expired, x_service_token=keystone.token("admin", "admin"))[0] == 401
@@ -185,20 +185,20 @@ SPOOFED = {
 }
 
 
-def test_spoofed_identity_headers_are_cleared(keystone, ask):
+def test_identity_headers_of_the_caller_are_removed(keystone, ask):
     assert ask("admin", **SPOOFED) == (401, None)
     status, caller = ask(x_auth_token=keystone.token("alice", "red"), **SPOOFED)
     assert (status, caller.user_name, caller.project_name) == (200, "alice", "red")
     assert (caller.roles, caller.system_scope, caller.by_service) == ({"member", "reader"}, False, False)
 
 
-def test_without_the_middleware_nobody_is_believed(tokens):
+def test_identity_headers_are_not_trusted_without_the_middleware(tokens):
     environ = {f"HTTP_{name.upper()}": value for name, value in SPOOFED.items()}
     with pytest.raises(Unauthorized, match="without keystonemiddleware"):
         tokens.authenticate({}, environ)
 
 
-def test_a_service_token_must_be_in_force_and_of_a_service(keystone, ask):
+def test_a_service_token_must_be_valid_and_of_a_service_user(keystone, ask):
     alice = keystone.token("alice", "red")
     assert ask(x_auth_token=alice, x_service_token="nonsense")[0] == 401
     assert ask(x_auth_token=alice, x_service_token=keystone.token("reader", "red"))[0] == 401
@@ -206,8 +206,8 @@ def test_a_service_token_must_be_in_force_and_of_a_service(keystone, ask):
     assert (status, caller.user_name, caller.by_service) == (200, "alice", True)
 
 
-def test_our_own_tokens_come_from_keystone_too(keystone, plane, tokens):
-    """The client side: `PasswordTokens` logs in, and the catalogue leads back to Keystone."""
+def test_our_services_get_their_own_tokens_from_keystone(keystone, plane, tokens):
+    """`PasswordTokens` logs in to Keystone, whose catalogue has Keystone's own URL."""
     ours = PasswordTokens(
         SocketTransport(keystone.url), username="moorage", password=PASSWORD, project="service", clock=SystemClock()
     )
@@ -224,7 +224,7 @@ def test_our_own_tokens_come_from_keystone_too(keystone, plane, tokens):
         wrong.headers()
 
 
-def test_a_revoked_token_of_ours_is_renewed(keystone, plane, tokens):
+def test_a_revoked_token_of_our_services_is_renewed(keystone, plane, tokens):
     ours = PasswordTokens(
         SocketTransport(keystone.url), username="moorage", password=PASSWORD, project="service", clock=AdjustableClock()
     )

@@ -25,7 +25,7 @@ def kernel() -> Path:
 
 @pytest.fixture(scope="session")
 def directory():
-    """Its path is short, because it holds sockets."""
+    """A directory with a short path, because it holds sockets."""
     path = Path(tempfile.mkdtemp(prefix="mlv-"))
     yield path
     shutil.rmtree(path, ignore_errors=True)
@@ -45,7 +45,7 @@ def driver_images(kernel, tmp_path_factory):
 
 @pytest.fixture
 def make(libvirtd, driver_images):
-    """Creates drivers on one host, one agent after another."""
+    """A function that creates drivers on one host; each stands for one more start of the agent."""
     return functools.partial(drivers.driver_on, libvirtd, driver_images, libvirtd.directory / "driver")
 
 
@@ -70,7 +70,8 @@ def plane(libvirtd, directory):
         },
         libvirt={
             "uri": libvirtd.uri,
-            # Below the daemon's directory: a guest is found by it, and ended with it.
+            # Below the daemon's directory: guests are found by this path, and ended when the daemon's directory is
+            # removed.
             "instances_path": str(libvirtd.directory / "instances"),
             "virt_type": "qemu",
             "devices": "emulated",
@@ -89,7 +90,7 @@ def clients(plane: PlaneProcess) -> PlaneClients:
 
 @pytest.fixture(scope="session")
 def images(clients, kernel, tmp_path_factory):
-    """Creates an empty disk that boots Debian's kernel, with additional kernel arguments."""
+    """A function that creates images: an empty disk that boots Debian's kernel, with additional kernel arguments."""
     initrd = guest.initial_file_system()
     parts = {
         "kernel_id": clients.create_image(kernel.read_bytes(), disk_format="aki", container_format="aki", name="k"),
@@ -111,7 +112,7 @@ def image(images) -> str:
 
 @pytest.fixture(scope="session")
 def firmware(clients) -> str:
-    """Boots nothing: its guest stays in its firmware, and reacts to nothing."""
+    """An image that boots nothing: its guest stays in its firmware, and ignores the power button."""
     return clients.create_image(bytes(1 << 16))
 
 

@@ -12,11 +12,11 @@ from tests.system.libvirt import guest
 from tests.system.libvirt.servers import patiently
 
 A, B = "aaaaaaaa-0000-4000-8000-000000000000", "bbbbbbbb-0000-4000-8000-000000000000"
-#: Without a kernel: most guests here stay in their firmware, which suffices, and react to nothing.
+#: Without a kernel. The guest stays in its firmware, which suffices for most tests, and ignores the power button.
 DISK, RESCUE = "disk", "rescue"
-#: These boot; the second one writes more than a small file system takes.
+#: Images that boot; the guest of the second one writes more data than a small file system takes.
 LINUX, FILLS = "linux", "fills"
-#: These must be refused.
+#: Images that must be refused.
 HIDDEN, ODD, NOISE, TORN, LARGE, CHANGED = "hidden", "odd", "noise", "torn", "large", "changed"
 _BOOTS = {"kernel_id": "kernel", "ramdisk_id": "initrd", "hw_qemu_guest_agent": "yes"}
 PROPERTIES = {
@@ -69,7 +69,7 @@ def images(kernel: Path, directory: Path) -> Images:
 
 
 def driver_on(libvirtd, images: Images, directory: Path, **settings: object):
-    """A driver as an agent creates it; several on one directory are one agent after another."""
+    """A driver as an agent creates it; several drivers on one directory stand for several starts of one agent."""
     from moorage.agent.virt.libvirt_connection import LibvirtConnection
     from moorage.agent.virt.libvirt_driver import LibvirtDriver
     from moorage.agent.virt.libvirt_guests import GuestFiles
@@ -97,11 +97,11 @@ def linux(**more) -> DomainSpec:
 
 
 def wait_for_console(driver, text: str) -> str:
-    """The whole console, once it contains `text`."""
+    """Waits until the console contains `text`; returns the whole console."""
     return patiently(lambda: text in (console := driver.console(A)) and console)
 
 
 def pids_of(driver) -> list[int]:
-    """Libvirt's ids of the running domains, which change at each start."""
+    """Libvirt's ids of the running domains; a domain gets a new id at each start."""
     with driver._connection.use() as link:
         return sorted(domain.ID() for domain in link.listAllDomains())

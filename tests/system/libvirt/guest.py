@@ -24,14 +24,15 @@ from tests.servers import _locked as locked
 BUSYBOX = Path("/bin/busybox")
 PACKAGE = "linux-image-cloud-amd64"
 
-#: Skips self-tests, tables and mitigations of the kernel that no test needs: a third of an emulated boot.
+#: Turns off self-tests, tables and mitigations of the kernel that no test needs: a third of an emulated boot.
 _QUICKLY = (
     "cryptomgr.notests nokaslr no5lvl mitigations=off ipv6.disable=1 "
     "initcall_blacklist=init_kprobe_trace,load_system_certificate_list"
 )
 CMDLINE = f"console=ttyS0 quiet panic=-1 unknown_nmi_panic {_QUICKLY}"
 
-#: Disks, the agent's channel, file systems of config drives, the power button; each with what it depends on.
+#: The modules for disks, the agent's channel, file systems of config drives and the power button, with their
+#: dependencies.
 _MODULES = ("virtio_pci", "virtio_blk", "virtio_console", "isofs", "button", "evdev")
 
 _INIT = r"""#!/bin/busybox sh
@@ -139,7 +140,7 @@ def initial_file_system() -> bytes:
 
 
 def archive(kernel: Path, init: str, wanted: Sequence[str], more: Path | None = None) -> bytes:
-    """A cpio archive (newc) with busybox, the `wanted` modules and the script; `more` may have others of them."""
+    """A cpio archive (newc) with busybox, the `wanted` modules and the script. Looks for modules below `more`, too."""
     version = kernel.name.removeprefix("vmlinuz-")
     found = [*(kernel.parents[1] / "lib/modules" / version).rglob("*.ko"), *(more.glob("*.ko") if more else ())]
     modules = {path.stem.replace("-", "_"): path for path in found}
@@ -191,14 +192,14 @@ def written_disk(directory: Path) -> bytes:
 
 
 def disk_over(secret: Path, directory: Path) -> bytes:
-    """An image that would show a guest the file `secret` of its host."""
+    """An image with a backing file: it would show the guest the file `secret` of its host."""
     path = directory / "over.qcow2"
     subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", secret, path], check=True)
     return path.read_bytes()
 
 
 def missing() -> str | None:
-    """What this machine lacks; None: nothing."""
+    """What this machine lacks to run a guest; None if nothing is missing."""
     if not BUSYBOX.exists():
         return "busybox-static is not installed"
     if not os.access("/usr/bin/apt-get", os.X_OK):

@@ -63,7 +63,7 @@ exec "$2" --config "$1/libvirtd.conf" --pid-file "$1/pid"
 
 
 def missing() -> str | None:
-    """Why libvirtd cannot run here; None: it can."""
+    """The reason why libvirtd cannot run here; None if it can."""
     if os.geteuid() != 0:
         return "libvirtd is started as root only"
     for name in ("libvirtd", "qemu-system-x86_64", "qemu-img", "genisoimage", "virt-xml-validate"):
@@ -78,7 +78,7 @@ def missing() -> str | None:
 
 @contextlib.contextmanager
 def small_file_system(path: Path, size: str = "48m") -> Iterator[None]:
-    """One that is soon full. Create it before libvirtd starts, which then has its own mount namespace."""
+    """A file system that is soon full. Create it before libvirtd starts, which then has its own mount namespace."""
     path.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path], check=True)
     try:
@@ -88,7 +88,7 @@ def small_file_system(path: Path, size: str = "48m") -> Iterator[None]:
 
 
 class LibvirtHost:
-    """The path of `directory` is short, because it holds sockets."""
+    """`directory` must have a short path, because it holds sockets."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -117,7 +117,7 @@ class LibvirtHost:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def start(self) -> Self:
-        # Probing QEMU's capabilities takes seconds; libvirt itself notices when the cache is out of date.
+        # Probing QEMU's capabilities takes seconds; libvirt itself notices if the cache is out of date.
         cache = servers.place() / "libvirt-cache"
         cache.mkdir(exist_ok=True)
         words = map(str, (self.directory, program("libvirtd"), cache))
@@ -129,12 +129,12 @@ class LibvirtHost:
         deadline = time.monotonic() + _START_TIMEOUT_S
         while not (self.directory / "sockets/libvirt-sock").exists():
             if not self._lives() or time.monotonic() > deadline:
-                pytest.fail(f"libvirtd did not start: {self.said()}", pytrace=False)
+                pytest.fail(f"libvirtd did not start: {self.log()}", pytrace=False)
             time.sleep(0.02)
         return self
 
     def stop(self) -> None:
-        """Stops the daemon alone; guests continue."""
+        """Stops only the daemon; guests continue."""
         if self._pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._pid, signal.SIGKILL)
@@ -146,17 +146,17 @@ class LibvirtHost:
         (self.directory / "sockets/libvirt-sock").unlink(missing_ok=True)
 
     def pause(self) -> None:
-        """It hangs: it accepts connections, but answers nothing."""
+        """Suspends the daemon: it accepts connections, but answers nothing."""
         os.kill(self._pid, signal.SIGSTOP)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         os.kill(self._pid, signal.SIGCONT)
 
     def _lives(self) -> bool:
         return Path(f"/proc/{self._pid}").exists()
 
     def guests(self) -> list[int]:
-        """Processes of QEMU that belong to this directory."""
+        """The pids of QEMU processes that belong to this directory."""
         found = []
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
@@ -174,6 +174,6 @@ class LibvirtHost:
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.02)
 
-    def said(self) -> str:
+    def log(self) -> str:
         logs = [self.directory / name for name in ("out", "libvirtd.log")]
         return "\n".join(log.read_text(errors="replace")[-2000:] for log in logs if log.exists())

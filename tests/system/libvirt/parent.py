@@ -18,7 +18,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 def main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel does not keep them for anybody
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel then does not keep ended processes for their parent
     for line in sys.stdin:
         order = json.loads(line)
         pid = os.fork()

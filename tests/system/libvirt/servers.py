@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from tests.system.planes import PlaneClients
 
-#: Emulated, on cores that others use too.
+#: Time limit for an emulated guest on cores that other tests use, too.
 BOOT_S = 180
-#: Between two polls: frequent polls take CPU from the guest.
+#: Seconds between two polls: frequent polls take CPU from the guest.
 LOOK_S = 0.2
 
 
@@ -18,12 +18,12 @@ def console(clients: PlaneClients, server: str) -> str:
 
 
 def wait_for_console(clients: PlaneClients, server: str, pattern: str) -> str:
-    """The whole console, once it matches `pattern`."""
+    """Waits until the console matches `pattern`; returns the whole console."""
     return patiently(lambda: re.search(pattern, text := console(clients, server)) and text)
 
 
 def wait_for(clients: PlaneClients, server: str, *wanted: str) -> dict:
-    """The server, when it has such a status and no operation in progress."""
+    """Waits until the server has one of these statuses and no operation in progress; returns the server."""
 
     def settled():
         now = clients.server(server)
@@ -33,7 +33,7 @@ def wait_for(clients: PlaneClients, server: str, *wanted: str) -> dict:
 
 
 def patiently(probe: Callable[[], object], *, timeout_s: float = BOOT_S):
-    """The first true answer."""
+    """Calls `probe` until its result is true; returns the result."""
     deadline = time.monotonic() + timeout_s
     while not (answer := probe()):
         assert time.monotonic() < deadline, f"not within {timeout_s} s"
@@ -42,7 +42,7 @@ def patiently(probe: Callable[[], object], *, timeout_s: float = BOOT_S):
 
 
 def act(clients: PlaneClients, server: str, action: str, status: str, **arguments: object) -> None:
-    """Runs the action, and waits for the `status` that it leads to."""
+    """Runs the action, and waits until the server has the resulting `status`."""
     clients.compute.request("POST", f"/servers/{server}/action", json={action: arguments or None})
     wait_for(clients, server, status)
 

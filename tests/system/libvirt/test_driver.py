@@ -14,7 +14,7 @@ from tests.system.libvirt.drivers import RESCUE, A, B, pids_of, spec
 pytestmark = pytest.mark.slow
 
 
-def test_the_host_offers_what_libvirt_says(driver):
+def test_the_hosts_capacity_is_that_of_libvirt(driver):
     facts = driver.facts()
     root = driver.update_provider_tree(ProviderTree())["metal-2"]
     assert facts.hypervisor_type == "QEMU"
@@ -24,7 +24,7 @@ def test_the_host_offers_what_libvirt_says(driver):
     assert "HW_CPU_X86_SSE2" in root.traits
 
 
-def test_a_device_is_passed_through_as_defined_and_the_host_says_why_it_cannot(driver, libvirtd):
+def test_a_domain_defines_its_device_and_the_start_fails_with_libvirts_reason(driver, libvirtd):
     """Without an IOMMU libvirt accepts and keeps the definition, and refuses the start with that reason."""
     passed = spec(pci_addresses=("0000:00:02.0",), mdev_uuids=("c2177883-f1bb-47f0-914d-32a22e3a8804",))
     kept = driver.spawn(passed, start=False)
@@ -36,11 +36,11 @@ def test_a_device_is_passed_through_as_defined_and_the_host_says_why_it_cannot(d
     assert driver.destroy(A)
 
 
-def test_everything_may_be_done_twice(make, driver):
+def test_every_operation_may_be_repeated(make, driver):
     driver.spawn(spec())
     pids = pids_of(driver)
     driver.spawn(spec())
-    assert make().spawn(spec()).power is DomainPowerState.RUNNING  # the next agent finds it
+    assert make().spawn(spec()).power is DomainPowerState.RUNNING  # as the next start of the agent does
     assert pids_of(driver) == pids
     for action, state in (
         (PowerAction.PAUSE, "paused"), (PowerAction.UNPAUSE, "running"), (PowerAction.SUSPEND, "suspended"),
@@ -63,7 +63,7 @@ def test_a_suspended_domain_cannot_be_paused(driver):
         driver.power(A, PowerAction.PAUSE)
 
 
-def test_two_servers_of_one_name_and_one_image_share_a_base_that_goes_with_the_last(driver, libvirtd):
+def test_servers_of_one_image_share_a_base_that_is_deleted_with_the_last_one(driver, libvirtd):
     base = libvirtd.directory / "driver" / "base"
     driver.spawn(spec(A), start=False)
     driver.spawn(spec(B, disk_gb=1), start=False)
@@ -74,7 +74,7 @@ def test_two_servers_of_one_name_and_one_image_share_a_base_that_goes_with_the_l
     assert list(base.iterdir()) == []
 
 
-def test_a_rebuild_makes_the_disk_once_for_each_key(driver, libvirtd):
+def test_a_rebuild_with_the_same_key_makes_the_disk_only_once(driver, libvirtd):
     driver.spawn(spec(), start=False)
     disk = libvirtd.directory / "driver" / "guests" / A / "disk"
     marked = disk.stat().st_ino
@@ -86,7 +86,7 @@ def test_a_rebuild_makes_the_disk_once_for_each_key(driver, libvirtd):
     assert driver.domains()[A].power is DomainPowerState.RUNNING
 
 
-def test_a_disk_grows_and_another_definition_replaces_the_old_one(driver):
+def test_a_resize_grows_the_disk_and_replaces_the_domains_definition(driver):
     driver.spawn(spec(disk_gb=1))
     larger = spec(disk_gb=2, memory_mb=96, swap_mb=1, ephemeral_gb=1)
     assert driver.spawn(larger).power is DomainPowerState.RUNNING
@@ -96,7 +96,7 @@ def test_a_disk_grows_and_another_definition_replaces_the_old_one(driver):
     assert sizes == [2 << 30, 1 << 30, 1 << 20]
 
 
-def test_rescue_boots_the_other_image_with_the_own_disk_beside_it(driver):
+def test_rescue_boots_the_rescue_image_with_the_servers_disk_as_the_second_one(driver):
     driver.spawn(spec(config_drive={"openstack/latest/meta_data.json": b'{"uuid": "x"}'}))
     assert driver.rescue(A, RESCUE, "secret") is DomainPowerState.RUNNING
     assert driver.rescue(A, RESCUE, "secret") is DomainPowerState.RUNNING
@@ -110,7 +110,7 @@ def test_rescue_boots_the_other_image_with_the_own_disk_beside_it(driver):
     assert not driver.domains()[A].is_rescued
 
 
-def test_the_disk_can_be_copied_in_every_state_and_the_copy_goes(driver, libvirtd):
+def test_the_disk_can_be_copied_in_every_state_and_the_copy_is_deleted_after_its_upload(driver, libvirtd):
     driver.spawn(spec(disk_gb=1))
     for action in (PowerAction.PAUSE, PowerAction.UNPAUSE, PowerAction.STOP):
         driver.power(A, action)
@@ -119,11 +119,11 @@ def test_the_disk_can_be_copied_in_every_state_and_the_copy_goes(driver, libvirt
         assert (image.disk_format, len(data)) == ("qcow2", image.size_bytes)
         assert data.startswith(b"QFI\xfb")
         assert int.from_bytes(data[24:32], "big") == 1 << 30
-        assert int.from_bytes(data[8:16], "big") == 0  # it lies over nothing
+        assert int.from_bytes(data[8:16], "big") == 0  # the copy has no backing file
         assert not (libvirtd.directory / "driver" / "guests" / A / "snapshot").exists()
 
 
-def test_domains_of_others_are_left_alone(driver, libvirtd, caplog):
+def test_domains_that_the_driver_did_not_create_are_not_touched(driver, libvirtd, caplog):
     theirs = f"""<domain type='qemu'><name>theirs</name><uuid>{B}</uuid><memory unit='MiB'>16</memory>
         <os><type arch='x86_64'>hvm</type></os></domain>"""
     with driver._connection.use() as link:
@@ -140,7 +140,7 @@ def test_domains_of_others_are_left_alone(driver, libvirtd, caplog):
         domain.undefine()
 
 
-def test_the_driver_is_not_imported_where_it_is_not_configured():
+def test_the_libvirt_driver_is_imported_only_if_it_is_configured():
     """Hosts without the bindings start as usual."""
     source = Path(__file__).parents[3] / "src"
     script = "import sys, moorage.wiring; sys.exit('libvirt' in sys.modules)"

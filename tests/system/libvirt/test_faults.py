@@ -34,10 +34,10 @@ from tests.system.planes import until
 pytestmark = pytest.mark.slow
 
 
-def test_a_daemon_that_hangs_is_noticed_and_comes_back(make, libvirtd, monkeypatch):
+def test_a_hanging_libvirtd_is_reported_and_used_again_when_it_answers(make, libvirtd, monkeypatch):
     from moorage.agent.virt import libvirt_connection
 
-    monkeypatch.setattr(libvirt_connection, "KEEP_ALIVE_S", 1)  # as it is, this takes 20 s
+    monkeypatch.setattr(libvirt_connection, "KEEP_ALIVE_S", 1)  # the default takes 20 s
     driver = make()
     driver.facts()
     libvirtd.pause()
@@ -47,7 +47,7 @@ def test_a_daemon_that_hangs_is_noticed_and_comes_back(make, libvirtd, monkeypat
             driver.facts()
         assert time.monotonic() - begin < 15
     finally:
-        libvirtd.go_on()
+        libvirtd.resume()
     deadline = time.monotonic() + 40
     while True:
         try:
@@ -58,7 +58,7 @@ def test_a_daemon_that_hangs_is_noticed_and_comes_back(make, libvirtd, monkeypat
             time.sleep(0.2)
 
 
-def test_while_it_is_away_nobody_waits(make, libvirtd, tmp_path):
+def test_without_libvirtd_each_operation_fails_at_once(make, libvirtd, tmp_path):
     from moorage.agent.virt.libvirt_connection import LibvirtConnection
 
     connection = LibvirtConnection(f"qemu:///system?socket={tmp_path}/nothing", SystemClock())
@@ -69,8 +69,8 @@ def test_while_it_is_away_nobody_waits(make, libvirtd, tmp_path):
         assert time.monotonic() - begin < 1
 
 
-class NotingClock(SystemClock):
-    """Tells when somebody begins to wait."""
+class SignallingClock(SystemClock):
+    """Signals `slept` when the driver begins to wait."""
 
     def __init__(self):
         super().__init__()
@@ -81,10 +81,10 @@ class NotingClock(SystemClock):
         super().sleep(seconds)
 
 
-def test_a_daemon_that_dies_in_the_middle_of_an_operation_ends_it(make, libvirtd):
+def test_an_operation_fails_if_libvirtd_dies_during_it(make, libvirtd):
     """The guest continues, and the operation can be repeated."""
     patient = make(shutdown_timeout_s=60.0)
-    patient._clock = clock = NotingClock()
+    patient._clock = clock = SignallingClock()
     patient.spawn(spec())
     try:
         outcome: list[Exception] = []
@@ -104,27 +104,27 @@ def test_a_daemon_that_dies_in_the_middle_of_an_operation_ends_it(make, libvirtd
         assert "does not answer any more" in outcome[0].message
         assert libvirtd.guests() == guests
         libvirtd.start()
-        until(lambda: found(patient) is DomainPowerState.RUNNING)
+        until(lambda: power_state(patient) is DomainPowerState.RUNNING)
         assert make(shutdown_timeout_s=0.0).power(A, PowerAction.STOP) is DomainPowerState.SHUTOFF
     finally:
         patient.destroy(A)
 
 
-def found(driver) -> DomainPowerState | None:
-    """None while the daemon is down."""
+def power_state(driver) -> DomainPowerState | None:
+    """The domain's state; None while the daemon is down."""
     try:
         return driver.domains()[A].power
     except HypervisorUnavailable:
         return None
 
 
-def test_a_guest_that_does_not_obey_is_cut(driver):
+def test_a_guest_that_ignores_the_power_button_is_switched_off(driver):
     """A guest in its firmware ignores the power button."""
     driver.spawn(spec())
     assert driver.power(A, PowerAction.STOP) is DomainPowerState.SHUTOFF
 
 
-def test_a_guest_whose_qemu_hangs_keeps_nobody_waiting_and_can_be_deleted(driver, libvirtd, monkeypatch):
+def test_an_operation_on_a_hanging_guest_fails_soon_and_the_guest_can_be_deleted(driver, libvirtd, monkeypatch):
     monkeypatch.setattr("moorage.agent.virt.libvirt_calls.ANSWER_TIMEOUT_S", 0.5)
     driver.spawn(spec())
     (pid,) = libvirtd.guests()
@@ -148,14 +148,14 @@ def test_a_guest_whose_qemu_hangs_keeps_nobody_waiting_and_can_be_deleted(driver
         ("nowhere", "the image service does not have it"),
     ],
 )
-def test_an_image_that_no_disk_can_be_made_of_is_refused_and_costs_nothing(driver, image, why):
+def test_an_unusable_image_is_refused_and_leaves_no_file(driver, image, why):
     """A qcow2 file can name a file of the host, which QEMU would show to the guest."""
     with pytest.raises(MoorageError, match=why):
         driver.spawn(spec(B, image_id=image, disk_gb=1))
     assert driver.domains() == {}
 
 
-def test_a_rebuild_from_an_image_that_cannot_be_had_leaves_guest_and_disk(driver, libvirtd):
+def test_a_rebuild_whose_image_is_unavailable_keeps_guest_and_disk(driver, libvirtd):
     driver.spawn(spec())
     disk = libvirtd.directory / "driver" / "guests" / A / "disk"
     before = disk.stat().st_ino
@@ -166,7 +166,7 @@ def test_a_rebuild_from_an_image_that_cannot_be_had_leaves_guest_and_disk(driver
     assert driver.domains()[A].power is DomainPowerState.RUNNING
 
 
-def test_a_disk_that_was_damaged_on_the_host_starts_nothing_and_a_rebuild_mends_it(driver, libvirtd):
+def test_a_guest_with_a_damaged_disk_does_not_start_until_it_is_rebuilt(driver, libvirtd):
     driver.spawn(spec(), start=False)
     disk = libvirtd.directory / "driver" / "guests" / A / "disk"
     disk.write_bytes(b"\0" * disk.stat().st_size)
@@ -186,7 +186,7 @@ def small(libvirtd, driver_images):
     (libvirtd.directory / "small" / "filler").unlink(missing_ok=True)
 
 
-def test_a_full_file_system_is_named_and_leaves_nothing_in_the_way(small, libvirtd):
+def test_a_full_file_system_is_named_in_the_error_and_leaves_no_partial_files(small, libvirtd):
     filler = libvirtd.directory / "small" / "filler"
     with filler.open("wb") as file, pytest.raises(OSError, match="No space"):
         while True:
@@ -198,8 +198,8 @@ def test_a_full_file_system_is_named_and_leaves_nothing_in_the_way(small, libvir
     assert small.spawn(spec()).power is DomainPowerState.RUNNING
 
 
-def test_a_guest_that_fills_the_hosts_disk_stands_still_until_there_is_room(small, libvirtd, caplog):
-    """It writes 64 MB, and nothing of it is lost."""
+def test_a_guest_that_fills_the_hosts_disk_is_paused_until_there_is_space(small, libvirtd, caplog):
+    """The guest writes 64 MB, and no data is lost."""
     small.spawn(linux(image_id=FILLS, disk_gb=1))
     patiently(lambda: small.domains()[A].power is DomainPowerState.PAUSED)
     assert any(getattr(record, "guests", None) == [A] for record in caplog.records)

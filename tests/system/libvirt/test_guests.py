@@ -1,9 +1,9 @@
 """Servers as guests of QEMU, through the API and the stock client: they boot, receive passwords, and leave nothing
 behind.
 
-About devices: `plug` prepares a (simulated) GPU and returns its address. The guest has a PCI device that corresponds to
-this address on its host, which both show by a shared memory. QEMU emulates that device. VFIO is not tested, because it
-needs an IOMMU; in `test_driver` libvirt accepts such a definition and says what the host lacks.
+Devices: `plug` prepares a (simulated) GPU and returns its address. The guest has an emulated PCI device that
+corresponds to this address on its host; both show it by a shared memory. VFIO is not tested, because it needs an IOMMU.
+In `test_driver` libvirt accepts such a definition and says what the host lacks.
 """
 
 import json
@@ -46,7 +46,7 @@ def files_of(libvirtd: LibvirtHost, server: str) -> list[Path]:
     return list((libvirtd.directory / "instances" / "guests").glob(f"{server}*"))
 
 
-def test_a_guest_sees_the_device_that_plug_handed_over_and_leaves_nothing(clients, libvirtd, image, tmp_path):
+def test_a_guest_has_the_device_that_plug_returned_and_leaves_nothing_behind(clients, libvirtd, image, tmp_path):
     """R33 (accelerator-attach): the device is in the guest when the server is active."""
     flavor = clients.create_flavor("gpu", ram_mb=192, **{"resources:CUSTOM_ACCELERATOR_GPU": "1"})
     server = clients.create_server(flavor=flavor, image=image, name="a <&> guest")
@@ -78,8 +78,8 @@ def create_command(name: str, image: str, flavor: str) -> list[str]:
     return command.split()
 
 
-def test_the_life_of_a_server_with_the_stock_client(plane, clients, libvirtd, image, flavor):
-    """The content of the guest's disk (its boot count) survives a stop, and goes into an image of it."""
+def test_the_stock_client_runs_every_operation_on_a_guest(plane, clients, libvirtd, image, flavor):
+    """The content of the guest's disk (its boot count) survives a stop, and is part of an image of the server."""
 
     def run(*commands: str) -> list[str]:
         said = openstack(variables(plane), *(command.split() for command in commands))
@@ -103,7 +103,7 @@ def test_the_life_of_a_server_with_the_stock_client(plane, clients, libvirtd, im
     assert "BOOT 2" not in console(clients, server)
     run("server stop web")
     wait_for(clients, server, "SHUTOFF")
-    wait_for_console(clients, server, "OFF")  # it was asked, and obeyed
+    wait_for_console(clients, server, "OFF")  # the guest got the request to shut down
 
     run("server image create web --name picture --wait", "server start web")
     (again,) = openstack(variables(plane), create_command("again", "picture", flavor))
@@ -125,8 +125,8 @@ def test_a_guest_that_shuts_itself_down_is_shutoff_and_one_that_vanished_is_in_e
     delete(clients, server)
 
 
-def test_libvirtd_may_go_and_come_back(plane, clients, libvirtd, firmware, flavor):
-    """Guests continue; operations meanwhile wait and are done afterwards; the log says what is wrong."""
+def test_operations_wait_while_libvirtd_is_down(plane, clients, libvirtd, firmware, flavor):
+    """Guests continue; operations wait until libvirtd answers again; the log says what is wrong."""
     server = clients.create_server(flavor=flavor, image=firmware)
     wait_for(clients, server, "ACTIVE")
     guests = libvirtd.guests()
@@ -142,14 +142,14 @@ def test_libvirtd_may_go_and_come_back(plane, clients, libvirtd, firmware, flavo
     assert libvirtd.guests() == []
 
 
-def test_what_the_daemon_dies_in_the_middle_of_is_an_error_of_the_action_and_the_server_is_as_before(
+def test_an_action_interrupted_by_the_death_of_libvirtd_ends_in_error_and_leaves_the_server_usable(
     plane, clients, libvirtd, firmware, flavor
 ):
     server = clients.create_server(flavor=flavor, image=firmware)
     wait_for(clients, server, "ACTIVE")
     clients.compute.request(
         "POST", f"/servers/{server}/action", json={"os-stop": None}
-    )  # it hears nothing, and is waited for
+    )  # the guest ignores the request, and the driver waits for it
     until(lambda: f'"kind":"stop","key":"{server}"' in plane.err)
     libvirtd.stop()
     libvirtd.start()
@@ -160,8 +160,8 @@ def test_what_the_daemon_dies_in_the_middle_of_is_an_error_of_the_action_and_the
     delete(clients, server)
 
 
-def test_a_guest_that_somebody_stopped_is_paused_and_goes_on(clients, libvirtd, firmware, flavor):
-    """As QEMU does with a guest whose host has no space for its writes (`test_faults`)."""
+def test_a_guest_suspended_with_virsh_is_shown_as_paused_and_can_be_unpaused(clients, libvirtd, firmware, flavor):
+    """QEMU pauses a guest so if its host has no space for its writes (`test_faults`)."""
     server = clients.create_server(flavor=flavor, image=firmware)
     wait_for(clients, server, "ACTIVE")
     virsh(libvirtd, "suspend", server)
@@ -170,10 +170,10 @@ def test_a_guest_that_somebody_stopped_is_paused_and_goes_on(clients, libvirtd, 
     delete(clients, server)
 
 
-def test_an_agent_that_is_killed_finds_its_guests_and_after_a_boot_of_the_host_starts_them(
+def test_a_restarted_agent_finds_its_guests_and_starts_them_after_a_boot_of_the_host(
     plane, clients, libvirtd, image, flavor
 ):
-    """Running guests are rebooted, and stopped ones stay off."""
+    """Guests that ran are booted again, and stopped ones stay off."""
     server, off = (clients.create_server(flavor=flavor, image=image) for _ in range(2))
     wait_for(clients, off, "ACTIVE")
     act(clients, off, "os-stop", "SHUTOFF")

@@ -58,7 +58,7 @@ def guests_of(libvirtd, server: str) -> list[str]:
 def test_a_server_is_resized_and_migrated_to_another_host_with_what_is_on_its_disk(
     clients, libvirtd, second, image, flavor
 ):
-    """The disk contains its boot count: it moved too, and after a revert it is the old one."""
+    """The disk contains its boot count, so it shows that the disk moved, too, and is the old one after a revert."""
     hosts = {"metal-1": libvirtd, "metal-2": second}
     body = {"id": "larger", "name": "larger", "vcpus": 1, "ram": 224, "disk": 2}
     clients.compute.request("POST", "/flavors", json={"flavor": body})
@@ -74,7 +74,9 @@ def test_a_server_is_resized_and_migrated_to_another_host_with_what_is_on_its_di
     assert re.search(r"DISK vda 4194304", text)  # 2 GB
     act(clients, server, "revertResize", "ACTIVE")
     assert host_of(clients, server) == source
-    wait_for_console(clients, server, r"BOOT 1\s[^$]*BOOT 2\s[^$]*READY")  # its own console, and its own disk
+    wait_for_console(
+        clients, server, r"BOOT 1\s[^$]*BOOT 2\s[^$]*READY"
+    )  # the console and the disk moved with the server
     assert guests_of(hosts[target], server) == []
 
     act(clients, server, "migrate", "VERIFY_RESIZE")

@@ -17,7 +17,7 @@ from tests.system.libvirt.servers import patiently
 pytestmark = pytest.mark.slow
 
 
-def test_a_guest_takes_a_password_shuts_down_for_a_reboot_and_panics_when_it_is_told_to(driver):
+def test_a_guest_gets_a_password_shuts_down_for_a_reboot_and_panics_on_request(driver):
     driver.spawn(linux())
     wait_for_console(driver, "READY")
     driver.set_password(A, "secret & more")
@@ -25,13 +25,13 @@ def test_a_guest_takes_a_password_shuts_down_for_a_reboot_and_panics_when_it_is_
     assert f'"username":"root","password":"{base64.b64encode(b"secret & more").decode()}"' in told
     assert driver.power(A, PowerAction.REBOOT) is DomainPowerState.RUNNING
     text = wait_for_console(driver, "BOOT 2")
-    assert "OFF" in text.partition("BOOT 2")[0]  # it was asked, and obeyed
+    assert "OFF" in text.partition("BOOT 2")[0]  # it shut down when it was asked to
     driver.crash_dump(A)
     text = wait_for_console(driver, "BOOT 3")
     assert re.search(r"Kernel panic - not syncing: .*NMI", text)
 
 
-def test_a_guest_reads_its_config_drive_and_a_rescue_system_the_password_there(driver):
+def test_a_guest_reads_its_config_drive_and_a_rescue_system_reads_the_password_from_it(driver):
     files = {"openstack/latest/meta_data.json": b'{"uuid": "x"}', "openstack/latest/user_data": b"#!/bin/sh"}
     driver.spawn(linux(config_drive=files))
     text = wait_for_console(driver, "READY")
@@ -48,7 +48,7 @@ def test_a_guest_reads_its_config_drive_and_a_rescue_system_the_password_there(d
     patiently(lambda: (text := driver.console(A)).rindex("BOOT 1") > text.rindex("BOOT 2"))
 
 
-def test_a_guest_without_an_agent_takes_no_password(driver):
+def test_setting_a_password_fails_without_a_guest_agent(driver):
     driver.spawn(spec())
     with pytest.raises(Unsupported, match="agent"):
         driver.set_password(A, "secret")

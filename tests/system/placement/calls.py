@@ -1,7 +1,7 @@
 """A call of the placement API as a client saw it, and its meaning for one provider and one consumer. Pure.
 
-The meaning is the peer's: generations are compared and then increased. A claim is refused only if it does not fit or
-its consumer's generation is old, never because others write at the same time.
+The meaning is that of OpenStack's Placement: generations are compared and then increased. A claim is refused only if
+it does not fit or the generation of its consumer is old, never because other clients write at the same time.
 """
 
 import re
@@ -23,19 +23,19 @@ _OLD_GENERATION = re.compile(r"conflict for provider ([0-9a-f-]+): actual: (\d+)
 
 @dataclass(frozen=True)
 class Call:
-    kind: str  #: offer, claim, release, reshape, move, create, delete; usages, holdings, holders, place (these read)
-    subject: str  #: uuid of the provider or consumer in the path; "" where there is none
+    kind: str  #: offer, claim, release, reshape, move, create, delete; usages, holdings, holders, place only read
+    subject: str  #: uuid of the provider or consumer in the path; empty if the path has none
     start: float
     end: float | None
     status: int
     body: Mapping = field(default_factory=dict)
     answer: Mapping = field(default_factory=dict)
-    #: Who called, through which process.
+    #: The client and the URL of the process.
     client: str = ""
 
     @cached_property
     def wishes(self) -> Mapping[str, Mapping]:
-        """{consumer: its part of the body}; a release has none."""
+        """{consumer: its part of the body}; empty for a release."""
         if self.kind == "release":
             return {self.subject: {"allocations": {}}}
         if self.kind == "reshape":
@@ -71,8 +71,10 @@ class Held(NamedTuple):
 
 
 def consumer_step(uuid: str, state: Held | None, call: Call, accused: Call | None = None) -> Held | None:
-    """None: it holds nothing. A claim of several consumers is refused for one of them, and does not say which; that
-    `accused` was refused for this one is to be explained.
+    """The next state of the consumer; None means that it has no allocations.
+
+    A refused claim of several consumers does not say which one was the reason. `accused` is such a call whose refusal
+    must be explained by this consumer.
     """
     if call.kind == "holdings" and call.subject == uuid:
         _fits(_shown(call.answer) == state)
@@ -97,7 +99,7 @@ def consumer_step(uuid: str, state: Held | None, call: Call, accused: Call | Non
 
 
 def about_consumers(calls: Iterable[Call]) -> dict[str, list[Call]]:
-    """{uuid: the calls that read or change it}, also for providers, under their own uuid."""
+    """{uuid: the calls that read or change this consumer}. Providers are included, under their own uuid."""
     found: dict[str, list[Call]] = defaultdict(list)
     for call in calls:
         for uuid in {call.subject, *call.wishes}:
@@ -130,9 +132,9 @@ class Offered(NamedTuple):
 
 
 def about_provider(uuid: str, calls: Sequence[Call]) -> list[Call]:
-    """Those that see or change the provider: `provider_step` lets pass all others in every state.
+    """The calls that read or change the provider; `provider_step` accepts every other call in every state.
 
-    A claim changes it by what a consumer gets there, or had there.
+    A claim changes the provider if a consumer uses it afterwards, or used it before.
     """
     holders = {consumer for call in calls for consumer, wish in call.wishes.items() if uuid in wish["allocations"]}
     return [
@@ -145,7 +147,7 @@ def about_provider(uuid: str, calls: Sequence[Call]) -> list[Call]:
 
 
 def provider_step(uuid: str, state: Offered | None, call: Call) -> Offered | None:
-    """None: it does not exist."""
+    """The next state of the provider; None means that it does not exist."""
     if call.subject == uuid and call.kind in _ABOUT_IT:
         return _ABOUT_IT[call.kind](state, call)
     if call.kind == "reshape" and uuid in call.body["inventories"]:
@@ -214,7 +216,7 @@ def _reshaped(uuid: str, state: Offered | None, call: Call) -> Offered | None:
     if not call.accepted:
         return state
     _fits(state is not None and given["resource_provider_generation"] == state.generation)
-    # Once for added inventories, once at the end; and for moved allocations, as in any claim.
+    # The generation increases once for added inventories, once at the end, and as in any claim for moved allocations.
     widened = state._replace(totals=frozenset((dict(state.totals) | dict(_totals(given["inventories"]))).items()))
     after = _claimed(uuid, widened, call) if call.wishes else widened
     totals = _totals(given["inventories"])
@@ -235,7 +237,7 @@ def _names(uuid: str, wishes: Mapping[str, Mapping]) -> set[str]:
 
 
 def _has_room(before: Offered, after: Offered, name: str) -> bool:
-    """Or usage does not grow, as after an inventory was reduced."""
+    """Whether it fits. A usage above the capacity is allowed if it does not grow, as after an inventory was reduced."""
     total = dict(after.totals).get(name)
     return total is not None and (after.used(name) <= total or after.used(name) <= before.used(name))
 
@@ -248,7 +250,7 @@ def _totals(inventories: Mapping) -> Amounts:
 
 
 def place_step(moved: str, child: str, root: str, call: Call) -> str:
-    """The root that `moved`, and `child` below it, are under; `root` is a parent that is a root itself."""
+    """Returns the root above `moved` and its `child`; `root` is a parent that is a root itself."""
     if call.kind == "move" and call.subject == moved:
         _fits(call.accepted)
         return call.body["parent_provider_uuid"]

@@ -1,4 +1,4 @@
-"""Our placement with a database that is some way off, so that much comes while a group is being written.
+"""Our placement with delayed answers of its database, so that many requests arrive while a group is being written.
 
 usage: python -m tests.system.placement.guessing PORT DATABASE_URL WARY DIRECTORY
 
@@ -24,7 +24,7 @@ from tests.ports import free_port
 from tests.processes import ROOT, running
 from tests.served import serve
 
-#: The delay of answers to writes.
+#: The delay of the database's answers to writes.
 AWAY_S = 0.008
 
 
@@ -34,7 +34,7 @@ class Guessing(NamedTuple):
 
 @contextlib.contextmanager
 def guessing_servers(database_url: str, wary: Sequence[int], directory: Path) -> Iterator[list[Guessing]]:
-    """A process for each of `wary`, on one database."""
+    """Starts one process for each element of `wary`, all on one database."""
     with contextlib.ExitStack() as stack:
         servers = []
         for number, one in enumerate(wary):

@@ -5,8 +5,8 @@ executed at those moments, give their recorded answers. A history of several obj
 object.
 
 The search keeps all explanations, call by call in the order of responses. An explanation is the object's state and the
-calls in progress that already have their moment (Lowe, "Testing for linearizability", 2017, the just-in-time
-algorithm). A call that never changes anything gets its moment as soon as it fits, which loses no explanation.
+calls in progress that have already taken effect (Lowe, "Testing for linearizability", 2017, the just-in-time
+algorithm). A call that never changes anything takes effect as soon as it fits, which loses no explanation.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -17,7 +17,9 @@ State = TypeVar("State", bound=Hashable)
 
 
 class Timed(Protocol):
-    """`start` and `end` from one monotonic clock; `end` None: nobody knows whether it took effect, or will."""
+    """`start` and `end` are from one monotonic clock. `end` None: it is unknown whether the call took or will take
+    effect.
+    """
 
     @property
     def start(self) -> float: ...
@@ -27,7 +29,7 @@ class Timed(Protocol):
 
     @property
     def only_reads(self) -> bool:
-        """It changes nothing in any state."""
+        """Whether it changes nothing in any state."""
         ...
 
 
@@ -103,7 +105,7 @@ class _Search(Generic[State, CallT]):
         return bool(kept)
 
     def _settled(self, state: State, done: frozenset[int]) -> tuple[State, frozenset[int]]:
-        """With all reads that fit here."""
+        """Adds all reads that fit in this state."""
         idle = set()
         for other in self.under_way - done:
             if self._calls[other].only_reads:

@@ -1,4 +1,4 @@
-"""A process of placement as operators run it, alone with its client; it can be stopped for a while."""
+"""A process of placement as operators run it, with its own client; a test can suspend it."""
 
 import contextlib
 import os
@@ -67,7 +67,7 @@ class Process:
 
     @contextlib.contextmanager
     def stopped(self):
-        """Stops it for a while, as a machine without free CPU."""
+        """Suspends it for a while, as a machine without free CPU would."""
         os.killpg(self.plane.process.pid, signal.SIGSTOP)
         try:
             yield
@@ -75,7 +75,7 @@ class Process:
             os.killpg(self.plane.process.pid, signal.SIGCONT)
 
     def ask(self):
-        """A connection on which a read was sent; `told` receives the answer."""
+        """Sends a read, and returns the connection; `told` receives the answer."""
         place = urlsplit(self.url)
         connection = socket.create_connection((place.hostname, place.port), timeout=PATIENCE_S)
         head = "Connection: close\r\nX-Auth-Token: admin\r\nOpenStack-API-Version: placement 1.39"

@@ -22,9 +22,9 @@ ROOTS = [f"00000000-0000-4000-a000-00000000000{number}" for number in (1, 2)]
 MOVED, CHILD, SPARE, WIDE = (f"00000000-0000-4000-a000-00000000000{number}" for number in (3, 4, 5, 6))
 PROVIDERS = [*ROOTS, MOVED, CHILD, SPARE, WIDE]
 CONSUMERS = [f"00000000-0000-4000-b000-{number:012d}" for number in range(1, 9)]
-#: Consumers of a large claim, at least.
+#: The minimum number of consumers in a large claim.
 LARGE = 8
-#: Each client has one, and now and then wants another's.
+#: Each client has one consumer, and sometimes tries to use another client's.
 FLEETS = [[f"00000000-0000-4000-c000-{fleet:04d}{number:08d}" for number in range(4 * LARGE)] for fleet in range(8)]
 CAPACITY = 6
 WIDE_CAPACITY = 16 * LARGE
@@ -38,9 +38,9 @@ _HEADERS = {
 
 
 class Client:
-    """Each call goes to any of the processes, on a connection of its own: none is closed for being idle.
+    """Sends each call to a random process, each on a new connection, so that none is closed for being idle.
 
-    `urls` may change meanwhile; a process that is not in it any more is still waited for.
+    `urls` may change meanwhile; open requests to a removed process are completed.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Client:
         self._urls = urls
         self._fleet = fleet
         self._chances = chances or {}
-        self._claimed: list[str] = []  #: of a fleet
+        self._claimed: list[str] = []  #: consumers of a fleet that this client has claimed
 
     def call(self, kind: str, method: str, path: str, subject: str = "", body: Mapping | None = None) -> Call:
         process = urlsplit(self._random.choice(self._urls))
@@ -75,7 +75,7 @@ class Client:
         self._calls.append(made)
         return made
 
-    # --- what there is to do ------------------------------------------------------------------------------------
+    # --- actions ------------------------------------------------------------------------------------------------
 
     def act(self) -> None:
         self._random.choices(list(self._chances), list(self._chances.values()))[0](self)
@@ -110,7 +110,7 @@ class Client:
         return self.call("offer", "PUT", f"/resource_providers/{uuid}/inventories", uuid, body)
 
     def claim(self) -> None:
-        """One consumer by PUT or POST, with a recent generation or a guess."""
+        """Claims for one consumer by PUT or POST, with a generation that was just read or is guessed."""
         consumer = self._random.choice(CONSUMERS)
         wish = self._wish(self.holdings(consumer), self._some_allocations())
         if self._random.random() < 0.5:
@@ -119,7 +119,7 @@ class Client:
             self._put(consumer, wish)
 
     def replace(self) -> None:
-        """One consumer's allocations move to another, as in a migration; or both get others."""
+        """Moves one consumer's allocations to another, as in a migration, or gives both new ones."""
         first, second = self._random.sample(CONSUMERS, 2)
         seen, other = self.holdings(first), self.holdings(second)
         held = {uuid: {"resources": one["resources"]} for uuid, one in seen.answer["allocations"].items()}
@@ -127,8 +127,9 @@ class Client:
         self.call("claim", "POST", "/allocations", "", {second: self._wish(other, held), first: self._wish(seen, left)})
 
     def claim_fleet(self) -> None:
-        """Many consumers by one POST, taken for new: some are another client's and there, some are too many; all or
-        nothing. Or it gives back all that it has claimed for so.
+        """Claims for many consumers by one POST, as if all were new. Some may exist because another client created
+        them, and some may not fit; then all are refused. Or deletes everything that earlier calls of this kind have
+        claimed.
         """
         fleet = self._random.choice(FLEETS) if self._random.random() < 0.1 else self._fleet
         free = [uuid for uuid in fleet if uuid not in self._claimed]
@@ -171,7 +172,7 @@ class Client:
             held = self.holdings(consumer)
             if held.answer["allocations"]:
                 allocations[consumer] = self._wish(held, _with_gpus_at(there, held.answer["allocations"]))
-        # Last, for this is the first to become old.
+        # Read last, because this generation is the first to become old.
         seen = {uuid: self.usages(uuid).answer for uuid in (here, there)}
         totals = {here: {"VCPU": CAPACITY}, there: {"VCPU": CAPACITY, "VGPU": CAPACITY}}
         inventories = {
@@ -184,7 +185,7 @@ class Client:
         self.call("reshape", "POST", "/reshaper", "", {"inventories": inventories, "allocations": allocations})
 
     def _put(self, consumer: str, wish: Mapping) -> None:
-        """Records a PUT as the equivalent POST."""
+        """Sends a PUT, and records it as the equivalent POST."""
         made = self.call("put", "PUT", f"/allocations/{consumer}", consumer, wish)
         self._calls[-1:] = [
             Call("claim", "", made.start, made.end, made.status, {consumer: wish}, made.answer, made.client)
@@ -219,7 +220,7 @@ CHANCES: Chances = {
     Client.holdings: 8,
     Client.place: 8,
 }
-#: Mostly large claims.
+#: Probabilities of the actions with mostly large claims.
 CHANCES_OF_FLEETS: Chances = dict.fromkeys(CHANCES, 2) | {Client.claim_fleet: 60, Client.usages: 8, Client.holdings: 8}
 
 
@@ -233,9 +234,10 @@ def rush(
     pause_s: float = 0.0,
     meanwhile: Callable[[], object] | None = None,
 ) -> list[Call]:
-    """What all clients saw, each its own in order; before it, how the world was set up, and after it, how it was left.
+    """Returns all recorded calls, each client's in order, after those that set up the world and before those that read
+    the final state.
 
-    `pause_s`: of each client after each act. While `meanwhile` is done clients go on, also beyond `acts`.
+    `pause_s`: the pause of each client after each action. Clients continue beyond `acts` until `meanwhile` returns.
     """
     record: list[Call] = []
     first = Client("set-up", urls, Random(seed), record)

@@ -1,4 +1,5 @@
-"""Four processes on one database, eight clients: one order explains all answers, and no state was ever wrong.
+"""Up to four processes on one database, eight clients: one order explains all answers, and every committed state is
+valid.
 
 ``MOORAGE_HISTORIES_SEEDS`` is the number of seeds (default 1), ``MOORAGE_HISTORIES_SEED`` the first of them.
 """
@@ -39,7 +40,7 @@ pytestmark = pytest.mark.slow
 FIRST_SEED = int(os.environ.get("MOORAGE_HISTORIES_SEED", "1"))
 SEEDS = range(FIRST_SEED, FIRST_SEED + int(os.environ.get("MOORAGE_HISTORIES_SEEDS", "1")))
 
-#: Accepted calls of each kind, at least: a rush in which nothing is shows nothing.
+#: The minimum number of accepted calls of each kind; a test in which nothing happens shows nothing.
 LEAST = {"claim": 30, "release": 3, "offer": 10, "reshape": 1, "move": 10, "create": 1, "delete": 1}
 
 #: All allowed refusals; the peer sends no other 409 or 400 for these calls.
@@ -59,9 +60,9 @@ REASONS = (
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("database", DATABASES)
-def test_whatever_clients_see_is_explained_by_one_order(database, seed, tmp_path):
-    """Two of the processes decide early even after another one was first."""
-    with _guessing(database, [GROUPS_AFTER_MISS, GROUPS_AFTER_MISS, 0, 0], tmp_path) as (servers, check):
+def test_one_order_explains_all_answers_of_four_processes(database, seed, tmp_path):
+    """Two of the processes decide writes early even after another process was first."""
+    with _delayed_servers(database, [GROUPS_AFTER_MISS, GROUPS_AFTER_MISS, 0, 0], tmp_path) as (servers, check):
         calls = rush([server.url for server in servers], seed=seed)
         check(calls, f"again with: MOORAGE_HISTORIES_SEED={seed}")
 
@@ -69,9 +70,9 @@ def test_whatever_clients_see_is_explained_by_one_order(database, seed, tmp_path
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("database", DATABASES[1:])
-def test_so_it_is_with_large_claims(database, processes, seed, tmp_path):
-    """Guesses are wrong where what one takes for new is there; and where another process was quicker, nearly always."""
-    with _guessing(database, [0] * processes, tmp_path) as (servers, check):
+def test_one_order_explains_all_answers_with_large_claims(database, processes, seed, tmp_path):
+    """Optimistic writes fail if a consumer exists already, and almost always if another process was first."""
+    with _delayed_servers(database, [0] * processes, tmp_path) as (servers, check):
         calls = rush([server.url for server in servers], seed=seed, chances=CHANCES_OF_FLEETS)
         check(calls, f"again with: MOORAGE_HISTORIES_SEED={seed}, perhaps", least={"claim": 50})
     refusals = [call.refusal for call in calls if len(call.wishes) >= LARGE]
@@ -80,15 +81,15 @@ def test_so_it_is_with_large_claims(database, processes, seed, tmp_path):
 
 
 @contextlib.contextmanager
-def _guessing(database, wary, directory):
-    """(servers, the check of the calls that were made through them)"""
+def _delayed_servers(database, wary, directory):
+    """(servers, a function that checks the calls made through them)"""
     with temporary_database(database, PLACEMENT) as url, guessing_servers(url, wary, directory) as servers:
         yield servers, lambda calls, again, least=LEAST: _check(calls, _committed_faults(url), again, least)
 
 
 @pytest.mark.parametrize("database", DATABASES[1:])
-def test_so_it_is_while_processes_come_and_go(database, tmp_path):
-    """Each leaves in another way: one ends, one hangs and is killed."""
+def test_one_order_explains_all_answers_while_processes_start_and_stop(database, tmp_path):
+    """One process is stopped, another one hangs and is killed."""
     with temporary_database(database, PLACEMENT) as url, contextlib.ExitStack() as stack:
         serving = []
 
@@ -100,7 +101,7 @@ def test_so_it_is_while_processes_come_and_go(database, tmp_path):
 
         def leave(process):
             serving.remove(process.url)
-            time.sleep(2.0)  # whoever is being answered by it
+            time.sleep(2.0)  # for the requests that it is still answering
 
         def come_and_go():
             second = start("second")
@@ -142,7 +143,7 @@ def _check(calls, faults, again, least=LEAST):
     for uuid, seen in lives.items():
         assert (found := violation(seen, None, partial(consumer_step, uuid))) is None, f"{uuid}: {found}\n{again}"
     for call in calls:
-        assert _somebody_is_to_blame(call, lives), f"{call}\n{again}"
+        assert _refusal_is_explained(call, lives), f"{call}\n{again}"
     step = partial(_place, MOVED, CHILD)
     assert (found := violation(calls, ROOTS[0], step)) is None, f"{found}\n{again}"
     _check_that_much_happened(calls, least)
@@ -152,16 +153,16 @@ def _place(moved, child, root, call):
     return place_step(moved, child, root, call)
 
 
-def _somebody_is_to_blame(call, lives):
-    """If a claim of several consumers is refused, at least one of them had another generation."""
+def _refusal_is_explained(call, lives):
+    """A claim of several consumers may be refused only if at least one of them has another generation."""
     if len(call.wishes) < 2 or "consumer generation conflict" not in call.refusal:
-        return True  # for one consumer, `consumer_step` has checked it
+        return True  # `consumer_step` has checked this for a single consumer
     steps = {uuid: partial(consumer_step, uuid, accused=call) for uuid in call.wishes}
     return any(violation(lives[uuid], None, step) is None for uuid, step in steps.items())
 
 
 def _check_that_much_happened(calls, least):
-    """A rush shows nothing if every call is refused, or if no call conflicts with another."""
+    """A test shows nothing if every call is refused, or if no call conflicts with another."""
     accepted = Counter(call.kind for call in calls if call.accepted)
     assert {kind: accepted[kind] for kind, times in least.items() if accepted[kind] < times} == {}
     assert sum("generation conflict" in call.refusal for call in calls) >= 3

@@ -33,32 +33,32 @@ def step(state, call):
     return state
 
 
-def test_overlapping_calls_may_come_in_either_order():
+def test_overlapping_calls_may_take_effect_in_either_order():
     write = Register(0, 10, wrote=1)
     assert violation([write, Register(1, 2, read=0), Register(3, 4, read=1)], 0, step) is None
     assert violation([write, Register(1, 2, read=1), Register(3, 4, read=1)], 0, step) is None
 
 
-def test_nobody_reads_back_in_time():
+def test_a_read_after_a_newer_read_must_not_see_the_old_value():
     write = Register(0, 10, wrote=1)
     late = Register(3, 4, read=0)
     assert violation([write, Register(1, 2, read=1), late], 0, step).call is late
 
 
-def test_a_read_after_an_acknowledged_write_sees_it():
+def test_a_read_after_an_acknowledged_write_must_see_it():
     stale = Register(2, 3, read=0)
     found = violation([Register(0, 1, wrote=1), stale], 0, step)
     assert found.call is stale
     assert found.states == [1]
 
 
-def test_what_was_never_answered_may_or_may_not_have_taken_place():
+def test_a_call_without_an_answer_may_or_may_not_have_taken_effect():
     lost = Register(0, None, wrote=1)
     assert violation([lost, Register(1, 2, read=0), Register(3, 4, read=1)], 0, step) is None
     assert violation([lost, Register(1, 2, read=1), Register(3, 4, read=0)], 0, step) is not None
 
 
-def test_a_long_history_of_a_register_is_explained_and_one_wrong_read_in_it_is_found():
+def test_one_wrong_read_in_a_long_history_is_found():
     random, calls, value = Random(1), [], 0
     for moment in range(600):
         if random.random() < 0.5:
@@ -110,7 +110,7 @@ def test_overbooking_is_found():
     assert on_provider(claim(0, 2, "a", None, 3), claim(1, 3, "b", None, 2)) is not None
 
 
-def test_a_shrunk_inventory_lets_a_claim_be_kept_but_not_grown():
+def test_a_claim_above_a_reduced_inventory_may_shrink_but_not_grow():
     shrink = offer(2, 3, 2, 1)
     assert on_provider(claim(0, 1, "a", None, 4), shrink, claim(4, 5, "a", 1, 3)) is None
     assert on_provider(claim(0, 1, "a", None, 3), shrink, claim(4, 5, "a", 1, 4)) is not None
@@ -120,7 +120,7 @@ def test_a_lost_claim_is_found_by_the_next_read():
     assert on_provider(claim(0, 1, "a", None, 2), usages(2, 3, 2, 0)) is not None
 
 
-def test_two_winners_of_one_generation_are_found():
+def test_two_accepted_writes_with_one_generation_are_found():
     assert on_provider(offer(0, 2, 1, 8), offer(1, 3, 1, 9)) is not None
     assert on_provider(offer(0, 2, 1, 8), offer(1, 3, 1, 9, status=409)) is None
 
@@ -135,14 +135,14 @@ def test_a_refusal_without_a_reason_is_found():
     )
 
 
-def test_a_blind_count_in_place_of_the_generation_is_found():
-    """Both claims of one consumer are acknowledged as the first."""
+def test_a_claim_accepted_with_an_old_consumer_generation_is_found():
+    """Both claims of one consumer are acknowledged as its first one."""
     both = [claim(0, 2, "a", None, 1), claim(1, 3, "a", None, 2)]
     assert violation(both, None, partial(consumer_step, "a")) is not None
 
 
 @pytest.mark.parametrize(("shown", "explained"), [(2, True), (1, False)])
-def test_the_last_acknowledged_claim_is_what_a_consumer_holds(shown, explained):
+def test_a_read_must_show_the_last_acknowledged_claim_of_a_consumer(shown, explained):
     allocations = {PROVIDER: {"resources": {"VCPU": shown}}}
     read = Call("holdings", "a", 4, 5, 200, {}, {"allocations": allocations, "consumer_generation": 2})
     found = violation([claim(0, 1, "a", None, 1), claim(2, 3, "a", 1, 2), read], None, partial(consumer_step, "a"))

@@ -1,5 +1,5 @@
-"""All commands of the unmodified osc-placement print the same with ours as with upstream Placement, and what the API
-says.
+"""All commands of the unmodified osc-placement print the same with our service as with OpenStack's Placement, and print
+what the API answers.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ HOST, CHILD, DISK, GONE = (f"00000000-0000-4000-a000-00000000000{number}" for nu
 SERVER, OTHER = (f"00000000-0000-4000-b000-00000000000{number}" for number in range(1, 3))
 AGGREGATE = "00000000-0000-4000-c000-000000000001"
 
-#: In order. Every command and every option of osc-placement is in here.
+#: The commands in order, with every command and every option of osc-placement.
 COMMANDS = f"""
 resource class create CUSTOM_GOLD
 resource class set CUSTOM_SILVER
@@ -112,7 +112,7 @@ resource provider delete {HOST}
 resource provider show {HOST}
 """.strip().splitlines()
 
-#: Commands of an older client: other bodies, other columns.
+#: Commands with an older version, which has other bodies and other columns.
 OLD_VERSIONS = ["1.0", "1.8", "1.12", "1.28"]
 OLD_COMMANDS = f"""
 resource provider create host --uuid {HOST}
@@ -143,8 +143,8 @@ def both():
         yield upstream, ours["default"]
 
 
-def say(url, version, commands):
-    """The client's answer, and its output as JSON if the command has a format."""
+def run_commands(url, version, commands):
+    """The client's answers, each with its output as JSON if the command has a format option."""
     variables = {
         "OS_AUTH_TYPE": "admin_token",
         "OS_ENDPOINT": url,
@@ -157,7 +157,7 @@ def say(url, version, commands):
     return [(said.status, _document(said.out), said.err.replace(url, "URL")) for said in openstack(variables, *asked)]
 
 
-#: These print nothing, so they know no format.
+#: Commands that print nothing, and so have no format option.
 _SILENT = ("resource class set", "resource class create", "trait create")
 
 
@@ -193,23 +193,23 @@ def test_every_command_and_every_option_is_used():
         assert options <= {word for line in used for word in line.split()}, command
 
 
-def test_it_says_the_same_as_with_upstream(both):
+def test_every_command_prints_the_same_as_with_upstream_placement(both):
     upstream, ours = both
-    expected, said = say(upstream, "1.39", COMMANDS), say(ours, "1.39", COMMANDS)
+    expected, said = run_commands(upstream, "1.39", COMMANDS), run_commands(ours, "1.39", COMMANDS)
     differing = [each for each in zip(COMMANDS, expected, said, strict=True) if each[1] != each[2]]
     assert differing == []
-    # Nearly all must succeed, because two servers that refuse everything also agree.
+    # Nearly all commands must succeed, because two servers that refuse everything also agree.
     assert sum(status == 0 for status, _, _ in said) > len(COMMANDS) * 3 / 4
 
 
 @pytest.mark.parametrize("version", OLD_VERSIONS)
-def test_an_older_version_says_the_same_as_with_upstream(both, version):
+def test_commands_with_an_older_version_print_the_same_as_with_upstream_placement(both, version):
     upstream, ours = both
-    expected, said = say(upstream, version, OLD_COMMANDS), say(ours, version, OLD_COMMANDS)
+    expected, said = run_commands(upstream, version, OLD_COMMANDS), run_commands(ours, version, OLD_COMMANDS)
     assert [each for each in zip(OLD_COMMANDS, expected, said, strict=True) if each[1] != each[2]] == []
 
 
-def test_what_it_prints_is_what_the_api_says(both):
+def test_commands_print_what_the_api_answers(both):
     ours = both[1]
     api = Api(ours)
     owner = "--project-id red --user-id alice --consumer-type INSTANCE"
@@ -222,7 +222,7 @@ def test_what_it_prints_is_what_the_api_says(both):
         f"resource provider allocation show {SERVER}",
         "resource provider list",
     ]
-    *_, (_, inventories, _), (_, usages, _), (_, allocations, _), (_, listed, _) = say(ours, "1.39", commands)
+    *_, (_, inventories, _), (_, usages, _), (_, allocations, _), (_, listed, _) = run_commands(ours, "1.39", commands)
     told = api("GET", f"/resource_providers/{HOST}/inventories", "1.39")["inventories"]
     assert inventories == [{"resource_class": "VCPU", "used": 2, **told["VCPU"]}]
     assert usages == [{"resource_class": "VCPU", "usage": 2}]

@@ -1,4 +1,6 @@
-"""Processes of placement as operators run them, on one database: none is behind what another one has acknowledged."""
+"""Processes of placement as operators run them, on one database: each one shows every write that another
+acknowledged.
+"""
 
 import contextlib
 import time
@@ -18,7 +20,7 @@ from tests.transport.proxy import Line
 
 pytestmark = pytest.mark.slow
 
-#: Enough for a busy machine. Nobody waits for a process that hangs or is gone.
+#: Enough for a busy machine. No process waits for one that hangs or is dead.
 BOUND_S = 2.0
 
 
@@ -30,7 +32,7 @@ def database_url(request):
 
 @pytest.fixture
 def process(database_url, tmp_path):
-    """Start another process: `process("name")`."""
+    """A function that starts another process: `process("name")`."""
     with contextlib.ExitStack() as stack:
 
         def start(name):
@@ -41,14 +43,14 @@ def process(database_url, tmp_path):
 
 @pytest.fixture
 def first(process):
-    """The only process, with the host."""
+    """The first process; it has created the host."""
     first = process("first")
     assert first.client.send("POST", "/resource_providers", {"name": "first", "uuid": HOST}).status == 200
     assert first.name() == "first"
     return first
 
 
-def test_each_reads_at_once_what_the_other_has_written(first, process):
+def test_each_process_reads_at_once_what_the_other_one_has_written(first, process):
     other = process("other")
     for number in range(50):
         assert other.rename(f"other {number}") < BOUND_S
@@ -59,8 +61,10 @@ def test_each_reads_at_once_what_the_other_has_written(first, process):
     assert first.name() == "first 49"
 
 
-def test_a_process_that_hung_while_another_wrote_answers_with_what_was_written(first, process):
-    """Reads that reached it before the write may have either name; it is asked on, before it goes on."""
+def test_a_process_that_hung_during_another_ones_write_answers_with_the_new_data(first, process):
+    """Reads that reached it before the write may show either name; reads sent after it, while it hung, show the new
+    one.
+    """
     other = process("other")
     with first.stopped():
         before = [first.ask() for _ in range(3)]
@@ -71,8 +75,8 @@ def test_a_process_that_hung_while_another_wrote_answers_with_what_was_written(f
     assert first.name() == "while it hung"
 
 
-def test_a_write_by_a_program_that_does_not_serve_is_read_at_once(first, database_url):
-    """As an import writes, and whatever else goes through the log."""
+def test_a_write_by_another_program_is_read_at_once(first, database_url):
+    """For example an import, or any other program that writes through the change log."""
     engine = open_engine(database_url)
     with write(engine) as connection:
         log = change_log.ChangeLogWriter(connection, SystemClock().now())
@@ -82,7 +86,7 @@ def test_a_write_by_a_program_that_does_not_serve_is_read_at_once(first, databas
     engine.dispose()
 
 
-def test_without_its_database_it_says_how_old_its_answers_are(database_url, tmp_path):
+def test_without_its_database_a_process_answers_with_the_age_of_its_data(database_url, tmp_path):
     with (
         contextlib.closing(Line(database_url)) as line,
         Process(tmp_path / "cut off", line.url, memory_s=60) as process,
@@ -98,14 +102,14 @@ def test_without_its_database_it_says_how_old_its_answers_are(database_url, tmp_
         client.close()
 
 
-def test_a_killed_process_delays_no_other(first, process):
+def test_a_killed_process_delays_no_other_process(first, process):
     other = process("other")
     first.kill()
     assert other.rename("after the kill") < BOUND_S
     assert other.name() == "after the kill"
 
 
-def test_a_killed_process_is_back_within_two_seconds(first):
+def test_a_killed_process_serves_again_within_two_seconds(first):
     first.kill()
     began = time.monotonic()
     first.start()

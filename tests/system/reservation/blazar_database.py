@@ -2,9 +2,9 @@
 
     .venv-blazar/bin/python blazar_database.py URL < ROWS
 
-On MariaDB Blazar's migrations create the tables. On the others they fail (one alters a column, which SQLite cannot;
-another has a text in the quotes that PostgreSQL reserves for names). There Blazar's models create the tables, and the
-migrations are marked as done. ROWS is JSON, one ``[table, values]`` after the other, see `_CREATE`.
+On MariaDB, Blazar's migrations create the tables. On the others they fail: one alters a column, which SQLite cannot do,
+and another one quotes a text with the quotes that PostgreSQL reserves for names. There, Blazar's models create the
+tables, and the migrations are marked as done. ROWS is JSON, one ``[table, values]`` after the other, see `_CREATE`.
 """
 
 import json

@@ -53,7 +53,7 @@ def main(state: Path, port: int) -> None:
 
 
 def make_tables(state: Path) -> None:
-    """From the models, because Neutron's own migrations do not run on SQLite."""
+    """Creates the tables from the models, because Neutron's own migrations do not run on SQLite."""
     from neutron.db.migration.models import head
     from sqlalchemy import create_engine
 

@@ -1,4 +1,6 @@
-"""A database as a real Blazar leaves it, made by its own code in a separate environment (.venv-blazar)."""
+"""A database in the state in which Blazar leaves it, created by Blazar's code in a separate environment (.venv-
+blazar).
+"""
 
 import json
 import subprocess
@@ -15,7 +17,7 @@ NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 START, END = NOW + timedelta(hours=1), NOW + timedelta(hours=3)
 THEN = NOW - timedelta(days=9)
 
-#: The drivers that Blazar's environment has.
+#: The database drivers that Blazar's environment has.
 _DRIVERS = {"postgresql": "postgresql+psycopg2", "mysql": "mysql+pymysql", "mariadb": "mysql+pymysql"}
 
 Row = tuple[str, dict[str, Any]]
@@ -71,7 +73,7 @@ def floating_ip(number: int, address: str | None = None) -> Row:
     return "floatingips", {**values, "floating_ip_address": address or f"192.0.2.{number}", "created_at": THEN}
 
 
-#: {status of a lease: of its start, of its end, of its reservations}, as Blazar leaves them
+#: {status of a lease: (status of its start event, of its end event, of its reservations)}, as Blazar writes them
 STATUSES = {
     "CREATING": ("UNDONE", "UNDONE", "pending"),
     "PENDING": ("UNDONE", "UNDONE", "pending"),
@@ -89,8 +91,8 @@ def lease(name: str, status: str = "PENDING", *, start: datetime = START, end: d
           amount: int = 2, hosts: tuple[str, ...] = ("1", "1"), resource_type: str = "virtual:instance",
           aggregate_id: int | None = 7, server_group_id: str | None = None, addresses: tuple[int, ...] = (),
           required: tuple[str, ...] = (), **details: Any) -> list[Row]:  # fmt: skip
-    """A lease with one reservation ``r-NAME``, of one CPU, 512 MiB and 1 GB per slot, or of floating IPs: `addresses`
-    are those that it has.
+    """A lease with one reservation ``r-NAME`` of one CPU, 512 MiB and 1 GB per slot, or of the floating IPs
+    `addresses`.
     """
     first, last, inside = STATUSES[status]
     reservation = f"r-{name}"

@@ -19,7 +19,7 @@ NOWHERE = "00000000-0000-4000-8000-000000000000"
 
 
 class Neutron:
-    """An external network whose subnet leaves most addresses free, and an internal port for a floating IP."""
+    """An external network with free addresses in its subnet, and an internal port for a floating IP."""
 
     def __init__(self, url):
         self.http = ServiceClient(SocketTransport(url), service_type="network")
@@ -54,10 +54,10 @@ def neutron(tmp_path_factory):
         yield Neutron(url), url
 
 
-def test_addresses_are_registered_reserved_and_taken_out_again(neutron, tmp_path):
-    """All in one test, because a Neutron takes some seconds to start, and two processes may run a module's tests."""
+def test_floating_ips_are_registered_reserved_and_unregistered(neutron, tmp_path):
+    """One test, because a Neutron takes some seconds to start, and two processes may run the tests of a module."""
     neutron, url = neutron
-    _the_client_speaks_to_it(neutron)
+    _check_the_client_against_neutron(neutron)
     with plane_below(tmp_path, endpoints={"network": url}) as plane:
         lines = Lines(plane)
         ids = _registered(neutron, lines)
@@ -67,8 +67,10 @@ def test_addresses_are_registered_reserved_and_taken_out_again(neutron, tmp_path
         assert lines.without(filter(of_floating_ips, entry_points())) == set()
 
 
-def _the_client_speaks_to_it(neutron):
-    """Answers on which the service relies: no network, an address in use, an object that is gone."""
+def _check_the_client_against_neutron(neutron):
+    """Checks the answers on which the service relies: no such network, an address in use, an object that does not
+    exist.
+    """
     client = NetworkClient(neutron.http)
     assert client.network(NOWHERE) is None
     assert (client.network(neutron.network).is_external, client.network(neutron.inside).is_external) == (True, False)

@@ -21,7 +21,7 @@ from moorage.reservation.model.leases import EventStatus, EventType, Reservation
 from moorage.reservation.store import address_store, host_store, lease_store
 from tests.conftest import DATABASES
 from tests.servers import temporary_database
-from tests.system.audit.test_guides import alike, said, shown
+from tests.system.audit.test_guides import output_of, shown, without_varying_values
 from tests.system.reservation.peer import END, NOW, START, THEN, floating_ip, host, lease, make
 from tests.wire.reservation.neutron import NETWORK, SUBNET, Neutron
 from tests.wire.reservation.plane import Plane, instance
@@ -57,14 +57,14 @@ WORN = [
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory):
-    """URL of a sound database of Blazar's, on SQLite."""
+    """URL of a database of Blazar without errors, on SQLite."""
     url = f"sqlite:///{tmp_path_factory.mktemp('blazar')}/sound.db"
     make(url, SOUND)
     return url
 
 
 @pytest.fixture(scope="module")
-def worn(tmp_path_factory):
+def inconsistent(tmp_path_factory):
     url = f"sqlite:///{tmp_path_factory.mktemp('blazar')}/worn.db"
     make(url, WORN)
     return url
@@ -76,8 +76,8 @@ def target(sqlite_engine):
     return sqlite_engine
 
 
-def take(url, target, cleaning_time_s=0, has_network=True):
-    """The receipt and every finding; a dry run before it reported the same."""
+def import_all(url, target, cleaning_time_s=0, has_network=True):
+    """Imports; returns the receipt and all findings. Checks that a dry run before it reported the same."""
     expected, found = [], []
     told = {"cleaning_time_s": cleaning_time_s, "has_network": has_network, "progress": lambda *_: None}
     with blazar_db.reading(url, NOW) as peer:
@@ -105,12 +105,12 @@ def everything(url):
 
 
 @pytest.mark.parametrize("kind", DATABASES)
-def test_what_blazar_made_on_each_database_is_taken_and_left_as_it_was(kind, target):
-    """O2: made by Blazar's own migrations on MariaDB; on the others, where they fail, by its models."""
+def test_a_database_of_blazar_of_each_kind_is_imported_and_not_changed(kind, target):
+    """O2: on MariaDB, Blazar's own migrations have created it; on the others, where they fail, its models."""
     with temporary_database(kind) as url:
         make(url, SOUND)
         before = everything(url)
-        receipt, findings = take(url, target)
+        receipt, findings = import_all(url, target)
         assert everything(url) == before
     assert [(one.kind, one.subject) for one in findings] == [
         (ImportFindingKind.NO_INVENTORY, "compute-2"),
@@ -124,9 +124,9 @@ def test_what_blazar_made_on_each_database_is_taken_and_left_as_it_was(kind, tar
     }  # fmt: skip
 
 
-def test_it_goes_into_each_of_our_databases(sound, engine):
+def test_an_import_writes_all_objects_into_each_kind_of_our_databases(sound, engine):
     upgrade(engine, "reservation")
-    take(sound, engine, cleaning_time_s=600)
+    import_all(sound, engine, cleaning_time_s=600)
     found = leases(engine)
     assert {name: one.status for name, one in found.items()} == {
         "future": "PENDING",
@@ -161,8 +161,8 @@ def _fields(host):
     return {name: getattr(host, name) for name in host.__slots__}
 
 
-def test_what_is_worn_is_mended_or_left_out_and_told(worn, target):
-    receipt, findings = take(worn, target)
+def test_inconsistent_rows_are_repaired_or_skipped_and_reported(inconsistent, target):
+    receipt, findings = import_all(inconsistent, target)
     found = leases(target)
     assert {name: one.status for name, one in found.items()} == {
         "creating": "DELETING", "starting": "STARTING", "updating": "ACTIVE", "terminating": "TERMINATING",
@@ -182,14 +182,14 @@ def test_what_is_worn_is_mended_or_left_out_and_told(worn, target):
     assert found["updating"].reservations[0].status is ReservationStatus.ACTIVE
 
 
-def test_a_living_reservation_of_another_type_is_refused_and_nothing_is_written(tmp_path, target):
+def test_an_import_with_an_unfinished_reservation_of_an_unknown_type_is_refused(tmp_path, target):
     url = f"sqlite:///{tmp_path}/hosts.db"
     make(url, [*host(1, "compute-1"), *lease("hosts", "ACTIVE", resource_type="dummy.vm.plugin")])
     with pytest.raises(
         Conflict,
         match=r"1 reservations have not ended .* lease l-hosts: resource type dummy.vm.plugin is not supported",
     ):
-        take(url, target)
+        import_all(url, target)
     assert leases(target) == {}
 
 
@@ -197,7 +197,7 @@ IP = {"resource_type": "virtual:floatingip"}
 PAST = {"start": THEN, "end": NOW - timedelta(days=1)}
 
 
-def test_floating_ips_and_their_reservations_are_taken_and_what_is_odd_is_told(tmp_path, target):
+def test_floating_ips_and_their_reservations_are_imported_and_errors_reported(tmp_path, target):
     url = f"sqlite:///{tmp_path}/addresses.db"
     make(url, [
         floating_ip(10), floating_ip(11), floating_ip(12),
@@ -208,7 +208,7 @@ def test_floating_ips_and_their_reservations_are_taken_and_what_is_odd_is_told(t
         *lease("past", "TERMINATED", amount=1, addresses=(12,), **PAST, **IP),
         *lease("many", amount=1, required=("192.0.2.10", "192.0.2.11"), **IP),
     ])  # fmt: skip
-    receipt, findings = take(url, target)
+    receipt, findings = import_all(url, target)
     assert sorted((one.kind, one.text) for one in findings) == sorted([
         (ImportFindingKind.BAD_ADDRESS, "floating IP f-13: 192.0.2.x is not an IP address"),
         (ImportFindingKind.BAD_ADDRESS, "floating IP f-15: 2001:db8::1 is registered twice"),
@@ -234,7 +234,7 @@ def test_floating_ips_and_their_reservations_are_taken_and_what_is_odd_is_told(t
     assert registered == dict.fromkeys(("f-10", "f-11", "f-12", "f-14"), (SUBNET, THEN))
 
 
-def test_without_a_network_service_living_reservations_of_floating_ips_are_refused(tmp_path, target):
+def test_unfinished_reservations_of_floating_ips_need_a_network_service(tmp_path, target):
     url = f"sqlite:///{tmp_path}/addresses.db"
     make(
         url,
@@ -243,25 +243,25 @@ def test_without_a_network_service_living_reservations_of_floating_ips_are_refus
     with pytest.raises(
         Conflict, match=r"1 reservations have not ended .*l-now: .* need a network service; set \[endpoints\] network"
     ):
-        take(url, target, has_network=False)
+        import_all(url, target, has_network=False)
     with read(target) as connection:
         assert address_store.all_floating_ips(connection) == []
-    take(url, target)
+    import_all(url, target)
 
 
-def test_a_target_that_is_not_empty_is_refused_and_left_alone(sound, target):
-    take(sound, target)
+def test_a_target_that_is_not_empty_is_refused_and_not_changed(sound, target):
+    import_all(sound, target)
     before = leases(target)
     with pytest.raises(
         Conflict, match="already has 2 hosts, 3 leases and 0 floating IPs; an import needs an empty database"
     ):
-        take(sound, target)
+        import_all(sound, target)
     assert leases(target) == before
 
 
-def test_an_import_that_is_cut_off_leaves_nothing(sound, target):
+def test_an_interrupted_import_writes_nothing(sound, target):
     def cut(_):
-        raise KeyboardInterrupt  # a trait, after the hosts
+        raise KeyboardInterrupt  # raised at a trait, after the hosts
 
     with blazar_db.reading(sound, NOW) as peer, pytest.raises(KeyboardInterrupt):
         importer.import_into(
@@ -269,7 +269,7 @@ def test_an_import_that_is_cut_off_leaves_nothing(sound, target):
         )  # fmt: skip
     with read(target) as connection:
         assert host_store.all_hosts(connection) == []
-    take(sound, target)  # and can be repeated
+    import_all(sound, target)  # the import can be repeated
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_an_import_that_is_cut_off_leaves_nothing(sound, target):
         ("ffffffffffff", "does not support .*use a newer Moorage"),
     ],
 )
-def test_another_schema_is_refused_with_what_to_do(sound, tmp_path, revision, said):
+def test_another_revision_of_blazars_schema_is_refused_with_the_remedy(sound, tmp_path, revision, said):
     shutil.copy(sound.removeprefix("sqlite:///"), tmp_path / "other.db")
     url = f"sqlite:///{tmp_path}/other.db"
     engine = open_engine(url)
@@ -290,18 +290,18 @@ def test_another_schema_is_refused_with_what_to_do(sound, tmp_path, revision, sa
         pass
 
 
-def test_our_own_database_is_not_blazars(target):
+def test_an_import_of_our_own_database_is_refused(target):
     url = target.url.render_as_string()
     with pytest.raises(StartError, match="is not a database of Blazar: use the URL"), blazar_db.reading(url, NOW):
         pass
 
 
-def test_the_command_rehearses_and_imports(worn, tmp_path):
+def test_the_command_does_a_dry_run_and_an_import(inconsistent, tmp_path):
     config = tmp_path / "moorage.conf"
     config.write_text("[plane]\nservices = reservation\nstate_path = .\n")
 
     def run(*options):
-        command = ["reservation", "import", worn, "--config", str(config), *options]
+        command = ["reservation", "import", inconsistent, "--config", str(config), *options]
         return CliRunner().invoke(cli, command, catch_exceptions=False).output
 
     dry = json.loads(run("--dry-run", "--json"))
@@ -313,7 +313,7 @@ def test_the_command_rehearses_and_imports(worn, tmp_path):
     assert len(findings.read_text().splitlines()) == sum(one["count"] for one in dry["findings"].values())
 
 
-# --- what becomes of the leases ---------------------------------------------------------------------------------
+# --- the imported leases continue -----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -329,7 +329,7 @@ def plane(tmp_path):
 
 
 def as_blazar_left_it(plane, name, *, has_class=True, running=()):
-    """The flavor, the aggregate and the class of reservation ``r-NAME``; the aggregate's id."""
+    """Creates the flavor, the aggregate and the class of reservation ``r-NAME``; returns the aggregate's id."""
     reservation = f"r-{name}"
     aggregate = plane.compute.create_aggregate(reservation)
     plane.compute.create_flavor(reservation, f"reservation:{reservation}", 1, 512, 1)
@@ -345,8 +345,10 @@ def as_blazar_left_it(plane, name, *, has_class=True, running=()):
     return aggregate.id
 
 
-def test_imported_leases_start_and_end_the_way_they_were_made(plane, tmp_path):
-    """R25, R33, A1: one from before Stein without a class, hybrid ones, one interrupted in its start, a new one."""
+def test_imported_leases_start_and_end_with_the_objects_that_blazar_created(plane, tmp_path):
+    """R25, R33, A1: a lease from before Stein without a class, hybrid ones, one interrupted during its start, a new
+    one.
+    """
     old = as_blazar_left_it(plane, "old", has_class=False)
     future = as_blazar_left_it(plane, "future")
     stuck = as_blazar_left_it(plane, "stuck")
@@ -360,7 +362,7 @@ def test_imported_leases_start_and_end_the_way_they_were_made(plane, tmp_path):
         *lease("stuck", "STARTING", start=NOW - timedelta(minutes=1), aggregate_id=stuck),
         *lease("running", "ACTIVE", start=NOW - timedelta(hours=1), aggregate_id=running),
     ])  # fmt: skip
-    take(url, plane.engine)
+    import_all(url, plane.engine)
     plane.run_until(START + timedelta(minutes=1))
     assert {plane.lease(f"l-{name}")["status"] for name in ("old", "future", "stuck", "running")} == {"ACTIVE"}
     assert plane.inventory("compute-1", "CUSTOM_RESERVATION_R_FUTURE").total == 2
@@ -379,8 +381,8 @@ def test_imported_leases_start_and_end_the_way_they_were_made(plane, tmp_path):
         assert {slot.reservation_id for slot in host_store.allocations_of(connection, ["r-old", "r-future"])} == set()
 
 
-def test_reservations_of_a_flavor_go_on_as_they_were_made(plane, tmp_path):
-    """flavor:instance: Blazar stores the flavor as Nova showed it; one active lease and one future one."""
+def test_imported_reservations_of_a_flavor_keep_their_flavor(plane, tmp_path):
+    """flavor:instance: Blazar stores the flavor as Nova shows it. One lease is active and one starts later."""
     flavor = {"id": "f-1", "name": "big", "vcpus": 4, "ram": 1024, "disk": 2, "OS-FLV-EXT-DATA:ephemeral": 3,
               "swap": "", "rxtx_factor": 1.0, "extra_specs": {"hw:numa_nodes": "1"}}  # fmt: skip
     its = {"resource_type": "flavor:instance", "vcpus": 4, "resource_properties": json.dumps(flavor)}
@@ -393,7 +395,7 @@ def test_reservations_of_a_flavor_go_on_as_they_were_made(plane, tmp_path):
         *lease("comes", aggregate_id=as_blazar_left_it(plane, "comes"), hosts=("2", "2"), **its),
         *lease("gone", "TERMINATED", start=THEN, end=NOW - timedelta(days=1), **its),
     ])  # fmt: skip
-    receipt, findings = take(url, plane.engine)
+    receipt, findings = import_all(url, plane.engine)
     assert receipt.counts["instance_reservations"].taken == 3
     assert {one.kind for one in findings} == {ImportFindingKind.READ_ANEW}
     (shown,) = plane.lease("l-comes")["reservations"]
@@ -415,8 +417,8 @@ def test_reservations_of_a_flavor_go_on_as_they_were_made(plane, tmp_path):
     assert not plane.has_class("CUSTOM_RESERVATION_R_COMES")
 
 
-def test_floating_ips_are_kept_to_their_end_and_made_where_a_lease_starts(tmp_path):
-    """virtual:floatingip: an active one, as Blazar created and tagged it in Neutron, and a future one."""
+def test_imported_floating_ips_are_kept_until_the_lease_ends_and_created_when_one_starts(tmp_path):
+    """virtual:floatingip: an active lease, whose address Blazar has created and tagged in Neutron, and a future one."""
     neutron = Neutron()
     plane = Plane(tmp_path, now=NOW, neutron=neutron)
     made = {"floating_ip_address": "192.0.2.10", "floating_network_id": NETWORK, "subnet_id": SUBNET, "port_id": None}
@@ -434,7 +436,7 @@ def test_floating_ips_are_kept_to_their_end_and_made_where_a_lease_starts(tmp_pa
         *lease("lasts", "ACTIVE", start=NOW - timedelta(hours=1), end=START, amount=1, addresses=(10,), **IP),
         *lease("comes", amount=2, addresses=(10, 11), **IP),
     ])  # fmt: skip
-    take(url, plane.engine)
+    import_all(url, plane.engine)
     assert [one["floating_ip_address"] for one in plane.ask("GET", "/v1/floatingips")["floatingips"]] == [
         "192.0.2.10", "192.0.2.11"
     ]  # fmt: skip
@@ -452,8 +454,8 @@ def test_floating_ips_are_kept_to_their_end_and_made_where_a_lease_starts(tmp_pa
     assert neutron.floating_ips == {}
 
 
-def test_lent_hosts_are_kept_to_their_end_and_given_back(plane, tmp_path):
-    """physical:host: an active one and a future one; the reservation's id finds their aggregates."""
+def test_imported_host_reservations_keep_their_hosts_until_they_end(plane, tmp_path):
+    """physical:host: an active lease and a future one; their aggregates are found by the id of the reservation."""
     for name in ("lent", "next"):
         aggregate = plane.compute.create_aggregate(f"r-{name}")
         plane.ask("POST", f"/v2.1/os-aggregates/{aggregate.id}/action",
@@ -470,7 +472,7 @@ def test_lent_hosts_are_kept_to_their_end_and_given_back(plane, tmp_path):
         *lease("lent", "ACTIVE", start=NOW - timedelta(hours=1), end=START, hosts=("1",), **its),
         *lease("next", start=START, end=END, hosts=("2",), **its),
     ])  # fmt: skip
-    receipt, _ = take(url, plane.engine)
+    receipt, _ = import_all(url, plane.engine)
     assert receipt.counts["computehost_reservations"].taken == 2
     shown = plane.lease("l-lent")["reservations"][0]
     assert (shown["resource_type"], shown["min"], shown["max"], shown["before_end"]) == (
@@ -501,7 +503,7 @@ def test_lent_hosts_are_kept_to_their_end_and_given_back(plane, tmp_path):
     assert set(plane.compute.aggregate_by_name("freepool").hosts) == {"compute-1", "compute-2"}
 
 
-def test_the_guide_shows_what_the_command_says(tmp_path):
+def test_the_guide_shows_the_output_of_the_command(tmp_path):
     url = f"sqlite:///{tmp_path}/blazar.db"
     make(url, [
         *host(1, "compute-1"),
@@ -518,4 +520,4 @@ def test_the_guide_shows_what_the_command_says(tmp_path):
     for command, output in blocks:
         here = command.replace("mysql://blazar@db/blazar", url)
         wanted = output.replace("sqlite:////var/lib/moorage", f"sqlite:///{tmp_path}")
-        assert alike(said(here, config, tmp_path)) == alike(wanted)
+        assert without_varying_values(output_of(here, config, tmp_path)) == without_varying_values(wanted)

@@ -15,17 +15,17 @@ from tests.system.planes import PlaneProcess, until, write_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients]
 
-#: Client 4.6.0 names a class that it does not have: broken with every service.
+#: Client 4.6.0 names a class that it does not have, so this command fails with every service.
 BROKEN = {"reservation host unset"}
 
-#: Verbs that print what they have.
+#: Verbs whose commands print their objects.
 SHOWS = {"create", "list", "show"}
 
 RESERVATION = "resource_type=virtual:instance,vcpus=1,memory_mb=64,disk_gb=1,amount=2,affinity=None"
 
 
 class Lines:
-    """Runs lines as commands; `run` remembers them, to find commands that were not run."""
+    """Runs lines as commands, and records them, to find the commands that no test has run."""
 
     def __init__(self, plane):
         kept = json.loads((plane.state / "credentials.json").read_text())["admin"]
@@ -50,7 +50,7 @@ class Lines:
         return {name for name in commands if not any(f"{line} ".startswith(f"{name} ") for line in self.run)}
 
     def openstack(self, *lines):
-        """The answer of each, as a document if there is one."""
+        """The answer of each command, as a document if it is one."""
         words = [_words(f"reservation {line}") for line in lines]
         asked = [[*line, *(["-f", "json"] if SHOWS.intersection(line) else [])] for line in words]
         return [_document(said.out) for said in self._done(words, openstack(self.variables, *asked))]
@@ -68,7 +68,7 @@ def _document(out):
 
 
 def _words(line):
-    """`START` and `END` become future dates, which contain a blank."""
+    """The words of a command; `START` and `END` stand for future dates, which contain a blank."""
     now = datetime.now(UTC)
     dates = {name: f"{now + timedelta(hours=hours):%Y-%m-%d %H:%M}" for name, hours in (("START", 1), ("END", 5))}
     return [dates.get(word, word) for word in line.split()]
@@ -91,7 +91,7 @@ def lines(plane):
 
 
 def moment(text):
-    """In the client's format."""
+    """A date in the client's format."""
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%f").replace(tzinfo=UTC)
 
 
@@ -107,11 +107,11 @@ def entry_points():
 
 
 def of_floating_ips(command):
-    """They need a Neutron; `test_floating_ips` runs all of them."""
+    """Whether the command needs a Neutron; `test_floating_ips` runs these."""
     return command.startswith("reservation floatingip ")
 
 
-def test_every_command_of_openstack_is_run(plane, lines):
+def test_every_openstack_command_for_reservations_succeeds(plane, lines):
     """A host, its properties, a lease from creation to deletion, allocations."""
     host, hosts, shown, _, properties, public, prop, _, private, lease = lines.openstack(
         "host create compute-1 --extra rack=9",
@@ -155,8 +155,10 @@ def test_every_command_of_openstack_is_run(plane, lines):
     assert left == [[], []]
 
 
-def test_the_blazar_shell_says_the_same(plane, lines):
-    """Its commands, also the one that ``openstack`` has broken. The lease is in the future, so nothing starts."""
+def test_every_command_of_the_blazar_shell_prints_the_same(plane, lines):
+    """All its commands, also the one that does not work in ``openstack``. The lease is in the future, so nothing
+    starts.
+    """
     out = lines.blazar(
         "host-create compute-1 --extra rack=9",
         "host-list",
@@ -188,8 +190,8 @@ def test_the_blazar_shell_says_the_same(plane, lines):
     assert plane.clients().reservation.get("/v1/os-hosts") == {"hosts": []}
 
 
-def test_leases_of_flavors_and_of_whole_hosts(plane, lines):
-    """By both clients in their own syntax; their output is the peer's."""
+def test_both_clients_create_leases_of_flavors_and_of_whole_hosts(plane, lines):
+    """With both clients, each with its own syntax; they print the same as with Blazar."""
     plane.clients().compute.request(
         "POST", "/flavors", json={"flavor": {"id": "7", "name": "seven", "vcpus": 1, "ram": 64, "disk": 1}}
     )
@@ -210,13 +212,13 @@ def test_leases_of_flavors_and_of_whole_hosts(plane, lines):
 
 
 PARTS = (
-    test_every_command_of_openstack_is_run,
-    test_the_blazar_shell_says_the_same,
-    test_leases_of_flavors_and_of_whole_hosts,
+    test_every_openstack_command_for_reservations_succeeds,
+    test_every_command_of_the_blazar_shell_prints_the_same,
+    test_both_clients_create_leases_of_flavors_and_of_whole_hosts,
 )
 
 
-def test_every_command_was_run(lines, tmp_path):
+def test_every_command_of_the_clients_is_run_by_a_test(lines, tmp_path):
     """Compared with the client's own list, so that a newer client's command shows up here."""
     wanted = {name for name in entry_points() - BROKEN if not of_floating_ips(name)}
     if lines.without(wanted):  # another worker of pytest-xdist has run some of them

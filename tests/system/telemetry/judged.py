@@ -36,9 +36,9 @@ def rules() -> dict[str, dict]:
 
 
 def judge(cases: Iterable[Case], directory: Path) -> None:
-    """Fails with promtool's words where an alert that should fire does not, or the other way round.
+    """Fails with promtool's output if an alert that should fire does not, or the other way round.
 
-    Each rule is alone in a file of its own: promtool evaluates all there are, every minute of every test.
+    Each rule is in a file of its own, because promtool evaluates all rules of a file for each minute of each test.
     """
     paths = []
     for number, case in enumerate(cases):
@@ -69,10 +69,10 @@ def _length(values: str) -> int:
 
 
 def from_scrapes(scrapes: Sequence[str], alert: str, *, began: float = 0.0, minutes: int = 60) -> dict[str, str]:
-    """Series of all that the rule of `alert` names: each scrape stands for `minutes`, one after the other.
+    """The series that the rule of `alert` uses. Each scrape stands for `minutes`, one after the other.
 
-    What a counter grew by since the scrape before it goes on growing by every five minutes. `began`: what promtool's
-    clock calls 0; it is taken from the moments that a process shows.
+    The growth of a counter since the previous scrape is repeated every five minutes. `began`: the time that promtool's
+    clock calls 0; it is subtracted from timestamps in the metrics.
     """
     named = set(re.findall(r"moorage_\w+", rules()[alert]["expr"]))
     shown = [_values(text, named, began) for text in scrapes]

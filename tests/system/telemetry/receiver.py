@@ -33,7 +33,7 @@ class Receiver:
         return found
 
     def trace_of(self, name: str, route: str) -> list[Received]:
-        """The trace that begins with this request; empty if there is none yet."""
+        """The trace that begins with this request; empty if it has not arrived yet."""
         return next(
             (
                 spans
@@ -62,7 +62,7 @@ def receiving() -> Iterator[Receiver]:
             self.end_headers()
 
         def log_message(self, *_args):
-            """Nothing: the tests look at what came."""
+            """Prints nothing: the tests look at the recorded traces."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)

@@ -21,7 +21,7 @@ REQUEST_ID = "req-11111111-2222-4333-8444-555555555555"
 
 @pytest.fixture
 def log():
-    """Everything, down to debug, in a process's format."""
+    """The log of this process at level debug, in the format of a service."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     stream = io.StringIO()
@@ -35,7 +35,7 @@ def lines(stream):
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def test_a_tour_leaves_no_secret_in_the_log_and_lines_say_whose_they_are(tmp_path, log):
+def test_the_log_contains_no_secret_and_each_line_names_its_service_and_request(tmp_path, log):
     with VirtualPlane(tmp_path, START) as plane:
         token = plane.compute._credentials.headers()["x-auth-token"]
         body = {
@@ -75,8 +75,8 @@ def test_a_tour_leaves_no_secret_in_the_log_and_lines_say_whose_they_are(tmp_pat
     assert {line["service"] for line in mine} >= {"compute", "agent compute-1"}
 
 
-def test_a_request_that_fails_is_logged_with_who_sent_it(tmp_path, log, request):
-    before = logs.caller_context.set(("", ""))  # another test's requests may have been in this thread
+def test_a_failed_request_is_logged_with_its_caller(tmp_path, log, request):
+    before = logs.caller_context.set(("", ""))  # another test's requests may have set it in this thread
     request.addfinalizer(lambda: logs.caller_context.reset(before))
     with VirtualPlane(tmp_path, START) as plane:
         plane.plane.metrics._engines["compute"].dispose()

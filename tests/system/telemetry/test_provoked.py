@@ -1,6 +1,7 @@
-"""Alerts on a whole plane: the test causes the trouble and scrapes the plane, and Prometheus's own rules decide.
+"""Alerts on a whole plane: each test causes a problem and scrapes the plane, and Prometheus evaluates the rules.
 
-The metrics before stand for an hour, those after for the next one: the rule must be silent first, and then fire.
+The metrics before the problem stand for one hour, those after it for the next hour: the alert must be silent first,
+and then fire.
 """
 
 import contextlib
@@ -35,8 +36,8 @@ def scrape(plane):
     return plane.plane.metrics.render().decode()
 
 
-def woken(alert, before, after, directory, *, began=0.0):
-    """`alert` is silent on the metrics before, and fires on those after."""
+def assert_fires(alert, before, after, directory, *, began=0.0):
+    """Asserts that `alert` is silent on the metrics before the problem, and fires on those after it."""
     judge(
         [
             Case(alert, from_scrapes([before], alert, began=began), fires=False),
@@ -46,14 +47,14 @@ def woken(alert, before, after, directory, *, began=0.0):
     )
 
 
-def test_a_host_that_is_said_to_be_down(plane, tmp_path):
+def test_a_host_that_is_down_fires_an_alert(plane, tmp_path):
     before = scrape(plane)
     service = plane.compute.get("/os-services?binary=nova-compute")["services"][0]["id"]
     plane.compute.request("PUT", f"/os-services/{service}", json={"forced_down": True})
-    woken("MoorageHostsDown", before, scrape(plane), tmp_path)
+    assert_fires("MoorageHostsDown", before, scrape(plane), tmp_path)
 
 
-def test_servers_that_are_too_large_for_every_host(plane, tmp_path):
+def test_servers_that_fit_on_no_host_fire_an_alert(plane, tmp_path):
     plane.create_flavor("huge", **{"trait:HW_CPU_X86_AVX512F": "required"})
     image = plane.create_image()
     before = scrape(plane)
@@ -62,10 +63,10 @@ def test_servers_that_are_too_large_for_every_host(plane, tmp_path):
     plane.settle()
     after = scrape(plane)
     assert 'moorage_compute_scheduled_total{outcome="no_capacity"} 7.0' in after
-    woken("MoorageNoValidHost", before, after, tmp_path)
+    assert_fires("MoorageNoValidHost", before, after, tmp_path)
 
 
-def test_builds_that_fail_on_their_host(plane, tmp_path):
+def test_a_failed_build_fires_an_alert(plane, tmp_path):
     before = scrape(plane)
     faults = {"faults": [{"operation": "spawn", "message": "no room on the disk"}]}
     (tmp_path / "host" / "control.json").write_text(json.dumps(faults))
@@ -73,41 +74,41 @@ def test_builds_that_fail_on_their_host(plane, tmp_path):
     plane.settle()
     after = scrape(plane)
     assert 'moorage_agent_job_duration_seconds_count{kind="build",outcome="failed"} 1.0' in after
-    woken("MoorageAgentJobsFail", before, after, tmp_path)
+    assert_fires("MoorageAgentJobsFail", before, after, tmp_path)
 
 
-def test_a_job_that_no_host_takes(plane, tmp_path):
+def test_a_job_that_no_host_claims_fires_an_alert(plane, tmp_path):
     before = scrape(plane)
     plane.create_server(flavor=plane.create_flavor("tiny"))
-    plane.clock.advance_to(START + timedelta(hours=1))  # no task runs meanwhile, as if all agents were gone
-    woken("MoorageJobsStuck", before, scrape(plane), tmp_path)
+    plane.clock.advance_to(START + timedelta(hours=1))  # no task runs meanwhile, as if all agents were down
+    assert_fires("MoorageJobsStuck", before, scrape(plane), tmp_path)
 
 
-def test_a_lease_whose_start_nobody_works_on(plane, tmp_path):
+def test_a_late_start_of_a_lease_fires_an_alert(plane, tmp_path):
     plane.reservation.request("POST", "/v1/os-hosts", json={"name": "compute-1"})
     plane.create_lease(start=START + timedelta(hours=1), end=START + timedelta(hours=3), amount=1)
     before = scrape(plane)
     plane.clock.advance_to(START + timedelta(hours=2))
-    woken("MoorageLeaseEventsLate", before, scrape(plane), tmp_path)
+    assert_fires("MoorageLeaseEventsLate", before, scrape(plane), tmp_path)
 
 
-def test_a_class_that_is_nearly_used_up(plane, tmp_path):
+def test_a_nearly_used_up_resource_class_fires_an_alert(plane, tmp_path):
     before = scrape(plane)
     ram_mb = 30_000
     plane.create_server(flavor=plane.create_flavor("wide", ram_mb=ram_mb))
     plane.settle()
-    woken("MoorageCapacityLow", before, scrape(plane), tmp_path)
+    assert_fires("MoorageCapacityLow", before, scrape(plane), tmp_path)
 
 
-def test_devices_that_fail_their_test(plane, tmp_path):
+def test_a_device_that_fails_its_health_check_fires_an_alert(plane, tmp_path):
     before = scrape(plane)
     faults = {"faults": [{"verb": "health", "kind": "sick"}]}
     (tmp_path / "accelerators" / "simulated" / "control.json").write_text(json.dumps(faults))
-    plane.run_until(START + timedelta(days=2))  # reports are a day apart here
-    woken("MoorageDevicesFailed", before, scrape(plane), tmp_path)
+    plane.run_until(START + timedelta(days=2))  # the agent of this plane reports once a day
+    assert_fires("MoorageDevicesFailed", before, scrape(plane), tmp_path)
 
 
-def test_a_device_that_cannot_be_cleaned(plane, tmp_path):
+def test_a_device_that_cannot_be_cleaned_fires_an_alert(plane, tmp_path):
     server = plane.create_server(flavor=plane.create_fpga_flavor())
     plane.settle()
     before = scrape(plane)
@@ -116,10 +117,10 @@ def test_a_device_that_cannot_be_cleaned(plane, tmp_path):
     (tmp_path / "accelerators" / "simulated" / "control.json").write_text(json.dumps(faults))
     plane.compute.request("DELETE", f"/servers/{server}")
     plane.run_until(START + timedelta(days=2))
-    woken("MoorageDevicesWithheld", before, scrape(plane), tmp_path)
+    assert_fires("MoorageDevicesWithheld", before, scrape(plane), tmp_path)
 
 
-def test_a_database_that_is_away(plane, tmp_path):
+def test_an_unavailable_database_fires_an_alert(plane, tmp_path):
     for _ in range(3):
         plane.compute.get("/servers")
     before = scrape(plane)
@@ -132,11 +133,11 @@ def test_a_database_that_is_away(plane, tmp_path):
             plane.compute.get("/servers")
     after = scrape(plane)
     assert f'status="{int(HTTPStatus.SERVICE_UNAVAILABLE)}"' in after
-    woken("MoorageDatabaseAway", before, after, tmp_path)
-    woken("MoorageRequestsFail", before, after, tmp_path)
+    assert_fires("MoorageDatabaseAway", before, after, tmp_path)
+    assert_fires("MoorageRequestsFail", before, after, tmp_path)
 
 
-def test_a_task_that_does_not_come_back(tmp_path):
+def test_a_task_that_does_not_return_fires_an_alert(tmp_path):
     metrics, wakeups, clock = Metrics(), Wakeups(), VirtualClock(START)
     stuck, let_go = threading.Event(), threading.Event()
 
@@ -169,7 +170,7 @@ def test_a_task_that_does_not_come_back(tmp_path):
     judge([Case(alert, series, fires=True)], tmp_path)
 
 
-def test_a_task_that_fails_each_time(tmp_path):
+def test_a_task_that_always_fails_fires_an_alert(tmp_path):
     class Broken:
         name = "broken"
 
@@ -177,21 +178,21 @@ def test_a_task_that_fails_each_time(tmp_path):
             raise ValueError("as ordered")
 
     metrics, clock = Metrics(), VirtualClock(START)
-    metrics.count_task_run("broken", clock.now().timestamp(), succeeded=False)  # one failure is no trouble
+    metrics.count_task_run("broken", clock.now().timestamp(), succeeded=False)  # one failure must not fire the alert
     before = metrics.render().decode()
     for _ in range(30):
         done = run_task(Broken(), clock)
         metrics.count_task_run(done.task, clock.now().timestamp(), succeeded=done.succeeded)
-    woken("MoorageDutyFails", before, metrics.render().decode(), tmp_path)
+    assert_fires("MoorageDutyFails", before, metrics.render().decode(), tmp_path)
 
 
-def test_a_broker_that_is_not_there(tmp_path):
+def test_an_unavailable_broker_fires_an_alert(tmp_path):
     metrics = Metrics()
     before = metrics.render().decode()
     lost = threading.Event()
 
     def interrupted(role):
-        metrics.hint_losses.labels(role).inc(3)  # as after more repetitions
+        metrics.hint_losses.labels(role).inc(3)  # as after more failed attempts
         if role == "sender":
             lost.set()
 
@@ -203,4 +204,4 @@ def test_a_broker_that_is_not_there(tmp_path):
         after = metrics.render().decode()
     finally:
         hints.close()
-    woken("MoorageHintsLost", before, after, tmp_path)
+    assert_fires("MoorageHintsLost", before, after, tmp_path)

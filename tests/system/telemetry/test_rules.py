@@ -1,4 +1,4 @@
-"""Each alert fires on the series of its trouble, and is silent on those of a healthy plane."""
+"""Each alert fires on the series of its problem, and is silent on those of a healthy plane."""
 
 import json
 import subprocess
@@ -13,12 +13,12 @@ pytestmark = pytest.mark.slow
 
 
 def stays(value):
-    """A constant for an hour and a half."""
+    """A series with a constant value for an hour and a half."""
     return f"{value}+0x90"
 
 
 def grows(by):
-    """By this amount per minute."""
+    """A series that grows by this amount per minute."""
     return f"0+{by}x90"
 
 
@@ -41,7 +41,7 @@ CASES = {
         {
             'moorage_http_request_duration_seconds_bucket{service="placement",route="/",le="0.1"}': grows(100),
             'moorage_http_request_duration_seconds_bucket{service="placement",route="/",le="+Inf"}': grows(100),
-            # A watch is long by its nature.
+            # The requests of watchers are long by design.
             'moorage_http_request_duration_seconds_bucket{service="placement",route="/moorage/v1/events",le="1"}': stays(
                 0
             ),
@@ -175,7 +175,7 @@ CASES = {
         {
             'moorage_placement_used{resource_class="VCPU"}': stays(50),
             'moorage_placement_capacity{resource_class="VCPU"}': stays(100),
-            # A completely used lease is normal.
+            # A fully used lease is normal.
             'moorage_placement_used{resource_class="CUSTOM_RESERVATION_*"}': stays(4),
             'moorage_placement_capacity{resource_class="CUSTOM_RESERVATION_*"}': stays(4),
             'moorage_placement_used{resource_class="CUSTOM_GONE"}': stays(0),
@@ -222,14 +222,14 @@ CASES = {
 }
 
 
-def test_the_rules_are_rules():
+def test_promtool_accepts_the_rules():
     done = subprocess.run(
         [promtool(), "check", "rules", "--lint=all", "--lint-fatal", RULES], check=False, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_alert_fires_on_its_trouble_and_is_quiet_without(tmp_path):
+def test_every_alert_fires_on_its_problem_and_is_silent_without_it(tmp_path):
     assert set(CASES) == set(rules())
     judge(
         [

@@ -22,7 +22,7 @@ CREATION = ("POST compute", "/v2.1/servers")
 PARTS = {
     "POST compute",
     "GET image",
-    "job build",  # both of them: the builder's and the host's
+    "job build",  # two spans: the builder's job and the host's job
     "GET placement",
     "PUT placement",
     "accelerators plug",
@@ -30,8 +30,8 @@ PARTS = {
 }
 
 
-def assert_whole(spans):
-    """One tree, with nothing left out between its parts."""
+def assert_one_tree(spans):
+    """Asserts that the spans form one tree without gaps."""
     ids = {span.id for span in spans}
     roots = [span for span in spans if not span.parent]
     assert [(root.name, root.attributes["http.route"]) for root in roots] == [CREATION]
@@ -48,8 +48,8 @@ def test_a_server_creation_is_one_trace_in_one_process(tmp_path):
             plane.settle()
             assert plane.server(server)["status"] == "ACTIVE"
         assert tracing.current_tracer() is None
-        assert_whole(receiver.trace_of(*CREATION))
-        # Requests of tests began a trace; polls, heartbeats and reports of hosts did not.
+        assert_one_tree(receiver.trace_of(*CREATION))
+        # Requests of the test began a trace; polls, heartbeats and reports of hosts did not.
         begun = {span.attributes.get("http.route") for span in receiver.spans if not span.parent}
         assert not {route for route in begun if "/agent/" in str(route)}
 
@@ -68,18 +68,18 @@ def test_a_server_creation_is_one_trace_across_processes(tmp_path):
             flavor, image = plane.create_fpga_flavor(), plane.create_image()
             server = plane.create_server(flavor=flavor, image=image)
             assert plane.wait_for_status(server, "ACTIVE", "ERROR") == "ACTIVE"
-            assert agent.stop() == 0  # what is not exported yet is
+            assert agent.stop() == 0  # a process exports its remaining spans when it stops
             assert services.stop() == 0
             traced = [line for line in services.log.splitlines() if '"trace_id"' in line]
         spans = receiver.trace_of(*CREATION)
-        assert_whole(spans)
+        assert_one_tree(spans)
         assert {span.service for span in spans} == {"services", "agent"}
         plug = next(span for span in spans if span.name == "accelerators plug")
         assert plug.service == "agent"
         assert any(spans[0].trace in line for line in traced), "the log says which trace a line belongs to"
 
 
-def test_a_trace_of_somebody_elses_goes_on_here(tmp_path):
+def test_a_trace_of_the_caller_is_continued(tmp_path):
     theirs = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     unsampled = "00-4bf92f3577b34da6a3ce929d0e0e4737-00f067aa0ba902b7-00"
     with receiving() as receiver:
@@ -94,7 +94,7 @@ def test_a_trace_of_somebody_elses_goes_on_here(tmp_path):
         assert "4bf92f3577b34da6a3ce929d0e0e4737" not in receiver.traces()
 
 
-def test_without_an_endpoint_nothing_is_imported():
+def test_without_an_endpoint_the_tracing_packages_are_not_imported():
     """In a separate process, because this one has a receiver."""
     program = (
         "import sys; from pathlib import Path; from datetime import UTC, datetime;"
@@ -107,8 +107,8 @@ def test_without_an_endpoint_nothing_is_imported():
     assert done.stdout.strip().splitlines()[-1] == "[]"
 
 
-def test_without_an_endpoint_a_request_costs_no_call(tmp_path):
-    """Counts how often Python enters the module of traces during a request, because times would vary."""
+def test_without_an_endpoint_a_request_does_not_call_the_tracing_module(tmp_path):
+    """Counts how often Python enters the tracing module during a request, because times would vary."""
     entered = []
 
     def profile(frame, event, _argument):
@@ -125,7 +125,7 @@ def test_without_an_endpoint_a_request_costs_no_call(tmp_path):
     assert entered == []
 
 
-def test_a_collector_that_is_away_costs_no_request(tmp_path):
+def test_requests_succeed_while_the_collector_is_unavailable(tmp_path):
     with receiving() as receiver:
         away = receiver.url
     with VirtualPlane(tmp_path, START, tracing={"endpoint": away}) as plane:
