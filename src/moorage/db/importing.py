@@ -1,24 +1,29 @@
-"""Reads another system's database for an import, and keeps the receipt: rows read, rows imported, and findings.
+"""Imports another system's database: opens it for reading, checks source and target, writes in one transaction.
+
+    open_peer_database -> PeerDatabase (SELECT only) -> PeerImport (one import, or its rehearsal) -> ImportReceipt
 
 Not here: the peer's tables and the conversion of rows, which are in the feature's `importing` package.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from sqlalchemy import URL, Column, Connection, MetaData, Row, String, Table, func, inspect, select
+from sqlalchemy import URL, Column, Connection, Engine, MetaData, Row, String, Table, func, inspect, select
 from sqlalchemy.exc import DBAPIError
 
-from moorage.core.errors import StartError, Unavailable
-from moorage.core.import_findings import Findings, ImportFinding
+from moorage.core.errors import Conflict, StartError, Unavailable
+from moorage.core.import_findings import FindingKind, Findings, ImportFinding
 from moorage.db.engine import open_read_only_engine
 from moorage.db.errors import translate_error
+from moorage.db.session import write
 
 T = TypeVar("T")
+W = TypeVar("W")
+P = ParamSpec("P")
 
 #: Rows per insert.
 INSERT_ROWS = 5_000
@@ -41,36 +46,14 @@ class ImportReceipt:
     findings: Findings
 
 
-#: Called with a table of the peer, the number of its rows that are done, and the number of its rows.
-ProgressCallback = Callable[[str, int, int], object]
-#: Called with each finding, since there may be too many (millions) to keep them all.
-FindingCallback = Callable[[ImportFinding], object]
+@dataclass(frozen=True, slots=True)
+class ImportListener:
+    """Called while an import runs."""
 
-
-class ImportLedger:
-    """Counts the imported rows of each table of the peer and collects the findings, for the receipt."""
-
-    def __init__(self, source_rows: Mapping[str, int], on_finding: FindingCallback, progress: ProgressCallback) -> None:
-        """`source_rows`: the number of rows of each table of the peer, in the order of the receipt."""
-        self._source_rows = source_rows
-        self._imported = dict.fromkeys(source_rows, 0)
-        self._on_finding = on_finding
-        self._progress = progress
-        self._findings = Findings()
-
-    def record(self, finding: ImportFinding) -> None:
-        self._findings.add(finding)
-        self._on_finding(finding)
-
-    def count_rows(self, table: str, rows: int = 1) -> None:
-        self._imported[table] += rows
-        self._progress(table, self._imported[table], self._source_rows[table])
-
-    def receipt(self) -> ImportReceipt:
-        return ImportReceipt(
-            {table: TableCount(self._source_rows[table], self._imported[table]) for table in self._source_rows},
-            self._findings,
-        )
+    #: With each finding, since there may be too many (millions) to keep them all.
+    on_finding: Callable[[ImportFinding], object] = lambda _: None
+    #: With a table of the peer, the number of its rows that are done, and the number of its rows.
+    progress: Callable[[str, int, int], object] = lambda *_: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +137,93 @@ def open_peer_database(url: str, opened: Callable[[Connection], D]) -> Iterator[
         raise StartError(f"{where} cannot be read: {_first_line(error.orig)}") from error
     finally:
         engine.dispose()
+
+
+class PeerImport(Generic[D, W]):
+    """One import, or its rehearsal: reads the peer's rows, converts and writes them, counts them and records findings.
+
+    A feature implements `import_rows`. `target` has the methods, or is the first argument of the functions, that write
+    to Moorage's tables. It is None in a rehearsal, which makes the same findings and counts, and writes nothing.
+    """
+
+    def __init__(self, peer: D, target: W | None, listener: ImportListener) -> None:
+        self._peer = peer
+        self._target = target
+        self._listener = listener
+        self._source_rows = peer.row_counts()
+        self._imported = dict.fromkeys(self._source_rows, 0)
+        self._findings = Findings()
+
+    def import_rows(self) -> None:
+        """Imports everything."""
+        raise NotImplementedError
+
+    def run(self) -> ImportReceipt:
+        self.import_rows()
+        counts = {table: TableCount(rows, self._imported[table]) for table, rows in self._source_rows.items()}
+        return ImportReceipt(counts, self._findings)
+
+    def _record(self, finding: ImportFinding) -> None:
+        self._findings.add(finding)
+        self._listener.on_finding(finding)
+
+    def _accepted(self, results: Iterable[T | ImportFinding]) -> Iterator[T]:
+        """Records the findings among `results` and yields the other results."""
+        for result in results:
+            if isinstance(result, ImportFinding):
+                self._record(result)
+            else:
+                yield result
+
+    def _count(self, table: str, rows: int = 1) -> None:
+        """Counts imported rows of a table of the peer."""
+        self._imported[table] += rows
+        self._listener.progress(table, self._imported[table], self._source_rows[table])
+
+    def _write(self, store: Callable[Concatenate[W, P], object], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Calls `store` with the target and the other arguments, except in a rehearsal."""
+        if self._target is not None:
+            store(self._target, *args, **kwargs)
+
+    def _write_batches(self, table: str, store: Callable[[W, list[T]], object], rows: Iterable[T]) -> None:
+        """Writes `rows`, which are imported from `table`, and counts them."""
+        for batch in batched(rows):
+            self._write(store, batch)
+            self._count(table, len(batch))
+
+
+@dataclass(frozen=True, slots=True)
+class Importer(Generic[D]):
+    """What a feature gives to the import of a peer's database, apart from its `PeerImport`."""
+
+    feature: str
+    open_peer: Callable[[str, datetime], AbstractContextManager[D]]  #: see `open_peer_database`
+    kinds: type[FindingKind]
+    target_tables: tuple[Table, ...]  #: Moorage's tables that must be empty
+    #: The error about a target that is not empty; has ``{where}`` and the number of rows as ``{table name}``.
+    not_empty: str
+
+    def check_empty(self, connection: Connection) -> None:
+        """Raises `Conflict` if the database already has rows."""
+        rows = {
+            table.name: int(connection.execute(select(func.count()).select_from(table)).scalar_one())
+            for table in self.target_tables
+        }
+        if any(rows.values()):
+            where = connection.engine.url.render_as_string(hide_password=True)
+            message = self.not_empty.format(where=where, **rows)
+            raise Conflict(message, code=f"{self.feature}.import.not_empty")
+
+    def run(self, target: Engine | None, begin: Callable[[Connection | None], PeerImport[D, Any]]) -> ImportReceipt:
+        """Imports in one transaction: everything or nothing. Without a `target`, rehearses the import.
+
+        Raises `Conflict` if `target` is not empty.
+        """
+        if target is None:
+            return begin(None).run()
+        with write(target) as connection:
+            self.check_empty(connection)
+            return begin(connection).run()
 
 
 def batched(rows: Iterable[T], size: int = INSERT_ROWS) -> Iterator[list[T]]:

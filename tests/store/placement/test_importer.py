@@ -15,9 +15,9 @@ from moorage.core.clock import VirtualClock
 from moorage.core.errors import Conflict, StartError
 from moorage.core.ids import SeededIds
 from moorage.core.import_findings import ImportFinding
-from moorage.db.importing import ImportReceipt
+from moorage.db.importing import ImportListener, ImportReceipt
 from moorage.placement.importing import placement_db
-from moorage.placement.importing.importer import import_into, rehearse_import
+from moorage.placement.importing.importer import import_placement
 from moorage.placement.importing.rules import INCOMPLETE, ImportFindingKind
 from moorage.placement.service.service import PlacementService
 from moorage.placement.store import tables
@@ -45,8 +45,8 @@ def import_and_check(source: Source, target) -> tuple[ImportReceipt, list[Import
     expected: list[ImportFinding] = []
     found: list[ImportFinding] = []
     with placement_db.open_placement_database(source.url, NOW) as peer:
-        rehearsed = rehearse_import(peer, noted=expected.append, progress=lambda *_: None)
-        receipt = import_into(target, peer, NOW, noted=found.append, progress=lambda *_: None)
+        rehearsed = import_placement(None, peer, NOW, ImportListener(expected.append))
+        receipt = import_placement(target, peer, NOW, ImportListener(found.append))
     assert (rehearsed, expected) == (receipt, found)
     return receipt, found
 
@@ -126,7 +126,7 @@ def test_an_import_into_a_database_that_is_not_empty_is_refused_and_changes_noth
         pytest.raises(Conflict, match="2 providers and 1 consumers already; an import goes into an empty database"),
         placement_db.open_placement_database(source.url, NOW) as peer,
     ):
-        import_into(target, peer, NOW, noted=lambda _: None, progress=lambda *_: None)
+        import_placement(target, peer, NOW, ImportListener())
     after = (
         rows(target, tables.providers, "uuid", "revision"),
         rows(target, tables.changes, "sequence", "position"),
@@ -142,7 +142,7 @@ def test_an_interrupted_import_writes_nothing_and_can_be_repeated(source, target
         raise KeyboardInterrupt  # this finding is reported after the consumers were written
 
     with placement_db.open_placement_database(source.url, NOW) as peer, pytest.raises(KeyboardInterrupt):
-        import_into(target, peer, NOW, noted=cut, progress=lambda *_: None)
+        import_placement(target, peer, NOW, ImportListener(cut))
     for table in (tables.providers, tables.consumers, tables.allocations, tables.inventories):
         assert rows(target, table, table.primary_key.columns.keys()[0]) == []
     assert [row for row in rows(target, tables.changes, "kind") if row != ("names",)] == []
@@ -377,7 +377,7 @@ def test_the_memory_of_an_import_does_not_grow_with_the_number_of_consumers(sour
         source.add("allocations", *rows)
         tracemalloc.start()
         with placement_db.open_placement_database(source.url, NOW) as peer:
-            receipt = rehearse_import(peer, noted=lambda _: None, progress=lambda *_: None)
+            receipt = import_placement(None, peer, NOW, ImportListener())
         _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert receipt.counts["consumers"].taken == last - 10 + 1

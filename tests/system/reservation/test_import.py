@@ -13,6 +13,7 @@ from moorage.cli.main import cli
 from moorage.core.errors import Conflict, StartError
 from moorage.core.ids import SeededIds
 from moorage.db.engine import open_engine, open_read_only_engine
+from moorage.db.importing import ImportListener
 from moorage.db.migrations import upgrade
 from moorage.db.session import read
 from moorage.reservation.importing import blazar_db, importer
@@ -79,10 +80,10 @@ def target(sqlite_engine):
 def import_all(url, target, cleaning_time_s=0, has_network=True):
     """Imports; returns the receipt and all findings. Checks that a dry run before it reported the same."""
     expected, found = [], []
-    told = {"cleaning_time_s": cleaning_time_s, "has_network": has_network, "progress": lambda *_: None}
-    with blazar_db.reading(url, NOW) as peer:
-        rehearsed = importer.rehearse(peer, NOW, SeededIds(1), noted=expected.append, **told)
-        receipt = importer.import_into(target, peer, NOW, SeededIds(1), noted=found.append, **told)
+    settings = importer.ImportSettings(timedelta(seconds=cleaning_time_s), has_network)
+    with blazar_db.open_blazar_database(url, NOW) as peer:
+        rehearsed = importer.import_blazar(None, peer, NOW, SeededIds(1), settings, ImportListener(expected.append))
+        receipt = importer.import_blazar(target, peer, NOW, SeededIds(1), settings, ImportListener(found.append))
     assert (rehearsed, expected) == (receipt, found)
     return receipt, found
 
@@ -263,10 +264,9 @@ def test_an_interrupted_import_writes_nothing(sound, target):
     def cut(_):
         raise KeyboardInterrupt  # raised at a trait, after the hosts
 
-    with blazar_db.reading(sound, NOW) as peer, pytest.raises(KeyboardInterrupt):
-        importer.import_into(
-            target, peer, NOW, SeededIds(1), cleaning_time_s=0, has_network=True, noted=cut, progress=lambda *_: None
-        )  # fmt: skip
+    with blazar_db.open_blazar_database(sound, NOW) as peer, pytest.raises(KeyboardInterrupt):
+        settings = importer.ImportSettings(timedelta(0), has_network=True)
+        importer.import_blazar(target, peer, NOW, SeededIds(1), settings, ImportListener(cut))
     with read(target) as connection:
         assert host_store.all_hosts(connection) == []
     import_all(sound, target)  # the import can be repeated
@@ -286,13 +286,16 @@ def test_another_revision_of_blazars_schema_is_refused_with_the_remedy(sound, tm
     with engine.begin() as connection:
         connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{revision}'")
     engine.dispose()
-    with pytest.raises(StartError, match=said), blazar_db.reading(url, NOW):
+    with pytest.raises(StartError, match=said), blazar_db.open_blazar_database(url, NOW):
         pass
 
 
 def test_an_import_of_our_own_database_is_refused(target):
     url = target.url.render_as_string()
-    with pytest.raises(StartError, match="is not a database of Blazar: use the URL"), blazar_db.reading(url, NOW):
+    with (
+        pytest.raises(StartError, match="is not a database of Blazar: use the URL"),
+        blazar_db.open_blazar_database(url, NOW),
+    ):
         pass
 
 

@@ -1,22 +1,22 @@
 """`moorage reservation`: manual operations on the database of the reservation service."""
 
-from collections.abc import Callable
-from functools import partial
+from datetime import timedelta
 from pathlib import Path
 
 import click
+from sqlalchemy import Engine
 
-from moorage.cli import importing
-from moorage.cli.output import console, progress
+from moorage.cli.importing import ImportOptions, import_command, run_import
+from moorage.cli.output import console
 from moorage.cli.state import config_option, open_config
+from moorage.config import Config
 from moorage.core.clock import SystemClock
 from moorage.core.ids import RandomIds
 from moorage.db import migrations
 from moorage.db.engine import open_engine
-from moorage.db.importing import ImportReceipt
-from moorage.reservation.importing.blazar_db import reading
-from moorage.reservation.importing.importer import check_empty, import_into, rehearse
-from moorage.reservation.importing.rules.leases import ImportFindingKind
+from moorage.db.importing import ImportListener, ImportReceipt
+from moorage.reservation.importing.blazar_db import BlazarDatabase
+from moorage.reservation.importing.importer import IMPORTER, ImportSettings, import_blazar
 
 #: The revision that drops the columns for reservations of an older system.
 _LAST_REVISION = "0099"
@@ -43,41 +43,18 @@ def finish_upgrade(config_path: Path | None) -> None:
 
 
 @reservation.command("import")
-@click.argument("url")
-@config_option
-@importing.dry_run_option
-@importing.findings_option
-@importing.json_option
-def import_(url: str, config_path: Path | None, findings_path: Path | None, *, dry_run: bool, as_json: bool) -> None:
+@import_command
+def import_(options: ImportOptions) -> None:
     """Import the Blazar database at URL into the configured, empty reservation database.
 
     URL is `connection` in [database] of blazar.conf: sqlite:////FILE, postgresql://USER@HOST/DB or
     mysql://USER@HOST/DB. The source is only read. Either everything is imported or nothing. The output shows a count
     per table, and all rows that were left out, repaired, or are unusual.
     """
-    config = open_config(config_path)
-    clock, ids = SystemClock(), RandomIds()
-    cleaning_time_s, has_network = config.reservation.cleaning_time_s, bool(config.endpoints.network)
-    with (
-        importing.findings_file(findings_path) as noted,
-        reading(url, clock.now()) as peer,
-        importing.open_target(config, "reservation") as target,
-        progress("reading" if dry_run else "importing") as show,
-    ):
-        importing.check_not_same_database(config, "reservation", target.url, peer.url)
-        if dry_run:
-            importing.check_target(target, "reservation", check_empty)
-            run_import: Callable[..., ImportReceipt] = rehearse
-        else:
-            migrations.upgrade(target, "reservation")
-            run_import = partial(import_into, target)
-        receipt = run_import(
-            peer,
-            clock.now(),
-            ids,
-            cleaning_time_s=cleaning_time_s,
-            has_network=has_network,
-            noted=noted,
-            progress=show,
-        )
-    importing.print_receipt(receipt, ImportFindingKind, "reservation", findings_path, dry_run=dry_run, as_json=as_json)
+
+    def run(config: Config, target: Engine | None, peer: BlazarDatabase, listener: ImportListener) -> ImportReceipt:
+        cleaning_time = timedelta(seconds=config.reservation.cleaning_time_s)
+        settings = ImportSettings(cleaning_time, has_network=bool(config.endpoints.network))
+        return import_blazar(target, peer, SystemClock().now(), RandomIds(), settings, listener)
+
+    run_import(options, IMPORTER, run)

@@ -2,8 +2,7 @@
 
     placement_db (SELECT only) -> importer -> rules: keep, repair or leave out each row, with a finding -> target
 
-* `rules` is pure. `target` writes Moorage's tables and the change log; its `Rehearsal` writes nothing.
+* `rules` is pure. `target` writes Moorage's tables and the change log; a rehearsal has none.
 
-Not here: reading a foreign database safely (`db.importing`, shared with reservations). Caller: ``moorage placement
-import``.
+Not here: what all imports do alike (`db.importing`). Caller: ``moorage placement import``.
 """

@@ -11,44 +11,47 @@ from typing import TypeVar
 
 import os_resource_classes
 import os_traits
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from moorage.core.import_findings import ImportFinding, ImportOutcome
-from moorage.db.importing import INSERT_ROWS, FindingCallback, ImportLedger, ImportReceipt, ProgressCallback, batched
-from moorage.db.session import write
+from moorage.db.importing import INSERT_ROWS, Importer, ImportListener, ImportReceipt, PeerImport, batched
 from moorage.placement.forest.model import Inventory
 from moorage.placement.importing import rules
-from moorage.placement.importing.placement_db import PlacementDatabase
+from moorage.placement.importing.placement_db import PlacementDatabase, open_placement_database
 from moorage.placement.importing.rules import Holdings, ImportedConsumer, ImportFindingKind, PeerAllocation
-from moorage.placement.importing.target import ImportSink, ImportTarget, Name, Rehearsal
+from moorage.placement.importing.target import ImportTarget, Name
+from moorage.placement.store.tables import consumers, providers
 
 T = TypeVar("T")
 
 
-def import_into(
-    target: Engine, peer: PlacementDatabase, now: datetime, *, noted: FindingCallback, progress: ProgressCallback
+IMPORTER = Importer(
+    feature="placement",
+    open_peer=open_placement_database,
+    kinds=ImportFindingKind,
+    target_tables=(providers, consumers),
+    not_empty="{where} has {providers} providers and {consumers} consumers already; an import goes into an empty "
+    "database: set [database] placement to a new one, or delete this one first",
+)
+
+
+def import_placement(
+    target: Engine | None, peer: PlacementDatabase, now: datetime, listener: ImportListener
 ) -> ImportReceipt:
-    """Imports all of `peer`. Requires the schema and the standard names (`PlacementService.start`).
+    """Imports all of `peer`; rehearses it if `target` is None. See `Importer.run`.
 
-    Calls `noted` with each finding. Raises `Conflict` if `target` is not empty.
+    `target` must have the schema and the standard names (`PlacementService.start`).
     """
-    with write(target) as connection:
-        return _Import(peer, ImportTarget(connection, now), noted, progress).run()
+
+    def begin(connection: Connection | None) -> _Import:
+        return _Import(peer, None if connection is None else ImportTarget(connection, now), listener)
+
+    return IMPORTER.run(target, begin)
 
 
-def rehearse_import(peer: PlacementDatabase, *, noted: FindingCallback, progress: ProgressCallback) -> ImportReceipt:
-    """Reports the receipt and findings that `import_into` would, and writes nothing."""
-    return _Import(peer, Rehearsal(), noted, progress).run()
-
-
-class _Import:
-    def __init__(
-        self, peer: PlacementDatabase, sink: ImportSink, noted: FindingCallback, progress: ProgressCallback
-    ) -> None:
-        self._peer = peer
-        self._sink = sink
-        self._ledger = ImportLedger(peer.row_counts(), noted, progress)
-        self._report, self._count = self._ledger.record, self._ledger.count_rows
+class _Import(PeerImport[PlacementDatabase, ImportTarget]):
+    def __init__(self, peer: PlacementDatabase, target: ImportTarget | None, listener: ImportListener) -> None:
+        super().__init__(peer, target, listener)
         self._class_names: dict[int, str] = {}
         self._trait_ids: set[int] = set()
         self._provider_names: dict[int, str] = {}
@@ -57,8 +60,7 @@ class _Import:
         #: {table of the peer: names that a consumer refers to}
         self._owners: dict[str, set[str]] = {"projects": set(), "users": set(), "consumer_types": set()}
 
-    def run(self) -> ImportReceipt:
-        """Imports everything, and returns the receipt."""
+    def import_rows(self) -> None:
         self._import_names()
         self._import_providers()
         self._import_inventories()
@@ -68,64 +70,54 @@ class _Import:
         self._import_allocations_without_consumer()
         self._check_owners()
         self._check_capacity()
-        self._sink.finish()
-        return self._ledger.receipt()
+        self._write(ImportTarget.finish)
 
     # --- names and providers ------------------------------------------------------------------------------------
 
     def _import_names(self) -> None:
         classes = list(self._names("resource_classes", frozenset(os_resource_classes.STANDARDS)))
         self._class_names = {peer_id: name for peer_id, name, _, _ in classes}
-        self._sink.add_classes(classes)
+        self._write(ImportTarget.add_classes, classes)
         traits = list(self._names("traits", frozenset(os_traits.get_traits())))
         self._trait_ids = {peer_id for peer_id, _, _, _ in traits}
-        self._sink.add_traits(traits)
+        self._write(ImportTarget.add_traits, traits)
 
     def _names(self, table: str, standard: frozenset[str]) -> Iterator[Name]:
         for row in self._peer.classes() if table == "resource_classes" else self._peer.traits():
             if finding := rules.name_finding(table, row.name, is_standard=row.name in standard):
-                self._report(finding)
+                self._record(finding)
                 if finding.outcome is ImportOutcome.LEFT_OUT:
                     continue
             self._count(table)
             yield row.id, row.name, not row.name.startswith("CUSTOM_"), self._peer.created_at(row)
 
     def _import_providers(self) -> None:
-        imported = []
-        for one in rules.imported_providers(self._peer.providers(), pads=self._sink.pads):
-            if isinstance(one, ImportFinding):
-                self._report(one)
-            else:
-                imported.append(one)
+        pads = self._target is not None and self._target.pads
+        imported = list(self._accepted(rules.imported_providers(self._peer.providers(), pads=pads)))
         self._provider_names = {one.id: one.name for one in imported}
         for _, level in groupby(imported, key=lambda one: one.depth):
-            for batch in batched(level):
-                self._sink.add_providers(batch)
-                self._count("resource_providers", len(batch))
+            self._write_batches("resource_providers", ImportTarget.add_providers, level)
 
     def _import_inventories(self) -> None:
-        for batch in batched(self._inventory_rows()):
-            self._sink.add_inventories(batch)
-            self._count("inventories", len(batch))
+        self._write_batches("inventories", ImportTarget.add_inventories, self._accepted(self._inventory_rows()))
 
-    def _inventory_rows(self) -> Iterator[tuple[int, int, Inventory, datetime]]:
+    def _inventory_rows(self) -> Iterator[tuple[int, int, Inventory, datetime] | ImportFinding]:
         for row in self._peer.inventories():
             provider = self._provider_names.get(row.resource_provider_id)
             name = self._class_names.get(row.resource_class_id)
             where = f"inventory {row.id}"
             if provider is None:
                 text = f"{where}: provider {row.resource_provider_id} does not exist"
-                self._report(ImportFinding(ImportFindingKind.LOST_PROVIDER, where, text))
+                yield ImportFinding(ImportFindingKind.LOST_PROVIDER, where, text)
                 continue
             if name is None:
                 text = f"{where} of {provider}: resource class {row.resource_class_id} does not exist"
-                self._report(ImportFinding(ImportFindingKind.LOST_CLASS, where, text))
+                yield ImportFinding(ImportFindingKind.LOST_CLASS, where, text)
                 continue
             inventory = Inventory(
                 row.total, row.reserved, row.min_unit, row.max_unit, row.step_size, row.allocation_ratio
             )
-            for finding in rules.inventory_findings(provider, name, inventory):
-                self._report(finding)
+            yield from rules.inventory_findings(provider, name, inventory)
             self._inventories[row.resource_provider_id, row.resource_class_id] = inventory
             yield row.resource_provider_id, row.resource_class_id, inventory, self._peer.updated_at(row)
 
@@ -133,35 +125,35 @@ class _Import:
         table = "resource_provider_traits"
         rows = ((provider, trait, trait if trait in self._trait_ids else None)
                 for provider, trait in self._peer.provider_traits())  # fmt: skip
-        for batch in batched(self._references(table, "trait", rows)):
-            self._sink.add_provider_traits(batch)
-            self._count(table, len(batch))
+        self._write_batches(
+            table, ImportTarget.add_provider_traits, self._accepted(self._references(table, "trait", rows))
+        )
 
     def _import_aggregates(self) -> None:
         table = "resource_provider_aggregates"
         uuids = self._peer.aggregates()
         rows = ((provider, aggregate, uuids.get(aggregate)) for provider, aggregate in self._peer.provider_aggregates())
         used: set[str] = set()
-        for batch in batched(self._references(table, "aggregate", rows)):
+        for batch in batched(self._accepted(self._references(table, "aggregate", rows))):
             used |= {aggregate for _, aggregate in batch}
-            self._sink.add_aggregates(batch)
+            self._write(ImportTarget.add_aggregates, batch)
             self._count(table, len(batch))
         self._count("placement_aggregates", len(used))
         for uuid in uuids.values():
             if uuid not in used:
-                self._report(ImportFinding(ImportFindingKind.UNUSED, str(uuid), f"aggregate {uuid}"))
+                self._record(ImportFinding(ImportFindingKind.UNUSED, str(uuid), f"aggregate {uuid}"))
 
-    def _references(self, table: str, what: str, rows: Iterable[tuple[int, int, T | None]]) -> Iterator[tuple[int, T]]:
+    def _references(
+        self, table: str, what: str, rows: Iterable[tuple[int, int, T | None]]
+    ) -> Iterator[tuple[int, T] | ImportFinding]:
         """`rows`: provider, id in the peer's database, and the object with that id, if it exists."""
         for provider, peer_id, found in rows:
             if provider not in self._provider_names:
                 text = f"{what} {peer_id} of provider {provider}, which does not exist"
-                self._report(ImportFinding(ImportFindingKind.LOST_PROVIDER, table, text))
+                yield ImportFinding(ImportFindingKind.LOST_PROVIDER, table, text)
             elif found is None:
                 name = self._provider_names[provider]
-                self._report(
-                    ImportFinding(ImportFindingKind.LOST_NAME, name, f"{what} {peer_id} of {name} does not exist")
-                )
+                yield ImportFinding(ImportFindingKind.LOST_NAME, name, f"{what} {peer_id} of {name} does not exist")
             else:
                 yield provider, found
 
@@ -172,13 +164,10 @@ class _Import:
             imported: list[tuple[ImportedConsumer, Holdings]] = []
             for row, allocations in page:
                 held = self._holdings(row.uuid, allocations)
-                for outcome in rules.imported_consumer(row, allocations, held):
-                    if isinstance(outcome, ImportFinding):
-                        self._report(outcome)
-                    else:
-                        imported.append((outcome, held))
-                        self._count_consumer(outcome, allocations, held)
-            self._sink.add_consumers(imported)
+                for consumer in self._accepted(rules.imported_consumer(row, allocations, held)):
+                    imported.append((consumer, held))
+                    self._count_consumer(consumer, allocations, held)
+            self._write(ImportTarget.add_consumers, imported)
             self._count("consumers", len(imported))
 
     def _import_allocations_without_consumer(self) -> None:
@@ -186,18 +175,15 @@ class _Import:
             imported: list[tuple[ImportedConsumer, Holdings]] = []
             for uuid, allocations in batch:
                 held = self._holdings(uuid, allocations)
-                for outcome in rules.consumer_without_row(uuid, held):
-                    if isinstance(outcome, ImportFinding):
-                        self._report(outcome)
-                    else:
-                        imported.append((outcome, held))
-                        self._count_consumer(outcome, allocations, held)
-            self._sink.add_consumers(imported)
+                for consumer in self._accepted(rules.consumer_without_row(uuid, held)):
+                    imported.append((consumer, held))
+                    self._count_consumer(consumer, allocations, held)
+            self._write(ImportTarget.add_consumers, imported)
 
     def _holdings(self, uuid: str, allocations: list[PeerAllocation]) -> Holdings:
         held, findings = rules.imported_allocations(uuid, allocations, self._provider_names, self._class_names)
         for finding in findings:
-            self._report(finding)
+            self._record(finding)
         return held
 
     def _count_consumer(self, consumer: ImportedConsumer, allocations: list[PeerAllocation], held: Holdings) -> None:
@@ -216,7 +202,7 @@ class _Import:
             if name in self._owners[table]:
                 self._count(table)
             else:
-                self._report(
+                self._record(
                     ImportFinding(ImportFindingKind.UNUSED, name, f"{table.removesuffix('s').replace('_', ' ')} {name}")
                 )
 
@@ -225,4 +211,4 @@ class _Import:
             provider, resource_class = place
             names = self._provider_names[provider], self._class_names[resource_class]
             if finding := rules.capacity_finding(*names, self._inventories.get(place), used):
-                self._report(finding)
+                self._record(finding)

@@ -1,15 +1,14 @@
-"""Destinations of an import: Moorage's tables and change log, filled in batches; or nothing, for a rehearsal.
+"""The destination of an import: Moorage's tables and change log, filled in batches.
 
 Callers use the peer's ids; the target assigns new ones.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
-from sqlalchemy import Connection, Table, bindparam, func, insert, select, update
+from sqlalchemy import Connection, Table, bindparam, insert, select, update
 
-from moorage.core.errors import Conflict
 from moorage.db.engine import dialect_name
 from moorage.placement.forest import change_documents
 from moorage.placement.forest.model import Consumer, Inventory
@@ -28,43 +27,6 @@ from moorage.placement.store.tables import (
 Name = tuple[int, str, bool, datetime]
 
 
-class ImportSink(Protocol):
-    """Receives rows in the order of these methods, each kind in any number of batches; then `finish` is called."""
-
-    #: True if the database treats names as equal that differ only in trailing spaces.
-    pads: bool
-
-    def add_classes(self, names: Sequence[Name]) -> None: ...
-    def add_traits(self, names: Sequence[Name]) -> None: ...
-    def add_providers(self, imported: Sequence[ImportedProvider]) -> None:
-        """Providers of one depth; their parents must have been added before."""
-        ...
-
-    def add_inventories(self, rows: Sequence[tuple[int, int, Inventory, datetime]]) -> None:
-        """`rows`: (provider, class, inventory, time of the last change)."""
-        ...
-
-    def add_provider_traits(self, rows: Sequence[tuple[int, int]]) -> None: ...
-    def add_aggregates(self, rows: Sequence[tuple[int, str]]) -> None: ...
-    def add_consumers(self, imported: Sequence[tuple[ImportedConsumer, Holdings]]) -> None: ...
-    def finish(self) -> None: ...
-
-
-class Rehearsal:
-    """Stores nothing."""
-
-    pads = False
-
-    def add_classes(self, names: Sequence[Name]) -> None: ...
-    def add_traits(self, names: Sequence[Name]) -> None: ...
-    def add_providers(self, imported: Sequence[ImportedProvider]) -> None: ...
-    def add_inventories(self, rows: Sequence[tuple[int, int, Inventory, datetime]]) -> None: ...
-    def add_provider_traits(self, rows: Sequence[tuple[int, int]]) -> None: ...
-    def add_aggregates(self, rows: Sequence[tuple[int, str]]) -> None: ...
-    def add_consumers(self, imported: Sequence[tuple[ImportedConsumer, Holdings]]) -> None: ...
-    def finish(self) -> None: ...
-
-
 _ROOTS = update(providers).where(providers.c.root_id == 0).values(root_id=providers.c.id)
 _PROVIDER_IDS = select(providers.c.uuid, providers.c.id).where(providers.c.uuid.in_(bindparam("only", expanding=True)))
 _CONSUMER_IDS = select(consumers.c.uuid, consumers.c.id).where(consumers.c.uuid.in_(bindparam("only", expanding=True)))
@@ -73,32 +35,17 @@ _CONSUMER_IDS = select(consumers.c.uuid, consumers.c.id).where(consumers.c.uuid.
 _UUIDS = select(providers.c.id, providers.c.uuid)
 
 
-def check_empty(connection: Connection) -> None:
-    """Raises `Conflict` if the database already has providers or consumers."""
-    found = {
-        table.name: int(connection.execute(select(func.count()).select_from(table)).scalar_one())
-        for table in (providers, consumers)
-    }
-    if any(found.values()):
-        where = connection.engine.url.render_as_string(hide_password=True)
-        raise Conflict(
-            f"{where} has {found['providers']} providers and {found['consumers']} consumers already; an import goes "
-            "into an empty database: set [database] placement to a new one, or delete this one first",
-            code="placement.import.not_empty",
-        )
-
-
 class ImportTarget:
     """Writes rows and an entry in the change log for each provider and consumer, in the caller's transaction.
 
-    Raises `Conflict` if the database is not empty.
+    Call the methods in their order here, each any number of times; then `finish`.
     """
 
     def __init__(self, connection: Connection, now: datetime) -> None:
         self._connection = connection
+        #: True if the database treats names as equal that differ only in trailing spaces.
         self.pads = dialect_name(connection) == "mariadb"
         self._log = change_log.ChangeLogWriter(connection, now)
-        check_empty(connection)
         self._classes: dict[int, int] = {}
         self._class_names: dict[int, str] = {}
         self._traits: dict[int, int] = {}
@@ -131,6 +78,7 @@ class ImportTarget:
         return {peer_id: known[name] for peer_id, name, _, _ in names}
 
     def add_providers(self, imported: Sequence[ImportedProvider]) -> None:
+        """Providers of one depth; their parents must have been added before."""
         self._insert(
             providers,
             [
@@ -153,6 +101,7 @@ class ImportTarget:
         self._uuids |= {one.id: one.uuid for one in imported}
 
     def add_inventories(self, rows: Sequence[tuple[int, int, Inventory, datetime]]) -> None:
+        """`rows`: (provider, class, inventory, time of the last change)."""
         self._insert(
             inventories,
             [

@@ -163,7 +163,7 @@ _SCHEMA = PeerSchema(
 )
 
 
-def reading(url: str, now: datetime) -> AbstractContextManager["BlazarDatabase"]:
+def open_blazar_database(url: str, now: datetime) -> AbstractContextManager["BlazarDatabase"]:
     """See `moorage.db.importing.open_peer_database`."""
     return importing.open_peer_database(url, lambda connection: BlazarDatabase(connection, _SCHEMA, now))
 
