@@ -247,7 +247,7 @@ def upload_and_hang(path, begun):
 
 @pytest.fixture
 def killed_upload(directory, image, tmp_path):
-    """A process was killed_upload during an upload of the image."""
+    """A process was killed during an upload of the image."""
     context = multiprocessing.get_context("spawn")
     begun = context.Event()
     process = context.Process(target=upload_and_hang, args=(tmp_path, begun))

@@ -65,7 +65,7 @@ def test_a_card_without_partial_reconfiguration_is_one_region(rig):
     assert [node.name for node in rig.agent.nodes() if "0000:af:00.0" in node.name] == ["compute-1_0000:af:00.0_R1"]
 
 
-def test_a_region_without_functions_is_known_but_offers_nothing(tmp_path):
+def test_a_region_without_handles_is_reported_but_is_no_provider(tmp_path):
     """R3: 0..n functions per region; Placement has no inventory without units."""
     card = default_simulated_host()[0]
     empty = replace(card, deployables=(*card.deployables, Deployable("0000:3b:00.0_R3", (), TYPE_R1)))
@@ -74,8 +74,8 @@ def test_a_region_without_functions_is_known_but_offers_nothing(tmp_path):
     assert len(device_reports(rig.held)[0].deployables) == 3
 
 
-def test_discovery_repeated_changes_nothing(rig):
-    """R6: restart: the same devices, no duplicates; one more and a restart: one more."""
+def test_a_repeated_discovery_or_restart_changes_nothing(rig):
+    """R6: after a restart the devices are the same, without duplicates, plus those that were added."""
     first = rig.agent.nodes()
     rig.watch.arm(None)
     assert rig.agent.nodes() == first
@@ -90,15 +90,15 @@ def test_discovery_repeated_changes_nothing(rig):
     assert len(rig.agent.nodes()) == len(first) + 1
 
 
-def test_a_failed_card_is_not_offered(rig):
+def test_all_units_of_a_failed_card_are_reserved_and_it_cannot_be_plugged(rig):
     rig.order(fault("health", "sick", at="0000:3b:00.0"))
     assert rig.node(R1).inventories["CUSTOM_ACCELERATOR_FPGA"].reserved == 2
     assert rig.node(R3).inventories["CUSTOM_ACCELERATOR_FPGA"].reserved == 0
-    with pytest.raises(e.NoCapacity, match="is failed"):  # whoever was scheduled before that was known
+    with pytest.raises(e.NoCapacity, match="is failed"):  # a server that was scheduled before the failure
         rig.plug(new_instance(), fpga(), R1)
 
 
-def test_a_driver_that_fails_makes_its_devices_unknown_and_not_gone(rig):
+def test_if_discovery_fails_the_health_of_the_drivers_devices_is_unknown_and_they_are_kept(rig):
     before = len(rig.agent.nodes())
     rig.order(fault("discover"))
     nodes = rig.agent.nodes()
@@ -109,7 +109,7 @@ def test_a_driver_that_fails_makes_its_devices_unknown_and_not_gone(rig):
     assert not any(units.reserved for node in rig.agent.nodes() for units in node.inventories.values())
 
 
-def test_a_free_card_that_vanishes_is_gone_and_a_used_one_stays_reserved(rig):
+def test_a_removed_card_is_no_provider_any_more_but_one_in_use_stays_reserved(rig):
     instance = new_instance()
     rig.plug(instance, gpu(), GPU)
     rig.order(fault("discover", "vanishes", at=GPU), fault("discover", "vanishes", at="0000:65:00.0"))
@@ -125,7 +125,7 @@ def test_a_free_card_that_vanishes_is_gone_and_a_used_one_stays_reserved(rig):
     rig.check()
 
 
-def test_a_card_that_comes_back_is_believed_about_what_it_carries(rig):
+def test_a_card_that_is_discovered_again_has_the_function_that_it_shows(rig):
     image_id = rig.image(region_uuid=TYPE_R1, function_uuid=AES)
     instance = new_instance()
     rig.plug(instance, fpga(bitstream=image_id), R1)
@@ -138,7 +138,7 @@ def test_a_card_that_comes_back_is_believed_about_what_it_carries(rig):
     rig.check()
 
 
-def test_the_right_driver_is_called(tmp_path):
+def test_a_plug_calls_the_driver_of_the_selected_provider(tmp_path):
     """R22: 2 drivers, 2 providers: each plug reaches the driver of its provider."""
     clock = SystemClock()
     cards = default_simulated_host()
@@ -154,7 +154,7 @@ def test_the_right_driver_is_called(tmp_path):
         agent.plug({"uuid": new_instance()}, {"uuid": rp("elsewhere")}, gpu())
 
 
-def test_two_drivers_may_not_claim_one_device(tmp_path):
+def test_two_drivers_that_report_the_same_device_are_a_start_error(tmp_path):
     clock = SystemClock()
     drivers = [
         SimulatedAccelerators(default_simulated_host(), tmp_path / name, clock, name=name) for name in ("one", "two")
@@ -165,7 +165,7 @@ def test_two_drivers_may_not_claim_one_device(tmp_path):
         DeviceRegistry([drivers[0], drivers[0]])
 
 
-def test_ready_only_when_everything_found_is_published(rig):
+def test_the_agent_is_ready_only_when_all_discovered_devices_are_published(rig):
     """R13: all devices enumerated and traits published."""
     agent = rig.new_agent()
     with pytest.raises(e.NotReady):
@@ -184,7 +184,7 @@ def test_a_host_without_devices_is_ready_at_once(tmp_path):
     assert agent.nodes() == []
 
 
-def test_readiness_wakes_who_waits(rig):
+def test_publishing_the_providers_ends_a_wait_for_readiness(rig):
     agent = rig.new_agent()
     agent.start()
     waited = []
@@ -195,13 +195,13 @@ def test_readiness_wakes_who_waits(rig):
     assert waited == [True]
 
 
-def test_uuids_of_providers_survive_a_restart(rig):
+def test_a_restarted_agent_knows_the_uuids_of_its_providers(rig):
     agent = rig.new_agent()
     agent.start()
     assert agent.plug({"uuid": new_instance()}, {"uuid": rp(GPU)}, gpu()) == [{"pci_id": GPU}]
 
 
-def test_reports_say_what_is_carried_and_who_holds_what(rig):
+def test_reports_contain_the_loaded_bitstreams_and_the_attached_handles(rig):
     image_id = rig.image(region_uuid=TYPE_R1, function_uuid=AES)
     instance = new_instance()
     specs = {

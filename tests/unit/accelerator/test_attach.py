@@ -37,16 +37,16 @@ def rig(tmp_path) -> Rig:
     return Rig(tmp_path)
 
 
-# --------------------------------------------------------------------------------- what is programmed
+# -------------------------------------------------------------------------------------- programming
 
 
 def plug_from(rig, image_id, specs, region=R1):
-    """For a server from the image `image_id`."""
+    """Plugs for a server that is created from the image `image_id`."""
     info = {"uuid": new_instance(), "name": "vm", "project_id": PROJECT, "image_id": image_id}
     return rig.agent.plug(info, {"": [rp(region)]}, specs)
 
 
-def test_the_servers_image_says_what_its_flavor_leaves_open(rig):
+def test_the_servers_image_names_the_function_if_the_flavor_names_none(rig):
     """R18: the VM image is read by its id for accelerator hints; the flavor's own value takes precedence."""
     aes = rig.image("aes", region_uuid=TYPE_R1, function_uuid=AES)
     small = rig.image("small", region_uuid=TYPE_R2, function_uuid=SHA)
@@ -57,15 +57,15 @@ def test_the_servers_image_says_what_its_flavor_leaves_open(rig):
     assert (rig.carries(R1), ("get", guest) in rig.images.asked) == (aes, True)
 
 
-def test_an_image_that_is_gone_or_says_nothing_is_no_hint(rig):
-    """R18, R26: then nothing is programmed."""
+def test_a_missing_server_image_or_one_without_hints_programs_nothing(rig):
+    """R18, R26."""
     rig.image("aes", region_uuid=TYPE_R1, function_uuid=AES)
     plug_from(rig, rig.image("guest"), fpga())
     plug_from(rig, new_instance(), fpga())
     assert rig.programs() == []
 
 
-def test_a_servers_image_is_not_asked_for_gpus_nor_before_the_parameters_are_right(rig):
+def test_the_servers_image_is_not_read_for_gpus_or_invalid_parameters(rig):
     """R2, R18, R21"""
     guest = rig.image("guest", accel__function_id=AES)
     plug_from(rig, guest, gpu(), GPU)
@@ -75,8 +75,8 @@ def test_a_servers_image_is_not_asked_for_gpus_nor_before_the_parameters_are_rig
 
 
 @pytest.mark.parametrize("visibility", ["private", "shared", "community"])
-def test_a_servers_image_gets_nothing_programmed_that_is_not_public(rig, visibility):
-    """R18: anybody can create a server's image, so it may only name bitstreams that an operator published."""
+def test_the_servers_image_may_only_request_public_bitstreams(rig, visibility):
+    """R18: any user can create a server's image, so it may only name bitstreams that an operator has published."""
     rig.image("aes", visibility=visibility, region_uuid=TYPE_R1, function_uuid=AES)
     with pytest.raises(e.BitstreamNotFound, match=f"{visibility}, but a server's image may only request public ones"):
         plug_from(rig, rig.image("guest", accel__function_id=AES), fpga())
@@ -85,8 +85,8 @@ def test_a_servers_image_gets_nothing_programmed_that_is_not_public(rig, visibil
 
 @pytest.mark.parametrize("visibility", ["shared", "community"])
 @pytest.mark.parametrize("named", ["function", "bitstream"])
-def test_what_another_project_offers_to_everybody_is_not_programmed(rig, visibility, named):
-    """Any member can create such an image and claim any function for it."""
+def test_a_shared_or_community_bitstream_of_another_project_is_not_programmed(rig, visibility, named):
+    """Any member of a project can create such an image and set any function in its properties."""
     theirs = rig.image("aes", visibility=visibility, owner="2" * 32, region_uuid=TYPE_R1, function_uuid=AES)
     if visibility == "shared":
         rig.directory_of_images.change(
@@ -140,7 +140,7 @@ def test_a_function_by_name_finds_the_same_image(rig):
     assert rig.carries(R1) == wanted
 
 
-def test_cyborgs_property_is_understood(rig):
+def test_the_function_property_of_cyborg_is_read(rig):
     """A11: accel:function_id as fallback."""
     wanted = rig.image(region_uuid=TYPE_R1, accel__function_id=AES)
     rig.plug(new_instance(), fpga(function=AES), R1)
@@ -155,14 +155,14 @@ def test_a_bitstream_with_two_functions_gives_two_traits_and_two_handles(rig):
     assert len(functions) == 2
 
 
-def test_nothing_asked_programs_nothing(rig):
+def test_a_request_without_bitstream_and_function_programs_nothing(rig):
     """R26: neither bitstream nor function asked: no programming."""
     assert rig.plug(new_instance(), fpga(), R1) == ["0000:3b:00.1"]
     assert rig.programs() == []
     assert rig.images.asked == []
 
 
-def test_a_preprogrammed_function_is_used_as_it_is_and_checked(rig):
+def test_a_flavor_that_requires_the_trait_of_a_loaded_function_gets_it_or_an_error(rig):
     """R26: a flavor that requires a function's trait gets it, or an error if it is gone."""
     rig.image(region_uuid=TYPE_R1, function_uuid=AES)
     first = new_instance()
@@ -175,8 +175,8 @@ def test_a_preprogrammed_function_is_used_as_it_is_and_checked(rig):
     rig.check()
 
 
-def test_the_function_trait_follows_reprogramming(rig):
-    """R9: old function trait gone, new one there; the resource tracker is woken for it."""
+def test_programming_another_function_replaces_the_function_trait(rig):
+    """R9: the old function trait is removed and the new one is added; the resource tracker is woken."""
     aes = rig.image("aes", region_uuid=TYPE_R1, function_uuid=AES)
     sha = rig.image("sha", region_uuid=TYPE_R1, function_uuid=SHA)
     for image_id, function in ((aes, AES), (sha, SHA)):
@@ -189,7 +189,7 @@ def test_the_function_trait_follows_reprogramming(rig):
         rig.unplug(instance)
 
 
-def test_a_region_that_carries_it_already_is_not_programmed_again(rig):
+def test_a_region_with_the_wanted_function_is_not_programmed_again(rig):
     """A10: other handles of the region in use are no obstacle when the bitstream already is the wanted one."""
     rig.image(region_uuid=TYPE_R1, function_uuid=AES)
     rig.plug(new_instance(), fpga(function=AES), R1)
@@ -197,7 +197,7 @@ def test_a_region_that_carries_it_already_is_not_programmed_again(rig):
     assert rig.programs() == [R1]
 
 
-def test_a_region_in_use_is_not_programmed_with_something_else(rig):
+def test_a_region_in_use_is_not_programmed_with_another_bitstream(rig):
     """A10: refuse while another handle of the region is in use."""
     aes, sha = (rig.image(name, region_uuid=TYPE_R1, function_uuid=id_) for name, id_ in (("aes", AES), ("sha", SHA)))
     rig.plug(new_instance(), fpga(bitstream=aes), R1)
@@ -207,7 +207,7 @@ def test_a_region_in_use_is_not_programmed_with_something_else(rig):
     rig.check()
 
 
-def test_a_private_bitstream_is_neither_published_nor_left_behind(rig):
+def test_the_functions_of_a_private_bitstream_are_not_published_and_it_is_cleared_after_use(rig):
     """A12: its functions are not published; after the last use the region is blank."""
     rig.image(visibility="private", region_uuid=TYPE_R1, function_uuid=AES)
     instance = new_instance()
@@ -217,21 +217,21 @@ def test_a_private_bitstream_is_neither_published_nor_left_behind(rig):
     assert rig.carries(R1) == ""
 
 
-# ----------------------------------------------------------------------------------------- what is refused
+# ------------------------------------------------------------------------------------------------ refusals
 
 
-def test_two_matching_bitstreams_leave_nothing_programmed_or_allocated(rig):
+def test_two_matching_bitstreams_are_an_error_and_nothing_is_programmed_or_allocated(rig):
     """R25: MultipleBitstreams names both."""
     first, second = (rig.image(name, region_uuid=TYPE_R1, function_uuid=AES) for name in ("one", "two"))
     with pytest.raises(e.MultipleBitstreams) as caught:
         rig.plug(new_instance(), fpga(function=AES), R1)
     assert first in caught.value.message
     assert second in caught.value.message
-    assert rig.watch.events == [("checkpoint",), ("checkpoint",)]  # of the start: devices, providers
+    assert rig.watch.events == [("checkpoint",), ("checkpoint",)]  # both at the start: devices, providers
     assert not rig.held.handles
 
 
-def test_no_matching_bitstream_says_what_was_searched(rig):
+def test_the_error_for_no_matching_bitstream_names_the_criteria(rig):
     """R25: 0 matches are BitstreamNotFound, which names the criteria."""
     rig.image("elsewhere", region_uuid=TYPE_R3, function_uuid=AES)
     with pytest.raises(e.BitstreamNotFound, match=rf"{AES}.*{TYPE_R1}"):
@@ -259,7 +259,7 @@ def test_no_matching_bitstream_says_what_was_searched(rig):
         ({"uuid": new_instance()}, {"": [rp(GPU)]}, gpu() | {"function": AES}),
     ],
 )
-def test_bad_parameters_touch_nothing(rig, info, selected, specs):
+def test_invalid_parameters_are_a_bad_request_and_change_nothing(rig, info, selected, specs):
     """R19, R21: a typed error; no row, no image call, nothing allocated. R15: also without accelerators."""
     before = rig.held
     with pytest.raises(e.BadRequest):
@@ -268,13 +268,13 @@ def test_bad_parameters_touch_nothing(rig, info, selected, specs):
     assert rig.images.asked == []
 
 
-def test_a_full_deployable_is_no_capacity(rig):
+def test_a_deployable_without_free_handles_has_no_capacity(rig):
     rig.plug(new_instance(), fpga(2), R1)
     with pytest.raises(e.NoCapacity, match="0 free attach handles of 2"):
         rig.plug(new_instance(), fpga(), R1)
 
 
-def test_data_that_is_not_what_the_record_says_is_not_programmed(rig):
+def test_image_data_with_a_wrong_checksum_is_not_programmed(rig):
     image_id = rig.image(region_uuid=TYPE_R1, function_uuid=AES)
     (path,) = (
         path for path in (rig.directory / "images").iterdir() if path.is_file() and b"aesaes" in path.read_bytes()
@@ -286,7 +286,7 @@ def test_data_that_is_not_what_the_record_says_is_not_programmed(rig):
     assert not rig.held.handles
 
 
-def test_an_unreachable_image_service_leaves_nothing(rig):
+def test_if_the_image_service_is_unavailable_nothing_is_allocated(rig):
     def fails(view, properties):
         raise Unavailable("the image service does not answer")
 
@@ -300,7 +300,7 @@ def test_an_unreachable_image_service_leaves_nothing(rig):
 # ------------------------------------------------------------------------------------- several accelerators
 
 
-def test_several_of_one_kind_and_of_two_kinds(rig):
+def test_several_accelerators_of_one_or_two_types_are_plugged_together(rig):
     """R28, R29: N requested, N distinct addresses; FPGA and GPU mixed."""
     assert rig.plug(new_instance(), fpga(2), R1) == ["0000:3b:00.1", "0000:3b:00.2"]
     assert rig.plug(new_instance(), fpga() | gpu(), GPU, R3, "not ours") == ["0000:af:00.0", GPU]
@@ -321,12 +321,12 @@ def test_groups_get_the_providers_and_bitstreams_of_their_suffix(rig):
     assert (rig.carries(R1), rig.carries(R3)) == (aes, sha)
 
 
-def test_one_provider_by_uuid_is_for_every_group(rig):
+def test_a_provider_that_is_selected_by_uuid_applies_to_every_group(rig):
     """A5: {"uuid": ...}."""
     assert rig.plug_groups(new_instance(), fpga(), {"uuid": rp(R2)}) == ["0000:3b:00.3"]
 
 
-def test_two_groups_on_one_region_must_want_the_same(rig):
+def test_two_groups_on_one_region_must_request_the_same_bitstream(rig):
     """A1: otherwise ConflictingBitstreams, before a device is touched."""
     aes, sha = (rig.image(name, region_uuid=TYPE_R1, function_uuid=id_) for name, id_ in (("aes", AES), ("sha", SHA)))
     specs = {f"resources{n}:CUSTOM_ACCELERATOR_FPGA": "1" for n in (1, 2)}
@@ -339,7 +339,7 @@ def test_two_groups_on_one_region_must_want_the_same(rig):
 
 
 @pytest.mark.parametrize("verb", ["program", "prepare"])
-def test_failure_of_the_second_rolls_the_first_back(rig, verb):
+def test_if_the_second_accelerator_fails_the_first_is_released(rig, verb):
     """R29: all or nothing."""
     rig.image("aes", region_uuid=TYPE_R1, function_uuid=AES)
     rig.image("aes", region_uuid=TYPE_R3, function_uuid=AES)
@@ -369,7 +369,7 @@ def test_the_same_plug_again_gives_the_same_answer(rig):
     assert rig.watch.events == events
 
 
-def test_another_plug_for_the_same_instance_is_refused(rig):
+def test_a_different_plug_for_the_same_instance_is_refused(rig):
     """A9: a different request is AlreadyPlugged."""
     instance = new_instance()
     rig.plug(instance, gpu(), GPU)
@@ -377,15 +377,15 @@ def test_another_plug_for_the_same_instance_is_refused(rig):
         rig.plug(instance, fpga(), R1)
 
 
-def test_plugs_of_one_instance_at_once_give_one_answer(rig):
-    """A9 with a caller that gave up waiting: concurrent plugs of one instance run one after another."""
+def test_concurrent_plugs_of_one_instance_give_the_same_answer(rig):
+    """A9, as when a caller gives up and repeats its request: plugs of one instance run one after the other."""
     instance = new_instance()
     answers = in_threads([lambda: rig.plug(instance, fpga(2), R1)] * 8)
     assert answers == [["0000:3b:00.1", "0000:3b:00.2"]] * 8
 
 
-def test_no_address_is_handed_out_twice(tmp_path):
-    """R31: 32 parallel plugs on 16 handles: 16 distinct addresses, 16 typed refusals, all providers alike."""
+def test_concurrent_plugs_never_get_the_same_handle(tmp_path):
+    """R31: of 32 parallel plugs for 16 handles, 16 get distinct addresses and 16 are refused with a typed error."""
     rig = Rig(tmp_path, devices=many_gpus(16))
     names = [device.pci_id for device in rig.devices] * 2
     answers = in_threads([lambda name=name: rig.plug(new_instance(), gpu(), name) for name in names])
@@ -398,8 +398,8 @@ def test_no_address_is_handed_out_twice(tmp_path):
 # --------------------------------------------------------------------------------------------- release
 
 
-def test_unplug_cleans_each_handle_and_counts(rig):
-    """R30, A8: the driver cleans each handle, then it is free; the number released; again: 0."""
+def test_unplug_cleans_each_handle_and_returns_their_number(rig):
+    """R30, A8: a handle is free after it was cleaned; a second unplug returns 0."""
     instance = new_instance()
     rig.plug(instance, fpga(2), R1)
     assert rig.simulated.is_dirty("0000:3b:00.1")
@@ -412,7 +412,7 @@ def test_unplug_cleans_each_handle_and_counts(rig):
 
 
 def test_a_handle_that_cannot_be_cleaned_is_quarantined(rig):
-    """R30: driver failure: exception, and the handle is not free; its unit is reserved."""
+    """R30: if the driver fails, unplug raises an error, the handle is not free, and its unit is reserved."""
     instance = new_instance()
     rig.plug(instance, fpga(2), R1)
     rig.order(fault("clean", at="0000:3b:00.2", times=1))
@@ -429,7 +429,7 @@ def test_a_handle_that_cannot_be_cleaned_is_quarantined(rig):
     rig.check()
 
 
-def test_releasing_from_quarantine_in_vain_keeps_it_there(rig):
+def test_a_handle_stays_quarantined_if_it_cannot_be_cleaned_again(rig):
     instance = new_instance()
     rig.plug(instance, gpu(), GPU)
     rig.order(fault("clean"))

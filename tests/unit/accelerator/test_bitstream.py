@@ -1,4 +1,4 @@
-"""Which image is programmed, and why others are not."""
+"""The choice of the image that is programmed, and the reasons why others are rejected."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ def image(identity="i1", *, visibility="public", owner="mine", status="active", 
     )
 
 
-def test_function_and_region_type_are_searched_together_first():
+def test_images_are_searched_first_by_function_and_region_type_together():
     """R24: the query carries both filters; A11: Cyborg's property is the fallback."""
     first, second, third = property_filters(BY_ID, TARGET)
     assert first == {"function_uuid": AES, "region_uuid": REGION_TYPE_CARD_0}
@@ -40,7 +40,7 @@ def test_function_and_region_type_are_searched_together_first():
     assert third == {"region_uuid": REGION_TYPE_CARD_0}
 
 
-def test_a_function_is_searched_by_name_too():
+def test_images_are_also_searched_by_function_name():
     """R5: a function is identified by UUID or by a free name."""
     assert next(property_filters(ProgramRequest(function_name="aes"), TARGET)) == {
         "function_name": "aes",
@@ -66,13 +66,13 @@ def test_a_function_is_searched_by_name_too():
         (image(status="deactivated"), "deactivated"),
     ],
 )
-def test_what_does_not_fit_is_not_taken_and_says_why(other, reason):
+def test_an_image_that_does_not_fit_is_rejected_with_a_reason(other, reason):
     """A11: vendor, board, shell and region type are compared with the device; only readable images count."""
     assert reason in rejection_reason(other, BY_ID, TARGET)
     assert choose_image([other], BY_ID, TARGET) is None
     told = bitstream_not_found(BY_ID, TARGET, [other]).message
     may_know = other.owner == "mine" or other.visibility == "community"
-    assert (reason in told) is may_know, "images of other projects stay unknown"
+    assert (reason in told) is may_know, "images of other projects must not be mentioned"
 
 
 @pytest.mark.parametrize(
@@ -86,25 +86,25 @@ def test_what_does_not_fit_is_not_taken_and_says_why(other, reason):
         {"function_uuid": f"0b3ddd11-8f2c-4d0a-a3aa-77c2b8f0f202, {AES}"},
     ],
 )
-def test_what_fits_in_other_words_is_taken(properties):
+def test_an_image_whose_properties_differ_only_in_spelling_is_chosen(properties):
     fitting = image(**properties)
     assert choose_image([fitting], BY_ID, TARGET) == fitting
 
 
-def test_two_that_fit_are_an_error_that_names_both():
+def test_two_matching_images_are_an_error_that_names_both():
     """R25: the library does not choose."""
     with pytest.raises(MultipleBitstreams) as caught:
         choose_image([image("i2"), image("i1"), image("i1")], BY_ID, TARGET)
     assert "i1 (name of i1) and i2 (name of i2)" in caught.value.message
 
 
-def test_one_image_found_twice_is_one_image():
+def test_an_image_that_is_found_twice_is_chosen():
     assert choose_image([image(), image()], BY_ID, TARGET) == image()
 
 
 @pytest.mark.parametrize("wanted", [BY_ID, ProgramRequest(bitstream_id="theirs")], ids=["by function", "by id"])
-def test_a_community_image_of_another_project_neither_is_taken_nor_makes_a_choice_ambiguous(wanted):
-    """Otherwise any member could program others' FPGAs, or break a flavor by the error "in several images"."""
+def test_a_community_image_of_another_project_is_not_chosen_and_is_no_second_match(wanted):
+    """Otherwise any user could have a bitstream programmed for others, or make their flavor fail by a second match."""
     theirs = image("theirs", visibility="community", owner="theirs")
     assert choose_image([theirs], wanted, TARGET) is None
     assert choose_image([theirs, image()], BY_ID, TARGET) == image()
@@ -112,18 +112,18 @@ def test_a_community_image_of_another_project_neither_is_taken_nor_makes_a_choic
     assert choose_image([own], wanted, TARGET) == own
 
 
-def test_without_a_project_public_images_alone_are_taken():
+def test_without_a_project_only_public_images_are_chosen():
     unowned = replace(image(visibility="private"), owner="")
     assert choose_image([unowned], BY_ID, replace(TARGET, project_id="")) is None
     assert choose_image([image()], BY_ID, replace(TARGET, project_id="")) == image()
 
 
-def test_a_private_image_of_the_own_project_is_taken_and_not_public():
+def test_a_private_image_of_the_project_is_chosen_and_its_bitstream_is_not_public():
     """A12: functions of a private bitstream are not published."""
     own = image(visibility="private")
     assert choose_image([own], BY_ID, TARGET) == own
     assert not bitstream_of(own).public
-    assert not bitstream_of(replace(own, visibility="community")).public, "anybody can make a community image"
+    assert not bitstream_of(replace(own, visibility="community")).public, "any user can create a community image"
 
 
 def test_ids_and_names_of_several_functions_are_paired():
@@ -137,7 +137,7 @@ def test_ids_and_names_of_several_functions_are_paired():
     assert functions_of(image(function_uuid="", **{"accel:function_id": AES})) == (Function(AES, ""),)
 
 
-def test_not_found_says_what_was_searched():
+def test_the_error_not_found_names_function_and_region_type():
     message = bitstream_not_found(BY_ID, TARGET, []).message
     assert AES in message
     assert REGION_TYPE_CARD_0 in message

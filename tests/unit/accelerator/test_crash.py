@@ -1,7 +1,9 @@
-"""A kill at every step of plug and unplug: no handle has two holders, nothing is lost, and the call can be repeated.
+"""The agent is killed at every step of plug and unplug.
 
-The process dies before and after each write of the checkpoint and each call of the driver, at one point per run. Then a
-new one starts over the same directory. (tests/wire/accelerator/test_killed_agent.py has a real SIGKILL,
+Afterwards no handle has two holders, no device is lost, and the call can be repeated.
+
+The process is killed before or after each write of the checkpoint and each call of the driver, at one point per run.
+Then a new one starts with the same directory. (tests/wire/accelerator/test_killed_agent.py uses a real SIGKILL,
 drivers/test_crash.py other drivers.)
 """
 
@@ -50,9 +52,7 @@ def rig(tmp_path, request) -> Rig:
 
 
 def killed_at_each_point(rig, act):
-    """Runs `act` with a kill at point 0, 1, 2 ... and a restart after it, until it succeeds; returns the number of
-    points.
-    """
+    """Runs `act` with a kill at point 0, 1, 2 ... until it succeeds; restarts after each kill and yields its point."""
     point = 0
     while True:
         rig.watch.arm(point)
@@ -68,8 +68,8 @@ def killed_at_each_point(rig, act):
         point += 1
 
 
-def test_a_kill_at_any_point_of_plug(rig):
-    """R27: a plugged device survives kill -9; an interrupted plug is undone, and can be repeated."""
+def test_after_a_kill_at_any_point_of_plug_it_is_completed_or_undone(rig):
+    """R27: a completed plug survives a SIGKILL; an interrupted one is undone and can be repeated."""
     instance = new_instance()
     points = 0
     for _ in killed_at_each_point(rig, lambda: rig.plug_groups(instance, SPECS, SELECTED)):
@@ -77,7 +77,7 @@ def test_a_kill_at_any_point_of_plug(rig):
         rig.check()
         assert set(rig.held.attachments) <= {instance}
         assert all(region.state is RegionState.IDLE for region in rig.held.regions.values())
-        if rig.held.attachments:  # the kill came after the last step: the answer stands
+        if rig.held.attachments:  # the kill came after the last step, so the plug is complete
             assert rig.plug_groups(instance, SPECS, SELECTED) == ANSWER
         assert rig.unplug(instance) in (0, 3)
         assert rig.held.states() == ALL_FREE
@@ -91,8 +91,8 @@ def test_a_kill_at_any_point_of_plug(rig):
     rig.check()
 
 
-def test_a_kill_at_any_point_of_unplug(rig):
-    """R30: persistently: a started release is finished at the next start, and counts as done."""
+def test_after_a_kill_at_any_point_of_unplug_it_is_finished_by_the_next_start(rig):
+    """R30: the checkpoint keeps a begun release, which the next start finishes."""
     instance = new_instance()
     rig.plug_groups(instance, SPECS, SELECTED)
     points = 0
@@ -106,8 +106,8 @@ def test_a_kill_at_any_point_of_unplug(rig):
     assert rig.held.states() == ALL_FREE
 
 
-def test_a_kill_during_recovery_is_recovered_from(rig):
-    """Recovery is a sequence of steps, each of which a kill may interrupt repeatedly."""
+def test_after_kills_at_any_point_of_the_recovery_it_is_completed(rig):
+    """The recovery after a kill consists of steps, each of which may be interrupted by a kill again."""
     instance = new_instance()
     rig.order(fault("program", "dies", at=R1, times=1))
     rig.watch.arm(AFTER_PROGRAMMING)
@@ -120,7 +120,7 @@ def test_a_kill_during_recovery_is_recovered_from(rig):
     assert rig.plug_groups(instance, SPECS, SELECTED) == ANSWER
 
 
-def test_another_instance_is_left_alone_by_recovery(rig):
+def test_recovery_does_not_change_the_devices_of_another_instance(rig):
     neighbour, instance = new_instance(), new_instance()
     held = rig.plug(neighbour, fpga(function=AES), R1)
     for _ in killed_at_each_point(rig, lambda: rig.plug(instance, fpga(function=AES), R1)):
@@ -130,8 +130,8 @@ def test_another_instance_is_left_alone_by_recovery(rig):
     rig.check()
 
 
-def test_programming_that_was_finished_is_kept(tmp_path):
-    """During program: if the wanted bitstream is loaded, it is kept and not programmed again."""
+def test_a_bitstream_that_was_programmed_before_a_kill_is_not_programmed_again(tmp_path):
+    """The kill comes after the device was programmed and before the checkpoint says so."""
     rig = Rig(tmp_path)
     rig.image("aes", region_uuid=TYPE_R1, function_uuid=AES)
     rig.watch.arm(AFTER_PROGRAMMING)
@@ -145,8 +145,8 @@ def test_programming_that_was_finished_is_kept(tmp_path):
     assert rig.programs() == []
 
 
-def test_a_half_programmed_region_is_unknown_to_the_device_and_made_blank(rig):
-    """Killed in the middle: `programming` on the disk, identify says unknown, the next start reloads the blank."""
+def test_a_region_that_was_half_programmed_at_a_kill_is_cleared_by_the_next_start(rig):
+    """After the kill its state is `programming` on the disk and UNKNOWN for the driver; the start loads the blank."""
 
     def die(seconds):
         raise Killed
@@ -164,11 +164,11 @@ def test_a_half_programmed_region_is_unknown_to_the_device_and_made_blank(rig):
 
 
 @pytest.mark.parametrize("pieces", [0, 1])
-def test_a_kill_while_the_image_is_fetched(rig, monkeypatch, pieces):
-    """Before its first piece or in the middle: nothing is programmed or held, and the same plug works."""
+def test_after_a_kill_while_the_image_is_fetched_nothing_is_programmed_or_attached(rig, monkeypatch, pieces):
+    """The kill comes before the first piece of data or after it. Then the same plug succeeds."""
 
     @contextmanager
-    def dying(view, image_id):
+    def open_and_be_killed(view, image_id):
         def stream():
             yield from [b"aes"] * pieces
             raise Killed
@@ -177,7 +177,7 @@ def test_a_kill_while_the_image_is_fetched(rig, monkeypatch, pieces):
 
     instance = new_instance()
     with monkeypatch.context() as patch:
-        patch.setattr(rig.images, "open", dying)
+        patch.setattr(rig.images, "open", open_and_be_killed)
         with pytest.raises(Killed):
             rig.plug(instance, fpga(function=AES), R1)
     assert rig.programs() == []
@@ -188,8 +188,8 @@ def test_a_kill_while_the_image_is_fetched(rig, monkeypatch, pieces):
     rig.check()
 
 
-def test_a_full_disk_is_an_error_and_not_a_lost_device(rig):
-    """The checkpoint cannot be written: the plug fails, and works once there is space."""
+def test_a_plug_with_a_full_disk_fails_and_succeeds_when_there_is_space(rig):
+    """The checkpoint cannot be written."""
     checkpoint = rig.agent._checkpoint
     write = checkpoint._write
     checkpoint._write = _until_full(write, writes=3)
@@ -202,7 +202,7 @@ def test_a_full_disk_is_an_error_and_not_a_lost_device(rig):
     rig.check()
 
 
-def test_a_checkpoint_that_cannot_be_read_stops_the_start(tmp_path):
+def test_a_checkpoint_that_cannot_be_read_is_a_start_error(tmp_path):
     path = tmp_path / "checkpoint.json"
     for content, words in (
         (b"{", "cannot be read"),
@@ -216,8 +216,8 @@ def test_a_checkpoint_that_cannot_be_read_stops_the_start(tmp_path):
             Checkpoint(path, HOST)
 
 
-def test_a_checkpoint_of_the_first_version_is_taken_over(tmp_path):
-    """That version was the document alone."""
+def test_a_checkpoint_of_the_first_version_is_read_and_updated(tmp_path):
+    """A file of that version contains only the document."""
     path = tmp_path / "checkpoint.json"
     path.write_bytes(b'{"version": 1, "host": "compute-1", "holdings": {"rp_uuids": {"0000:17:00.0": "one"}}}')
     checkpoint = Checkpoint(path, HOST)
@@ -227,7 +227,7 @@ def test_a_checkpoint_of_the_first_version_is_taken_over(tmp_path):
     assert Checkpoint(path, HOST).state.rp_uuids == {"0000:17:00.0": "two"}
 
 
-def test_the_checkpoint_is_private_and_leaves_no_part_behind(rig):
+def test_the_checkpoint_is_readable_only_by_its_owner_and_leaves_no_temporary_file(rig):
     rig.plug(new_instance(), fpga(), R1)
     path = rig.directory / "agent" / "checkpoint.json"
     assert sorted(path.parent.iterdir()) == [path, path.with_suffix(".lock")]

@@ -1,4 +1,4 @@
-"""The history of a host's devices: one record per change of hands, in the file of the state, also after a kill."""
+"""The history of a host's devices: one record per attachment, release or programming, kept in the checkpoint."""
 
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -34,8 +34,8 @@ def rig(tmp_path) -> Rig:
     return Rig(tmp_path)
 
 
-def told(rig):
-    """[(event, place, done)], in the order of the journal."""
+def pending_events(rig):
+    """[(event, handle or deployable, done)] of the pending records, in the order of the journal."""
     return [
         (str(one.what.event), one.what.handle or one.what.deployable, one.what.done) for one in rig.held.journal.pending
     ]
@@ -45,7 +45,7 @@ def pending(rig, event):
     return [one.what for one in rig.held.journal.pending if one.what.event == event]
 
 
-def test_a_use_of_a_region_from_its_programming_to_its_cleaning(rig):
+def test_plug_and_unplug_record_programming_attach_detach_and_clean(rig):
     image, instance = rig.image(region_uuid=TYPE_R1, function_uuid=AES), new_instance()
     info = {"uuid": instance, "name": "vm", "project_id": PROJECT, "user_id": "alice"}
     rig.agent.plug(info, {"": [rp(R1)]}, fpga(function=AES))
@@ -53,7 +53,7 @@ def test_a_use_of_a_region_from_its_programming_to_its_cleaning(rig):
     rig.clock.sleep(60)
     rig.unplug(instance)
     handle = "0000:3b:00.1"
-    assert told(rig) == [
+    assert pending_events(rig) == [
         ("program", R1, True), ("attach", handle, True), ("detach", handle, True), ("clean", handle, True)
     ]  # fmt: skip
     digest = rig.directory_of_images.image(image).sha512
@@ -65,7 +65,7 @@ def test_a_use_of_a_region_from_its_programming_to_its_cleaning(rig):
     ]  # fmt: skip
 
 
-def test_a_handle_that_cannot_be_cleaned_and_an_operator_who_releases_it(rig):
+def test_quarantine_and_release_of_a_handle_that_cannot_be_cleaned_are_recorded(rig):
     instance = new_instance()
     rig.plug(instance, gpu(), GPU)
     rig.order(fault("clean"))
@@ -75,7 +75,7 @@ def test_a_handle_that_cannot_be_cleaned_and_an_operator_who_releases_it(rig):
         rig.agent.release_quarantined(GPU)
     rig.order()
     rig.agent.release_quarantined(GPU)
-    assert [event for event, *_ in told(rig)] == [
+    assert [event for event, *_ in pending_events(rig)] == [
         "attach", "detach", "quarantine", "release", "quarantine", "release", "clean"
     ]  # fmt: skip
     first, second = pending(rig, DeviceEvent.QUARANTINE)
@@ -83,14 +83,14 @@ def test_a_handle_that_cannot_be_cleaned_and_an_operator_who_releases_it(rig):
     assert second.who.instance_uuid == ""
 
 
-def test_what_fails_is_told_with_its_reason_and_the_mending_once(rig):
+def test_failed_programming_is_recorded_with_its_reason_and_its_repair_once(rig):
     rig.image(region_uuid=TYPE_R1, function_uuid=AES)
     instance = new_instance()
     rig.order(fault("program", "dies"))
     with pytest.raises(ProgramFailed):
         rig.plug(instance, fpga(function=AES), R1)
     for _ in range(3):
-        rig.agent.nodes()  # each round tries to mend the region
+        rig.agent.nodes()  # each round tries to repair the region
     failed, mended = pending(rig, DeviceEvent.PROGRAM)
     assert (failed.done, failed.who.instance_uuid) == (False, instance)
     assert "the region's content is now unknown" in failed.reason
@@ -100,22 +100,22 @@ def test_what_fails_is_told_with_its_reason_and_the_mending_once(rig):
     assert pending(rig, DeviceEvent.PROGRAM)[2:] == [DeviceTransition(DeviceEvent.PROGRAM, R1)]
 
 
-def test_a_handle_that_cannot_be_made_ready_was_not_attached(rig):
+def test_a_failed_prepare_is_recorded_as_a_failed_attach(rig):
     rig.order(fault("prepare"))
     with pytest.raises(ProgramFailed, match="cannot be prepared"):
         rig.plug(new_instance(), gpu(), GPU)
-    assert told(rig) == [("attach", GPU, False), ("clean", GPU, True)]
+    assert pending_events(rig) == [("attach", GPU, False), ("clean", GPU, True)]
     assert "cannot be prepared" in pending(rig, DeviceEvent.ATTACH)[0].reason
 
 
-def test_who_ordered_a_programming_is_known_after_a_kill(rig):
+def test_after_a_kill_the_record_of_a_programming_names_who_ordered_it(rig):
     image = rig.image(region_uuid=TYPE_R1, function_uuid=AES)
     order = {"deployable": R1, "image_id": image, "project_id": PROJECT, "user_id": "root"}
-    rig.watch.arm(f"after simulated program {R1} 1")  # before the step that follows it
+    rig.watch.arm(f"after simulated program {R1} 1")  # before the next step of the order
     with pytest.raises(Killed):
         rig.agent.program_region(order)
     rig.watch.arm(None)
-    assert (rig.carries(R1), told(rig)) == (image, [])
+    assert (rig.carries(R1), pending_events(rig)) == (image, [])
     rig.restart()
     (programmed,) = pending(rig, DeviceEvent.PROGRAM)
     assert (programmed.who, programmed.done, programmed.image_id) == (
@@ -125,10 +125,8 @@ def test_who_ordered_a_programming_is_known_after_a_kill(rig):
     )
 
 
-def test_after_a_kill_at_any_point_the_history_and_the_state_say_the_same(rig):
-    """Whoever reads the records of a handle in their order knows who has it; what is programmed is told as often as
-    the device was.
-    """
+def test_after_a_kill_at_any_point_the_history_agrees_with_the_state(rig):
+    """The last record of a handle names its holder, and the last record of programming names the loaded bitstream."""
     rig.image(region_uuid=TYPE_R1, function_uuid=AES)
     rig.image("sha", region_uuid=TYPE_R1, function_uuid=SHA)
     instance, kills, point = new_instance(), 0, 0
@@ -172,10 +170,10 @@ def check_history(rig):
     assert rig.carries(R1) == (last[0].image_id if last else "")
 
 
-# ------------------------------------------------------------------------------------------- the journal itself
+# -------------------------------------------------------------------------------------------------- the journal
 
 
-def test_numbers_rise_even_when_the_clock_goes_back():
+def test_sequence_numbers_increase_even_when_the_clock_goes_back():
     journal = Journal()
     for at in (NOW, NOW, NOW - timedelta(days=1), NOW + timedelta(seconds=1)):
         journal = device_history.append_transitions(journal, [DeviceTransition(DeviceEvent.CLEAN, R1)] * 2, at)
@@ -185,7 +183,7 @@ def test_numbers_rise_even_when_the_clock_goes_back():
     assert device_history.append_transitions(journal, [], NOW) is journal
 
 
-def test_a_host_that_cannot_tell_keeps_the_newest_and_says_how_many_it_lost():
+def test_a_full_journal_keeps_the_newest_records_and_the_number_of_lost_ones():
     journal = Journal()
     for number in range(MAX_PENDING_RECORDS + 30):
         journal = device_history.append_transitions(
@@ -200,7 +198,7 @@ def test_a_host_that_cannot_tell_keeps_the_newest_and_says_how_many_it_lost():
     assert (len(journal.pending), journal.lost, journal.last) == (MAX_PENDING_RECORDS - 10, 0, kept[-1].sequence)
 
 
-def test_texts_of_others_are_cut_to_what_can_be_kept():
+def test_long_texts_in_a_record_are_cut_to_the_maximum_length():
     what = DeviceTransition(
         DeviceEvent.ATTACH, R1, GPU, device_history.Requester("", "p" * 999, "u" * 999), reason="r" * 9999
     )
@@ -209,7 +207,7 @@ def test_texts_of_others_are_cut_to_what_can_be_kept():
     assert len(record.what.reason) == 2000
 
 
-def test_an_old_checkpoint_is_read_as_one_without_history(rig):
+def test_a_checkpoint_without_a_journal_is_read_with_an_empty_one(rig):
     rig.plug(new_instance(), gpu(), GPU)
     path = rig.directory / "agent" / "checkpoint.json"
     import msgspec

@@ -1,4 +1,4 @@
-"""Signed manifests: one signature covers the data, the type of the region, the functions and the card."""
+"""Signed manifests of bitstreams: one signature covers the data, the region type, the functions and the card."""
 
 import hashlib
 import json
@@ -29,8 +29,8 @@ DIGEST = hashlib.sha512(DATA).hexdigest()
 OF_AES = {"region_uuid": TYPE_R1, "function_uuid": AES, "function_name": "aes"}
 
 
-def manifested(described=OF_AES, *, key=KEYS["RSA-PSS"], name="vendor", digest=DIGEST):
-    """The properties of an image that agree with its manifest."""
+def properties_with_manifest(described=OF_AES, *, key=KEYS["RSA-PSS"], name="vendor", digest=DIGEST):
+    """The properties of an image with a signed manifest that agrees with them."""
     text = encode_manifest(Manifest(name, digest, described))
     return {**described, "bitstream_manifest": text, "bitstream_manifest_signature": sign_manifest(text, key)}
 
@@ -54,17 +54,17 @@ def with_keys(rig, keys, **options):
     rig.agent._programmer._signatures = SignatureVerifier(keys, rig.clock, **options)
 
 
-def published(rig):
-    """Traits of the region's functions."""
+def published_functions(rig):
+    """The published traits for functions of the region."""
     device = next(one for one in devices_as_loaded(rig.held) if any(part.name == R1 for part in one.deployables))
     part = next(part for part in device.deployables if part.name == R1)
     return {trait for trait in traits_of(device, part) if "FUNCTION" in trait}
 
 
 @pytest.mark.parametrize("kind", KEYS)
-def test_what_is_signed_with_its_manifest_is_programmed(rig, keys, kind):
+def test_a_bitstream_with_a_signed_manifest_is_programmed(rig, keys, kind):
     (keys / "vendor.pem").write_bytes(pem(KEYS[kind]))
-    wanted = rig.image(data=DATA, **manifested(key=KEYS[kind]))
+    wanted = rig.image(data=DATA, **properties_with_manifest(key=KEYS[kind]))
     rig.plug(new_instance(), WANTED, R1)
     assert rig.carries(R1) == wanted
 
@@ -81,9 +81,9 @@ def test_what_is_signed_with_its_manifest_is_programmed(rig, keys, kind):
     ],
 )
 @pytest.mark.parametrize("demanded", [True, False])
-def test_an_image_that_says_something_else_than_its_manifest_is_refused_whoever_asks(rig, instead, words, demanded):
-    """Otherwise a user who may write its properties could pass off a signed bitstream as another one."""
-    wanted = rig.image(data=DATA, **(manifested() | instead))
+def test_an_image_whose_properties_differ_from_its_manifest_is_refused(rig, instead, words, demanded):
+    """Otherwise a user who may change the properties could present a signed bitstream as another one."""
+    wanted = rig.image(data=DATA, **(properties_with_manifest() | instead))
     specs = fpga(bitstream=wanted) | ({"accel:bitstream_signature": "required"} if demanded else {})
     if words is None:
         rig.plug(new_instance(), specs, R1)
@@ -91,14 +91,16 @@ def test_an_image_that_says_something_else_than_its_manifest_is_refused_whoever_
         refused(rig, SignatureRejected, words, specs)
 
 
-def test_a_signed_bitstream_is_not_for_a_region_of_another_type(rig):
-    wanted = rig.image(data=DATA, **(manifested({**OF_AES, "region_uuid": TYPE_R2}) | {"region_uuid": TYPE_R1}))
+def test_a_manifest_with_another_region_type_is_refused(rig):
+    wanted = rig.image(
+        data=DATA, **(properties_with_manifest({**OF_AES, "region_uuid": TYPE_R2}) | {"region_uuid": TYPE_R1})
+    )
     refused(rig, SignatureRejected, f"region_uuid is {TYPE_R1}, but its manifest says {TYPE_R2}")
     assert wanted
 
 
-def test_a_manifest_of_other_data_is_refused(rig):
-    rig.image(data=DATA, **manifested(digest="0" * 128))
+def test_a_manifest_with_the_digest_of_other_data_is_refused(rig):
+    rig.image(data=DATA, **properties_with_manifest(digest="0" * 128))
     refused(rig, SignatureRejected, "the data's sha512 is .* but its manifest says 0000")
 
 
@@ -113,26 +115,26 @@ def test_a_manifest_of_other_data_is_refused(rig):
             "bitstream_manifest_signature is not valid base64",
         ),
         ({"bitstream_manifest": "{"}, SignatureRejected, "cannot be read: it is not valid JSON"),
-        (manifested(key=STRANGER), SignatureRejected, "does not match this manifest and key"),
-        (manifested(name="unheard"), SignatureRejected, "not known on this host; .*put unheard.pem"),
-        (manifested(name="../vendor"), SignatureRejected, "letters, digits"),
+        (properties_with_manifest(key=STRANGER), SignatureRejected, "does not match this manifest and key"),
+        (properties_with_manifest(name="unheard"), SignatureRejected, "not known on this host; .*put unheard.pem"),
+        (properties_with_manifest(name="../vendor"), SignatureRejected, "letters, digits"),
     ],
 )
-def test_a_manifest_that_cannot_be_verified_is_refused_and_says_what_to_do(rig, instead, kind, words):
-    rig.image(data=DATA, **(manifested() | instead))
+def test_a_manifest_that_cannot_be_verified_is_refused_with_the_reason(rig, instead, kind, words):
+    rig.image(data=DATA, **(properties_with_manifest() | instead))
     refused(rig, kind, words)
     refused(rig, kind, words, fpga(function=AES))
 
 
-def test_the_signature_of_data_is_none_of_a_manifest_nor_the_other_way_round(rig):
-    text = manifested()["bitstream_manifest"]
+def test_the_signature_of_data_is_not_accepted_as_the_signature_of_a_manifest(rig):
+    text = properties_with_manifest()["bitstream_manifest"]
     given = properties(method="SHA-512")["img_signature"]
     rig.image(data=text.encode(), **(OF_AES | {"bitstream_manifest": text, "bitstream_manifest_signature": given}))
     refused(rig, SignatureRejected, "does not match this manifest and key")
 
 
-def test_a_signature_of_the_data_alone_meets_no_demand_and_says_why(rig, keys):
-    """It does not cover the function, which anybody with access to the properties can change."""
+def test_a_signature_of_the_data_alone_does_not_meet_the_requirement_unless_an_option_allows_it(rig, keys):
+    """It does not cover the function, which any user with access to the properties can change."""
     wanted = rig.image(data=DATA, **OF_AES, **properties())
     words = "covers only the data, but not region_uuid, function_uuid or the card"
     refused(rig, SignatureRejected, words)
@@ -143,45 +145,46 @@ def test_a_signature_of_the_data_alone_meets_no_demand_and_says_why(rig, keys):
     assert rig.carries(R1) == wanted
 
 
-def test_where_every_bitstream_must_be_signed_only_what_a_manifest_vouches_for_becomes_a_trait(rig, keys):
+def test_if_signatures_are_always_required_only_functions_in_a_signed_manifest_become_traits(rig, keys):
     with_keys(rig, keys, always=True, of_data_suffices=True)
     rig.image(data=DATA, **OF_AES, **properties())
     first = new_instance()
     rig.plug(first, fpga(function=AES), R1)
-    assert published(rig) == set()
+    assert published_functions(rig) == set()
     rig.unplug(first)
     rig.image(
-        data=DATA + b"!", **manifested(OF_AES | {"function_uuid": SHA}, digest=hashlib.sha512(DATA + b"!").hexdigest())
+        data=DATA + b"!",
+        **properties_with_manifest(OF_AES | {"function_uuid": SHA}, digest=hashlib.sha512(DATA + b"!").hexdigest()),
     )
     rig.plug(new_instance(), fpga(function=SHA), R1)
-    assert any(SHA.replace("-", "_").upper() in trait for trait in published(rig))
+    assert any(SHA.replace("-", "_").upper() in trait for trait in published_functions(rig))
 
 
-def test_what_was_loaded_before_signatures_were_demanded_loses_its_traits_at_the_next_start(rig, keys):
+def test_an_unsigned_loaded_bitstream_has_no_function_traits_once_signatures_are_required(rig, keys):
     rig.image(data=DATA, **OF_AES)
     instance = new_instance()
     rig.plug(instance, fpga(function=AES), R1)
-    assert published(rig) != set()
+    assert published_functions(rig) != set()
     with_keys(rig, keys, always=True)
     rig.agent._programmer.recover_region(R1)
-    assert published(rig) == set()
+    assert published_functions(rig) == set()
     assert rig.held.region(R1).bitstream.voucher is Voucher.NOBODY
     with_keys(rig, keys)
     rig.agent._programmer.recover_region(R1)
-    assert published(rig) != set()
+    assert published_functions(rig) != set()
 
 
-def test_what_is_loaded_already_gets_its_traits_when_its_image_is_signed(rig, keys):
+def test_a_loaded_bitstream_gets_its_function_traits_when_its_image_gets_a_manifest(rig, keys):
     with_keys(rig, keys, always=True, of_data_suffices=True)
     wanted = rig.image(data=DATA, **OF_AES, **properties())
     rig.plug(new_instance(), fpga(function=AES), R1)
-    assert published(rig) == set()
-    rig.directory_of_images.change(wanted, lambda image: replace(image, properties=dict(manifested())))
+    assert published_functions(rig) == set()
+    rig.directory_of_images.change(wanted, lambda image: replace(image, properties=dict(properties_with_manifest())))
     rig.plug(new_instance(), fpga(function=AES), R1)
-    assert (published(rig) != set(), rig.programs()) == (True, [R1])
+    assert (published_functions(rig) != set(), rig.programs()) == (True, [R1])
 
 
-def test_a_manifest_is_read_as_it_was_written():
+def test_a_manifest_reads_back_the_same():
     manifest = Manifest("vendor", DIGEST, OF_AES)
     assert decode_manifest(encode_manifest(manifest)) == manifest
     assert manifest_mismatch(manifest, DIGEST.upper(), {**OF_AES, "other": "x"}) == ""
@@ -201,19 +204,19 @@ def test_a_manifest_is_read_as_it_was_written():
         lambda found: [found],
     ],
 )
-def test_what_is_no_manifest_is_a_value_error(change):
+def test_a_manifest_of_another_structure_is_a_value_error(change):
     with pytest.raises(ValueError, match=r".+"):
         decode_manifest(json.dumps(change(json.loads(encode_manifest(Manifest("vendor", DIGEST, OF_AES))))))
 
 
 @pytest.mark.parametrize("text", ["", "[" * 100_000, '{"key":"a","key":"b"}', "nan", "\ud800"])
-def test_no_text_breaks_the_reading_of_a_manifest(text):
+def test_a_text_that_is_no_valid_manifest_is_a_value_error(text):
     with pytest.raises(ValueError, match=r".+"):
         decode_manifest(text)
 
 
 @pytest.mark.parametrize("key", [ed25519.Ed25519PrivateKey.generate(), rsa.generate_private_key(65537, 1024), ec.generate_private_key(ec.SECP256K1())])  # fmt: skip
-def test_nothing_is_signed_with_a_key_that_no_host_takes(key):
+def test_a_key_that_hosts_do_not_accept_cannot_sign_a_manifest(key):
     with pytest.raises(Invalid):
         sign_manifest("{}", key)
 
@@ -232,7 +235,7 @@ def command(tmp_path, *more, key=KEYS["ECC_SECP256R1"], passphrase=None, answers
 USUAL = ("--key-name", "vendor", "--region-uuid", TYPE_R1, "--function-uuid", AES)
 
 
-def test_what_the_command_prints_are_the_properties_of_an_image_that_hosts_take(rig, keys, tmp_path):
+def test_an_image_with_the_properties_that_bitstream_sign_prints_is_programmed(rig, keys, tmp_path):
     (keys / "vendor.pem").write_bytes(pem(KEYS["ECC_SECP256R1"]))
     more = ("--function-name", "aes", "--json")
     said = json.loads(command(tmp_path, *USUAL, *more, passphrase=b"secret", answers="secret\n").stdout)
@@ -242,7 +245,7 @@ def test_what_the_command_prints_are_the_properties_of_an_image_that_hosts_take(
     assert rig.carries(R1) == wanted
 
 
-def test_without_json_it_prints_arguments_of_the_client(tmp_path):
+def test_without_json_bitstream_sign_prints_arguments_for_the_openstack_client(tmp_path):
     lines = command(tmp_path, *USUAL, "--function-name", "it's").stdout.splitlines()
     assert lines[0] == f"--property region_uuid={TYPE_R1}"
     assert len(lines) == 5
@@ -262,7 +265,7 @@ def test_without_json_it_prints_arguments_of_the_client(tmp_path):
         (("--key-name", "x", "--region-uuid", TYPE_R1, "--function-name", "a,b"), "cannot contain a comma"),
     ],
 )
-def test_a_manifest_that_no_host_would_take_is_not_made(tmp_path, arguments, words):
+def test_bitstream_sign_refuses_arguments_that_hosts_would_not_accept(tmp_path, arguments, words):
     outcome = command(tmp_path, *arguments)
     assert outcome.exit_code != 0
     assert words in str(outcome.exception)

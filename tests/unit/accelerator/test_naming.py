@@ -1,4 +1,4 @@
-"""One spelling is published, and all known spellings are read."""
+"""Names of resource classes and traits: one spelling is published, and all known spellings are read."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ COMPACT = "9926ab6d6c925a68aabca7d84c545738"
 JOINED = "9926AB6D_6C92_5A68_AABC_A7D84C545738"
 
 
-def test_the_class_is_the_specs():
+def test_the_resource_class_is_the_one_of_the_specification():
     """R8: CUSTOM_ACCELERATOR_<TYPE>."""
     assert resource_class(DeviceType.FPGA) == "CUSTOM_ACCELERATOR_FPGA"
     assert type_of_class("CUSTOM_ACCELERATOR_GPU") == "GPU"
@@ -40,18 +40,18 @@ def test_the_class_is_the_specs():
     ("kind", "cyborgs"),
     [("FPGA", "FPGA"), ("GPU", "PGPU"), ("VGPU", "VGPU"), ("QAT", "CUSTOM_QAT"), ("HPTS", "CUSTOM_HPTS")],
 )
-def test_a_host_may_have_the_classes_of_todays_cyborg(kind, cyborgs):
+def test_with_the_name_scheme_cyborg_a_host_has_the_classes_of_cyborg(kind, cyborgs):
     """A3: the class is chosen per host, and both names in profiles are read."""
     assert resource_class(DeviceType(kind), NameScheme.CYBORG) == cyborgs
     assert spec_class(cyborgs) == spec_class(f"CUSTOM_ACCELERATOR_{kind}") == f"CUSTOM_ACCELERATOR_{kind}"
 
 
-def test_classes_of_others_stay_what_they_are():
+def test_other_resource_classes_are_not_translated():
     for name in ("VCPU", "CUSTOM_GOLD", "CUSTOM_ACCELERATOR_FPGA", "SRIOV_NET_VF"):
         assert spec_class(name) == name
 
 
-def test_a_host_publishes_one_class_and_each_trait_in_both_forms():
+def test_with_the_name_scheme_cyborg_a_host_publishes_one_class_and_traits_in_both_spellings():
     """A3: two classes for one unit could be allocated twice."""
     aes = Bitstream("00", functions=(Function(REGION), Function(name="aes")))
     card = default_simulated_host()[0]
@@ -70,7 +70,7 @@ def test_a_host_publishes_one_class_and_each_trait_in_both_forms():
         assert parse_trait(trait) is not None
 
 
-def test_the_traits_are_the_specs_and_placement_takes_them():
+def test_region_and_function_traits_are_those_of_the_specification_and_valid_in_placement():
     """R9: CUSTOM_FPGA_<vendor>_REGION_<uuid> and CUSTOM_FPGA_<vendor>_FUNCTION_<uuid>."""
     assert region_trait("intel", REGION) == f"CUSTOM_FPGA_INTEL_REGION_{JOINED}"
     assert function_trait("intel", Function(REGION)) == f"CUSTOM_FPGA_INTEL_FUNCTION_{JOINED}"
@@ -91,17 +91,17 @@ def test_the_traits_are_the_specs_and_placement_takes_them():
         (f"custom_fpga_intel_function_{REGION}", TraitKind.FUNCTION),
     ],
 )
-def test_other_spellings_mean_the_same(text, kind):
-    """A3: one normaliser; the spelling differs in five places."""
+def test_all_known_spellings_of_a_trait_are_read(text, kind):
+    """A3: the spelling differs in five places."""
     assert parse_trait(text) == ParsedTrait(kind, "intel", COMPACT)
 
 
 @pytest.mark.parametrize("text", ["CUSTOM_FPGA_INTEL", "HW_CPU_X86_AVX", "CUSTOM_REGION_ONE", ""])
-def test_other_traits_are_none_of_ours(text):
+def test_a_trait_of_another_form_is_not_read_as_a_region_or_function(text):
     assert parse_trait(text) is None
 
 
-def test_ids_are_the_same_however_they_are_joined():
+def test_ids_with_hyphens_underscores_or_neither_are_equal():
     assert same_id(REGION, JOINED)
     assert same_id(REGION.upper(), COMPACT)
     assert not same_id("", "")

@@ -1,4 +1,4 @@
-"""Flavor extra specs become groups with accelerators and the function that each requests."""
+"""Extra specs of a flavor are decoded to groups of accelerators, each with its bitstream or function."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def only_group(specs):
         ({}, False),
     ],
 )
-def test_a_flavor_refers_to_accelerators_by_resources_of_that_class(specs, expected):
+def test_a_flavor_refers_to_accelerators_if_it_requests_a_unit_of_their_classes(specs, expected):
     """R15: plug and unplug run only when the flavor refers to CUSTOM_ACCELERATOR*."""
     assert refers_to_accelerators(specs) is expected
 
@@ -56,12 +56,12 @@ def test_a_flavor_refers_to_accelerators_by_resources_of_that_class(specs, expec
         ("accel:function_name", "aes", ProgramRequest(function_name="aes")),
     ],
 )
-def test_each_way_to_say_it_means_the_same(key, value, wanted):
+def test_all_spellings_of_a_bitstream_or_function_request_are_read(key, value, wanted):
     """A2: bitstream and function as key, as value, or as accel: key."""
     assert only_group(FPGA | {key: value}).wanted == wanted
 
 
-def test_suffixes_join_devices_with_what_they_carry():
+def test_a_suffix_joins_resources_with_their_bitstream_function_and_traits():
     """A1: the granular group suffix is the join key."""
     specs = {
         "resources_A:CUSTOM_ACCELERATOR_FPGA": "1",
@@ -82,7 +82,7 @@ def test_a_bitstream_without_suffix_belongs_to_the_only_group_with_a_device():
     assert only_group(specs).wanted.bitstream_id == BITSTREAM
 
 
-def test_a_bitstream_without_suffix_and_several_groups_is_refused_by_name():
+def test_a_bitstream_without_suffix_is_refused_if_several_groups_have_devices():
     """A1: unsuffixed bitstream with several accelerator groups: an error that names the groups."""
     specs = {
         "resources1:CUSTOM_ACCELERATOR_FPGA": "1",
@@ -115,7 +115,7 @@ def test_a_flavor_without_accelerators_is_refused():
         from_extra_specs({"resources:VCPU": "1"})
 
 
-def test_a_signature_is_demanded_of_a_group_or_without_a_suffix_of_all():
+def test_a_signature_is_required_for_the_group_of_its_suffix_or_without_suffix_for_all():
     specs = {
         "resources_A:CUSTOM_ACCELERATOR_FPGA": "1", "bitstream_A": BITSTREAM,
         "resources_B:CUSTOM_ACCELERATOR_FPGA": "1", "function_B": FUNCTION,
@@ -142,12 +142,12 @@ def test_a_signature_is_demanded_of_a_group_or_without_a_suffix_of_all():
         ),
     ],
 )
-def test_a_signature_of_nothing_is_refused(specs, words):
+def test_a_required_signature_without_bitstream_or_function_is_refused(specs, words):
     with pytest.raises(BadRequest, match=words):
         from_extra_specs(specs)
 
 
-def test_the_servers_image_says_what_the_flavor_leaves_open():
+def test_hints_of_the_servers_image_apply_only_if_the_flavor_names_nothing():
     """R18: the image gives hints; the flavor takes precedence."""
     open_one = from_extra_specs(FPGA | {"resources1:CUSTOM_ACCELERATOR_GPU": "1"})
     hint = {"accel:function_id": FUNCTION, "accel:bitstream_signature": "required", "os_type": "linux"}
@@ -170,11 +170,11 @@ def test_the_servers_image_says_what_the_flavor_leaves_open():
         (FPGA | {"resources1:CUSTOM_ACCELERATOR_FPGA": "1"}, {"accel:function_id": FUNCTION}),
     ],
 )
-def test_a_hint_that_cannot_be_meant_is_refused(specs, hint):
+def test_an_ambiguous_hint_of_the_servers_image_is_refused(specs, hint):
     """R18"""
     with pytest.raises(BadRequest, match=r"the server's image hints at .*name it in the flavor"):
         apply_image_hints(from_extra_specs(specs), hint)
 
 
-def test_a_disabled_key_wants_nothing():
+def test_a_bitstream_key_with_the_value_forbidden_requests_nothing():
     assert not only_group(FPGA | {f"bitstream:{BITSTREAM}": "forbidden"}).wanted

@@ -24,13 +24,13 @@ def rig(tmp_path) -> Rig:
     return Rig(tmp_path)
 
 
-def test_a_private_bitstream_stays_while_the_project_uses_it(rig):
+def test_a_private_bitstream_is_cleared_only_after_its_last_use(rig):
     rig.image(visibility="private", region_uuid=TYPE_R1, function_uuid=AES)
     first, second = new_instance(), new_instance()
     for instance in (first, second):
         rig.plug(instance, fpga(function=AES), R1)
     rig.unplug(first)
-    assert rig.programs() == [R1], "the other one still works with it"
+    assert rig.programs() == [R1], "the other instance still uses it"
     rig.unplug(second)
     assert rig.programs() == [R1, R1]
     assert rig.carries(R1) == ""
@@ -45,7 +45,7 @@ def test_a_private_bitstream_is_not_used_by_another_project(rig):
     secret = rig.image("secret", visibility="private", region_uuid=TYPE_R2, function_uuid=AES)
     with pytest.raises(e.BitstreamNotFound) as caught:
         rig.agent.plug(stranger, {"": [rp(R2)]}, fpga(function=AES))
-    assert secret not in caught.value.message, "other projects' images stay unknown"
+    assert secret not in caught.value.message, "images of other projects must not be mentioned"
 
 
 def test_parallel_plugs_of_one_function_program_its_region_once(rig):
@@ -57,7 +57,7 @@ def test_parallel_plugs_of_one_function_program_its_region_once(rig):
     rig.check()
 
 
-def test_parallel_plugs_of_two_functions_never_mix(rig):
+def test_parallel_plugs_of_two_functions_succeed_for_only_one_of_them(rig):
     for name, identity in (("aes", AES), ("sha", SHA)):
         rig.image(name, region_uuid=TYPE_R1, function_uuid=identity)
     wanted = [AES, SHA] * 3
@@ -68,7 +68,7 @@ def test_parallel_plugs_of_two_functions_never_mix(rig):
     rig.check()
 
 
-def test_a_region_that_says_no_keeps_what_it_carries(rig):
+def test_a_region_that_refuses_to_be_programmed_keeps_its_bitstream(rig):
     first = rig.image("aes", region_uuid=TYPE_R1, function_uuid=AES)
     second = rig.image("sha", region_uuid=TYPE_R1, function_uuid=SHA)
     instance = new_instance()
@@ -82,7 +82,7 @@ def test_a_region_that_says_no_keeps_what_it_carries(rig):
     assert rig.plug(instance, fpga(bitstream=second), R1)
 
 
-def test_a_region_that_dies_half_way_is_made_blank(rig):
+def test_a_region_whose_programming_is_interrupted_is_cleared(rig):
     image_id = rig.image(region_uuid=TYPE_R1, function_uuid=AES)
     rig.order(fault("program", "dies", at=R1, times=1))
     with pytest.raises(e.ProgramFailed, match="died half-way"):
@@ -91,21 +91,21 @@ def test_a_region_that_dies_half_way_is_made_blank(rig):
     rig.check()
 
 
-def test_a_region_that_cannot_be_mended_is_withheld_until_it_can(rig):
+def test_a_region_that_cannot_be_cleared_is_reserved_until_it_can_be_cleared(rig):
     image_id = rig.image(region_uuid=TYPE_R1, function_uuid=AES)
     rig.order(fault("program", "dies", at=R1, times=3))
     with pytest.raises(e.ProgramFailed):
         rig.plug(new_instance(), fpga(bitstream=image_id), R1)
     with pytest.raises(e.NoCapacity, match="unknown"):
         rig.plug(new_instance(), fpga(), R1)
-    assert rig.node(R1).inventories["CUSTOM_ACCELERATOR_FPGA"].reserved == 2  # the round tried, in vain
-    assert rig.node(R1).inventories["CUSTOM_ACCELERATOR_FPGA"].reserved == 0  # and again, with success
+    assert rig.node(R1).inventories["CUSTOM_ACCELERATOR_FPGA"].reserved == 2  # this round tries to clear it, and fails
+    assert rig.node(R1).inventories["CUSTOM_ACCELERATOR_FPGA"].reserved == 0  # this round succeeds
     assert rig.plug(new_instance(), fpga(bitstream=image_id), R1)
     rig.check()
 
 
-def test_a_region_that_nobody_can_mend_wakes_nobody_and_is_complained_of_once(rig, caplog):
-    """A wake-up causes an attempt to repair it: if the attempt itself woke the agent, it would never rest."""
+def test_a_region_that_cannot_be_cleared_does_not_wake_the_agent_and_is_logged_once(rig, caplog):
+    """Each wake-up attempts to clear the region. If the attempt woke the agent, it would repeat it without a pause."""
     rig.order(fault("program", "dies", at=R1))
     with pytest.raises(e.ProgramFailed):
         rig.plug(new_instance(), fpga(bitstream=rig.image(region_uuid=TYPE_R1, function_uuid=AES)), R1)
@@ -114,6 +114,6 @@ def test_a_region_that_nobody_can_mend_wakes_nobody_and_is_complained_of_once(ri
         assert rig.node(R1).inventories["CUSTOM_ACCELERATOR_FPGA"].reserved == 2
     assert rig.changes == before
     rig.order()
-    assert rig.node(R1).inventories["CUSTOM_ACCELERATOR_FPGA"].reserved == 0  # it was tried in every round
+    assert rig.node(R1).inventories["CUSTOM_ACCELERATOR_FPGA"].reserved == 0  # every round tries to clear it
     assert rig.changes > before
     assert [record.message for record in caplog.records].count("region cannot be repaired") == 1

@@ -1,6 +1,6 @@
-"""Signatures of bitstreams' data: required signatures are verified, and data with a wrong one is not programmed.
+"""Signatures of a bitstream's data: required ones are verified, and data with a wrong one is not programmed.
 
-`test_manifest` tests those of manifests.
+`test_manifest` covers the signatures of manifests.
 """
 
 import base64
@@ -44,7 +44,9 @@ def certificate(key, begins, ends):
 
 def signature(key, method, data=DATA):
     if isinstance(key, rsa.RSAPrivateKey):
-        pss = padding.PSS(mgf=padding.MGF1(method()), salt_length=padding.PSS.MAX_LENGTH)  # as Glance's users do
+        pss = padding.PSS(
+            mgf=padding.MGF1(method()), salt_length=padding.PSS.MAX_LENGTH
+        )  # as in Glance's documentation of image signing
         return key.sign(data, pss, method())
     return key.sign(data, ec.ECDSA(method()))
 
@@ -85,7 +87,7 @@ def image(rig, **given):
 
 
 def refused(rig, kind, words, specs=WANTED):
-    """Nothing is programmed, nothing is held."""
+    """Plugs; it must fail with this error, and nothing may be programmed or attached."""
     with pytest.raises(kind, match=words):
         rig.plug(new_instance(), specs, R1)
     assert (rig.carries(R1), rig.programs(), rig.held.attachments) == ("", [], {})
@@ -93,14 +95,14 @@ def refused(rig, kind, words, specs=WANTED):
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", KEYS)
-def test_what_is_signed_is_programmed(rig, keys, kind, method):
+def test_a_bitstream_with_a_valid_signature_is_programmed(rig, keys, kind, method):
     (keys / "vendor.pem").write_bytes(pem(KEYS[kind]))
     wanted = image(rig, **properties(kind, method))
     rig.plug(new_instance(), WANTED, R1)
     assert rig.carries(R1) == wanted
 
 
-def test_a_certificate_is_a_key_for_as_long_as_it_is_valid(rig, keys):
+def test_the_key_of_a_certificate_is_accepted_only_while_the_certificate_is_valid(rig, keys):
     now = rig.clock.now()
     key, begins, ends = KEYS["RSA-PSS"], now + timedelta(hours=1), now + timedelta(hours=2)
     (keys / "vendor.pem").write_bytes(certificate(key, begins, ends))
@@ -118,13 +120,13 @@ def test_a_certificate_is_a_key_for_as_long_as_it_is_valid(rig, keys):
 
 @pytest.mark.parametrize("name", ["img_signature", "img_signature_hash_method", "img_signature_key_type",
                                   "img_signature_certificate_uuid"])  # fmt: skip
-def test_an_image_with_a_part_of_a_signature_is_not_signed(rig, name):
+def test_an_image_with_incomplete_signature_properties_is_refused(rig, name):
     image(rig, **properties(**{name: None}))
     refused(rig, SignatureMissing, f"it has no {name}; sign its data")
     refused(rig, SignatureMissing, name, fpga(function=AES))  # even if not required
 
 
-def test_an_image_without_a_signature_is_refused_where_one_is_demanded_only(rig, keys):
+def test_an_image_without_a_signature_is_refused_only_if_one_is_required(rig, keys):
     wanted = image(rig)
     refused(rig, SignatureMissing, "is not signed")
     with_keys(rig, keys, always=True)
@@ -136,7 +138,7 @@ def test_an_image_without_a_signature_is_refused_where_one_is_demanded_only(rig,
 
 @pytest.mark.parametrize("method", ["SHA-256", "SHA-512"])
 @pytest.mark.parametrize("specs", [WANTED, fpga(function=AES)], ids=["demanded", "given"])
-def test_a_signature_of_something_else_is_refused_whoever_asks(rig, method, specs):
+def test_the_signature_of_other_data_is_refused_even_if_none_is_required(rig, method, specs):
     other = base64.b64encode(signature(KEYS["RSA-PSS"], METHODS[method], DATA + b"!")).decode()
     image(rig, **properties(method=method, img_signature=other))
     refused(rig, SignatureRejected, "does not match this data and key", specs)
@@ -164,7 +166,7 @@ def test_a_signature_by_another_key_is_refused(rig):
         ({"img_signature": "AAAA"}, "does not match this data"),
     ],
 )
-def test_what_cannot_be_verified_is_refused_and_says_what_to_do(rig, keys, instead, words):
+def test_a_signature_that_cannot_be_verified_is_refused_with_the_reason(rig, keys, instead, words):
     (keys / "junk.pem").write_bytes(b"-----BEGIN CERTIFICATE-----\nnothing\n-----END CERTIFICATE-----\n")
     (keys / "curve.pem").write_bytes(pem(KEYS["ECC_SECP256R1"]))
     (keys / "edwards.pem").write_bytes(pem(ed25519.Ed25519PrivateKey.generate()))
@@ -173,7 +175,7 @@ def test_what_cannot_be_verified_is_refused_and_says_what_to_do(rig, keys, inste
     refused(rig, SignatureRejected, words)
 
 
-def test_without_keys_a_demand_cannot_be_fulfilled_and_a_signature_is_not_looked_at(rig):
+def test_a_host_without_keys_refuses_required_signatures_and_ignores_others(rig):
     wanted = image(rig, **properties(img_signature="AAAA"))
     with_keys(rig, None)
     refused(rig, SignatureRejected, "this host has no keys")
@@ -181,8 +183,8 @@ def test_without_keys_a_demand_cannot_be_fulfilled_and_a_signature_is_not_looked
     assert rig.carries(R1) == wanted
 
 
-def test_what_a_region_carries_already_is_verified_when_it_is_demanded(rig, keys):
-    """It may have been loaded when no signature was required."""
+def test_a_loaded_bitstream_is_verified_when_a_signature_is_required(rig, keys):
+    """The bitstream may have been loaded when no signature was required."""
     image(rig, **properties(key=STRANGER))
     with_keys(rig, None)
     rig.plug(new_instance(), fpga(function=AES), R1)
@@ -193,7 +195,7 @@ def test_what_a_region_carries_already_is_verified_when_it_is_demanded(rig, keys
     assert [one.state for one in rig.held.handles.values()] == [HandleState.ATTACHED]
 
 
-def test_a_key_that_is_taken_away_counts_at_once(rig, keys):
+def test_a_removed_key_is_not_accepted_any_more(rig, keys):
     image(rig, **properties())
     rig.plug(new_instance(), WANTED, R1)
     (keys / "vendor.pem").unlink()
@@ -201,7 +203,7 @@ def test_a_key_that_is_taken_away_counts_at_once(rig, keys):
         rig.plug(new_instance(), WANTED, R1)
 
 
-def test_an_operator_who_programs_is_held_to_it_too(rig, keys):
+def test_signatures_are_also_required_when_an_operator_programs_a_region(rig, keys):
     wanted = image(rig)
     with_keys(rig, keys, always=True)
     with pytest.raises(SignatureMissing):
@@ -209,7 +211,7 @@ def test_an_operator_who_programs_is_held_to_it_too(rig, keys):
     assert rig.carries(R1) == ""
 
 
-def test_a_start_that_could_never_verify_anything_is_refused(rig, tmp_path):
+def test_a_missing_directory_of_keys_is_a_start_error(rig, tmp_path):
     with pytest.raises(StartError, match="is not a directory"):
         SignatureVerifier(tmp_path / "nowhere", rig.clock)
     with pytest.raises(StartError, match="no directory of keys is configured"):

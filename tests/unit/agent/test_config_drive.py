@@ -27,7 +27,7 @@ def drive():
     return config_drive_files(GUEST)
 
 
-def test_meta_data_say_who_the_guest_is_and_who_may_log_in(drive):
+def test_meta_data_contain_the_name_the_metadata_and_the_public_keys_of_the_guest(drive):
     document = json.loads(drive["openstack/latest/meta_data.json"])
     assert (document["uuid"], document["name"], document["hostname"]) == (GUEST.uuid, "Web 1", "web-1")
     assert (document["meta"], document["launch_index"], document["availability_zone"]) == ({"role": "web"}, 1, "az1")
@@ -35,11 +35,11 @@ def test_meta_data_say_who_the_guest_is_and_who_may_log_in(drive):
     assert document["keys"] == [{"name": "mine", "type": "ssh", "data": "ssh-ed25519 AAAA"}]
 
 
-def test_user_data_are_as_their_owner_wrote_them(drive):
+def test_user_data_are_decoded_and_written_unchanged(drive):
     assert drive["openstack/latest/user_data"] == b"#!/bin/sh\necho hello\n" == drive["ec2/latest/user-data"]
 
 
-def test_what_nobody_gave_is_not_there():
+def test_values_that_were_not_given_are_not_in_the_files():
     plain = config_drive_files(Guest(uuid="u", name="n", hostname="h", project_id="p"))
     document = json.loads(plain["openstack/latest/meta_data.json"])
     assert {"meta", "public_keys", "keys"}.isdisjoint(document)
@@ -47,7 +47,7 @@ def test_what_nobody_gave_is_not_there():
     assert json.loads(plain["openstack/latest/network_data.json"]) == {"links": [], "networks": [], "services": []}
 
 
-def test_the_older_words_are_there_too(drive):
+def test_ec2_metadata_are_written_too(drive):
     document = json.loads(drive["ec2/latest/meta-data.json"])
     assert (document["instance-id"], document["instance-type"]) == ("i-0000002a", "small")
     assert document["public-keys"] == {"0": {"_name": "0=mine", "openssh-key": "ssh-ed25519 AAAA"}}

@@ -1,4 +1,4 @@
-"""Definitions of real guests: reading gives the written values, and they are valid in libvirt's schema."""
+"""Domain definitions of guests: they read back the same and are valid in libvirt's schema."""
 
 import itertools
 import shutil
@@ -53,8 +53,8 @@ MACHINES = [
 ]
 
 
-def test_what_no_xml_can_hold_is_replaced():
-    """One unreadable definition would keep the agent from all others."""
+def test_characters_that_xml_cannot_contain_are_replaced():
+    """One definition that cannot be parsed would stop the agent from reading all others."""
     spec = DomainSpec(A, "a\x00\x1b[2J\ud800\uffffb", 1, 1, flavor="\x08")
     read = parse_domain(render_domain(spec, parts=GuestPaths(cmdline="root=\x01")))
     assert (read.name, read.flavor) == ("a\ufffd\ufffd[2J\ufffd\ufffdb", "\ufffd")
@@ -67,20 +67,20 @@ def test_a_definition_reads_back_as_it_was_written(spec, parts, machine):
     assert parse_domain(render_domain(spec, [1], machine, parts)) == spec
 
 
-def test_what_libvirt_says_of_memory_reads_back_too():
-    """It answers in KiB, although the definition was in MiB."""
+def test_the_memory_of_a_definition_is_read_in_libvirts_unit():
+    """The definition is in MiB, but libvirt returns KiB."""
     told = render_domain(FULL, (), MACHINES[0], PARTS).decode()
     answered = told.replace('<memory unit="MiB">2048</memory>', '<memory unit="KiB">2097152</memory>')
     assert answered != told
     assert parse_domain(answered) == FULL
 
 
-def test_a_domain_in_rescue_names_its_image():
+def test_the_rescue_image_of_a_domain_is_read_from_its_definition():
     assert rescue_image(render_domain(FULL, (), None, PARTS)) == "image-2"
     assert rescue_image(render_domain(FULL)) is None
 
 
-def test_definitions_of_others_are_told_from_ours():
+def test_definitions_of_other_programs_are_recognised():
     assert is_moorage_domain(render_domain(FULL))
     assert not is_moorage_domain(
         "<domain type='qemu'><name>theirs</name><metadata><x xmlns='urn:other'/></metadata></domain>"
@@ -93,7 +93,7 @@ def test_two_servers_of_one_name_have_two_domains():
     assert render_domain(FULL).split(b"<name>")[1] != render_domain(other).split(b"<name>")[1]
 
 
-def test_an_emulated_device_stands_in_the_place_of_a_passed_through_one():
+def test_with_emulated_devices_each_pci_device_becomes_a_shared_memory_device():
     passed = render_domain(FULL, (), Machine()).decode()
     emulated = render_domain(FULL, (), Machine(emulates_devices=True)).decode()
     assert passed.count('type="pci" managed="yes"') == 2
@@ -102,7 +102,7 @@ def test_an_emulated_device_stands_in_the_place_of_a_passed_through_one():
     assert 'type="pci"' not in emulated
 
 
-def test_each_definition_is_right_by_libvirts_schema(tmp_path):
+def test_each_definition_is_valid_in_libvirts_schema(tmp_path):
     validate = shutil.which("virt-xml-validate")
     if validate is None or shutil.which("xmllint") is None:
         pytest.skip("virt-xml-validate and xmllint are not installed (Debian: libvirt-clients, libxml2-utils)")
@@ -119,12 +119,12 @@ def test_each_definition_is_right_by_libvirts_schema(tmp_path):
         ["xmllint", "--noout", "--relaxng", schema, *paths], capture_output=True, text=True, check=False
     )
     assert done.stderr.count(" validates\n") == len(paths), done.stderr
-    # By its own program too; that one takes a file at a time, and a tenth of a second each.
+    # One also with libvirt's own program, which takes a tenth of a second for each file.
     done = subprocess.run([validate, paths[-1], "domain"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-def test_a_wrong_definition_is_wrong_by_libvirts_schema(tmp_path):
+def test_an_invalid_definition_is_invalid_in_libvirts_schema(tmp_path):
     """Shows that the test above can fail."""
     if shutil.which("virt-xml-validate") is None or shutil.which("xmllint") is None:
         pytest.skip("virt-xml-validate and xmllint are not installed (Debian: libvirt-clients, libxml2-utils)")

@@ -1,4 +1,4 @@
-"""Faults and latencies of a simulated host, ordered by a file."""
+"""Faults and latencies of a simulated host, which a control file sets."""
 
 import json
 
@@ -14,19 +14,19 @@ def control(tmp_path):
 
 
 def write(control, **what):
-    """As a new file, because its time may equal that of the previous one."""
+    """Replaces the file by a new one, because a changed file may have the same modification time."""
     draft = control.with_name("new")
     draft.write_text(json.dumps(what))
     draft.replace(control)
 
 
-def test_without_a_file_nothing_fails_and_nothing_takes_time(control):
+def test_without_a_control_file_there_are_no_faults_and_no_latencies(control):
     injection = FaultInjection(control=control)
     injection.check("spawn", "web")
     assert injection.operation_latency_s("spawn") == 0.0
 
 
-def test_the_file_may_come_change_and_go_at_any_time(control):
+def test_the_control_file_may_be_created_changed_and_removed_at_any_time(control):
     injection = FaultInjection({"stop": 1.0}, control)
     write(control, latency_s={"spawn": 2.5})
     assert [injection.operation_latency_s(operation) for operation in ("spawn", "stop", "start")] == [2.5, 1.0, 0.0]
@@ -36,7 +36,7 @@ def test_the_file_may_come_change_and_go_at_any_time(control):
     assert injection.operation_latency_s("stop") == 1.0
 
 
-def test_a_fault_strikes_as_often_as_it_says_and_whom_it_says(control):
+def test_a_fault_happens_as_often_as_set_and_only_to_the_named_server(control):
     injection = FaultInjection(control=control)
     write(control, faults=[{"operation": "spawn", "message": "no room", "times": 2, "name": "web"}])
     injection.check("spawn", "db")
@@ -50,7 +50,7 @@ def test_a_fault_strikes_as_often_as_it_says_and_whom_it_says(control):
         injection.check("spawn", "anybody")
 
 
-def test_a_fault_without_a_number_is_for_ever(control):
+def test_a_fault_without_a_number_happens_every_time(control):
     injection = FaultInjection(control=control)
     write(control, faults=[{"operation": "spawn", "message": "no room"}])
     for _ in range(5):
@@ -58,7 +58,7 @@ def test_a_fault_without_a_number_is_for_ever(control):
             injection.check("spawn", "web")
 
 
-def test_a_file_that_cannot_be_read_fails_the_operation_with_its_name(control):
+def test_a_control_file_that_cannot_be_read_fails_the_operation_and_is_named(control):
     injection = FaultInjection(control=control)
     control.write_text('{"fault": []}')
     with pytest.raises(VirtError, match=r"control\.json: a simulated host cannot read this file: .*fault"):

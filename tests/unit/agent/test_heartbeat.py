@@ -13,13 +13,13 @@ PERIOD_S = 10.0
 
 class Compute:
     def __init__(self):
-        self.told = []
+        self.reports = []
         self.is_away = False
 
-    def register_host(self, host, **facts):
+    def register_host(self, host, **report):
         if self.is_away:
             raise Unavailable("nobody answers")
-        self.told.append(facts)
+        self.reports.append(report)
 
 
 @pytest.fixture
@@ -33,54 +33,54 @@ def election():
 
 
 @pytest.fixture
-def facts():
+def report():
     return {"vcpus": 1}
 
 
 @pytest.fixture
-def task(facts, compute, election, clock):
-    return HeartbeatTask("compute-1", lambda: dict(facts), compute, election, clock, PERIOD_S)
+def task(report, compute, election, clock):
+    return HeartbeatTask("compute-1", lambda: dict(report), compute, election, clock, PERIOD_S)
 
 
-def beat(task, clock, times=1):
+def send_heartbeats(task, clock, times=1):
     for _ in range(times):
         clock.advance_to(task.run_once())
 
 
-def test_a_host_that_asks_nobody_for_jobs_beats_each_period(task, compute, clock):
+def test_an_agent_that_claims_no_jobs_sends_a_heartbeat_in_each_period(task, compute, clock):
     begin = clock.now()
-    beat(task, clock, 5)
-    assert len(compute.told) == 5
+    send_heartbeats(task, clock, 5)
+    assert len(compute.reports) == 5
     assert clock.now() - begin == timedelta(seconds=5 * PERIOD_S)
 
 
-def test_an_answer_to_who_asked_for_jobs_is_sign_enough_but_not_for_ever(task, compute, election, clock):
+def test_after_successful_claims_of_jobs_only_every_nth_heartbeat_is_sent(task, compute, election, clock):
     for _ in range(3 * MAX_SILENT_PERIODS):
         election.answered_at = clock.now()
-        beat(task, clock)
-    assert len(compute.told) == 3
+        send_heartbeats(task, clock)
+    assert len(compute.reports) == 3
 
 
-def test_changed_facts_are_told_in_any_case(task, compute, election, clock, facts):
+def test_a_changed_report_is_sent_with_the_next_heartbeat_in_any_case(task, compute, election, clock, report):
     for vcpus in (1, 1, 2, 2):
-        facts["vcpus"] = vcpus
+        report["vcpus"] = vcpus
         election.answered_at = clock.now()
-        beat(task, clock)
-    assert compute.told == [{"vcpus": 1}, {"vcpus": 2}]
+        send_heartbeats(task, clock)
+    assert compute.reports == [{"vcpus": 1}, {"vcpus": 2}]
 
 
-def test_when_asking_for_jobs_fails_it_beats_again(task, compute, election, clock):
+def test_without_further_answers_to_claims_heartbeats_are_sent_again(task, compute, election, clock):
     election.answered_at = clock.now()
-    beat(task, clock, 4)
-    assert len(compute.told) == 3
+    send_heartbeats(task, clock, 4)
+    assert len(compute.reports) == 3
 
 
-def test_a_beat_that_failed_is_made_up_for_by_the_next(task, compute, election, clock, caplog):
+def test_a_failed_heartbeat_is_sent_again_in_the_next_period(task, compute, election, clock, caplog):
     compute.is_away = True
     election.answered_at = clock.now()
-    beat(task, clock)
+    send_heartbeats(task, clock)
     assert "heartbeat failed" in caplog.text
     compute.is_away = False
     election.answered_at = clock.now()
-    beat(task, clock)
-    assert len(compute.told) == 1
+    send_heartbeats(task, clock)
+    assert len(compute.reports) == 1

@@ -29,12 +29,12 @@ def runner(driver):
     return JobRunner(driver, ServerBuilder(driver, NoAcceleration(), refers, lambda _: frozenset()), lambda: None)
 
 
-def alive():
-    """The claim on the job is still valid."""
+def claim_is_valid():
+    """The check of the job's claim: never raises, so the claim is valid."""
 
 
-def test_each_kind_does_what_it_says_and_shows_the_console(runner):
-    built = runner.run_job("build", {"server": SERVER}, alive)
+def test_each_kind_of_job_changes_the_power_state_and_build_returns_the_console(runner):
+    built = runner.run_job("build", {"server": SERVER}, claim_is_valid)
     assert built["devices"] == []
     assert "booting" in built["console"]
     for kind, state in (
@@ -44,40 +44,40 @@ def test_each_kind_does_what_it_says_and_shows_the_console(runner):
         ("start", "running"),
         ("reboot", "running"),
     ):
-        assert runner.run_job(kind, {"server": SERVER}, alive)["power_state"] == state
-    assert runner.run_job("destroy", {"server": SERVER}, alive) == {"released": 0}
+        assert runner.run_job(kind, {"server": SERVER}, claim_is_valid)["power_state"] == state
+    assert runner.run_job("destroy", {"server": SERVER}, claim_is_valid) == {"released": 0}
 
 
-def test_an_unknown_kind_fails_with_what_the_agent_can_do(runner):
+def test_a_job_of_an_unknown_kind_fails_with_the_list_of_known_kinds(runner):
     with pytest.raises(
         MoorageError, match="no job of kind 'dance'; it has build, destroy, soft-delete, restore, start"
     ) as caught:
-        runner.run_job("dance", {"server": SERVER}, alive)
+        runner.run_job("dance", {"server": SERVER}, claim_is_valid)
     assert caught.value.error_code == "agent.kind"
 
 
-def test_a_server_that_is_not_here_cannot_be_stopped(runner):
+def test_a_job_for_a_server_that_is_not_on_the_host_fails(runner):
     with pytest.raises(NoSuchDomain):
-        runner.run_job("stop", {"server": SERVER}, alive)
+        runner.run_job("stop", {"server": SERVER}, claim_is_valid)
 
 
 @pytest.mark.parametrize("payload", [{}, {"server": 5}, {"server": {"name": "n"}}])
 def test_a_payload_that_cannot_be_read_is_refused(runner, payload):
     with pytest.raises(Invalid, match="the job's payload cannot be read"):
-        runner.run_job("stop", payload, alive)
+        runner.run_job("stop", payload, claim_is_valid)
 
 
-def test_a_host_without_an_accelerator_agent_says_so(runner, driver):
+def test_building_a_server_with_accelerators_fails_on_a_host_without_accelerator_agent(runner, driver):
     flavor = SERVER["flavor"] | {"extra_specs": {"resources:CUSTOM_ACCELERATOR_FPGA": "1"}}
     with pytest.raises(MoorageError, match="runs no accelerator agent"):
-        runner.run_job("build", {"server": SERVER | {"flavor": flavor}}, alive)
+        runner.run_job("build", {"server": SERVER | {"flavor": flavor}}, claim_is_valid)
     assert driver.domains() == {}
 
 
-def test_a_report_carries_the_end_of_a_long_console(runner, driver, tmp_path):
+def test_the_result_of_a_job_contains_the_end_of_a_long_console_log(runner, driver, tmp_path):
     driver.spawn(DomainSpec(A, "web", 1, 512))
     with (tmp_path / "consoles" / f"{A}.log").open("a") as file:
         file.write("x" * 200_000)
-    console = runner.run_job("reboot", {"server": SERVER}, alive)["console"]
+    console = runner.run_job("reboot", {"server": SERVER}, claim_is_valid)["console"]
     assert len(console) == MAX_CONSOLE_CHARACTERS
     assert console.endswith("login:\n")

@@ -7,7 +7,7 @@ from moorage.agent.virt.driver import HypervisorUnavailable
 
 
 class Queue:
-    """The service's side; records the requests."""
+    """Stands in for the service that has the jobs, and records the requests."""
 
     def __init__(self):
         self.asked = []
@@ -20,7 +20,7 @@ class Queue:
         self.asked.append(("report", job_id, epoch, state, result))
 
 
-def test_a_job_is_asked_for_when_the_hypervisor_is_back_and_reports_go_at_any_time():
+def test_jobs_are_claimed_only_while_the_hypervisor_is_available_and_reported_at_any_time():
     queue, away = Queue(), [True]
 
     def ready():

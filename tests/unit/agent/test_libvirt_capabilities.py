@@ -29,7 +29,7 @@ def two_cells() -> str:
     return CAPABILITIES.replace(cell, cell + cell.replace('cell id="0"', 'cell id="1"'))
 
 
-def test_cpus_memory_and_kinds_of_guests_are_read():
+def test_cpus_memory_and_virtualization_types_are_read_from_the_capabilities():
     host = read_capabilities(CAPABILITIES)
     assert host.arch == "x86_64"
     assert host.cells == (NumaCell(0, 6874, 2),)
@@ -37,7 +37,7 @@ def test_cpus_memory_and_kinds_of_guests_are_read():
     assert host.virt_types == {"qemu", "kvm"}
 
 
-def test_a_host_has_what_all_its_numa_nodes_have():
+def test_cpus_and_memory_of_all_numa_nodes_are_added_up():
     host = read_capabilities(two_cells())
     assert (host.vcpus, host.memory_mb) == (4, 2 * 6874)
 
@@ -50,7 +50,7 @@ def test_capabilities_without_a_guest_for_this_host_are_refused(xml):
         read_capabilities(xml)
 
 
-def test_the_provider_tree_is_novas_with_a_provider_per_numa_node():
+def test_the_provider_tree_is_that_of_nova_plus_a_provider_per_numa_node():
     shares = HostShares(reserved_cpus=1, reserved_memory_mb=512, reserved_disk_gb=10, cpu_allocation_ratio=2.0)
     tree = providers("metal-1", read_capabilities(two_cells()), frozenset({"avx2"}), 100, shares)
     assert [(node.name, node.parent) for node in tree] == [
@@ -71,7 +71,7 @@ def test_a_disk_of_less_than_a_gigabyte_is_no_inventory():
     assert "DISK_GB" not in tree["metal-1"].inventories
 
 
-def test_the_traits_are_those_of_what_a_guest_gets():
+def test_cpu_traits_are_those_of_the_features_that_a_guest_gets():
     """The host has AVX-512; the emulator does not, and disables some features."""
     features = cpu_features(EXPANDED_CPU)
     assert {"avx2", "sse4.2", "aes"} <= features
@@ -81,7 +81,7 @@ def test_the_traits_are_those_of_what_a_guest_gets():
     assert not {"HW_CPU_X86_AVX512F", "HW_CPU_X86_SHA"} & traits
 
 
-def test_the_model_to_expand_is_the_one_of_host_model():
+def test_the_guests_cpu_is_the_one_of_the_mode_host_model():
     cpu = guest_cpu(DOMAIN_CAPABILITIES, "x86_64")
     assert re.search(r"<cpu><arch>x86_64</arch>.*<model fallback=.forbid.>EPYC</model>", cpu, re.DOTALL)
     assert (
@@ -93,8 +93,8 @@ def test_the_model_to_expand_is_the_one_of_host_model():
     )
 
 
-def test_every_trait_of_a_feature_is_a_standard_one():
-    """For a host with all features that libvirt knows."""
+def test_the_trait_of_every_known_cpu_feature_is_a_standard_trait():
+    """With all CPU features that the mapping knows."""
     from moorage.agent.virt.xml.libvirt_capabilities import _OTHER_NAMES, _SAME_NAMES
 
     traits = cpu_traits([*_OTHER_NAMES, *_SAME_NAMES])
@@ -103,6 +103,6 @@ def test_every_trait_of_a_feature_is_a_standard_one():
     assert cpu_traits(["vme", "no-such-feature"]) == frozenset()
 
 
-def test_all_other_traits_are_standard_ones():
+def test_all_traits_of_the_provider_tree_are_standard_traits():
     tree = providers("h", read_capabilities(CAPABILITIES), frozenset(), 1, HostShares())
     assert {trait for node in tree for trait in node.traits} <= set(os_traits.get_traits())

@@ -1,4 +1,7 @@
-"""A guest's files, created with the host's rights for the server's project. Needs ``qemu-img``, but no libvirt."""
+"""The files of a guest, which the host creates from images that the server's project may use.
+
+These tests need ``qemu-img``, but no libvirt.
+"""
 
 import shutil
 from dataclasses import replace
@@ -19,7 +22,7 @@ SPEC = DomainSpec(uuid="aaaaaaaa-0000-4000-8000-000000000000", name="a", vcpus=1
 DISK, KERNEL = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
 
 
-class Shelf:
+class HostWithImages:
     def __init__(self, directory, clock):
         self.images = ImageDirectory(directory / "images", clock=clock, ids=RandomIds())
         cache = DigestCache(directory / "cache", max_bytes=1 << 26, clock=clock)
@@ -35,28 +38,28 @@ class Shelf:
 
 
 @pytest.fixture
-def shelf(tmp_path, clock):
-    return Shelf(tmp_path, clock)
+def host(tmp_path, clock):
+    return HostWithImages(tmp_path, clock)
 
 
 @pytest.mark.parametrize("name", ["kernel_id", "ramdisk_id"])
 @pytest.mark.parametrize("way", ["built", "rebuilt", "rescued"])
-def test_another_projects_private_image_is_no_kernel(shelf, name, way):
-    """Unshelved, resized and migrated servers are built again from another image, as `built`."""
-    shelf.put(KERNEL, "blue")
-    shelf.put(DISK, "red", properties={name: KERNEL})
+def test_a_private_image_of_another_project_cannot_be_the_kernel_or_ramdisk(host, name, way):
+    """Unshelved, resized and migrated servers are created in the same way as built ones."""
+    host.put(KERNEL, "blue")
+    host.put(DISK, "red", properties={name: KERNEL})
     spec = replace(SPEC, image_id=DISK)
     ways = {
-        "built": lambda: shelf.guests.prepare_disks(spec),
-        "rebuilt": lambda: shelf.guests.replace_disk(spec, "key"),
-        "rescued": lambda: shelf.guests.begin_rescue(SPEC, DISK, "password"),
+        "built": lambda: host.guests.prepare_disks(spec),
+        "rebuilt": lambda: host.guests.replace_disk(spec, "key"),
+        "rescued": lambda: host.guests.begin_rescue(SPEC, DISK, "password"),
     }
-    shelf.files.mkdir(parents=True, exist_ok=True)
+    host.files.mkdir(parents=True, exist_ok=True)
     with pytest.raises(
         VirtError, match=f"from image {KERNEL}: the image service does not have it, or not for project red"
     ):
         ways[way]()
-    assert [path.name for path in shelf.files.iterdir() if path.name.startswith(("kernel", "initrd"))] == []
+    assert [path.name for path in host.files.iterdir() if path.name.startswith(("kernel", "initrd"))] == []
 
 
 @pytest.mark.parametrize(
@@ -70,30 +73,32 @@ def test_another_projects_private_image_is_no_kernel(shelf, name, way):
         ("blue", Visibility.PRIVATE, False, False),
     ],
 )
-def test_a_disk_is_made_of_what_the_servers_project_may_use(shelf, owner, visibility, is_member, is_made):
-    members = {"red": Member(MemberStatus.PENDING, shelf.now, shelf.now)} if is_member else {}
-    shelf.put(DISK, owner, visibility, members=members)
+def test_a_disk_is_created_only_from_images_that_the_servers_project_may_use(
+    host, owner, visibility, is_member, is_made
+):
+    members = {"red": Member(MemberStatus.PENDING, host.now, host.now)} if is_member else {}
+    host.put(DISK, owner, visibility, members=members)
     spec = replace(SPEC, image_id=DISK)
     if is_made:
-        shelf.guests.prepare_disks(spec)
+        host.guests.prepare_disks(spec)
     else:
         with pytest.raises(VirtError, match="not for project red"):
-            shelf.guests.prepare_disks(spec)
-        with pytest.raises(VirtError, match="not for project red"), shelf.guests.hold_image(spec):
+            host.guests.prepare_disks(spec)
+        with pytest.raises(VirtError, match="not for project red"), host.guests.hold_image(spec):
             pass
-    assert (shelf.files / "disk").exists() is is_made
+    assert (host.files / "disk").exists() is is_made
 
 
-def test_an_image_in_the_cache_is_no_more_to_be_had_than_one_that_is_not(shelf):
-    shelf.put(DISK, "blue")
-    shelf.guests.prepare_disks(
+def test_a_cached_image_is_refused_to_projects_that_may_not_use_it(host):
+    host.put(DISK, "blue")
+    host.guests.prepare_disks(
         replace(SPEC, uuid="bbbbbbbb-0000-4000-8000-000000000000", project_id="blue", image_id=DISK)
     )
     with pytest.raises(VirtError, match="not for project red"):
-        shelf.guests.prepare_disks(replace(SPEC, image_id=DISK))
+        host.guests.prepare_disks(replace(SPEC, image_id=DISK))
 
 
-def test_a_server_without_a_project_gets_no_image(shelf):
-    shelf.put(DISK, "", Visibility.PUBLIC)
+def test_a_server_without_a_project_gets_no_image(host):
+    host.put(DISK, "", Visibility.PUBLIC)
     with pytest.raises(VirtError, match="has no project"):
-        shelf.guests.prepare_disks(replace(SPEC, project_id=None, image_id=DISK))
+        host.guests.prepare_disks(replace(SPEC, project_id=None, image_id=DISK))

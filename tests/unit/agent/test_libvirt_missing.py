@@ -8,7 +8,7 @@ import pytest
 from moorage.core.errors import StartError
 
 
-def test_the_start_says_what_to_install(monkeypatch):
+def test_the_start_error_names_the_extra_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "libvirt", None)
     for name in [name for name in sys.modules if name.startswith("moorage.agent.virt.libvirt_")]:
         monkeypatch.delitem(sys.modules, name)

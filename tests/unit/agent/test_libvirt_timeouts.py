@@ -7,13 +7,13 @@ import pytest
 from moorage.agent.virt.libvirt_calls import GuestHangs, SerializedCalls, call_with_timeout
 
 
-def test_what_is_answered_or_raised_comes_back():
+def test_a_call_with_a_timeout_returns_the_result_or_raises_the_error_of_the_call():
     assert call_with_timeout(divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
         call_with_timeout(divmod, 7, 0)
 
 
-def test_a_call_that_never_ends_is_given_up_with_a_sentence():
+def test_a_call_that_does_not_end_within_the_timeout_raises_guest_hangs():
     never = threading.Event()
     with pytest.raises(
         GuestHangs, match="QEMU hangs: it did not answer within 0 s; reboot the server hard, or delete it"
@@ -22,7 +22,7 @@ def test_a_call_that_never_ends_is_given_up_with_a_sentence():
     never.set()
 
 
-def test_a_timeout_of_the_call_itself_is_not_taken_for_a_guest_that_hangs():
+def test_a_timeout_error_of_the_call_itself_is_raised_unchanged():
     def times_out():
         raise TimeoutError("of its own")
 
@@ -30,7 +30,7 @@ def test_a_timeout_of_the_call_itself_is_not_taken_for_a_guest_that_hangs():
         call_with_timeout(times_out)
 
 
-def test_one_name_is_held_once_and_another_one_meanwhile():
+def test_calls_for_one_name_run_one_after_the_other_and_for_different_names_in_parallel():
     alone, order = SerializedCalls(), []
     inside, go_on = threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""A move that fails leaves its server as it was; one whose job another worker has now touches nothing."""
+"""A failed move restores its server; a move whose job another worker has claimed changes nothing any more."""
 
 from types import SimpleNamespace
 
@@ -13,7 +13,7 @@ from moorage.agent.model.power import PowerAction
     ("error", "expected"),
     [(RuntimeError("no space"), [PowerAction.STOP, PowerAction.START]), (JobLost("epoch 2"), [PowerAction.STOP])],
 )
-def test_a_server_that_was_stopped_for_its_snapshot_runs_again_unless_the_job_was_lost(error, expected):
+def test_after_a_failed_shelve_the_server_is_started_again_unless_the_job_was_lost(error, expected):
     powered = []
 
     def upload_disk(_job):

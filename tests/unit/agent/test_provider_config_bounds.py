@@ -1,7 +1,7 @@
-"""Hostile provider configuration files cause a clear error, in bounded time and memory.
+"""Hostile provider configuration files cause a clear error within limited time and memory.
 
-A separate process is measured, whose memory is read when it ends. The limits are generous: a loaded machine passes, an
-expansion does not.
+Each test measures a separate process. The limits are generous, so that a busy machine passes, but a file whose aliases
+were expanded would exceed them.
 """
 
 import json
@@ -15,11 +15,11 @@ import pytest
 
 from moorage.agent.provider_config.load import MAX_FILE_BYTES, MAX_TOTAL_BYTES
 
-#: Memory above that of an interpreter with the modules loaded.
+#: Memory for one file, in addition to that of an interpreter with the modules loaded.
 MEMORY_MIB = 400
 #: CPU for one file of the maximum size.
 FILE_CPU_S = 10
-#: And for a directory of the maximum size.
+#: CPU for a directory of the maximum size.
 ALL_CPU_S = 60
 
 _PROGRAM = """
@@ -38,7 +38,7 @@ print(json.dumps({
 """
 
 
-def judged(directory: Path) -> dict:
+def check_in_process(directory: Path) -> dict:
     limited = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))}
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, directory], check=True, capture_output=True, text=True, timeout=300,
@@ -61,7 +61,7 @@ def directory(tmp_path):
 
 
 def filled(line: str, head: str = "") -> str:
-    """As many lines as a file may have."""
+    """As many lines as fit into a file of the maximum size."""
     return head + line * ((MAX_FILE_BYTES - len(head)) // len(line))
 
 
@@ -117,10 +117,10 @@ HOSTILE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_file_is_refused_with_a_sentence_in_bounded_time_and_memory(directory, name):
+def test_a_hostile_file_is_refused_within_the_limits_of_time_and_memory(directory, name):
     data, says = HOSTILE[name]
     put(directory, data)
-    found = judged(directory)
+    found = check_in_process(directory)
     says = "meta" if says == "[meta]" else says
     assert any(says in fault for fault in found["faults"]), found["faults"]
     assert all(len(fault) < 1000 for fault in found["faults"])
@@ -135,7 +135,7 @@ def entry(number: int) -> str:
 
 @pytest.mark.extended  # half a minute of CPU
 @pytest.mark.slow
-def test_a_directory_as_large_as_may_be_is_read_in_bounded_time_and_memory(directory):
+def test_a_directory_of_the_maximum_size_is_read_within_the_limits_of_time_and_memory(directory):
     """Thousands of providers in a few files, as a process with many bare-metal nodes could have."""
     size, number, part = 0, 0, 0
     while size < MAX_TOTAL_BYTES - 2 * MAX_FILE_BYTES // 8:
@@ -145,7 +145,7 @@ def test_a_directory_as_large_as_may_be_is_read_in_bounded_time_and_memory(direc
             number += 1
         put(directory, text, f"{part:03}.yaml")
         size, part = size + len(text), part + 1
-    found = judged(directory)
+    found = check_in_process(directory)
     assert found["faults"] == []
     assert found["entries"] == number > 80_000
     assert found["mib"] < 2 * MEMORY_MIB

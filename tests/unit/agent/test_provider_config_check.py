@@ -1,4 +1,4 @@
-"""Spec: docs/evidence/specs/provider-config.md, "Format". One YAML text gives entries or errors."""
+"""Spec: docs/evidence/specs/provider-config.md, "Format". A YAML document is decoded to entries or errors."""
 
 from textwrap import dedent
 
@@ -68,7 +68,7 @@ def test_the_example_of_the_specification_loads():
     assert config.traits == {"CUSTOM_P_STATE_ENABLED"}
 
 
-def test_the_example_loads_in_novas_spelling_with_the_same_meaning():
+def test_the_example_in_novas_form_gives_the_same_entry():
     """R8 (provider-config): `additional` as a list of one-key maps, and a quoted version."""
     lines = SPEC_EXAMPLE.splitlines()
     text = "\n".join(
@@ -93,7 +93,7 @@ def test_the_example_loads_in_novas_spelling_with_the_same_meaning():
         ("meta: {schema_version: 1.0}\nproviders: [null]", "providers[0]: nothing is not a map"),
     ],
 )
-def test_a_document_of_another_shape_is_refused(text, expected):
+def test_a_document_of_another_structure_is_refused(text, expected):
     """R1 (provider-config): `meta` is mandatory, `providers` is a list of maps."""
     assert any(expected in problem for problem in problems(checked(text)))
 
@@ -106,13 +106,13 @@ def test_a_document_without_providers_configures_nothing():
 
 
 @pytest.mark.parametrize("version", ["1.0", "'1.0'", '"1.0"', "1.10", "'1.10'", "1.7", "!!str 1.0"])
-def test_every_minor_of_the_known_major_loads_quoted_or_not(version):
+def test_every_minor_version_of_major_1_is_accepted_quoted_or_not(version):
     """R2, R3 (provider-config): any 1.x, as a YAML string or a YAML float."""
     assert len(entry("identification: {name: n}", version).configs) == 1
 
 
 @pytest.mark.parametrize("version", ["2.0", "'0.9'", "10.1"])
-def test_another_major_is_refused_and_nothing_else_is_said(version):
+def test_another_major_version_is_the_only_fault_that_is_reported(version):
     """R3 (provider-config): other major: error."""
     (fault,) = entry("identification: {}", version).faults
     assert fault.problem == f"schema version {version.strip(chr(39))} is not known"
@@ -129,7 +129,7 @@ def test_a_version_that_is_not_major_dot_minor_is_refused(version):
     assert fault.path == "meta.schema_version"
 
 
-def test_the_version_is_read_as_text_so_that_1_10_is_not_1_1():
+def test_the_version_is_read_as_text_so_1_10_differs_from_1_1():
     """R2 (provider-config): as a YAML float both would be 1.1."""
     document = read_yaml(b"meta: {schema_version: 1.10}")
     assert document.texts[("meta", "schema_version")] == "1.10"
@@ -196,7 +196,7 @@ def test_a_uuid_in_either_case_or_the_compute_node_is_accepted(uuid):
 
 
 @pytest.mark.parametrize("uuid", ["$OTHER", "5213b75d", UUID.replace("-", ""), f'"{UUID}\\n"', "5", "null", "''"])
-def test_anything_else_for_a_uuid_is_refused(uuid):
+def test_another_value_for_a_uuid_is_refused(uuid):
     """R5 (provider-config)"""
     assert [fault.path for fault in identified(f"{{uuid: {uuid}}}").faults] == ["providers[0].identification.uuid"]
 
@@ -209,13 +209,13 @@ def test_a_name_of_1_to_200_characters_is_accepted(name):
 
 
 @pytest.mark.parametrize("name", ["''", "x" * 201, "1234", "1.5", "true", "[a]", "null"])
-def test_a_name_that_placement_would_not_take_is_refused(name):
+def test_a_name_that_placement_would_refuse_is_refused(name):
     """R6 (provider-config): a string, 1 to 200 characters."""
     (fault,) = identified(f"{{name: {name}}}").faults
     assert fault.path == "providers[0].identification.name"
 
 
-def test_compute_node_as_a_name_means_the_same_as_novas_sample_has_it():
+def test_compute_node_as_a_name_means_the_same_as_in_novas_sample():
     assert identified("{name: $COMPUTE_NODE}").configs[0].is_for_compute_nodes
 
 
@@ -230,7 +230,7 @@ def test_compute_node_as_a_name_means_the_same_as_novas_sample_has_it():
         ("uuid: $COMPUTE_NODE", "name: $COMPUTE_NODE", "$COMPUTE_NODE"),
     ],
 )
-def test_the_same_value_twice_is_a_fault_that_names_both_places(first, second, named):
+def test_a_provider_that_is_configured_twice_is_a_fault_that_names_both_places(first, second, named):
     """R7 (provider-config): also entries that add nothing, and UUIDs in different case."""
     result = checked(f"""
         meta: {{schema_version: 1.0}}
@@ -250,7 +250,7 @@ def test_the_same_value_twice_is_a_fault_that_names_both_places(first, second, n
     "name", ["VCPU", "MEMORY_MB", "CUSTOM_", "CUSTOM_a", "CUSTOM-A", "custom_A", "CUSTOM_" + "A" * 249, '"CUSTOM_A\\n"']
 )
 @pytest.mark.parametrize("form", ["{%s: {total: 1}}", "[{%s: {total: 1}}]"])
-def test_only_custom_classes_are_accepted_in_both_spellings(name, form):
+def test_only_custom_classes_are_accepted_in_both_forms(name, form):
     """R9 (provider-config)"""
     (fault,) = entry(f"identification: {{name: n}}\ninventories: {{additional: {form % name}}}").faults
     assert fault.remedy.startswith("only custom classes may be added")
@@ -266,8 +266,8 @@ def test_a_record_that_is_not_a_map_is_refused(body):
 
 
 @pytest.mark.parametrize("additional", ["[null]", "[CUSTOM_A]", "[{}]", "{}", "CUSTOM_A", "5", "null"])
-def test_other_shapes_of_additional_are_refused_with_a_sentence(additional):
-    """R8 (provider-config): Nova fails with a TypeError, or lists the letters of the class."""
+def test_another_structure_of_additional_is_refused_with_advice(additional):
+    """R8 (provider-config): Nova fails with a TypeError, or reads each letter of the name as a class."""
     (fault,) = entry(f"identification: {{name: n}}\ninventories: {{additional: {additional}}}").faults
     assert fault.path.startswith("providers[0].inventories.additional")
     assert "CUSTOM_SOMETHING" in fault.remedy or "name a class" in fault.remedy
@@ -280,7 +280,7 @@ def test_a_record_without_total_is_refused():
     ]
 
 
-def test_fields_left_out_are_left_to_placement():
+def test_missing_fields_of_an_inventory_get_placements_defaults():
     """R10 (provider-config): missing fields stay missing and mean Placement's defaults."""
     written = record("{total: 5}").configs[0].inventories["CUSTOM_A"]
     assert (written.reserved, written.min_unit, written.max_unit, written.step_size) == (None, None, None, None)
@@ -292,7 +292,7 @@ def test_fields_left_out_are_left_to_placement():
     ["{total: 2147483647}", "{total: 1, reserved: 1}", "{total: 22.0}"]
     + [f"{{total: 1, allocation_ratio: {ratio}}}" for ratio in ("1", "0.5", "1e2")],
 )
-def test_values_that_placement_takes_are_accepted(body):
+def test_inventory_values_that_placement_accepts_are_accepted(body):
     assert not record(body).faults
 
 
@@ -312,7 +312,7 @@ def test_values_that_placement_takes_are_accepted(body):
         ),
     ],
 )
-def test_values_that_placement_would_refuse_are_faults(body, field):
+def test_inventory_values_that_placement_would_refuse_are_faults(body, field):
     """R10 (provider-config), G11: Nova loads them and then never updates that provider again."""
     (fault,) = record(body).faults
     assert fault.path == f"providers[0].inventories.additional.CUSTOM_A.{field}"
@@ -325,12 +325,12 @@ def test_values_that_placement_would_refuse_are_faults(body, field):
         ("{total: 9, min_unit: 5, max_unit: 4}", "min_unit 5 is more than max_unit 4"),
     ],
 )
-def test_fields_that_contradict_each_other_are_faults(body, problem):
+def test_inventory_fields_that_contradict_each_other_are_faults(body, problem):
     (fault,) = record(body).faults
     assert fault.problem == problem
 
 
-def test_a_class_in_two_items_of_a_list_is_a_fault():
+def test_a_class_that_occurs_in_two_items_of_a_list_is_a_fault():
     """In Nova the last one counts, without a warning."""
     (fault,) = entry("""
         identification: {name: n}
@@ -351,7 +351,7 @@ def test_only_custom_traits_are_accepted(trait):
 
 
 @pytest.mark.parametrize("additional", ["CUSTOM_A", "{CUSTOM_A: null}", "null"])
-def test_traits_are_a_list(additional):
+def test_traits_that_are_not_a_list_are_refused(additional):
     """R11 (provider-config)"""
     (fault,) = entry(f"identification: {{name: n}}\ntraits: {{additional: {additional}}}").faults
     assert fault.problem.endswith("is not a list")
@@ -368,11 +368,11 @@ def test_an_entry_may_have_inventories_traits_both_or_neither(body):
     assert len(entry(f"identification: {{name: n}}\n{body}").configs) == 1
 
 
-# -------------------------------------------------------------------------------------------- all faults
+# -------------------------------------------------------------------------------------- several faults
 
 
 def test_every_fault_is_reported_with_its_place_in_order():
-    """R16 (provider-config): not just the first."""
+    """R16 (provider-config): not only the first fault."""
     result = checked("""\
         meta: {schema_version: 1.0}
         providers:

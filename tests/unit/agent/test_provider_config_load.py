@@ -1,4 +1,4 @@
-"""Spec: docs/evidence/specs/provider-config.md, "Loading". Real files in a real directory."""
+"""Spec: docs/evidence/specs/provider-config.md, "Loading". The tests use real files in a real directory."""
 
 import json
 import logging
@@ -56,7 +56,7 @@ def test_files_are_read_in_lexicographic_order(directory):
     ]  # fmt: skip
 
 
-def test_other_files_are_not_read_but_lookalikes_are_mentioned(directory):
+def test_files_without_the_ending_yaml_are_not_read_and_similar_endings_give_a_warning(directory):
     for name in ("a.yml", "b.YAML", "c.yaml~", ".d.yaml", "README"):
         put(directory, name, "not: [yaml")
     report = check_directory(ProviderFiles(directory))
@@ -65,13 +65,13 @@ def test_other_files_are_not_read_but_lookalikes_are_mentioned(directory):
     assert [warning.split(":")[0].rsplit("/", 1)[1] for warning in report.warnings] == ["a.yml", "b.YAML"]
 
 
-def test_a_directory_that_is_not_there_configures_nothing(tmp_path, caplog):
+def test_a_missing_directory_configures_nothing_and_gives_a_warning(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         assert load_provider_files(ProviderFiles(tmp_path / "nowhere")).configs == ()
     assert "this directory does not exist" in caplog.text
 
 
-def test_a_fault_stops_the_start_and_names_file_place_and_remedy(directory):
+def test_a_fault_is_a_start_error_that_names_the_file_the_position_and_the_remedy(directory):
     """R16 (provider-config)"""
     path = put(directory, "llc.yaml", ENTRY.format(name="n") + "    inventories: {additional: {VCPU: {total: 1}}}\n")
     message = refusal(directory)
@@ -90,7 +90,7 @@ def test_all_faults_of_all_files_are_in_one_message(directory):
     assert all(f"{directory}/{name}.yaml" in message for name in "abc")
 
 
-def test_a_provider_in_two_files_stops_the_start_and_both_are_named(directory):
+def test_a_provider_in_two_files_is_a_start_error_that_names_both(directory):
     """R7 (provider-config): over all files."""
     put(directory, "a.yaml", ENTRY.format(name="n"))
     put(directory, "b.yaml", ENTRY.format(name="n"))
@@ -116,8 +116,8 @@ def test_a_directory_that_others_may_write_is_refused(directory, mode):
     assert f"{directory}: may be written by" in refusal(directory)
 
 
-def test_a_link_out_of_the_directory_is_judged_by_where_it_leads(directory, tmp_path):
-    """R18 (provider-config): Kubernetes mounts files as links; the permissions of the target count."""
+def test_the_permissions_of_the_target_of_a_symbolic_link_are_checked(directory, tmp_path):
+    """R18 (provider-config): Kubernetes mounts files as symbolic links."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (directory / "a.yaml").symlink_to(put(elsewhere, "real.yaml", ENTRY.format(name="n")))
@@ -140,7 +140,7 @@ def test_the_check_of_permissions_can_be_switched_off(directory):
     assert len(load_provider_files(ProviderFiles(directory, allow_writable_by_others=True)).configs) == 1
 
 
-def test_what_is_not_a_file_is_refused_without_waiting_for_it(directory):
+def test_a_pipe_directory_or_broken_link_is_refused_without_waiting(directory):
     os.mkfifo(directory / "pipe.yaml", 0o600)
     (directory / "sub.yaml").mkdir(0o700)
     (directory / "gone.yaml").symlink_to(directory / "nothing")
@@ -150,7 +150,7 @@ def test_what_is_not_a_file_is_refused_without_waiting_for_it(directory):
     assert "gone.yaml: cannot be read: No such file" in message
 
 
-def test_a_huge_file_is_refused_unread(directory):
+def test_a_file_above_the_maximum_size_is_refused_without_reading_it(directory):
     path = directory / "a.yaml"
     with path.open("wb") as file:
         file.truncate(1 << 40)
@@ -164,13 +164,13 @@ def test_too_many_files_are_refused(directory):
     assert f"use at most {loading.MAX_FILES}" in refusal(directory)
 
 
-def test_too_much_in_many_files_is_refused_unread(directory):
+def test_files_that_together_exceed_the_maximum_size_are_refused(directory):
     for number in range(9):
         put(directory, f"{number}.yaml", "#" * loading.MAX_FILE_BYTES)
     assert f"use at most {loading.MAX_TOTAL_BYTES}" in refusal(directory)
 
 
-def test_ignored_fields_give_one_warning_naming_their_paths(directory, caplog):
+def test_unknown_fields_give_one_warning_with_their_paths(directory, caplog):
     """R3, R12 (provider-config)"""
     put(directory, "a.yaml", ENTRY.format(name="n") + "    colour: red\n    traits: {removed: []}\n")
     with caplog.at_level(logging.WARNING):
@@ -193,7 +193,7 @@ def test_a_message_stays_readable_with_thousands_of_faults(directory):
     assert len(message.splitlines()) == loading.MAX_SHOWN + 2
 
 
-def test_the_formal_schema_is_a_valid_schema_and_ships_as_package_data():
+def test_the_json_schema_is_valid_and_part_of_the_package():
     """R28 (provider-config): the formal schema file."""
     jsonschema.Draft202012Validator.check_schema(config_schema())
     assert json.dumps(config_schema()).count('"remedies"') > 10
@@ -210,8 +210,8 @@ def test_the_sample_file_loads_and_shows_every_field(directory):
     assert all(f"{field}:" in text for field in shown)
 
 
-def test_the_sample_tells_editors_its_schema_by_the_name_that_it_is_printed_for():
-    """R28 (provider-config): `yaml-language-server` reads it in the first lines."""
+def test_the_first_line_of_the_sample_file_names_the_schema_for_editors():
+    """R28 (provider-config): `yaml-language-server` reads it from there."""
     first, second, _ = sample_file().split("\n", 2)
     name = first.removeprefix("# yaml-language-server: $schema=")
     assert name != first

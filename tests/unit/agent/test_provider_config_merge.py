@@ -1,4 +1,4 @@
-"""Spec: docs/evidence/specs/provider-config.md, "Merging". Trees in, trees out."""
+"""Spec: docs/evidence/specs/provider-config.md, "Merging": from a tree and entries to the merged tree."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def config(uuid=None, name=None, classes=(), traits=()):
     )
 
 
-def everywhere(**what):
+def compute_node_config(**what):
     return config(**what)
 
 
@@ -40,7 +40,7 @@ def test_inventories_and_traits_are_added_to_what_the_driver_reports(who):
     assert merged.conflicts == ()
 
 
-def test_a_provider_that_is_not_there_is_no_fault():
+def test_an_entry_for_a_missing_provider_is_no_conflict():
     """R21 (provider-config): nodes come and go."""
     merged = merge_configs(TREE, [config(name="elsewhere", traits=["CUSTOM_P"])])
     assert merged.tree == TREE
@@ -48,26 +48,29 @@ def test_a_provider_that_is_not_there_is_no_fault():
     assert [absent.identification for absent in merged.absent] == ["elsewhere"]
 
 
-def test_compute_node_means_every_compute_node():
+def test_a_compute_node_entry_applies_to_every_compute_node():
     """R22 (provider-config)"""
     tree = TREE.with_node(ProviderNode("second"))
-    merged = merge_configs(tree, [everywhere(traits=["CUSTOM_P"])])
+    merged = merge_configs(tree, [compute_node_config(traits=["CUSTOM_P"])])
     assert [node.name for node in merged.tree if "CUSTOM_P" in node.traits] == ["host", "second"]
 
 
 @pytest.mark.parametrize("explicit", [{"uuid": ROOT}, {"name": "host"}])
 @pytest.mark.parametrize("first", [True, False])
-def test_an_explicit_record_beats_compute_node_and_the_two_are_not_merged(explicit, first):
+def test_an_entry_for_a_provider_replaces_the_compute_node_entry(explicit, first):
     """R22 (provider-config)"""
-    records = [config(**explicit, traits=["CUSTOM_MINE"]), everywhere(traits=["CUSTOM_ALL"], classes=["CUSTOM_LLC"])]
+    records = [
+        config(**explicit, traits=["CUSTOM_MINE"]),
+        compute_node_config(traits=["CUSTOM_ALL"], classes=["CUSTOM_LLC"]),
+    ]
     merged = merge_configs(TREE, records if first else records[::-1])
     assert merged.tree["host"].traits == {"HW_A", "CUSTOM_MINE"}
     assert merged.tree["host"].inventories == {"VCPU": Inventory(4)}
 
 
-def test_an_explicit_record_that_adds_nothing_still_keeps_compute_node_off():
+def test_an_entry_that_adds_nothing_still_replaces_the_compute_node_entry():
     """R13, R22 (provider-config): Nova drops such records and applies the other one."""
-    merged = merge_configs(TREE, [config(name="host"), everywhere(traits=["CUSTOM_ALL"])])
+    merged = merge_configs(TREE, [config(name="host"), compute_node_config(traits=["CUSTOM_ALL"])])
     assert merged.tree == TREE
 
 
@@ -85,8 +88,8 @@ def test_the_same_class_on_another_provider_is_no_conflict():
     assert merge_configs(TREE, [config(name="host", classes=["CUSTOM_FPGA"])]).conflicts == ()
 
 
-def test_a_provider_reached_by_name_and_by_uuid_is_a_conflict():
-    """R7 (provider-config): only the tree shows that they are one; later the first entry counts."""
+def test_two_entries_for_a_provider_by_name_and_by_uuid_are_a_conflict():
+    """R7 (provider-config): only the tree shows that both mean one provider. The first entry is applied."""
     merged = merge_configs(TREE, [config(name="host", traits=["CUSTOM_A"]), config(uuid=ROOT, traits=["CUSTOM_B"])])
     assert merged.tree["host"].traits == {"HW_A", "CUSTOM_A"}
     assert len(merged.conflicts) == 1
@@ -102,13 +105,13 @@ def test_conflicts_become_one_start_error():
     assert merged.conflicts[0] in error.message
 
 
-def test_somebody_elses_root_is_not_a_compute_node_of_this_host():
+def test_a_root_provider_of_others_is_not_a_compute_node_of_this_host():
     tree = TREE.with_node(ProviderNode("foreign", ours=False))
-    merged = merge_configs(tree, [everywhere(traits=["CUSTOM_P"])])
+    merged = merge_configs(tree, [compute_node_config(traits=["CUSTOM_P"])])
     assert merged.tree["foreign"].traits == frozenset()
 
 
-def test_a_provider_of_others_can_be_named():
+def test_an_entry_can_name_a_provider_of_others():
     """G6: Nova counts the class that it wrote there itself as the driver's, and stops updating the host."""
     tree = TREE.with_node(ProviderNode("blazar_host", "host", ours=False))
     merged = merge_configs(tree, [config(name="blazar_host", classes=["CUSTOM_LLC"])])

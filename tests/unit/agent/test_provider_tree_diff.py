@@ -1,4 +1,4 @@
-"""The writes for each kind of difference between the wanted and the published tree."""
+"""The writes for each kind of difference between the wanted tree and Placement."""
 
 from moorage.agent.tree.provider_tree import ProviderNode, ProviderTree, SeenProvider
 from moorage.agent.tree.provider_tree_diff import (
@@ -36,7 +36,7 @@ def published(name="host", created=True, classes=(), traits=()):
 SEEN_HOST = SeenProvider("h", "host", 5)
 
 
-def test_a_fresh_host_is_created_from_the_root_down():
+def test_the_providers_of_a_new_host_are_created_from_the_root_down():
     changes = diff(
         tree(host(inventories={"VCPU": ONE}), device(inventories={"CUSTOM_FPGA": ONE}, traits=frozenset({"CUSTOM_T"}))),
         [], {}, {},
@@ -50,14 +50,14 @@ def test_a_fresh_host_is_created_from_the_root_down():
     )
 
 
-def test_nothing_to_do_is_nothing_written():
+def test_an_unchanged_tree_needs_no_writes():
     seen = SeenProvider("h", "host", 5, inventories={"VCPU": ONE}, traits=frozenset({"CUSTOM_T"}))
     changes = diff(tree(host(inventories={"VCPU": ONE}, traits=frozenset({"CUSTOM_T"}))), [seen], {}, {})
     assert changes.steps == ()
     assert changes.published == {"h": published(classes={"VCPU"}, traits={"CUSTOM_T"})}
 
 
-def test_foreign_classes_and_traits_stay_when_ours_change():
+def test_classes_and_traits_of_others_are_kept_when_ours_change():
     seen = SeenProvider(
         "h", "host", 5,
         inventories={"VCPU": ONE, "CUSTOM_RESERVATION_X": ONE},
@@ -73,23 +73,23 @@ def test_foreign_classes_and_traits_stay_when_ours_change():
     )
 
 
-def test_a_trait_that_somebody_else_put_first_is_not_taken_away_with_the_file():
+def test_a_trait_that_others_had_set_before_is_kept_when_the_file_no_longer_lists_it():
     seen = SeenProvider("h", "host", 5, traits=frozenset({"CUSTOM_T"}))
-    wanted = ProviderTree([host(traits=frozenset({"CUSTOM_T"}))])  # by a file: not native
+    wanted = ProviderTree([host(traits=frozenset({"CUSTOM_T"}))])  # added by a file, so not native
     first = diff(wanted, [seen], {}, {})
     second = diff(ProviderTree([host()]), [seen], first.published, {})
     assert second.steps == ()
 
 
-def test_a_trait_of_a_file_is_taken_away_with_the_file():
-    """G8: Nova leaves it for good, and it goes on attracting servers."""
+def test_a_trait_is_removed_when_the_file_no_longer_lists_it():
+    """G8: Nova keeps the trait, so the host still matches requests for it."""
     first = diff(ProviderTree([host(traits=frozenset({"CUSTOM_T"}))]), [SEEN_HOST], {}, {})
     seen = SeenProvider("h", "host", 6, traits=frozenset({"CUSTOM_T"}))
     assert diff(ProviderTree([host()]), [seen], first.published, {}).steps == (PutTraits("h", frozenset(), ()),)
 
 
-def test_a_class_in_use_is_closed_instead_of_removed():
-    """G7: Nova refuses to start."""
+def test_a_class_in_use_becomes_fully_reserved_instead_of_being_removed():
+    """G7: in this case Nova does not start."""
     before = {"h": published(classes={"CUSTOM_LLC"})}
     seen = SeenProvider("h", "host", 5, inventories={"CUSTOM_LLC": Inventory(22, reserved=2)})
     changes = diff(tree(host()), [seen], before, {"h": {"CUSTOM_LLC": 4}})
@@ -98,20 +98,20 @@ def test_a_class_in_use_is_closed_instead_of_removed():
     assert changes.published == before
 
 
-def test_a_closed_class_goes_when_it_is_released():
+def test_a_fully_reserved_class_is_removed_when_its_last_allocation_is_released():
     before = {"h": published(classes={"CUSTOM_LLC"})}
     closed = SeenProvider("h", "host", 5, inventories={"CUSTOM_LLC": Inventory(22, reserved=22)})
     assert diff(tree(host()), [closed], before, {"h": {"CUSTOM_LLC": 4}}).steps == ()
     assert diff(tree(host()), [closed], before, {"h": {}}).steps == (PutInventories("h", {}, ()),)
 
 
-def test_a_device_that_is_gone_is_dropped_children_first():
+def test_the_providers_of_a_missing_device_are_deleted_children_first():
     before = {"d": published("dev"), "e": published("part"), "h": published()}
     seen = [SEEN_HOST, SeenProvider("d", "dev", 1, "h"), SeenProvider("e", "part", 1, "d")]
     assert diff(tree(host()), seen, before, {}).steps == (DropProvider("e", "part"), DropProvider("d", "dev"))
 
 
-def test_a_device_that_is_gone_but_in_use_is_closed_and_remembered():
+def test_the_provider_of_a_missing_device_in_use_becomes_fully_reserved_and_stays_published():
     before = {"d": published("dev", classes={"CUSTOM_FPGA"}), "h": published()}
     seen = [SEEN_HOST, SeenProvider("d", "dev", 1, "h", {"CUSTOM_FPGA": ONE})]
     changes = diff(tree(host()), seen, before, {"d": {"CUSTOM_FPGA": 1}})
@@ -119,7 +119,7 @@ def test_a_device_that_is_gone_but_in_use_is_closed_and_remembered():
     assert changes.published["d"] == before["d"]
 
 
-def test_a_device_that_is_gone_stays_below_what_others_hung_there():
+def test_the_provider_of_a_missing_device_with_children_of_others_loses_only_its_inventory():
     before = {"d": published("dev", classes={"CUSTOM_FPGA"}), "h": published()}
     seen = [SEEN_HOST, SeenProvider("d", "dev", 1, "h", {"CUSTOM_FPGA": ONE}), SeenProvider("f", "foreign", 1, "d")]
     changes = diff(with_foreign_providers(tree(host()), seen, before), seen, before, {})
@@ -127,13 +127,13 @@ def test_a_device_that_is_gone_stays_below_what_others_hung_there():
     assert changes.published["d"].created
 
 
-def test_a_provider_of_others_is_never_dropped():
+def test_a_provider_of_others_is_never_deleted():
     seen = [SEEN_HOST, SeenProvider("b", "blazar_host", 1, "h", {"CUSTOM_RESERVATION_X": ONE})]
     assert diff(with_foreign_providers(tree(host()), seen, {}), seen, {}, {}).steps == ()
 
 
-def test_a_compute_node_that_is_gone_is_left_to_its_next_agent():
-    """R23 (provider-config): a node that moved belongs to the agent that has it now."""
+def test_the_provider_of_a_compute_node_that_left_this_agent_is_not_changed():
+    """R23 (provider-config): a node that moved belongs to its new agent."""
     before = {"h": published(classes={"VCPU"})}
     seen = [SeenProvider("h", "host", 5, inventories={"VCPU": ONE})]
     changes = diff(ProviderTree(), seen, before, {})
@@ -141,14 +141,14 @@ def test_a_compute_node_that_is_gone_is_left_to_its_next_agent():
     assert changes.published == {}
 
 
-def test_a_provider_below_another_parent_is_left_there_with_a_warning():
+def test_a_provider_below_an_unexpected_parent_is_not_moved_and_gives_a_warning():
     seen = [SEEN_HOST, SeenProvider("d", "dev", 1, "elsewhere")]
     changes = diff(tree(host(), device()), seen, {}, {})
     assert changes.steps == ()
     assert "provider dev is below elsewhere" in changes.warnings[0]
 
 
-def test_names_that_placement_knows_keep_their_uuid():
+def test_providers_that_placement_knows_by_name_keep_their_uuid():
     named = with_uuids(tree(ProviderNode("host", uuid="mine"), ProviderNode("new", "host")), [SEEN_HOST], SeededIds(1))
     assert named["host"].uuid == "h"
     assert named["new"].uuid == SeededIds(1).uuid()

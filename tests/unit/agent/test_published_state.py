@@ -9,14 +9,14 @@ from moorage.core.errors import StartError
 ROW = PublishedProvider("host", True, frozenset({"CUSTOM_B", "CUSTOM_A"}), frozenset({"CUSTOM_T"}))
 
 
-def test_what_was_saved_is_read_back_by_the_next_agent(tmp_path):
+def test_the_published_state_is_read_back_by_the_next_agent(tmp_path):
     path = tmp_path / "state" / "published.json"
     PublishedFile(path).save({"u": ROW})
     assert PublishedFile(path).content == {"u": ROW}
     assert json.loads(path.read_text())["providers"]["u"]["classes"] == ["CUSTOM_A", "CUSTOM_B"]
 
 
-def test_saving_the_same_again_writes_nothing(tmp_path):
+def test_saving_an_unchanged_state_writes_nothing(tmp_path):
     path = tmp_path / "published.json"
     file = PublishedFile(path)
     file.save({"u": ROW})
@@ -28,14 +28,14 @@ def test_saving_the_same_again_writes_nothing(tmp_path):
 @pytest.mark.parametrize(
     "text", ["{", "[]", '{"version": 1}', '{"version": 2, "providers": {}}', '{"version": 1, "providers": {"u": 1}}']
 )
-def test_a_damaged_file_stops_the_start_with_what_to_do(tmp_path, text):
+def test_a_damaged_file_is_a_start_error_that_names_it(tmp_path, text):
     path = tmp_path / "published.json"
     path.write_text(text)
     with pytest.raises(StartError, match=r"published\.json"):
         PublishedFile(path)
 
 
-def test_while_writing_everything_that_may_be_there_is_ours():
+def test_the_union_of_two_published_states_has_every_provider_class_and_trait_of_both():
     before = {"u": ROW, "gone": ROW}
     after = {"u": PublishedProvider("host", False, frozenset({"CUSTOM_C"})), "new": ROW}
     assert published_union(before, after) == {

@@ -1,4 +1,4 @@
-"""Build and destroy: the order of effects, the state after a failure, and repetitions."""
+"""Building and destroying a server: the order of effects, the state after a failure, and repetition."""
 
 import re
 import threading
@@ -19,8 +19,8 @@ A = "aaaaaaaa-0000-4000-8000-000000000000"
 FPGA = {"resources:CUSTOM_ACCELERATOR_FPGA": "1"}
 
 
-class Bench:
-    """Plugs the same devices for the same server, like the library; records all effects in order."""
+class RecordingAcceleration:
+    """Stands in for os_acc: plugs its devices for every server, and records all calls in order."""
 
     def __init__(self, *devices):
         self.devices = devices
@@ -53,15 +53,15 @@ def driver(tmp_path):
 
 
 @pytest.fixture
-def bench():
-    return Bench("0000:3b:00.1")
+def acceleration():
+    return RecordingAcceleration("0000:3b:00.1")
 
 
 @pytest.fixture
-def builder(driver, bench):
+def builder(driver, acceleration):
     return ServerBuilder(
         driver,
-        bench,
+        acceleration,
         lambda extra_specs: any("CUSTOM_ACCELERATOR" in name for name in extra_specs),
         lambda uuids: frozenset({"compute-1_NUMA_1"} if "rp" in uuids else ()),
         keep_alive_period_s=0.01,
@@ -73,15 +73,15 @@ def order(extra_specs=FPGA):
     return BuildPayload(ServerPayload(A, "web", "project", flavor, "image"), {"": ("rp",)})
 
 
-def alive():
-    """The claim on the job is still valid."""
+def claim_is_valid():
+    """The check of the job's claim: never raises, so the claim is valid."""
 
 
-def test_devices_are_plugged_before_the_domain_is_defined_and_stand_in_it(builder, driver, bench):
+def test_devices_are_plugged_before_the_domain_is_defined_and_are_in_its_definition(builder, driver, acceleration):
     """R33 (accelerator-attach)."""
-    built = builder.build(order(), alive)
+    built = builder.build(order(), claim_is_valid)
     assert built.devices == ({"pci_id": "0000:3b:00.1"},)
-    assert bench.calls == [
+    assert acceleration.calls == [
         (
             "plug",
             {"uuid": A, "name": "web", "project_id": "project", "user_id": None, "image_id": "image"},
@@ -103,35 +103,35 @@ def test_devices_are_plugged_before_the_domain_is_defined_and_stand_in_it(builde
     )
 
 
-def test_a_mediated_device_stands_in_the_definition_by_its_uuid(builder, driver, bench):
-    """R20, R33 (accelerator-attach): the answer of plug suffices to write the definition, for each kind of handle."""
+def test_a_mediated_device_is_in_the_domain_definition_with_its_uuid(builder, driver, acceleration):
+    """R20, R33 (accelerator-attach): the answer of plug suffices for the definition, for each type of handle."""
     share = {"type": "MDEV", "mdev": "c2177883-f1bb-47f0-914d-32a22e3a8804", "parent": "0000:17:00.0"}
-    bench.devices = (share, "0000:3b:00.1")
-    assert builder.build(order(), alive).devices == (share, {"pci_id": "0000:3b:00.1"})
+    acceleration.devices = (share, "0000:3b:00.1")
+    assert builder.build(order(), claim_is_valid).devices == (share, {"pci_id": "0000:3b:00.1"})
     spec = driver.domains()[A].spec
     assert (spec.mdev_uuids, spec.pci_addresses) == ((share["mdev"],), ("0000:3b:00.1",))
 
 
-def test_a_flavor_without_accelerators_does_not_reach_the_library(builder, driver, bench):
-    """R15 (accelerator-attach): os_acc is called only for flavors with accelerators."""
-    assert builder.build(order({"resources:CUSTOM_LLC": "2"}), alive).devices == ()
-    assert bench.calls == []
+def test_a_flavor_without_accelerators_does_not_call_os_acc(builder, driver, acceleration):
+    """R15 (accelerator-attach)."""
+    assert builder.build(order({"resources:CUSTOM_LLC": "2"}), claim_is_valid).devices == ()
+    assert acceleration.calls == []
     assert A in driver.domains()
 
 
-def test_building_again_after_a_crash_changes_nothing(builder, driver):
-    builder.build(order(), alive)
+def test_building_an_existing_server_again_changes_nothing(builder, driver):
+    builder.build(order(), claim_is_valid)
     console = driver.console(A)
-    assert builder.build(order(), alive).devices == ({"pci_id": "0000:3b:00.1"},)
+    assert builder.build(order(), claim_is_valid).devices == ({"pci_id": "0000:3b:00.1"},)
     assert driver.console(A) == console
 
 
-def test_when_plug_fails_nothing_is_left_and_the_reason_is_told(builder, driver, bench):
-    bench.fails["plug"] = VirtError("bitstreams 1 and 2 both provide function sha")
+def test_when_plug_fails_the_build_is_undone_and_the_error_has_the_reason(builder, driver, acceleration):
+    acceleration.fails["plug"] = VirtError("bitstreams 1 and 2 both provide function sha")
     with pytest.raises(BuildFailed, match="bitstreams 1 and 2 both provide function sha"):
-        builder.build(order(), alive)
+        builder.build(order(), claim_is_valid)
     assert driver.domains() == {}
-    assert bench.calls[-1][0] == "unplug"
+    assert acceleration.calls[-1][0] == "unplug"
 
 
 @pytest.mark.parametrize(
@@ -141,11 +141,11 @@ def test_when_plug_fails_nothing_is_left_and_the_reason_is_told(builder, driver,
         (CyborgAgentUnavailable("nobody answers", A), ("nobody answers", "accelerator.not_ready")),
     ],
 )
-def test_a_report_has_the_sentence_and_the_code_of_the_error(error, expected):
+def test_the_report_of_a_failure_has_the_message_and_the_code_of_the_error(error, expected):
     assert failure_report(error) == expected
 
 
-def test_of_an_error_that_nobody_foresaw_the_owner_has_a_number_and_the_log_what_it_was(caplog):
+def test_an_unexpected_error_is_reported_with_a_number_under_which_the_log_has_its_cause(caplog):
     sentence, code = failure_report(ConnectionError("amqp://nova:geheim@10.0.0.1 refused"))
     found = re.fullmatch(
         r"Unexpected error on the host; its log has the cause under (err-[0-9a-f]{10}), for the operator", sentence
@@ -158,46 +158,46 @@ def test_of_an_error_that_nobody_foresaw_the_owner_has_a_number_and_the_log_what
     assert record.exc_info
 
 
-def test_when_spawn_fails_the_devices_are_released(builder, driver, bench):
+def test_when_spawn_fails_the_devices_are_released(builder, driver, acceleration):
     driver.faults.fail("spawn", "no room on the disk")
     with pytest.raises(BuildFailed, match="no room on the disk") as caught:
-        builder.build(order(), alive)
+        builder.build(order(), claim_is_valid)
     assert caught.value.error_code == "virt.failed"
-    assert bench.plugged == {}
+    assert acceleration.plugged == {}
 
 
-def test_when_the_domain_cannot_be_removed_its_devices_are_not_given_to_others(builder, driver, bench):
-    builder.build(order(), alive)
-    bench.fails["plug"] = VirtError("first reason")
+def test_when_the_domain_cannot_be_destroyed_its_devices_are_not_unplugged(builder, driver, acceleration):
+    builder.build(order(), claim_is_valid)
+    acceleration.fails["plug"] = VirtError("first reason")
     driver.faults.fail("destroy", "the guest does not let go")
     with pytest.raises(BuildFailed, match="first reason; and it could not be undone: the guest does not let go"):
-        builder.build(order(), alive)
-    assert bench.plugged == {A: ("0000:3b:00.1",)}
+        builder.build(order(), claim_is_valid)
+    assert acceleration.plugged == {A: ("0000:3b:00.1",)}
 
 
 @pytest.mark.parametrize("is_left", [False, True])
-def test_a_failure_says_whether_anything_is_left(builder, driver, bench, is_left):
-    """The service has leftovers cleaned up later; nobody waits for it here."""
+def test_a_failed_build_says_whether_its_devices_are_still_plugged(builder, driver, acceleration, is_left):
+    """The service has them released later, so the agent does not wait for it."""
     driver.faults.fail("spawn", "no room on the disk")
     if is_left:
-        bench.fails["unplug"] = OSError("no room on the disk")
+        acceleration.fails["unplug"] = OSError("no room on the disk")
     with pytest.raises(BuildFailed) as caught:
-        builder.build(order(), alive)
+        builder.build(order(), claim_is_valid)
     assert caught.value.is_left is is_left
-    assert bool(bench.plugged) is is_left
+    assert bool(acceleration.plugged) is is_left
 
 
-def test_a_job_lost_to_another_worker_is_left_as_it_is(builder, driver, bench):
+def test_a_build_whose_job_was_lost_to_another_worker_undoes_nothing(builder, driver, acceleration):
     def lost():
         raise JobLost("epoch 1 is over")
 
     with pytest.raises(JobLost):
         builder.build(order(), lost)
-    assert bench.plugged == {A: ("0000:3b:00.1",)}
+    assert acceleration.plugged == {A: ("0000:3b:00.1",)}
     assert driver.domains() == {}
 
 
-def test_a_long_plug_keeps_the_job_alive(builder, bench):
+def test_the_claim_on_the_job_is_extended_during_a_long_plug(builder, acceleration):
     often = threading.Event()
     beats = []
 
@@ -206,44 +206,44 @@ def test_a_long_plug_keeps_the_job_alive(builder, bench):
         if len(beats) >= 3:
             often.set()
 
-    bench.before_plug = lambda: often.wait(10)
+    acceleration.before_plug = lambda: often.wait(10)
     builder.build(order(), beat)
     assert len(beats) >= 3
 
 
-def test_a_job_lost_while_plugging_is_told_when_plug_has_ended(builder, driver, bench):
+def test_a_job_that_is_lost_during_plug_ends_the_build_after_the_plug(builder, driver, acceleration):
     told = threading.Event()
 
     def lost():
         told.set()
         raise JobLost("epoch 1 is over")
 
-    bench.before_plug = lambda: told.wait(10)
+    acceleration.before_plug = lambda: told.wait(10)
     with pytest.raises(JobLost):
         builder.build(order(), lost)
-    assert bench.plugged == {A: ("0000:3b:00.1",)}
+    assert acceleration.plugged == {A: ("0000:3b:00.1",)}
 
 
-def test_destroy_takes_the_guest_away_before_its_devices(builder, driver, bench):
-    builder.build(order(), alive)
-    assert builder.destroy(ServerRef(A, "web"), alive) == 1
+def test_destroy_removes_the_domain_before_its_devices_are_unplugged(builder, driver, acceleration):
+    builder.build(order(), claim_is_valid)
+    assert builder.destroy(ServerRef(A, "web"), claim_is_valid) == 1
     assert driver.domains() == {}
-    assert bench.calls[-1] == ("unplug", {"uuid": A, "name": "web"})
+    assert acceleration.calls[-1] == ("unplug", {"uuid": A, "name": "web"})
 
 
-def test_devices_stay_with_a_guest_that_cannot_be_destroyed(builder, driver, bench):
-    builder.build(order(), alive)
+def test_devices_are_not_unplugged_from_a_domain_that_cannot_be_destroyed(builder, driver, acceleration):
+    builder.build(order(), claim_is_valid)
     driver.faults.fail("destroy", "the guest does not let go")
     with pytest.raises(Exception, match="does not let go"):
-        builder.destroy(ServerRef(A, "web"), alive)
-    assert A in bench.plugged
+        builder.destroy(ServerRef(A, "web"), claim_is_valid)
+    assert A in acceleration.plugged
 
 
-def test_destroying_what_is_not_there_is_done(builder):
-    assert builder.destroy(ServerRef(A, "web"), alive) == 0
+def test_destroying_a_missing_server_succeeds(builder):
+    assert builder.destroy(ServerRef(A, "web"), claim_is_valid) == 0
 
 
-def test_an_order_is_read_from_the_payload_and_what_is_unknown_is_passed_over():
+def test_a_build_payload_is_decoded_and_unknown_fields_are_ignored():
     payload = {
         "server": {
             "id": A, "name": "web", "project_id": "p", "user_id": "u", "image_id": None, "tags": [],
@@ -257,6 +257,6 @@ def test_an_order_is_read_from_the_payload_and_what_is_unknown_is_passed_over():
     assert read.server.flavor.extra_specs == FPGA
 
 
-def test_a_payload_that_cannot_be_read_is_refused_with_its_place():
+def test_an_invalid_payload_is_refused_with_the_path_of_the_invalid_field():
     with pytest.raises(Invalid, match=r"server\.flavor"):
         decode_payload({"server": {"id": A, "name": "n", "project_id": "p", "flavor": 5}}, BuildPayload)

@@ -1,4 +1,4 @@
-"""The simulated hypervisor: domains as files, power, console, and scripted faults."""
+"""The simulated hypervisor: domains as files, power, console and injected faults."""
 
 import re
 from datetime import UTC, datetime
@@ -45,7 +45,7 @@ def test_a_definition_reads_back_as_it_was_written():
     assert parse_domain(render_domain(DomainSpec(A, "plain", 1, 1))) == DomainSpec(A, "plain", 1, 1)
 
 
-def test_the_definition_has_libvirts_form(driver, tmp_path):
+def test_a_domain_definition_has_the_format_of_libvirt(driver, tmp_path):
     driver.spawn(SPEC)
     domain = ET.parse(tmp_path / "domains" / f"{A}.xml").getroot()
     assert (domain.tag, domain.findtext("name"), domain.findtext("uuid")) == ("domain", f"moorage-{A}", A)
@@ -65,7 +65,7 @@ def test_the_definition_has_libvirts_form(driver, tmp_path):
 @pytest.mark.parametrize(
     "data", [b"", b"<domain/>", b"<domain><uuid>u</uuid></domain>", render_domain(SPEC).replace(b"2048", b"much")]
 )
-def test_a_damaged_definition_is_an_error_with_a_sentence(data):
+def test_a_damaged_domain_definition_is_an_error(data):
     with pytest.raises(VirtError, match="definition"):
         parse_domain(data)
 
@@ -75,7 +75,7 @@ def test_a_pci_address_of_another_form_is_refused():
         render_domain(DomainSpec(A, "a", 1, 1, pci_addresses=("3b:00",)))
 
 
-def test_the_guest_names_its_devices_on_the_console(driver):
+def test_the_console_log_names_the_attached_devices(driver):
     driver.spawn(SPEC)
     assert "pci 0000:3b:00.1: attached\npci 10de:af:1f.7: attached\n" in driver.console(A)
 
@@ -89,7 +89,7 @@ def test_domains_survive_a_restart_of_the_agent(driver, tmp_path, clock):
     assert "booting" in again.console(A)
 
 
-def test_spawning_twice_boots_once(driver):
+def test_spawning_a_domain_twice_boots_it_once(driver):
     driver.spawn(SPEC)
     driver.spawn(SPEC)
     assert driver.console(A).count("booting") == 1
@@ -102,14 +102,14 @@ def test_a_domain_that_was_defined_before_a_crash_is_started_by_the_next_spawn(d
     assert driver.spawn(SPEC).power is DomainPowerState.RUNNING
 
 
-def test_another_definition_replaces_the_old_one(driver):
+def test_spawning_with_another_definition_replaces_the_old_one(driver):
     driver.spawn(SPEC)
     other = DomainSpec(A, "a", 4, 4096)
     driver.spawn(other)
     assert driver.domains()[A].spec == other
 
 
-def test_destroy_leaves_nothing_and_may_be_repeated(driver, tmp_path):
+def test_destroy_removes_all_files_and_can_be_repeated(driver, tmp_path):
     driver.spawn(SPEC)
     assert driver.destroy(A)
     assert not driver.destroy(A)
@@ -124,7 +124,7 @@ def test_destroy_leaves_nothing_and_may_be_repeated(driver, tmp_path):
         (["pause"], "unpause", "running"), (["pause"], "stop", "shutoff"), (["pause"], "pause", "paused"), (["pause"], "reboot", "running"),
     ],
 )  # fmt: skip
-def test_power_actions_reach_their_state(driver, before, action, after):
+def test_each_power_action_leads_to_its_power_state(driver, before, action, after):
     driver.spawn(SPEC)
     for step in before:
         driver.power(A, PowerAction(step))
@@ -132,7 +132,7 @@ def test_power_actions_reach_their_state(driver, before, action, after):
     assert driver.domains()[A].power == after
 
 
-def test_a_domain_that_is_off_cannot_be_paused(driver):
+def test_a_stopped_domain_cannot_be_paused(driver):
     driver.spawn(SPEC)
     driver.power(A, PowerAction.STOP)
     with pytest.raises(VirtError, match="cannot go from shutoff to paused"):
@@ -140,14 +140,14 @@ def test_a_domain_that_is_off_cannot_be_paused(driver):
 
 
 @pytest.mark.parametrize("uuid", [B, "../../etc/passwd", ""])
-def test_a_server_that_is_not_here_is_said_so(driver, uuid):
+def test_an_operation_on_an_unknown_server_is_no_such_domain(driver, uuid):
     for call in (driver.console, lambda uuid: driver.power(uuid, PowerAction.START)):
         with pytest.raises(NoSuchDomain):
             call(uuid)
 
 
-def test_a_device_is_not_given_to_two_running_domains(driver):
-    """As libvirt refuses it: the last protection if records were ever wrong."""
+def test_a_device_of_a_running_domain_cannot_be_used_by_another_domain(driver):
+    """The driver refuses this like libvirt: a last protection if the records were ever wrong."""
     driver.spawn(SPEC)
     second = DomainSpec(B, "b", 1, 512, pci_addresses=("0000:3b:00.1",))
     with pytest.raises(VirtError, match=r"PCI device 0000:3b:00\.1 is in use by domain a <&> server"):
@@ -156,7 +156,7 @@ def test_a_device_is_not_given_to_two_running_domains(driver):
     assert driver.spawn(second).power is DomainPowerState.RUNNING
 
 
-def test_operations_take_the_time_they_are_told_to(tmp_path, clock):
+def test_operations_take_their_configured_latency(tmp_path, clock):
     driver = SimulatedDriver(HostDescription(), tmp_path, clock, FaultInjection({"spawn": 30, "stop": 5}))
     before = clock.now()
     driver.spawn(SPEC)
@@ -164,7 +164,7 @@ def test_operations_take_the_time_they_are_told_to(tmp_path, clock):
     assert (clock.now() - before).total_seconds() == 35
 
 
-def test_operations_fail_as_often_as_they_are_told_to(driver):
+def test_an_injected_fault_makes_an_operation_fail_as_often_as_set(driver):
     driver.faults.fail("spawn", "no room on the disk", times=1, name="a <&> server")
     with pytest.raises(VirtError, match="no room on the disk"):
         driver.spawn(SPEC)
@@ -172,8 +172,8 @@ def test_operations_fail_as_often_as_they_are_told_to(driver):
     driver.spawn(SPEC)
 
 
-def test_the_provider_tree_is_that_of_the_description(tmp_path, clock):
-    """The built-in host: compute-1 with a NUMA pair."""
+def test_the_provider_tree_of_the_default_host_has_two_numa_nodes(tmp_path, clock):
+    """The default host is compute-1."""
     tree = SimulatedDriver(HostDescription(), tmp_path, clock).update_provider_tree(ProviderTree())
     assert [(node.name, node.parent) for node in tree] == [
         ("compute-1", None), ("compute-1_NUMA_0", "compute-1"), ("compute-1_NUMA_1", "compute-1"),
@@ -194,7 +194,7 @@ def test_a_host_can_be_described_in_a_file(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["vcpus: many", "colour: red", "vcpus: 0", "memory_mb: 100", "a: [", "- 1"])
-def test_a_faulty_description_stops_the_start(tmp_path, text):
+def test_an_invalid_host_description_is_a_start_error_that_names_the_file(tmp_path, text):
     path = tmp_path / "host.yaml"
     path.write_text(text)
     with pytest.raises(StartError, match=r"host\.yaml"):

@@ -1,4 +1,4 @@
-"""The simulated hypervisor: suspend, rebuild, rescue, snapshot, and a running domain that changes hosts."""
+"""The simulated hypervisor: suspend, rebuild, rescue, snapshot and live migration."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -31,7 +31,7 @@ def other(tmp_path, clock):
 
 
 def write(driver, text):
-    """As the guest does."""
+    """Writes to the disk of the domain, as its guest does."""
     with disk_of(driver).open("a") as disk:
         disk.write(text)
 
@@ -47,11 +47,11 @@ def content(driver):
     return data.decode()
 
 
-def test_it_can_do_everything(driver):
+def test_the_simulated_driver_has_every_capability(driver):
     assert driver.facts().capabilities == frozenset(Capability)
 
 
-def test_a_suspended_domain_keeps_its_devices_to_itself(driver):
+def test_the_device_of_a_suspended_domain_cannot_be_used_by_another_domain(driver):
     driver.spawn(SPEC)
     assert driver.power(A, PowerAction.SUSPEND) is DomainPowerState.SUSPENDED
     with pytest.raises(VirtError, match=r"0000:3b:00\.1 is in use by domain web"):
@@ -67,20 +67,20 @@ def test_a_hard_reboot_drops_saved_memory(driver):
     assert driver.console(A).count("booting") == 2
 
 
-def test_what_is_not_to_be_started_is_defined_and_off(driver):
+def test_spawn_without_start_defines_a_stopped_domain(driver):
     assert driver.spawn(SPEC, start=False).power is DomainPowerState.SHUTOFF
     assert driver.domains()[A].power is DomainPowerState.SHUTOFF
     assert driver.spawn(SPEC).power is DomainPowerState.RUNNING
 
 
-def test_another_definition_keeps_the_disk_which_grows(driver):
+def test_spawning_with_another_definition_keeps_the_disk_and_resizes_it(driver):
     driver.spawn(SPEC)
     write(driver, "precious\n")
     driver.spawn(replace(SPEC, disk_gb=40))
     assert content(driver) == "image image-1\t\t40 GB\nprecious\n"
 
 
-def test_a_rebuild_makes_a_new_disk_once(driver):
+def test_a_rebuild_creates_a_new_disk_once_per_key(driver):
     driver.spawn(SPEC)
     write(driver, "old\n")
     built = replace(SPEC, image_id="image-2")
@@ -95,7 +95,7 @@ def test_a_rebuild_makes_a_new_disk_once(driver):
     assert driver.domains()[A].power is DomainPowerState.SHUTOFF
 
 
-def test_rescue_boots_something_else_and_leaves_the_disk_alone(driver):
+def test_rescue_boots_another_image_and_does_not_change_the_disk(driver):
     driver.spawn(SPEC)
     write(driver, "precious\n")
     for _ in range(2):
@@ -110,7 +110,7 @@ def test_rescue_boots_something_else_and_leaves_the_disk_alone(driver):
     assert driver.console(A).count("booting") == 3
 
 
-def test_password_and_crash_dump_are_seen_on_the_console(driver):
+def test_a_crash_dump_is_shown_on_the_console_and_a_password_is_not(driver):
     driver.spawn(SPEC)
     driver.set_password(A, "secret")
     driver.crash_dump(A)
@@ -119,7 +119,7 @@ def test_password_and_crash_dump_are_seen_on_the_console(driver):
     assert driver.domains()[A] == driver.spawn(SPEC)
 
 
-def test_a_domain_changes_hosts_while_it_runs(driver, other):
+def test_a_live_migration_moves_the_domain_its_power_state_and_its_disk(driver, other):
     driver.spawn(SPEC)
     driver.power(A, PowerAction.PAUSE)
     write(driver, "precious\n")
@@ -132,7 +132,7 @@ def test_a_domain_changes_hosts_while_it_runs(driver, other):
     assert content(other).endswith("precious\n")
 
 
-def test_what_never_came_cannot_be_taken_over(driver, other):
+def test_a_domain_that_was_not_handed_over_cannot_be_taken_over(driver, other):
     other.receive(SPEC)
     with pytest.raises(NoSuchDomain):
         other.take_over(A)
@@ -140,6 +140,6 @@ def test_what_never_came_cannot_be_taken_over(driver, other):
 
 
 @pytest.mark.parametrize("call", ["unrescue", "crash_dump", "snapshot", "take_over"])
-def test_what_is_not_there_is_an_error_that_says_so(driver, call):
+def test_an_operation_on_a_missing_domain_is_no_such_domain(driver, call):
     with pytest.raises(NoSuchDomain, match="there is no server"):
         getattr(driver, call)(A)

@@ -1,4 +1,4 @@
-"""Reads YAML with positions and within limits."""
+"""Reading YAML with the position of each value, and within limits."""
 
 import time
 
@@ -15,7 +15,7 @@ def fault(data: bytes | str) -> YamlFault:
     return caught.value
 
 
-def test_values_keep_their_places_and_source_texts():
+def test_each_value_has_its_position_and_source_text():
     document = read_yaml(b"a:\n  - 1\n  - b: 1.10\n")
     assert document.value == {"a": [1, {"b": 1.1}]}
     assert document.places[("a", 1, "b")] == FilePosition(3, 5)
@@ -30,12 +30,12 @@ def test_values_keep_their_places_and_source_texts():
         (".inf", ".inf"), ("1e999", "1e999"), ("9" * 30, "9" * 30), ("2001-12-14", "2001-12-14"), (".", "."), ("1.2.3", "1.2.3"),
     ],
 )  # fmt: skip
-def test_scalars_are_those_of_yaml_1_2(text, value):
+def test_plain_scalars_are_read_as_in_yaml_1_2(text, value):
     assert plain_scalar(text) == value
     assert type(plain_scalar(text)) is type(value)
 
 
-def test_quotes_and_tags_make_texts():
+def test_quoted_scalars_and_those_with_a_string_tag_are_texts():
     assert read_yaml(b"['1', \"2\", !!str 3, ! 4]").value == [
         "1",
         "2",
@@ -44,7 +44,7 @@ def test_quotes_and_tags_make_texts():
     ]
 
 
-def test_aliases_and_merged_maps_mean_what_they_do_in_yaml():
+def test_aliases_and_merge_keys_are_read_as_by_pyyaml():
     text = "a: &a {x: 1, y: 2}\nb: &b {y: 3}\nc: {<<: *a, x: 9}\nd: {<<: [*b, *a]}\ne: *a\nf: {<<: {z: 1}}\n"
     assert read_yaml(text.encode()).value == yaml.safe_load(text)
 
@@ -70,14 +70,14 @@ def test_aliases_and_merged_maps_mean_what_they_do_in_yaml():
         ("a: b\nc: d\x00\n", "is not YAML", FilePosition(2, 5)),
     ],
 )
-def test_what_is_not_one_plain_document_is_refused_with_its_place(data, problem, place):
+def test_invalid_yaml_is_refused_with_the_position_of_the_fault(data, problem, place):
     found = fault(data)
     assert problem in found.problem
     assert found.place == place
     assert found.remedy
 
 
-def test_a_tab_in_the_indentation_is_named():
+def test_a_tab_in_the_indentation_is_refused_with_advice():
     found = fault("a:\n\tb: 1\n")
     assert found.remedy == "indent with spaces, not with tabs"
     assert found.place is not None
@@ -88,14 +88,14 @@ def test_a_byte_order_mark_is_accepted():
     assert read_yaml("a: é\n".encode("utf-8-sig")).value == {"a": "é"}
 
 
-def laughs() -> str:
+def nested_aliases() -> str:
     """Ten levels of ten: 10,000,000,000 values in 400 bytes."""
     levels = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     levels += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
     return "\n".join(levels)
 
 
-def merges() -> str:
+def nested_merge_keys() -> str:
     """Maps that merge the previous one twice, a hundred levels deep."""
     return "\n".join(
         ["a0: &a0 {x0: 1}"] + [f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}], x{n}: 1}}" for n in range(1, 400)]
@@ -105,17 +105,17 @@ def merges() -> str:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (laughs(), "after its aliases are expanded"),
+        (nested_aliases(), "after its aliases are expanded"),
         ("a: " + "[" * 100_000, f"more than {MAX_DEPTH} levels"),
         ("a: " + "{b: " * 100_000, f"more than {MAX_DEPTH} levels"),
         ("\n".join(f"{' ' * n}k{n}:" for n in range(1000)), f"more than {MAX_DEPTH} levels"),
         ("- &a 1\n" + "- *a\n" * (MAX_ALIASES + 1), f"more than {MAX_ALIASES} aliases"),
         ("- 1\n" * 150_000, "more than 100000 values"),
-        (merges(), "more than 100000 values"),
+        (nested_merge_keys(), "more than 100000 values"),
         ("? " + "k" * 500_000 + "\n: 1\n", "a key has more than 1000 characters"),
     ],
 )
-def test_bombs_are_refused_in_bounded_time(text, problem):
+def test_documents_that_expand_or_nest_without_limit_are_refused_within_ten_seconds(text, problem):
     before = time.process_time()
     assert problem in fault(text).problem
     assert time.process_time() - before < 10

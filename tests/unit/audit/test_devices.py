@@ -1,4 +1,4 @@
-"""Findings about accelerators in small examples; tests/system/audit/test_devices.py has a real plane."""
+"""Audit findings about accelerators, in small examples; tests/system/audit/test_devices.py uses a real plane."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -44,12 +44,12 @@ def snapshot(part: AuditedDeployable = PART, request: AuditedRequest | None = BO
     )
 
 
-def test_what_is_claimed_bound_and_attached_is_right():
+def test_a_device_that_is_allocated_bound_and_attached_gives_no_finding():
     assert all_findings(snapshot(), GRACE) == []
 
 
 @pytest.mark.parametrize(("is_made_here", "action"), [(True, Repair.FREE_DEVICES), (False, None)])
-def test_devices_of_a_server_that_is_gone_are_freed_only_by_name_if_at_all(is_made_here, action):
+def test_devices_of_a_deleted_server_are_found_and_never_freed_automatically(is_made_here, action):
     gone = replace(BOUND, server="x", is_made_here=is_made_here)
     found = next(
         one for one in all_findings(snapshot(request=gone), GRACE) if one.kind is FindingKind.DEVICE_WITHOUT_SERVER
@@ -59,19 +59,19 @@ def test_devices_of_a_server_that_is_gone_are_freed_only_by_name_if_at_all(is_ma
     assert FindingKind.DEVICE_WITHOUT_SERVER not in {one.kind for one in all_findings(young, GRACE)}
 
 
-def test_without_compute_nothing_is_said_of_servers_devices():
+def test_without_the_compute_service_there_are_no_findings_about_servers_devices():
     assert all_findings(snapshot(request=None, compute=None), GRACE) == []
 
 
 @pytest.mark.parametrize("request_", [None, replace(BOUND, provider_uuid="other")])
-def test_a_running_server_has_the_devices_that_it_holds(request_):
+def test_a_running_server_with_an_allocated_but_unbound_device_is_found(request_):
     (found,) = all_findings(snapshot(request=request_), GRACE)
     assert (found.kind, found.subject, found.where) == (FindingKind.SERVER_WITHOUT_DEVICE, "s", "one_card")
     assert (found.action, found.why.split(",")[0]) == (None, "it runs and has 1 CUSTOM_FPGA allocated there")
 
 
 @pytest.mark.parametrize("server", [replace(SERVER, runs=False), replace(SERVER, updated_at=NOW - GRACE / 2)])
-def test_a_server_that_is_off_or_just_changed_may_hold_a_device_without_having_it(server):
+def test_a_stopped_or_recently_changed_server_with_an_unbound_device_is_not_found(server):
     whole = snapshot(request=None)
     assert all_findings(replace(whole, compute=replace(whole.compute, states={"s": server})), GRACE) == []
 
@@ -84,7 +84,7 @@ def test_a_server_that_is_off_or_just_changed_may_hold_a_device_without_having_i
         (replace(PART, provider_uuid=None), FindingKind.DEVICE_WITHOUT_PROVIDER),
     ],
 )
-def test_deployables(part, kind):
+def test_a_deployable_with_an_unknown_attachment_or_provider_is_found(part, kind):
     (found,) = all_findings(snapshot(part), GRACE)
     assert (found.kind, found.subject, found.where, found.action) == (kind, "part", "one_card", None)
     assert all_findings(snapshot(replace(part, changed_at=NOW - GRACE / 2)), GRACE) == []

@@ -1,4 +1,4 @@
-"""Findings of an audit in small examples; tests/system/audit has a real plane."""
+"""Audit findings, in small examples; tests/system/audit uses a real plane."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -55,7 +55,7 @@ def kinds(found) -> list[tuple[FindingKind, str]]:
     return [(one.kind, one.subject) for one in found]
 
 
-def test_nothing_is_said_of_a_plane_that_agrees():
+def test_a_consistent_plane_has_no_findings():
     whole = snapshot(
         host(held={"s": {"VCPU": 2}, "m": {"VCPU": 1}, "l": {"VCPU": 1}}),
         provider("d", "h", "h", is_device=True),
@@ -69,7 +69,7 @@ def test_nothing_is_said_of_a_plane_that_agrees():
 @pytest.mark.parametrize(
     ("type_", "is_safe"), [("INSTANCE", True), ("unknown", False), ("MIGRATION", False), ("CONTAINER", False)]
 )
-def test_only_computes_own_consumers_are_safe_to_release(type_, is_safe):
+def test_only_unknown_consumers_of_type_instance_are_safe_to_release(type_, is_safe):
     (found,) = all_findings(snapshot(host(held={"x": {"VCPU": 1}}), consumers=(consumer("x", type=type_),)), GRACE)
     assert (found.kind, found.subject, found.action, found.is_safe) == (
         FindingKind.UNKNOWN_CONSUMER, "x", Repair.RELEASE, is_safe
@@ -84,7 +84,7 @@ def test_a_consumer_with_an_accelerator_is_never_released():
     assert (found.action, found.is_safe) == (None, False)
 
 
-def test_a_consumer_younger_than_the_grace_period_is_not_judged():
+def test_a_consumer_younger_than_the_grace_period_is_not_found():
     young = consumer("x", written_at=NOW - GRACE + timedelta(seconds=1))
     whole = snapshot(host(held={"x": {"VCPU": 1}}), consumers=(young,))
     assert all_findings(whole, GRACE) == []
@@ -93,16 +93,18 @@ def test_a_consumer_younger_than_the_grace_period_is_not_judged():
     assert kinds(all_findings(replace(whole, consumers={"x": old}), GRACE)) == [(FindingKind.UNKNOWN_CONSUMER, "x")]
 
 
-def test_without_compute_nothing_is_said_of_consumers_and_owners():
+def test_without_the_compute_service_there_are_no_findings_about_consumers():
     whole = snapshot(host(held={"x": {"VCPU": 1}}), consumers=(consumer("x"),), compute=None)
     assert suspect_consumers(whole) == frozenset()
     assert all_findings(whole, GRACE) == []
 
 
-def test_an_incomplete_consumer_gets_the_owner_that_compute_knows():
+def test_an_incomplete_consumer_is_repaired_with_the_owner_from_compute():
     knows = Compute(frozenset({"s"}), frozenset(), frozenset({"h"}), {"s": Owner("alpha", "ann")})
-    lost = consumer("s", project_id=INCOMPLETE)
-    (found,) = all_findings(snapshot(host(held={"s": {"VCPU": 1}}), consumers=(lost,), compute=knows), GRACE)
+    lost_inventories = consumer("s", project_id=INCOMPLETE)
+    (found,) = all_findings(
+        snapshot(host(held={"s": {"VCPU": 1}}), consumers=(lost_inventories,), compute=knows), GRACE
+    )
     assert (found.kind, found.action, found.is_safe, found.owner) == (
         FindingKind.INCOMPLETE_CONSUMER, Repair.SET_OWNER, True, Owner("alpha", "ann")
     )  # fmt: skip
@@ -124,37 +126,37 @@ def test_an_incomplete_consumer_gets_the_owner_that_compute_knows():
         (Inventory(8, reserved=-1), 0, FindingKind.IMPOSSIBLE_INVENTORY),
     ],
 )
-def test_inventories(inventory, used, kind):
+def test_usage_above_capacity_and_invalid_inventories_are_found(inventory, used, kind):
     whole = snapshot(provider("h", inventories={"VCPU": inventory}, held={"s": {"VCPU": used}} if used else {}))
     found = all_findings(whole, GRACE)
     assert kinds(found) == ([] if kind is None else [(kind, "h")])
-    assert all(one.action is None for one in found), "what was meant, only people know"
+    assert all(one.action is None for one in found), "only an operator can correct an inventory"
 
 
-def test_allocations_of_a_class_that_is_not_offered():
+def test_allocations_of_a_class_without_inventory_are_found():
     (found,) = all_findings(snapshot(host(held={"s": {"CUSTOM_X": 3}})), GRACE)
     assert (found.kind, found.why) == (FindingKind.MISSING_INVENTORY, "3 CUSTOM_X in use by s, but it offers none")
 
 
-def test_a_root_nobody_claims_is_reported_and_deleted_only_by_name():
+def test_a_root_provider_without_owner_is_found_and_deleted_only_if_it_is_named():
     (found,) = all_findings(snapshot(host(), provider("x", aggregates=frozenset({"g"}))), GRACE)
     assert (found.kind, found.subject, found.action, found.is_safe) == (
         FindingKind.OWNERLESS_PROVIDER, "x", Repair.DELETE_PROVIDER, False
     )  # fmt: skip
 
 
-def test_a_provider_in_use_is_not_deleted_even_by_name():
+def test_a_provider_without_owner_that_is_in_use_cannot_be_deleted():
     (found,) = all_findings(
         snapshot(host(), provider("x", inventories={"A": Inventory(1)}, held={"s": {"A": 1}})), GRACE
     )
     assert (found.kind, found.action) == (FindingKind.OWNERLESS_PROVIDER, None)
 
 
-def test_children_belong_to_whom_their_root_belongs():
+def test_a_child_provider_belongs_to_the_owner_of_its_root():
     assert all_findings(snapshot(host(), provider("numa", "h", "h")), GRACE) == []
 
 
-def test_a_devices_provider_without_device_and_a_reserved_hosts_without_host():
+def test_providers_of_missing_devices_and_of_hosts_that_are_not_reserved_are_found():
     left = provider("gone", "h", "h", is_device=True)
     blazar = AuditedProvider("b", "blazar_old", "h", "h")
     assert kinds(all_findings(snapshot(host(), left, blazar), GRACE)) == [
@@ -164,35 +166,35 @@ def test_a_devices_provider_without_device_and_a_reserved_hosts_without_host():
 
 
 @pytest.mark.parametrize(("held", "is_safe"), [({}, True), ({"s": {CLASS: 1}}, False)])
-def test_an_inventory_without_lease_goes_unless_it_is_in_use(held, is_safe):
+def test_an_inventory_without_a_lease_is_safe_to_remove_unless_it_is_in_use(held, is_safe):
     nobody = Reservations(frozenset(), frozenset(), frozenset({"h-name"}))
     leftover = AuditedProvider("b", "blazar_h-name", "h", "h", {CLASS: Inventory(3)}, held)
     (found,) = all_findings(snapshot(host(), leftover, reservations=nobody), GRACE)
     assert (found.kind, found.is_safe, found.resource_class) == (FindingKind.OWNERLESS_INVENTORY, is_safe, CLASS)
 
 
-def test_roots_are_where_parents_lead():
+def test_a_root_that_differs_from_the_root_of_the_parents_is_found():
     moved = provider("a", "h", "old")
     found = all_findings(snapshot(host(), moved, provider("b", "a", "h")), GRACE)
     assert kinds(found) == [(FindingKind.WRONG_ROOT, "a")]
     assert found[0].why == "its parents lead to h-name (h), its root is old"
 
 
-def test_a_loop_of_parents_ends():
+def test_a_loop_of_parents_does_not_hang_the_search_for_roots():
     loop = {one.uuid: one for one in (provider("a", "b"), provider("b", "a"), provider("c", "a"))}
     assert root_by_provider(loop) == {"a": "a", "b": "b", "c": "c"}
 
 
-def test_capacity_is_rounded_down():
+def test_the_capacity_of_an_inventory_is_rounded_down():
     assert capacity(Inventory(7, reserved=1, allocation_ratio=1.25)) == 7
 
 
-# --- what reservations that run have lost -----------------------------------------------------------------------
+# --- missing inventories of running reservations ----------------------------------------------------------------
 
 RUNNING = Reservations(frozenset(), frozenset({LEASED}), frozenset({"h-name"}), {LEASED: {"h-name": 3}})
 
 
-def lost(*providers: AuditedProvider):
+def lost_inventories(*providers: AuditedProvider):
     return [
         one
         for one in all_findings(snapshot(*providers, reservations=RUNNING), GRACE)
@@ -200,21 +202,21 @@ def lost(*providers: AuditedProvider):
     ]
 
 
-def test_a_running_reservation_that_is_offered_has_lost_nothing():
-    assert lost(host(), AuditedProvider("b", "blazar_h-name", "h", "h", {CLASS: Inventory(3)})) == []
+def test_a_running_reservation_with_its_inventory_gives_no_finding():
+    assert lost_inventories(host(), AuditedProvider("b", "blazar_h-name", "h", "h", {CLASS: Inventory(3)})) == []
 
 
 @pytest.mark.parametrize("left", [(), (AuditedProvider("b", "blazar_h-name", "h", "h", {"VCPU": Inventory(1)}),)])
-def test_a_running_reservation_without_inventory_is_offered_again(left):
-    (found,) = lost(host(), *left)
+def test_the_missing_inventory_of_a_running_reservation_is_safe_to_create_again(left):
+    (found,) = lost_inventories(host(), *left)
     assert (found.subject, found.where, found.host, found.resource_class) == (LEASED, "blazar_h-name", "h-name", CLASS)
     assert (found.action, found.is_safe, found.advice) == (Repair.MAKE_INVENTORY, True, f"offers 3 {CLASS} there")
 
 
-def test_what_people_must_do_first_is_said():
-    (found,) = lost()
+def test_a_missing_inventory_whose_host_has_a_wrong_provider_is_found_with_advice():
+    (found,) = lost_inventories()
     assert (found.action, found.is_safe) == (None, False)
     assert found.advice.startswith("nothing: h-name has no provider either; start its compute service")
-    (found,) = lost(host(), provider("x"), AuditedProvider("b", "blazar_h-name", "x", "x"))
+    (found,) = lost_inventories(host(), provider("x"), AuditedProvider("b", "blazar_h-name", "x", "x"))
     assert (found.action, found.is_safe) == (None, False)
     assert found.advice.startswith("nothing: the provider is not below h-name's (h)")

@@ -1,4 +1,4 @@
-"""Findings about leases in small examples; tests/system/audit/test_leases.py has a real plane."""
+"""Audit findings about leases, in small examples; tests/system/audit/test_leases.py uses a real plane."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -50,7 +50,7 @@ def only(whole: AuditSnapshot):
     return found
 
 
-def test_a_lease_that_has_all_it_needs_is_right():
+def test_a_lease_with_its_inventory_flavor_and_hosts_gives_no_finding():
     assert all_findings(snapshot(), GRACE) == []
 
 
@@ -63,20 +63,20 @@ def test_a_lease_that_has_all_it_needs_is_right():
         (0, 2, 0, "removes the inventory", True),
     ],
 )
-def test_as_many_slots_are_offered_as_the_lease_has(planned, total, used, advice, is_safe):
+def test_an_inventory_with_another_number_of_slots_than_the_lease_is_found(planned, total, used, advice, is_safe):
     slots = {ONE: {"host": planned} if planned else {"elsewhere": 1}}
     found = only(snapshot(total, used, compute=None, reservations=replace(RESERVATIONS, slots=slots)))
     assert (found.kind, found.subject, found.where) == (FindingKind.WRONG_SLOTS, ONE, "blazar_host")
     assert (found.advice, found.is_safe, found.action) == (advice, is_safe, Repair.SET_SLOTS if is_safe else None)
 
 
-def test_what_a_host_that_failed_keeps_for_its_servers_is_right():
+def test_slots_in_use_on_a_host_that_the_lease_left_are_not_found():
     moved = replace(RESERVATIONS, slots={ONE: {"elsewhere": 1}})
     found = all_findings(snapshot(2, 2, compute=None, reservations=moved), GRACE)
     assert FindingKind.WRONG_SLOTS not in {one.kind for one in found}
 
 
-def test_flavors_and_leases_go_together():
+def test_flavors_without_lease_leases_without_flavor_and_missing_access_are_found():
     left = only(snapshot(compute=replace(COMPUTE, reservation_flavors=frozenset({ONE, TWO}))))
     assert (left.kind, left.subject, left.action, left.is_safe) == (
         FindingKind.FLAVOR_WITHOUT_LEASE, TWO, Repair.DELETE_FLAVOR, True,
@@ -88,7 +88,7 @@ def test_flavors_and_leases_go_together():
     assert (closed.kind, closed.action, closed.is_safe) == (FindingKind.LEASE_WITHOUT_ACCESS, Repair.GRANT_ACCESS, True)
 
 
-def test_aggregates_of_hosts_that_are_lent_have_a_lease():
+def test_an_aggregate_of_a_host_reservation_without_lease_is_found():
     lent = AuditedAggregate(ONE, frozenset({"svc"}), is_lent=True)
     assert all_findings(snapshot(compute=replace(COMPUTE, aggregates=(POOL, lent))), GRACE) == []
     left = only(snapshot(compute=replace(COMPUTE, aggregates=(POOL, replace(lent, name=TWO)))))
@@ -99,12 +99,12 @@ def test_aggregates_of_hosts_that_are_lent_have_a_lease():
     ("name", "zone", "is_lent"),
     [(ONE, f"blazar_{ONE}", True), (ONE, f"other-{ONE}", True), (ONE, "nova", False), ("rack", "blazar_rack", False)],
 )
-def test_an_aggregate_is_lent_by_its_name_and_its_zone(name, zone, is_lent):
+def test_the_aggregate_of_a_host_reservation_is_recognised_by_its_name_and_zone(name, zone, is_lent):
     read = ComputeAggregate(1, name, ("svc",), {"availability_zone": zone})
     assert audited_aggregate(read) == AuditedAggregate(name, frozenset({"svc"}), is_lent)
 
 
-def test_a_reserved_host_is_in_the_pool_or_lent_and_nobody_else_is_in_the_pool():
+def test_a_registered_host_outside_the_free_pool_and_a_stranger_in_it_are_found():
     outside = only(snapshot(reservations=replace(RESERVATIONS, in_aggregates=frozenset())))
     assert (outside.kind, outside.subject, outside.where) == (FindingKind.HOST_OUTSIDE_POOL, "svc", "host")
     assert (outside.action, outside.is_safe) == (Repair.JOIN_POOL, True)
