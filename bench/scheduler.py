@@ -24,8 +24,8 @@ from moorage.compute.model.quota import DEFAULTS
 from moorage.compute.model.servers import Flavor, PowerState, Server, TaskState, VmState
 from moorage.compute.requests.server_request import NewServer
 from moorage.compute.scheduling.build_worker import BATCH, BuildTask
-from moorage.compute.scheduling.candidate_search import SharedAnswers
-from moorage.compute.scheduling.host_selection import HostSelector, ServerToPlace
+from moorage.compute.scheduling.pipeline import Batch, HostSelector
+from moorage.compute.scheduling.placement_request import HostRequest
 from moorage.compute.scheduling.selection import Selection
 from moorage.compute.service import ComputeService
 from moorage.compute.store import tables
@@ -111,7 +111,7 @@ class _Bench:
             up_window_s=3600,
         )
         self._builder = BuildTask(engine, self._clock, self._ids, self._client, self._service.hosts, hints)
-        self._placer = HostSelector(engine, self._client, self._service.hosts)
+        self._placer = HostSelector(engine, self._clock, self._client, self._service.hosts)
         self._placer.ensure_traits()
 
     def placed_one_by_one(self, say: Say, seconds: float) -> None:
@@ -165,10 +165,7 @@ class _Bench:
         return latencies
 
     def _placed(self, servers: list[Server]) -> list[object]:
-        if len(servers) == 1:
-            return [self._placer.select_and_claim(servers[0], {})]
-        orders = [[ServerToPlace(server, {}, lambda: None)] for server in servers]
-        outcomes = self._placer.select_and_claim_together(orders, SharedAnswers(len(servers)), lambda: True)
+        outcomes = self._placer.claim_hosts([[HostRequest(server, {})] for server in servers], Batch(len(servers)))
         return [place for outcome in outcomes for place in (outcome if isinstance(outcome, list) else [outcome])]
 
     def _say(

@@ -18,7 +18,7 @@ from moorage.compute.requests.group_service import GroupService
 from moorage.compute.requests.quota_service import QuotaService, UsageLookup
 from moorage.compute.requests.server_request import PlacementNames, ProfileLookup
 from moorage.compute.requests.server_service import ServerService, TagService
-from moorage.compute.scheduling.host_selection import HostSelector
+from moorage.compute.scheduling.pipeline import HostSelector
 from moorage.compute.servers.create_service import CreateService
 from moorage.compute.servers.delete_service import DeleteService
 from moorage.compute.servers.explain_service import ExplainService
@@ -71,7 +71,7 @@ class ComputeService:
         self.creation = CreateService(
             engine, clock, ids, hints, self.quotas, self.groups, images=images, names=known, profiles=profiles
         )
-        selector = None if placement is None else HostSelector(engine, placement, self.hosts, scheduler)
+        selector = None if placement is None else HostSelector(engine, clock, placement, self.hosts, scheduler)
         self.bare_metal = None if placement is None else BareMetal(engine, clock, placement)
         self.explanations = ExplainService(engine, self.creation, selector)
         self.tags = TagService(engine, clock)

@@ -163,7 +163,7 @@ def _compute_tasks(
     from moorage.compute.catalogue.baremetal_flavors import BareMetal, BareMetalTask
     from moorage.compute.moves.migration_worker import MigrationTask
     from moorage.compute.scheduling.build_worker import BuildTask
-    from moorage.compute.scheduling.host_selection import HostSelector
+    from moorage.compute.scheduling.pipeline import HostSelector
     from moorage.compute.servers.delete_service import ReclaimTask
     from moorage.compute.store.meters import ComputeMeters
     from moorage.images.client import ImageWriter
@@ -205,7 +205,7 @@ def _compute_tasks(
             clock,
             parts.ids,
             placement,
-            HostSelector(engine, placement, service.hosts, scheduler),
+            HostSelector(engine, clock, placement, service.hosts, scheduler),
             parts.hints,
             images=ImageWriter(parts.client("image")),
             worker=parts.worker("mover"),

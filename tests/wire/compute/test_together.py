@@ -3,6 +3,7 @@
 import pytest
 from sqlalchemy import event
 
+from moorage.compute.scheduling import pipeline
 from moorage.compute.scheduling.job_worker import LEASE_S
 from moorage.core.errors import Conflict, Unavailable
 from moorage.placement.client.candidates import decode_candidates
@@ -138,20 +139,19 @@ def test_a_request_that_cannot_be_meant_fails_alone(plane, hosts, waiting):
     assert "CUSTOM_GONE" in plane.show(odd)["fault"]["message"]
 
 
-def test_one_that_always_fails_does_not_stand_before_the_others(plane, hosts, waiting):
-    requests_of, broken = plane.builder._scheduler._selector._requests, waiting[2]
-    asked = requests_of.build_request
+def test_one_that_always_fails_does_not_stand_before_the_others(plane, hosts, waiting, monkeypatch):
+    broken, build_request = waiting[2], pipeline.build_request
 
-    def fails_for_one(server, *rest):
-        if server.id == broken:
+    def fails_for_one(wanted, *rest):
+        if wanted.server.id == broken:
             raise KeyError("what nobody has thought of")
-        return asked(server, *rest)
+        return build_request(wanted, *rest)
 
-    requests_of.build_request = fails_for_one
+    monkeypatch.setattr(pipeline, "build_request", fails_for_one)
     settled_ones = [one for one in waiting if one != broken]
     settled(plane, hosts, settled_ones)
     assert plane.show(broken)["status"] == "BUILD"
-    requests_of.build_request = asked
+    monkeypatch.undo()
     plane.clock.sleep(LEASE_S)
     for one in hosts:
         one.register()

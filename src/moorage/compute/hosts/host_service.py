@@ -113,15 +113,16 @@ class HostService:
         ]
 
     def is_up(self, host: Host) -> bool:
-        return self.counts_as_up(host.forced_down, host.heartbeat_at)
+        return not host.forced_down and host.heartbeat_at >= self.up_since()
 
-    def counts_as_up(self, forced_down: bool, heartbeat_at: datetime) -> bool:
-        return not forced_down and self._clock.now() - heartbeat_at <= self._up_window
+    def up_since(self) -> datetime:
+        """A host whose last heartbeat is older than this is down."""
+        return self._clock.now() - self._up_window
 
     def down_hosts(self) -> list[str]:
         """Names of the hosts that are down."""
         with read(self._engine) as connection:
-            return host_store.down_since(connection, self._clock.now() - self._up_window)
+            return host_store.down_since(connection, self.up_since())
 
     def set_service(
         self,

@@ -30,13 +30,13 @@ from moorage.compute.requests.group_service import (
     recheck_placement,
     rechecks_exhausted,
 )
-from moorage.compute.scheduling.build_job import last_paragraph
-from moorage.compute.scheduling.host_selection import HostSelector
 from moorage.compute.scheduling.job_worker import MAX_ATTEMPTS, JobWorker
+from moorage.compute.scheduling.pipeline import Batch, HostSelector
+from moorage.compute.scheduling.placement_request import HostRequest
 from moorage.compute.scheduling.selection import NoHost, Selection
 from moorage.compute.store import action_store, move_store, server_store
 from moorage.core.clock import Clock
-from moorage.core.errors import Invalid, RemoteError, Unavailable
+from moorage.core.errors import MoorageError
 from moorage.core.ids import Ids
 from moorage.db.session import in_transaction, read
 from moorage.images.client import ImageWriter
@@ -148,22 +148,19 @@ class MigrationTask:
             )
         self._selector.ensure_traits()
         zone = move.details.get("zone") or server.wanted_zone
-        try:
-            return self._selector.select_and_claim(
-                replace(server, wanted_host=None, wanted_zone=zone),
-                move.details.get("image_properties", {}),
-                flavor=move.new_flavor,
-                only_host=move.wanted_host,
-                excluded_hosts=self._excluded_hosts(move),
-                may_hold_allocations=again or job.attempt > 1,
-                check_turn=partial(self._jobs.extend_lease, job),
-            )
-        except Invalid as error:
-            return NoHost.because(f"The flavor cannot be placed: {error.message}")
-        except RemoteError as error:
-            if error.status >= 500:
-                raise Unavailable(error.message) from error
-            return NoHost.because(f"Placement refused the request: {last_paragraph(error)}", error.message)
+        wanted = HostRequest(
+            replace(server, wanted_host=None, wanted_zone=zone),
+            move.details.get("image_properties", {}),
+            job,
+            flavor=move.new_flavor,
+            only_host=move.wanted_host,
+            excluded_hosts=self._excluded_hosts(move),
+            may_hold_allocations=again or job.attempt > 1,
+        )
+        (outcome,) = self._selector.claim_hosts([[wanted]], Batch())
+        if isinstance(outcome, MoorageError):
+            raise outcome
+        return outcome if isinstance(outcome, NoHost) else outcome[0]
 
     def _excluded_hosts(self, move: Move) -> dict[str, str]:
         """{host: reason}"""

@@ -4,11 +4,9 @@
         |
     BuildScheduler (build_job)            all servers of a job get hosts, or none does
         |
-    HostSelector (host_selection)         select and claim; several servers share one claim
-        |-- PlacementRequestBuilder (placement_request)   flavor, image, hints, zone -> query and requirements
-        |-- CandidateSearcher (candidate_search)          query -> candidates -> ranked, filtered claim targets
-        |       `-- CandidatePool (candidate_pool)        one Placement answer, with our own claims subtracted
-        |-- PlacementClient.claim
+    HostSelector (pipeline)               the pipeline: request -> pool -> target -> claim, for one server or many
+        |-- build_request (placement_request)   flavor, image, hints, zone -> query and requirements
+        |-- CandidatePool (candidate_pool)      one Placement answer, with our own claims subtracted
         v
     Selection or NoHost (selection)
         |

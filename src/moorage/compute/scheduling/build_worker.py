@@ -41,10 +41,10 @@ from moorage.compute.model.servers import (
     PowerState,
     VmState,
 )
-from moorage.compute.scheduling.build_job import BuildDraft, BuildScheduler
-from moorage.compute.scheduling.candidate_search import SharedAnswers
-from moorage.compute.scheduling.host_selection import HostSelector
-from moorage.compute.scheduling.job_worker import FIRST_PAUSE_S, LEASE_S, MAX_ATTEMPTS, JobWorker
+from moorage.compute.scheduling.build_job import BuildScheduler
+from moorage.compute.scheduling.commit_selection import Build
+from moorage.compute.scheduling.job_worker import FIRST_PAUSE_S, MAX_ATTEMPTS, JobWorker, extend_lease, is_late
+from moorage.compute.scheduling.pipeline import Batch, HostSelector
 from moorage.compute.store import action_store, host_store, move_store, server_store
 from moorage.compute.store.meters import ComputeMeters, Scheduled
 from moorage.core.clock import Clock
@@ -90,7 +90,7 @@ class BuildTask:
         self._clock = clock
         self._ids = ids
         self._placement = placement
-        self._selector = HostSelector(engine, placement, hosts, options)
+        self._selector = HostSelector(engine, clock, placement, hosts, options)
         self._scheduler = BuildScheduler(
             engine, clock, ids, self._selector, hints, meters or ComputeMeters(CollectorRegistry())
         )
@@ -110,13 +110,12 @@ class BuildTask:
             log.warning("no builds until Placement answers", extra={"reason": error.message})
             return self._clock.now() + timedelta(seconds=FIRST_PAUSE_S)
         while jobs := self._jobs.claim_jobs(BATCH):
-            begun = self._clock.now()
             for is_build, some in groupby(jobs, key=lambda job: job.kind == JOB_BUILD):
                 if is_build:
-                    self._run_builds(list(some), begun)
+                    self._run_builds(list(some))
                     continue
                 for job in some:
-                    self._run_job(job, begun, self._handlers[job.kind])
+                    self._run_job(job, self._handlers[job.kind])
             due = self._jobs.next_due()
             if due is None or due > self._clock.now():  # a claim would find nothing
                 return due
@@ -129,25 +128,19 @@ class BuildTask:
             publish_all_aggregates(self._engine, self._placement)
             self._is_placement_prepared = True
 
-    def _run_builds(self, jobs: Sequence[Job], claimed_at: datetime) -> None:
+    def _run_builds(self, jobs: Sequence[Job]) -> None:
         """Jobs behind another job of the same server, such as a release, are claimed only after that job is done."""
-        shared = SharedAnswers()
-        drafts = self._scheduler.draft_builds(
-            jobs, shared, self._jobs.extend_lease, lambda: not self._is_late(claimed_at)
-        )
-        done = frozenset() if self._is_late(claimed_at) else self._scheduler.commit_together(drafts)
-        for draft in drafts:
-            if draft.order.job.id not in done:
-                self._run_job(draft.order.job, claimed_at, partial(self._build, draft, shared))
+        builds = self._scheduler.read_builds(jobs)
+        batch = Batch(servers=max(1, sum(len(build.waiting) for build in builds)))
+        done = self._scheduler.schedule_together(builds, batch)
+        for build in builds:
+            if build.job.id not in done:
+                self._run_job(build.job, partial(self._build, build, batch))
 
-    def _is_late(self, claimed_at: datetime) -> bool:
-        """Whether earlier jobs of the batch took so long that the leases of the others may end soon."""
-        return self._clock.now() - claimed_at > timedelta(seconds=LEASE_S / 4)
-
-    def _run_job(self, job: Job, claimed_at: datetime, work: Callable[[Job], None]) -> None:
+    def _run_job(self, job: Job, work: Callable[[Job], None]) -> None:
         def run_with_lease() -> None:
-            if self._is_late(claimed_at):
-                self._jobs.extend_lease(job)
+            if is_late(job, self._clock.now()):
+                extend_lease(self._engine, self._clock, job)
             work(job)
 
         self._jobs.run_job(job, run_with_lease, self._handle_failure)
@@ -163,12 +156,12 @@ class BuildTask:
 
     # ------------------------------------------------------------------------------------------- jobs
 
-    def _build(self, draft: BuildDraft, shared: SharedAnswers, job: Job) -> None:
+    def _build(self, build: Build, batch: Batch, job: Job) -> None:
         if job.attempt > MAX_ATTEMPTS:
             message = "The server could not be scheduled: the builder process died at each attempt."
             self._scheduler.fail_servers(job, message, "", Scheduled.GAVE_UP)
             return
-        self._scheduler.schedule(draft, shared, partial(self._jobs.extend_lease, job))
+        self._scheduler.schedule(build, batch)
 
     def _release(self, job: Job) -> None:
         """Releases first, then commits. If the commit is lost, the release is repeated, which is harmless."""

@@ -5,62 +5,83 @@ a claim that no longer fits.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
+from moorage.compute.scheduling.placement_request import PlacementRequest
 from moorage.compute.store.scheduling_store import UnusualHosts
 from moorage.placement.client.placement_client import Candidate, Candidates, Summary
 from moorage.scheduler.filters import HostState
 from moorage.scheduler.host_ranking import HostRanking
 from moorage.scheduler.options import SchedulerSettings
-from moorage.scheduler.weighers import HostFacts, WeigherInput, carries_function, is_accelerator
+from moorage.scheduler.weighers import HostFacts, carries_function, is_accelerator
 
 
 class CandidatePool:
-    """`functions`: functions that the accelerators shall carry, see `weighers.wanted_functions`."""
+    """`limit`: the maximum number of candidates that were requested; None: all."""
 
     def __init__(
         self,
         candidates: Candidates,
         summaries: Mapping[str, Summary],
         unusual: UnusualHosts,
-        weigher_input: WeigherInput,
-        functions: frozenset[str],
+        request: PlacementRequest,
         options: SchedulerSettings,
+        limit: int | None,
     ) -> None:
         self._candidates = candidates
         self._summaries = summaries
         self._unusual = unusual
-        self._functions = functions
+        self._functions = request.requirements.functions
+        self._subset = options.host_subset_size
+        #: {(provider, resource class): units} of candidates that are marked as claimed
         self._claimed: Counter[tuple[str, str]] = Counter()
-        self._devices = _free_devices(summaries)
+        #: {root: free accelerators}
+        self._devices: Counter[str] = Counter()
+        for summary in summaries.values():
+            for name, room in summary.resources.items():
+                if is_accelerator(name):
+                    self._devices[summary.root_provider_uuid] += room.capacity - room.used
+        #: {root: its provider tree}, only if weighers of other packages are enabled
+        self._trees: dict[str, dict[str, Summary]] = defaultdict(dict)
+        for uuid, summary in summaries.items() if options.weighers else ():
+            self._trees[summary.root_provider_uuid][uuid] = summary
         #: roots of hosts on which a device carries a wanted function
         self._carriers = frozenset(one.root_provider_uuid for one in summaries.values() if self._carries_function(one))
-        #: {root: host state}, as far as loaded; None: no host of this compute service
+        self.is_complete = limit is None or len(candidates) < limit
+        #: number of candidates that are marked as claimed
+        self.marks = 0
+        #: {root: host state}, as far as read; None: no host of this compute service
         self.host_states: dict[str, HostState | None] = {}
-        #: {root: its provider tree}, only if weighers of other packages are enabled
-        self._trees = _trees(summaries) if options.weighers else {}
-        roots = [candidates.root_uuid(at) for at in range(len(candidates))]
-        self.ranking = HostRanking(
-            roots, self._host_facts, weigher_input, options.multipliers, unusual.multipliers, options.weighers
-        )
+        #: the root of each candidate's tree
+        self.roots = [candidates.root_uuid(at) for at in range(len(candidates))]
+        #: {root: facts}
+        self._facts = {root: self._host_facts(root) for root in dict.fromkeys(self.roots)}
+        self._ranking = HostRanking(
+            self.roots, self._facts.__getitem__, request.weigher_input, options.multipliers, unusual.multipliers,
+            options.weighers,
+        )  # fmt: skip
 
     def __len__(self) -> int:
         """Number of candidates."""
         return len(self._candidates)
 
-    def candidates_of_host(self, root: str) -> Sequence[int]:
-        """Positions of the host's candidates in Placement's order; those on a device with a wanted function come first."""
-        positions = self.ranking.candidates[root]
-        if not self._carriers or root not in self._carriers:
-            return positions
-        return sorted(positions, key=lambda at: not self._uses_function_carrier(at))
+    def ranked(self, request: PlacementRequest) -> list[int]:
+        """Positions of all candidates, those of the best host first.
+
+        Those of one host have Placement's order, but candidates on a device with a wanted function come first.
+        """
+        wanted, ranking = request.requirements, self._ranking
+        order = ranking.order(wanted.server_id, wanted.group, subset=self._subset)
+        if not self._carriers:
+            return [at for root in order for at in ranking.candidates[root]]
+        return [at for root in order for at in sorted(ranking.candidates[root], key=self._lacks_function)]
 
     def candidate(self, at: int) -> Candidate:
         return self._candidates[at]
 
     def still_fits(self, at: int) -> bool:
         """Whether the candidate at this position still fits after our own claims."""
-        if not self._claimed:
+        if not self.marks:
             return True
         for uuid, amounts in self._candidates[at].allocations.items():
             for name, amount in amounts.items():
@@ -70,25 +91,17 @@ class CandidatePool:
                     return False
         return True
 
-    def has_candidates_left(self) -> bool:
-        return any(self.still_fits(at) for at in range(len(self)))
-
-    def mark_claimed(self, at: int) -> None:
-        """Subtracts the candidate's units for all servers that share this pool. Call before the claim."""
-        self._change_claimed(at, 1)
-
-    def unmark_claimed(self, at: int) -> None:
-        """Undoes `mark_claimed`: the candidate was not claimed."""
-        self._change_claimed(at, -1)
-
-    def _change_claimed(self, at: int, times: int) -> None:
+    def mark_claimed(self, at: int, times: int = 1) -> None:
+        """Subtracts the candidate's units for all servers that share this pool. Call before the claim; -1 undoes it."""
         candidate = self._candidates[at]
+        self.marks += times
         for uuid, amounts in candidate.allocations.items():
             for name, amount in amounts.items():
                 self._claimed[uuid, name] += times * amount
                 if is_accelerator(name):
                     self._devices[candidate.root_uuid] -= times * amount
-        self.ranking.refresh_root(candidate.root_uuid)
+        self._facts[candidate.root_uuid] = self._host_facts(candidate.root_uuid)
+        self._ranking.refresh_root(candidate.root_uuid)
 
     def _host_facts(self, root: str) -> HostFacts:
         tree = self._trees.get(root, {})
@@ -121,23 +134,5 @@ class CandidatePool:
     def _carries_function(self, summary: Summary) -> bool:
         return bool(self._functions) and carries_function(summary.traits, self._functions)
 
-    def _uses_function_carrier(self, at: int) -> bool:
-        return any(self._carries_function(self._summaries[uuid]) for uuid in self._candidates[at].allocations)
-
-
-def _trees(summaries: Mapping[str, Summary]) -> dict[str, dict[str, Summary]]:
-    """{root: {provider: its summary}}"""
-    trees: dict[str, dict[str, Summary]] = defaultdict(dict)
-    for uuid, summary in summaries.items():
-        trees[summary.root_provider_uuid][uuid] = summary
-    return trees
-
-
-def _free_devices(summaries: Mapping[str, Summary]) -> Counter[str]:
-    """{root: free accelerators}"""
-    found: Counter[str] = Counter()
-    for summary in summaries.values():
-        for name, room in summary.resources.items():
-            if is_accelerator(name):
-                found[summary.root_provider_uuid] += room.capacity - room.used
-    return found
+    def _lacks_function(self, at: int) -> bool:
+        return not any(self._carries_function(self._summaries[uuid]) for uuid in self._candidates[at].allocations)

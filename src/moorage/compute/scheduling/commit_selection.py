@@ -7,7 +7,7 @@ server group again.
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import Connection, Engine
@@ -18,7 +18,7 @@ from moorage.compute.model.servers import BUILD_QUEUE, JOB_RELEASE, Server, Task
 from moorage.compute.requests.group_service import recheck_placement
 from moorage.compute.requests.server_service import SCHEDULE_EVENT
 from moorage.compute.scheduling import build_retries
-from moorage.compute.scheduling.selection import Selection
+from moorage.compute.scheduling.selection import Outcome, Selection
 from moorage.compute.store import action_store, server_store
 from moorage.core.clock import Clock
 from moorage.core.ids import Ids
@@ -31,17 +31,23 @@ from moorage.telemetry.tracing import PAYLOAD_KEY
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class BuildOrder:
-    """The content of a build job: one server, or several that are placed together or not at all."""
+@dataclass
+class Build:
+    """A build job: one server, or several that get hosts together or not at all.
+
+    `waiting`: those of its servers that wait for a host.
+    """
 
     job: Job
-    actions: dict[str, str]  #: {server id: action id}
+    waiting: Sequence[Server] = ()
+    outcome: Outcome | None = None  #: of the search for hosts; None: not searched yet
+    may_hold_allocations: bool = False  #: from an earlier search
+    actions: dict[str, str] = field(init=False)  #: {server id: action id}
 
-    @classmethod
-    def of(cls, job: Job) -> "BuildOrder":
-        together = job.payload.get("servers") or [{"id": job.key, "action_id": job.payload["action_id"]}]
-        return cls(job, {one["id"]: one["action_id"] for one in together})
+    def __post_init__(self) -> None:
+        payload = self.job.payload
+        together = payload.get("servers") or [{"id": self.job.key, "action_id": payload["action_id"]}]
+        self.actions = {one["id"]: one["action_id"] for one in together}
 
     @property
     def tried(self) -> dict[str, str]:
@@ -52,9 +58,10 @@ class BuildOrder:
         found: Mapping[str, str] = self.job.payload.get("image_properties", {})
         return found
 
-
-#: An order, and the selections for its waiting servers.
-OrderSelections = tuple[BuildOrder, Sequence[tuple[Server, Selection]]]
+    @property
+    def selections(self) -> list[tuple[Server, Selection]]:
+        """A selection for each waiting server; empty if the search found no host."""
+        return list(zip(self.waiting, self.outcome, strict=True)) if isinstance(self.outcome, Sequence) else []
 
 
 class SelectionCommitter:
@@ -66,39 +73,36 @@ class SelectionCommitter:
         self._ids = ids
         self._hints = hints
 
-    def commit(self, selections: Sequence[OrderSelections]) -> None:
-        """Commits all selections or none.
+    def commit(self, builds: Sequence[Build]) -> None:
+        """Commits the selections of all builds or none.
 
         Raises `Conflict` ``jobs.fenced`` if another worker now holds one of the jobs, and
         `PlacementRejected` if a server group rejects a host.
         """
-        given = in_transaction(self._engine, lambda connection: self._commit_in(connection, selections))
+        given = in_transaction(self._engine, lambda connection: self._commit_in(connection, builds))
         for server_id, selection in given.items():
             log.info("host selected", extra={"server": server_id, "host": selection.host, "claims": selection.claims})
         for host in {selection.host for selection in given.values()}:
             self._hints.send(host)
 
-    def _commit_in(self, connection: Connection, selections: Sequence[OrderSelections]) -> dict[str, Selection]:
+    def _commit_in(self, connection: Connection, builds: Sequence[Build]) -> dict[str, Selection]:
         """{server id: selection}, without servers that no longer wait."""
         now = self._clock.now()
-        ended = [
-            (order.job, {"hosts": {server.id: selection.host for server, selection in pairs}})
-            for order, pairs in selections
-        ]
+        ended = [(one.job, {"hosts": {server.id: chosen.host for server, chosen in one.selections}}) for one in builds]
         server_store.BUILD_JOBS.finish_all(connection, ended, now)
-        every = {server.id: (order, selection) for order, pairs in selections for server, selection in pairs}
+        every = {server.id: (one, chosen) for one in builds for server, chosen in one.selections}
         locked = server_store.lock_servers(connection, every)
         given: dict[str, Selection] = {}
         jobs: list[NewJob] = []
         targets: list[tuple[Server, str]] = []
-        for server_id, (order, selection) in every.items():
+        for server_id, (build, selection) in every.items():
             server = locked.get(server_id)
             if server is None or not waits_for_host(server):
-                self.enqueue_release(connection, order, server_id)
+                self.enqueue_release(connection, build, server_id)
                 continue
             given[server_id] = selection
             targets.append((server, selection.root_uuid))
-            jobs.append(_host_job(order, server, selection))
+            jobs.append(_host_job(build, server, selection))
         if given:
             recheck_placement(connection, targets)
             operation = lifecycle.CREATE
@@ -109,10 +113,10 @@ class SelectionCommitter:
             server_store.HOST_JOBS.enqueue_all(connection, jobs, now)
         return given
 
-    def enqueue_release(self, connection: Connection, order: BuildOrder, server_id: str) -> None:
+    def enqueue_release(self, connection: Connection, build: Build, server_id: str) -> None:
         payload = {
-            "request_id": order.job.payload["request_id"],
-            "action_id": order.actions[server_id],
+            "request_id": build.job.payload["request_id"],
+            "action_id": build.actions[server_id],
             "final": False,
         }
         release = NewJob(self._ids.uuid(), BUILD_QUEUE, JOB_RELEASE, server_id, payload)
@@ -123,18 +127,17 @@ def waits_for_host(server: Server) -> bool:
     return server.vm_state is VmState.BUILDING and server.task_state is TaskState.SCHEDULING
 
 
-def _host_job(order: BuildOrder, server: Server, selection: Selection) -> NewJob:
-    ids = {"action_id": order.actions[server.id], "request_id": order.job.payload["request_id"]}
-    if (
-        PAYLOAD_KEY in order.job.payload and tracing.current_tracer() is not None
-    ):  # also if several orders are committed together
-        ids[PAYLOAD_KEY] = order.job.payload[PAYLOAD_KEY]
+def _host_job(build: Build, server: Server, selection: Selection) -> NewJob:
+    payload = build.job.payload
+    ids = {"action_id": build.actions[server.id], "request_id": payload["request_id"]}
+    if PAYLOAD_KEY in payload and tracing.current_tracer() is not None:  # also if several builds are committed together
+        ids[PAYLOAD_KEY] = payload[PAYLOAD_KEY]
     made = build_job(server, selection.placed, selection.host, lifecycle.CREATE, ids)
     more: dict[str, Any] = {
         "alternates": build_retries.alternate_documents(selection.alternates),
-        "image_properties": order.image_properties,
+        "image_properties": build.image_properties,
     }
-    if order.tried:
-        made = replace(made, id=f"{made.id}:{len(order.tried)}")
-        more["tried"] = order.tried
+    if build.tried:
+        made = replace(made, id=f"{made.id}:{len(build.tried)}")
+        more["tried"] = build.tried
     return replace(made, payload={**made.payload, **more})

@@ -80,15 +80,6 @@ class JobWorker:
             self._engine, lambda connection: server_store.BUILD_JOBS.release(connection, job.id, job.epoch, not_before)
         )
 
-    def extend_lease(self, job: Job) -> None:
-        """Extends the lease to `LEASE_S` from now. Raises `Conflict` ``jobs.fenced`` if another worker now holds the
-        job.
-        """
-        until = self._clock.now() + timedelta(seconds=LEASE_S)
-        in_transaction(
-            self._engine, lambda connection: server_store.BUILD_JOBS.extend(connection, job.id, job.epoch, until)
-        )
-
     def finish_job(self, job: Job) -> None:
         in_transaction(self._engine, lambda connection: self.finish_job_in(connection, job))
 
@@ -106,3 +97,14 @@ class JobWorker:
             return due
         poll = self._clock.now() + self._poll
         return poll if due is None else min(due, poll)
+
+
+def is_late(job: Job, now: datetime) -> bool:
+    """Whether so much of the lease has passed that it must be extended before the job goes on."""
+    return job.lease_until is not None and job.lease_until - now < timedelta(seconds=LEASE_S * 3 / 4)
+
+
+def extend_lease(engine: Engine, clock: Clock, job: Job) -> None:
+    """Extends the lease to `LEASE_S` from now. Raises `Conflict` ``jobs.fenced`` if another worker now holds the job."""
+    until = clock.now() + timedelta(seconds=LEASE_S)
+    in_transaction(engine, lambda connection: server_store.BUILD_JOBS.extend(connection, job.id, job.epoch, until))

@@ -8,7 +8,8 @@ from sqlalchemy import Engine
 from moorage.compute.model.servers import Server
 from moorage.compute.requests.server_request import NewServer
 from moorage.compute.requests.server_service import visible
-from moorage.compute.scheduling.host_selection import HostSelector
+from moorage.compute.scheduling.pipeline import HostSelector
+from moorage.compute.scheduling.placement_request import HostRequest
 from moorage.compute.servers.create_service import CreateService
 from moorage.compute.store import server_store
 from moorage.core.caller import Caller
@@ -53,7 +54,7 @@ class ExplainService:
         if self._selector is None:
             raise NotBuilt("This compute service is not connected to Placement.")
         try:
-            hosts, no_host = self._selector.explain(server, needs, excluded_hosts=excluded_hosts)
+            hosts, no_host = self._selector.explain(HostRequest(server, needs, excluded_hosts=excluded_hosts or {}))
         except RemoteError as error:
             if error.status >= 500:
                 raise Unavailable(error.message) from error

@@ -1,16 +1,19 @@
 """The scheduler's reads from the compute database: the full state of a few hosts, or the exceptions among all hosts."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
-from moorage.compute.model.servers import DEFAULT_ZONE
+from moorage.compute.model.servers import DEFAULT_ZONE, Server
+from moorage.compute.store import group_store, host_store, server_store
 from moorage.compute.store.tables import aggregate_hosts, aggregates, build_failures, hosts, jobs
+from moorage.core.ids import is_uuid
 from moorage.scheduler.filters import HostState
 from moorage.scheduler.prefilters import ZONE_KEY, AggregateView
+from moorage.scheduler.server_groups import ServerGroupView
 from moorage.scheduler.weighers import WEIGHERS, multipliers_in
 
 #: The state that filters need: one row per aggregate of a host, one row for a host in none.
@@ -69,11 +72,57 @@ class UnusualHosts:
     multipliers: dict[str, dict[str, float]]  #: {weigher: number} for hosts in aggregates with such metadata
 
 
-def host_states(
-    connection: Connection, roots: Collection[str], is_up: Callable[[bool, datetime], bool]
-) -> dict[str, HostState]:
-    """{root uuid: host state}, without roots that are no hosts of this service. `is_up`: (forced down, heartbeat) ->
-    bool.
+@dataclass(frozen=True)
+class RequestContext:
+    """Facts about a server's hints and aggregates that its request depends on.
+
+    `wanted_root`: root of the requested host. `beside`, `apart`: hosts of the servers named by ``same_host`` and
+    ``different_host``. `beside_root`: set if `beside` is one host.
+    """
+
+    group: ServerGroupView | None = None
+    wanted_root: str | None = None
+    aggregates: Sequence[AggregateView] = ()
+    beside: frozenset[str] | None = None
+    beside_root: str | None = None
+    apart: frozenset[str] = frozenset()
+
+
+def request_context(connection: Connection, server: Server, wanted_host: str | None) -> RequestContext:
+    hints = server.scheduler_hints
+    near = _hinted_servers(hints, "same_host")
+    beside = _hosts_of(connection, near, server.project_id) if near else None
+    return RequestContext(
+        group_store.group_view(connection, server.id, hinted=hints["group"]) if hints.get("group") else None,
+        None if wanted_host is None else _root_of(connection, wanted_host),
+        [AggregateView(row.uuid, row.metadata, row.name) for row in connection.execute(_AGGREGATES)],
+        beside,
+        _root_of(connection, min(beside)) if beside and len(beside) == 1 else None,
+        _hosts_of(connection, _hinted_servers(hints, "different_host"), server.project_id),
+    )
+
+
+def _hinted_servers(hints: Mapping[str, object], name: str) -> list[str]:
+    """The server ids of a hint, ``"<uuid>"`` or ``["<uuid>", ...]``. As in Nova, an unknown id is no host."""
+    value = hints.get(name)
+    named = value if isinstance(value, list) else [value]
+    return [one for one in named if isinstance(one, str) and one]
+
+
+def _hosts_of(connection: Connection, named: Sequence[str], project_id: str) -> frozenset[str]:
+    """Hosts of the project's own servers only: a tenant chose the ids, and must not learn where others' servers are."""
+    return frozenset(server_store.hosts_of_servers(connection, [one for one in named if is_uuid(one)], project_id))
+
+
+def _root_of(connection: Connection, host: str) -> str | None:
+    found = host_store.host(connection, host)
+    return None if found is None else found.report.provider_uuid
+
+
+def host_states(connection: Connection, roots: Collection[str], up_since: datetime) -> dict[str, HostState]:
+    """{root uuid: host state}, without roots that are no hosts of this service.
+
+    `up_since`: a host whose last heartbeat is older is down.
     """
     found: dict[str, HostState] = {}
     for some in _chunks(roots):
@@ -82,7 +131,7 @@ def host_states(
             if known is None:
                 known = found[row.provider_uuid] = host_state(
                     row.name, row.provider_uuid, DEFAULT_ZONE, row.hypervisor_type, row.cpu_info,
-                    is_up=is_up(row.forced_down, row.heartbeat_at), is_enabled=row.is_enabled,
+                    is_up=not row.forced_down and row.heartbeat_at >= up_since, is_enabled=row.is_enabled,
                 )  # fmt: skip
             if metadata:
                 found[row.provider_uuid] = _in_aggregate(known, metadata)
@@ -116,10 +165,6 @@ def _chunks(values: Collection[str]) -> Iterator[list[str]]:
     every = list(values)
     for start in range(0, len(every), AT_ONCE):
         yield every[start : start + AT_ONCE]
-
-
-def aggregate_views(connection: Connection) -> list[AggregateView]:
-    return [AggregateView(row.uuid, row.metadata, row.name) for row in connection.execute(_AGGREGATES)]
 
 
 def unusual_hosts(connection: Connection, weighers: Collection[str] = WEIGHERS) -> UnusualHosts:
