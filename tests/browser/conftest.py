@@ -11,7 +11,8 @@ from tests.browser.looking import Lab, Looker
 from tests.conftest import START
 from tests.system.planes import VirtualPlane
 
-#: The first one that exists. The headless shell renders the same pages at a quarter of a full Chromium's cost.
+#: The first program that exists is used. The headless shell renders the same pages with a quarter of Chromium's CPU
+#: time.
 CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser")
 
 
@@ -22,7 +23,7 @@ def browser():
         pytest.skip("no Chromium here: tools/browser_host installs it (as root on Debian)")
     from playwright.sync_api import sync_playwright
 
-    # As root Chromium wants no sandbox; the pages are our own. Small machines have a small /dev/shm.
+    # As root, Chromium cannot use its sandbox, and only our own pages are opened. Small machines have a small /dev/shm.
     options = ["--no-sandbox", "--disable-dev-shm-usage", "--font-render-hinting=none"]
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=program, args=options)
@@ -32,7 +33,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
-    """A plane with a simulated host, under a stopped clock, behind a port of this machine."""
+    """A plane with a simulated host, under a virtual clock, served on a port of this machine."""
     with VirtualPlane(tmp_path_factory.mktemp("lab") / "state", START) as plane:
         server = HttpServer(plane.plane.app, create_server(("127.0.0.1", 0)), threads=4)
         server.start()
@@ -42,7 +43,7 @@ def lab(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def idle_tabs(lab):
-    """Unused windows, by (scripts, width, height): a new window costs as much as a page in it."""
+    """Unused windows by (scripts, width, height): opening a window takes as long as rendering a page in it."""
     idle = defaultdict(list)
     yield idle
     for tabs in idle.values():
@@ -65,15 +66,15 @@ def open_tab(browser, lab, idle_tabs):
 
     yield opened
     for kind, tab in in_use:
-        tab.goto("/ui/static/anchor.svg")  # an idle page of the same site, so that its process stays
+        tab.goto("/ui/static/anchor.svg")  # an idle page of the same site keeps the renderer process alive
         tab.emulate_media(color_scheme="null", reduced_motion="null")
-        tab.context.clear_cookies()  # pages store nothing else in a browser
+        tab.context.clear_cookies()  # our pages store nothing else in a browser
         tab.troubles.clear()
         idle_tabs[kind].append(tab)
 
 
 def new_tab(browser, url, scripts, width, height):
-    """`troubles` of it: what scripts and the console said was wrong."""
+    """A window whose attribute `troubles` collects the errors of scripts and of the console."""
     context = browser.new_context(
         base_url=url, java_script_enabled=scripts, viewport={"width": width, "height": height}
     )
@@ -87,13 +88,13 @@ def new_tab(browser, url, scripts, width, height):
 
 @pytest.fixture
 def tab(open_tab):
-    """Signed in as admin."""
+    """A window signed in as admin."""
     return open_tab("admin")
 
 
 @pytest.fixture
 def look(request, tmp_path):
-    """``look(tab, "calendar")``: the page is accessible, in light and in dark, and not empty; pictures of both are
-    kept.
+    """``look(tab, "calendar")`` checks that the page is accessible and not empty in light and in dark, and saves a
+    picture of both.
     """
     return Looker(tmp_path)

@@ -13,17 +13,17 @@ from moorage.wire.client import ServiceClient
 from moorage.wire.transports import SocketTransport
 from tests.system.planes import VirtualPlane, embedded_credentials
 
-#: The Web Content Accessibility Guidelines up to AA, and what axe counts as good practice.
-#: Violations with all their nodes; of what passes, which is not read, one node of each rule: that takes half of the time.
+#: The Web Content Accessibility Guidelines up to AA, and the rules that axe calls best practice. axe returns all nodes
+#: of a violation, but only one node of each rule that passes, which takes half of the time.
 RULES = {
     "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
     "resultTypes": ["violations"],
 }
 
-#: Directory of the documents' pictures, which are otherwise deleted. ``MOORAGE_SCREENSHOTS=docs/screenshots``.
+#: The variable that names a directory for the pictures, ``docs/screenshots``; without it they are deleted.
 KEPT = "MOORAGE_SCREENSHOTS"
 
-#: A page that failed to render has one colour, so its picture is far smaller.
+#: The minimum size in bytes. The picture of a page that failed to render has one colour, and is far smaller.
 LEAST_BYTES = 6_000
 
 
@@ -45,7 +45,7 @@ class Lab:
         return self.tokens[user]
 
     def cookies_of(self, user: str) -> list[dict[str, object]]:
-        """A user's session, as signing in creates it; the sign-in page has its own tests."""
+        """The cookies of a user's session, as signing in creates them; the sign-in page has its own tests."""
         return [
             {"name": SESSION, "value": self.tokens_of(user).current_token().text, "domain": "127.0.0.1", "path": "/ui", "httpOnly": True,
              "sameSite": "Strict"}
@@ -57,7 +57,9 @@ class Looker:
         self._directory = Path(os.environ.get(KEPT) or directory)
 
     def __call__(self, tab, name: str, *, themes: tuple[str, ...] = ("light", "dark"), full: bool = False) -> None:
-        """Writes ``NAME-light.png`` and ``NAME-dark.png``; fails for findings of axe, and for errors of scripts."""
+        """Writes ``NAME-light.png`` and ``NAME-dark.png``; fails for violations that axe finds and for errors of
+        scripts.
+        """
         for theme in themes:
             tab.emulate_media(color_scheme=theme, reduced_motion="reduce")
             path = self._directory / f"{name}-{theme}.png"
@@ -73,7 +75,7 @@ class Looker:
 
 
 def violations(tab) -> AxeResults:
-    if not tab.evaluate("'axe' in window"):  # half a megabyte, once for each page
+    if not tab.evaluate("'axe' in window"):  # half a megabyte, loaded once for each page
         tab.evaluate(AXE_SCRIPT)
     return AxeResults(tab.evaluate("rules => axe.run(rules).then(({violations}) => ({violations}))", RULES))
 

@@ -35,7 +35,7 @@ def make(lab, name, start, end, amount=1, *, user="admin", vcpus=1, **more):
 
 @pytest.fixture(scope="module")
 def booked(lab):
-    """The host under reservation, and leases of two projects in this week."""
+    """Registers the host, and creates leases of two projects in this week."""
     hosts = lab.plane.compute.get("/os-hypervisors")["hypervisors"]
     lab.plane.reservation.request("POST", "/v1/os-hosts", json={"name": hosts[0]["hypervisor_hostname"]})
     make(lab, "synthesis run", at(1, 8), at(2, 20), 2)
@@ -46,7 +46,7 @@ def booked(lab):
     return lab
 
 
-def test_the_first_view_shows_how_full_it_is_and_whose_leases_there_are(booked, tab, look):
+def test_the_calendar_shows_the_usage_and_the_projects_of_leases(booked, tab, look):
     tab.goto("/ui/calendar")
     expect(tab.get_by_role("heading", name="Usage")).to_be_visible()
     cell = tab.locator("tr", has=tab.get_by_role("rowheader", name="Processors")).locator("td.cell").nth(9)
@@ -56,7 +56,7 @@ def test_the_first_view_shows_how_full_it_is_and_whose_leases_there_are(booked, 
     look(tab, "calendar")
 
 
-def test_a_member_sees_what_others_have_as_busy_time_only(booked, open_tab):
+def test_a_member_sees_leases_of_other_projects_only_as_busy_time(booked, open_tab):
     tab = open_tab("demo")
     tab.goto("/ui/calendar?days=7")
     assert "synthesis run" not in tab.content()
@@ -73,12 +73,12 @@ def test_operators_see_hosts_and_projects_over_time(booked, tab, look, what):
     look(tab, f"calendar-{what}")
 
 
-def test_a_quarter_is_accessible(booked, tab, look):
+def test_the_calendar_of_ninety_days_is_accessible(booked, tab, look):
     tab.goto("/ui/calendar?days=90")
     look(tab, "calendar-90")
 
 
-def test_a_pool_is_the_hosts_that_answer_a_query_and_a_bad_query_is_said(booked, tab):
+def test_a_query_filters_the_hosts_and_an_invalid_query_is_reported(booked, tab):
     tab.goto("/ui/calendar")
     tab.get_by_label("Filter hosts").fill('["=", "$vcpus", "16"]')
     tab.get_by_role("button", name="Show").click()
@@ -94,8 +94,8 @@ def test_a_pool_is_the_hosts_that_answer_a_query_and_a_bad_query_is_said(booked,
     expect(tab.get_by_label("Filter hosts")).to_have_value("nonsense")
 
 
-def test_a_lease_is_made_by_the_form_without_a_word_of_affinity(booked, open_tab, look):
-    """R37 (instance-reservation): by form affinity is optional, too. Without scripts."""
+def test_a_lease_is_created_by_the_form_without_an_affinity(booked, open_tab, look):
+    """R37 (instance-reservation): affinity is optional in the form, too. Without scripts."""
     tab = open_tab("demo", scripts=False)
     tab.goto("/ui/leases/new")
     look(open_and(booked, open_tab, "/ui/leases/new"), "lease-new")
@@ -127,7 +127,7 @@ def open_and(booked, open_tab, path, user="admin"):
     ("choice", "sent"), [("None: any host", None), ("Affinity: all servers on one host", True),
                          ("Anti-affinity: each server on its own host", False)],
 )  # fmt: skip
-def test_affinity_is_chosen_in_the_form(booked, tab, choice, sent):
+def test_the_form_sends_the_chosen_affinity(booked, tab, choice, sent):
     tab.goto(f"/ui/leases/new?name=a&start_date={field(at(9, 8))}&end_date={field(at(9, 9))}&memory_mb=64&disk_gb=1")
     tab.get_by_label(choice).check()
     tab.get_by_role("button", name="Reserve").click()
@@ -136,18 +136,18 @@ def test_affinity_is_chosen_in_the_form(booked, tab, choice, sent):
     assert made["reservations"][0]["affinity"] is sent
 
 
-def test_a_refusal_says_what_would_fit_and_keeps_what_was_typed(booked, tab, look):
+def test_a_refused_form_shows_what_would_fit_and_keeps_its_values(booked, tab, look):
     tab.goto(f"/ui/leases/new?name=much&start_date={field(at(2, 8))}&end_date={field(at(2, 9))}&memory_mb=64&disk_gb=1")
     tab.get_by_label("Amount").fill("9999")
     tab.get_by_role("button", name="Reserve").click()
     expect(tab.get_by_role("alert")).to_contain_text("fit")
     expect(tab.get_by_label("Amount")).to_have_value("9999")
     expect(tab.get_by_label("Name", exact=True)).to_have_value("much")
-    tab.troubles.clear()  # the browser reports the 409
+    tab.troubles.clear()  # the browser reports the 409 as an error
     look(tab, "lease-refused")
 
 
-def test_the_next_time_is_found_and_taken(booked, tab):
+def test_the_next_available_time_is_offered_and_can_be_reserved(booked, tab):
     vcpus = lease_free(booked)
     make(booked, "all of it", at(10), at(11), 1, vcpus=vcpus)
     tab.goto(
@@ -163,7 +163,7 @@ def test_the_next_time_is_found_and_taken(booked, tab):
     tab.wait_for_url("**/ui/leases/*-*")
 
 
-def test_a_found_time_is_held_and_made_a_lease(booked, tab, look):
+def test_an_offered_time_can_be_held_and_turned_into_a_lease(booked, tab, look):
     tab.goto(f"/ui/leases/new?name=held&start_date={field(at(60))}&end_date={field(at(60, 4))}&memory_mb=64&disk_gb=1")
     tab.get_by_role("button", name="Find available times").click()
     look(tab, "lease-offers")
@@ -187,7 +187,7 @@ def test_a_found_time_is_held_and_made_a_lease(booked, tab, look):
     expect(tab.get_by_label("Take snapshots of its servers")).to_be_checked()
 
 
-def test_a_lease_is_made_again_and_again(booked, tab, look):
+def test_a_repeated_lease_creates_a_series(booked, tab, look):
     tab.goto(f"/ui/leases/new?name=lab&start_date={field(at(65))}&end_date={field(at(65, 4))}&memory_mb=64&disk_gb=1")
     tab.get_by_text("Repeat").click()
     tab.get_by_label("Number of leases", exact=True).fill("3")
@@ -200,7 +200,7 @@ def test_a_lease_is_made_again_and_again(booked, tab, look):
     look(tab, "leases-made")
 
 
-def test_a_maintenance_names_who_is_in_the_way(booked, tab, look):
+def test_a_maintenance_lists_the_affected_leases(booked, tab, look):
     make(booked, "in the way of repairs", at(70), at(71), user="demo")
     tab.goto("/ui/leases")
     tab.get_by_role("link", name="Maintenance").click()
@@ -222,11 +222,11 @@ def test_a_maintenance_names_who_is_in_the_way(booked, tab, look):
 
 
 def lease_free(booked) -> int:
-    """The host's CPUs."""
+    """The number of the host's CPUs."""
     return booked.plane.reservation.get("/v1/os-hosts")["hosts"][0]["vcpus"]
 
 
-def test_other_kinds_show_their_own_fields(booked, tab):
+def test_each_resource_type_shows_its_own_fields(booked, tab):
     tab.goto("/ui/leases/new")
     tab.get_by_label("Whole hosts").check()
     expect(tab.get_by_label("Minimum hosts")).to_be_visible()
@@ -248,7 +248,7 @@ def test_a_drag_over_the_cells_fills_in_the_form(booked, tab):
 
 
 def drag(tab, source, target):
-    """From the middle of one element to the middle of the other."""
+    """Drags from the middle of one element to the middle of the other."""
     for at_, step in ((source, tab.mouse.down), (target, tab.mouse.up)):
         box = at_.bounding_box()
         tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=5)
@@ -256,7 +256,7 @@ def drag(tab, source, target):
 
 
 @pytest.mark.parametrize("days", [1, -1], ids=["longer", "shorter"])
-def test_dragging_the_end_of_a_bar_changes_the_lease_after_a_look(booked, tab, days):
+def test_dragging_the_end_of_a_bar_changes_the_lease_after_a_preview(booked, tab, days):
     lease = make(booked, "dragged", at(20, 0), at(22, 0))
     booked.plane.settle()
     tab.goto(f"/ui/calendar?start={at(19):%Y-%m-%d}&days=7")
@@ -273,7 +273,7 @@ def test_dragging_the_end_of_a_bar_changes_the_lease_after_a_look(booked, tab, d
     booked.client("admin", "reservation").request("DELETE", f"/v1/leases/{lease}")
 
 
-def test_dragging_a_bar_moves_a_lease_that_has_not_begun(booked, tab):
+def test_dragging_a_bar_moves_a_lease_that_has_not_started(booked, tab):
     lease = make(booked, "moved", at(27), at(28))
     booked.plane.settle()
     tab.goto(f"/ui/calendar?start={at(26):%Y-%m-%d}&days=7")
@@ -284,7 +284,7 @@ def test_dragging_a_bar_moves_a_lease_that_has_not_begun(booked, tab):
 
 
 def pull(tab, lease, *, days, edge):
-    """Drags a bar in a week's view by this many days, at its right end or in its middle."""
+    """Drags a bar in the week's view by this many days, at its right end or in its middle."""
     bar = tab.locator(f'a[data-lease="{lease}"] rect').bounding_box()
     day = tab.locator("svg.track:not(.axis)").first.bounding_box()["width"] / 7
     x, y = bar["x"] + (bar["width"] - 3 if edge else bar["width"] / 2), bar["y"] + bar["height"] / 2
@@ -294,7 +294,7 @@ def pull(tab, lease, *, days, edge):
     tab.mouse.up()
 
 
-def test_changing_says_how_far_it_can_be_prolonged_and_what_is_in_the_way(booked, tab, look):
+def test_the_change_form_shows_the_latest_possible_end_and_what_limits_it(booked, tab, look):
     vcpus = lease_free(booked)
     lease = make(booked, "long", at(40), at(41), 1, vcpus=vcpus)
     make(booked, "in the way", at(43), at(44), 1, user="demo", vcpus=vcpus)
@@ -309,8 +309,8 @@ def test_changing_says_how_far_it_can_be_prolonged_and_what_is_in_the_way(booked
     assert "in the way" not in tab.content()
 
 
-def test_the_page_of_a_lease_follows_what_happens_and_ends_it(lab, booked, open_tab, look):
-    """The last test of the module, because it moves the clock."""
+def test_the_page_of_a_lease_updates_itself_and_can_end_the_lease(lab, booked, open_tab, look):
+    """Must be the last test of the module, because it moves the clock."""
     tab = open_tab("demo")
     lease = make(booked, "short", at(0, 10), at(1, 10), user="demo")
     booked.plane.settle()
@@ -334,7 +334,7 @@ def test_the_page_of_a_lease_follows_what_happens_and_ends_it(lab, booked, open_
     look(tab, "leases")
 
 
-def test_a_lease_of_others_is_refused_with_a_page(booked, open_tab):
+def test_the_page_of_another_projects_lease_is_refused(booked, open_tab):
     theirs = make(booked, "private", at(50), at(51))
     tab = open_tab("demo")
     answer = tab.goto(f"/ui/leases/{theirs}")

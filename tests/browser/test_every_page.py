@@ -19,8 +19,8 @@ PAGES = [route.path for route in ROUTES if route.method == "GET" and not route.p
 
 @pytest.fixture(scope="module")
 def ids(lab):
-    """What stands for the variable parts of addresses: a lease that has begun, a hold, a server that found no host, a
-    card.
+    """Values for the variable parts of addresses: a lease that has started, a hold, a server without a host, a
+    device.
     """
     plane = lab.plane
     plane.reservation.request("POST", "/v1/os-hosts", json={"name": "compute-1"})
@@ -59,13 +59,13 @@ def test_a_page_is_accessible_in_light_and_in_dark(ids, open_tab, look, path):
     look(tab, "page" + path.replace("/", "-").replace("{", "").replace("}", ""))
 
 
-def test_the_map_leads_to_the_lease_that_has_slots_of_a_host(ids, tab):
+def test_the_map_links_to_the_lease_that_has_slots_on_a_host(ids, tab):
     tab.goto(f"/ui/map/{ids['/map/{uuid}']}")
     tab.get_by_role("list", name="Leases on compute-1").get_by_role("link").click()
     expect(tab.get_by_role("heading", level=1)).to_contain_text("team ACTIVE")
 
 
-def test_the_first_page_where_there_is_no_service_says_what_is_missing(browser, look, tmp_path):
+def test_the_first_page_of_a_plane_without_services_says_what_is_missing(browser, look, tmp_path):
     with InProcessPlane(tmp_path, "identity,dashboard", authenticator=None, credentials=None) as plane:
         server = HttpServer(plane.plane.app, create_server(("127.0.0.1", 0)), threads=2)
         server.start()

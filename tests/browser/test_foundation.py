@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 pytestmark = pytest.mark.slow
 
 
-def test_signing_in_leads_to_the_pages_and_out_again(open_tab, lab, look):
+def test_a_user_can_sign_in_and_out(open_tab, lab, look):
     tab = open_tab(None)
     tab.goto("/ui")
     assert tab.title() == "Sign in · Moorage"
@@ -25,7 +25,7 @@ def test_signing_in_leads_to_the_pages_and_out_again(open_tab, lab, look):
     tab.get_by_label("Password").wait_for()
 
 
-def test_the_head_switches_projects_and_colours_without_scripts(open_tab):
+def test_the_header_switches_the_project_and_the_theme_without_scripts(open_tab):
     tab = open_tab("admin", scripts=False)
     tab.goto("/ui/")
     tab.locator("details.menu summary").click()
@@ -36,7 +36,7 @@ def test_the_head_switches_projects_and_colours_without_scripts(open_tab):
     expect(tab.locator("html")).to_have_attribute("data-theme", "dark")
 
 
-def test_the_keyboard_reaches_the_content_first(tab):
+def test_the_first_tab_stop_is_a_link_to_the_content(tab):
     tab.goto("/ui/")
     tab.keyboard.press("Tab")
     assert tab.evaluate("document.activeElement.textContent") == "Skip to the content"
@@ -44,7 +44,7 @@ def test_the_keyboard_reaches_the_content_first(tab):
     tab.wait_for_function("document.activeElement.id === 'content'")
 
 
-def test_what_is_not_there_is_a_page_that_says_so(tab, look):
+def test_an_unknown_address_shows_an_error_page(tab, look):
     answer = tab.goto("/ui/no/such/page")
     assert answer.status == 404
     expect(tab.get_by_role("heading", name="Not Found")).to_be_visible()

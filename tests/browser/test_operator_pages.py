@@ -24,7 +24,7 @@ def cloud(lab):
     return {"server": server, "homeless": homeless}
 
 
-def test_the_map_leads_from_all_to_a_region_and_who_holds_it(tab, cloud, look):
+def test_the_map_links_from_the_overview_to_a_region_and_its_server(tab, cloud, look):
     tab.goto("/ui/map")
     expect(tab.get_by_role("link", name="rack-1")).to_be_visible()
     look(tab, "map")
@@ -51,7 +51,7 @@ def test_the_map_works_on_a_phone_and_without_scripts(open_tab, cloud, look):
     assert tab.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_servers_lead_to_their_reasons_and_devices(tab, cloud, look):
+def test_servers_link_to_the_reasons_of_failures_and_to_device_histories(tab, cloud, look):
     tab.goto("/ui/servers")
     expect(tab.get_by_role("region", name="Reasons")).to_contain_text("resources:CUSTOM_ACCELERATOR_FPGA=7 left 0.")
     look(tab, "servers")
@@ -64,7 +64,7 @@ def test_servers_lead_to_their_reasons_and_devices(tab, cloud, look):
     look(tab, "server", full=True)
 
 
-def test_accelerators_lead_to_the_custody_of_a_device(tab, cloud, look):
+def test_accelerators_link_to_the_history_of_a_device(tab, cloud, look):
     tab.goto("/ui/accelerators")
     expect(tab.get_by_role("region", name="Handles of 0000:3b:00.0")).to_contain_text("attached")
     look(tab, "accelerators")
@@ -73,14 +73,14 @@ def test_accelerators_lead_to_the_custody_of_a_device(tab, cloud, look):
     look(tab, "device-history")
 
 
-def test_a_member_turns_the_pages_of_their_requests(open_tab, cloud, lab, look):
+def test_a_member_can_page_through_their_requests(open_tab, cloud, lab, look):
     profile = [{"name": "cards", "groups": [{"resources:CUSTOM_ACCELERATOR_GPU": "51"}]}]
     lab.plane.accelerator.request("POST", "/device_profiles", json=profile)
     body = {"device_profile_name": "cards"}
     lab.client("demo", "accelerator").request("POST", "/v2/accelerator_requests", json=body)
     tab = open_tab("demo")
     tab.goto("/ui/accelerators")
-    expect(tab.get_by_role("row")).to_have_count(51)  # and the head
+    expect(tab.get_by_role("row")).to_have_count(51)  # 50 and the header
     look(tab, "accelerators-member", full=True)
     tab.get_by_role("link", name="Next page").click()
     expect(tab.get_by_role("row")).to_have_count(2)
@@ -88,7 +88,7 @@ def test_a_member_turns_the_pages_of_their_requests(open_tab, cloud, lab, look):
     expect(tab.get_by_role("row")).to_have_count(51)
 
 
-def test_a_funnel_leads_to_the_change_that_fits(tab, cloud, look):
+def test_an_explanation_links_to_a_change_that_makes_the_request_fit(tab, cloud, look):
     tab.goto("/ui/explain")
     tab.get_by_label("A query on one line").fill("resources=VCPU:100000,CUSTOM_ACCELERATOR_FPGA:1")
     tab.get_by_role("button", name="Explain the query").click()
@@ -123,13 +123,13 @@ providers:
 """
 
 
-def test_files_are_planned_refused_and_applied_from_a_page(tab, cloud, lab, look):
+def test_provider_files_are_planned_refused_and_applied_from_a_page(tab, cloud, lab, look):
     tab.goto("/ui/provider-config")
     tab.get_by_role("link", name="compute-1").click()
     tab.get_by_role("button", name="Read files from the host").click()
     expect(tab.get_by_role("status")).to_contain_text("Waiting for the host")
     lab.plane.settle()
-    tab.get_by_role("link", name="Show it").click()  # the page has noticed by itself
+    tab.get_by_role("link", name="Show it").click()  # the page has reloaded by itself
     tab.get_by_label("Another file").fill("gold.yaml")
     tab.get_by_label("Contents", exact=True).fill(GOLD)
     tab.get_by_role("button", name="Plan").click()
@@ -138,7 +138,7 @@ def test_files_are_planned_refused_and_applied_from_a_page(tab, cloud, lab, look
     tab.reload()
     expect(tab.get_by_role("region", name="Changes")).to_contain_text("CUSTOM_GOLD")
     expect(tab.get_by_role("link", name="Show it")).to_be_hidden()
-    # The picture is in the documents, which must show no path of this machine.
+    # The picture is part of the documents, which must not show a path of this machine.
     hint = tab.get_by_text(f"from {lab.plane.state}")
     hint.evaluate(
         "(hint, is) => { hint.textContent = hint.textContent.replace(is, '/var/lib/moorage'); }", str(lab.plane.state)

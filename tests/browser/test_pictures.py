@@ -1,10 +1,12 @@
-"""The pictures of docs/: words fit into their boxes, nothing covers them, and light and dark are readable."""
+"""The pictures of docs/: the words fit into their boxes, nothing covers them, and they are readable in light and
+dark.
+"""
 
 import pytest
 
 from tools.pictures import DIRECTORY
 
-#: For each text: its words, the box below it, whether it fits, which lines cross it, and its contrast.
+#: For each text: its words, the box around it, whether it fits, the lines that cross it, and its contrast.
 LOOK = """() => {
   const box = (one) => one.getBoundingClientRect()
   const over = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom

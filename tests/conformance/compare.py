@@ -2,7 +2,7 @@
 
 The suite asserts only a part of each answer; this compares the rest. Request ids, dates and the server's address are
 masked. Uuids that a server generated (they occur in one record only) are numbered in the order of their appearance in a
-file. Lists are compared as multisets, because the peer's order differs between its processes.
+file. Lists are compared as multisets, because the order of upstream's lists differs between its processes.
 """
 
 import json
@@ -39,18 +39,20 @@ _MASKS = (
 
 @dataclass(frozen=True)
 class Difference:
-    """`what` is ``status``, ``body`` or the name of a header; `upstream` and `ours` are its values (None: absent)."""
+    """`what` is ``status``, ``body`` or the name of a header; `upstream` and `ours` are its values, None if it is
+    missing.
+    """
 
     file: str
     test: str
     method: str
     target: str
     version: str | None
-    status: int  #: upstream's
+    status: int  #: of upstream's answer
     what: str
     upstream: object
     ours: object
-    request: str = ""  #: the body that was sent
+    request: str = ""  #: the body of the request
 
     def __str__(self) -> str:
         head = f"{self.file}::{self.test}\n  {self.method} {self.target} ({self.version}): {self.status}, {self.what}"
@@ -58,7 +60,9 @@ class Difference:
 
 
 def differences(upstream: Path, ours: Path) -> Iterator[Difference]:
-    """Of two records (``run_gabbits --record``) with the same seed. Raises `ValueError` if the requests differ."""
+    """The differences between two records (``run_gabbits --record``) with the same seed. Raises `ValueError` if the
+    requests differ.
+    """
     theirs, own = _load(upstream), _load(ours)
     for file in sorted(theirs.keys() | own.keys()):
         lefts, rights = _number_uuids(theirs[file], own[file]), _number_uuids(own[file], theirs[file])
@@ -79,7 +83,7 @@ def _load(path: Path) -> dict[str, list[dict]]:
 
 
 def masked(exchange: dict) -> dict:
-    """Without values that always differ, and without headers that no client uses."""
+    """The exchange without values that always differ, and without headers that no client uses."""
     headers = {name: value for name, value in exchange["response_headers"].items() if name in _HEADERS}
     return {name: _mask(value) for name, value in {**exchange, "response_headers": headers}.items()}
 
@@ -107,7 +111,7 @@ def _number_uuids(exchanges: list[dict], others: list[dict]) -> list[dict]:
 
 
 def _request(exchange: dict) -> tuple[object, ...]:
-    """The request. Some tests send what an earlier answer listed, in that answer's order."""
+    """The request in a form to compare. Some tests send what an earlier answer listed, in the order of that answer."""
     return exchange["test"], exchange["method"], exchange["target"], json.dumps(document(exchange["body"]))
 
 

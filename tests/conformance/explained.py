@@ -12,7 +12,7 @@ from tests.conformance.compare import Difference
 class Explanation:
     heading: str
     covers: Callable[[Difference], bool]
-    #: Whether it appears depends on the random order in the peer's process.
+    #: Whether the difference appears depends on the random order in the upstream process.
     by_chance: bool = False
 
 
@@ -54,11 +54,11 @@ def _without_token(difference: Difference) -> bool:
     return difference.status == 401 and difference.what in ("body", "vary", "openstack-api-version")
 
 
-def _tells_its_sql(difference: Difference) -> bool:
+def _upstream_shows_its_sql(difference: Difference) -> bool:
     return difference.status == 409 and "IntegrityError" in json.dumps(difference.upstream)
 
 
-def _tells_its_code(difference: Difference) -> bool:
+def _upstream_shows_its_code(difference: Difference) -> bool:
     return difference.status == 400 and "; invalid literal for int()" in _detail(difference.upstream)
 
 
@@ -78,8 +78,8 @@ EXPLAINED: Sequence[Explanation] = (
     Explanation("Refusals of system-scoped tokens", _more_than_the_name_of_the_rule),
     Explanation("Vary on every answer", _no_vary),
     Explanation("Without a token", _without_token),
-    Explanation("An inventory that is there already", _tells_its_sql),
-    Explanation("A version that is no version", _tells_its_code),
+    Explanation("An inventory that is there already", _upstream_shows_its_sql),
+    Explanation("A version that is no version", _upstream_shows_its_code),
     Explanation("DELETE of all inventories before 1.5", _old_delete),
     Explanation("Preflights have no request id", _preflight),
 )

@@ -13,7 +13,7 @@ from tests.conformance.worlds import WORLDS
 
 @dataclass(frozen=True)
 class Gabbit:
-    """One file. `suite` is its content, which gabbi may change: load it again to run it again."""
+    """One file. `suite` is its content, which gabbi may change; load it anew for each run."""
 
     path: Path
     fixture: str
@@ -35,7 +35,7 @@ def gabbits() -> Iterator[Gabbit]:
 
 
 def _load(path: Path) -> Gabbit:
-    # As gabbi does it, by the parser that is written in C: 1 s for all files instead of 6.
+    # Like gabbi, but with the YAML parser that is written in C: 1 s for all files instead of 6.
     suite = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     fixtures = suite.get("fixtures") or []
     if len(fixtures) != 1 or fixtures[0] not in WORLDS:

@@ -28,7 +28,7 @@ class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
     request_queue_size = 64
 
     def server_bind(self):
-        # HTTPServer's own would look up the name of this machine.
+        # The method of HTTPServer would look up the name of this machine.
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = self.server_address[:2]
         self.setup_environ()

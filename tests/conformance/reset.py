@@ -6,16 +6,16 @@ _VERSION = "1.37"
 
 
 def empty(api: Api) -> None:
-    """Remove everything that the API can remove.
+    """Deletes everything that the API can delete.
 
-    What stays (projects, users, consumer types, aggregates without members) no file of the suite can see: a server
-    that was used for all files in turn answers every request as 79 fresh servers do (measured, full bodies).
+    What remains (projects, users, consumer types, aggregates without members) has no effect on any file of the suite:
+    one server that ran all files answered every request as 79 fresh servers did (measured, full bodies).
     """
     providers = api("GET", "/resource_providers", _VERSION)["resource_providers"]
     for provider in providers:
         held = api("GET", f"/resource_providers/{provider['uuid']}/allocations", _VERSION)
         for consumer in held["allocations"]:
-            # 404: gone already with the allocations of another provider.
+            # 404: it was deleted with the allocations of another provider.
             api("DELETE", f"/allocations/{consumer}", _VERSION, ok=(204, 404))
     parents = {provider["uuid"]: provider["parent_provider_uuid"] for provider in providers}
     for uuid in sorted(parents, key=lambda uuid: _depth(uuid, parents), reverse=True):

@@ -1,7 +1,7 @@
 """Runs Placement's own tests over HTTP against running servers, in .venv-conformance. See README.md.
 
-Before each file, it empties the server through its API and builds the state of the file's fixture (`worlds`) in the
-same way. So it works with any implementation.
+Before each file, it empties the server through its API and builds the state of the file's fixture (`worlds`) through
+it. So it works with any implementation.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from tests.conformance.reset import empty
 from tests.conformance.variants import VARIANTS
 from tests.conformance.wire import Api, ApiError, GabbiClient
 
-#: Every real HTTP front end answers these itself, so only the status is checked.
+#: Every HTTP front end answers these requests itself, so only the status is checked.
 MALFORMED_HTTP = ("basic-http.yaml", "bad content length not int")
 
 
@@ -164,7 +164,7 @@ def main() -> int:
             print(f"{gabbit.path.name:50} {len(gabbit.suite['tests']):4}  {gabbit.fixture:30} {gabbit.variant}")
         return 0
     gabbi.httpclient.get_http = GabbiClient
-    # gabbi would make a parser for each of 1,426 expressions, of which few differ.
+    # gabbi would create a parser for each of 1,426 expressions, of which few differ.
     gabbi.handlers.jsonhandler.json_parser = SimpleNamespace(parse=functools.cache(jsonpath_ng.ext.parse))
     began = time.monotonic()
     outcomes: list[Outcome] = []

@@ -1,4 +1,4 @@
-"""The differences that the comparison of two records finds, and those that it ignores on purpose."""
+"""The comparison of two records finds the differences that it should find, and ignores the others."""
 
 import json
 
@@ -26,7 +26,7 @@ def exchange(body, *, status=200, sent="", **headers):
 
 @pytest.fixture
 def differing(tmp_path):
-    """{what: (upstream's, ours)} of two records."""
+    """A function that compares two records: {what: (upstream's, ours)}."""
 
     def differing(upstream, ours):
         paths = []
@@ -38,7 +38,7 @@ def differing(tmp_path):
     return differing
 
 
-def test_what_changes_by_itself_is_overlooked(differing):
+def test_values_that_differ_in_every_run_are_ignored(differing):
     def answer(request, day, port, made):
         location = f"http://127.0.0.1:{port}/resource_providers/{made}"
         body = {"providers": [made, HOST] if port == 1 else [HOST, made], "request_id": f"req-{request}"}
@@ -59,11 +59,11 @@ def test_what_changes_by_itself_is_overlooked(differing):
         (exchange([2, 1], vary="x", allow="GET"), {"allow": (None, "GET")}),
     ],
 )
-def test_everything_else_is_seen(differing, ours, what):
+def test_every_other_difference_is_found(differing, ours, what):
     assert differing([exchange([1, 2], vary="x")], [ours]) == what
 
 
-def test_answers_to_different_questions_are_not_compared(differing):
+def test_records_with_different_requests_are_not_compared(differing):
     with pytest.raises(ValueError, match=r"a\.yaml"):
         differing([exchange([], sent='{"a": 1}')], [exchange([], sent='{"a": 2}')])
     with pytest.raises(ValueError, match=r"a\.yaml"):
@@ -80,7 +80,7 @@ def test_answers_to_different_questions_are_not_compared(differing):
         (404, "No such thing", "Nothing", None),
     ],
 )
-def test_an_explanation_covers_no_more_than_it_says(tmp_path, status, upstream, ours, heading):
+def test_an_explanation_covers_only_its_own_difference(tmp_path, status, upstream, ours, heading):
     for name, detail in (("upstream", upstream), ("ours", ours)):
         (tmp_path / name).write_text(json.dumps(exchange({"errors": [{"detail": detail}]}, status=status)))
     [difference] = differences(tmp_path / "upstream", tmp_path / "ours")

@@ -1,4 +1,4 @@
-"""Placement's own tests against our placement, over HTTP, on every database."""
+"""Placement's own test suite against our placement, over HTTP, on every database."""
 
 import pytest
 
@@ -20,14 +20,14 @@ def test_the_whole_suite_passes(database):
     assert (report.files, report.passed) == (FILES, TESTS)
 
 
-def test_the_whole_suite_passes_behind_the_front_end_that_users_have():
+def test_the_whole_suite_passes_with_our_http_server():
     with our_servers("sqlite", front="server") as urls:
         report = run_suite(urls, "--relax-malformed-http")
     assert not report.others, report.text
     assert (report.files, report.passed) == (FILES, TESTS)
 
 
-def test_every_answer_is_the_peers_or_its_difference_is_explained():
+def test_every_answer_equals_upstreams_or_the_difference_is_explained():
     found = [(difference, explanation_of(difference)) for difference in compare()]
     unexplained = [str(difference) for difference, explanation in found if explanation is None]
     assert not unexplained, "\n".join(unexplained)

@@ -47,7 +47,7 @@ class Upstream:
 
 
 class Ours:
-    """The service on a database, called in process. Links in answers have no prefix, as the peer's."""
+    """Our service on a database, called in process. Links in its answers have no prefix, as upstream's."""
 
     def __init__(self, database_url: str, directory: Path) -> None:
         database = {"placement": database_url}
@@ -70,7 +70,7 @@ class Ours:
 
 
 def import_(source: str, target: str, directory: Path, *options: str):
-    """The command's output and its exit status."""
+    """Runs the command; the result has its output and exit status."""
     directory.mkdir(exist_ok=True)
     config = directory / "moorage.conf"
     config.write_text(f"[plane]\nservices = placement\nstate_path = .\n[database]\nplacement = {target}\n")
@@ -80,7 +80,7 @@ def import_(source: str, target: str, directory: Path, *options: str):
 
 
 def paths(side: Upstream) -> Iterator[str]:
-    """All paths that show state, with the names of `side`."""
+    """The paths of all GETs about the objects that `side` has."""
     yield from ("/resource_providers", "/resource_classes", "/traits", "/traits?associated=true")
     names = set(side.get("/traits")[2]["traits"])
     names |= {one["name"] for one in side.get("/resource_classes")[2]["resource_classes"]}
@@ -107,7 +107,7 @@ def paths(side: Upstream) -> Iterator[str]:
 
 
 def in_any_order(answer):
-    """Lists of an answer are sets, because the peer's order is that of Python's sets."""
+    """The answer with sorted lists, because upstream's order is that of Python's sets."""
     if isinstance(answer, dict):
         return {name: in_any_order(value) for name, value in answer.items()}
     if isinstance(answer, list):
@@ -116,7 +116,7 @@ def in_any_order(answer):
 
 
 def differing(upstream: Upstream, ours: Ours) -> list[str]:
-    """Paths whose answers differ, in body or in the time of the last change."""
+    """The paths whose answers differ, in the body or in the time of the last change."""
     found = []
     for path in paths(upstream):
         status, headers, body = upstream.get(path)
@@ -124,7 +124,7 @@ def differing(upstream: Upstream, ours: Ours) -> list[str]:
         if "GroupingError" in str(body):
             continue  # the real Placement 16.0.0 on PostgreSQL answers every GET /usages like this from 1.38 on
         same = status == our_status and (status >= 400 or in_any_order(body) == in_any_order(our_body))
-        # For empty results and sums, the time of the last change is that of the answer.
+        # For empty results and sums, the time of the last change is that of the request.
         last = path.rpartition("/")[2]
         if path.startswith("/allocations/") or (last in ("inventories", "traits", "allocations") and body[last]):
             same = same and headers.get("last-modified") == our_headers.get("last-modified")
@@ -133,8 +133,8 @@ def differing(upstream: Upstream, ours: Ours) -> list[str]:
     return found
 
 
-def live_long(world: World, api: Api) -> None:
-    """A cloud with a past: objects that clients of all versions created, used, changed and deleted."""
+def create_history(world: World, api: Api) -> None:
+    """Creates, uses, changes and deletes objects as clients of all versions do."""
     for build_part in (numa_network, granular, multi_segment_network):
         build_part(world)
     env = world.env
@@ -157,7 +157,7 @@ def live_long(world: World, api: Api) -> None:
     world.inventory(host, "CUSTOM_GOLD", 7, allocation_ratio=1.1, reserved=1, min_unit=1, step_size=2)
     api("PUT", "/resource_classes/CUSTOM_UNUSED", "1.7")
     api("PUT", "/traits/CUSTOM_UNUSED", "1.6")
-    # a host that shrank below its usage, one that moved, an aggregate that lost its members
+    # a host whose inventory was reduced below its usage, one that was moved, an aggregate without members
     inventories = api("GET", f"/resource_providers/{host}/inventories", "1.39")
     inventories["inventories"]["VCPU"] |= {"total": 2, "max_unit": 2}
     api("PUT", f"/resource_providers/{host}/inventories", "1.39", inventories)
@@ -169,10 +169,10 @@ def live_long(world: World, api: Api) -> None:
 
 
 @pytest.mark.parametrize("kind", DATABASES)
-def test_a_database_that_upstream_made_answers_as_before(kind, tmp_path):
+def test_an_imported_database_of_each_kind_gives_the_same_answers(kind, tmp_path):
     with temporary_database(kind) as source, temporary_database("sqlite") as target, upstream_server(source) as url:
         api = Api(url)
-        live_long(World(api), api)
+        create_history(World(api), api)
         rehearsal = import_(source, target, tmp_path, "--dry-run", "--json")
         assert rehearsal.exit_code == 0, rehearsal.output
         done = import_(source, target, tmp_path, "--json")
@@ -189,8 +189,8 @@ def test_a_database_that_upstream_made_answers_as_before(kind, tmp_path):
     }
 
 
-def test_what_was_taken_over_goes_on_where_it_was(tmp_path):
-    """Generations continue, and used resources stay used."""
+def test_imported_objects_can_be_used_with_their_generations(tmp_path):
+    """Generations continue with the next number, and used resources stay used."""
     with temporary_database("sqlite") as source, temporary_database("sqlite") as target:
         with upstream_server(source) as url:
             world = World(Api(url))
@@ -213,16 +213,16 @@ def test_what_was_taken_over_goes_on_where_it_was(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
-def test_it_goes_into_any_of_our_databases(kind, tmp_path):
+def test_an_import_into_each_kind_of_our_databases_gives_the_same_answers(kind, tmp_path):
     with temporary_database("sqlite") as source, temporary_database(kind) as target, upstream_server(source) as url:
         api = Api(url)
-        live_long(World(api), api)
+        create_history(World(api), api)
         assert import_(source, target, tmp_path).exit_code == 0
         with Ours(target, tmp_path) as ours:
             assert differing(Upstream(url), ours) == []
 
 
-def test_every_world_of_the_suite_survives(tmp_path):
+def test_an_import_of_each_fixture_of_the_suite_gives_the_same_answers(tmp_path):
     with temporary_database("sqlite") as source, upstream_server(source) as url:
         for name, build_world in WORLDS.items():
             api = Api(url)

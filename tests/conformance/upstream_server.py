@@ -14,12 +14,12 @@ from placement import policies, wsgi
 from tests.conformance.literal_server import serve
 from tests.conformance.variants import CORS_HEADER, CORS_ORIGIN, VARIANTS, Variant
 
-#: The drivers of .venv-conformance, where they are not those of the URL itself.
+#: The database drivers of .venv-conformance, where they differ from those of the URL.
 _DRIVERS = {"postgresql": "postgresql+psycopg2", "mariadb": "mysql+pymysql"}
 
 
 def write_configuration(variant: Variant, directory: Path, database_url: str = "") -> None:
-    """``placement.conf`` and ``policy.yaml``, in the peer's syntax."""
+    """``placement.conf`` and ``policy.yaml``, in upstream's syntax."""
     kind, _, rest = (database_url or f"sqlite:///{directory}/placement.db").partition(":")
     connection = f"{_DRIVERS.get(kind, kind)}:{rest}"
     sections = {
@@ -43,7 +43,9 @@ def write_configuration(variant: Variant, directory: Path, database_url: str = "
 
 
 def check_each_schema_once() -> None:
-    """The peer checks a constant schema at each request, which takes a quarter of its time; this checks it once."""
+    """Upstream validates a constant schema at each request, which takes a quarter of its time; this validates it
+    once.
+    """
     checked = {}
     check = jsonschema.Draft202012Validator.check_schema
 

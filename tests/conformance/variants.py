@@ -1,6 +1,6 @@
 """The server configurations that the suite needs.
 
-The peer's fixtures switch its configuration in process. Over HTTP such a switch is an option at the start of a server.
+Upstream's fixtures switch its configuration in process. Over HTTP such a switch is an option at the start of a server.
 So each fixture belongs to exactly one variant, and each variant is a separate server. All four are necessary: with only
 the new policy defaults 68 tests fail, with only the old ones 47.
 """

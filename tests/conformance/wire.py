@@ -10,12 +10,12 @@ import urllib.parse
 from collections.abc import Collection, Mapping
 from typing import ClassVar
 
-#: Left alone in a request target: all that is legal in a URL, and "%", because targets come percent-encoded.
+#: Not escaped in a request target: all that is legal in a URL, and "%", because targets are percent-encoded already.
 _TARGET_SAFE = "%/?:@!$&'()*+,;=-._~[]#"
 
 
 class Headers(dict):
-    """Of an answer; names in lower case, repeated ones joined by commas."""
+    """The headers of an answer: names in lower case, repeated ones joined by commas."""
 
     @classmethod
     def of(cls, message: Mapping[str, str]) -> "Headers":
@@ -57,7 +57,7 @@ def send(
 class GabbiClient:
     """The interface of an HTTP client that gabbi uses."""
 
-    #: Every exchange is appended here, unless it is None.
+    #: Every exchange is appended to this list, unless it is None.
     record: ClassVar[list[dict] | None] = None
 
     def __init__(self, caption: str | None = None, **_ignored: object) -> None:
@@ -88,7 +88,7 @@ class GabbiClient:
 
 
 def _in_one_order(content: bytes) -> bytes:
-    """Sorts candidates: some tests continue with the first, and two compared servers must get the same requests."""
+    """Sorts candidates: some tests continue with the first one, and the two servers must get the same requests."""
     if b'"allocation_requests"' not in content:
         return content
     document = json.loads(content)
@@ -97,17 +97,17 @@ def _in_one_order(content: bytes) -> bytes:
 
 
 class ApiError(RuntimeError):
-    """The server under test refused the preparation of a file."""
+    """The server under test refused a request that prepares the state for a file."""
 
 
 class Api:
-    """Placement with an admin's token and an explicit microversion."""
+    """Requests to placement with an admin's token and an explicit microversion."""
 
     def __init__(self, base: str) -> None:
         self._base = base.rstrip("/")
 
     def __call__(self, method: str, path: str, version: str, data=None, ok: Collection[int] = (200, 201, 204)):
-        """The document of the answer, or None. Raises `ApiError` for a status not in `ok`."""
+        """The document of the answer, or None. Raises `ApiError` if its status is not in `ok`."""
         headers = {
             "x-auth-token": "admin",
             "accept": "application/json",

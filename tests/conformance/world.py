@@ -20,9 +20,9 @@ from tests.conformance.wire import Api
 
 
 class World:
-    """State in the making, and `env`: the variables that a file reads, {name: text}.
+    """Creates state; `env` has the variables that a file reads, {name: text}.
 
-    With a `seed` all uuids are functions of it, so that two runs send the same requests.
+    With a `seed` all uuids depend only on it, so that two runs send the same requests.
     """
 
     def __init__(self, api: Api, seed: str | None = None) -> None:
@@ -39,7 +39,7 @@ class World:
         return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self._seed}/{self._drawn}"))
 
     def fresh(self, *variables: str) -> None:
-        """Variables with new uuids."""
+        """The variables with new uuids."""
         for variable in variables:
             self.env[variable] = self.uuid()
 
@@ -71,7 +71,7 @@ class World:
         self._api("PUT", f"/resource_providers/{provider}/aggregates", "1.1", uuids)
 
     def use(self, provider: str, amounts: Mapping[str, int], *, user="world-user", project="world-project") -> str:
-        """The uuid of a new consumer with the allocations `amounts`."""
+        """Creates a consumer with the allocations `amounts`; returns its uuid."""
         consumer = self.uuid()
         body = {"allocations": {provider: {"resources": amounts}}, "user_id": user, "project_id": project}
         self._api("PUT", f"/allocations/{consumer}", "1.12", body)

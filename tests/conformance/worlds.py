@@ -1,6 +1,6 @@
 """The state ("world") of each fixture of the suite.
 
-The peer's fixtures write to its database through its own objects; these build the same state through the public API.
+Upstream's fixtures write to its database through its own objects; these build the same state through the public API.
 `world` explains the sketches.
 """
 
@@ -71,7 +71,7 @@ def shared_storage(world: World) -> None:
         ss   @AGG_UUID {disk} +MISC_SHARES_VIA_AGGREGATE
         ss2  @AGG_UUID {disk} +MISC_SHARES_VIA_AGGREGATE
     """)
-    # The PFs' traits list was never written, and neither is it here.
+    # Upstream's fixture never writes the traits of the PFs, so neither does this one.
 
 
 def numa_aggregates(world: World) -> None:
@@ -173,7 +173,8 @@ def granular(world: World) -> None:
 
 
 def multi_segment_network(world: World) -> None:
-    """Four hosts with an OVS and an SR-IOV agent on various physical networks; two are segments of the one wanted.
+    """Four hosts with an OVS and an SR-IOV agent on various physical networks; two of these are segments of the
+    requested one.
 
     Host 0 has another network, 1 and 2 one segment each, 3 both segments (and little bandwidth).
     """

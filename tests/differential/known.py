@@ -1,7 +1,7 @@
 """The faults of upstream that random requests found, one rule per heading of docs/wire/differences.md.
 
-`tests.conformance.explained` explains the differences that the suite's own requests show. For each rule here a script
-shows exactly this fault (test_known.py).
+`tests.conformance.explained` explains the differences that the suite's own requests show. For each rule here, a script
+in test_known.py shows exactly this fault.
 """
 
 import json
@@ -15,7 +15,7 @@ from tests.conformance.explained import EXPLAINED, Explanation
 
 #: A consumer without allocations that upstream keeps (`Twins` finds and removes them).
 GHOST = "ghost"
-#: Where the statuses differ, `Twins` compares these: [status, document].
+#: Used instead of the document if the statuses differ: [status, document].
 STATUS = "status"
 
 _SEARCHES = ("/allocation_candidates?", "/resource_providers?")
@@ -27,10 +27,10 @@ def _crash_of_a_search(difference: Difference) -> bool:
 
 
 def _amounts_of_another_candidate(difference: Difference) -> bool:
-    """Upstream adds the amounts of two groups into an object that other candidates use, too.
+    """Upstream adds the amounts of two groups in an object that other candidates use, too.
 
-    It does so unless the policy is ``none``, for a class that the unsuffixed and a suffixed group ask for. So what only
-    upstream has adds up to more than was asked for, and where that did not fit, a candidate is missing.
+    It does so unless the policy is ``none``, for a class that the unsuffixed and a suffixed group request. So
+    candidates that only upstream has add up to more than was requested; if that does not fit, a candidate is missing.
     """
     if difference.what != "body" or difference.status != 200 or not difference.target.startswith(_SEARCHES[0]):
         return False
@@ -66,7 +66,7 @@ _FAULT = re.compile(
 
 
 def _fault(difference: Difference, document: object) -> str | None:
-    """The word of the request that a refusal is about, if the request has it."""
+    """The part of the request that the refusal names, if the request contains it."""
     found = (
         _FAULT.search(document["errors"][0]["detail"]) if isinstance(document, dict) and "errors" in document else None
     )

@@ -23,7 +23,7 @@ PROJECTS = ["red", "blue"]
 USERS = ["alice", "bob"]
 SUFFIXES = ["1", "2", "_net", "-b"]
 
-#: The versions at which something changes; the newest is what most requests have.
+#: The microversions at which something changes; most requests have the newest.
 MINORS = list(range(40))
 
 
@@ -176,7 +176,7 @@ def _delete(dice: Dice) -> Asked:
     return Asked("DELETE", f"/resource_providers/{_provider(dice)}", f"1.{dice.minor()}")
 
 
-# --- what they offer --------------------------------------------------------------------------------------------
+# --- inventories, traits, aggregates ----------------------------------------------------------------------------
 
 
 def _set_inventories(dice: Dice, uuid: str | None = None, minor: int | None = None) -> Asked:

@@ -20,7 +20,7 @@ from tests.plane import InProcessPlane
 
 @dataclass(frozen=True)
 class Asked:
-    """`version` None: no version header. `body` as JSON; None: no body."""
+    """`version` None: no version header. `body` is JSON; None: no body."""
 
     method: str
     target: str
@@ -59,7 +59,7 @@ class Side(Protocol):
 
 
 class Upstream(AbstractContextManager):
-    """On a SQLite file in `directory`, or on the empty database that `database_url` names."""
+    """Upstream on a SQLite file in `directory`, or on the empty database at `database_url`."""
 
     def __init__(self, directory: Path, database_url: str = "") -> None:
         if not SUITE_PYTHON.exists():
@@ -106,7 +106,7 @@ class Upstream(AbstractContextManager):
 
 
 class Ours(AbstractContextManager):
-    """In this process, on a SQLite file in `directory`, or on the empty database that `database_url` names."""
+    """Our service in this process, on a SQLite file in `directory`, or on the empty database at `database_url`."""
 
     def __init__(self, directory: Path, database_url: str = "") -> None:
         self._plane = InProcessPlane(
@@ -134,7 +134,7 @@ class Ours(AbstractContextManager):
 
 
 def _admin(side: Side, method: str, path: str, version: str, ok: Collection[int] = (200, 204)) -> dict:
-    """As `tests.conformance.wire.Api`, to empty a server."""
+    """Sends a request as `tests.conformance.wire.Api` does, to empty a server."""
     answered = side.ask(Asked(method, path, version))
     if answered.status not in ok:
         raise RuntimeError(f"{method} {path}: {answered.status} {answered.body}")

@@ -1,4 +1,4 @@
-"""Each fault of upstream in docs/wire/differences.md still exists: a script shows it, and no unknown difference."""
+"""Each fault of upstream in docs/wire/differences.md still exists: a script shows it and no unexplained difference."""
 
 import pytest
 
@@ -88,7 +88,7 @@ SCRIPTS = {
 
 
 @pytest.mark.parametrize("heading", [one.heading for one in KNOWN if not one.by_chance])
-def test_the_known_fault_is_still_there(twins, heading):
+def test_the_known_fault_of_upstream_still_exists(twins, heading):
     found = [(found.difference, explanation_of(found.difference)) for found in twins.differences(SCRIPTS[heading])]
     assert [str(difference) for difference, explanation in found if explanation is None] == []
     assert heading in {explanation.heading for _, explanation in found}

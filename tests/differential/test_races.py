@@ -1,5 +1,5 @@
-"""Requests of which only one, or as many as there is room for, may succeed: sent to ours concurrently, and to upstream
-Placement one after the other.
+"""Requests of which only one, or as many as fit, may succeed. They are sent to our service concurrently, and to
+upstream Placement one after the other.
 
 Chance decides which requests succeed. Their number, the refusals of the others and the final state do not depend on
 chance: they must equal upstream's without concurrency. Upstream does not get them concurrently, because it then lets
@@ -22,7 +22,7 @@ from tests.servers import temporary_database
 pytestmark = [pytest.mark.slow, pytest.mark.conformance, pytest.mark.postgresql]
 
 SEEDS = range(3)
-#: At once.
+#: The number of concurrent requests.
 CROWD = 6
 
 HOST, OTHER = (f"00000000-0000-4000-a000-00000000000{number}" for number in (1, 2))
@@ -64,7 +64,7 @@ class Race(NamedTuple):
 
 
 def last_units(dice):
-    """Each wants the same amount of a host with room for some of them."""
+    """Each request claims the same amount of a host that can satisfy only some of them."""
     units, winners = dice.randint(1, 4), dice.randint(1, CROWD - 1)
     requests = [("PUT", f"/allocations/{consumer}", wish(units)) for consumer in CONSUMERS]
     return Race([offer(HOST, units * winners + units - 1)], requests, winners, "placement.undefined_code")
@@ -75,7 +75,7 @@ def one_new_consumer(dice):
 
 
 def one_consumer_moves(dice):
-    """All have seen the same generation of it."""
+    """All requests have the same generation of the consumer."""
     units = dice.randint(1, 4)
     before = [offer(HOST, 100), offer(OTHER, 100), ("PUT", f"/allocations/{CONSUMERS[0]}", wish(units))]
     return Race(before, [("POST", "/allocations", {CONSUMERS[0]: wish(units, 1, OTHER)})] * CROWD)
@@ -116,7 +116,7 @@ def servers():
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", RACES)
-def test_as_many_win_as_may_and_what_is_left_is_what_upstream_leaves_when_they_take_turns(servers, kind, seed):
+def test_concurrent_requests_have_the_results_that_upstream_has_without_concurrency(servers, kind, seed):
     race = kind(Random(seed))
     place = f"-{10 + RACES.index(kind):x}{seed:03x}-"
     upstream, ours = servers
@@ -161,10 +161,10 @@ def _run(urls, race, place, *, at_once):
 
     with ThreadPoolExecutor(CROWD if at_once else 1) as pool:
         list(pool.map(ask, range(CROWD)))
-    return Counter(answers), _left(api, hosts, consumers)
+    return Counter(answers), _final_state(api, hosts, consumers)
 
 
-def _left(api, hosts, consumers):
+def _final_state(api, hosts, consumers):
     offered = [
         (api("GET", f"/resource_providers/{uuid}", "1.39")["generation"],
          api("GET", f"/resource_providers/{uuid}/inventories", "1.39")["inventories"],

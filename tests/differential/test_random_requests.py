@@ -7,12 +7,12 @@ from tests.differential.twins import to_text
 
 pytestmark = [pytest.mark.slow, pytest.mark.conformance]
 
-#: `make differential` tries others.
+#: `make differential` tries other seeds.
 SEEDS = range(24)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_random_requests_are_answered_alike(twins, seed):
+def test_random_requests_get_the_same_answers_from_both(twins, seed):
     requests = script(seed)
     found = twins.first(requests)
     if found is not None:

@@ -12,7 +12,7 @@ from tests.differential.sides import Answered, Asked, Side, Upstream
 
 @dataclass(frozen=True)
 class Found:
-    """An unexplained difference in the answer to `script`'s request number `step`."""
+    """An unexplained difference in the answer to request number `step` of `script`."""
 
     step: int
     difference: Difference
@@ -30,7 +30,7 @@ class Twins:
         self._upstream, self._ours = upstream, ours
 
     def differences(self, script: Sequence[Asked]) -> Iterator[Found]:
-        """Empties both, sends `script` to both, then compares all state: all differences."""
+        """Empties both sides, sends `script` to both, then compares all state; yields all differences."""
         self._upstream.empty()
         self._ours.empty()
         for step, asked in enumerate([*script, *state()]):
@@ -66,12 +66,14 @@ class Twins:
         else:
             yield from between("", left, right)
         if asked.method in ("PUT", "POST") and asked.target.startswith(("/allocations", "/reshaper")):
-            yield from self._ghosts(asked, theirs)
+            yield from self._empty_consumers(asked, theirs)
         if "limit=" in asked.target and own.status == theirs.status == 200:
             yield from self._beyond_the_limit(asked, own)
 
-    def _ghosts(self, asked: Asked, theirs: Answered) -> Iterator[Difference]:
-        """Only requests that give a new consumer nothing, or that name a wrong provider, leave these behind."""
+    def _empty_consumers(self, asked: Asked, theirs: Answered) -> Iterator[Difference]:
+        """Only requests that give a new consumer nothing, or that name a wrong provider, leave consumers without
+        allocations.
+        """
         for uuid in self._upstream.remove_ghosts():
             wishes = asked.body["allocations"] if asked.target == "/reshaper" else asked.body
             wish = wishes if asked.method == "PUT" else wishes[uuid]
@@ -80,7 +82,7 @@ class Twins:
             yield Difference("", "", asked.method, asked.target, asked.version, theirs.status, what, uuid, None)
 
     def _beyond_the_limit(self, asked: Asked, own: Answered) -> Iterator[Difference]:
-        """A limit may leave any candidates, but they must be some of all candidates."""
+        """With a limit, any candidates may be returned, but they must belong to the candidates without a limit."""
         path, _, query = asked.target.partition("?")
         rest = "&".join(pair for pair in query.split("&") if not pair.startswith("limit="))
         unlimited = replace(asked, target=f"{path}?{rest}")
@@ -103,7 +105,7 @@ class Twins:
         return body
 
     def _generation(self, kind: str, uuid: str, offset: int) -> int | None:
-        """Upstream's; ours is the same, or the next answers differ. None: the consumer is new."""
+        """Upstream's generation; if ours differs, the next answers differ. None: the consumer is new."""
         if kind == "provider":
             answered = self._upstream.ask(Asked("GET", f"/resource_providers/{uuid}"))
             return max(0, answered.document.get("generation", 0) + offset)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-#: ``[words](path#heading)`` that leads to a file of the repository.
+#: ``[words](path#heading)``: a link to a file of the repository.
 _LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)")
 
 
 def missing_tests(named: Iterable[str]) -> list[str]:
-    """The pytest ids of tests that do not exist."""
+    """The pytest ids in `named` for which no test exists."""
     missing = []
     for test in named:
         path, *names = test.partition("[")[0].split("::")
@@ -23,7 +23,7 @@ def missing_tests(named: Iterable[str]) -> list[str]:
 
 
 def missing_links(page: Path) -> list[str]:
-    """Links whose file, or whose heading in it, does not exist."""
+    """The links of which the file, or the heading in it, does not exist."""
     missing = []
     for path, heading in _LINK.findall(page.read_text()):
         file = page.parent / path if path else page
@@ -33,7 +33,7 @@ def missing_links(page: Path) -> list[str]:
 
 
 def links(page: Path) -> list[str]:
-    """The linked files, as written."""
+    """The linked paths, as written."""
     return [path for path, _ in _LINK.findall(page.read_text()) if path]
 
 
@@ -56,6 +56,6 @@ def _tests_of(path: Path) -> set[tuple[str, ...]]:
 
 @functools.cache
 def _anchors_of(page: Path) -> set[str]:
-    """Anchors of the headings, as code hosts make them: lower case, words joined by dashes, no other marks."""
+    """Anchors of the headings as code hosts create them: lower case, words joined by dashes, no other punctuation."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

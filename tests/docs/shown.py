@@ -20,10 +20,10 @@ class Metric:
 
 
 def metrics(directory: Path) -> dict[str, Metric]:
-    """{name as a person writes it: the metric}, including a process's own (`process_*`, `python_*`)."""
+    """{name as people write it: the metric}, including a process's own (`process_*`, `python_*`)."""
     found = {}
     options = Config()
-    audit = {"period_s": options.audit.period_s}  # without a round of its own it shows nothing
+    audit = {"period_s": options.audit.period_s}  # without an audit the process has no metrics of audits
     services = options.plane.services
     with InProcessPlane(directory, services, authenticator=None, credentials=None, audit=audit) as plane:
         for collector in plane.plane.metrics.registry._collector_to_names:
@@ -34,7 +34,7 @@ def metrics(directory: Path) -> dict[str, Metric]:
 
 
 def series(known: dict[str, Metric]) -> dict[str, frozenset[str]]:
-    """{name of a series: its labels}; a histogram has three."""
+    """{name of a series: its labels}; a histogram has three series."""
     found = {"up": ADDED}
     for name, metric in known.items():
         labels = metric.labels | ADDED

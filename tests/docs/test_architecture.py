@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "ARCHITECTURE.md").read_text()
 
-#: ``ServerService.create``: a class of ours and one of its methods; not ``docs/README.md``.
+#: ``ServerService.create``: one of our classes and its method; not ``docs/README.md``.
 METHOD = re.compile(r"(?<![\w/])(_?[A-Z]\w+)\.(_?[a-z]\w+)\b")
 
 
@@ -44,8 +44,10 @@ def test_named_methods_exist():
     assert named
 
 
-def test_every_function_of_the_flows_is_in_the_file_beside_it():
-    """``| 1 | `compute/servers/create_service.py` `CreateService.create` | ...``, and in text the same pair."""
+def test_every_function_of_the_flows_exists_in_the_file_named_with_it():
+    """Such a pair is ``| 1 | `compute/servers/create_service.py` `CreateService.create` | ...``, or the same in
+    text.
+    """
     section = TEXT.partition("## Three flows")[2].partition("\n## ")[0]
     named = re.findall(r"`([\w/]+\.py)`\s+`(\w+)(?:\.(\w+))?`", section)
     steps = re.findall(r"^\| \d+ \| `[\w/]+\.py` `[\w.]+` \|", section, re.MULTILINE)
@@ -61,7 +63,7 @@ def test_every_function_of_the_flows_is_in_the_file_beside_it():
     assert missing == []
 
 
-def test_every_room_exists_and_every_room_is_named():
+def test_the_table_of_subpackages_lists_exactly_those_that_exist():
     section = TEXT.partition("## The rooms")[2].partition("\n## ")[0]
     rows = re.findall(
         r"^\| `(placement|compute|reservation|accelerator|agent)/` \| .* \| (.*) \|$", section, re.MULTILINE
@@ -78,7 +80,7 @@ def test_every_room_exists_and_every_room_is_named():
         assert {path.parent.name for path in folder.glob("*/__init__.py")} - {"migrations"} - named == set(), package
 
 
-def test_every_package_has_its_row_among_the_rooms():
+def test_every_package_has_a_row_in_the_table_of_subpackages():
     section = TEXT.partition("## The rooms")[2].partition("\n## ")[0]
     rooms = {name for row in re.findall(r"^\| (`[^|]+) \|", section, re.MULTILINE) for name in re.findall(r"\w+", row)}
     packages = {path.parent.name for path in (ROOT / "src").glob("moorage/*/__init__.py")} | {"os_acc"}

@@ -10,7 +10,7 @@ PAGES = [page for page in pages() if blocks(page)]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_block_of_commands_is_run_or_says_why_not(page):
+def test_every_block_of_commands_is_run_or_has_a_reason_why_not(page):
     for block in blocks(page):
         assert hosts_of(page) is not None or {"not run", "run by"} & set(block.marks), (
             f"{block.where}: nothing runs this. Write '<!-- page: run on a plane -->' below the title of the page, or above the"
@@ -48,5 +48,5 @@ def test_few_blocks_are_not_run():
         ("total 3", "total 4", False),
     ],
 )
-def test_what_is_printed_is_compared_loosely(shown, printed, alike):
+def test_the_comparison_ignores_values_that_differ_from_run_to_run(shown, printed, alike):
     assert agrees(shown, printed) is alike

@@ -9,16 +9,16 @@ from moorage.cli import exit_codes
 from moorage.cli.main import cli
 from tools import commands_page
 
-#: `clock advance` has that of `clock`.
+#: `clock advance` has the exit codes of `clock`.
 WITHOUT_A_PLANE = {"bitstream sign", "clock advance", "completion", "provider-config sample", "provider-config schema"}
 COMMANDS = dict(commands_page.commands(cli))
 
 
-def test_the_page_is_written_from_the_commands():
+def test_the_page_equals_the_one_generated_from_the_commands():
     assert commands_page.PAGE.read_text() == commands_page.page(), "run tools/commands_page.py"
 
 
-def test_every_command_that_gives_a_code_a_meaning_of_its_own_is_there_and_says_so():
+def test_every_command_with_its_own_exit_codes_explains_them_in_its_help():
     for name in exit_codes.MEANINGS:
         command = COMMANDS.get(name) or cli.get_command(click.Context(cli), name)
         assert command is not None, name
@@ -33,14 +33,14 @@ NOTHING_TO_READ = {
 
 
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - NOTHING_TO_READ - {"provider-config schema"}))
-def test_every_command_that_shows_something_shows_it_to_programs_too(name):
+def test_every_command_with_output_has_a_json_option(name):
     (option,) = (one for one in COMMANDS[name].params if "--json" in one.opts)
     assert option.is_flag
     assert option.name == "as_json"
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_options_have_the_same_names_everywhere(name):
+def test_every_command_has_the_config_option_and_every_option_has_a_help(name):
     options = {option: one for one in COMMANDS[name].params if isinstance(one, click.Option) for option in one.opts}
     assert ("--config" in options) or name in WITHOUT_A_PLANE, name
     assert all(one.help for one in options.values()), "each option says what it does"

@@ -1,4 +1,4 @@
-"""The comparison of two revisions finds each change but a rename of the tables."""
+"""The comparison of two revisions finds every change except renames that the tables list."""
 
 import ast
 
@@ -36,7 +36,7 @@ def differences(before, after, *table):
     return tuple([body.where for body in side] for side in unmatched(tables, *sides))
 
 
-def test_a_rename_of_the_tables_is_no_difference():
+def test_a_rename_that_is_in_the_tables_is_not_listed():
     assert differences(BEFORE, AFTER, *TABLE) == ([], [])
 
 
@@ -63,24 +63,24 @@ def test_a_constant_with_another_value_is_listed():
     assert differences(BEFORE, AFTER.replace("= 5", "= 6"), *TABLE) == (["a:LIMIT"], ["a:MAX_ROWS"])
 
 
-def test_two_new_names_of_one_old_name_are_not_one_another():
+def test_a_call_of_another_function_with_the_same_old_name_is_listed():
     table = ("a:show show_host", "a:show show_lease")
     before = "def work(x):\n    return x.show_host()\n"
     assert differences(before, before.replace("show_host", "show_lease"), *table) == (["a:work"], ["a:work"])
 
 
-def test_functions_without_a_statement_are_left_out():
+def test_functions_without_a_statement_are_not_compared():
     assert differences("def close(self): ...\n", "def stop(self):\n    raise NotImplementedError\n") == ([], [])
 
 
-def test_a_constant_in_place_of_a_text_is_compared_by_its_value():
+def test_a_constant_that_replaces_a_literal_is_compared_by_its_value():
     before = "def begin(move):\n    return move.step == 'go-back'\n"
     after = "class Step:\n    BACK = '%s'\n\ndef begin(move):\n    return move.step == Step.BACK\n"
     assert differences(before, after % "go-back", "constant go-back Step.BACK") == ([], ["a:Step"])
     assert "a:Step.BACK" in differences(before, after % "back", "constant go-back Step.BACK")[1]
 
 
-def test_a_class_with_other_fields_is_listed():
+def test_a_class_with_changed_fields_is_listed():
     before = "class Job:\n    id: str\n    epoch: int\n"
     assert differences(before, "class Job:\n    epoch: int\n    id: str\n") == (["a:Job"], ["a:Job"])
     assert differences(before, "class Job:\n    job_id: str\n    epoch: int\n", "id job_id") == ([], [])

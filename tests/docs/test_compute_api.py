@@ -20,13 +20,13 @@ def versions(row):
     return "all" if row.until is None else f"up to 2.{row.until}"
 
 
-def test_every_absent_path_is_on_the_page_as_it_is_answered():
+def test_every_unsupported_path_is_on_the_page_with_its_answer():
     assert ROW.findall(PAGE) == [
         (row.path, row.methods, str(row.status), versions(row)) for row in unsupported_routes.UNSUPPORTED_ROUTES
     ]
 
 
-def test_what_is_absent_is_in_the_route_table():
+def test_unsupported_paths_are_in_the_route_table():
     served = {(route.method, route.path) for route in API.routes}
     for row in unsupported_routes.UNSUPPORTED_ROUTES:
         assert {(method, f"/v2.1{row.path}") for method in row.methods.split()} <= served
@@ -39,13 +39,13 @@ def test_what_is_absent_is_in_the_route_table():
         ("Actions that the peer took away (410): ", server_actions.GONE),
     ],
 )
-def test_actions_that_are_not_offered_are_named(words, actions):
+def test_unsupported_actions_are_on_the_page(words, actions):
     section = PAGE.partition(words)[2].partition(".\n")[0]
     assert re.findall(r"`([\w-]+)`", section) == sorted(actions)
 
 
-#: All actions on servers in the routes of OpenStack Nova 34.0.0, read from its table of routes.
-ACTIONS_OF_THE_PEER = frozenset(
+#: All actions on servers in the table of routes of OpenStack Nova 34.0.0.
+ACTIONS_OF_NOVA = frozenset(
     [
         "addFixedIp",
         "addFloatingIp",
@@ -92,14 +92,14 @@ ACTIONS_OF_THE_PEER = frozenset(
 )
 
 
-def test_every_action_of_the_peer_is_here_or_on_the_page():
+def test_every_action_of_nova_is_supported_or_on_the_page():
     known = {*server_actions.ACTIONS, *server_actions.NOT_BUILT, *server_actions.GONE}
-    assert known == ACTIONS_OF_THE_PEER
+    assert known == ACTIONS_OF_NOVA
     assert not server_actions.ACTIONS.keys() & (server_actions.NOT_BUILT | server_actions.GONE)
 
 
-def test_every_path_of_the_peer_is_here_or_on_the_page():
-    """No path is just not found; the other tests tell which of both it is."""
+def test_every_path_of_nova_has_a_route():
+    """Every path has a route. The other tests check that the page tells whether it is supported."""
     patterns = {}
     for route in API.routes:
         pattern = re.sub(r"\{[^}]*\}", "[^/]+", route.path.removeprefix("/v2.1"))
@@ -112,8 +112,8 @@ def test_every_path_of_the_peer_is_here_or_on_the_page():
             assert any(pattern.fullmatch(path) for pattern in patterns[method]), f"{method} {path}"
 
 
-def test_paths_that_answer_are_on_the_page():
-    """By their first segment, and for sub-resources of servers by their second."""
+def test_supported_paths_are_on_the_page():
+    """Compares their first segment, and for sub-resources of servers the second one."""
     section = PAGE.partition("## What exists")[2].partition("\n## ")[0]
     named = set(re.findall(r"[\w-]+", section))
     told = {row.path for row in unsupported_routes.UNSUPPORTED_ROUTES}
@@ -127,11 +127,11 @@ def test_paths_that_answer_are_on_the_page():
             assert steps[1] in named, path
 
 
-def test_the_newest_version_is_said():
+def test_the_page_names_the_range_of_microversions():
     assert f"microversions {VERSIONS.minimum} to {VERSIONS.maximum}," in PAGE
 
 
-def test_tempests_modules_and_what_fails_in_them_are_named():
+def test_the_page_lists_the_modules_of_tempest_and_their_failing_tests():
     section = PAGE.partition("\n## Tempest")[2]
     table = dict(re.findall(r"^\| `([\w.]+)` \| (.+) \|$", section, re.MULTILINE))
     assert table == dict(test_tempest.NOT_HERE)

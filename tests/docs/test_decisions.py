@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 DECISIONS = sorted((ROOT / "docs" / "evidence" / "decisions").glob("0*.md"))
 
-#: ``Committer._exact``, ``MAX_GROUP``, ``_begin``: a name of ours has an underscore, or a capital after a small letter.
+#: ``Committer._exact``, ``MAX_GROUP``, ``_begin``: our names have an underscore, or a capital after a small letter.
 NAME = re.compile(r"`((?:\w+\.)*\w*(?:_\w+|[a-z][A-Z]\w*))(?:\([^`]*\))?`")
 
 #: Names of PostgreSQL, libpq and the kernel.
@@ -23,7 +23,7 @@ def source():
 
 
 @pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem)
-def test_named_things_exist(page, source):
+def test_names_in_a_decision_exist_in_the_source(page, source):
     said = page.read_text().partition("## Considered")[0]
     words = {word for name in NAME.findall(said) for word in name.split(".")} - OF_OTHERS
     assert sorted(word for word in words if not re.search(rf"\b{word}\b", source)) == []

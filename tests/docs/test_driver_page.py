@@ -1,6 +1,6 @@
 """The page on writing a driver names the methods, arguments and modules that exist.
 
-`tests/unit/accelerator/drivers/test_conformance.py` runs its driver and its bench.
+`tests/unit/accelerator/drivers/test_conformance.py` runs the page's driver and its bench.
 """
 
 import re
@@ -15,18 +15,18 @@ ROOT = Path(__file__).parents[2]
 TEXT = page.PAGE.read_text()
 
 
-def test_the_verbs_of_the_page_are_those_of_the_contract():
+def test_the_methods_on_the_page_are_those_of_the_driver_interface():
     verbs = {name for name, value in vars(AcceleratorDriver).items() if callable(value) and not name.startswith("_")}
     assert {row.split("(")[0] for row in re.findall(r"^\| `(\w+\([\w, ]*\))` \|", TEXT, re.MULTILINE)} == verbs
 
 
-def test_the_arguments_of_the_page_are_those_of_the_contract():
+def test_the_arguments_on_the_page_are_those_of_the_driver_interface():
     for name, arguments in re.findall(r"^\| `(\w+)\(([\w, ]*)\)` \|", TEXT, re.MULTILINE):
         code = getattr(AcceleratorDriver, name).__code__
         assert ["self", *filter(None, arguments.split(", "))] == list(code.co_varnames[: code.co_argcount])
 
 
-def test_what_the_page_names_is_there():
+def test_the_modules_that_the_page_names_exist():
     modules = re.findall(r"^\| `(\w+)\.(\w+)` \|", TEXT, re.MULTILINE)
     assert modules
     for module, name in modules:
@@ -37,11 +37,11 @@ def test_what_the_page_names_is_there():
         assert (ROOT / path).exists(), path
 
 
-def test_its_driver_passes_the_tests_that_every_driver_passes():
+def test_the_driver_of_the_page_passes_the_conformance_tests():
     assert page.timecard in BENCHES
 
 
-def test_its_card_without_a_satellite_is_not_offered(tmp_path, clock):
+def test_the_driver_of_the_page_does_not_report_a_card_without_a_satellite(tmp_path, clock):
     bench = page.timecard(tmp_path, clock)
     (gnss,) = tmp_path.rglob("gnss_sync")
     assert bench.driver.health(bench.card) is Health.OK

@@ -22,7 +22,9 @@ CONSUMER = "00000000-0000-4000-8000-00000000000a"
 
 @pytest.fixture
 def get(tmp_path):
-    """The body of a GET as an admin; enough claims on a host exist that there is a change 7."""
+    """A function that returns the body of a GET as an admin. There are enough claims on a host for a change 7 to
+    exist.
+    """
     plane = InProcessPlane(tmp_path, "placement")
     service = plane.service("placement")
     service.providers.create("host", HOST, None)
@@ -42,7 +44,7 @@ def get(tmp_path):
         yield send
 
 
-def test_the_example_is_an_entry_as_there_are(get):
+def test_the_example_has_the_keys_of_a_real_entry(get):
     (example,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
     example = json.loads(example)
     entries = json.loads(get("/moorage/v1/changes?kind=consumer"))["changes"]
@@ -52,7 +54,7 @@ def test_the_example_is_an_entry_as_there_are(get):
     assert example["id"] == f"{example['sequence']}.{example['position']}"
 
 
-def test_every_kind_is_there_with_what_its_document_has(get):
+def test_every_kind_of_entry_is_listed_with_the_keys_of_its_document(get):
     rows = dict(re.findall(r"^\| `(\w+)` \| .*? \| (.*) \|$", PAGE, re.MULTILINE))
     assert set(rows) == {kind.value for kind in SubjectKind}
     entries = json.loads(get("/moorage/v1/changes?limit=1000"))["changes"]
@@ -62,14 +64,14 @@ def test_every_kind_is_there_with_what_its_document_has(get):
 
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("curl")])
-def test_every_request_is_answered(get, command):
+def test_every_request_of_the_page_succeeds(get, command):
     url = shlex.split(command)[-1]
     assert url.startswith("$PLACEMENT/")
     assert get(url.removeprefix("$PLACEMENT"))
 
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("moorage")])
-def test_every_command_has_the_options_that_are_shown(command):
+def test_every_command_of_the_page_has_the_options_that_it_uses(command):
     name, *words = shlex.split(command)[1:]
     parsed = cli.get_command(None, name).make_context(name, words)
     assert parsed.params

@@ -1,6 +1,6 @@
 """The page on adding a filter: its weigher works as shown, and its tables of fields are complete.
 
-`tests/pages` installs and runs its filter, its test and its package.
+`tests/pages` installs and runs the page's filter, its test and its package.
 """
 
 import dataclasses
@@ -21,17 +21,17 @@ def named(kind):
     return {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1] if "|" in row else "")}
 
 
-def test_the_tables_have_every_field():
+def test_the_tables_list_every_field():
     for kind in (HostState, ServerRequirements, HostFacts, WeigherInput):
         assert named(kind) == {field.name for field in dataclasses.fields(kind)}
 
 
-def test_the_groups_of_entry_points_are_named():
+def test_the_page_names_the_groups_of_entry_points():
     for group in (FILTERS_GROUP, WEIGHERS_GROUP):
         assert f'[project.entry-points."{group}"]' in TEXT
 
 
-def test_the_weigher_of_the_page_weighs():
+def test_the_weigher_of_the_page_works():
     (code,) = re.findall(r"^```python weigher\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
     names: dict = {}
     exec(compile(code, f"{PAGE.name}: weigher", "exec"), names)

@@ -1,4 +1,6 @@
-"""Newcomers can read their path in an afternoon: README, the first hour, concepts, guides, and the reference by name."""
+"""Newcomers can read their path in an afternoon: README, the first hour, concepts, guides, and the reference by
+name.
+"""
 
 import re
 
@@ -7,7 +9,7 @@ from tests.docs.named import ROOT
 DOCS = ROOT / "docs"
 PATH = [
     ROOT / "README.md",
-    DOCS / "README.md",  # names the pages of the reference
+    DOCS / "README.md",  # it names the pages of the reference
     DOCS / "first-hour.md",
     DOCS / "concepts.md",
     *sorted((DOCS / "guides").glob("*.md")),
@@ -16,16 +18,18 @@ _HIDDEN = re.compile(r"<!--.*?-->|^ *```.*?^ *```$|(?<=\])\([^)]*\)", re.DOTALL 
 
 
 def words(text: str) -> int:
-    """Words that a person reads: tables and inline code count; blocks of code, comments and addresses of links do not."""
+    """Words that a person reads: tables and inline code count; blocks of code, comments and addresses of links do
+    not.
+    """
     return len(re.findall(r"[^\s|]*\w[^\s|]*", _HIDDEN.sub("", text)))
 
 
-def test_words_are_those_that_a_person_reads():
+def test_blocks_of_code_and_comments_are_not_counted_as_words():
     text = "Two words\n<!-- not run: WHY -->\n```sh\nnot these\n```\n| [a link](of/a/page.md) | `code` |\n"
     assert words(text) == 5
 
 
-def test_the_newcomers_path_has_at_most_25_000_words():
+def test_the_pages_for_newcomers_have_at_most_25_000_words():
     counted = {str(page.relative_to(ROOT)): words(page.read_text()) for page in PATH}
     assert len(counted) > 20
     assert sum(counted.values()) <= 25_000, counted

@@ -37,13 +37,13 @@ def test_every_metric_is_on_the_page_with_its_kind_and_labels(known):
     assert documented == ours
 
 
-def test_the_page_speaks_of_metrics_that_there_are(known):
+def test_the_page_names_only_metrics_that_exist(known):
     there = series(known).keys() | known.keys()
     assert set(re.findall(r"moorage_(?:http|placement|compute|database|task)_\w+", PAGE)) - there == set()
 
 
 @pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
-def test_an_alert_asks_for_what_there_is_and_names_its_runbook(known, rule):
+def test_an_alert_uses_existing_metrics_and_names_its_runbook(known, rule):
     assert unknown(rule["expr"], series(known)) == []
     assert rule["labels"]["severity"] in ("page", "ticket")
     assert rule["annotations"]["runbook_url"] == f"docs/runbooks/{rule['alert']}.md"
@@ -60,7 +60,7 @@ def test_an_alert_asks_for_what_there_is_and_names_its_runbook(known, rule):
 
 
 def _whole_histograms(known):
-    """A page for people may name a histogram without its suffixes."""
+    """Adds the names of histograms without suffixes, which a page for people may use."""
     return {name: one.labels | ADDED | {"le"} for name, one in known.items()}
 
 
@@ -74,7 +74,7 @@ def panels():
 
 
 @pytest.mark.parametrize("panel", panels(), ids=lambda panel: panel["title"])
-def test_a_panel_asks_for_what_there_is(known, panel):
+def test_a_panel_uses_existing_metrics(known, panel):
     for target in panel["targets"]:
         assert unknown(target["expr"], series(known)) == []
         shown = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
@@ -82,7 +82,7 @@ def test_a_panel_asks_for_what_there_is(known, panel):
         assert shown <= grouped | ADDED | {label for one in known.values() for label in one.labels}
 
 
-def test_the_dashboard_can_be_imported():
+def test_grafana_can_import_the_dashboard():
     """Has what Grafana 10 and later need: a schema version, and panels with unique ids and positions."""
     assert DASHBOARD["schemaVersion"] >= 38
     assert "id" not in DASHBOARD, "a number of its own belongs to one Grafana"

@@ -29,12 +29,12 @@ def test_every_locked_package_is_in_the_bill_of_materials():
     assert packages.sbom() == bom, "the same packages make the same document"
 
 
-def test_what_pins_an_extra_is_looked_at():
+def test_the_requirements_files_of_all_extras_are_checked():
     page = (ROOT / "docs/guides/installing.md").read_text()
     assert set(re.findall(r"`requirements/([\w-]+)\.txt` \|", page)) == set(packages.LOCKS)
 
 
-def test_every_licence_may_be():
+def test_every_package_has_an_allowed_licence():
     for package in packages.locked().values():
         words = set(re.split(r" (?:AND|OR) |[()]", packages.licence_of(package.name))) - {""}
         assert words, f"{package.name} has no licence in its metadata"
@@ -44,7 +44,7 @@ def test_every_licence_may_be():
             assert words <= ALLOWED, package
 
 
-def test_the_page_of_licences_is_what_the_packages_say():
+def test_the_page_of_licences_equals_the_metadata_of_the_packages():
     assert packages.PAGE.read_text() == packages.licences(), "stale; run: make licences"
 
 
@@ -60,7 +60,7 @@ def test_the_page_of_licences_is_what_the_packages_say():
         ({"ranges": [{"type": "GIT", "events": [{"introduced": "0"}]}]}, False),
     ],
 )
-def test_an_export_of_advisories_is_held_against_the_locked_versions(tmp_path, affected, hit):
+def test_exported_advisories_are_compared_with_the_locked_versions(tmp_path, affected, hit):
     version = pinned(ROOT / "requirements/runtime.txt")["falcon"][0]
     affected = json.loads(json.dumps(affected).replace("{version}", version))
     record = {"id": "PYSEC-0-1", "affected": [{"package": {"ecosystem": "PyPI", "name": "Falcon"}, **affected}]}
@@ -70,7 +70,7 @@ def test_an_export_of_advisories_is_held_against_the_locked_versions(tmp_path, a
     )
 
 
-def test_who_could_not_be_asked_is_no_pass(tmp_path, capsys):
+def test_a_failed_query_for_advisories_does_not_count_as_a_pass(tmp_path, capsys):
     with pytest.raises(FileNotFoundError):
         list(packages.known(tmp_path))
     assert packages.verdict(1, "ERROR:pip_audit._cli:falcon: Dependency not found and could not be audited") == 3

@@ -16,12 +16,12 @@ PAGES = [
 
 
 def links(page: Path) -> list[Path]:
-    """Links into the repository."""
+    """The links of a page to files of the repository."""
     return [(page.parent / target).resolve() for target in named.links(page)]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page):
+def test_every_link_leads_to_an_existing_file_and_heading(page):
     assert named.missing_links(page) == []
 
 
@@ -40,6 +40,6 @@ def test_every_guide_is_linked_from_the_index():
     assert sorted(set((DOCS / "guides").glob("*.md")) - set(links(DOCS / "README.md"))) == []
 
 
-def test_decisions_have_the_number_of_their_file():
+def test_a_decision_has_the_number_of_its_file_in_its_title():
     for page in sorted((DOCS / "evidence" / "decisions").glob("0*.md")):
         assert page.read_text().startswith(f"# {int(page.name[:4])}. "), page.name

@@ -31,14 +31,14 @@ def page(request):
     return request.param
 
 
-def test_every_clause_is_there_once_and_in_order(page):
+def test_every_clause_appears_once_and_in_order(page):
     ids = [row.id for row in rows_of(page)]
     letters = dict.fromkeys(one[0] for one in ids)
     assert ids == [f"{one}{number + 1}" for one in letters for number in range(sum(known[0] == one for known in ids))]
     assert ids
 
 
-def test_every_clause_has_something_that_shows_it_and_a_result(page):
+def test_every_clause_has_a_proof_and_a_result(page):
     shown = re.compile(r"`tests/|\]\(")
     assert [row.id for row in rows_of(page) if not (row.clause and shown.search(row.shown_by) and row.result)] == []
 
@@ -51,8 +51,8 @@ def test_named_files_and_sections_exist(page):
     assert missing_links(page) == []
 
 
-def test_named_rows_are_measured():
-    """Quoted names in the table of placement's speed that are not tests are rows of the bench."""
+def test_named_rows_of_the_bench_exist():
+    """Quoted names in the table of placement's speed are tests or rows of the bench."""
     table = (
         (ROOT / "docs" / "evidence" / "proof" / "placement.md")
         .read_text()

@@ -8,7 +8,7 @@ from moorage.core.errors import MoorageError
 from tools import pictures, reference_pages
 from tools.reference import errors
 
-#: Written by hand; other tests compare what they name with the code.
+#: Pages written by hand; other tests compare the names in them with the code.
 BY_HAND = {
     "accelerator-drivers", "audit-findings", "audit-trail", "bitstream-manifest", "change-log", "failures",
     "libvirt", "metrics", "reservations", "state-directory",
@@ -16,7 +16,7 @@ BY_HAND = {
 
 
 @pytest.mark.parametrize("name", reference_pages.PAGES)
-def test_the_page_is_what_the_code_says(name):
+def test_the_page_equals_the_one_generated_from_the_code(name):
     page = (reference_pages.DIRECTORY / f"{name}.md").read_text()
     assert page == reference_pages.PAGES[name](), "stale; run: make reference"
 
@@ -27,14 +27,14 @@ def descendants(kind):
         yield from descendants(below)
 
 
-def test_there_is_no_page_that_nothing_writes():
+def test_every_page_is_generated_or_listed_as_written_by_hand():
     others = {"commands", "licences", "server-operations"}  # tools: commands_page.py, packages.py, operations_page.py
     pages = {path.stem for path in reference_pages.DIRECTORY.glob("*.md")}
     assert pages == set(reference_pages.PAGES) | others | BY_HAND
 
 
-def test_every_error_class_and_every_word_that_looks_like_a_code_is_collected():
-    """The generator parses the source; this compares it with the existing classes and passed codes."""
+def test_the_page_of_errors_has_every_error_class_and_code():
+    """The generator parses the source; this test compares its result with the existing classes and the codes in use."""
     collected = set(errors.collected())
     kinds = {kind.code for kind in descendants(MoorageError) if kind.__module__.startswith(("moorage.", "os_acc."))}
     assert kinds - collected == set()
@@ -44,7 +44,7 @@ def test_every_error_class_and_every_word_that_looks_like_a_code_is_collected():
     assert [code for code in errors.BESIDES if f'"{code}"' not in source] == []
 
 
-def test_pictures_are_as_they_are_said():
+def test_the_pictures_equal_the_generated_ones():
     for name, picture in pictures.PICTURES.items():
         drawn = (pictures.DIRECTORY / f"{name}.svg").read_text()
         assert drawn == pictures.draw(*picture), "stale; run: make reference"

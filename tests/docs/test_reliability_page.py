@@ -17,7 +17,7 @@ def named_in(text):
     return re.findall(r"`(tests/[^`]+::[^`]+)`", text)
 
 
-def test_every_test_that_is_named_is_there():
+def test_named_tests_exist():
     assert named_in(TEXT)
     assert missing_tests(named_in(TEXT)) == []
 
@@ -28,7 +28,7 @@ def test_every_promise_has_a_test():
     assert [row for row in promises if not named_in(row)] == []
 
 
-def test_every_fault_has_a_test_that_brings_it_back_and_says_what_was_done():
+def test_every_fault_has_a_test_and_a_remedy():
     faults = rows_below("Faults found")
     assert len(faults) >= 9
     for row in faults:

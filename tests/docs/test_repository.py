@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
 
-# Written in parts, so that this file keeps to its own rule.
+# Written in parts, so that this file does not contain the forbidden names.
 REGISTRY_HOSTS = [f"{name}.{domain}" for name, domain in [
     ("pypi", "org"), ("pythonhosted", "org"), ("npmjs", "org"), ("npmjs", "com"), ("debian", "org/debian"),
     ("ubuntu", "com/ubuntu"), ("docker", "io"), ("crates", "io"), ("proxy.golang", "org"),
@@ -54,11 +54,11 @@ def test_no_file_names_a_path_of_one_machine():
     assert lines_with(MACHINE_PATH) == []
 
 
-def test_no_open_note_is_left():
+def test_no_file_contains_an_open_note():
     assert lines_with(OPEN_NOTE) == []
 
 
-def test_no_mark_of_a_conflict_is_left():
+def test_no_file_contains_a_merge_conflict():
     assert lines_with(re.compile(r"^(?:<{7}|>{7}) ")) == []
 
 
@@ -72,7 +72,7 @@ def pinned(lock: Path) -> dict[str, tuple[str, int]]:
     for entry in entries:
         if named := re.match(r"([A-Za-z0-9._-]+)(?:\[[\w,-]+\])?==([^\s;\\]+)", entry):
             hashes = re.findall(r"--hash=sha256:[0-9a-f]{64}\b", entry)
-            # The same package may stand there for several Python versions.
+            # The same package may have several lines for several Python versions.
             before = found.get(canonical(named[1]), ("", len(hashes)))[1]
             found[canonical(named[1])] = (named[2], min(before, len(hashes)))
         else:
@@ -91,7 +91,7 @@ def canonical(name: str) -> str:
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)
-def test_lock_has_exact_versions_and_hashes_and_no_host(lock):
+def test_a_lock_file_has_exact_versions_and_hashes_and_no_host(lock):
     options = {line for line in lock.read_text().splitlines() if line.startswith("-")}
     assert "://" not in lock.read_text()
     assert options == set()
@@ -101,7 +101,7 @@ def test_lock_has_exact_versions_and_hashes_and_no_host(lock):
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)
-def test_lock_is_up_to_date_with_what_is_wanted(lock):
+def test_a_lock_file_satisfies_its_requirements(lock):
     packages = pinned(lock)
     for name, line in wanted(lock.with_suffix(".in")).items():
         assert name in packages, f"run `make lock`: {name} is missing"
@@ -109,7 +109,7 @@ def test_lock_is_up_to_date_with_what_is_wanted(lock):
             assert packages[name][0] == line.partition("==")[2]
 
 
-def test_package_and_lock_name_the_same_dependencies():
+def test_the_package_and_the_lock_files_have_the_same_dependencies():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = [
         *project["dependencies"],
@@ -155,7 +155,7 @@ def test_ci_runs_the_test_command_of_the_readme():
     assert re.findall(r"^ +make (.+?) && return$", run, re.MULTILINE) == ['"$1"'], "with nothing added to them"
 
 
-def test_every_target_of_the_makefile_explains_itself():
+def test_every_target_of_the_makefile_has_a_description():
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"^\.PHONY: (\S+)$", makefile, re.MULTILINE):
         assert re.search(rf"^{target}:.* ## \S", makefile, re.MULTILINE), f"`make help` does not list {target}"

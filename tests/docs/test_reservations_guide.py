@@ -15,7 +15,7 @@ from tests.docs.named import ROOT
 PAGE = "".join((ROOT / "docs" / part / "reservations.md").read_text() for part in ("guides", "reference"))
 
 
-def test_affinity_means_what_the_page_says():
+def test_the_page_describes_every_value_of_affinity():
     """R37 (instance-reservation): it is optional, and the guide describes each value."""
     rows = dict(re.findall(r"^\| (not given.*|`true`|`false`) \| (are|go) ", PAGE, re.MULTILINE))
     assert len(rows) == 3
@@ -26,13 +26,13 @@ def test_affinity_means_what_the_page_says():
         decode_affinity("sometimes")
 
 
-def test_the_queries_of_the_page_are_queries():
+def test_the_queries_of_the_page_are_valid():
     (block,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
     found = [property_query.parse(line) for line in block.splitlines()]
     assert len(found) == 4
 
 
-def test_the_operators_bounds_and_properties_are_those_of_the_code():
+def test_the_page_lists_the_operators_limits_and_properties_of_the_code():
     (said,) = re.findall(r"^Operators: (.*)\. Two numbers", PAGE, re.MULTILINE)
     assert re.findall(r"`([^`]+)`", said) == [*property_query.OPERATORS, "in", "and", "or", "not"]
     bounds = f"At most {property_query.MAX_DEPTH} levels, {property_query.MAX_COMPARISONS} comparisons and {property_query.MAX_TEXT} characters"
@@ -41,6 +41,6 @@ def test_the_operators_bounds_and_properties_are_those_of_the_code():
     assert set(re.findall(r"`(\w+)`", columns)) == HOST_PROPERTIES
 
 
-def test_what_can_be_reserved_and_what_is_needed_is_told():
+def test_the_page_lists_the_resource_types_and_the_required_microversion():
     assert all(f"`{kind}`" in PAGE for kind in TYPES)
     assert f"Placement must speak {PLACEMENT_VERSION} or newer" in PAGE

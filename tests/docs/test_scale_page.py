@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "scale.md"
 TEXT = PAGE.read_text()
 
 GROUPS = (1, 8, 32, 64)
-#: ms per write while the lock is held, as the page says.
+#: Milliseconds per write while the lock is held, as on the page.
 C_MS = float(re.search(r"^\| c \| ([\d.]+) ms", TEXT, re.MULTILINE)[1])
 
 
@@ -32,12 +32,12 @@ def test_writes_per_second_follow_from_the_formula(name, round_trip, flush, rate
     assert rates == [round(group / (2 * round_trip + flush + group * C_MS) * 1000) for group in GROUPS]
 
 
-def test_the_largest_group_of_the_table_is_the_largest_there_is():
+def test_the_largest_group_in_the_table_is_the_maximum_in_the_code():
     assert list(throughputs())
     assert max(GROUPS) == group_commit.MAX_GROUP
 
 
-def test_links_and_files_are_there():
+def test_links_and_files_exist():
     named = re.findall(r"`((?:tests|docs|bench)/[^`]+)`", TEXT)
     assert links(PAGE)
     assert named
@@ -45,13 +45,13 @@ def test_links_and_files_are_there():
     assert [name for name in named if not (PAGE.parents[2] / name).exists()] == []
 
 
-def test_commands_of_the_bench_are_there():
+def test_commands_of_the_bench_exist():
     named = set(re.findall(r"`bench (\w+)`", TEXT))
     assert named
     assert named <= set(alone.COMMANDS)
 
 
-def test_defaults_that_the_arithmetic_rests_on():
+def test_the_defaults_used_in_the_computation_are_those_of_the_code():
     assert f"`[server] threads` ({Config().server.threads})" in TEXT
     assert "repeated up to 8 times" in TEXT
     assert in_transaction.__kwdefaults__["attempts"] == 8

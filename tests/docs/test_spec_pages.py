@@ -61,7 +61,7 @@ def test_every_page_of_the_directory_is_checked():
 
 
 @pytest.mark.parametrize("page", NUMBERING)
-def test_every_id_is_there_once_and_in_order(page):
+def test_every_id_appears_once_and_in_order(page):
     for letter, last in NUMBERING[page].items():
         ids = [row.id for row in ROWS if row.page == page and row.id.startswith(letter)]
         assert ids == [f"{letter}{number}" for number in range(1, last + 1)]

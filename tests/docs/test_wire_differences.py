@@ -9,5 +9,5 @@ from tests.differential.known import KNOWN
 PAGE = Path(__file__).parents[2] / "docs" / "wire" / "differences.md"
 
 
-def test_the_page_explains_exactly_what_the_comparisons_let_pass():
+def test_the_page_explains_exactly_the_differences_that_the_comparisons_allow():
     assert re.findall(r"^### (.+)$", PAGE.read_text(), re.MULTILINE) == [one.heading for one in (*EXPLAINED, *KNOWN)]

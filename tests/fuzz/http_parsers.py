@@ -49,7 +49,7 @@ class Reading(NamedTuple):
 
 
 class _Everything:
-    """An `Admission` that accepts all bodies."""
+    """An `Admission` that admits every request."""
 
     def __call__(self, environ: Mapping[str, Any]) -> BodyIntake:
         return BodyIntake(MOST_BODY_BYTES, is_known=True)
@@ -59,7 +59,7 @@ class _Everything:
 
 
 def ours(raw: bytes, pieces: random.Random | None = None) -> Reading:
-    """The result of the server's own connection, over a socket, with the stream cut as in `pieces`."""
+    """The result of the server's own connection over a socket; the stream is sent in these `pieces`."""
     messages: list[Message] = []
     near, far = socket.socketpair()
     with near, far:
@@ -117,7 +117,7 @@ def by_h11(raw: bytes) -> Reading:
 
 
 _GUNICORN = Config()
-#: As lenient as possible; lengths do not depend on methods.
+#: As lenient as possible. The length of a body does not depend on the method.
 _GENEROUS = {
     "limit_request_line": 0,
     "limit_request_fields": 32768,
@@ -148,7 +148,7 @@ PEERS: dict[str, Callable[[bytes], Reading]] = {"h11": by_h11, "gunicorn": by_gu
 
 
 def difference(raw: bytes, pieces: random.Random | None = None) -> str | None:
-    """A peer's refusal or different result for a request that ours accepts; None if there is none."""
+    """Another parser's refusal or different result for a request that ours accepts; None if all agree."""
     found = ours(raw, pieces)
     for name, read in PEERS.items():
         if not found.messages:
@@ -156,7 +156,7 @@ def difference(raw: bytes, pieces: random.Random | None = None) -> str | None:
         said = read(raw)
         for number, message in enumerate(found.messages):
             if number >= len(said.messages):
-                if said.end == "closed":  # it would not read that far, so nothing is smuggled past it
+                if said.end == "closed":  # it does not read that far, so no request can be smuggled past it
                     break
                 return f"request {number + 1} is {message} here, and {said.end} by {name}"
             if said.messages[number] != message:
@@ -231,7 +231,7 @@ _TRAILERS = (b"",) * 12 + (b"X-T: a\r\n", b"Content-Length: 5\r\n", b"X T: a\r\n
 
 
 class Streams:
-    """Streams of requests, the same for the same seed."""
+    """Streams of requests that depend only on the seed."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -314,7 +314,9 @@ class Streams:
 def run(
     seed: int, *, streams: int | None = None, seconds: float | None = None
 ) -> tuple[Counter[str], list[tuple[bytes, str]]]:
-    """The number of streams by result, with `requests` in all; and those with a difference."""
+    """Counts the streams by their result, and `requests` in all; returns the counts, and the streams with a
+    difference.
+    """
     made, pieces = Streams(seed), random.Random(seed)
     seen: Counter[str] = Counter()
     bad: list[tuple[bytes, str]] = []

@@ -45,7 +45,7 @@ RESERVATIONS = [
     {"resource_type": "virtual:instance"},
     {},
 ]  # fmt: skip
-#: So that some are more than refused.
+#: Large enough that some requests succeed.
 SOUND = {
     "POST /v1/leases": [
         lease(
@@ -61,7 +61,7 @@ SOUND = {
     ],
     "POST /v1/os-hosts": [{"name": "compute-1"}, {"name": "compute-2", "rack": "9"}],
 }
-#: Values by the name of a property or parameter: sound ones, then strange ones.
+#: Values by the name of a property or parameter: valid ones, then unusual ones.
 VALUES: dict[str, list[Any]] = {
     "name": ["lease", "x" * 255, "\U0001f600", "rack"],
     "start_date": [*(f"2026-03-0{day} 09:00" for day in range(2, 8)), *DATES],
@@ -83,7 +83,7 @@ VALUES: dict[str, list[Any]] = {
 
 
 class World:
-    """One host and one lasting lease; everything else is restored when it is gone."""
+    """A service with one host and one lasting lease; everything else is restored after it was deleted."""
 
     def __init__(self, directory) -> None:
         self.plane = Plane(directory, neutron=Neutron(), authenticator=NoAuth())
@@ -116,7 +116,9 @@ class World:
 
 
 def fed_document(minor: int, *, values: bool) -> dict[str, Any]:
-    """`values`: choose those of bodies and queries from `VALUES`, too. Ids in paths are filled in at the call."""
+    """`values`: whether values of bodies and queries are chosen from `VALUES`, too. Ids in paths are set for each
+    call.
+    """
     published = document(DOCUMENTED, ABOUT, VERSIONS, Version(1, minor))
     del published["paths"][DOCUMENT_PATH]
     for methods in published["paths"].values():
@@ -148,7 +150,7 @@ _REFUSAL = jsonschema_rs.validator_for(ABOUT.error_schema.document)
 
 
 def trouble_with(status: int, content_type: str, body: bytes) -> str | None:
-    """The error in an answer, whatever the request; None if it is sound. 501 is allowed: not built."""
+    """The error in an answer, whatever the request; None if there is none. 501 is allowed: not implemented."""
     if status >= 500 and status != 501:
         return f"{status}: {body[:500]!r}"
     if status < 400:

@@ -1,5 +1,5 @@
-"""Hostile bytes on the socket of a real server: each is answered in time, memory is bounded, and the next request
-works.
+"""Hostile bytes on the socket of a real server: each request is answered in time, memory is bounded, and the next
+request works.
 """
 
 import contextlib
@@ -18,11 +18,11 @@ from tests.system.planes import PlaneProcess, until, write_config
 pytestmark = pytest.mark.slow
 
 MIB = 1 << 20
-#: For 10 MiB, the largest body that is read: CPU of all processes, growth of the largest one's resident memory.
+#: Limits for 10 MiB, the largest accepted body: CPU of all processes, growth of the largest one's resident memory.
 #: Measured 2026-11-21: at most 2.5 s (900,000 unexpected keys) and 190 MiB (5,000,000 numbers).
 CPU_S = 6.0
 GROWTH_MIB = 400
-#: No answer takes longer, however busy the machine.
+#: The maximum time of an answer, also on a busy machine.
 PATIENCE_S = 60
 HOST = "10000000-0000-4000-8000-000000000001"
 
@@ -36,13 +36,15 @@ class Server:
         return socket.create_connection(("127.0.0.1", self.port), PATIENCE_S)
 
     def send(self, raw: bytes) -> tuple[int, str, bytes]:
-        """(status, content type, body) of the first answer; status 0 if the connection ends without one."""
+        """Sends the bytes; returns (status, content type, body) of the first answer, or status 0 if the connection
+        ends.
+        """
         with self.connect() as connection:
-            with suppress(ConnectionError):  # refused during the upload, but the answer has arrived
+            with suppress(ConnectionError):  # the server refused the upload before its end, but the answer has arrived
                 connection.sendall(raw)
             return receive(connection)
 
-    def lives(self) -> None:
+    def assert_alive(self) -> None:
         assert self.send(request("GET", "/resource_providers"))[0] == 200
 
     def forget_peak(self) -> None:
@@ -50,7 +52,7 @@ class Server:
             Path(f"/proc/{pid}/clear_refs").write_text("5")
 
     def memory_mib(self, name: str) -> float:
-        """Of the largest process; ``VmRSS`` now, ``VmHWM`` the maximum since `forget_peak`."""
+        """Of the largest process: ``VmRSS`` is its memory now, ``VmHWM`` the maximum since `forget_peak`."""
         lines = [line for pid in self.pids for line in Path(f"/proc/{pid}/status").read_text().splitlines()]
         return max(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) / 1024
 
@@ -106,7 +108,7 @@ def _refused(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
-# --- large and strange bodies -------------------------------------------------------------------------------------
+# --- large and unusual bodies -------------------------------------------------------------------------------------
 
 _KEYS = ",".join(f'"{number}":1' for number in range(900_000))
 _CONSUMERS = ",".join(f'"{number:08x}-0000-4000-8000-000000000000":1' for number in range(200_000))
@@ -145,7 +147,7 @@ TARGETS = [
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_a_strange_body_is_refused_within_bounds(server, name):
+def test_an_unusual_body_is_refused_within_limits_of_cpu_and_memory(server, name):
     for method, path in TARGETS:
         server.forget_peak()
         before, cpu = server.memory_mib("VmRSS"), cpu_seconds(server.pids[:1])
@@ -157,13 +159,13 @@ def test_a_strange_body_is_refused_within_bounds(server, name):
         assert server.memory_mib("VmHWM") - before < GROWTH_MIB
 
 
-def test_a_body_over_the_bound_is_refused_before_it_is_sent(server):
+def test_a_body_that_is_too_large_is_refused_before_it_is_sent(server):
     raw = request("POST", "/resource_providers", b"{", length=1 << 40)
     status, content_type, answer = server.send(raw)
     assert (status, trouble_with(status, content_type, answer)) == (413, None)
 
 
-def test_an_endless_chunked_body_is_refused_and_not_kept(server):
+def test_an_endless_chunked_body_is_refused_and_not_kept_in_memory(server):
     server.forget_peak()
     before = server.memory_mib("VmRSS")
     head = request(
@@ -180,7 +182,7 @@ def test_an_endless_chunked_body_is_refused_and_not_kept(server):
 
 
 @pytest.mark.parametrize("chunks", [b"ffffffffffffffffff\r\n", b"-1\r\n\r\n", b"zz\r\n", b"1\r\nab\r\n", b"5\r\nab"])
-def test_broken_chunks_end_that_connection_alone(server, chunks):
+def test_invalid_chunks_end_only_their_own_connection(server, chunks):
     head = request(
         "POST", "/resource_providers", None, b"Content-Type: application/json", b"Transfer-Encoding: chunked"
     )
@@ -189,7 +191,7 @@ def test_broken_chunks_end_that_connection_alone(server, chunks):
         connection.shutdown(socket.SHUT_WR)
         status, _, answer = receive(connection)
     assert status < 500, answer
-    server.lives()
+    server.assert_alive()
 
 
 # --- request lines and headers ------------------------------------------------------------------------------------
@@ -225,7 +227,7 @@ PATHS = [
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path[:50])
-def test_a_strange_url_is_refused_or_answered_in_time(server, path):
+def test_an_unusual_url_is_refused_or_answered_in_time(server, path):
     cpu = cpu_seconds(server.pids[:1])
     status, content_type, answer = server.send(request("GET", path))
     assert 200 <= status < 500, (status, answer[:300])
@@ -254,19 +256,19 @@ def test_a_strange_url_is_refused_or_answered_in_time(server, path):
     ],
     ids=lambda header: header[:30],
 )
-def test_a_strange_header_is_refused_or_ignored(server, header):
+def test_an_unusual_header_is_refused_or_ignored(server, header):
     status, content_type, answer = server.send(request("GET", "/resource_providers", None, header))
     assert 200 <= status < 500, (status, answer[:300])
-    # What the HTTP layer cannot read has no body at all: it is not a request to Placement.
+    # A request that the HTTP layer cannot parse gets an answer without a body, because it does not reach Placement.
     assert not answer or trouble_with(status, content_type, answer) is None
-    server.lives()
+    server.assert_alive()
 
 
 @pytest.mark.parametrize(
     "raw",
     [
         b"\0" * 1000,
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 500,  # the greeting of TLS
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 500,  # the first message of TLS
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         b"GET / HTTP/9.9\r\n\r\n",
         b"G" * 100_000,
@@ -279,13 +281,13 @@ def test_a_strange_header_is_refused_or_ignored(server, header):
     ],
     ids=lambda raw: raw[:20],
 )
-def test_what_is_hardly_http_ends_that_connection_alone(server, raw):
+def test_bytes_that_are_not_http_end_only_their_own_connection(server, raw):
     with server.connect() as connection:
         connection.sendall(raw)
-        with contextlib.suppress(OSError):  # it may have ended the connection already
+        with contextlib.suppress(OSError):  # the server may have closed the connection already
             connection.shutdown(socket.SHUT_WR)
         assert receive(connection)[0] < 500
-    server.lives()
+    server.assert_alive()
 
 
 # --- connections --------------------------------------------------------------------------------------------------
@@ -304,7 +306,7 @@ def test_pipelined_requests_are_answered_in_order(server):
 
 
 @pytest.mark.parametrize("sent", ["half a header", "half a body", "nothing"])
-def test_slow_clients_keep_nobody_waiting(server, sent):
+def test_a_hundred_slow_clients_delay_no_other_request(server, sent):
     half = {
         "half a header": request("GET", "/resource_providers")[:60],
         "half a body": request("POST", "/resource_providers", b'{"name":', length=100),
@@ -313,5 +315,5 @@ def test_slow_clients_keep_nobody_waiting(server, sent):
     with ExitStack() as stack:
         for _ in range(100):
             stack.enter_context(server.connect()).sendall(half)
-        server.lives()
-    server.lives()
+        server.assert_alive()
+    server.assert_alive()

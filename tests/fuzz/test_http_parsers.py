@@ -8,7 +8,7 @@ pytestmark = pytest.mark.core
 
 CHUNKED = b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
 
-#: Found by the comparison: ours accepted each, and another parser refused it or read it differently.
+#: Streams that the comparison has found: our parser accepted each, and another one refused it or read it differently.
 FOUND = [
     b"POST /\xe9 HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n",
     b"\r\nGET / HTTP/1.1\r\nHost: here\r\n\r\n",
@@ -24,19 +24,19 @@ FOUND = [
 
 
 @pytest.mark.parametrize("raw", FOUND)
-def test_what_another_parser_refuses_is_refused(raw):
+def test_our_parser_refuses_what_another_parser_refuses(raw):
     assert ours(raw).messages == []
     assert difference(raw) is None
 
 
-def test_seeded_streams_are_read_in_one_way_whole_and_in_pieces():
+def test_random_streams_have_the_same_result_in_all_parsers_whole_and_in_pieces():
     seen, bad = run(20261122, streams=2_000)
     assert bad == []
     assert seen["requests"] > 500, "refusing everything would be no finding"
 
 
-def test_the_comparison_sees_a_difference():
-    """A lenient parser's different result is reported."""
+def test_the_comparison_reports_a_difference():
+    """The result of a parser that is too lenient is reported."""
     plain = b"GET /a HTTP/1.1\r\nHost: here\r\n\r\n"
     assert ours(plain).messages == by_h11(plain).messages == by_gunicorn(plain).messages != []
     lenient = ours(plain)

@@ -18,7 +18,8 @@ from tests.fuzz.walks import CPU_S, timed, walk_of
 
 RESTOCK_EVERY = 25
 
-#: Of fitting requests. Others may have another version than the document; then only `trouble_with` checks them.
+#: Minor versions of valid requests. Invalid ones may have another version; then only `trouble_with` checks their
+#: answers.
 CHECKS = [status_code_conformance, content_type_conformance, response_schema_conformance]
 MINORS = [1, 0]
 EXAMPLES = walk_of(600)
@@ -29,8 +30,8 @@ def world(tmp_path_factory):
     return World(tmp_path_factory.mktemp("fuzzed"))
 
 
-def about_what_is_there(world, data, case):
-    """Sometimes an existing id."""
+def with_existing_ids(world, data, case):
+    """Sometimes replaces an id by an existing one."""
     for name, there in (("lease_id", world.leases), ("hold_id", world.holds)):
         if name in case.path_parameters and data.draw(st.booleans()):
             case.path_parameters[name] = there[0]
@@ -45,7 +46,7 @@ def operations_of(world, minor, *, values):
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=lambda mode: mode.value)
-def test_no_request_breaks_the_document(world, mode):
+def test_every_answer_matches_the_openapi_document(world, mode):
     positive = mode is GenerationMode.POSITIVE
     operations = {minor: operations_of(world, minor, values=positive) for minor in MINORS}
     strategies, statuses, asked = {}, [], set()
@@ -56,7 +57,7 @@ def test_no_request_breaks_the_document(world, mode):
         case = data.draw(strategies[key])
         if len(statuses) % RESTOCK_EVERY == 0:
             world.stock()
-        about_what_is_there(world, data, case)
+        with_existing_ids(world, data, case)
         if positive and operation.label in SOUND and data.draw(st.booleans()):
             case.body = data.draw(st.sampled_from(SOUND[operation.label]))
         asked.add(operation.label)
@@ -81,7 +82,7 @@ def test_no_request_breaks_the_document(world, mode):
 
     walk()
     for minor, operation in [(minor, one) for minor, some in operations.items() for one in some]:
-        if operation.label not in asked:  # by chance
+        if operation.label not in asked:  # chance may have chosen it already
             walk_to(minor, operation)
-    # A run in which every request is refused shows nothing.
+    # A test in which every request is refused shows nothing.
     assert set(statuses) >= ({200, 201, 204, 400, 404, 409} if positive else {200, 400, 404}), Counter(statuses)

@@ -1,4 +1,4 @@
-"""Settings for random requests from an OpenAPI document: their number, and the limits for one request.
+"""Settings for random requests from an OpenAPI document: their number, and the limits of one request.
 
 ``MOORAGE_FUZZ`` is the number of requests per test; if it is set, requests differ from run to run.
 """
@@ -11,18 +11,18 @@ from typing import TypeVar
 
 from hypothesis import HealthCheck, Phase, settings
 
-#: CPU that one request of a walk may take, an order of magnitude above what the slowest takes.
+#: CPU seconds that one request may take: ten times as much as the slowest one takes.
 CPU_S = 0.5
 
 Answer = TypeVar("Answer")
 
 
 def walk_of(requests: int) -> settings:
-    """`requests`: unless ``MOORAGE_FUZZ`` says otherwise."""
+    """`requests`: their number unless ``MOORAGE_FUZZ`` sets it."""
     return settings(
         max_examples=int(os.environ.get("MOORAGE_FUZZ", requests)),
         deadline=None,
-        # A request's result depends on earlier ones, so a failing request is printed, not shrunk.
+        # The result of a request depends on earlier ones, so a failing request is printed, not shrunk.
         phases=[Phase.generate],
         derandomize="MOORAGE_FUZZ" not in os.environ,
         database=None,
@@ -31,9 +31,9 @@ def walk_of(requests: int) -> settings:
 
 
 def timed(call: Callable[[], Answer]) -> tuple[Answer, float]:
-    """The answer of `call` and the CPU seconds that it took of this thread.
+    """The answer of `call`, and the CPU seconds that it took in this thread.
 
-    Garbage is not collected meanwhile: a full round goes through whatever thousands of other tests left in this
+    Garbage collection is off meanwhile: a full collection visits the objects of thousands of earlier tests in this
     process.
     """
     gc.disable()

@@ -1,8 +1,8 @@
 """A placement with a small cloud, and its OpenAPI document with the cloud's names in the schemas.
 
 Random uuids would only cause 404. So wherever a schema has a uuid, a resource class or a trait, this document lists
-existing names and one missing name. (An alternative *beside* the schema would not work: values generated from ``anyOf``
-of an enumeration and any text are mostly texts.)
+existing names and one missing name. (An ``anyOf`` of such a list and any text would not work: most of the values
+generated from it are texts.)
 """
 
 import json
@@ -29,7 +29,7 @@ TRAITS = ["HW_CPU_X86_VMX", "CUSTOM_FAST", "MISC_SHARES_VIA_AGGREGATE"]
 
 TIMES = ["2026-01-01T00:00:00Z", "2099-01-01T00:00:00+00:00", "9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00",
          "2026-01-01", "now", "1e999", "2026-13-01T00:00:00Z"]  # fmt: skip
-#: Values of query parameters, by the name without its suffix, and of names in the path: sound ones, then strange ones.
+#: Values of query parameters, by the name without its suffix, and of names in the path: valid ones, then unusual ones.
 TEXTS = {
     "resources": ["VCPU:1", "VCPU:1,CUSTOM_ONE:2", "MEMORY_MB:512", "VCPU:2147483647",
                   "VCPU:9223372036854775808", "VCPU:\u0663", "VCPU:1e3", "VCPU:1,VCPU:2", "VCPU:" + "9" * 5000, ":1", ","],
@@ -59,12 +59,12 @@ TEXTS = {
 UUIDS = [*HOSTS, *CONSUMERS, AGGREGATE, HOSTS[0].replace("-", "").upper(), "c0000000-0000-4000-8000-000000000001"]
 SUFFIXES = ["", "_A", "_B", "1", "2"]
 OFFERED = {name: {"total": 1000} for name in CLASSES}
-#: Its answers have no end.
+#: The route whose answers do not end.
 WATCH = "/moorage/v1/events"
 
 
 class World:
-    """The placement of one process: a tree of two, a sharing provider, a host, a consumer with allocations."""
+    """The placement service of one process: a tree of two, a sharing provider, a host, a consumer with allocations."""
 
     def __init__(self, directory: Path) -> None:
         self.plane = InProcessPlane(directory, "placement", authenticator=NoAuth(), placement={"policy": "open"})
@@ -73,7 +73,7 @@ class World:
         self.stock()
 
     def stock(self) -> None:
-        """Restores what was deleted, and leaves the rest."""
+        """Restores what was deleted; does not change anything else."""
         self.ask("POST", "/resource_classes", {"name": "CUSTOM_ONE"})
         self.ask("PUT", "/traits/CUSTOM_FAST")
         for number, host in enumerate(HOSTS, 1):
@@ -105,7 +105,7 @@ class World:
 
 
 def below(path: str, plane: InProcessPlane) -> Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]:
-    """The application of `plane` without its part outside `path`."""
+    """The application of `plane` restricted to `path`, without that prefix."""
 
     def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         environ["PATH_INFO"] = path + environ["PATH_INFO"]
@@ -115,7 +115,7 @@ def below(path: str, plane: InProcessPlane) -> Callable[[dict[str, Any], Callabl
 
 
 def fed_document(minor: int, *, texts: bool) -> dict[str, Any]:
-    """`texts`: choose those of the query from `TEXTS`, too."""
+    """`texts`: whether values of the query are chosen from `TEXTS`, too."""
     published = document(ROUTES, ABOUT, VERSIONS, Version(1, minor))
     del published["paths"][DOCUMENT_PATH], published["paths"][WATCH]
     for methods in published["paths"].values():
@@ -158,12 +158,12 @@ def _fed(schema: Any) -> Any:
     return fed
 
 
-#: By whether the answer is in a version that has error codes; a version that could not be read has none.
+#: Indexed by whether the microversion of the answer has error codes; an answer without a readable version has none.
 _REFUSALS = [jsonschema_rs.validator_for(schema.document) for _, schema in REFUSAL.rows if schema is not None]
 
 
 def trouble_with(status: int, content_type: str, body: bytes) -> str | None:
-    """The error in an answer, whatever the request; None if it is sound."""
+    """The error in an answer, whatever the request; None if there is none."""
     if status >= 500:
         return f"{status}: {body[:500]!r}"
     if status < 400:

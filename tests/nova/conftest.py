@@ -22,7 +22,7 @@ from tests.system.keystone.real import PASSWORD, real_keystone
 from tests.system.planes import PlaneClients, PlaneProcess, write_config
 
 HOSTS = ("mole", "quay")
-#: Nova's own form of such a file: a list, and a version in quotes.
+#: A provider configuration file in the form that Nova accepts: a list, and a version in quotes.
 CUSTOM_X = """\
 meta: {schema_version: '1.0'}
 providers:
@@ -46,11 +46,11 @@ class Cloud:
     """A Nova with the services that it needs."""
 
     keystone_url: str
-    clients: PlaneClients  #: an administrator's; `compute` is Nova
-    logs: Path  #: Nova's
+    clients: PlaneClients  #: clients of an administrator; `compute` is Nova
+    logs: Path  #: the directory of Nova's logs
 
     def openstack(self, *commands):
-        """Runs unmodified commands of an administrator in order."""
+        """Runs unmodified commands as an administrator, in order."""
         variables = {
             "OS_AUTH_URL": f"{self.keystone_url}/v3",
             "OS_USERNAME": "admin",
@@ -70,7 +70,7 @@ def cloud(tmp_path_factory):
 
 @contextlib.contextmanager
 def a_cloud(directory: Path, *, real_placement: bool = False) -> Iterator[Cloud]:
-    """`real_placement`: only the reservation service is Moorage's."""
+    """`real_placement`: use the real Placement; then only the reservation service is Moorage's."""
     with contextlib.ExitStack() as stack:
         keystone = stack.enter_context(real_keystone(directory))
         keystone.user("glance", "service", "service")

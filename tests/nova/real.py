@@ -58,7 +58,7 @@ valid_interfaces = public
 api_servers = {glance}
 """
 
-#: The sections with Nova's credentials for other services.
+#: The sections of Nova's configuration with its credentials for other services.
 ACCOUNTS = ("keystone_authtoken", "keystone", "service_user", "placement", "neutron", "cyborg")
 ACCOUNT = """\
 [{section}]
@@ -88,17 +88,17 @@ provider_config_location = {provider_config}
 class Around:
     """URLs of the services that Nova needs."""
 
-    keystone: str  #: with its version
+    keystone: str  #: URL with its version
     password: str  #: of the user ``moorage`` in the project ``service``
     glance: str
-    compute_port: int  #: its own, which the catalogue names already
+    compute_port: int  #: the port of the Compute API, which the catalogue already names
     network_port: int
 
 
 @contextlib.contextmanager
 def real_nova(directory: Path, around: Around, computes: Mapping[str, str]) -> Iterator[Path]:
-    """From when all of it is up; the directory of its logs. `computes`: host name -> text of its provider
-    configuration file, or nothing.
+    """Yields the directory of its logs when all of it is up. `computes`: {host name: text of its provider configuration
+    file, or nothing}.
     """
     python, rig = python_of(".venv-nova"), str(ROOT / "tests/nova/rig.py")
     state = directory / "nova"
@@ -131,7 +131,7 @@ def real_nova(directory: Path, around: Around, computes: Mapping[str, str]) -> I
             running([python, rig, "network", str(network)], f"http://127.0.0.1:{network}/", log / "network.out")
         )
         stack.enter_context(_daemon(state, "conductor", main))
-        # It says when it begins and ends to schedule a server, if asked to say more.
+        # At this level it logs when it begins and ends to schedule a server.
         stack.enter_context(_daemon(state, "scheduler", main, arguments=["--debug"]))
         stack.enter_context(
             running([python, "-W", "ignore", rig, "api", main, str(api)], f"http://127.0.0.1:{api}/", log / "api.out")
@@ -156,7 +156,7 @@ def _compute(state: Path, main: Path, host: str, provider_config: str) -> Iterat
 def _daemon(
     state: Path, program: str, *configuration: Path, name: str = "", arguments: Sequence[str] = ()
 ) -> Iterator[None]:
-    """One of Nova's own commands; returns when it says that it has started."""
+    """Starts one of Nova's own commands; returns when its log says that it has started."""
     out = state / "log" / f"{name or program}.out"
     command = [python_of(".venv-nova").with_name(f"nova-{program}")]
     command += [word for file in configuration for word in ("--config-file", str(file))]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 warnings.simplefilter("ignore")
 
-#: What a list of the Network API is called in its path; each is empty.
+#: The collections of the Network API; each is empty.
 NOTHING_OF = {"ports", "networks", "subnets", "floatingips", "security-groups", "extensions", "routers", "segments"}
 
 

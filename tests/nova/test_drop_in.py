@@ -9,15 +9,15 @@ from tests.system.planes import AES, until
 
 pytestmark = pytest.mark.nova
 
-#: Of a build: above what Nova itself waits for the binding of an accelerator (60 s), so that its reason is seen.
+#: Time limit of a build: longer than Nova itself waits for an accelerator (60 s), so that Nova's own error is seen.
 BUILD_S = 120.0
-#: Time limit for writes of Nova and our agent to Placement, round by round.
+#: Time limit for writes of Nova and our agent to Placement; both write periodically.
 PUBLISHED_S = 60.0
 
 
 @pytest.fixture(scope="module", autouse=True)
 def hosts(cloud):
-    """Both computes are registered, as Nova's scheduler needs them."""
+    """Waits until both computes are registered with Nova's scheduler."""
 
     def found():
         rows = cloud.clients.compute.get("/os-hypervisors")["hypervisors"]
@@ -51,7 +51,7 @@ def delete(clients, server):
     until(lambda: not clients.allocations(server))
 
 
-def test_its_hosts_register_themselves_with_their_own_provider_files(cloud):
+def test_hosts_of_nova_register_themselves_with_their_provider_files(cloud):
     """Nova creates the provider first, then writes inventories and traits in separate requests."""
     mole = providers(cloud.clients)["mole"]
 
@@ -66,7 +66,7 @@ def test_its_hosts_register_themselves_with_their_own_provider_files(cloud):
     until(published, timeout_s=PUBLISHED_S, seen=found)
 
 
-def test_a_custom_class_is_scheduled_counted_and_given_back(cloud):
+def test_a_custom_class_is_allocated_and_released_with_a_server(cloud):
     clients = cloud.clients
     flavor = clients.create_flavor("x", **{"resources:CUSTOM_X": "2", "trait:CUSTOM_TIDAL": "required"})
     servers = [boot(clients, flavor) for _ in range(3)]
@@ -77,7 +77,7 @@ def test_a_custom_class_is_scheduled_counted_and_given_back(cloud):
         delete(clients, server)
 
 
-def test_a_flavor_of_bare_metal_asks_for_its_class_alone(cloud):
+def test_a_flavor_without_cpu_memory_and_disk_allocates_only_its_class(cloud):
     clients = cloud.clients
     zeros = {f"resources:{name}": "0" for name in ("VCPU", "MEMORY_MB", "DISK_GB")}
     server = boot(clients, clients.create_flavor("metal", **zeros, **{"resources:CUSTOM_X": "1"}))
@@ -96,7 +96,7 @@ def test_the_stock_client_boots_a_server(cloud):
 
 
 @pytest.mark.parametrize("answer", ["confirmResize", "revertResize"])
-def test_a_resize_holds_both_sides_until_it_is_answered(cloud, answer):
+def test_a_resize_keeps_both_allocations_until_it_is_confirmed_or_reverted(cloud, answer):
     clients = cloud.clients
     small, large = clients.create_flavor(f"small-{answer}"), f"large-{answer}"
     body = {"id": large, "name": large, "vcpus": 2, "ram": 128, "disk": 1}
@@ -114,7 +114,7 @@ def test_a_resize_holds_both_sides_until_it_is_answered(cloud, answer):
     delete(clients, server)
 
 
-def test_shelve_and_unshelve_give_back_and_claim_anew(cloud):
+def test_shelve_releases_the_allocation_and_unshelve_claims_again(cloud):
     clients = cloud.clients
     server = boot(clients, clients.create_flavor("shelved"))
     clients.compute.request("POST", f"/servers/{server}/action", json={"shelve": None})
@@ -126,7 +126,7 @@ def test_shelve_and_unshelve_give_back_and_claim_anew(cloud):
     delete(clients, server)
 
 
-def test_its_aggregates_and_disabled_services_arrive(cloud):
+def test_aggregates_and_disabled_services_of_nova_are_written_to_placement(cloud):
     clients = cloud.clients
     quay = providers(clients)["quay"]
     aggregate = clients.compute.request("POST", "/os-aggregates", json={"aggregate": {"name": "north"}})["aggregate"]
@@ -147,8 +147,8 @@ def test_its_aggregates_and_disabled_services_arrive(cloud):
     until(lambda: not is_disabled())
 
 
-def test_a_lease_reserves_hosts_of_it_and_its_flavor_lands_there(cloud):
-    """Up to its end, which neither a server nor an unconfirmed resize from it delays."""
+def test_servers_with_a_leases_flavor_run_on_the_hosts_that_it_reserves(cloud):
+    """Neither a server nor an unconfirmed resize on the lease delays its end."""
     clients = cloud.clients
     clients.reservation.request("POST", "/v1/os-hosts", json={"name": "quay"})
     now = datetime.now(UTC)
@@ -178,7 +178,7 @@ def test_a_lease_reserves_hosts_of_it_and_its_flavor_lands_there(cloud):
 
 
 def test_a_device_profile_gives_the_server_its_accelerator(cloud):
-    """R33, R34, and Nova's whole side of the contract: profile, requests, binding, event, deletion."""
+    """R33, R34, and Nova's side of the contract: profile, requests, binding, event, deletion."""
     clients = cloud.clients
 
     region, region_trait = first_region(clients)
@@ -204,7 +204,7 @@ def test_a_device_profile_gives_the_server_its_accelerator(cloud):
 
 
 def first_region(clients):
-    """(uuid, trait of its type) of a region of the host with accelerators, once our agent has created both."""
+    """(uuid, trait of its type) of a region of the host with accelerators; waits until our agent has created both."""
 
     def regions():
         return {name: uuid for name, uuid in providers(clients).items() if name.startswith("mole_") and "_R" in name}

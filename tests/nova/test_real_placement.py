@@ -51,8 +51,8 @@ def total(clients, host, flavor):
     return inventories.get(class_of(flavor), {}).get("total")
 
 
-def test_a_lease_starts_is_launched_on_heals_and_leaves_nothing(clients):
-    """U7, B10: from the request to the end without leftovers, with a host that is disabled meanwhile."""
+def test_a_lease_starts_runs_servers_is_healed_and_leaves_nothing_behind(clients):
+    """U7, B10: from the request to the end, with a host that is disabled meanwhile; nothing is left behind."""
     now = datetime.now(UTC)
     lease = clients.create_lease(start=now + timedelta(minutes=1), end=now + timedelta(hours=2), amount=2)
     flavor = clients.reservation_id(lease)

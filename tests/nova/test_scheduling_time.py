@@ -16,7 +16,7 @@ LINE = re.compile(
 )
 
 
-def test_from_the_request_to_the_claim(cloud, capsys):
+def test_the_time_from_the_request_to_the_claim_is_printed(cloud, capsys):
     clients = cloud.clients
     until(lambda: len(clients.compute.get("/os-hypervisors")["hypervisors"]) == 2, timeout_s=90)
     flavor, image = clients.create_flavor("measured"), clients.create_image()
@@ -35,7 +35,7 @@ def test_from_the_request_to_the_claim(cloud, capsys):
 
 
 def spans(logs):
-    """Seconds from the first to the last of the two lines of each request, in their order."""
+    """Seconds between two log lines of each request, from the request to the claim, in their order."""
     began, ended = {}, {}
     for line in (logs / "scheduler.log").read_text().splitlines():
         if match := LINE.match(line):

@@ -43,7 +43,7 @@ class Step:
 @dataclass(frozen=True)
 class Block:
     page: Path
-    line: int  #: of its fence
+    line: int  #: line of the opening fence
     steps: tuple[Step, ...]
     marks: dict[str, str] = field(default_factory=dict)
 
@@ -61,7 +61,7 @@ def pages() -> list[Path]:
 
 
 def hosts_of(page: Path) -> int | None:
-    """The number of hosts of the page's plane; 0: it runs without a plane, None: it is not run."""
+    """The number of hosts of the page's plane; 0 if the page is run without a plane, None if it is not run."""
     found = _PAGE.search(page.read_text(encoding="utf-8"))
     if found is None:
         return None

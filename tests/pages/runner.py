@@ -30,7 +30,8 @@ UNTIL_S = 90
 _END = "--end-of-a-command-of-a-page--"
 
 _VARYING = [
-    # python-blazarclient 4.6.0 names a command that it has not; every openstack command says so.
+    # python-blazarclient 4.6.0 names a command that does not exist, and every openstack command prints a warning about
+    # it.
     (re.compile(r"^.*reservation_host_unset.*$\n?", re.MULTILINE), ""),
     (re.compile(r"[0-9a-fA-F]{8}([-_])[0-9a-fA-F]{4}\1[0-9a-fA-F]{4}\1[0-9a-fA-F]{4}\1[0-9a-fA-F]{12}"), "<id>"),
     (re.compile(r"\b(?:[0-9a-f]{32}|[0-9a-f]{16}\.\.\.)(?![0-9a-f])"), "<id>"),
@@ -45,7 +46,7 @@ _DATE = re.compile(r"\b(20\d\d)-(\d\d)-(\d\d)\b")
 
 
 def alike(text: str) -> list[str]:
-    """The lines without values that differ from run to run."""
+    """The text without values that differ from run to run, line by line."""
     for pattern, instead in _VARYING:
         text = pattern.sub(instead, text)
     return [line.strip() for line in text.splitlines() if line.strip()]
@@ -63,7 +64,7 @@ def agrees(shown: str, printed: str) -> bool:
 
 
 class Shell:
-    """One bash; variables, functions and the directory last from command to command."""
+    """One bash process; variables, functions and the directory persist from command to command."""
 
     def __init__(self, directory: Path, environment: dict[str, str]) -> None:
         self._process = subprocess.Popen(
@@ -76,7 +77,7 @@ class Shell:
         """(exit code, output on both streams)."""
         assert self._process.stdin
         assert self._process.stdout
-        # In braces, so that variables last, and so that a command does not read the next ones as its input.
+        # In braces, so that variables persist, and so that a command does not read the next ones as its input.
         self._process.stdin.write(f"{{ {command}\n}} < /dev/null\n__code=$?; echo; echo {_END} $__code\n")
         self._process.stdin.flush()
         lines: list[str] = []
@@ -96,7 +97,7 @@ class Shell:
 
 @dataclass
 class World:
-    """The place where a page is run: its shell, its home, the program that answers for `moorage`."""
+    """The environment of a page: its shell, its home directory, and the program that is called for `moorage`."""
 
     shell: Shell
     home: Path
@@ -104,7 +105,7 @@ class World:
     shift_days: int
 
     def there(self, command: str) -> str:
-        """The command as it is run here, with future dates."""
+        """The command with its dates moved into the future."""
 
         def moved(found: re.Match[str]) -> str:
             return str(date(*map(int, found.groups())) + timedelta(days=self.shift_days))
@@ -135,7 +136,7 @@ def world(page: Path, directory: Path) -> Iterator[World]:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """The environment of a person who works in this checkout, without that of the person who runs the tests."""
+    """The environment of a user who works in this checkout, without variables of the person who runs the tests."""
     forked = [stock_openstack().parent, moorage_server().executable("moorage", COMMAND).parent]
     return {
         "HOME": str(home),
@@ -157,7 +158,7 @@ def up(there: World, *options: str) -> None:
 
 
 def shift_of(page: Path) -> int:
-    """Days until tomorrow from the first date in the commands of the page; 0 without any."""
+    """The number of days from the first date in the commands of the page to tomorrow; 0 without a date."""
     dates = [
         date(*map(int, found))
         for block in blocks(page)
@@ -172,7 +173,7 @@ class Failed(AssertionError):
 
 
 def run(page: Path, directory: Path, *, aloud: bool = False) -> int:
-    """The number of commands that were run. Raises `Failed` with page, line, command and both texts."""
+    """Runs the page; returns the number of commands. Raises `Failed` with page, line, command and both texts."""
     count = 0
     with world(page, directory) as there:
         for block in blocks(page):

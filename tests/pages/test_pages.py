@@ -14,7 +14,7 @@ PAGES = [page for page in pages() if hosts_of(page) is not None]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_what_the_page_shows_is_what_happens(page):
-    # Not pytest's directory: sockets lie in the home, and the name of one has 107 bytes at the most.
+def test_the_commands_of_the_page_print_what_it_shows(page):
+    # Not in pytest's directory: the home contains sockets, and the path of a socket has at most 107 bytes.
     with tempfile.TemporaryDirectory(prefix="page-") as directory:
         assert run(page, Path(directory)) > 0

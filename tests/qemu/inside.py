@@ -28,7 +28,7 @@ def handles(driver: PciDriver) -> tuple[str, ...]:
 
 
 def sriov() -> str:
-    """The operator sets the number; the driver finds as many functions, each in its own IOMMU group."""
+    """An operator sets the number of virtual functions; the driver finds as many, each in its own IOMMU group."""
     driver = PciDriver([CONTROLLER])
     assert handles(driver) == ()
     SYSFS.write_attribute(card(), "sriov_numvfs", "2")
@@ -40,7 +40,7 @@ def sriov() -> str:
 
 
 def binding() -> str:
-    """prepare: the kernel binds it to vfio-pci and creates the group's file; release: the kernel removes that."""
+    """`prepare` binds to vfio-pci, and the kernel creates the group's file; after `release` the file is gone."""
     driver = PciDriver([CONTROLLER])
     handle = handles(driver)[0]
     group = Path("/dev/vfio") / SYSFS.pci_function(handle).iommu_group
@@ -58,7 +58,7 @@ def binding() -> str:
 
 
 def cleaning() -> str:
-    """The kernel resets it; a device that cannot be reset does not count as clean."""
+    """The kernel resets a device; a device that cannot be reset does not count as clean."""
     driver = PciDriver([CONTROLLER, EDUCATIONAL])
     handle = next(one.deployables[0].handles[0] for one in driver.discover() if one.product_id == "0010")
     driver.clean(handle)
@@ -84,7 +84,7 @@ def whole() -> str:
 
 
 def vanishing() -> str:
-    """Removed and added again, as by hot plug."""
+    """The device is removed and added again, as by hot plug."""
     driver = PciDriver([EDUCATIONAL])
     (device,) = driver.discover()
     SYSFS.write_attribute(device.pci_id, "remove", "1")

@@ -37,14 +37,14 @@ def facts(tmp_path_factory) -> dict:
 
 
 @pytest.mark.parametrize("name", ["sriov", "binding", "cleaning", "whole", "vanishing"])
-def test_a_real_kernel_does_what_the_drivers_rely_on(facts, name):
+def test_a_real_kernel_behaves_as_the_drivers_expect(facts, name):
     """R1, R6, R30 (accelerator-attach)"""
     holds, told = facts[name]
     assert holds, told
 
 
-def test_mediated_devices_are_made_and_removed(facts):
-    """R1 (accelerator-attach): shares of a card, by the kernel's own sample"""
+def test_mediated_devices_are_created_and_removed(facts):
+    """R1 (accelerator-attach): shares of a card, from the kernel's own sample of mediated devices."""
     holds, told = facts["mediated"]
     assert holds, told
     if facts["no sample"]:

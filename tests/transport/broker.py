@@ -28,7 +28,7 @@ class Broker:
         self._process: subprocess.Popen | None = None
 
     def start(self) -> None:
-        """It answers when this returns."""
+        """Starts it, and waits until it answers."""
         with (self._state / "log.txt").open("a") as out:
             self._process = subprocess.Popen(
                 self._launch.command,
@@ -53,7 +53,7 @@ class Broker:
         self._end(signal.SIGKILL)
 
     def freeze(self) -> None:
-        """It keeps its connections, but answers nothing."""
+        """Suspends it: connections stay open, but nothing is answered."""
         os.killpg(self._process.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:

@@ -13,7 +13,7 @@ from tests.transport.ways import Far, Near
     ]
 )
 def way(request, monkeypatch):
-    # A thread of hints looks this often whether it is to stop or whether there is a new queue, and connects again so soon.
+    # How often a thread of hints checks whether it must stop or listen to another queue, and how soon it reconnects.
     monkeypatch.setattr(wakeups, "ROUND_S", 0.05)
     monkeypatch.setattr(wakeups, "FIRST_PAUSE_S", 0.02)
     if request.param == "in process":

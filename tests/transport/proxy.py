@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-#: Filters bytes: returns those to forward.
+#: A function that receives bytes and returns those to forward.
 Filter = Callable[[bytes], bytes]
 
 
@@ -19,18 +19,18 @@ class Line:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         user, _, _ = at.netloc.rpartition("@")
-        #: `url`, through this line.
+        #: `url` with the address of this line.
         self.url = at._replace(netloc=f"{user}@127.0.0.1:{self.port}").geturl()
         self._whole = True
         self._swallows = False
         self._lock = threading.Lock()
         self._sockets = []
-        #: Connections that came through.
+        #: The number of connections so far.
         self.connections = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
-        """Resets every connection, and new ones, until `mend`."""
+        """Resets all connections and refuses new ones, until `mend`."""
         with self._lock:
             self._whole = False
             sockets, self._sockets = self._sockets, []
@@ -47,7 +47,7 @@ class Line:
             self._swallows = False
 
     def filters(self) -> tuple[Filter, Filter]:
-        """The filters of one connection: to the server, and from it."""
+        """The filters of one connection: for bytes to the server, and for bytes from it."""
         return bytes, bytes
 
     def close(self) -> None:

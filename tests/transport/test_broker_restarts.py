@@ -15,7 +15,7 @@ from tests.transport.ways import PATIENCE_S
 pytestmark = [pytest.mark.slow, pytest.mark.rabbit]
 
 POLL_S = 1.0
-#: While a broker starts, little CPU is left for a worker.
+#: Allowance for a worker, because a starting broker uses much CPU.
 SLACK_S = 5.0
 
 
@@ -29,7 +29,7 @@ def broker():
 
 @pytest.fixture
 def sides(broker):
-    """(wake-ups of the agent, hints of the services): two processes, as far as hints know."""
+    """(wake-ups of the agent, hints of the services), each connected as a process of its own."""
     ours, theirs = Wakeups(), Wakeups()
     sending, listening = RabbitHints(broker.url, ours), RabbitHints(broker.url, theirs)
     yield theirs, sending, listening
@@ -43,8 +43,8 @@ def jobs(sqlite_engine):
     return sqlite_engine
 
 
-class Diligent(Worker):
-    """As an agent's worker: after a job it polls again at once."""
+class PollingWorker(Worker):
+    """After each job it polls again at once, as an agent's worker does."""
 
     def run_once(self):
         before = len(self.done)
@@ -52,7 +52,7 @@ class Diligent(Worker):
         return due if len(self.done) == before else self.clock.now()
 
     def wait_for_more(self, count, began):
-        """Waits for this many jobs that were enqueued from now on; `began` is the time of each."""
+        """Waits until this many jobs that were enqueued after this call are done; `began` has the time of each job."""
         from_now = time.monotonic()
 
         def are_done():
@@ -63,7 +63,7 @@ class Diligent(Worker):
 
 
 class Load:
-    """A job every 20 ms, and a hint for it, until it is stopped."""
+    """Enqueues a job every 20 ms and sends a hint for it, until `end`."""
 
     def __init__(self, engine, hints):
         self.enqueued = {}
@@ -89,10 +89,10 @@ class Load:
         self._thread.join()
 
 
-def test_a_broker_that_goes_and_comes_loses_no_job_delays_none_beyond_a_poll_and_hints_come_again(sides, broker, jobs):
+def test_a_broker_outage_delays_jobs_by_at_most_a_poll_and_hints_work_again_afterwards(sides, broker, jobs):
     """One broker for all three cases, because each start takes 5 s of CPU."""
     theirs, sending, listening = sides
-    worker, patient = Diligent(jobs, POLL_S), Worker(jobs, poll_s=600, queue="compute-2")
+    worker, patient = PollingWorker(jobs, POLL_S), Worker(jobs, poll_s=600, queue="compute-2")
     threads = TaskThreads(SystemClock(), theirs)
     threads.start([worker, patient])
     load = None

@@ -24,7 +24,7 @@ STORE = JobStore(jobs_table(METADATA))
 
 
 def settle(way, event, topic="compute-1"):
-    """Waits until it listens and the wake-ups of connecting have passed, so that the next one is a hint."""
+    """Waits until `way` listens and the wake-ups of connecting are over, so that the next wake-up comes from a hint."""
     way.wait_until_listening()
     for _ in range(3):
         way.hints.send(topic)
@@ -32,7 +32,7 @@ def settle(way, event, topic="compute-1"):
         event.clear()
 
 
-def test_a_hint_arrives(way):
+def test_a_hint_wakes_a_listener_of_the_other_process(way):
     woken = way.theirs.listen("compute-1")
     settle(way, woken)
     way.hints.send("compute-1")
@@ -49,21 +49,21 @@ def test_a_hint_wakes_only_its_queue(way):
     assert not mine.is_set()
 
 
-def test_a_queue_that_is_listened_to_later_is_heard_too(way):
+def test_a_queue_added_after_the_connection_gets_hints_too(way):
     first = way.theirs.listen("compute-1")
     settle(way, first)
     late = way.theirs.listen("compute-3")
     assert heard_within_patience(way, late, "compute-3")
 
 
-def test_a_hint_wakes_the_sender_s_own_process(way):
+def test_a_hint_wakes_the_senders_own_process_without_the_broker(way):
     woken = way.ours.listen("compute-1")
     way.cut()
     way.hints.send("compute-1")
     assert woken.is_set(), "no detour: the broker may be down"
 
 
-def test_sending_does_not_wait_for_a_line_that_is_down(way):
+def test_sending_does_not_wait_while_the_connection_is_down(way):
     way.wait_until_listening()
     way.cut()
     started = time.monotonic()
@@ -72,7 +72,7 @@ def test_sending_does_not_wait_for_a_line_that_is_down(way):
     assert time.monotonic() - started < 1
 
 
-def test_the_listener_recovers_by_itself(way):
+def test_a_listener_reconnects_by_itself(way):
     woken = way.theirs.listen("compute-1")
     settle(way, woken)
     for _ in range(2):
@@ -81,7 +81,7 @@ def test_the_listener_recovers_by_itself(way):
         assert heard_within_patience(way, woken, "compute-1")
 
 
-def test_what_could_not_be_sent_is_sent_when_the_line_is_back(way):
+def test_an_unsent_hint_is_sent_when_the_connection_is_back(way):
     woken = way.theirs.listen("compute-1")
     settle(way, woken)
     way.cut()
@@ -94,7 +94,7 @@ def test_what_could_not_be_sent_is_sent_when_the_line_is_back(way):
 
 
 class Worker:
-    """A task that does the jobs of `queue`, polling every `poll_s`."""
+    """A task that completes the jobs of `queue`, polling every `poll_s`."""
 
     def __init__(self, engine, poll_s, queue="compute-1"):
         self.name = f"worker of {queue}"
@@ -132,7 +132,7 @@ def jobs(sqlite_engine):
     return sqlite_engine
 
 
-def test_a_lost_hint_costs_at_most_one_poll_period(way, jobs):
+def test_a_lost_hint_delays_a_job_by_at_most_one_poll_period(way, jobs):
     poll_s = 0.2
     worker = Worker(jobs, poll_s)
     threads = TaskThreads(SystemClock(), way.theirs)
@@ -149,7 +149,7 @@ def test_a_lost_hint_costs_at_most_one_poll_period(way, jobs):
         threads.stop()
 
 
-def test_with_a_hint_nobody_waits_for_the_poll(way, jobs):
+def test_a_hint_starts_a_job_without_waiting_for_the_poll(way, jobs):
     worker = Worker(jobs, poll_s=600)
     threads = TaskThreads(SystemClock(), way.theirs)
     threads.start([worker])
@@ -163,8 +163,8 @@ def test_with_a_hint_nobody_waits_for_the_poll(way, jobs):
         threads.stop()
 
 
-def test_a_listener_that_was_away_looks_at_everything_once(way, jobs):
-    """The hint was lost and the next poll is far away, so it polls when it is back."""
+def test_a_reconnected_listener_polls_once(way, jobs):
+    """The hint was lost and the next poll is far away, so the listener polls once when it is connected again."""
     worker = Worker(jobs, poll_s=600)
     threads = TaskThreads(SystemClock(), way.theirs)
     threads.start([worker])
@@ -180,7 +180,7 @@ def test_a_listener_that_was_away_looks_at_everything_once(way, jobs):
         threads.stop()
 
 
-def test_closing_ends_the_threads_with_the_line_down(way):
+def test_close_ends_the_threads_while_the_connection_is_down(way):
     way.wait_until_listening()
     way.cut()
     way.hints.send("compute-1")
@@ -201,7 +201,7 @@ def test_a_process_that_only_listens_has_one_connection():
         line.close()
 
 
-def test_a_listener_with_nobody_waiting_rests():
+def test_a_listener_without_waiting_tasks_uses_no_cpu():
     line = Line(postgres_url())
     hints = open_hints(line.url, Wakeups())
     try:
@@ -214,7 +214,7 @@ def test_a_listener_with_nobody_waiting_rests():
         line.close()
 
 
-def test_the_url_chooses_the_kind():
+def test_the_scheme_of_the_url_selects_the_kind_of_hints():
     for url, kind in (
         (None, InProcessHints),
         (postgres_url(), PostgresHints),
@@ -232,7 +232,7 @@ def test_an_unknown_kind_is_refused():
 
 
 def heard_within_patience(way, event, topic):
-    """Sends hints until one is heard, because a connection that was just restored loses some."""
+    """Sends hints until one arrives, because a connection that was just restored loses some."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         way.hints.send(topic)

@@ -1,7 +1,8 @@
-"""Lost, repeated, reordered and late jobs and reports (by an hour), and agents that hang and return, do no harm.
+"""Jobs and reports that are lost, repeated, reordered or late (by an hour), and agents that hang and return, do no
+harm.
 
-The compute service's API for agents, its jobs and the agents' tasks are real; a simulated network between them causes
-every fault of real networks. Also over each kind of hint, with lost hints.
+The compute service's API for agents, its jobs and the agents' tasks are real. A simulated network between them causes
+every fault of real networks. Each kind of hint is used, also with lost hints.
 """
 
 import random
@@ -40,12 +41,12 @@ JOBS = 60
 KEYS = 12
 
 
-#: The faults of this many requests of one method, in random order.
+#: The faults of this number of requests of one method, in random order.
 DECK = ("request lost", "answer lost", "sent twice", "a copy comes later", *[None] * 8)
 
 
 class Line:
-    """A transport that loses requests or answers, doubles requests, and delivers copies later."""
+    """A transport that loses requests or answers, sends requests twice, and delivers copies later."""
 
     def __init__(self, inner, chance):
         self._inner = inner
@@ -55,7 +56,7 @@ class Line:
         self.later = []
         self.mishaps = Counter()
         self.is_calm = False
-        #: Called for each answer, after which the state may have changed.
+        #: Called after each answer, because the state may have changed.
         self.news = threading.Condition()
 
     def send(self, method, path, headers, body=None):
@@ -86,13 +87,13 @@ class Line:
         return self._inner.stream(method, path, headers)
 
     def deliver_late(self):
-        """Delivers every copy, in another order; returns the statuses of the answers."""
+        """Delivers every copy in a random order; returns the statuses of the answers."""
         copies, self.later = self.later, []
         self._chance.shuffle(copies)
         return Counter(self._inner.send(*copy).status for copy in copies)
 
     def _draw(self, method):
-        """Chooses faults so that each kind happens, even with only a dozen requests of a method."""
+        """Chooses faults so that each kind occurs even with only a dozen requests of a method."""
         with self._lock:
             deck = self._decks.setdefault(method, [])
             if not deck:
@@ -102,7 +103,7 @@ class Line:
 
 
 class Runner:
-    """Records jobs without doing anything. Those of `hangs` hang once each until they are released."""
+    """Records jobs without doing anything. Each job in `hangs` hangs once until it is released."""
 
     def __init__(self, hangs=()):
         self.ran = []
@@ -141,7 +142,7 @@ class World:
         self.threads = TaskThreads(self.clock, way.theirs)
 
     def agent(self, runner, *, first=1, workers=3):
-        """Each agent has other worker numbers: a zombie and its successor are two workers."""
+        """Each agent has its own worker numbers, so an old agent and its successor are two workers."""
         election = PollerElection(lambda number: self.way.theirs.wake(worker_name(HOST, number)))
         return [
             JobsTask(
@@ -185,18 +186,18 @@ class World:
 
 @pytest.fixture
 def world(way, tmp_path, monkeypatch):
-    # An agent's pause after a lost request.
+    # Shortens an agent's pause after a lost request.
     monkeypatch.setattr(job_task, "BACKOFF", Backoff(first_s=0.05, longest_s=30.0))
     world = World(way, tmp_path, seed=1)
     yield world
     world.close()
 
 
-#: The zombies' reports are refused by the jobs table, whichever way the hints went.
+#: The jobs table refuses the old agent's reports, whatever kind of hints is used.
 in_process = pytest.mark.parametrize("way", ["in process"], indirect=True)
 
 
-def test_whatever_happens_on_the_line_each_job_ends_once_and_in_order_and_copies_change_nothing(world):
+def test_each_job_ends_once_and_in_order_despite_every_fault_of_the_network(world):
     runner = Runner()
     world.way.wait_until_listening()
     world.threads.start(world.agent(runner))
@@ -224,16 +225,16 @@ def test_whatever_happens_on_the_line_each_job_ends_once_and_in_order_and_copies
 
 
 @in_process
-def test_an_agent_that_hangs_for_an_hour_and_comes_back_changes_nothing(world):
-    """The zombie reports with its old epoch; its successor's result counts."""
+def test_reports_of_an_agent_that_hung_for_an_hour_are_refused(world):
+    """The old agent reports with its old epoch; its successor's result counts."""
     world.line.is_calm = True
-    zombie, successor = Runner(hangs=("job-0", "job-1")), Runner()
+    hung, successor = Runner(hangs=("job-0", "job-1")), Runner()
     world.way.wait_until_listening()
-    world.threads.start(world.agent(zombie, workers=2))
+    world.threads.start(world.agent(hung, workers=2))
     for number in (0, 1):
         world.enqueue(number)
     for _ in range(2):
-        assert zombie.hanging.acquire(timeout=PATIENCE_S)
+        assert hung.hanging.acquire(timeout=PATIENCE_S)
     world.clock.advance(3600)
     world.threads.start(world.agent(successor, first=11))
     for number in range(2, JOBS):
@@ -242,7 +243,7 @@ def test_an_agent_that_hangs_for_an_hour_and_comes_back_changes_nothing(world):
     ended = world.jobs()
     assert [job.epoch for job in ended[:2]] == [2, 2]
     assert {job.worker.partition("/")[0] for job in ended} == {HOST}
-    zombie.let_go.set()
+    hung.let_go.set()
     for job in ended[:2]:
         with pytest.raises(Conflict) as refused:
             world.compute.report_job(job.id, 1, "failed", {"error": "I was away"})
@@ -252,13 +253,13 @@ def test_an_agent_that_hangs_for_an_hour_and_comes_back_changes_nothing(world):
 
 
 @in_process
-def test_a_zombies_report_does_not_end_the_job_that_its_successor_works_on(world):
+def test_an_old_report_does_not_end_the_job_of_the_successor(world):
     world.line.is_calm = True
-    zombie, successor = Runner(hangs=("job-0",)), Runner(hangs=("job-0",))
+    hung, successor = Runner(hangs=("job-0",)), Runner(hangs=("job-0",))
     world.way.wait_until_listening()
-    world.threads.start(world.agent(zombie, workers=1))
+    world.threads.start(world.agent(hung, workers=1))
     world.enqueue(0)
-    assert zombie.hanging.acquire(timeout=PATIENCE_S)
+    assert hung.hanging.acquire(timeout=PATIENCE_S)
     world.clock.advance(LEASE_S + 1)
     world.threads.start(world.agent(successor, first=11, workers=1))
     assert successor.hanging.acquire(timeout=PATIENCE_S)
@@ -266,14 +267,14 @@ def test_a_zombies_report_does_not_end_the_job_that_its_successor_works_on(world
     for state in ("running", "done", "failed"):
         with pytest.raises(Conflict, match="was claimed again by compute-1/11 in epoch 2"):
             world.compute.report_job("job-0", 1, state, {"error": "late"})
-    zombie.let_go.set()
+    hung.let_go.set()
     assert [job for job in world.jobs() if job] == [claimed]
     successor.let_go.set()
     world.wait_until_done()
     assert (world.jobs()[0].state, world.jobs()[0].epoch) == (JobState.DONE, 2)
 
 
-def test_jobs_enqueued_while_no_hint_comes_through_are_found_by_the_poll(world):
+def test_jobs_without_a_hint_are_found_by_polling(world):
     world.line.is_calm = True
     runner = Runner()
     world.way.wait_until_listening()

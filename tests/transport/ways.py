@@ -1,6 +1,6 @@
-"""The channels for hints: within a process, and between two processes over a connection that tests can cut.
+"""The channels for hints: within a process, or between two processes over a connection that tests can cut.
 
-Each has its own channel (an exchange of RabbitMQ), so that all tests may use one database and one virtual host.
+Each test has its own channel (an exchange of RabbitMQ), so that all tests may use one database and one virtual host.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from moorage.jobs.background_tasks import Wakeups
 from moorage.jobs.wakeups import open_hints
 from tests.transport.proxy import Line
 
-#: Time limit for immediate events, generous for a loaded machine.
+#: Time limit for events that should happen at once, generous for a loaded machine.
 PATIENCE_S = 20
 
 
@@ -38,7 +38,7 @@ class Near:
 
 
 class Far:
-    """Two processes, as far as hints know: `ours` sends through `hints`, `theirs` listens on its own connection."""
+    """Two sides that are connected as two processes: `ours` sends through `hints`, `theirs` has its own connection."""
 
     def __init__(self, url):
         channel = f"moorage_test_{secrets.token_hex(4)}"
@@ -52,7 +52,7 @@ class Far:
         assert self.listener.listening.wait(PATIENCE_S)
 
     def cut(self):
-        """Cuts off both sides; returns when the listener has noticed."""
+        """Cuts both connections; returns when the listener has noticed."""
         for line in self.lines:
             line.cut()
         deadline = time.monotonic() + PATIENCE_S
