@@ -36,7 +36,7 @@ from moorage.core.clock import Clock, VirtualClock
 from moorage.core.errors import Unavailable
 from moorage.core.ids import Ids, SeededIds
 from moorage.identity.authenticators import TestTokens
-from moorage.identity.embedded import open_or_create_identity
+from moorage.identity.embedded import IdentitySettings, open_or_create_identity
 from moorage.jobs.background_tasks import Task, TasksInVirtualTime, Wakeups
 from moorage.jobs.wakeups import Hints, InProcessHints
 from moorage.wire.app import WsgiApp
@@ -357,7 +357,9 @@ class InProcessPlane:
             _lay(service, self.config)
         if self._authenticator is None and self.config.has_users and not self.config.identity.users_file:
             # These passwords take 4 ms to create and 1 ms to check; with the service's default it is 0.3 s and 70 ms.
-            open_or_create_identity(self.config.state, clock=self.clock, ids=self.ids, bcrypt_rounds=4)
+            open_or_create_identity(
+                self.config.state, clock=self.clock, ids=self.ids, settings=IdentitySettings(bcrypt_rounds=4)
+            )
         self._plane = build_plane(
             self.config,
             clock=self.cloud.clock,

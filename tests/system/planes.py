@@ -23,7 +23,7 @@ from moorage.core.errors import NotFound, StartError
 from moorage.core.ids import RandomIds, SeededIds
 from moorage.db.migrations import upgrade
 from moorage.identity.client import PasswordTokens
-from moorage.identity.embedded import first_credentials, open_or_create_identity
+from moorage.identity.embedded import IdentitySettings, first_credentials, open_or_create_identity
 from moorage.identity.host_credential import enrol_host
 from moorage.options import PlacementOptions, PlaneOptions
 from moorage.placement.service.service import PlacementService
@@ -298,7 +298,9 @@ def furnish(config: Config) -> None:
             shutil.copy(sqlite_template(PLACEMENT if service == "placement" else schema_of(service)), path)
             path.chmod(0o600)
     if config.has_users and not config.identity.users_file:
-        open_or_create_identity(config.state, clock=SystemClock(), ids=RandomIds(), bcrypt_rounds=4)
+        open_or_create_identity(
+            config.state, clock=SystemClock(), ids=RandomIds(), settings=IdentitySettings(bcrypt_rounds=4)
+        )
 
 
 def first_config(path: Path) -> Config:

@@ -12,7 +12,7 @@ from moorage.core.clock import SystemClock
 from moorage.core.ids import SeededIds
 from moorage.db import migrations
 from moorage.db.engine import open_engine
-from moorage.identity.embedded import open_or_create_identity
+from moorage.identity.embedded import IdentitySettings, open_or_create_identity
 from tests.conftest import DATABASES
 from tests.ports import free_port
 from tests.servers import program, temporary_database
@@ -164,7 +164,9 @@ def _contents(directory):
 def stopped(tmp_path):
     """The configuration of a plane with users that is not running."""
     config = write_config(tmp_path / "state", plane={"services": "identity,placement"})
-    open_or_create_identity(config.state, clock=SystemClock(), ids=SeededIds(1), bcrypt_rounds=4)
+    open_or_create_identity(
+        config.state, clock=SystemClock(), ids=SeededIds(1), settings=IdentitySettings(bcrypt_rounds=4)
+    )
     engine = open_engine(config.database_url("placement"))
     migrations.upgrade(engine, "placement")
     engine.dispose()

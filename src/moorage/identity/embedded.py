@@ -70,41 +70,34 @@ class AuthenticatedCaller:
         return replace(caller_for(self.user, self.project), host=self.host)
 
 
+@dataclass(frozen=True)
+class IdentitySettings:
+    token_lifetime: timedelta = timedelta(hours=1)
+    bcrypt_rounds: int = BCRYPT_ROUNDS
+    service_user: str | None = (
+        None  #: the user that the services log in as; its password cannot be changed over the API
+    )
+
+
+@dataclass(frozen=True, eq=False)
 class EmbeddedIdentity:
     """Issues tokens for passwords, and identifies callers by their tokens."""
 
-    def __init__(
-        self,
-        state: Path,
-        users: UsersFile,
-        keys: WatchedFiles[TokenSigner],
-        revocations: Revocations,
-        clock: Clock,
-        hosts: HostRegistry,
-        *,
-        token_lifetime: timedelta = timedelta(hours=1),
-        random_bytes: RandomBytes = secrets.token_bytes,
-        bcrypt_rounds: int = BCRYPT_ROUNDS,
-        service_user: str | None = None,
-    ) -> None:
-        """`service_user`: the user that the services log in as. Its password cannot be changed over the API."""
-        self._state = state
-        self._users = users
-        self._rounds = bcrypt_rounds
-        self._service_user = service_user
-        self._keys = keys
-        self._revocations = revocations
-        self._failed_logins = LoginThrottle(clock)
-        self._clock = clock
-        self.hosts = hosts
-        self._lifetime = token_lifetime
-        self._random_bytes = random_bytes
+    state: Path
+    users: UsersFile
+    keys: WatchedFiles[TokenSigner]
+    revocations: Revocations
+    hosts: HostRegistry
+    clock: Clock
+    random_bytes: RandomBytes
+    throttle: LoginThrottle
+    settings: IdentitySettings
 
     def now(self) -> datetime:
-        return self._clock.now()
+        return self.clock.now()
 
     def accounts(self) -> Accounts:
-        return self._users.accounts()
+        return self.users.accounts()
 
     def check_password(self, user: User | None, password: str, *, named: str, address: str) -> User:
         """Returns the user if the password is right. Raises `Unauthorized` (one message) or `TooManyRequests`.
@@ -112,11 +105,11 @@ class EmbeddedIdentity:
         `named` is the name given by the caller, for an unknown user (None); `address` is the caller's.
         """
         account = user.id if user else f"?{named}"
-        self._failed_logins.check(account, address)
+        self.throttle.check(account, address)
         if not password_matches(user, password, self.accounts().bcrypt_rounds) or user is None:
-            self._failed_logins.record_failure(account, address)
+            self.throttle.record_failure(account, address)
             raise Unauthorized("user name or password is wrong", code="identity.password")
-        self._failed_logins.record_success(account, address)
+        self.throttle.record_success(account, address)
         return user
 
     def change_password(self, user: User | None, original: str, new: str, *, named: str, address: str) -> None:
@@ -128,28 +121,28 @@ class EmbeddedIdentity:
         """
         user = self.check_password(user, original, named=named, address=address)
         check_new_password(new)
-        if user.name == self._service_user:
+        if user.name == self.settings.service_user:
             raise Forbidden(
                 f"The services of this cloud log in as {user.name} with a password that each of them has; an "
                 "administrator can change it for all of them.",
                 code="identity.service_user",
             )
-        changed = hash_password(new, self._rounds)
-        with _exclusive_lock(self._state):
-            self._users.set_password(user, changed)
-            _delete_first_password(self._state / "credentials.json", user.name)
+        changed = hash_password(new, self.settings.bcrypt_rounds)
+        with _exclusive_lock(self.state):
+            self.users.set_password(user, changed)
+            _delete_first_password(self.state / "credentials.json", user.name)
         log.info("a user has a new password", extra={"user": user.id})
 
     def issue_token(
         self, user: User, project: Project | None, methods: tuple[str, ...]
     ) -> tuple[str, AuthenticatedCaller]:
         """A token for the user in that project. Raises `Unauthorized` if the user has no role in it."""
-        now = self._clock.now().replace(microsecond=0)
-        return self._sign(user, project, methods, expires_at=now + self._lifetime)
+        now = self.clock.now().replace(microsecond=0)
+        return self._sign(user, project, methods, expires_at=now + self.settings.token_lifetime)
 
     def issue_for_host(self, name: str, host: HostIdentity) -> tuple[str, AuthenticatedCaller]:
         """A token for the agent of a host whose secret was checked."""
-        expires_at = self._clock.now().replace(microsecond=0) + self._lifetime
+        expires_at = self.clock.now().replace(microsecond=0) + self.settings.token_lifetime
         return self._sign(_user_for_host(name, host), None, ("host",), expires_at=expires_at, host=name)
 
     def rescope_token(self, holder: AuthenticatedCaller, project: Project | None) -> tuple[str, AuthenticatedCaller]:
@@ -165,16 +158,16 @@ class EmbeddedIdentity:
 
         `with_descendants` also revokes the tokens it was exchanged for, unless it came from an exchange itself.
         """
-        self._revocations.add_revocation(holder.claims, with_descendants=with_descendants)
+        self.revocations.add_revocation(holder.claims, with_descendants=with_descendants)
 
     def identify(self, token: str, *, grace: timedelta = timedelta(0)) -> AuthenticatedCaller:
         """The holder of the token, with the roles of the present users file. Raises `Unauthorized` with the reason."""
-        claims = self._keys.value().read_claims(token, self._clock.now(), grace=grace)
-        if self._revocations.covers(claims):
+        claims = self.keys.value().read_claims(token, self.clock.now(), grace=grace)
+        if self.revocations.covers(claims):
             raise Unauthorized("the token was revoked", code="identity.token_revoked")
         if claims.user_id.startswith(ID_PREFIX):
             return self._identify_host(claims)
-        accounts = self._users.accounts()
+        accounts = self.users.accounts()
         user = accounts.users.get(claims.user_id)
         if user is None or not user.enabled or user.fingerprint != claims.fingerprint:
             raise Unauthorized(
@@ -210,13 +203,13 @@ class EmbeddedIdentity:
             user_id=user.id,
             project_id=project.id if project else None,
             fingerprint=user.fingerprint,
-            issued_at=self._clock.now().replace(microsecond=0),
+            issued_at=self.clock.now().replace(microsecond=0),
             expires_at=expires_at,
             methods=methods,
-            audit_id=_url_safe(self._random_bytes(16)),
+            audit_id=_url_safe(self.random_bytes(16)),
             chain_id=chain_id,
         )
-        return self._keys.value().sign_claims(claims), AuthenticatedCaller(claims, user, project, host)
+        return self.keys.value().sign_claims(claims), AuthenticatedCaller(claims, user, project, host)
 
 
 def open_or_create_identity(
@@ -225,10 +218,8 @@ def open_or_create_identity(
     clock: Clock,
     ids: Ids,
     users_file: Path | None = None,
-    token_lifetime: timedelta = timedelta(hours=1),
     random_bytes: RandomBytes = secrets.token_bytes,
-    bcrypt_rounds: int = BCRYPT_ROUNDS,
-    service_user: str | None = None,
+    settings: IdentitySettings = IdentitySettings(),
 ) -> EmbeddedIdentity:
     """Opens the identity service in `state`, and creates its files at the first start. Raises `StartError` for unusable
     files.
@@ -237,20 +228,18 @@ def open_or_create_identity(
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _exclusive_lock(state):
         if not users_file.exists():
-            _make_first_accounts(state / "credentials.json", users_file, ids, random_bytes, bcrypt_rounds)
+            _make_first_accounts(state / "credentials.json", users_file, ids, random_bytes, settings.bcrypt_rounds)
         make_first_key(state, random_bytes)
-    users = UsersFile(users_file, clock)
     return EmbeddedIdentity(
-        state,
-        users,
-        watch_keys(state, clock),
-        Revocations(state / "revoked_tokens", clock, partial(_exclusive_lock, state)),
-        clock,
-        HostRegistry(state / "hosts.json", clock, ids),
-        token_lifetime=token_lifetime,
+        state=state,
+        users=UsersFile(users_file, clock),
+        keys=watch_keys(state, clock),
+        revocations=Revocations(state / "revoked_tokens", clock, partial(_exclusive_lock, state)),
+        hosts=HostRegistry(state / "hosts.json", clock, ids),
+        clock=clock,
         random_bytes=random_bytes,
-        bcrypt_rounds=bcrypt_rounds,
-        service_user=service_user,
+        throttle=LoginThrottle(clock),
+        settings=settings,
     )
 
 

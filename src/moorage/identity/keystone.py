@@ -76,9 +76,6 @@ class KeystoneTokens:
         username: str,
         password: str,
         project: str = "service",
-        user_domain_id: str = "default",
-        project_domain_id: str = "default",
-        www_authenticate_uri: str | None = None,
         hosts: HostUsers | None = None,
         more: Mapping[str, object] | None = None,
     ) -> None:
@@ -89,12 +86,12 @@ class KeystoneTokens:
         self._options: dict[str, object] = {
             "auth_type": "password",
             "auth_url": auth_url,
-            "www_authenticate_uri": www_authenticate_uri or auth_url,
+            "www_authenticate_uri": auth_url,
             "username": username,
             "password": password,
             "project_name": project,
-            "user_domain_id": user_domain_id,
-            "project_domain_id": project_domain_id,
+            "user_domain_id": "default",
+            "project_domain_id": "default",
             # We send our own error messages, and version documents are public.
             "delay_auth_decision": True,
             "service_token_roles": "service",

@@ -51,15 +51,14 @@ def open_identity(config: Config, clock: Clock, ids: Ids) -> "EmbeddedIdentity |
             f"{', '.join(sorted(runs - WITHOUT_API))} must also run identity, because the key that signs tokens is in "
             "its state directory; add it to [plane] services, or use mode = keystone"
         )
-    from moorage.identity.embedded import open_or_create_identity
+    from moorage.identity.embedded import IdentitySettings, open_or_create_identity
 
     return open_or_create_identity(
         config.state,
         clock=clock,
         ids=ids,
         users_file=Path(identity.users_file) if identity.users_file else None,
-        token_lifetime=timedelta(seconds=identity.token_lifetime_s),
-        service_user=identity.username,
+        settings=IdentitySettings(timedelta(seconds=identity.token_lifetime_s), service_user=identity.username),
     )
 
 

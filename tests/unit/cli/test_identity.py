@@ -7,7 +7,7 @@ from pathlib import Path
 
 from moorage.core.clock import SystemClock
 from moorage.core.ids import SeededIds
-from moorage.identity.embedded import open_or_create_identity
+from moorage.identity.embedded import IdentitySettings, open_or_create_identity
 from tests.system.planes import moorage, write_config
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "identity.md"
@@ -19,7 +19,9 @@ def commands():
 
 def test_the_page_shows_the_commands(tmp_path):
     config = write_config(tmp_path / "state")
-    open_or_create_identity(config.state, clock=SystemClock(), ids=SeededIds(1), bcrypt_rounds=4)
+    open_or_create_identity(
+        config.state, clock=SystemClock(), ids=SeededIds(1), settings=IdentitySettings(bcrypt_rounds=4)
+    )
     key = config.state / "token.key"
     seen = {key.read_bytes()}
     for _, *words in commands():
@@ -31,7 +33,9 @@ def test_the_page_shows_the_commands(tmp_path):
 
 def test_how_long_the_key_before_is_kept_is_for_programs_too(tmp_path):
     config = write_config(tmp_path / "state", identity={"token_lifetime_s": 60})
-    open_or_create_identity(config.state, clock=SystemClock(), ids=SeededIds(1), bcrypt_rounds=4)
+    open_or_create_identity(
+        config.state, clock=SystemClock(), ids=SeededIds(1), settings=IdentitySettings(bcrypt_rounds=4)
+    )
     done = moorage("identity", "rotate-key", "--json", MOORAGE_CONFIG=str(config.source))
     until = datetime.fromisoformat(json.loads(done.stdout)["previous_key_until"])
     assert timedelta(hours=48) < until - SystemClock().now() < timedelta(hours=48, minutes=3)

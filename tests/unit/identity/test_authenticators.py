@@ -16,7 +16,7 @@ from moorage.identity.authenticators import (
     TokensOrBasic,
     refuse_beyond_loopback,
 )
-from moorage.identity.embedded import first_credentials, open_or_create_identity
+from moorage.identity.embedded import IdentitySettings, first_credentials, open_or_create_identity
 from moorage.identity.users import hash_password
 
 
@@ -27,7 +27,7 @@ def state(tmp_path):
 
 @pytest.fixture
 def identity(state, clock, ids):
-    return open_or_create_identity(state, clock=clock, ids=ids, bcrypt_rounds=4)
+    return open_or_create_identity(state, clock=clock, ids=ids, settings=IdentitySettings(bcrypt_rounds=4))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import yaml
 
 from moorage.core.errors import StartError, Unauthorized
 from moorage.core.ids import SeededIds
-from moorage.identity.embedded import first_credentials, open_or_create_identity
+from moorage.identity.embedded import IdentitySettings, first_credentials, open_or_create_identity
 from moorage.identity.users import hash_password
 
 
@@ -17,8 +17,9 @@ def state(tmp_path):
     return tmp_path / "state"
 
 
-def start(state, clock, seed=1, **options):
-    return open_or_create_identity(state, clock=clock, ids=SeededIds(seed), bcrypt_rounds=4, **options)
+def start(state, clock, seed=1, *, token_lifetime=timedelta(hours=1), **options):
+    settings = IdentitySettings(token_lifetime, bcrypt_rounds=4)
+    return open_or_create_identity(state, clock=clock, ids=SeededIds(seed), settings=settings, **options)
 
 
 def edit(state, change):
