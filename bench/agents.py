@@ -23,9 +23,9 @@ from moorage.wire.transports import SocketTransport
 Say = Callable[[Figure], None]
 
 SERVICES = ("identity", "placement", "compute", "accelerator", "image")
-#: Seconds until all requests of the first round, and their consequences, have passed.
+#: Seconds until all requests of the first round, and what they cause, are over.
 SETTLE_S = 20.0
-#: The maximum for one project.
+#: The limit of servers for one project.
 SERVERS = 10
 GOAL = "under 10 % of a core"
 

@@ -1,6 +1,6 @@
 """Measures each hop of one accelerator request, in one thread and in process through WSGI.
 
-Measures the thread's CPU time and the time it waits for the database and disk, without threads, sockets and other load
+Measures the thread's CPU time and the time that it waits for database and disk, without threads, sockets and other load
 on the machine. Also counts statements, transactions and writes of the agent's checkpoint.
 """
 
@@ -145,7 +145,9 @@ class _Place:
 
 
 class _Apart:
-    """A driver wrapper. `spent`: time the driver takes to attach devices, which is not counted as the agent's."""
+    """Wraps a driver. `spent`: the time that the driver takes to attach devices, which does not count as the
+    agent's.
+    """
 
     def __init__(self, driver: SimulatedAccelerators) -> None:
         self._driver = driver

@@ -142,7 +142,8 @@ def _fill(database: DatabaseServer, number: int) -> None:
     ids, now = RandomIds(), datetime.now(UTC)
     engine = open_engine(database.url_of("arqs_accelerator"))
     with engine.begin() as connection:
-        of_others = tables.accelerator_requests.c.hostname.like("other-%")  # our last one may not be released yet
+        # Our own last request may not be deleted yet.
+        of_others = tables.accelerator_requests.c.hostname.like("other-%")
         there = connection.execute(select(func.count()).where(of_others)).scalar_one()
         for first in range(there, number, ROWS_AT_ONCE):
             rows = [

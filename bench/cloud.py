@@ -17,7 +17,7 @@ _NAMESPACE = uuid.UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
 Json = dict[str, Any]
 
 
-# Cached: a claim needs three UUIDs, at 5 us each, and forked clients inherit those made while loading the cloud.
+# Cached: a claim needs three UUIDs at 5 us each, and forked clients inherit those created while the cloud was loaded.
 @lru_cache(maxsize=1 << 16)
 def identifier(*parts: object) -> str:
     return str(uuid.uuid5(_NAMESPACE, "bench/" + "/".join(map(str, parts))))
@@ -45,7 +45,7 @@ CUSTOM_CLASSES = (
 )  # fmt: skip
 AGGREGATES = tuple(identifier("aggregate", number) for number in range(8))
 
-#: The provider for simultaneous claims of all clients, with room for a hundred million.
+#: The provider from which all clients claim at the same time, with room for a hundred million units.
 HOT = identifier("hot")
 
 #: Resources of one server by size, and the request for candidate queries.

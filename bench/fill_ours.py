@@ -1,7 +1,7 @@
 """Fills our own database directly: a hundred thousand providers or a million allocations in seconds.
 
-Writes what the API would have written, except for the log of changes, which gets a single entry: read everything again.
-Afterwards, `bench.invariants` checks the contents.
+Writes what the API would have written, except for the change log, which gets a single entry that makes readers read
+everything again. Afterwards, `bench.invariants` checks the contents.
 """
 
 import contextlib

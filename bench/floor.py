@@ -69,7 +69,9 @@ def figures(say: Say, *, hosts: int, seconds: float) -> None:
 
 
 def _at_best(name: str, clients: int, parts: Sequence[Part], size: int = 1) -> Figure:
-    """The bound: one client waits for the parts in sequence; many clients share the cores with the load generator."""
+    """The lower bound: one client waits for the parts in sequence; many clients share the cores with the load
+    generator.
+    """
     cpu = sum(part.here + part.database for part in parts)
     together = cpu + sum(part.client for part in parts)
     p50 = sum(part.p50 for part in parts) if clients == 1 else clients * together / CORES

@@ -42,7 +42,7 @@ def figures(hosts: int, say: Callable[[Figure], None]) -> None:
     built = time.process_time()
     del providers
     gc.collect()
-    gc.freeze()  # as a server does after reading its database
+    gc.freeze()  # as a server does after it has read its database
     after = resident_mib()
     per_host = (after - before) * 1024 * 1024 / hosts
     say(Figure(f"index of {hosts:,} hosts: objects made", f"{made - started:.1f} s", f"{held - before:,.0f} MiB"))
@@ -88,7 +88,7 @@ def _claims(forest: Forest, hosts: int) -> tuple[Forest, Figure]:
 
 
 def _schedule(forest: Forest, hosts: int, query: str) -> Figure:
-    """A search after each claim, so that no cached result is valid."""
+    """Searches after each claim, so that no cached result is valid."""
     request = parse_request(Query(query).pairs, VERSIONS.maximum)
     times = []
     for number in range(REPEATS * 5):

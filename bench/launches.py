@@ -75,7 +75,7 @@ class _Launches:
         image.upload("PUT", f"/v2/images/{self._image}/file", [b"x"], "application/octet-stream", size)
         flavor = {"id": "small", "name": "small", "vcpus": 1, "ram": 1, "disk": 0}
         compute.request("POST", "/v2.1/flavors", json={"flavor": flavor})
-        # Hosts are never full: no processors are counted.
+        # The limit of hosts is never reached, because processors are not counted.
         compute.request("POST", "/v2.1/flavors/small/os-extra_specs", json={"extra_specs": {"resources:VCPU": "0"}})
 
     def of_clients(self, number: int, seconds: float) -> _Outcome:

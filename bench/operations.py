@@ -17,7 +17,7 @@ Steps = Generator[None, None, None]
 #: Number of hosts that small reads use, spread over the cloud.
 READ_HOSTS = 256
 
-#: Matches the first provider of a candidate, anywhere in the answer.
+#: Matches the first provider of a candidate at any position in the answer.
 _CANDIDATE = re.compile(rb'"allocations":\s*\{\s*"([0-9a-f-]{36})"')
 
 
@@ -46,7 +46,7 @@ def explaining(query: str, limit: int) -> Operation:
 
 
 def in_turn(*several: Operation) -> Operation:
-    """One step runs each of them once."""
+    """Each step runs each operation once."""
 
     def steps(connection: Connection, client: Client, rng: random.Random, tally: Tally) -> Steps:
         begun = [one(connection, client, rng, tally) for one in several]
@@ -62,8 +62,8 @@ def in_turn(*several: Operation) -> Operation:
 
 
 def claiming(cloud: Cloud, total: int | None = None) -> Operation:
-    """PUTs a new consumer on one host after the other; each client uses another order. `total`: number of claims of all
-    clients, after which they stop.
+    """PUTs new consumers on one host after the other; each client uses another order. `total`: the number of claims of
+    all clients, after which they stop.
     """
 
     def steps(connection: Connection, client: Client, rng: random.Random, tally: Tally) -> Steps:
@@ -100,7 +100,7 @@ def contending() -> Operation:
 
 
 def scheduling(query: str) -> Operation:
-    """The scheduler's work per server: up to 1,000 candidates, a random one of them, and its claim."""
+    """What a scheduler does for one server: requests up to 1,000 candidates, chooses one at random, and claims it."""
 
     def steps(connection: Connection, client: Client, rng: random.Random, tally: Tally) -> Steps:
         ask = connection.build("GET", f"/allocation_candidates?{query}&limit=1000")

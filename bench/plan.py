@@ -12,10 +12,10 @@ from bench.load import Operation
 class Unit(StrEnum):
     """The unit of a row's minimum and goal."""
 
-    TIMES = "times"  #: faster than upstream, in both p50 and server CPU
-    MS = "ms"  #: maximum p50 of ours
-    PER_SECOND = "per second"  #: minimum of ours
-    MIB = "MiB"  #: maximum of ours
+    TIMES = "times"  #: how many times faster than upstream, in both p50 and server CPU
+    MS = "ms"  #: the maximum p50 of our server
+    PER_SECOND = "per second"  #: the minimum of our server
+    MIB = "MiB"  #: the maximum of our server
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class Measure:
     clients: int = 1
     #: Claims per operation.
     size: int = 1
-    #: Upstream's time is unbounded: it is asked once, for up to --patience, and then restarted.
+    #: Upstream's answer would take too long: it is requested once, for up to --patience, and then upstream is
+    #: restarted.
     explosive: bool = False
     full_only: bool = False
 
@@ -46,7 +47,7 @@ class Stage:
     measures: tuple[Measure, ...]
     load: Goal | None = None
     memory: Goal | None = None
-    #: Hosts that upstream loads over HTTP; ours loads some more. The others are filled directly.
+    #: Hosts that upstream loads over HTTP; our server loads some more. The other hosts are written into the tables.
     loaded: int = field(default=40)
 
 

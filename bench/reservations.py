@@ -63,8 +63,8 @@ def figures(kind: str, say: Say, *, hosts: int, leases: int, seconds: float, pat
 
 
 def events(kind: str, say: Say, *, number: int, starts: int) -> None:
-    """Measures `number` before_end_lease events and then `starts` starts, each spread evenly over one minute; then a tenth
-    of the starts at one moment.
+    """Measures `number` before_end_lease events and then `starts` starts, each spread evenly over one minute; then a
+    tenth of the starts at one moment.
     """
     if number:
         with _database(kind) as database, _plane(database) as plane:
@@ -84,7 +84,9 @@ def events(kind: str, say: Say, *, number: int, starts: int) -> None:
 
 
 def pages(kind: str, say: Say, *, hosts: int, leases: int, seconds: float) -> None:
-    """Requests the dashboard's calendar and map as a browser does; pages are rendered and services called in process."""
+    """Requests the dashboard's calendar and map like a browser. Pages are rendered and services called in this
+    process.
+    """
     with _database(kind) as database, _plane(database, "dashboard") as plane:
         _fill(database, hosts, leases, with_classes=False)
         database.settle("reservations_reservation")
@@ -339,8 +341,8 @@ def _plane(database: DatabaseServer, *more: str) -> Iterator[Server]:
 
 
 def _fill_starts(database: DatabaseServer, leases: int) -> int:
-    """Writes leases to start, before the services start. Each has a class, a flavor, and slots on two of the hosts. Returns
-    the number of hosts.
+    """Writes leases that will start, before the services run. Each has a class, a flavor, and slots on two of the
+    hosts. Returns the number of hosts.
     """
     hosts, ids = max(2, leases // 10), RandomIds()
     now = datetime.now(UTC).replace(second=0, microsecond=0)
@@ -479,7 +481,7 @@ def _booking(
 
 
 def _timed(work: Callable[[], object]) -> float:
-    """Milliseconds."""
+    """The duration in milliseconds."""
     began = time.perf_counter()
     work()
     return (time.perf_counter() - began) * 1000

@@ -12,7 +12,7 @@ UPSTREAM, OURS = "upstream", "ours"
 
 @dataclass
 class Side:
-    """One server in one row, with a value per round. Milliseconds; CPU of the server and its database together."""
+    """One server in one row, with a value per round. Milliseconds; CPU of the server and of its database together."""
 
     p50_ms: list[float] = field(default_factory=list)
     cpu_ms: list[float] = field(default_factory=list)

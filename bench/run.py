@@ -18,11 +18,11 @@ from bench.results import OURS, UPSTREAM, Row, Side
 from bench.servers import Server
 from bench.wire import Connection
 
-#: Errors of a server, client or the network, which end a row or stage, but not the run.
+#: Errors of a server, a client or the network, which end a row or stage, but not the run.
 FAILURES = (RuntimeError, OSError, EOFError, TimedOut)
 
 LOAD_CLIENTS = 8
-#: Hosts that ours loads per host of upstream, so that both take long enough to measure.
+#: Hosts that our server loads for each host of upstream, so that both take long enough to measure.
 OURS_LOADS_MORE = 5
 
 
@@ -35,7 +35,7 @@ class Settings:
     patience_s: float
     #: Seconds after which no measurement is started.
     budget_s: float
-    #: Ports; free ones per stage by default, so that no stage meets a leftover of another.
+    #: Ports; by default free ones for each stage, so that a server of an earlier stage cannot be in the way.
     ports: tuple[int, int] | None = None
     only: str = ""
 
@@ -44,7 +44,7 @@ class Settings:
 class Run:
     settings: Settings
     rows: list[Row] = field(default_factory=list)
-    #: Remarks, one sentence each: what was left out or looked wrong.
+    #: Remarks of one sentence each: rows that were not measured, and doubtful figures.
     remarks: list[str] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
@@ -66,7 +66,7 @@ class Run:
     def _spent(self) -> bool:
         return time.monotonic() - self.started > self.settings.budget_s
 
-    def left_out(self, row: str) -> bool:
+    def skip_row(self, row: str) -> bool:
         if not self._spent():
             return False
         self.remarks.append(f"not measured, the time was up: {row}")
@@ -80,7 +80,7 @@ class _StageRun:
         self.stage = stage
         self.cloud = stage.cloud
         self.servers: dict[str, Server] = {}
-        #: The first measurement that upstream gave up; harder ones after it are skipped.
+        #: The first measurement on which upstream timed out; harder ones after it are skipped.
         self.gave_up = ""
 
     def run(self, databases: dict[str, DatabaseServer]) -> None:
@@ -96,7 +96,7 @@ class _StageRun:
             self._load(name)
             self._compare()
             for measure in self.stage.measures:
-                if self.settings.only in measure.name and not self.report.left_out(measure.name):
+                if self.settings.only in measure.name and not self.report.skip_row(measure.name):
                     self._measure_or_say(measure)
             self._memory()
 
@@ -119,12 +119,12 @@ class _StageRun:
             server.stop()
             fillers[side](server.database.url_of(name), self.cloud, loaded[side])
             server.database.settle(name)
-        # Both are restarted: upstream caches names in memory that the direct filling bypassed.
+        # Both are restarted, because upstream caches names in memory, and they were written without it.
         for server in self.servers.values():
             server.start()
 
     def _compare(self) -> None:
-        """Checks that both give the same answers; otherwise one may be fast because it is wrong."""
+        """Checks that both give the same answers; a wrong server could be fast because it is wrong."""
         for name, query in self.cloud.queries().items():
             answers = {side: _canonical(server.url, query) for side, server in self.servers.items()}
             if answers[UPSTREAM] != answers[OURS]:
@@ -161,7 +161,7 @@ class _StageRun:
 
     def _round(self, row: Row, side: str, measure: Measure, operation: Operation, *, first: bool) -> Round | None:
         if side == OURS or not measure.explosive:
-            if first:  # caches warm, connections open
+            if first:  # to fill caches and open connections
                 self._drive(side, operation, 1, 0)
             return self._drive(side, operation, measure.clients, self.settings.round_s)
         if not first:
@@ -174,7 +174,7 @@ class _StageRun:
         except TimedOut:
             self.gave_up = measure.name
             row.upstream.note = f"> {self.settings.patience_s:.0f} s"
-            self.servers[UPSTREAM].restart()  # otherwise it would keep working on abandoned requests
+            self.servers[UPSTREAM].restart()  # otherwise it would continue to work on abandoned requests
             return None
 
     def _drive(
@@ -211,7 +211,7 @@ def _side(row: Row, side: str) -> Side:
 
 
 def _doubts(row: Row) -> list[str]:
-    """Reasons why a figure is worthless: nothing measured, or unexpected answers."""
+    """Reasons why a figure is worthless: no operation was measured, or answers were unexpected."""
     found = []
     for name, side in ((UPSTREAM, row.upstream), (OURS, row.ours)):
         if side.requests and sum(side.cpu_ms) == 0:

@@ -1,4 +1,5 @@
-"""Moorage alone, where upstream cannot follow: a million claims, a million allocations, a hundred thousand hosts.
+"""Moorage alone, at sizes that upstream cannot handle: a million claims, a million allocations, a hundred thousand
+hosts.
 
 Clouds are filled directly (`bench.fill_ours`). Each command uses its own temporary database.
 """
@@ -23,7 +24,7 @@ Say = Callable[[Figure], None]
 
 #: Claims per line of progress.
 PORTION = 100_000
-#: Rounds of an explanation and its query, in turns.
+#: Rounds of an explanation and of its query, which alternate.
 ROUNDS = 5
 NAME = "scale"
 
@@ -138,9 +139,9 @@ def growth(kind: str, say: Say, *, hosts: list[int], seconds: float) -> None:
 
 
 def explain(kind: str, say: Say, *, hosts: list[int], profiles: Sequence[str], seconds: float) -> None:
-    """An explanation beside the query that it explains, in turns: CPU of all processes per request.
+    """An explanation and the query that it explains, alternately: CPU of all processes per request.
 
-    First nothing changes; then each request follows a claim, and the cost of the claims alone is subtracted.
+    First without changes; then each request follows a claim, and the cost of the claims alone is subtracted.
     """
     for profile, number in itertools.product(profiles, hosts):
         cloud = Cloud(profile, number, 2)
@@ -200,7 +201,7 @@ def processes(kind: str, say: Say, *, hosts: int, number: int, seconds: float) -
 
 
 def _start(filled: Filled, cloud: Cloud) -> tuple[float, float]:
-    """Seconds, and CPU seconds of the server and database, until the first answer with candidates."""
+    """Seconds until the first answer with candidates, and CPU seconds of the server and the database."""
     filled.server.stop()
     before, started = cpu_seconds(filled.database.pids), time.perf_counter()
     filled.server.start()

@@ -78,7 +78,7 @@ class Server:
             os.killpg(self.process.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(STOP_TIMEOUT_S)
-        for pid in everybody:  # workers sometimes outlive their parent and hold its port
+        for pid in everybody:  # workers sometimes outlive their parent and keep its port
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()

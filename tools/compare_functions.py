@@ -1,15 +1,15 @@
-"""Compare all functions, classes and constants of two revisions, under the renames of tools/renames/.
+"""Compares all functions, classes and constants of two revisions, under the renames of tools/renames/.
 
     python tools/compare_functions.py BEFORE [AFTER]
     python tools/compare_functions.py BEFORE [AFTER] --diff NAME
 
-A change that only moves and renames things leaves every normalised syntax tree as it was. Normalised: without
+A change that only moves and renames things leaves every normalised syntax tree as it was. Normalised means: without
 docstrings, annotations and imports; local variables numbered in the order of their first use; messages (texts with a
 blank, except SQL) blanked, so that a rewritten message is no difference. Two functions, two constants (assignments in
-modules and classes) or two classes (bases, decorators and fields) are equal if their trees are, and each name of one is
-the other's or became it by the tables. Left out are functions without a statement, as protocols and abstract methods
-have (a docstring, ``...`` or ``raise NotImplementedError``: no behaviour), loggers and ``__all__``. Not seen is a name
-in a string, as `getattr` takes it.
+modules and classes) or two classes (bases, decorators and fields) are equal if their trees are equal, and each name in
+one is the same in the other, or was renamed to it by the tables. Loggers, ``__all__`` and functions without behaviour
+(only a docstring, ``...`` or ``raise NotImplementedError``) are not compared. A name inside a string, as for `getattr`,
+is not detected.
 
 The tables have one entry a line. A name is ``module:Class.name``; only its last part counts in a rename:
 
@@ -18,12 +18,12 @@ The tables have one entry a line. A name is ``module:Class.name``; only its last
     constant OLD NEW    a string constant OLD that the program writes as the constant NEW (``Class.NAME``) now
     merged OLD NEW      modules; for readers only
     inlined OLD         a function or class of BEFORE whose statements are elsewhere now; lines above the entry say where
-    removed OLD         a function or class of BEFORE that is gone with what it did
-    added NEW           a function or class of AFTER that has no predecessor; lines above the entry say why
+    removed OLD         a function or class of BEFORE that was deleted with its behaviour
+    added NEW           a function or class of AFTER without a predecessor; lines above the entry say why
     changed OLD NEW     a function or class that differs on purpose; lines above the entry say why
 
-The last four take whole names, or patterns (``module:*``), and explain a difference. Printed: the differences that the tables do not explain, and
-the explanations that nothing needs. The exit status is 1 if there are any.
+The last four take whole names, or patterns (``module:*``), and explain a difference. Prints the differences that the
+tables do not explain, and the explanations that no difference needs. The exit status is 1 if there are any.
 """
 
 import argparse
@@ -52,23 +52,23 @@ class Body:
     """One function, class or constant of one revision."""
 
     where: str  #: ``module:Class.name``
-    tree: str  #: its normalised syntax tree, names marked by "="
+    tree: str  #: its normalised syntax tree, with names marked by "="
 
     @functools.cached_property
     def names(self) -> list[str]:
         return MARKED.findall(self.tree)
 
     def lines(self) -> list[str]:
-        """For people."""
+        """The lines in a form for people."""
         tree = eval(MARKED.sub(r"'\1'", self.tree), vars(ast))
         return ast.unparse(ast.fix_missing_locations(tree)).splitlines()
 
 
 @dataclass(frozen=True)
 class Texts:
-    """What the tables say about string constants."""
+    """The entries of the tables about string constants."""
 
-    words: set[str]  #: those of which some are renamed
+    words: set[str]  #: string constants of which some were renamed
     constants: dict[str, str]  #: {``Class.NAME`` of AFTER: its value, as BEFORE writes it}
 
 
@@ -120,7 +120,7 @@ class Tables:
         return MARKED.sub(lambda found: self._one(found[1]), tree)
 
     def are_equal(self, before: Body, after: Body) -> bool:
-        """Whether the names of `before` became those of `after`; their shapes are equal."""
+        """Whether the names of `before` were renamed to those of `after`. The shapes of both must be equal."""
         return all(self._may_become(old, new) for old, new in zip(before.names, after.names, strict=True))
 
     @functools.cache  # noqa: B019 - the cache keeps its object alive, and there is one for the whole run
@@ -134,12 +134,12 @@ class Tables:
 
 
 class Normaliser(ast.NodeTransformer):
-    """Of one outermost function, one class's head, or the assignment of one constant."""
+    """Normalises one outermost function, the head of one class, or the assignment of one constant."""
 
     def __init__(self, outermost: Function | ast.ClassDef | ast.Assign | ast.AnnAssign, texts: Texts) -> None:
         self._texts = texts
         self._locals: dict[str, str] = {}
-        # An assignment's own name is no local.
+        # The name that is assigned is not a local variable.
         self._bound = set(
             bound_names(outermost if isinstance(outermost, Function) else getattr(outermost, "value", None))
         )
@@ -223,7 +223,7 @@ def is_message(text: str) -> bool:
 
 
 def statements(function: Function) -> list[ast.stmt]:
-    """Of a function, without docstrings and ``...``."""
+    """The statements of a function, without docstrings and ``...``."""
     return [one for one in function.body if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))]
 
 
@@ -233,7 +233,7 @@ def has_behaviour(function: Function) -> bool:
 
 
 def bound_names(outermost: ast.AST | None) -> Iterator[str]:
-    """Names that a function or a value, or a function or a comprehension inside it, binds."""
+    """Names that a function or a value binds, including functions and comprehensions inside it."""
     for node in ast.walk(outermost) if outermost else ():
         if isinstance(node, ast.arg):
             yield node.arg
@@ -278,7 +278,9 @@ def head(node: ast.ClassDef) -> ast.stmt:
 
 
 def unmatched(tables: Tables, before: Iterable[Body], after: Iterable[Body]) -> tuple[list[Body], list[Body]]:
-    """The functions of either side that have no equal on the other; each is the equal of one at most."""
+    """The functions of both sides that have no equal on the other side. Each function is the equal of at most one
+    other.
+    """
     by_shape: dict[str, tuple[list[Body], list[Body]]] = collections.defaultdict(lambda: ([], []))
     for side, found in enumerate((before, after)):
         for body in found:
@@ -286,7 +288,7 @@ def unmatched(tables: Tables, before: Iterable[Body], after: Iterable[Body]) -> 
     gone, new = [], []
     for olds, candidates in by_shape.values():
         taken: dict[int, Body] = {}
-        # The last ones may be left without an equal.
+        # A later one may be left without an equal.
         candidates.sort(key=lambda body: bool(named(body.where, tables.added)))
         for old in sorted(olds, key=lambda body: bool(named(body.where, tables.gone))):
             place(old, candidates, taken, tables, set())
@@ -296,12 +298,12 @@ def unmatched(tables: Tables, before: Iterable[Body], after: Iterable[Body]) -> 
 
 
 def named(where: str, patterns: Iterable[str]) -> set[str]:
-    """Those of the patterns that match."""
+    """The patterns that match `where`."""
     return {pattern for pattern in patterns if fnmatch.fnmatchcase(where, pattern)}
 
 
 def place(old: Body, candidates: list[Body], taken: dict[int, Body], tables: Tables, tried: set[int]) -> bool:
-    """Find a candidate for `old`, moving others to another candidate where needed (bipartite matching)."""
+    """Finds a candidate for `old`; moves others to another candidate if necessary (bipartite matching)."""
     for at, candidate in enumerate(candidates):
         if at not in tried and tables.are_equal(old, candidate):
             tried.add(at)

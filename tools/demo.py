@@ -22,7 +22,7 @@ from typing import Any
 
 from tour import Failed, Tour
 
-#: UUIDs of the functions of the tour's bitstreams, as flavors name them.
+#: UUIDs of the functions of the tour's bitstreams, as they appear in flavors.
 AES = "6b7e1f0a-95cc-4c2b-8d5e-3a1f0c9d7e21"
 FFT = "c2a9d7b4-0f3e-4b61-9a58-71e6d0b4c935"
 
@@ -51,7 +51,7 @@ providers:
         - CUSTOM_P_STATE_ENABLED
 """
 
-#: The other form of `additional`, which files written for Nova have: a list of one-key mappings.
+#: The other form of `additional`, in files written for Nova: a list of mappings with one key.
 LLC_LIST = LLC_MAPPING.replace("schema_version: 1.0", "schema_version: '1.0'").replace(
     LLC_RECORD, textwrap.indent(LLC_RECORD, "  ").replace("  CUSTOM_LLC", "- CUSTOM_LLC")
 )
@@ -395,7 +395,7 @@ STEPS: list[Callable[[Tour], object]] = [
     reservation,
     killed,
 ]
-#: The steps without errors, with one start.
+#: The steps without the error cases, which need only one start.
 SHORT: list[Callable[[Tour], object]] = [
     _configuration_file,
     provider_configuration,

@@ -49,15 +49,16 @@ def main() -> None:
 def install(python: Path, what: list[str], *, compiled: bool = True) -> None:
     """Exits with the installers' own messages if none of them succeeds.
 
-    `compiled`: now and not at the first import. PYTHONDONTWRITEBYTECODE, which many machines set, would make every run
-    of the openstack command pay for it again (2.4 s instead of 0.6 s); for a single run it costs more than it saves.
+    `compiled`: compile the modules now and not at the first import. PYTHONDONTWRITEBYTECODE, which many machines set,
+    would make every run of the openstack command compile them again (2.4 s instead of 0.6 s); for a single run it is
+    not worth it.
     """
     failures = []
     quick = [UV, "pip", "install", "--quiet", *(["--compile-bytecode"] if compiled else []), "--python", python]
     for command in (quick, pip(python)):
         try:
             done = subprocess.run([*command, *what], env=environment(), capture_output=True, text=True, check=False)
-        except OSError as error:  # no uv for this platform
+        except OSError as error:  # there is no uv for this platform
             failures.append(str(error))
             continue
         if done.returncode == 0:
@@ -79,7 +80,7 @@ def environment() -> dict[str, str]:
 
 
 def pip_settings() -> dict[str, str]:
-    """Settings of pip from this machine's configuration files, under the names of the equivalent environment variables."""
+    """Settings of pip from this machine's configuration files, under the names of the environment variables."""
     done = subprocess.run([*PIP, "config", "list"], capture_output=True, text=True, check=False)
     pairs = (line.split("=", 1) for line in done.stdout.splitlines() if line.startswith(("global.", "install.")))
     return {f"PIP_{key.partition('.')[2].replace('-', '_').upper()}": ast.literal_eval(value) for key, value in pairs}

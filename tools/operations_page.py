@@ -15,7 +15,7 @@ BEGIN, END = "<!-- table: tools/operations_page.py -->\n", "<!-- end of the tabl
 HEAD = "| action | allowed in | answer | meanwhile | afterwards | accelerators | its host dies |\n|---|---|---|---|---|---|---|\n"
 STEPS_BEGIN, STEPS_END = "<!-- steps: tools/operations_page.py -->\n", "<!-- end of the steps -->\n"
 STEPS_HEAD = "| move | step | whose host | then | a failure | that host dies |\n|---|---|---|---|---|---|\n"
-#: Moves with the same steps.
+#: Kinds of moves that have the same steps.
 KINDS = {
     "resize, migration": MoveKind.RESIZE, "live migration": MoveKind.LIVE, "evacuation": MoveKind.EVACUATION,
     "unshelve": MoveKind.UNSHELVE,

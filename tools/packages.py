@@ -157,7 +157,7 @@ def at_least(version: str, other: str) -> bool:
     try:
         return Version(version) >= Version(other)
     except InvalidVersion:
-        return True  # report versions that cannot be compared
+        return True  # a version that cannot be compared is reported
 
 
 def ask_service() -> int:

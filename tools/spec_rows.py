@@ -4,8 +4,8 @@ usage: .venv/bin/python tools/spec_rows.py
 
 A test names the requirements that it shows in its docstring, at the start of a sentence: ``R7, R16 (provider-config):
 ...``, or without the page if its directory implies the page (`OF_DIRECTORY`). The first `LIMIT` tests of a row are
-listed. A row with a test loses its "to be", so check its module cell, too. For a partly built row, the missing part is
-written by hand after its tests, ``<br>partly: ...``, and is kept. Rows whose tests are gone are restored by hand.
+listed. In a row with a test, "to be" is deleted, so check its module cell, too. If a row is partly built, write the
+missing part by hand after its tests, ``<br>partly: ...``; it is kept. Restore rows by hand if their tests were deleted.
 """
 
 import ast
@@ -31,7 +31,7 @@ CLAIM = re.compile(
     r"(?:^|(?<=\. ))(?P<ids>[RFA]\d{1,2}(?:(?:, | and )[RFA]\d{1,2})*)(?: \((?P<page>[a-z-]+)\))?(?=[:,.]|\s*$)",
     re.MULTILINE,
 )
-#: The hand-written remark about a partly built row.
+#: Matches the hand-written remark about a partly built row.
 PARTLY = re.compile(r"(<br>partly: .*) \|$")
 
 

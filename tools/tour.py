@@ -32,7 +32,7 @@ class Tour:
         }
         self.checks = 0
         self.commands = 0
-        self.region_id = ""  #: type of the FPGA regions, as bitstreams name it
+        self.region_id = ""  #: the type of the FPGA regions, as bitstreams name it
         self._providers: dict[str, dict[str, Any]] = {}
         self._plane: subprocess.Popen[str] | None = None
 
@@ -74,7 +74,7 @@ class Tour:
         return dict(json.loads(self.run(f"{line} -f json", shown=False)))
 
     def rows(self, line: str) -> list[dict[str, Any]]:
-        """The same as `record`, for a command that lists."""
+        """Like `record`, for a command that prints a list."""
         return list(json.loads(self.run(f"{line} -f json", shown=False)))
 
     def check(self, claim: str, *, holds: bool, found: object = "") -> None:

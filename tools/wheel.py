@@ -2,8 +2,8 @@
 
 usage: .venv/bin/python tools/wheel.py [DIRECTORY]          default: dist/; prints the path of the wheel
 
-It is built from a copy of the files that are committed or would be: otherwise files that an earlier build left in
-build/ would be packed again, even deleted ones. The build tool is one of the pinned packages, so nothing is fetched.
+It is built from a copy of the files that are committed or would be. Otherwise the wheel would also contain files that
+an earlier build left in build/, even deleted ones. The build tool is one of the pinned packages, so nothing is fetched.
 """
 
 import shutil

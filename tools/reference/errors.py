@@ -66,7 +66,9 @@ def statuses_of(one: Known) -> list[str]:
 
 
 def status_by_name(kind: str) -> int | None:
-    """The status of the class or its nearest ancestor. Parsed, not imported: some modules need optional packages."""
+    """The status of the class or its nearest ancestor. The source is parsed, because some modules need optional
+    packages.
+    """
     for _ in range(10):
         known = getattr(errors, kind, None)
         if known is not None:
@@ -91,7 +93,7 @@ def bases() -> dict[str, str]:
 
 @functools.cache
 def collected() -> dict[str, Known]:
-    """{code: entry} for the whole source, without those in `BESIDES`."""
+    """{code: entry} for the whole source, except the codes in `BESIDES`."""
     constants = {name: text for tree in trees() for name, text in constants_of(tree)}
     found: dict[str, Known] = {}
     for tree in trees():
