@@ -11,6 +11,7 @@ from moorage.core.errors import StartError
 from moorage.db.session import write
 from moorage.db.types import new_metadata
 from moorage.jobs.background_tasks import TaskThreads, Wakeups
+from moorage.jobs.contract import JobKind
 from moorage.jobs.model import JobState, NewJob
 from moorage.jobs.store import JobStore
 from moorage.jobs.tables import jobs_table
@@ -123,7 +124,7 @@ class Worker:
 
 def enqueue(engine, job_id, queue="compute-1"):
     with write(engine) as connection:
-        STORE.enqueue(connection, NewJob(job_id, queue, "build", job_id, {}), SystemClock().now())
+        STORE.enqueue(connection, NewJob(job_id, queue, JobKind.BUILD, job_id, {}), SystemClock().now())
 
 
 @pytest.fixture

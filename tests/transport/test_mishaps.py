@@ -25,6 +25,7 @@ from moorage.core.ids import RandomIds
 from moorage.db.session import read, write
 from moorage.identity.authenticators import NoAuth
 from moorage.jobs.background_tasks import TaskThreads
+from moorage.jobs.contract import JobKind
 from moorage.jobs.model import FENCED_CODE, JobState, NewJob
 from moorage.jobs.poller_election import PollerElection
 from moorage.jobs.wakeups import InProcessHints
@@ -112,7 +113,7 @@ class Runner:
         self.let_go = threading.Event()
 
     def run_job(self, kind, payload, keep_alive):
-        name = payload["name"]
+        name = payload["server"]["name"]
         self.ran.append(name)
         if self.hangs.pop(name, False):
             self.hanging.release()
@@ -158,7 +159,10 @@ class World:
         ]
 
     def enqueue(self, number):
-        job = NewJob(f"job-{number}", HOST, "reboot", f"server-{number % KEYS}", {"name": f"job-{number}"})
+        key, name = f"server-{number % KEYS}", f"job-{number}"
+        flavor = {"name": "small", "vcpus": 1, "ram_mb": 1}
+        server = {"id": key, "name": name, "project_id": "p", "flavor": flavor}
+        job = NewJob(name, HOST, JobKind.REBOOT, key, {"server": server, "action_id": "a", "request_id": ""})
         with write(self.engine) as connection:
             server_store.HOST_JOBS.enqueue(connection, job, self.clock.now())
         self.way.hints.send(HOST)

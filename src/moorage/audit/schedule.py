@@ -14,10 +14,11 @@ from sqlalchemy import Connection, Engine, select
 
 from moorage.core.clock import Clock
 from moorage.db.session import in_transaction
+from moorage.jobs.contract import JobKind
 from moorage.jobs.model import Job, JobState, NewJob
 from moorage.jobs.store import JobStore
 
-QUEUE = KEY = KIND = "audit"
+QUEUE = KEY = "audit"
 
 #: Minimum lease of an audit: after the lease, another process may run it. If the period is longer, the lease is as long
 #: as the period.
@@ -60,7 +61,7 @@ class AuditSchedule:
 
         def enqueue_and_claim(connection: Connection) -> list[Job]:
             if number > self._begun:
-                self._jobs.enqueue(connection, NewJob(f"audit:{number}", QUEUE, KIND, KEY, {}), now)
+                self._jobs.enqueue(connection, NewJob(f"audit:{number}", QUEUE, JobKind.AUDIT, KEY, {}), now)
             lease_s = max(_MIN_LEASE_S, self._period_s)
             return self._jobs.claim(connection, QUEUE, self._worker, now, lease_s)
 

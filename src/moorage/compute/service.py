@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from sqlalchemy import Engine
 
-from moorage.compute.agents.agent_service import JOB_LEASE_S, AgentService
+from moorage.compute.agents.agent_service import AgentService
 from moorage.compute.agents.disk_image_service import DiskImageService
 from moorage.compute.agents.domain_service import DomainService
 from moorage.compute.agents.provider_config_service import ProviderConfigService
@@ -28,6 +28,7 @@ from moorage.core.ids import Ids
 from moorage.images.base import ImageSource
 from moorage.images.client import ImageLookup, ImageWriter
 from moorage.images.for_hosts import HostImages
+from moorage.jobs.host_jobs import JOB_LEASE_S
 from moorage.jobs.wakeups import Hints
 from moorage.placement.client.placement_client import PlacementClient
 from moorage.scheduler.options import SchedulerSettings

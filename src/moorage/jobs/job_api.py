@@ -10,8 +10,11 @@ the queue of a job.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from enum import StrEnum
+from typing import Literal, TypeVar
 from urllib.parse import quote
+
+import msgspec
 
 from moorage.core.errors import Conflict, Forbidden, RemoteError
 from moorage.core.names import QUEUES
@@ -33,12 +36,20 @@ CLAIM = Schema(
         "additionalProperties": False,
     }
 )
+
+
+class ReportState(StrEnum):
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
 REPORT = Schema(
     {
         "type": "object",
         "properties": {
             "epoch": {"type": "integer", "minimum": 0, "maximum": 2147483647},
-            "state": {"type": "string", "enum": ["running", "done", "failed"]},
+            "state": {"type": "string", "enum": [state.value for state in ReportState]},
             "result": {"type": ["object", "null"]},
         },
         "required": ["epoch", "state"],
@@ -49,30 +60,30 @@ REPORT = Schema(
 
 @dataclass(frozen=True)
 class JobReport:
-    """An agent's report on a job."""
+    """An agent's report on a job. `result`: see `moorage.jobs.contract`; empty while the job is running."""
 
-    state: str  #: ``running``, ``done`` or ``failed``
+    state: ReportState
     epoch: int
-    result: Mapping[str, Any]
+    result: Mapping[str, object]
 
     @property
     def error(self) -> str | None:
         """The reason why the job failed, in one sentence; None if it did not fail."""
-        if self.state != "failed":
+        if self.state is not ReportState.FAILED:
             return None
         return str(self.result.get("error") or "the host gave no reason")
 
 
 @dataclass(frozen=True, slots=True)
 class AgentJob:
-    """A job as its agent sees it. The service that enqueues it defines `payload`."""
+    """A job as its agent sees it."""
 
     id: str
-    kind: str
+    kind: str  #: a `moorage.jobs.contract.JobKind`, unless the service is of a newer release
     key: str
     epoch: int
     attempt: int
-    payload: Mapping[str, Any]
+    payload: Mapping[str, object]
 
 
 def agent_route(
@@ -90,7 +101,7 @@ def agent_route(
     return Route(method, path, handler, rule, schema=schema, before_schema=check, reads=reads, effect=effect)
 
 
-def check_host(request: Request[Any], host: str, **_: str) -> None:
+def check_host(request: Request[S], host: str, **_: str) -> None:
     """Raises `Forbidden` if the caller is the agent of another host."""
     if request.caller.host not in (None, host):
         raise Forbidden(
@@ -106,9 +117,16 @@ def is_of_host(job: Job, host: str | None) -> bool:
     return job.queue not in QUEUES and (host is None or job.queue == host or job.queue.startswith(f"{host}/"))
 
 
-def report_of(document: Mapping[str, Any]) -> JobReport:
+class _ReportBody(msgspec.Struct):
+    state: ReportState
+    epoch: int
+    result: dict[str, object] | None = None
+
+
+def report_of(document: object) -> JobReport:
     """Reads a body that the schema `REPORT` has accepted."""
-    return JobReport(document["state"], document["epoch"], document.get("result") or {})
+    read = msgspec.convert(document, _ReportBody)
+    return JobReport(read.state, read.epoch, read.result or {})
 
 
 def job_document(job: Job) -> dict[str, object]:
@@ -136,7 +154,7 @@ class HostJobsClient:
             AgentJob(row["id"], row["kind"], row["key"], row["epoch"], row["attempt"], row["payload"]) for row in rows
         ]
 
-    def report_job(self, job_id: str, epoch: int, state: str, result: Mapping[str, Any] | None = None) -> bool:
+    def report_job(self, job_id: str, epoch: int, state: str, result: Mapping[str, object] | None = None) -> bool:
         """Report a job as running, done or failed; may be repeated. Returns False when the host has no other job now.
 
         Raises `Conflict` ``jobs.fenced`` when another worker has the job now: stop working on it.

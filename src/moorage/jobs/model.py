@@ -9,7 +9,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from moorage.core.json import JsonObject
 from moorage.core.states import transition_table
+from moorage.jobs.contract import JobKind
 
 
 class JobState(StrEnum):
@@ -50,17 +52,19 @@ class NewJob:
     """A job to enqueue. Enqueueing the same `id` again has no effect."""
 
     id: str
-    queue: str  #: its claimants: a host's name, or the name of a service's queue (``compute-build``)
-    kind: str  #: ``build``, ``destroy`` ...
+    #: Its claimants: the name of a host, or of a service's queue (``compute-build``); or a further queue of a host
+    #: (``compute-1/clean``).
+    queue: str
+    kind: JobKind
     key: str  #: jobs of one key run one at a time, in order, across all queues
-    payload: dict[str, Any]
+    payload: JsonObject  #: `moorage.jobs.contract` has the structs of hosts' jobs
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     id: str
     queue: str
-    kind: str
+    kind: JobKind
     key: str
     payload: dict[str, Any]
     state: JobState

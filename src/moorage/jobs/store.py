@@ -21,8 +21,9 @@ from sqlalchemy import Connection, Engine, Row, Table
 from sqlalchemy.exc import IntegrityError
 
 from moorage.core.clock import Clock
-from moorage.core.errors import Conflict, NotFound, RetryableConflict
+from moorage.core.errors import Conflict, MoorageError, NotFound, RetryableConflict
 from moorage.db.session import in_transaction
+from moorage.jobs.contract import JobKind
 from moorage.jobs.model import ATTEMPTS_CODE, FENCED_CODE, Job, JobState, NewJob
 from moorage.jobs.statements import ChangeStatements, ClaimStatements, EnqueueStatements, Path, ReadStatements
 from moorage.telemetry.tracing import with_trace
@@ -128,7 +129,7 @@ class JobStore:
         job_id: str,
         epoch: int,
         state: JobState,
-        result: Mapping[str, Any] | None,
+        result: Mapping[str, object] | None,
         now: datetime,
     ) -> bool:
         """Put a claimed job into a final `state`. False: the same report came before, and nothing changed.
@@ -151,7 +152,9 @@ class JobStore:
             return False
         raise self._refusal(connection, job_id, epoch, state)
 
-    def finish_all(self, connection: Connection, ended: Sequence[tuple[Job, Mapping[str, Any]]], now: datetime) -> None:
+    def finish_all(
+        self, connection: Connection, ended: Sequence[tuple[Job, Mapping[str, object]]], now: datetime
+    ) -> None:
         """Put several claimed jobs into DONE, each with its result.
 
         Raises `Conflict` or `NotFound` for the first job that cannot be finished, also when it is DONE already; the
@@ -286,11 +289,22 @@ def _moment(value: object) -> datetime:
     return value
 
 
+def _kind(row: Row[Any]) -> JobKind:
+    try:
+        return JobKind(row.kind)
+    except ValueError as error:
+        raise MoorageError(
+            f"job {row.id} in queue {row.queue} has the kind {row.kind!r}, which this release does not know: a newer "
+            "release wrote it; upgrade this process",
+            code="jobs.kind",
+        ) from error
+
+
 def _job(row: Row[Any]) -> Job:
     return Job(
         id=row.id,
         queue=row.queue,
-        kind=row.kind,
+        kind=_kind(row),
         key=row.serial_key,
         payload=row.payload,
         state=JobState(row.state),

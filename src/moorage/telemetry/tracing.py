@@ -10,7 +10,9 @@ trace.
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
+
+from moorage.core.json import JsonObject
 
 HEADER = "traceparent"
 #: Key of the traceparent in a job's payload.
@@ -80,7 +82,7 @@ def span(name: str, kind: Kind = "internal", **attributes: str | int) -> Iterato
 
 
 @contextlib.contextmanager
-def job_span(kind: str, payload: Mapping[str, Any], **attributes: str | int) -> Iterator[Span]:
+def job_span(kind: str, payload: Mapping[str, object], **attributes: str | int) -> Iterator[Span]:
     """A span around work on a job, in the trace of the request that wrote the job."""
     active, parent = _Switch.tracer, payload.get(PAYLOAD_KEY)
     if active is None or not isinstance(parent, str):
@@ -90,7 +92,7 @@ def job_span(kind: str, payload: Mapping[str, Any], **attributes: str | int) -> 
         yield opened
 
 
-def with_trace(payload: dict[str, Any]) -> dict[str, Any]:
+def with_trace(payload: JsonObject) -> JsonObject:
     """The payload of a new job with the current traceparent; an existing traceparent is kept."""
     active = _Switch.tracer
     if active is None or PAYLOAD_KEY in payload or (parent := active.traceparent()) is None:

@@ -35,7 +35,7 @@ from moorage.agent.control.control_api import HostControl, ProviderConfigJobs
 from moorage.agent.control.provider_config_reload import ProviderConfigReloader, ProviderConfigTask
 from moorage.agent.host.domain_task import DomainsTask, HostBoot
 from moorage.agent.host.host_agent import AgentSettings, HostAgent
-from moorage.agent.jobs.job_runner import AcceleratorRunner
+from moorage.agent.jobs.job_runner import AcceleratorRunner, work_of
 from moorage.agent.jobs.job_task import JobsTask
 from moorage.agent.jobs.server_build import NoAcceleration
 from moorage.agent.jobs.snapshots import ImageSnapshots
@@ -48,13 +48,13 @@ from moorage.agent.virt.driver import VirtDriver
 from moorage.agent.virt.host_description import HostDescription, read_description
 from moorage.agent.virt.simulated import SimulatedDriver as SimulatedHypervisor
 from moorage.compute.client.compute_client import ComputeClient
-from moorage.compute.model.servers import PROVIDER_CONFIG
 from moorage.config import AGENT_SOCKET, Config, comma_separated
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import StartError
 from moorage.images.cache import DigestCache
 from moorage.images.for_hosts import DiskImageUploads, HostImageSource
 from moorage.jobs.background_tasks import Task
+from moorage.jobs.contract import JobKind, ProviderConfigJob
 from moorage.placement.client.placement_client import PlacementClient
 from moorage.wire.app import WsgiApp
 from moorage.wire.transports import InProcessTransport
@@ -100,7 +100,7 @@ def build_agent(parts: Components) -> ProviderConfigReloader:
         settings=settings_of(parts),
         snapshots=ImageSnapshots(virt, DiskImageUploads(options.host, parts.host_client("compute", options.host))),
         job_ended=parts.plane.metrics.agent_jobs.record_job,
-        others={PROVIDER_CONFIG: config_jobs.run_job},
+        others={JobKind.PROVIDER_CONFIG: work_of(JobKind.PROVIDER_CONFIG, ProviderConfigJob, config_jobs.run_job)},
     )
     parts.plane.built |= {
         "agent": agent,

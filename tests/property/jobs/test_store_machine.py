@@ -12,6 +12,7 @@ from moorage.core.errors import Conflict, NotFound
 from moorage.db.engine import open_engine
 from moorage.db.session import write
 from moorage.db.types import new_metadata
+from moorage.jobs.contract import JobKind
 from moorage.jobs.model import OPEN, TRANSITIONS, JobState, NewJob
 from moorage.jobs.store import JobStore
 from moorage.jobs.tables import jobs_table
@@ -86,7 +87,7 @@ class JobsMachine(RuleBasedStateMachine):
     @rule(name=names, queue=queues, key=st.integers(0, 2))
     def enqueue(self, name, queue, key):
         with write(self.engine) as connection:
-            STORE.enqueue(connection, NewJob(name, queue, "build", f"key-{key}", {}), self.now)
+            STORE.enqueue(connection, NewJob(name, queue, JobKind.BUILD, f"key-{key}", {}), self.now)
         if self.find(name) is None:
             self.rows.append(Row(name, queue, f"key-{key}"))
 

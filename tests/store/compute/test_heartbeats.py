@@ -16,6 +16,7 @@ from moorage.compute.store import host_store, server_store
 from moorage.core.errors import NotFound, Unavailable
 from moorage.db.session import read, write
 from moorage.jobs.background_tasks import Wakeups
+from moorage.jobs.contract import JobKind
 from moorage.jobs.model import NewJob
 from moorage.jobs.wakeups import InProcessHints
 from tests.migrated import migrated_engine
@@ -56,8 +57,8 @@ def statements(engine, agents):
 
 @pytest.fixture
 def questions(agents):
-    asked, ask = [], agents._open_jobs
-    agents._open_jobs = lambda **what: asked.append(what) or ask(**what)
+    asked, ask = [], agents._jobs._any_open
+    agents._jobs._any_open = lambda **what: asked.append(what) or ask(**what)
     return asked
 
 
@@ -148,7 +149,7 @@ def test_a_job_is_found_by_the_next_claim(agents, engine, clock):
     agents.register_host(host_report(1))
     assert agents.claim_jobs("compute-1", "compute-1/1", 1) == []
     with write(engine) as connection:
-        server_store.HOST_JOBS.enqueue(connection, NewJob("j", "compute-1", "build", "k", {}), clock.now())
+        server_store.HOST_JOBS.enqueue(connection, NewJob("j", "compute-1", JobKind.BUILD, "k", {}), clock.now())
     assert [job.id for job in agents.claim_jobs("compute-1", "compute-1/1", 1)] == ["j"]
     assert [job.epoch for job in agents.claim_jobs("compute-1", "compute-1/1", 1)] == [2], (
         "a worker that claims again gets its job again"

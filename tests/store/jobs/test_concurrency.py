@@ -10,6 +10,7 @@ from sqlalchemy import select
 from moorage.core.errors import Conflict, RetryableConflict
 from moorage.db.engine import dialect_name, open_engine
 from moorage.db.session import in_transaction, read, write
+from moorage.jobs.contract import JobKind
 from moorage.jobs.model import JobState, NewJob
 from tests.conftest import START
 from tests.migrated import engine_with
@@ -89,7 +90,9 @@ def test_many_workers_run_each_job_once_and_the_jobs_of_a_key_in_order(jobs, lim
     with write(jobs) as connection:
         for number in range(each):
             for key in range(keys):
-                STORE.enqueue(connection, NewJob(f"{key}-{number}", "compute-1", "build", f"key-{key}", {}), START)
+                STORE.enqueue(
+                    connection, NewJob(f"{key}-{number}", "compute-1", JobKind.BUILD, f"key-{key}", {}), START
+                )
     run(*(
         lambda worker=worker: pool.work(f"w{worker}", keys * each, limit=limit)
         for worker in range(workers)
@@ -110,7 +113,7 @@ def test_jobs_that_a_worker_lost_are_done_in_a_later_epoch_and_begun_once_per_ep
     pool = Workers(jobs, lambda: START + timedelta(seconds=LEASE_S * len(pool.effects)))
     with write(jobs) as connection:
         for number in range(total):
-            STORE.enqueue(connection, NewJob(f"{number}", "compute-1", "build", f"key-{number % 3}", {}), START)
+            STORE.enqueue(connection, NewJob(f"{number}", "compute-1", JobKind.BUILD, f"key-{number % 3}", {}), START)
 
     def loses(job):
         return int(job.id) % 2 == 0 and job.epoch == 1
@@ -130,7 +133,7 @@ def test_jobs_that_a_worker_lost_are_done_in_a_later_epoch_and_begun_once_per_ep
 @on_every_database
 def test_only_the_first_of_several_concurrent_reports_of_a_claim_counts(jobs):
     with write(jobs) as connection:
-        STORE.enqueue(connection, NewJob("a", "compute-1", "build", "key", {}), START)
+        STORE.enqueue(connection, NewJob("a", "compute-1", JobKind.BUILD, "key", {}), START)
         [job] = STORE.claim(connection, "compute-1", "w", START, LEASE_S)
     counted = []
 
@@ -152,7 +155,7 @@ def test_a_job_that_is_enqueued_concurrently_is_stored_once(jobs):
     def enqueue():
         in_transaction(
             jobs,
-            lambda connection: STORE.enqueue(connection, NewJob("a", "compute-1", "build", "key", {}), START),
+            lambda connection: STORE.enqueue(connection, NewJob("a", "compute-1", JobKind.BUILD, "key", {}), START),
             attempts=50,
         )
 
@@ -178,9 +181,9 @@ def test_a_job_is_not_claimed_beside_an_older_job_of_its_key_whose_insert_commit
     late = other.connect()
     request.addfinalizer(late.close)
     late_transaction = late.begin()
-    STORE.enqueue(late, NewJob("older", "compute-1", "build", "key", {}), START)
+    STORE.enqueue(late, NewJob("older", "compute-1", JobKind.BUILD, "key", {}), START)
     with write(jobs) as connection:
-        STORE.enqueue(connection, NewJob("younger", "compute-1", "build", "key", {}), START)
+        STORE.enqueue(connection, NewJob("younger", "compute-1", JobKind.BUILD, "key", {}), START)
 
     def select_then_claim(connection):
         values = {"of_queue": "compute-1", "now": START, "limit": 1, "by": "nobody"}
@@ -206,7 +209,7 @@ def test_a_claim_does_not_wait_for_rows_that_another_worker_has_locked(jobs):
     """While one claim is uncommitted, the next worker gets the next job."""
     with write(jobs) as connection:
         for name in ("a", "b"):
-            STORE.enqueue(connection, NewJob(name, "compute-1", "build", name, {}), START)
+            STORE.enqueue(connection, NewJob(name, "compute-1", JobKind.BUILD, name, {}), START)
     impatient = {"postgresql": "SET LOCAL lock_timeout = '1s'", "mariadb": "SET SESSION innodb_lock_wait_timeout = 1"}
     with write(jobs) as first, write(jobs) as second:
         second.exec_driver_sql(impatient[dialect_name(jobs)])
@@ -218,7 +221,7 @@ def test_a_claim_does_not_wait_for_rows_that_another_worker_has_locked(jobs):
 def test_a_restarted_worker_whose_job_is_locked_is_told_to_retry_and_then_gets_its_job(jobs):
     """If its claim skipped the locked row, the job would wait for the end of its lease."""
     with write(jobs) as connection:
-        STORE.enqueue(connection, NewJob("a", "compute-1", "build", "a", {}), START)
+        STORE.enqueue(connection, NewJob("a", "compute-1", JobKind.BUILD, "a", {}), START)
         STORE.claim(connection, "compute-1", "w1", START, LEASE_S)
     with write(jobs) as locking:
         locking.execute(select(STORE.table).with_for_update()).all()
@@ -235,7 +238,7 @@ def test_a_poll_without_open_jobs_uses_the_index_of_open_jobs(jobs):
     """A poll costs no more if a queue has many finished jobs."""
     with write(jobs) as connection:
         for number in range(300):
-            STORE.enqueue(connection, NewJob(f"{number}", "compute-1", "build", f"k{number}", {}), START)
+            STORE.enqueue(connection, NewJob(f"{number}", "compute-1", JobKind.BUILD, f"k{number}", {}), START)
         for job in STORE.claim(connection, "compute-1", "w", START, LEASE_S, 300):
             STORE.finish(connection, job.id, job.epoch, JobState.DONE, None, START)
     table = STORE.table.name

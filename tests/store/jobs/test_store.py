@@ -9,9 +9,10 @@ from itertools import count
 
 import pytest
 
-from moorage.core.errors import Conflict, NotFound
+from moorage.core.errors import Conflict, MoorageError, NotFound
 from moorage.db.session import read, write
 from moorage.db.types import new_metadata
+from moorage.jobs.contract import JobKind
 from moorage.jobs.model import JobState, NewJob
 from moorage.jobs.store import JobStore
 from moorage.jobs.tables import jobs_table
@@ -37,7 +38,7 @@ def jobs(kind):
 
 
 def new(job_id, key="server-1", queue="compute-1"):
-    return NewJob(id=job_id, queue=queue, kind="build", key=key, payload={"server": {"id": key}, "n": [1, None]})
+    return NewJob(id=job_id, queue=queue, kind=JobKind.BUILD, key=key, payload={"server": {"id": key}, "n": [1, None]})
 
 
 def enqueue(engine, now, *jobs):
@@ -66,6 +67,15 @@ def get(engine, job_id):
 def next_due(engine, queue="compute-1"):
     with read(engine) as connection:
         return STORE.next_due(connection, queue)
+
+
+def test_a_kind_of_a_newer_release_is_named_with_its_job(clock):
+    with engine_with(SCHEMA, "sqlite") as engine:
+        enqueue(engine, clock.now(), new("a"))
+        with write(engine) as connection:
+            connection.execute(STORE.table.update().values(kind="dance"))
+        with pytest.raises(MoorageError, match=r"job a in queue compute-1 has the kind 'dance'.*upgrade this process"):
+            claim(engine, clock.now())
 
 
 @on_every_database

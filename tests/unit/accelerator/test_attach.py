@@ -8,6 +8,7 @@ from moorage.accelerator.model import errors as e
 from moorage.accelerator.model.devices import HandleState
 from moorage.core.errors import Unavailable
 from moorage.images.model import Member, MemberStatus
+from moorage.jobs.contract import ProgramJob
 from tests.unit.accelerator.rig import (
     AES,
     GPU,
@@ -99,7 +100,7 @@ def test_a_shared_or_community_bitstream_of_another_project_is_not_programmed(ri
     with pytest.raises(e.BitstreamNotFound):
         rig.plug(new_instance(), wanted, R1)
     with pytest.raises(e.BitstreamNotFound):
-        rig.agent.program_region({"deployable": R1, "image_id": theirs, "project_id": PROJECT})
+        rig.agent.program_region(ProgramJob(deployable=R1, image_id=theirs, project_id=PROJECT))
     assert (rig.programs(), rig.held.attachments) == ([], {})
     public = rig.image("aes", region_uuid=TYPE_R1, function_uuid=AES)
     rig.plug(new_instance(), fpga(function=AES), R1)

@@ -10,6 +10,7 @@ from moorage.accelerator.model import device_history
 from moorage.accelerator.model.device_history import MAX_PENDING_RECORDS, DeviceEvent, DeviceTransition, Journal
 from moorage.accelerator.model.errors import CleanFailed, ProgramFailed
 from moorage.durable import DurableDocument
+from moorage.jobs.contract import ProgramJob
 from tests.unit.accelerator.rig import (
     AES,
     GPU,
@@ -110,7 +111,7 @@ def test_a_failed_prepare_is_recorded_as_a_failed_attach(rig):
 
 def test_after_a_kill_the_record_of_a_programming_names_who_ordered_it(rig):
     image = rig.image(region_uuid=TYPE_R1, function_uuid=AES)
-    order = {"deployable": R1, "image_id": image, "project_id": PROJECT, "user_id": "root"}
+    order = ProgramJob(deployable=R1, image_id=image, project_id=PROJECT, user_id="root")
     rig.watch.arm(f"after simulated program {R1} 1")  # before the next step of the order
     with pytest.raises(Killed):
         rig.agent.program_region(order)

@@ -17,6 +17,7 @@ from moorage.accelerator.host.signatures import SignatureVerifier
 from moorage.accelerator.model.devices import HandleState
 from moorage.accelerator.model.errors import SignatureMissing, SignatureRejected
 from moorage.core.errors import StartError
+from moorage.jobs.contract import ProgramJob
 from tests.unit.accelerator.rig import AES, PROJECT, R1, TYPE_R1, Rig, fpga, new_instance
 
 DATA = b"a bitstream" * 5000
@@ -207,7 +208,7 @@ def test_signatures_are_also_required_when_an_operator_programs_a_region(rig, ke
     wanted = image(rig)
     with_keys(rig, keys, always=True)
     with pytest.raises(SignatureMissing):
-        rig.agent.program_region({"deployable": R1, "image_id": wanted, "project_id": PROJECT})
+        rig.agent.program_region(ProgramJob(deployable=R1, image_id=wanted, project_id=PROJECT))
     assert rig.carries(R1) == ""
 
 

@@ -14,6 +14,7 @@ from moorage.core.errors import Invalid, MoorageError
 
 A = "aaaaaaaa-0000-4000-8000-000000000000"
 SERVER = {"id": A, "name": "web", "project_id": "p", "flavor": {"name": "f", "vcpus": 1, "ram_mb": 512}}
+JOB = {"server": SERVER, "action_id": "", "request_id": ""}
 
 
 @pytest.fixture
@@ -34,8 +35,8 @@ def claim_is_valid():
 
 
 def test_each_kind_of_job_changes_the_power_state_and_build_returns_the_console(runner):
-    built = runner.run_job("build", {"server": SERVER}, claim_is_valid)
-    assert built["devices"] == []
+    built = runner.run_job("build", JOB, claim_is_valid)
+    assert list(built["devices"]) == []
     assert "booting" in built["console"]
     for kind, state in (
         ("pause", "paused"),
@@ -44,33 +45,35 @@ def test_each_kind_of_job_changes_the_power_state_and_build_returns_the_console(
         ("start", "running"),
         ("reboot", "running"),
     ):
-        assert runner.run_job(kind, {"server": SERVER}, claim_is_valid)["power_state"] == state
-    assert runner.run_job("destroy", {"server": SERVER}, claim_is_valid) == {"released": 0}
+        assert runner.run_job(kind, JOB, claim_is_valid)["power_state"] == state
+    assert runner.run_job("destroy", JOB, claim_is_valid) == {"released": 0}
 
 
 def test_a_job_of_an_unknown_kind_fails_with_the_list_of_known_kinds(runner):
     with pytest.raises(
         MoorageError, match="no job of kind 'dance'; it has build, destroy, soft-delete, restore, start"
     ) as caught:
-        runner.run_job("dance", {"server": SERVER}, claim_is_valid)
+        runner.run_job("dance", JOB, claim_is_valid)
     assert caught.value.error_code == "agent.kind"
 
 
 def test_a_job_for_a_server_that_is_not_on_the_host_fails(runner):
     with pytest.raises(NoSuchDomain):
-        runner.run_job("stop", {"server": SERVER}, claim_is_valid)
+        runner.run_job("stop", JOB, claim_is_valid)
 
 
-@pytest.mark.parametrize("payload", [{}, {"server": 5}, {"server": {"name": "n"}}])
+@pytest.mark.parametrize("payload", [{}, JOB | {"server": 5}, JOB | {"server": {"name": "n"}}])
 def test_a_payload_that_cannot_be_read_is_refused(runner, payload):
-    with pytest.raises(Invalid, match="the job's payload cannot be read"):
+    with pytest.raises(
+        Invalid, match=r"the job's payload cannot be read: .*server.*, in a job of kind stop. .* upgrade the older one"
+    ):
         runner.run_job("stop", payload, claim_is_valid)
 
 
 def test_building_a_server_with_accelerators_fails_on_a_host_without_accelerator_agent(runner, driver):
     flavor = SERVER["flavor"] | {"extra_specs": {"resources:CUSTOM_ACCELERATOR_FPGA": "1"}}
     with pytest.raises(MoorageError, match="runs no accelerator agent"):
-        runner.run_job("build", {"server": SERVER | {"flavor": flavor}}, claim_is_valid)
+        runner.run_job("build", JOB | {"server": SERVER | {"flavor": flavor}}, claim_is_valid)
     assert driver.domains() == {}
 
 
@@ -78,6 +81,6 @@ def test_the_result_of_a_job_contains_the_end_of_a_long_console_log(runner, driv
     driver.spawn(DomainSpec(A, "web", 1, 512))
     with (tmp_path / "consoles" / f"{A}.log").open("a") as file:
         file.write("x" * 200_000)
-    console = runner.run_job("reboot", {"server": SERVER}, claim_is_valid)["console"]
+    console = runner.run_job("reboot", JOB, claim_is_valid)["console"]
     assert len(console) == MAX_CONSOLE_CHARACTERS
     assert console.endswith("login:\n")

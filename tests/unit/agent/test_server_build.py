@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 import pytest
 
 from moorage.agent.jobs.server_build import BuildFailed, JobLost, ServerBuilder, failure_report
-from moorage.agent.model.job_payloads import BuildPayload, FlavorPayload, ServerPayload, ServerRef, decode_payload
 from moorage.agent.virt.driver import DomainSpec, VirtError
 from moorage.agent.virt.host_description import HostDescription
 from moorage.agent.virt.simulated import SimulatedDriver
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import Invalid
+from moorage.jobs.contract import BuildJob, FlavorPayload, JobKind, ServerPayload, ServerRef, payload_of
 from os_acc.exception import CyborgAgentUnavailable
 
 A = "aaaaaaaa-0000-4000-8000-000000000000"
@@ -70,7 +70,8 @@ def builder(driver, acceleration):
 
 def order(extra_specs=FPGA):
     flavor = FlavorPayload("f", 2, 1024, 10, extra_specs)
-    return BuildPayload(ServerPayload(A, "web", "project", flavor, "image"), {"": ("rp",)})
+    server = ServerPayload(A, "web", "project", flavor, "image")
+    return BuildJob(server=server, action_id="", request_id="", selected_rp={"": ("rp",)})
 
 
 def claim_is_valid():
@@ -250,13 +251,13 @@ def test_a_build_payload_is_decoded_and_unknown_fields_are_ignored():
             "flavor": {"name": "f", "vcpus": 1, "ram_mb": 2, "disk_gb": 3, "extra_specs": FPGA, "swap": 0},
         },
         "selected_rp": {"": ["rp1", "rp2"], "_F": ["rp3"]},
-        "allocations": {"rp1": {"resources": {"VCPU": 1}}},
+        "allocations": {"rp1": {"resources": {"VCPU": 1}}}, "action_id": "a", "request_id": "r", "news": 1,
     }  # fmt: skip
-    read = decode_payload(payload, BuildPayload)
+    read = payload_of(JobKind.BUILD, payload, BuildJob)
     assert read.selected_rp == {"": ("rp1", "rp2"), "_F": ("rp3",)}
     assert read.server.flavor.extra_specs == FPGA
 
 
 def test_an_invalid_payload_is_refused_with_the_path_of_the_invalid_field():
     with pytest.raises(Invalid, match=r"server\.flavor"):
-        decode_payload({"server": {"id": A, "name": "n", "project_id": "p", "flavor": 5}}, BuildPayload)
+        payload_of(JobKind.BUILD, {"server": {"id": A, "name": "n", "project_id": "p", "flavor": 5}}, BuildJob)

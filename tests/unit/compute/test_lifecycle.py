@@ -152,7 +152,7 @@ def test_with_accelerators_it_does_not_go_live():
 
 
 def test_each_kind_of_job_is_of_one_operation():
-    assert len(lifecycle.BY_KIND) == sum(operation.kind != "" for operation in lifecycle.OPERATIONS)
+    assert len(lifecycle.BY_KIND) == sum(operation.kind is not None for operation in lifecycle.OPERATIONS)
 
 
 def test_accelerators_come_with_the_build_and_go_with_the_deletion_only():
@@ -162,7 +162,7 @@ def test_accelerators_come_with_the_build_and_go_with_the_deletion_only():
     by_effect = {effect: set() for effect in AcceleratorAction}
     for operation in lifecycle.OPERATIONS:
         by_effect[operation.accelerators].add(operation.kind)
-    assert by_effect[AcceleratorAction.ATTACHED] == {"build", ""}  # a move has no kind: unshelve
+    assert by_effect[AcceleratorAction.ATTACHED] == {"build", None}  # a move has no kind: unshelve
     assert by_effect[AcceleratorAction.RELEASED] == {"destroy", "offload"}
     assert {"start", "stop", "pause", "unpause", "suspend", "resume", "reboot", "reboot-hard", "rebuild"} <= by_effect[
         AcceleratorAction.KEPT

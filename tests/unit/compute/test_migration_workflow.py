@@ -19,6 +19,7 @@ from moorage.compute.model.migration_workflow import (
     retried_elsewhere,
 )
 from moorage.compute.model.servers import Flavor, VmState
+from moorage.jobs.contract import JobKind
 
 
 @pytest.mark.parametrize("kind", STEPS)
@@ -46,7 +47,7 @@ def test_what_comes_next_is_in_the_plan(kind):
 
 def test_hosts_know_what_to_do_at_each_of_their_steps():
     runner = JobRunner(None, ServerBuilder(None, NoAcceleration(), bool, frozenset), lambda: None)
-    assert runner._kinds.keys() >= HOST_STEPS
+    assert runner._works.keys() >= HOST_STEPS
 
 
 @pytest.mark.parametrize("kind", STEPS)
@@ -63,7 +64,7 @@ def an_evacuation(**values):
     flavor = Flavor("1", "small", 1, 1, 1)
     now = datetime(2026, 3, 1, tzinfo=UTC)
     move = Move(
-        "a", 1, "s", MoveKind.EVACUATION, "pre-migrating", "build-again", True, "one", "two", None, VmState.ACTIVE,
+        "a", 1, "s", MoveKind.EVACUATION, "pre-migrating", JobKind.BUILD_AGAIN, True, "one", "two", None, VmState.ACTIVE,
         flavor, flavor, None, None, {}, "u", "p", now, now,
     )  # fmt: skip
     return replace(move, **values)
@@ -77,11 +78,11 @@ def test_an_evacuation_goes_to_another_host_as_often_as_that_makes_sense():
         if other is not None:
             assert (other.status, other.step, other.dest_host) == ("accepted", None, None)
             assert (other.source_host, other.old_flavor, other.details["died"][-1]) == ("one", move.old_flavor, "two")
-            other = replace(other, step="build-again", dest_host="two")
+            other = replace(other, step=JobKind.BUILD_AGAIN, dest_host="two")
         move = other
     assert tried == MAX_DESTINATIONS
 
 
-@pytest.mark.parametrize("values", [{"wanted_host": "two"}, {"details": {"abandoned": True}}, {"step": "clean"}])
+@pytest.mark.parametrize("values", [{"wanted_host": "two"}, {"details": {"abandoned": True}}, {"step": JobKind.CLEAN}])
 def test_it_does_not_where_it_was_told_where_to_go_or_is_over(values):
     assert retried_elsewhere(an_evacuation(**values), "b", datetime(2026, 3, 1, tzinfo=UTC)) is None

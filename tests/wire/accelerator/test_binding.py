@@ -14,6 +14,7 @@ from moorage.accelerator.service.event_task import EventsTask
 from moorage.agent.jobs.job_runner import AcceleratorRunner
 from moorage.agent.jobs.job_task import JobsTask
 from moorage.compute.client.compute_client import ComputeClient
+from moorage.jobs.contract import BindJob, JobKind, payload_of
 from moorage.wire.client import NoCredentials, ServiceClient
 from moorage.wire.transports import InProcessTransport
 from tests.unit.accelerator.rig import AES, GPU, HOST, R1, R2, TYPE_R1, Killed, Rig, new_instance, rp
@@ -191,10 +192,11 @@ def test_a_report_that_comes_before_the_job_is_done_makes_no_second_request(plan
     instance = new_instance()
     plane.bind({arq["uuid"]: rp(R1)}, instance)
     (job,) = plane.wire.client().claim_jobs(HOST, "worker")
-    plane.rig.agent.bind_requests(job.payload)
+    order = payload_of(JobKind(job.kind), job.payload, BindJob)
+    plane.rig.agent.bind_requests(order)
     plane.rig.agent.run_once()  # it reports the handle as attached
     assert [one["uuid"] for one in plane.of(instance).body["arqs"]] == [arq["uuid"]]
-    handles = plane.rig.agent.bind_requests(job.payload)
+    handles = plane.rig.agent.bind_requests(order)
     plane.wire.client().report_job(job.id, job.epoch, "done", {"handles": handles})
     assert plane.state_of(arq["uuid"]) == "Bound"
 

@@ -75,9 +75,10 @@ def test_what_a_request_costs_from_its_making_to_its_end(counted, others):
     with counted.cost() as begun:
         plane.bind({arq["uuid"]: rp(GPU)}, new_instance())
     assert begun == Cost(requests=1, transactions=1, statements=5)
+    # Besides these, the claim and the report read whether there are open jobs, each in one prepared SELECT.
     with counted.cost() as bound:
         plane.host_works()
-    assert bound == Cost(requests=2, transactions=2, statements=10, waits_for_disk=2)
+    assert bound == Cost(requests=2, transactions=2, statements=9, waits_for_disk=2)
     with counted.cost() as looked:
         assert plane.state_of(arq["uuid"]) == "Bound"
     assert looked == Cost(requests=1, transactions=0, statements=1)
@@ -86,7 +87,7 @@ def test_what_a_request_costs_from_its_making_to_its_end(counted, others):
     assert deleted == Cost(requests=1, transactions=1, statements=3)
     with counted.cost() as unbound:
         plane.host_works()
-    assert unbound == Cost(requests=2, transactions=2, statements=8, waits_for_disk=3)
+    assert unbound == Cost(requests=2, transactions=2, statements=7, waits_for_disk=3)
     assert plane.rig.agent.attach_state.attachments == {}
 
 

@@ -69,6 +69,18 @@ def test_a_finished_job_is_not_failed_afterwards(plane, host):
     assert plane.show(server_id)["status"] == "ACTIVE"
 
 
+def test_a_report_with_a_malformed_result_changes_nothing_and_says_where_the_fault_is(plane, host):
+    server_id = plane.boot(plane.flavor("small"))
+    plane.builder.run_once()
+    job = host.claim()[0]
+    with pytest.raises(RemoteError, match=r"\$\.devices.*a job of kind build.*upgrade the older one") as caught:
+        plane.agent.report_job(job.id, job.epoch, "done", {"devices": "all"})
+    assert caught.value.status == 400
+    assert plane.show(server_id)["status"] == "BUILD"
+    host.report(job)
+    assert plane.show(server_id)["status"] == "ACTIVE"
+
+
 def test_hints_go_to_whoever_waits(plane, host):
     builder, agent = plane.wakeups.listen("compute-build"), plane.wakeups.listen("compute-1")
     plane.boot(plane.flavor("small"))

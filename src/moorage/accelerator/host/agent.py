@@ -21,11 +21,10 @@ from moorage.accelerator.host.programming import RegionProgrammer
 from moorage.accelerator.host.signatures import SignatureVerifier
 from moorage.accelerator.model import attach_state as h
 from moorage.accelerator.model.binding import (
-    BindOrder,
-    ProgramOrder,
-    decode_job_document,
+    expected_content,
     extra_specs_of,
     handles_by_request,
+    wanted_content,
 )
 from moorage.accelerator.model.device_history import Requester
 from moorage.accelerator.model.devices import HandleState, plug_answer
@@ -37,6 +36,7 @@ from moorage.accelerator.model.request import decode_plug, instance_name_of, ins
 from moorage.core.clock import Clock
 from moorage.images.base import ImageSource
 from moorage.images.cache import DigestCache
+from moorage.jobs.contract import BindJob, ProgramJob, WishesJob
 from moorage.telemetry import tracing
 
 #: Pause between full reports to the central service, even without changes.
@@ -181,16 +181,15 @@ class AcceleratorAgent:
         with tracing.span("accelerators unplug"), self._announcing_changes():
             return self._engine.unplug(instance_uuid, instance_name_of(instance_info))
 
-    def bind_requests(self, order: object) -> dict[str, str]:
+    def bind_requests(self, order: BindJob) -> dict[str, str]:
         """Returns handle addresses by accelerator request. The same order again has the same answer."""
-        wanted = decode_job_document(order, BindOrder)
-        selected = {group: [provider] for group, provider in wanted.providers.items()}
-        info = {"uuid": wanted.instance_uuid, "project_id": wanted.project_id, "user_id": wanted.user_id}
-        request = decode_plug(info, selected, extra_specs_of(wanted))
+        selected = {group: [provider] for group, provider in order.providers.items()}
+        info = {"uuid": order.instance_uuid, "project_id": order.project_id, "user_id": order.user_id}
+        request = decode_plug(info, selected, extra_specs_of(order))
         self._check_started()
         with self._announcing_changes(is_job=True):
             self._engine.plug(request)
-        return handles_by_request(wanted, self.attach_state.attachments[request.instance_uuid])
+        return handles_by_request(order, self.attach_state.attachments[request.instance_uuid])
 
     def unbind_instance(self, instance_uuid: str) -> dict[str, dict[str, str]]:
         """Same as `unplug`; returns the handle states of each deployable involved."""
@@ -232,25 +231,23 @@ class AcceleratorAgent:
         else:
             self._report_wanted()
 
-    def program_region(self, order: object) -> str | None:
+    def program_region(self, order: ProgramJob) -> str | None:
         """Load an image or the blank into a region, for an operator. Returns the id of the image loaded afterwards, if
         any.
         """
-        program_order = decode_job_document(order, ProgramOrder)
         self._check_started()
-        unit, by = (
-            self._registry.deployable(program_order.deployable),
-            Requester("", program_order.project_id, program_order.user_id),
-        )
-        if not program_order.wanted:
-            return self._programmer.load_blank(program_order.deployable, by, program_order.emptied)
-        chosen = self._programmer.find_bitstream(program_order.wanted, unit, program_order.project_id)
-        self._programmer.load_bitstream(program_order.deployable, chosen, "", by)
+        unit = self._registry.deployable(order.deployable)
+        by = Requester("", order.project_id, order.user_id)
+        wanted = wanted_content(order)
+        if not wanted:
+            return self._programmer.load_blank(order.deployable, by, expected_content(order))
+        chosen = self._programmer.find_bitstream(wanted, unit, order.project_id)
+        self._programmer.load_bitstream(order.deployable, chosen, "", by)
         return chosen.image.id
 
-    def apply_operator_wishes(self, wishes: object) -> None:
+    def apply_operator_wishes(self, wishes: WishesJob) -> None:
         """Replaces all earlier wishes."""
-        wanted = decode_job_document(wishes, h.OperatorWishes)
+        wanted = h.OperatorWishes(frozenset(wishes.withdrawn), wishes.traits)
         before = self.attach_state.wishes
         if self._checkpoint.step(partial(h.with_operator_wishes, wishes=wanted)).wishes != before:
             self._announce_changes()

@@ -1,30 +1,25 @@
 """Accelerator requests (ARQs): their states, the patches of callers, and the jobs for hosts. Pure.
 
 A request is one unit of one group of a device profile. Binding it to a resource provider for an instance is work for
-the host's agent: all requests of an instance on a host form one `BindOrder`, which the engine behind `os_acc.plug`
+the host's agent: all requests of an instance on a host form one `BindJob`, which the engine behind `os_acc.plug`
 carries out.
 
 Spec: docs/evidence/specs/accelerator-attach.md
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TypeVar
-
-import msgspec
 
 from moorage.accelerator.model.attach_state import Attachment
-from moorage.accelerator.model.errors import BadRequest
 from moorage.accelerator.model.naming import canonical_id, spec_class
 from moorage.accelerator.model.profile import ProgramRequest, function_id_of
 from moorage.accelerator.model.rows import RequestRecord
 from moorage.core.errors import Invalid
 from moorage.core.ids import is_uuid
 from moorage.core.states import transition_table
-
-T = TypeVar("T")
+from moorage.jobs.contract import BindJob, ProgramJob
 
 
 class RequestState(StrEnum):
@@ -76,43 +71,14 @@ class Binding:
     project_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BindOrder:
-    """All requests of an instance on one host. On the wire a JSON object with the same names."""
-
-    instance_uuid: str
-    project_id: str
-    groups: Mapping[str, Mapping[str, str]]  #: the profile's groups that the requests are of, by number
-    providers: Mapping[str, str]  #: resource provider by group
-    requests: Mapping[str, str]  #: request uuid -> group
-    user_id: str = ""  #: of the caller who bound the requests
+def wanted_content(order: ProgramJob) -> ProgramRequest:
+    return ProgramRequest(canonical_id(order.image_id), function_id_of(order.function_id), order.function_name)
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramOrder:
-    """Load an image, or the vendor's blank, into a region that is not in use. On the wire a JSON object with the same
-    names.
-
-    The image is given by its id or by one of its functions. If none is given, the blank is loaded, provided that the
-    region carries `only` (or `only` is empty).
-    """
-
-    deployable: str
-    image_id: str
-    project_id: str  #: the request may use its images and public ones
-    user_id: str = ""
-    function_id: str = ""
-    function_name: str = ""
-    only: ProgramRequest = field(default_factory=ProgramRequest)
-
-    @property
-    def wanted(self) -> ProgramRequest:
-        return ProgramRequest(canonical_id(self.image_id), function_id_of(self.function_id), self.function_name)
-
-    @property
-    def emptied(self) -> ProgramRequest:
-        """`only` with its function id in canonical form, for comparison with bitstreams."""
-        return replace(self.only, function_id=function_id_of(self.only.function_id))
+def expected_content(order: ProgramJob) -> ProgramRequest:
+    """`order.only` with its function id in canonical form, for comparison with bitstreams."""
+    only = order.only
+    return ProgramRequest(only.bitstream_id, function_id_of(only.function_id), only.function_name)
 
 
 def units_of_group(group: Mapping[str, str]) -> int:
@@ -150,8 +116,10 @@ def _decode_binding(uuid: str, operations: Sequence[Mapping[str, str]]) -> Bindi
     )
 
 
-def bind_order(requests: Sequence[RequestRecord], bindings: Mapping[str, Binding], project_id: str) -> BindOrder:
-    """`requests` belong to one instance and host. Raises `Invalid` if a group has two providers; a group is placed as
+def bind_order(
+    requests: Sequence[RequestRecord], bindings: Mapping[str, Binding], project_id: str, user_id: str
+) -> BindJob:
+    """`requests` belong to one instance and host; `user_id`: of the caller who binds them. Raises `Invalid` if a group has two providers; a group is placed as
     one.
     """
     providers: dict[str, str] = {}
@@ -162,16 +130,17 @@ def bind_order(requests: Sequence[RequestRecord], bindings: Mapping[str, Binding
                 f"group {group} of device profile {request.device_profile_name} cannot be bound to two resource "
                 f"providers, {providers[group]} and {wanted}; name one for the group"
             )
-    return BindOrder(
+    return BindJob(
         instance_uuid=bindings[requests[0].uuid].instance_uuid,
         project_id=project_id,
         groups={str(one.device_profile_group_id): one.profile_group or {} for one in requests},
         providers=providers,
         requests={one.uuid: str(one.device_profile_group_id) for one in requests},
+        user_id=user_id,
     )
 
 
-def extra_specs_of(order: BindOrder) -> dict[str, str]:
+def extra_specs_of(order: BindJob) -> dict[str, str]:
     """The profile's groups as extra specs of a flavor; a group's number becomes the suffix of its keys."""
     specs = {}
     for number, group in order.groups.items():
@@ -181,25 +150,12 @@ def extra_specs_of(order: BindOrder) -> dict[str, str]:
     return specs
 
 
-def decode_job_document(document: object, kind: type[T]) -> T:
-    """Decode a job's payload or result. Raises `BadRequest`."""
-    try:
-        return msgspec.convert(document, kind)
-    except msgspec.ValidationError as error:
-        raise BadRequest(f"a job's payload or result cannot be decoded: {error}") from error
-
-
-def handles_by_request(order: BindOrder, attachment: Attachment) -> dict[str, str]:
+def handles_by_request(order: BindJob, attachment: Attachment) -> dict[str, str]:
     """The handle address of each request, by uuid; handles of a group are assigned in the order of its requests."""
     by_group: dict[str, list[str]] = {}
     for handle in attachment.handles:
         by_group.setdefault(handle.group, []).append(handle.pci_id)
     return {uuid: by_group[group].pop(0) for uuid, group in sorted(order.requests.items())}
-
-
-def handle_states(result: Mapping[str, object]) -> dict[str, dict[str, str]]:
-    """The handle states in a job's result: {deployable: {handle: state}}. Raises `BadRequest`."""
-    return decode_job_document(result.get("states") or {}, dict[str, dict[str, str]])
 
 
 def is_hidden(request: RequestRecord) -> bool:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine
 
 from moorage.accelerator.model.binding import NOVA_BIND_TIMEOUT, RequestState
 from moorage.accelerator.model.rows import RequestRecord
-from moorage.accelerator.service.host_jobs import EVENTS_QUEUE, JOB_LEASE_S
+from moorage.accelerator.service.host_jobs import EVENTS_QUEUE
 from moorage.accelerator.store import accelerator_store
 from moorage.accelerator.store import tables as t
 from moorage.compute.client.compute_client import ComputeClient
@@ -21,6 +21,8 @@ from moorage.core.backoff import Backoff
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, NotFound
 from moorage.db.session import in_transaction
+from moorage.jobs.contract import BoundJob, payload_of
+from moorage.jobs.host_jobs import JOB_LEASE_S
 from moorage.jobs.model import Job, JobState
 from moorage.jobs.store import JobStore
 
@@ -74,7 +76,8 @@ class EventsTask:
         which is harmless.
         """
         is_over = self._clock.now() - job.created_at >= NOVA_BIND_TIMEOUT
-        was_accepted = not rows or self._send_to_compute(job.payload["instance_uuid"], rows)
+        instance_uuid = payload_of(job.kind, job.payload, BoundJob).instance_uuid
+        was_accepted = not rows or self._send_to_compute(instance_uuid, rows)
         failed = any(row.state == RequestState.BIND_FAILED for row in rows)
         now = self._clock.now()
         if rows and not is_over and (failed or not was_accepted):
@@ -105,6 +108,7 @@ class EventsTask:
 
 def _requests_of_job(connection: Connection, job: Job) -> list[RequestRecord]:
     """The requests of the job that are still resolved and belong to its instance."""
-    rows = accelerator_store.requests_by_uuid(connection, job.payload["requests"])
+    order = payload_of(job.kind, job.payload, BoundJob)
+    rows = accelerator_store.requests_by_uuid(connection, order.requests)
     about = (RequestState.BOUND, RequestState.BIND_FAILED)
-    return [row for row in rows if row.state in about and row.instance_uuid == job.payload["instance_uuid"]]
+    return [row for row in rows if row.state in about and row.instance_uuid == order.instance_uuid]

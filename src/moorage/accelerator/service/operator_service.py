@@ -5,8 +5,8 @@ A host's agent keeps all of an operator's wishes, and each job contains all of t
 nothing. Attributes whose key begins with ``trait`` become traits of the deployable's resource provider.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
@@ -25,7 +25,7 @@ from moorage.accelerator.model.rows import (
     DeviceRecord,
     DeviceStatus,
 )
-from moorage.accelerator.service.host_jobs import PROGRAM, WISHES, HostJobs
+from moorage.accelerator.service.host_jobs import AcceleratorJobs
 from moorage.accelerator.store import accelerator_store
 from moorage.accelerator.store import tables as t
 from moorage.core.caller import Caller
@@ -35,6 +35,15 @@ from moorage.core.ids import Ids
 from moorage.core.names import is_custom
 from moorage.db.session import in_transaction, read
 from moorage.images.base import ImageRecord, ImageSource
+from moorage.jobs.contract import (
+    JobKind,
+    ProgramJob,
+    ProgramResult,
+    RegionContent,
+    WishesJob,
+    payload_of,
+    result_of,
+)
 from moorage.jobs.job_api import JobReport
 from moorage.jobs.model import Job, JobState
 
@@ -56,12 +65,12 @@ T = TypeVar("T")
 
 
 class OperatorService:
-    def __init__(self, engine: Engine, clock: Clock, ids: Ids, jobs: HostJobs) -> None:
+    def __init__(self, engine: Engine, clock: Clock, ids: Ids, jobs: AcceleratorJobs) -> None:
         self._engine = engine
         self._clock = clock
         self._ids = ids
         self._jobs = jobs
-        jobs.follow_ups[PROGRAM] = self._after_program
+        jobs.follow_ups[JobKind.PROGRAM] = self._after_program
 
     # ----------------------------------------------------------------------------------------- devices
 
@@ -107,17 +116,18 @@ class OperatorService:
             part = _deployable(connection, uuid)
             host = _host_of(connection, part)
             name = part.name.removeprefix(provider_name(host, ""))
-            payload = {
-                "deployable": name,
-                "image_id": loaded.bitstream_id,
-                "function_id": loaded.function_id,
-                "function_name": loaded.function_name,
-                "only": asdict(wanted if empties else ProgramRequest()),
-                "project_id": project_id,
-                "user_id": caller.user_id,
-                "uuid": part.uuid,
-            }
-            return host, self._jobs.enqueue(connection, host, PROGRAM, f"{host}/{name}", payload)
+            only = wanted if empties else ProgramRequest()
+            payload = ProgramJob(
+                deployable=name,
+                image_id=loaded.bitstream_id,
+                function_id=loaded.function_id,
+                function_name=loaded.function_name,
+                only=RegionContent(only.bitstream_id, only.function_id, only.function_name),
+                project_id=project_id,
+                user_id=caller.user_id,
+                uuid=part.uuid,
+            )
+            return host, self._jobs.enqueue(connection, host, JobKind.PROGRAM, f"{host}/{name}", payload)
 
         host, job_id = in_transaction(self._engine, enqueue_program)
         self._jobs.wake_hosts([host])
@@ -142,13 +152,14 @@ class OperatorService:
         return None
 
     def _after_program(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:
-        for part in accelerator_store.deployables(connection, uuid=job.payload["uuid"]):
-            if report.error is None:
-                # The next report has the functions of the new bitstream; until then, show none instead of
-                # the old ones.
-                kept = [pair for pair in part.attributes if pair[0] != FUNCTION]
-                carries = {"bitstream_id": report.result.get("bitstream_id"), "attributes": kept}
-                accelerator_store.update_row(connection, t.deployables, part.id, carries, self._clock.now())
+        if report.error is not None:
+            return ()
+        bitstream_id = result_of(job.kind, report.result, ProgramResult).bitstream_id
+        for part in accelerator_store.deployables(connection, uuid=payload_of(job.kind, job.payload, ProgramJob).uuid):
+            # The next report has the functions of the new bitstream; until then, show none instead of the old ones.
+            kept = [pair for pair in part.attributes if pair[0] != FUNCTION]
+            carries = {"bitstream_id": bitstream_id, "attributes": kept}
+            accelerator_store.update_row(connection, t.deployables, part.id, carries, self._clock.now())
         return ()
 
     # -------------------------------------------------------------------------------------- attributes
@@ -198,9 +209,11 @@ class OperatorService:
 
     def _enqueue_wishes(self, connection: Connection, host: str) -> None:
         """Enqueue a job with all wishes for the host, as of this transaction."""
-        self._jobs.enqueue(connection, host, WISHES, f"{host}/{WISHES}", self._operator_wishes(connection, host))
+        self._jobs.enqueue(
+            connection, host, JobKind.WISHES, f"{host}/{JobKind.WISHES}", self._operator_wishes(connection, host)
+        )
 
-    def _operator_wishes(self, connection: Connection, host: str) -> Mapping[str, object]:
+    def _operator_wishes(self, connection: Connection, host: str) -> WishesJob:
         devices = accelerator_store.devices(connection, hostname=host)
         parts = {
             part.id: part.name.removeprefix(provider_name(host, ""))
@@ -210,8 +223,8 @@ class OperatorService:
         for one in accelerator_store.attributes(connection):
             if one.deployable_id in parts and one.key.startswith(TRAIT_KEY):
                 traits.setdefault(parts[one.deployable_id], []).append(one.value)
-        withdrawn = [device.address for device in devices if device.status != DeviceStatus.ENABLED]
-        return {"withdrawn": withdrawn, "traits": traits}
+        withdrawn = tuple(device.address for device in devices if device.status != DeviceStatus.ENABLED)
+        return WishesJob(withdrawn=withdrawn, traits={name: tuple(some) for name, some in traits.items()})
 
 
 @dataclass(frozen=True, slots=True)

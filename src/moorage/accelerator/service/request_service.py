@@ -9,7 +9,7 @@ Spec: docs/evidence/specs/accelerator-attach.md
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, Engine
@@ -21,7 +21,6 @@ from moorage.accelerator.model.binding import (
     Binding,
     RequestState,
     bind_order,
-    handle_states,
     is_hidden,
     state_shown_to_compute,
     units_of_group,
@@ -30,7 +29,7 @@ from moorage.accelerator.model.devices import HandleState, Health, mdev_of
 from moorage.accelerator.model.errors import NoCapacity
 from moorage.accelerator.model.inventory import provider_name
 from moorage.accelerator.model.rows import DeviceStatus, RequestRecord
-from moorage.accelerator.service.host_jobs import BIND, EVENTS_QUEUE, UNBIND, HostJobs
+from moorage.accelerator.service.host_jobs import EVENTS_QUEUE, AcceleratorJobs
 from moorage.accelerator.store import accelerator_store
 from moorage.accelerator.store import tables as t
 from moorage.core.caller import Caller
@@ -38,6 +37,17 @@ from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Forbidden, Invalid, Locked, NotFound, OverQuota
 from moorage.core.ids import Ids
 from moorage.db.session import in_transaction, read
+from moorage.jobs.contract import (
+    BindJob,
+    BindResult,
+    BoundJob,
+    HandlesResult,
+    JobKind,
+    UnbindJob,
+    failure_of,
+    payload_of,
+    result_of,
+)
 from moorage.jobs.job_api import JobReport
 from moorage.jobs.model import Job
 
@@ -47,15 +57,17 @@ log = logging.getLogger(__name__)
 
 
 class RequestService:
-    def __init__(self, engine: Engine, clock: Clock, ids: Ids, jobs: HostJobs, *, quota: int = UNLIMITED) -> None:
+    def __init__(
+        self, engine: Engine, clock: Clock, ids: Ids, jobs: AcceleratorJobs, *, quota: int = UNLIMITED
+    ) -> None:
         """`quota`: the number of requests that a project may have."""
         self._engine = engine
         self._quota = quota
         self._clock = clock
         self._ids = ids
         self._jobs = jobs
-        jobs.follow_ups |= {BIND: self._after_bind, UNBIND: self._after_unbind}
-        jobs.worth_retrying[BIND] = self._is_being_released
+        jobs.follow_ups |= {JobKind.BIND: self._after_bind, JobKind.UNBIND: self._after_unbind}
+        jobs.worth_retrying[JobKind.BIND] = self._is_being_released
 
     # ---------------------------------------------------------------------------------------- reading
 
@@ -173,7 +185,7 @@ class RequestService:
                 )
             self._check_devices(connection, host, [bindings[one.uuid].device_rp_uuid for one in together])
             project_id = bindings[together[0].uuid].project_id or together[0].project_id
-            order = replace(bind_order(together, bindings, project_id), user_id=caller.user_id)
+            order = bind_order(together, bindings, project_id, caller.user_id)
             for row in together:
                 values = {
                     "state": str(RequestState.BIND_STARTED),
@@ -183,7 +195,7 @@ class RequestService:
                     "project_id": project_id,
                 }
                 accelerator_store.update_row(connection, t.accelerator_requests, row.id, values, self._clock.now())
-            self._jobs.enqueue(connection, host, BIND, f"{host}/{instance}", asdict(order))
+            self._jobs.enqueue(connection, host, JobKind.BIND, f"{host}/{instance}", order)
         return {host for host, _ in by_place}
 
     def _check_devices(self, connection: Connection, host: str, providers: Sequence[str]) -> None:
@@ -260,58 +272,62 @@ class RequestService:
             else:
                 self._set_state(connection, row, after)
         for host, instance in sorted(places):
-            self._jobs.enqueue(connection, host, UNBIND, f"{host}/{instance}", {"instance_uuid": instance})
+            payload = UnbindJob(instance_uuid=instance)
+            self._jobs.enqueue(connection, host, JobKind.UNBIND, f"{host}/{instance}", payload)
         return {host for host, _ in places}
 
     # ------------------------------------------------------------------------- jobs that follow on the host
 
     def _after_unbind(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:
-        rows = accelerator_store.requests(connection, hostname=job.queue, instance_uuid=job.payload["instance_uuid"])
+        instance_uuid = payload_of(job.kind, job.payload, UnbindJob).instance_uuid
+        rows = accelerator_store.requests(connection, hostname=job.queue, instance_uuid=instance_uuid)
         accelerator_store.delete_rows(connection, t.accelerator_requests, [row.id for row in rows if is_hidden(row)])
-        self._store_handle_states(connection, job.queue, report)
+        self._store_handle_states(connection, job, report)
         return ()
 
-    def _store_handle_states(self, connection: Connection, host: str, report: JobReport) -> None:
-        for deployable, states in handle_states(report.result).items():
+    def _store_handle_states(self, connection: Connection, job: Job, report: JobReport) -> None:
+        if report.error is not None:
+            return
+        host = job.queue
+        for deployable, states in result_of(job.kind, report.result, HandlesResult).states.items():
             accelerator_store.set_handles(connection, provider_name(host, deployable), states, self._clock.now())
 
     def _is_being_released(self, connection: Connection, job: Job, report: JobReport) -> bool:
         """Whether the device is about to become free: Nova schedules the next server while the last one's device is
         still cleaned.
         """
-        places = set(job.payload["providers"].values())
+        places = set(payload_of(job.kind, job.payload, BindJob).providers.values())
         leaving = (row for row in accelerator_store.requests(connection, hostname=job.queue) if is_hidden(row))
-        return report.result.get("code") == NoCapacity.code and any(row.device_rp_uuid in places for row in leaving)
+        is_full = failure_of(job.kind, report.result).code == NoCapacity.code
+        return is_full and any(row.device_rp_uuid in places for row in leaving)
 
     def _after_bind(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:
-        uuids: Sequence[str] = sorted(job.payload["requests"])
+        order = payload_of(job.kind, job.payload, BindJob)
         rows = [
             row
-            for row in accelerator_store.requests_by_uuid(connection, uuids)
+            for row in accelerator_store.requests_by_uuid(connection, sorted(order.requests))
             if row.state == RequestState.BIND_STARTED
         ]
         if not rows:
             return ()  # deleted meanwhile; the next job tells the host
-        handles: Mapping[str, str] = report.result.get("handles") or {}
-        reported = accelerator_store.requests(
-            connection, hostname=job.queue, instance_uuid=job.payload["instance_uuid"]
-        )
+        handles = {} if report.error is not None else result_of(job.kind, report.result, BindResult).handles
+        reported = accelerator_store.requests(connection, hostname=job.queue, instance_uuid=order.instance_uuid)
         accelerator_store.delete_rows(
             connection, t.accelerator_requests, [row.id for row in reported if not _is_made_by_api(row)]
         )
         for row in rows:
-            if report.error is None and row.uuid in handles:
+            if row.uuid in handles:
                 mdev = mdev_of(handles[row.uuid])
                 handle = {"pci_id": handles[row.uuid], "attach_handle_uuid": mdev.uuid if mdev else self._ids.uuid()}
                 self._set_state(connection, row, RequestState.BOUND, **handle)
             else:
                 self._set_state(connection, row, RequestState.BIND_FAILED)
         if report.error is not None:
-            why = {"instance": job.payload["instance_uuid"], "host": job.queue, "why": report.result.get("error", "")}
+            why = {"instance": order.instance_uuid, "host": job.queue, "why": report.error}
             log.warning("binding accelerator requests failed", extra=why)
-        self._store_handle_states(connection, job.queue, report)
-        payload = {"instance_uuid": job.payload["instance_uuid"], "requests": [row.uuid for row in rows]}
-        self._jobs.enqueue(connection, EVENTS_QUEUE, "bound", job.payload["instance_uuid"], payload)
+        self._store_handle_states(connection, job, report)
+        payload = BoundJob(instance_uuid=order.instance_uuid, requests=tuple(row.uuid for row in rows))
+        self._jobs.enqueue(connection, EVENTS_QUEUE, JobKind.BOUND, order.instance_uuid, payload)
         return [EVENTS_QUEUE]
 
     def _set_state(self, connection: Connection, row: RequestRecord, after: RequestState, **values: Any) -> None:

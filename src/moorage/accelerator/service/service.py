@@ -27,7 +27,7 @@ from moorage.accelerator.model.rows import (
     RequestRecord,
 )
 from moorage.accelerator.service.history_service import DeviceHistoryService
-from moorage.accelerator.service.host_jobs import HostJobs
+from moorage.accelerator.service.host_jobs import AcceleratorJobs
 from moorage.accelerator.service.operator_service import BitstreamService, OperatorService
 from moorage.accelerator.service.request_service import UNLIMITED, RequestService
 from moorage.accelerator.store import accelerator_store
@@ -59,7 +59,7 @@ class AcceleratorService:
         quota_requests: int = UNLIMITED,
     ) -> None:
         self._engine = engine
-        self.jobs = HostJobs(engine, clock, ids, hints)
+        self.jobs = AcceleratorJobs(engine, clock, ids, hints)
         self.requests = RequestService(engine, clock, ids, self.jobs, quota=quota_requests)
         self.operator = OperatorService(engine, clock, ids, self.jobs)
         self.history = DeviceHistoryService(engine)

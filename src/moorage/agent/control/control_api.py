@@ -20,16 +20,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
 
 from moorage.agent.control.provider_config_reload import ProviderConfigReloader
-from moorage.agent.jobs.job_runner import JobResult
 from moorage.agent.provider_config.current_set import ConfigFileSet
 from moorage.agent.tracker.resource_tracker import ResourceTracker, UpdateResult
 from moorage.agent.tree.update_description import ClassChange, ProviderChange, describe_changes
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Forbidden, Gone, Invalid, MoorageError, StartError
 from moorage.core.ids import Ids
+from moorage.jobs.contract import ProviderConfigJob, ProviderConfigResult
 from moorage.telemetry.trail import Trail
 from moorage.wire.app import ServiceApi, WsgiApp
 from moorage.wire.body import Schema
@@ -187,17 +186,16 @@ class ProviderConfigJobs:
         self._clock = clock
         self._may_apply = may_apply
 
-    def run_job(self, payload: Mapping[str, Any], _keep_alive: Callable[[], None]) -> JobResult:
+    def run_job(self, job: ProviderConfigJob, _keep_alive: Callable[[], None]) -> ProviderConfigResult:
         """Raises `MoorageError`, whose message goes into the report; the files are unchanged then."""
-        if self._clock.now() > datetime.fromisoformat(payload["expires_at"]):
+        if self._clock.now() > datetime.fromisoformat(job.expires_at):
             raise Gone(
-                f"this job waited for host {self._control.host} until {payload['expires_at']} and has expired; send it "
-                "again",
+                f"this job waited for host {self._control.host} until {job.expires_at} and has expired; send it again",
                 code="agent.order_is_old",
             )
-        files = {name: text.encode() for name, text in payload["files"].items()}
-        done = self._done(payload["do"], files)
-        return {"state": state_document(self._control), "outcome": done}
+        files = {name: text.encode() for name, text in job.files.items()}
+        done = self._done(job.do, files)
+        return ProviderConfigResult(state=state_document(self._control), outcome=done)
 
     def _done(self, what: str, files: Mapping[str, bytes]) -> Mapping[str, object] | None:
         reloader = self._control.reloader

@@ -12,9 +12,8 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
-from moorage.agent.jobs.job_runner import JobResult, JobRunner, RawPayload
+from moorage.agent.jobs.job_runner import JobRunner, JobWork
 from moorage.agent.jobs.job_task import JobEnded, JobsTask, JobsWhileReady, worker_name
-from moorage.agent.jobs.keep_alive import KeepAlive
 from moorage.agent.jobs.server_build import Acceleration, RefersToAccelerators, ServerBuilder
 from moorage.agent.jobs.snapshots import Snapshots
 from moorage.agent.tracker.resource_tracker import ResourcesTask, ResourceTracker, resources_topic
@@ -65,7 +64,7 @@ class HostAgent:
         settings: AgentSettings,
         snapshots: Snapshots | None = None,
         job_ended: JobEnded = lambda _kind, _outcome, _seconds: None,
-        others: Mapping[str, Callable[[RawPayload, KeepAlive], JobResult]] = MappingProxyType({}),
+        others: Mapping[str, JobWork] = MappingProxyType({}),
     ) -> None:
         """`others`: see `JobRunner`."""
         self._host = host

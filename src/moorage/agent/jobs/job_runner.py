@@ -6,37 +6,74 @@ Spec: docs/evidence/specs/accelerator-attach.md
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
+
+from msgspec.structs import replace
 
 from moorage.agent.jobs.keep_alive import KeepAlive, run_keeping_alive
 from moorage.agent.jobs.move_jobs import MoveJobs
 from moorage.agent.jobs.server_build import BuildFailed, BuiltServer, ServerBuilder
 from moorage.agent.jobs.snapshots import NoSnapshots, Snapshots
-from moorage.agent.model.job_payloads import (
-    BuildPayload,
-    HandOverPayload,
-    PasswordPayload,
-    RebuildPayload,
-    RescuePayload,
-    ServerOnlyPayload,
-    SnapshotPayload,
-    StartPayload,
-    decode_payload,
-)
 from moorage.agent.model.power import PowerAction
 from moorage.agent.virt.driver import NoSuchDomain, VirtDriver
 from moorage.core.errors import MoorageError
+from moorage.core.json import JsonObject
+from moorage.jobs.contract import (
+    BindJob,
+    BindResult,
+    BuildJob,
+    EmptyResult,
+    HandlesResult,
+    HandOverJob,
+    JobKind,
+    JobPayload,
+    JobResult,
+    PasswordJob,
+    ProgramJob,
+    ProgramResult,
+    RebuildJob,
+    ReceiveResult,
+    RescueJob,
+    ServerJob,
+    ServerResult,
+    ShelveJob,
+    SnapshotJob,
+    StartJob,
+    UnbindJob,
+    WishesJob,
+    payload_of,
+    result_document,
+)
 
-JobResult = dict[str, Any]
-RawPayload = Mapping[str, object]
-T = TypeVar("T")
+P = TypeVar("P", bound=JobPayload)
+
+#: Takes a payload and returns a result, both as on the wire.
+JobWork = Callable[[Mapping[str, object], KeepAlive], JsonObject]
 
 #: A report contains this many characters from the end of the guest's console.
 MAX_CONSOLE_CHARACTERS = 1 << 16
 
 #: Kinds of jobs that only change the power state of an existing domain.
-_POWER = ("pause", "unpause", "suspend", "resume", "reboot")
+_POWER = (JobKind.PAUSE, JobKind.UNPAUSE, JobKind.SUSPEND, JobKind.RESUME, JobKind.REBOOT)
+
+
+def work_of(kind: JobKind, payload_type: type[P], run: Callable[[P, KeepAlive], JobResult]) -> JobWork:
+    """`run` for jobs as they come: with their payload decoded, and its result encoded."""
+
+    def run_job(document: Mapping[str, object], keep_alive: KeepAlive) -> JsonObject:
+        return result_document(run(payload_of(kind, document, payload_type), keep_alive))
+
+    return run_job
+
+
+def _look_up(works: Mapping[str, JobWork], kind: str) -> JobWork:
+    if kind not in works:
+        raise MoorageError(
+            f"this agent has no job of kind {kind!r}; it has {', '.join(works)}. Upgrade the agent", code="agent.kind"
+        )
+    return works[kind]
 
 
 class JobRunner:
@@ -54,7 +91,7 @@ class JobRunner:
         *,
         snapshots: Snapshots | None = None,
         releases_on_stop: bool = False,
-        others: Mapping[str, Callable[[RawPayload, KeepAlive], JobResult]] = MappingProxyType({}),
+        others: Mapping[str, JobWork] = MappingProxyType({}),
     ) -> None:
         self._driver = driver
         self._builder = builder
@@ -62,53 +99,53 @@ class JobRunner:
         self._snapshots = snapshots or NoSnapshots()
         self._releases_on_stop = releases_on_stop
         self._moves = MoveJobs(driver, builder, self._snapshots)
-        self._kinds: dict[str, Callable[[RawPayload, KeepAlive], JobResult]] = {
-            "build": self._build,
-            "destroy": self._destroy,
-            "soft-delete": self._soft_delete,
-            "restore": self._start,
-            "start": self._start,
-            "stop": self._stop,
-            "reboot-hard": self._reboot_hard,
-            "rebuild": self._rebuild,
-            "rescue": self._rescue,
-            "unrescue": self._unrescue,
-            "set-password": self._set_password,
-            "crash-dump": self._crash_dump,
-            "snapshot": self._snapshot,
-            "backup": self._snapshot,
-            "shelve": self._shelve,
-            "unshelve": self._start,
-            "move-out": self._move_out,
-            "move-in": self._move_in,
-            "build-again": self._move_in,
-            "move-back": self._move_back,
-            "go-back": self._move_back,
-            "remake": self._remake_with(self._moves.remake),
-            "remake-back": self._remake_with(self._moves.remake_back),
-            "return": self._remake_with(self._moves.remake_back),
-            "strip": self._strip,
-            "receive": self._receive,
-            "hand-over": self._hand_over,
-            "take-over": self._take_over,
-            **dict.fromkeys(("offload", "clean", "drop", "unmake"), self._destroy),
-            **{kind: self._power(PowerAction(kind)) for kind in _POWER},
+        about_servers: dict[JobKind, Callable[[ServerJob, KeepAlive], ServerResult]] = {
+            JobKind.DESTROY: self._destroy,
+            JobKind.SOFT_DELETE: self._soft_delete,
+            JobKind.RESTORE: self._start,
+            JobKind.START: self._start,
+            JobKind.STOP: self._stop,
+            JobKind.REBOOT_HARD: self._reboot_hard,
+            JobKind.UNRESCUE: self._unrescue,
+            JobKind.CRASH_DUMP: self._crash_dump,
+            JobKind.UNSHELVE: self._start,
+            JobKind.STRIP: self._strip,
+            JobKind.RECEIVE: self._receive,
+            JobKind.TAKE_OVER: self._take_over,
+            **dict.fromkeys((JobKind.OFFLOAD, JobKind.CLEAN, JobKind.DROP, JobKind.UNMAKE), self._destroy),
+            **{kind: partial(self._power, PowerAction(kind)) for kind in _POWER},
+        }
+        remakes = {
+            JobKind.REMAKE: self._moves.remake,
+            JobKind.REMAKE_BACK: self._moves.remake_back,
+            JobKind.RETURN: self._moves.remake_back,
+        }
+        self._works: dict[str, JobWork] = {
+            JobKind.BUILD: work_of(JobKind.BUILD, BuildJob, self._build),
+            **{kind: work_of(kind, ServerJob, run) for kind, run in about_servers.items()},
+            JobKind.REBUILD: work_of(JobKind.REBUILD, RebuildJob, self._rebuild),
+            JobKind.RESCUE: work_of(JobKind.RESCUE, RescueJob, self._rescue),
+            JobKind.SET_PASSWORD: work_of(JobKind.SET_PASSWORD, PasswordJob, self._set_password),
+            JobKind.SNAPSHOT: work_of(JobKind.SNAPSHOT, SnapshotJob, self._snapshot),
+            JobKind.BACKUP: work_of(JobKind.BACKUP, SnapshotJob, self._snapshot),
+            JobKind.SHELVE: work_of(JobKind.SHELVE, ShelveJob, self._shelve),
+            JobKind.MOVE_OUT: work_of(JobKind.MOVE_OUT, ShelveJob, self._move_out),
+            JobKind.MOVE_IN: work_of(JobKind.MOVE_IN, StartJob, self._move_in),
+            JobKind.BUILD_AGAIN: work_of(JobKind.BUILD_AGAIN, StartJob, self._move_in),
+            JobKind.MOVE_BACK: work_of(JobKind.MOVE_BACK, StartJob, self._move_back),
+            JobKind.GO_BACK: work_of(JobKind.GO_BACK, StartJob, self._move_back),
+            **{kind: work_of(kind, RebuildJob, partial(self._remake, run)) for kind, run in remakes.items()},
+            JobKind.HAND_OVER: work_of(JobKind.HAND_OVER, HandOverJob, self._hand_over),
             **others,
         }
 
-    def run_job(self, kind: str, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
+    def run_job(self, kind: str, payload: Mapping[str, object], keep_alive: KeepAlive) -> JsonObject:
         """Raises `MoorageError` with the sentence for the report."""
-        if kind not in self._kinds:
-            known = ", ".join(self._kinds)
-            raise MoorageError(
-                f"this agent has no job of kind {kind!r}; it has {known}. Upgrade the agent", code="agent.kind"
-            )
-        return self._kinds[kind](payload, keep_alive)
+        return _look_up(self._works, kind)(payload, keep_alive)
 
     # -------------------------------------------------------------------------- build and destroy
 
-    def _build(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
-        job = decode_payload(payload, BuildPayload)
+    def _build(self, job: BuildJob, keep_alive: KeepAlive) -> ServerResult:
         try:
             built = self._builder.build(job, keep_alive)
         except BuildFailed:
@@ -116,156 +153,139 @@ class JobRunner:
             raise
         if built.devices:
             self._devices_changed()
-        return _devices_result(built) | self._console_result(job.server.id)
+        return self._built_result(job, built)
 
-    def _rebuild(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
-        job = decode_payload(payload, RebuildPayload)
-        return _devices_result(self._builder.rebuild(job, keep_alive)) | self._console_result(job.server.id)
+    def _rebuild(self, job: RebuildJob, keep_alive: KeepAlive) -> ServerResult:
+        return self._built_result(job, self._builder.rebuild(job, keep_alive))
 
-    def _destroy(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
-        return self._released_result(
-            self._builder.destroy(decode_payload(payload, ServerOnlyPayload).server, keep_alive)
-        )
+    def _destroy(self, job: ServerJob, keep_alive: KeepAlive) -> ServerResult:
+        return self._released_result(self._builder.destroy(job.server, keep_alive))
 
     # --------------------------------------------------------------------------------------- power
 
-    def _power(self, action: PowerAction) -> Callable[[RawPayload, KeepAlive], JobResult]:
-        def run_job(payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
-            uuid = decode_payload(payload, ServerOnlyPayload).server.id
-            state = self._builder.run_keeping_alive(lambda: self._driver.power(uuid, action), keep_alive)
-            return {"power_state": state.value} | self._console_result(uuid)
+    def _power(self, action: PowerAction, job: ServerJob, keep_alive: KeepAlive) -> ServerResult:
+        uuid = job.server.id
+        state = self._builder.run_keeping_alive(lambda: self._driver.power(uuid, action), keep_alive)
+        return ServerResult(power_state=state.value, console=self._console(uuid))
 
-        return run_job
+    def _start(self, job: ServerJob, keep_alive: KeepAlive) -> ServerResult:
+        devices = self._attach_devices(job, keep_alive)
+        return replace(self._power(PowerAction.START, job, keep_alive), devices=devices)
 
-    def _start(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
-        return self._attach_devices(payload, keep_alive) | self._power(PowerAction.START)(payload, keep_alive)
+    def _reboot_hard(self, job: ServerJob, keep_alive: KeepAlive) -> ServerResult:
+        devices = self._attach_devices(job, keep_alive)
+        return replace(self._power(PowerAction.REBOOT_HARD, job, keep_alive), devices=devices)
 
-    def _reboot_hard(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
-        return self._attach_devices(payload, keep_alive) | self._power(PowerAction.REBOOT_HARD)(payload, keep_alive)
-
-    def _stop(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
-        result = self._power(PowerAction.STOP)(payload, keep_alive)
+    def _stop(self, job: ServerJob, keep_alive: KeepAlive) -> ServerResult:
+        result = self._power(PowerAction.STOP, job, keep_alive)
         if not self._releases_on_stop:
             return result
-        released = self._builder.detach(decode_payload(payload, ServerOnlyPayload).server, keep_alive)
-        return result | self._released_result(released) | _devices_result(BuiltServer(()))
+        released = self._released_result(self._builder.detach(job.server, keep_alive)).released
+        return replace(result, released=released, devices=())
 
-    def _soft_delete(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
+    def _soft_delete(self, job: ServerJob, keep_alive: KeepAlive) -> ServerResult:
         """A server that could not be built has no domain: that counts as off."""
         try:
-            return self._power(PowerAction.STOP)(payload, keep_alive)
+            return self._power(PowerAction.STOP, job, keep_alive)
         except NoSuchDomain:
-            return {}
+            return ServerResult()
 
-    def _attach_devices(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
-        """Attach the devices of a server that is about to run: stopping it may have released them."""
-        built = self._builder.attach(decode_payload(payload, BuildPayload), keep_alive)
+    def _attach_devices(self, job: ServerJob, keep_alive: KeepAlive) -> tuple[Mapping[str, str], ...] | None:
+        """Attach the devices of a server that is about to run: stopping it may have released them. Returns them; None
+        if it has none.
+        """
+        built = self._builder.attach(job, keep_alive)
         if not built.devices:
-            return {}
+            return None
         self._devices_changed()
-        return _devices_result(built)
+        return built.devices
 
     # ------------------------------------------------------------------------- operations inside
 
-    def _rescue(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
-        job = decode_payload(payload, RescuePayload)
-        attached = self._attach_devices(payload, keep_alive)
+    def _rescue(self, job: RescueJob, keep_alive: KeepAlive) -> ServerResult:
+        devices = self._attach_devices(job, keep_alive)
         self._builder.run_keeping_alive(
             lambda: self._driver.rescue(job.server.id, job.image_id, job.password), keep_alive
         )
-        return attached | self._console_result(job.server.id)
+        return ServerResult(devices=devices, console=self._console(job.server.id))
 
-    def _unrescue(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
-        uuid = decode_payload(payload, ServerOnlyPayload).server.id
-        self._builder.run_keeping_alive(lambda: self._driver.unrescue(uuid), keep_alive)
-        return self._console_result(uuid)
+    def _unrescue(self, job: ServerJob, keep_alive: KeepAlive) -> ServerResult:
+        self._builder.run_keeping_alive(lambda: self._driver.unrescue(job.server.id), keep_alive)
+        return ServerResult(console=self._console(job.server.id))
 
-    def _set_password(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
-        job = decode_payload(payload, PasswordPayload)
+    def _set_password(self, job: PasswordJob, keep_alive: KeepAlive) -> ServerResult:
         self._builder.run_keeping_alive(lambda: self._driver.set_password(job.server.id, job.password), keep_alive)
-        return {}
+        return ServerResult()
 
-    def _crash_dump(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
-        uuid = decode_payload(payload, ServerOnlyPayload).server.id
-        self._driver.crash_dump(uuid)
-        return self._console_result(uuid)
+    def _crash_dump(self, job: ServerJob, keep_alive: KeepAlive) -> ServerResult:
+        self._driver.crash_dump(job.server.id)
+        return ServerResult(console=self._console(job.server.id))
 
-    def _snapshot(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
-        job = decode_payload(payload, SnapshotPayload)
+    def _snapshot(self, job: SnapshotJob, keep_alive: KeepAlive) -> ServerResult:
         self._builder.run_keeping_alive(lambda: self._snapshots.upload_disk(job), keep_alive)
-        return {}
+        return ServerResult()
 
     # ------------------------------------------------------------------------------------------ moves
 
-    def _shelve(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
-        job = decode_payload(payload, SnapshotPayload)
+    def _shelve(self, job: ShelveJob, keep_alive: KeepAlive) -> ServerResult:
         self._moves.shelve(job, keep_alive)
-        return self._console_result(job.server.id)
+        return ServerResult(console=self._console(job.server.id))
 
-    def _move_out(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
-        return self._released_result(self._moves.move_out(decode_payload(payload, SnapshotPayload), keep_alive))
+    def _move_out(self, job: ShelveJob, keep_alive: KeepAlive) -> ServerResult:
+        return self._released_result(self._moves.move_out(job, keep_alive))
 
-    def _move_back(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
-        job = decode_payload(payload, StartPayload)
+    def _move_back(self, job: StartJob, keep_alive: KeepAlive) -> ServerResult:
         built = self._moves.move_back(job, keep_alive)
         self._devices_changed()
-        return _devices_result(built) | self._console_result(job.server.id)
+        return self._built_result(job, built)
 
-    def _remake_with(
-        self, work: Callable[[RebuildPayload, KeepAlive], BuiltServer]
-    ) -> Callable[[RawPayload, KeepAlive], JobResult]:
-        def run_job(payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
-            job = decode_payload(payload, RebuildPayload)
-            try:
-                built = work(job, keep_alive)
-            finally:
-                self._devices_changed()
-            return _devices_result(built) | self._console_result(job.server.id)
+    def _remake(
+        self, remake: Callable[[RebuildJob, KeepAlive], BuiltServer], job: RebuildJob, keep_alive: KeepAlive
+    ) -> ServerResult:
+        try:
+            built = remake(job, keep_alive)
+        finally:
+            self._devices_changed()
+        return self._built_result(job, built)
 
-        return run_job
+    def _strip(self, job: ServerJob, keep_alive: KeepAlive) -> ServerResult:
+        return self._released_result(self._moves.strip_devices(job.server, keep_alive))
 
-    def _strip(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
-        return self._released_result(
-            self._moves.strip_devices(decode_payload(payload, ServerOnlyPayload).server, keep_alive)
-        )
-
-    def _move_in(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
-        job = decode_payload(payload, StartPayload)
+    def _move_in(self, job: StartJob, keep_alive: KeepAlive) -> ServerResult:
         try:
             built = self._moves.move_in(job, keep_alive)
         finally:
             self._devices_changed()
-        return _devices_result(built) | self._console_result(job.server.id)
+        return self._built_result(job, built)
 
-    def _receive(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
-        return self._moves.receive(decode_payload(payload, BuildPayload))
+    def _receive(self, job: ServerJob, keep_alive: KeepAlive) -> ServerResult:
+        return ReceiveResult(target=self._moves.receive(job))
 
-    def _hand_over(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
-        self._moves.hand_over(decode_payload(payload, HandOverPayload), keep_alive)
-        return {}
+    def _hand_over(self, job: HandOverJob, keep_alive: KeepAlive) -> ServerResult:
+        self._moves.hand_over(job, keep_alive)
+        return ServerResult()
 
-    def _take_over(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
-        return self._moves.take_over(decode_payload(payload, ServerOnlyPayload).server.id)
+    def _take_over(self, job: ServerJob, keep_alive: KeepAlive) -> ServerResult:
+        return ServerResult(power_state=self._moves.take_over(job.server.id).value)
 
     # ------------------------------------------------------------------------- results, side effects
 
-    def _released_result(self, count: int) -> JobResult:
+    def _released_result(self, count: int) -> ServerResult:
         if count:
             self._devices_changed()
-        return {"released": count}
+        return ServerResult(released=count)
 
-    def _console_result(self, uuid: str) -> JobResult:
-        return {"console": self._driver.console(uuid)[-MAX_CONSOLE_CHARACTERS:]}
+    def _built_result(self, job: ServerJob, built: BuiltServer) -> ServerResult:
+        return ServerResult(devices=built.devices, console=self._console(job.server.id))
 
-
-def _devices_result(built: BuiltServer) -> JobResult:
-    return {"devices": [dict(device) for device in built.devices]}
+    def _console(self, uuid: str) -> str:
+        return self._driver.console(uuid)[-MAX_CONSOLE_CHARACTERS:]
 
 
 class AcceleratorAgentApi(Protocol):
     """The methods of the host's accelerator agent that its service's jobs call."""
 
-    def bind_requests(self, job: Mapping[str, Any]) -> Mapping[str, str]:
+    def bind_requests(self, order: BindJob) -> Mapping[str, str]:
         """Attach devices; returns {accelerator request: address of its device}."""
         ...
 
@@ -277,11 +297,11 @@ class AcceleratorAgentApi(Protocol):
         """States of the handles of each deployable that has one of `pci_ids`."""
         ...
 
-    def program_region(self, job: Mapping[str, Any]) -> str | None:
+    def program_region(self, order: ProgramJob) -> str | None:
         """Program a region; returns the id of its image now, None if it is blank."""
         ...
 
-    def apply_operator_wishes(self, wishes: Mapping[str, Any]) -> None:
+    def apply_operator_wishes(self, wishes: WishesJob) -> None:
         """Replace all of an operator's settings for this host's devices."""
         ...
 
@@ -290,26 +310,28 @@ class AcceleratorRunner:
     def __init__(self, accelerators: AcceleratorAgentApi, *, keep_alive_period_s: float) -> None:
         self._accelerators = accelerators
         self._period_s = keep_alive_period_s
-        self._kinds: dict[str, Callable[[Mapping[str, Any]], JobResult]] = {
-            "bind": self._bind,
-            "unbind": lambda payload: {"states": accelerators.unbind_instance(payload["instance_uuid"])},
-            "program": lambda payload: {"bitstream_id": accelerators.program_region(payload)},
-            "wishes": self._apply_operator_wishes,
+        self._works: dict[str, JobWork] = {
+            JobKind.BIND: work_of(JobKind.BIND, BindJob, self._bind),
+            JobKind.UNBIND: work_of(JobKind.UNBIND, UnbindJob, self._unbind),
+            JobKind.PROGRAM: work_of(JobKind.PROGRAM, ProgramJob, self._program),
+            JobKind.WISHES: work_of(JobKind.WISHES, WishesJob, self._apply_operator_wishes),
         }
 
-    def run_job(self, kind: str, payload: Mapping[str, Any], keep_alive: Callable[[], None]) -> JobResult:
+    def run_job(self, kind: str, payload: Mapping[str, object], keep_alive: KeepAlive) -> JsonObject:
         """Raises `MoorageError` with the sentence for the report."""
-        if kind not in self._kinds:
-            raise MoorageError(
-                f"this agent has no job of kind {kind!r}; it has {', '.join(self._kinds)}. Upgrade the agent",
-                code="agent.kind",
-            )
-        return run_keeping_alive(lambda: self._kinds[kind](payload), keep_alive, self._period_s)
+        work = _look_up(self._works, kind)
+        return run_keeping_alive(lambda: work(payload, keep_alive), keep_alive, self._period_s)
 
-    def _bind(self, job: Mapping[str, Any]) -> JobResult:
-        handles = dict(self._accelerators.bind_requests(job))
-        return {"handles": handles, "states": self._accelerators.handle_states(handles.values())}
+    def _bind(self, order: BindJob, keep_alive: KeepAlive) -> BindResult:
+        handles = self._accelerators.bind_requests(order)
+        return BindResult(handles=handles, states=self._accelerators.handle_states(handles.values()))
 
-    def _apply_operator_wishes(self, wishes: Mapping[str, Any]) -> JobResult:
+    def _unbind(self, order: UnbindJob, keep_alive: KeepAlive) -> HandlesResult:
+        return HandlesResult(states=self._accelerators.unbind_instance(order.instance_uuid))
+
+    def _program(self, order: ProgramJob, keep_alive: KeepAlive) -> ProgramResult:
+        return ProgramResult(bitstream_id=self._accelerators.program_region(order))
+
+    def _apply_operator_wishes(self, wishes: WishesJob, keep_alive: KeepAlive) -> EmptyResult:
         self._accelerators.apply_operator_wishes(wishes)
-        return {}
+        return EmptyResult()

@@ -7,14 +7,15 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Protocol
 
-from moorage.agent.jobs.job_runner import JobResult
 from moorage.agent.jobs.server_build import BuildFailed, JobLost, failure_report
 from moorage.core.backoff import Backoff
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, MoorageError, NotFound, Unavailable
-from moorage.jobs.job_api import AgentJob, HostJobsClient
+from moorage.core.json import JsonObject
+from moorage.jobs.contract import JobFailure, result_document
+from moorage.jobs.job_api import AgentJob, HostJobsClient, ReportState
 from moorage.jobs.poller_election import PollerElection
 from moorage.telemetry import tracing
 from moorage.telemetry.logs import request_context
@@ -30,8 +31,8 @@ JobEnded = Callable[[str, str, float], object]
 
 
 class JobRunnerApi(Protocol):
-    def run_job(self, kind: str, payload: Mapping[str, Any], keep_alive: Callable[[], None]) -> JobResult:
-        """Raises `MoorageError` with the sentence for the report; `JobLost` if another worker has the job now."""
+    def run_job(self, kind: str, payload: Mapping[str, object], keep_alive: Callable[[], None]) -> JsonObject:
+        """Returns the job's result. Raises `MoorageError` with the sentence for the report; `JobLost` if another worker has the job now."""
         ...
 
 
@@ -109,9 +110,9 @@ class JobsTask:
             self._ended(job.kind, outcome, time.perf_counter() - began)
             request_context.reset(context)
 
-    def _outcome(self, job: AgentJob) -> tuple[str, JobResult]:
+    def _outcome(self, job: AgentJob) -> tuple[ReportState, JsonObject]:
         try:
-            return "done", self._runner.run_job(job.kind, job.payload, lambda: self._keep_alive(job))
+            return ReportState.DONE, self._runner.run_job(job.kind, job.payload, lambda: self._keep_alive(job))
         except JobLost:
             raise
         except Unavailable as error:
@@ -122,25 +123,26 @@ class JobsTask:
             return self._failed(job, error)
         except BuildFailed as failed:
             log.warning("job failed", extra={"kind": job.kind, "why": failed.message})
-            return "failed", {"error": failed.message, "code": failed.error_code, "is_left": failed.is_left}
+            failure = JobFailure(error=failed.message, code=failed.error_code, is_left=failed.is_left)
+            return ReportState.FAILED, result_document(failure)
         except Exception as error:  # noqa: BLE001 - every failure is reported, or the server would stay in its task state; `failure_report` logs the traceback
             return self._failed(job, error)
 
-    def _failed(self, job: AgentJob, error: Exception) -> tuple[str, JobResult]:
+    def _failed(self, job: AgentJob, error: Exception) -> tuple[ReportState, JsonObject]:
         sentence, code = failure_report(error)
         log.warning("job failed", extra={"kind": job.kind, "why": sentence})
-        return "failed", {"error": sentence, "code": code}
+        return ReportState.FAILED, result_document(JobFailure(error=sentence, code=code))
 
     def _keep_alive(self, job: AgentJob) -> None:
         """Extend the claim. Raises `JobLost`. Logs only if the service does not answer: that is no reason to undo the
         work.
         """
         try:
-            self._report(job, "running", {})
+            self._report(job, ReportState.RUNNING, {})
         except Unavailable as error:
             log.warning("a job could not be kept alive", extra={"job": job.id, "why": error.message})
 
-    def _report(self, job: AgentJob, state: str, result: JobResult) -> bool:
+    def _report(self, job: AgentJob, state: ReportState, result: JsonObject) -> bool:
         try:
             return self._service.report_job(job.id, job.epoch, state, result)
         except (Conflict, NotFound) as error:
@@ -166,5 +168,5 @@ class JobsWhileReady(HostJobsClient):
         self._ready()
         return self._jobs.claim_jobs(host, worker, limit)
 
-    def report_job(self, job_id: str, epoch: int, state: str, result: Mapping[str, Any] | None = None) -> bool:
+    def report_job(self, job_id: str, epoch: int, state: str, result: Mapping[str, object] | None = None) -> bool:
         return self._jobs.report_job(job_id, epoch, state, result)

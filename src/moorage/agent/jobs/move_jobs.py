@@ -10,22 +10,15 @@ shelve:      stop -> snapshot             the devices stay until the server is o
 receive, hand-over, take-over             live migration: the domain keeps running; it has no devices
 """
 
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from moorage.agent.jobs.keep_alive import KeepAlive
 from moorage.agent.jobs.server_build import BuiltServer, JobLost, ServerBuilder
 from moorage.agent.jobs.snapshots import Snapshots
-from moorage.agent.model.job_payloads import (
-    BuildPayload,
-    HandOverPayload,
-    RebuildPayload,
-    ServerRef,
-    SnapshotPayload,
-    StartPayload,
-)
-from moorage.agent.model.power import PowerAction
+from moorage.agent.model.power import DomainPowerState, PowerAction
 from moorage.agent.virt.driver import VirtDriver
+from moorage.jobs.contract import HandOverJob, RebuildJob, ServerJob, ServerRef, ShelveJob, StartJob
 
 
 class MoveJobs:
@@ -36,12 +29,12 @@ class MoveJobs:
         self._builder = builder
         self._snapshots = snapshots
 
-    def move_out(self, job: SnapshotPayload, keep_alive: KeepAlive) -> int:
+    def move_out(self, job: ShelveJob, keep_alive: KeepAlive) -> int:
         """Returns the number of released devices."""
         self.shelve(job, keep_alive)
-        return self._builder.detach(job.server_ref, keep_alive)
+        return self._builder.detach(job.server, keep_alive)
 
-    def shelve(self, job: SnapshotPayload, keep_alive: KeepAlive) -> None:
+    def shelve(self, job: ShelveJob, keep_alive: KeepAlive) -> None:
         try:
             self._power(job, PowerAction.STOP, keep_alive)
             self._builder.run_keeping_alive(lambda: self._snapshots.upload_disk(job), keep_alive)
@@ -52,16 +45,16 @@ class MoveJobs:
                 self._power(job, PowerAction.START, keep_alive)
             raise
 
-    def move_back(self, job: StartPayload, keep_alive: KeepAlive) -> BuiltServer:
+    def move_back(self, job: StartJob, keep_alive: KeepAlive) -> BuiltServer:
         built = self._builder.attach(job, keep_alive)
         if job.start:
             self._power(job, PowerAction.START, keep_alive)
         return built
 
-    def move_in(self, job: StartPayload, keep_alive: KeepAlive) -> BuiltServer:
+    def move_in(self, job: StartJob, keep_alive: KeepAlive) -> BuiltServer:
         return self._builder.build(job, keep_alive, start=job.start)
 
-    def remake(self, job: RebuildPayload, keep_alive: KeepAlive) -> BuiltServer:
+    def remake(self, job: RebuildJob, keep_alive: KeepAlive) -> BuiltServer:
         try:
             return self._builder.rebuild(job, keep_alive)
         except JobLost:
@@ -69,11 +62,11 @@ class MoveJobs:
         except (
             Exception
         ):  # raised again after the new flavor's devices are given back: `remake_back` attaches the old ones
-            self.strip_devices(job.server_ref, keep_alive)
+            self.strip_devices(job.server, keep_alive)
             raise
 
-    def remake_back(self, job: RebuildPayload, keep_alive: KeepAlive) -> BuiltServer:
-        self.strip_devices(job.server_ref, keep_alive)
+    def remake_back(self, job: RebuildJob, keep_alive: KeepAlive) -> BuiltServer:
+        self.strip_devices(job.server, keep_alive)
         return self._builder.rebuild(job, keep_alive)
 
     def strip_devices(self, server: ServerRef, keep_alive: KeepAlive) -> int:
@@ -82,14 +75,14 @@ class MoveJobs:
             self._builder.run_keeping_alive(lambda: self._driver.power(server.id, PowerAction.STOP), keep_alive)
         return self._builder.detach(server, keep_alive)
 
-    def receive(self, job: BuildPayload) -> dict[str, Any]:
-        return {"target": dict(self._driver.receive(self._builder.spec_of(job)))}
+    def receive(self, job: ServerJob) -> Mapping[str, str]:
+        return self._driver.receive(self._builder.spec_of(job))
 
-    def hand_over(self, job: HandOverPayload, keep_alive: KeepAlive) -> None:
+    def hand_over(self, job: HandOverJob, keep_alive: KeepAlive) -> None:
         self._builder.run_keeping_alive(lambda: self._driver.hand_over(job.server.id, job.target), keep_alive)
 
-    def take_over(self, uuid: str) -> dict[str, Any]:
-        return {"power_state": self._driver.take_over(uuid).value}
+    def take_over(self, uuid: str) -> DomainPowerState:
+        return self._driver.take_over(uuid)
 
-    def _power(self, job: BuildPayload, action: PowerAction, keep_alive: KeepAlive) -> None:
+    def _power(self, job: ServerJob, action: PowerAction, keep_alive: KeepAlive) -> None:
         self._builder.run_keeping_alive(partial(self._driver.power, job.server.id, action), keep_alive)

@@ -20,9 +20,9 @@ import msgspec
 from moorage.agent.jobs.keep_alive import KeepAlive, run_keeping_alive
 from moorage.agent.model import config_drive
 from moorage.agent.model.config_drive import Guest
-from moorage.agent.model.job_payloads import BuildPayload, RebuildPayload, ServerPayload, ServerRef
 from moorage.agent.virt.driver import DomainSpec, VirtDriver
 from moorage.core.errors import MoorageError, message_for_tenants
+from moorage.jobs.contract import RebuildJob, ServerJob, ServerPayload, ServerRef
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class ServerBuilder:
         self._ancestor_names = ancestor_names
         self._keep_alive_period_s = keep_alive_period_s
 
-    def build(self, job: BuildPayload, keep_alive: KeepAlive, *, start: bool = True) -> BuiltServer:
+    def build(self, job: ServerJob, keep_alive: KeepAlive, *, start: bool = True) -> BuiltServer:
         """Raises `BuildFailed`, which says whether parts are left, and `JobLost`, which undoes nothing."""
         try:
             devices = self._plug_devices(job, keep_alive)
@@ -121,14 +121,14 @@ class ServerBuilder:
             raise failed from error
         return BuiltServer(devices)
 
-    def rebuild(self, job: RebuildPayload, keep_alive: KeepAlive) -> BuiltServer:
+    def rebuild(self, job: RebuildJob, keep_alive: KeepAlive) -> BuiltServer:
         """The devices stay attached: the driver turns the guest off before it removes the disk."""
         devices = self._plug_devices(job, keep_alive)
         spec = self._spec(job, devices)
         self.run_keeping_alive(lambda: self._driver.rebuild(spec, key=job.key, start=job.start), keep_alive)
         return BuiltServer(devices)
 
-    def attach(self, job: BuildPayload, keep_alive: KeepAlive) -> BuiltServer:
+    def attach(self, job: ServerJob, keep_alive: KeepAlive) -> BuiltServer:
         """Before a start: give the domain, which is off, the devices of its server."""
         if not self._refers_to_accelerators(job.server.flavor.extra_specs):
             return BuiltServer(())
@@ -151,7 +151,7 @@ class ServerBuilder:
         self.run_keeping_alive(lambda: self._driver.destroy(server.id), keep_alive)
         return self.detach(server, keep_alive)
 
-    def _plug_devices(self, job: BuildPayload, keep_alive: KeepAlive) -> tuple[Mapping[str, str], ...]:
+    def _plug_devices(self, job: ServerJob, keep_alive: KeepAlive) -> tuple[Mapping[str, str], ...]:
         server = job.server
         if not self._refers_to_accelerators(server.flavor.extra_specs):
             return ()
@@ -166,11 +166,11 @@ class ServerBuilder:
         )
         return tuple(plugged)
 
-    def spec_of(self, job: BuildPayload) -> DomainSpec:
+    def spec_of(self, job: ServerJob) -> DomainSpec:
         """The definition of a server without devices."""
         return self._spec(job, ())
 
-    def _spec(self, job: BuildPayload, devices: tuple[Mapping[str, str], ...]) -> DomainSpec:
+    def _spec(self, job: ServerJob, devices: tuple[Mapping[str, str], ...]) -> DomainSpec:
         server = job.server
         pci, mdevs = _split_devices(devices)
         selected = [uuid for uuids in job.selected_rp.values() for uuid in uuids]
@@ -191,7 +191,7 @@ class ServerBuilder:
             config_drive=_config_drive(server),
         )
 
-    def _undo(self, job: BuildPayload, keep_alive: KeepAlive) -> list[str]:
+    def _undo(self, job: ServerJob, keep_alive: KeepAlive) -> list[str]:
         """Removes the parts of a failed build. Returns one sentence per part that could not be removed.
 
         The devices stay the server's while its domain may hold them. Compute orders another clean-up later, for example

@@ -6,16 +6,16 @@ Not here: the owner of the image, and how many backups are kept; the compute ser
 import logging
 from typing import Protocol
 
-from moorage.agent.model.job_payloads import SnapshotPayload
 from moorage.agent.virt.driver import VirtDriver
 from moorage.core.errors import MoorageError, Unavailable
 from moorage.images.for_hosts import DiskImageUploads
+from moorage.jobs.contract import ShelveJob, SnapshotJob
 
 log = logging.getLogger(__name__)
 
 
 class Snapshots(Protocol):
-    def upload_disk(self, job: SnapshotPayload) -> None:
+    def upload_disk(self, job: SnapshotJob | ShelveJob) -> None:
         """Uploads the disk as the image that `job` names; does nothing if that image exists. A failure leaves no image."""
         ...
 
@@ -23,7 +23,7 @@ class Snapshots(Protocol):
 class NoSnapshots:
     """The snapshots of a host without an image service: refused."""
 
-    def upload_disk(self, job: SnapshotPayload) -> None:
+    def upload_disk(self, job: SnapshotJob | ShelveJob) -> None:
         raise MoorageError("this host has no image service to put an image into", code="agent.no_images")
 
 
@@ -32,7 +32,7 @@ class ImageSnapshots:
         self._driver = driver
         self._images = images
 
-    def upload_disk(self, job: SnapshotPayload) -> None:
+    def upload_disk(self, job: SnapshotJob | ShelveJob) -> None:
         try:
             with self._driver.snapshot(job.server.id) as disk:
                 self._images.upload_disk_image(

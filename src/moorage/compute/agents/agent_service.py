@@ -14,35 +14,32 @@ from typing import Any, Protocol
 from sqlalchemy import Connection, Engine
 
 from moorage.compute.model import lifecycle, migration_workflow
-from moorage.compute.model.job_payloads import host_job, server_situation
+from moorage.compute.model.job_payloads import host_job, job_header, server_situation
 from moorage.compute.model.lifecycle import Operation, OperationOutcome
 from moorage.compute.model.migration_workflow import MoveKind
 from moorage.compute.model.servers import (
     BUILD_QUEUE,
-    JOB_RELEASE,
-    PROVIDER_CONFIG,
     Fault,
     HostReport,
     Placed,
     Server,
     VmState,
 )
-from moorage.compute.moves.migration_engine import MigrationEngine, cleanup_queue, is_cleanup_queue
+from moorage.compute.moves.migration_engine import MigrationEngine, cleanup_queue
 from moorage.compute.scheduling import build_retries
 from moorage.compute.store import action_store, host_store, move_store, server_store
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, NotFound
 from moorage.core.ids import Ids
+from moorage.core.json import JsonObject
 from moorage.core.names import check_not_queue_name
 from moorage.db.session import SingleReads, in_transaction
-from moorage.jobs.job_api import JobReport, is_of_host
-from moorage.jobs.model import Job, JobState, NewJob
+from moorage.jobs.contract import JobKind, ServerJob, ServerResult, failure_of, payload_of, result_of
+from moorage.jobs.host_jobs import JOB_LEASE_S, HostJobs
+from moorage.jobs.job_api import JobReport
+from moorage.jobs.model import Job, NewJob
 from moorage.jobs.wakeups import Hints
 from moorage.placement.client.placement_client import Provider
-
-#: Lease of a job claimed by a host, which extends it by reporting the state ``running``.
-JOB_LEASE_S = 60.0
-MAX_JOBS_AT_ONCE = 100
 
 
 class ProviderLookup(Protocol):
@@ -50,7 +47,7 @@ class ProviderLookup(Protocol):
 
 
 class AgentService:
-    """`job_lease_s`: see `JOB_LEASE_S`. `offload_after_s`: see `ReclaimTask`; 0: offload shelved servers at once.
+    """`job_lease_s`: see `moorage.jobs.host_jobs`. `offload_after_s`: see `ReclaimTask`; 0: offload shelved servers at once.
     `placement` None: the provider that a host reports is not verified.
     """
 
@@ -69,10 +66,9 @@ class AgentService:
         self._clock = clock
         self._ids = ids
         self._hints = hints
-        self._lease_s = job_lease_s
+        self._lease = timedelta(seconds=job_lease_s)
         self._heartbeats = Heartbeats(engine, clock)
-        self._open_jobs = SingleReads(engine).prepare(server_store.HOST_JOBS.any_open)
-        self._ready_jobs = SingleReads(engine).prepare(server_store.HOST_JOBS.ready_now)
+        self._jobs = HostJobs(engine, clock, server_store.HOST_JOBS, self, hints.send, lease_s=job_lease_s)
         self._awaits_cleanup = SingleReads(engine).prepare(move_store.HAS_LEFTOVERS)
         self._offload_after_s = offload_after_s
         self._placement = placement
@@ -125,33 +121,7 @@ class AgentService:
             self._heartbeats.remember_report(
                 in_transaction(self._engine, lambda connection: self._first_heartbeat(connection, host))
             )
-        queue = cleanup_queue(host) if is_left else host
-        if not self._open_jobs(of_queue=queue):
-            return []
-        queues: list[str] = []
-
-        def claim(connection: Connection) -> list[Job]:
-            queues.clear()
-
-            def given_up(connection: Connection, job: Job) -> None:
-                # The worker died at each attempt, so the job may have had effects.
-                result = {**(job.result or {}), "is_left": True}
-                queues.extend(self.apply_report(connection, job, JobReport("failed", job.epoch, result)))
-
-            return server_store.HOST_JOBS.claim(
-                connection,
-                queue,
-                worker,
-                self._clock.now(),
-                self._lease_s,
-                min(limit, MAX_JOBS_AT_ONCE),
-                given_up=given_up,
-            )
-
-        jobs = in_transaction(self._engine, claim)
-        for queue in queues:
-            self._hints.send(queue)
-        return jobs
+        return self._jobs.claim_jobs(cleanup_queue(host) if is_left else host, worker, limit)
 
     def _first_heartbeat(self, connection: Connection, name: str) -> HostReport:
         """The first heartbeat that this process records for a host; returns the stored report."""
@@ -162,51 +132,27 @@ class AgentService:
         return host.report
 
     def report_job(self, job_id: str, report: JobReport, *, host: str | None = None) -> bool:
-        """Records a report and sets the next state of the server; repeated reports have no further effect. Returns whether
-        the host may have another job for the reporting worker.
+        """Records a report and sets the next state of the server; see `HostJobs.report_job`."""
+        return self._jobs.report_job(job_id, report, host=host)
 
-        `host`: the agent's host; None: a service reports. Raises `NotFound` for the job of another host, and `Conflict`
-        ``jobs.fenced`` if another worker holds the job by now.
-        """
-
-        def apply(connection: Connection) -> tuple[str | None, list[str]]:
-            job = server_store.HOST_JOBS.get(connection, job_id)
-            if job is None or not is_of_host(job, host):
-                raise NotFound(f"there is no job {job_id} of {f'host {host}' if host else 'a host'}")
-            now = self._clock.now()
-            if report.state == "running":
-                until = now + timedelta(seconds=self._lease_s)
-                server_store.HOST_JOBS.extend(connection, job_id, report.epoch, until)
-                return None, []
-            if report.error is not None and job.kind in migration_workflow.REPEATED_STEPS:
-                not_before = now + timedelta(seconds=self._lease_s)
-                server_store.HOST_JOBS.release(connection, job_id, report.epoch, not_before)
-                return job.queue, []
-            final = JobState.DONE if report.state == "done" else JobState.FAILED
-            # The console is stored with the server, not in the job.
-            result = {key: value for key, value in report.result.items() if key != "console"}
-            if not server_store.HOST_JOBS.finish(connection, job_id, report.epoch, final, result, now):
-                return job.queue, []
-            return job.queue, self.apply_report(connection, job, report)
-
-        ended_in, queues = in_transaction(self._engine, apply)
-        for queue in queues:
-            self._hints.send(queue)
-        if ended_in is None or is_cleanup_queue(ended_in):  # after the last clean-up job, the host's own queue is next
-            return True
-        return bool(self._ready_jobs(of_queue=ended_in))
+    def retry_pause(self, connection: Connection, job: Job, report: JobReport) -> timedelta | None:
+        """See `JobOwner`: a cleanup is repeated until it succeeds."""
+        return self._lease if job.kind in migration_workflow.REPEATED_STEPS else None
 
     def apply_report(self, connection: Connection, job: Job, report: JobReport) -> list[str]:
         """Applies the report on a finished job in the caller's transaction; returns the queues to wake after the
         commit.
         """
-        if job.kind == PROVIDER_CONFIG:
+        if job.kind is JobKind.PROVIDER_CONFIG:
             return []  # the client polls for the result
-        if "move_id" in job.payload:
-            return self._apply_step_report(connection, job, report)
-        return self._apply_operation_report(connection, job, report)
+        order = payload_of(job.kind, job.payload, ServerJob)
+        if order.move_id is not None:
+            return self._apply_step_report(connection, job, order, order.move_id, report)
+        return self._apply_operation_report(connection, job, order, report)
 
-    def _apply_operation_report(self, connection: Connection, job: Job, report: JobReport) -> list[str]:
+    def _apply_operation_report(
+        self, connection: Connection, job: Job, order: ServerJob, report: JobReport
+    ) -> list[str]:
         operation = lifecycle.BY_KIND[job.kind]
         server = server_store.lock_server(connection, job.key)
         now = self._clock.now()
@@ -214,71 +160,88 @@ class AgentService:
             return []
         queues = []
         if operation is lifecycle.CREATE:
-            if _has_leftovers(report) and (server.task_state, server.host) == (operation.task, job.queue):
-                queues.append(self._record_leftovers(connection, server, job, server.placed))
-            code = report.result.get("code")
+            if _has_leftovers(job, report) and (server.task_state, server.host) == (operation.task, job.queue):
+                queues.append(self._record_leftovers(connection, server, job.queue, order, server.placed))
+            code = _failure_code(job, report)
             if build_retries.retry_failed_build(connection, job, server, now, error=report.error, code=code):
                 return [*queues, BUILD_QUEUE]
             report = build_retries.worded_as_exhausted(job, report)
-        action_store.finish_event(connection, job.payload["action_id"], operation.event, now, error=report.error)
-        if isinstance(text := report.result.get("console"), str):
-            server_store.save_console(connection, server.id, text, now)
+        action_store.finish_event(connection, order.action_id, operation.event, now, error=report.error)
+        result = _result(job, report)
+        if result.console is not None:
+            server_store.save_console(connection, server.id, result.console, now)
         outcome = lifecycle.after_report(operation, server_situation(server), succeeded=report.error is None)
         if outcome is None:
             return queues
-        server_store.update_server(
-            connection, server.id, now, **_report_changes(server, operation, outcome, report, job.queue, now)
-        )
+        changes = _report_changes(operation, outcome, job, report, now)
+        if result.devices is not None:
+            changes.setdefault("devices", list(result.devices))
+        server_store.update_server(connection, server.id, now, **changes)
         if operation is lifecycle.SHELVE and report.error is None and self._offload_after_s == 0:
-            return [self._offload(connection, server, job)]
+            return [self._offload(connection, server, job.queue, order)]
         if not _frees_allocation(operation, report):
             return queues
-        payload = {
-            "action_id": job.payload["action_id"],
-            "request_id": job.payload["request_id"],
-            "final": operation is lifecycle.DELETE,
-        }
-        release = NewJob(self._ids.uuid(), BUILD_QUEUE, JOB_RELEASE, server.id, payload)
+        payload: JsonObject = {**_ids(order), "final": operation is lifecycle.DELETE}
+        release = NewJob(self._ids.uuid(), BUILD_QUEUE, JobKind.RELEASE, server.id, payload)
         server_store.BUILD_JOBS.enqueue(connection, release, now)
         # During a deletion a move may still have a job before the release; wake its queue, which would wait for a poll.
         return [*queues, server_store.HOST_JOBS.next_queue(connection, server.id) or BUILD_QUEUE]
 
-    def _offload(self, connection: Connection, server: Server, job: Job) -> str:
+    def _offload(self, connection: Connection, server: Server, host: str, order: ServerJob) -> str:
         """A shelved server leaves its host at once, as part of the same action."""
         operation, now = lifecycle.SHELVE_OFFLOAD, self._clock.now()
-        action_store.begin_event(connection, job.payload["action_id"], operation.event, job.queue, now)
+        action_store.begin_event(connection, order.action_id, operation.event, host, now)
         server_store.update_server(connection, server.id, now, task_state=operation.task)
-        ids = {"action_id": job.payload["action_id"], "request_id": job.payload["request_id"]}
-        offload = host_job(self._ids.uuid(), operation.kind, server, job.queue, ids)
-        server_store.HOST_JOBS.enqueue(connection, offload, now)
-        return job.queue
+        payload = ServerJob(**job_header(server, _ids(order)))
+        server_store.HOST_JOBS.enqueue(connection, host_job(self._ids.uuid(), host, operation.job_kind, payload), now)
+        return host
 
-    def _apply_step_report(self, connection: Connection, job: Job, report: JobReport) -> list[str]:
-        move = move_store.move(connection, job.payload["move_id"])
+    def _apply_step_report(
+        self, connection: Connection, job: Job, order: ServerJob, move_id: str, report: JobReport
+    ) -> list[str]:
+        move = move_store.move(connection, move_id)
         server = None if move is None else server_store.lock_server(connection, move.server_id)
         queues: list[str] = []
         if move is not None and server is not None and move.step == job.kind:
-            if _has_leftovers(report) and migration_workflow.failed_to_build(move, server.task_state):
-                queues.append(self._record_leftovers(connection, server, job, move.new_placed))
+            if _has_leftovers(job, report) and migration_workflow.failed_to_build(move, server.task_state):
+                queues.append(self._record_leftovers(connection, server, job.queue, order, move.new_placed))
             apart = job.key != server.id
-            queues += self._migrations.advance_move(connection, move, server, report.result, report.error, apart=apart)
+            queues += self._migrations.advance_move(
+                connection, move, server, _result(job, report), report.error, apart=apart
+            )
         waiting = server_store.HOST_JOBS.next_queue(connection, job.key)
         return queues if waiting is None else [*queues, waiting]
 
-    def _record_leftovers(self, connection: Connection, server: Server, job: Job, placed: Placed | None) -> str:
+    def _record_leftovers(
+        self, connection: Connection, server: Server, host: str, order: ServerJob, placed: Placed | None
+    ) -> str:
         """The server continues or goes elsewhere; its host cleans up, and keeps `placed` until then. Returns the queue
         to wake.
 
         First the leftovers take over the allocations, then the server continues; both are jobs of the server, in this
         order.
         """
-        ids = {"action_id": job.payload["action_id"], "request_id": job.payload["request_id"]}
-        return self._migrations.record_leftovers(connection, server, job.queue, placed, ids, kind=MoveKind.FAILED_BUILD)
+        return self._migrations.record_leftovers(
+            connection, server, host, placed, _ids(order), kind=MoveKind.FAILED_BUILD
+        )
 
 
-def _has_leftovers(report: JobReport) -> bool:
+def _ids(order: ServerJob) -> dict[str, str]:
+    return {"action_id": order.action_id, "request_id": order.request_id}
+
+
+def _result(job: Job, report: JobReport) -> ServerResult:
+    """The result of the job; without content if it failed."""
+    return ServerResult() if report.error is not None else result_of(job.kind, report.result, ServerResult)
+
+
+def _has_leftovers(job: Job, report: JobReport) -> bool:
     """Whether the host reports that parts of its failed job are left because it could not undo them."""
-    return report.error is not None and bool(report.result.get("is_left"))
+    return report.error is not None and bool(failure_of(job.kind, report.result).is_left)
+
+
+def _failure_code(job: Job, report: JobReport) -> str | None:
+    return None if report.error is None else failure_of(job.kind, report.result).code
 
 
 def _frees_allocation(operation: Operation, report: JobReport) -> bool:
@@ -289,17 +252,15 @@ def _frees_allocation(operation: Operation, report: JobReport) -> bool:
 
 
 def _report_changes(
-    server: Server, operation: Operation, outcome: OperationOutcome, report: JobReport, host: str, now: datetime
+    operation: Operation, outcome: OperationOutcome, job: Job, report: JobReport, now: datetime
 ) -> dict[str, Any]:
     changes: dict[str, Any] = {"vm_state": outcome.vm_state, "task_state": outcome.task_state}
     if outcome.power is not None:
         changes["power_state"] = outcome.power
-    if isinstance(devices := report.result.get("devices"), list):
-        changes["devices"] = devices
     if operation is lifecycle.CREATE and outcome.vm_state is VmState.ACTIVE:
         changes["launched_at"] = now
     if report.error is not None:
-        return changes | _failure_changes(server, operation, outcome, report, host, now)
+        return changes | _failure_changes(operation, outcome, job, report, now)
     if operation in (lifecycle.SOFT_DELETE, lifecycle.SHELVE):
         changes["parked_at"] = now
     elif operation in (lifecycle.RESTORE, lifecycle.UNSHELVE):
@@ -310,7 +271,7 @@ def _report_changes(
 
 
 def _failure_changes(
-    server: Server, operation: Operation, outcome: OperationOutcome, report: JobReport, host: str, now: datetime
+    operation: Operation, outcome: OperationOutcome, job: Job, report: JobReport, now: datetime
 ) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     if operation is lifecycle.SHELVE:
@@ -318,7 +279,7 @@ def _failure_changes(
     if operation is lifecycle.CREATE:
         changes["placed"] = None
     if outcome.vm_state is VmState.ERROR and operation.fails is not None:
-        details = f"host {host}, {operation.kind}: {report.result.get('code', 'no code')}"
+        details = f"host {job.queue}, {operation.kind}: {_failure_code(job, report) or 'no code'}"
         changes["fault"] = Fault(500, report.error or "", details, now)
     return changes
 

@@ -31,7 +31,8 @@ from moorage.compute.store import move_store, server_store
 from moorage.core.clock import Clock
 from moorage.core.ids import Ids
 from moorage.db.session import in_transaction, read
-from moorage.jobs.job_api import JobReport
+from moorage.jobs.contract import JobFailure, JobResult, ServerJob, ServerResult, payload_of, result_document
+from moorage.jobs.job_api import JobReport, ReportState
 from moorage.jobs.model import Job, JobState
 from moorage.jobs.wakeups import Hints
 
@@ -100,35 +101,40 @@ class DeadHostsTask:
         job = server_store.HOST_JOBS.get(connection, job_id)
         if server is None or job is None or job.state not in _OPEN:
             return []
-        end = self._end_step if "move_id" in job.payload else self._end_operation
-        queues = end(connection, job, server)
+        order = payload_of(job.kind, job.payload, ServerJob)
+        if order.move_id is not None:
+            queues = self._end_step(connection, job, order.move_id, server)
+        else:
+            queues = self._end_operation(connection, job, order, server)
         waiting = server_store.HOST_JOBS.next_queue(connection, job.key) if queues else None
         return queues if waiting is None else [*queues, waiting]
 
     # ------------------------------------------------------------------------------- operations
 
-    def _end_operation(self, connection: Connection, job: Job, server: Server) -> list[str]:
+    def _end_operation(self, connection: Connection, job: Job, order: ServerJob, server: Server) -> list[str]:
         operation = lifecycle.BY_KIND[job.kind]
         if operation.host_dies is HostDies.WAITS or server.task_state is not operation.task:
             return []
         if operation.host_dies is HostDies.RECORDED:
-            return self._apply_report(connection, job, "done", {})
+            return self._apply_report(connection, job, ServerResult())
         now = self._clock.now()
         server_store.HOST_JOBS.revoke(connection, server.id, job.queue, now)
-        ids = {"action_id": job.payload["action_id"], "request_id": job.payload["request_id"]}
+        ids = {"action_id": order.action_id, "request_id": order.request_id}
         queues = [self._migrations.record_leftovers(connection, server, job.queue, server.placed, ids)]
         if operation is not lifecycle.CREATE:
-            return [*queues, *self._apply_report(connection, job, "done", {})]
+            return [*queues, *self._apply_report(connection, job, ServerResult())]
         error = f"Host {job.queue} went down while the server was being built there."
-        return [*queues, *self._apply_report(connection, job, "failed", {"error": error, "code": HOST_DOWN_CODE})]
+        return [*queues, *self._apply_report(connection, job, JobFailure(error=error, code=HOST_DOWN_CODE))]
 
-    def _apply_report(self, connection: Connection, job: Job, state: str, result: dict[str, str]) -> list[str]:
-        return [job.queue, *self._agents.apply_report(connection, job, JobReport(state, job.epoch, result))]
+    def _apply_report(self, connection: Connection, job: Job, result: JobResult) -> list[str]:
+        state = ReportState.FAILED if isinstance(result, JobFailure) else ReportState.DONE
+        report = JobReport(state, job.epoch, result_document(result))
+        return [job.queue, *self._agents.apply_report(connection, job, report)]
 
     # ------------------------------------------------------------------------------------ moves
 
-    def _end_step(self, connection: Connection, job: Job, server: Server) -> list[str]:
-        move = move_store.move(connection, job.payload["move_id"])
+    def _end_step(self, connection: Connection, job: Job, move_id: str, server: Server) -> list[str]:
+        move = move_store.move(connection, move_id)
         if move is None or move.step != job.kind:
             return self._skip_outdated_job(connection, job)
         step = STEPS[move.kind][move.step]

@@ -10,12 +10,12 @@ from datetime import timedelta
 
 from sqlalchemy import Connection, Engine
 
-from moorage.compute.model.servers import PROVIDER_CONFIG
 from moorage.compute.store import host_store, server_store
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, NotFound
 from moorage.core.ids import Ids
 from moorage.db.session import in_transaction, read
+from moorage.jobs.contract import JobKind, ProviderConfigJob, payload_document
 from moorage.jobs.model import Job, NewJob
 from moorage.jobs.wakeups import Hints
 
@@ -33,13 +33,11 @@ class ProviderConfigService:
     def order_provider_config(self, host: str, action: str, files: Mapping[str, str], request_id: str) -> Job:
         """`action`: show, plan or apply. Raises `NotFound`, and `Conflict` for a host that is forced down."""
         now = self._clock.now()
-        payload = {
-            "do": action,
-            "files": dict(files),
-            "expires_at": (now + ORDER_LIFETIME).isoformat(),
-            "request_id": request_id,
-        }
-        new = NewJob(self._ids.uuid(), host, PROVIDER_CONFIG, f"provider-config:{host}", payload)
+        payload = ProviderConfigJob(
+            do=action, files=files, expires_at=(now + ORDER_LIFETIME).isoformat(), request_id=request_id
+        )
+        kind = JobKind.PROVIDER_CONFIG
+        new = NewJob(self._ids.uuid(), host, kind, f"provider-config:{host}", payload_document(kind, payload))
 
         def enqueue_order(connection: Connection) -> Job:
             found = host_store.host(connection, host)
@@ -60,6 +58,6 @@ class ProviderConfigService:
 
     def _found(self, connection: Connection, host: str, order_id: str) -> Job:
         job = server_store.HOST_JOBS.get(connection, order_id)
-        if job is None or job.kind != PROVIDER_CONFIG or job.queue != host:
+        if job is None or job.kind is not JobKind.PROVIDER_CONFIG or job.queue != host:
             raise NotFound(f"There is no order {order_id} for the provider configuration of {host}.")
         return job

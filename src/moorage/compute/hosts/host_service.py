@@ -13,8 +13,6 @@ from moorage.compute.model.servers import (
     BUILD_QUEUE,
     COMPUTE_BINARY,
     DEFAULT_ZONE,
-    JOB_FORGET_HOST,
-    JOB_PUBLISH_STATUS,
     Aggregate,
     Flavor,
     Host,
@@ -24,6 +22,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, NotFound
 from moorage.core.ids import Ids
 from moorage.db.session import SingleReads, in_transaction, read
+from moorage.jobs.contract import JobKind
 from moorage.jobs.model import NewJob
 from moorage.jobs.wakeups import Hints
 
@@ -203,7 +202,7 @@ class HostService:
                 )
             host_store.delete_host(connection, name)
             payload = {"provider": host.report.provider_uuid, "host": name}
-            job = NewJob(self._ids.uuid(), BUILD_QUEUE, JOB_FORGET_HOST, f"host:{name}", payload)
+            job = NewJob(self._ids.uuid(), BUILD_QUEUE, JobKind.FORGET_HOST, f"host:{name}", payload)
             server_store.BUILD_JOBS.enqueue(connection, job, self._clock.now())
 
         in_transaction(self._engine, delete_host)
@@ -214,7 +213,7 @@ class HostService:
 
         The scheduler's own filter rejects the host from the commit on.
         """
-        job = NewJob(self._ids.uuid(), BUILD_QUEUE, JOB_PUBLISH_STATUS, f"host:{host}", {"host": host})
+        job = NewJob(self._ids.uuid(), BUILD_QUEUE, JobKind.PUBLISH_STATUS, f"host:{host}", {"host": host})
         server_store.BUILD_JOBS.enqueue(connection, job, self._clock.now())
 
     # ------------------------------------------------------------------------------------ aggregates

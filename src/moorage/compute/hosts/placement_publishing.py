@@ -15,12 +15,13 @@ from moorage.core.errors import ConcurrentUpdate, Conflict, NotFound, Unavailabl
 from moorage.core.ids import Ids
 from moorage.core.names import DISABLED_HOST_TRAIT
 from moorage.db.session import read
+from moorage.jobs.contract import JobKind
 from moorage.jobs.model import NewJob
 from moorage.placement.client.placement_client import PlacementClient, Provider
 
 log = logging.getLogger(__name__)
 
-JOB_PUBLISH_AGGREGATES = "publish-aggregates"  #: publish the aggregates of a host to Placement
+JOB_PUBLISH_AGGREGATES = JobKind.PUBLISH_AGGREGATES
 
 
 def enqueue_aggregates(connection: Connection, clock: Clock, ids: Ids, host: str) -> None:

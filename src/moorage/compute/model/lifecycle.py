@@ -16,6 +16,7 @@ from moorage.compute.model.servers import Locker, PowerState, TaskState, VmState
 from moorage.core.caller import Caller
 from moorage.core.errors import Conflict, Forbidden
 from moorage.core.states import transition_table
+from moorage.jobs.contract import JobKind
 
 
 class AcceleratorAction(StrEnum):
@@ -49,7 +50,7 @@ class Operation:
 
     name: str  #: in refusals and in ``os-instance-actions``
     key: str  #: the key in the body of the action, or the request
-    kind: str  #: unique kind of the host's job; empty for a move, whose steps have kinds
+    kind: JobKind | None  #: unique kind of the host's job; None for a move, whose steps have kinds
     event: str  #: in ``os-instance-actions``
     allowed: frozenset[VmState]
     task: TaskState | None  #: task state meanwhile; None: none is shown, and the operation changes no state
@@ -69,6 +70,13 @@ class Operation:
     #: The capability that the hypervisor needs: `moorage.agent.virt.driver.Capability`.
     capability: str | None = None
 
+    @property
+    def job_kind(self) -> JobKind:
+        """Raises `TypeError` for a move."""
+        if self.kind is None:
+            raise TypeError(f"{self.name} has no job of its own: its steps have jobs")
+        return self.kind
+
     def after(self, before: VmState) -> VmState:
         return before if before in self.stays else self.ends
 
@@ -80,13 +88,13 @@ _WITH_A_DISK = frozenset({_ACTIVE, _STOPPED, _PAUSED, _SUSPENDED})
 _KEPT = AcceleratorAction.KEPT
 
 CREATE = Operation(
-    name="create", key="POST /servers", kind="build", event="compute__do_build_and_run_instance",
+    name="create", key="POST /servers", kind=JobKind.BUILD, event="compute__do_build_and_run_instance",
     allowed=frozenset({VmState.BUILDING}), task=TaskState.SPAWNING, ends=_ACTIVE, fails=_ERROR,
     accelerators=AcceleratorAction.ATTACHED, needs_launch=False, needs_host=False,
     host_dies=HostDies.ELSEWHERE,
 )  # fmt: skip
 DELETE = Operation(
-    name="delete", key="DELETE, forceDelete", kind="destroy", event="compute_terminate_instance", code=204,
+    name="delete", key="DELETE, forceDelete", kind=JobKind.DESTROY, event="compute_terminate_instance", code=204,
     allowed=_ANY, task=TaskState.DELETING, tolerates=frozenset(TaskState), ends=VmState.DELETED, fails=_ERROR,
     accelerators=AcceleratorAction.RELEASED, needs_launch=False, needs_host=False,
     host_dies=HostDies.AT_ONCE,
@@ -94,135 +102,135 @@ DELETE = Operation(
 #: A deletion if the operator keeps deleted servers for a while. They keep their allocations, because a restored server
 #: starts on its host. The accelerator specification's "restore" is `UNSHELVE` here.
 SOFT_DELETE = Operation(
-    name="delete", key="DELETE", kind="soft-delete", event="compute_soft_delete_instance", code=204,
+    name="delete", key="DELETE", kind=JobKind.SOFT_DELETE, event="compute_soft_delete_instance", code=204,
     allowed=_ANY - {VmState.SHELVED_OFFLOADED, _RESIZED}, task=TaskState.SOFT_DELETING, tolerates=frozenset(TaskState),
     ends=VmState.SOFT_DELETED, fails=_ERROR, accelerators=_KEPT,
     host_dies=HostDies.RECORDED,
 )  # fmt: skip
 RESTORE = Operation(
-    name="restore", key="restore", kind="restore", event="compute_restore_instance",
+    name="restore", key="restore", kind=JobKind.RESTORE, event="compute_restore_instance",
     allowed=frozenset({VmState.SOFT_DELETED}), task=TaskState.RESTORING, ends=_ACTIVE, accelerators=_KEPT,
     host_dies=HostDies.RECORDED,
 )  # fmt: skip
 START = Operation(
-    name="start", key="os-start", kind="start", event="compute_start_instance",
+    name="start", key="os-start", kind=JobKind.START, event="compute_start_instance",
     allowed=frozenset({_STOPPED}), task=TaskState.POWERING_ON, ends=_ACTIVE, accelerators=_KEPT,
 )  # fmt: skip
 STOP = Operation(
-    name="stop", key="os-stop", kind="stop", event="compute_stop_instance",
+    name="stop", key="os-stop", kind=JobKind.STOP, event="compute_stop_instance",
     allowed=frozenset({_ACTIVE, _ERROR}), task=TaskState.POWERING_OFF, ends=_STOPPED, accelerators=_KEPT,
 )  # fmt: skip
 PAUSE = Operation(
-    name="pause", key="pause", kind="pause", event="compute_pause_instance",
+    name="pause", key="pause", kind=JobKind.PAUSE, event="compute_pause_instance",
     allowed=frozenset({_ACTIVE}), task=TaskState.PAUSING, ends=_PAUSED, accelerators=_KEPT,
 )  # fmt: skip
 UNPAUSE = Operation(
-    name="unpause", key="unpause", kind="unpause", event="compute_unpause_instance",
+    name="unpause", key="unpause", kind=JobKind.UNPAUSE, event="compute_unpause_instance",
     allowed=frozenset({_PAUSED}), task=TaskState.UNPAUSING, ends=_ACTIVE, accelerators=_KEPT,
 )  # fmt: skip
 # Nova refuses to suspend a server with accelerators; the specification requires them to stay attached.
 SUSPEND = Operation(
-    name="suspend", key="suspend", kind="suspend", event="compute_suspend_instance",
+    name="suspend", key="suspend", kind=JobKind.SUSPEND, event="compute_suspend_instance",
     allowed=frozenset({_ACTIVE}), task=TaskState.SUSPENDING, ends=_SUSPENDED, accelerators=_KEPT, capability="suspend",
 )  # fmt: skip
 RESUME = Operation(
-    name="resume", key="resume", kind="resume", event="compute_resume_instance",
+    name="resume", key="resume", kind=JobKind.RESUME, event="compute_resume_instance",
     allowed=frozenset({_SUSPENDED}), task=TaskState.RESUMING, ends=_ACTIVE, accelerators=_KEPT,
 )  # fmt: skip
 REBOOT = Operation(
-    name="reboot", key="reboot SOFT", kind="reboot", event="compute_reboot_instance",
+    name="reboot", key="reboot SOFT", kind=JobKind.REBOOT, event="compute_reboot_instance",
     allowed=frozenset({_ACTIVE}), task=TaskState.REBOOTING, ends=_ACTIVE, accelerators=_KEPT,
 )  # fmt: skip
 REBOOT_HARD = Operation(
-    name="reboot", key="reboot HARD", kind="reboot-hard", event="compute_reboot_instance",
+    name="reboot", key="reboot HARD", kind=JobKind.REBOOT_HARD, event="compute_reboot_instance",
     allowed=_WITH_A_DISK | {_ERROR}, task=TaskState.REBOOTING_HARD,
     tolerates=frozenset({TaskState.REBOOTING, TaskState.REBOOTING_HARD}), ends=_ACTIVE, accelerators=_KEPT,
 )  # fmt: skip
 REBUILD = Operation(
-    name="rebuild", key="rebuild", kind="rebuild", event="compute_rebuild_instance",
+    name="rebuild", key="rebuild", kind=JobKind.REBUILD, event="compute_rebuild_instance",
     allowed=frozenset({_ACTIVE, _STOPPED, _ERROR}), task=TaskState.REBUILDING, ends=_ACTIVE,
     stays=frozenset({_STOPPED}), fails=_ERROR, accelerators=_KEPT,
 )  # fmt: skip
 RESCUE = Operation(
-    name="rescue", key="rescue", kind="rescue", event="compute_rescue_instance", code=200,
+    name="rescue", key="rescue", kind=JobKind.RESCUE, event="compute_rescue_instance", code=200,
     allowed=frozenset({_ACTIVE, _STOPPED, _ERROR}), task=TaskState.RESCUING, ends=_RESCUED, accelerators=_KEPT, capability="rescue",
 )  # fmt: skip
 UNRESCUE = Operation(
-    name="unrescue", key="unrescue", kind="unrescue", event="compute_unrescue_instance",
+    name="unrescue", key="unrescue", kind=JobKind.UNRESCUE, event="compute_unrescue_instance",
     allowed=frozenset({_RESCUED}), task=TaskState.UNRESCUING, ends=_ACTIVE, accelerators=_KEPT,
 )  # fmt: skip
 CHANGE_PASSWORD = Operation(
-    name="changePassword", key="changePassword", kind="set-password", event="compute_set_admin_password",
+    name="changePassword", key="changePassword", kind=JobKind.SET_PASSWORD, event="compute_set_admin_password",
     allowed=frozenset({_ACTIVE}), task=TaskState.UPDATING_PASSWORD, ends=_ACTIVE, accelerators=_KEPT, capability="set-password",
 )  # fmt: skip
 CRASH_DUMP = Operation(
-    name="trigger_crash_dump", key="trigger_crash_dump", kind="crash-dump", event="compute_trigger_crash_dump",
+    name="trigger_crash_dump", key="trigger_crash_dump", kind=JobKind.CRASH_DUMP, event="compute_trigger_crash_dump",
     allowed=frozenset({_ACTIVE, _PAUSED, _RESCUED, _RESIZED, _ERROR}), task=None, ends=_ACTIVE, stays=_ANY,
     accelerators=_KEPT, capability="crash-dump",
 )  # fmt: skip
 SNAPSHOT = Operation(
-    name="createImage", key="createImage", kind="snapshot", event="compute_snapshot_instance",
+    name="createImage", key="createImage", kind=JobKind.SNAPSHOT, event="compute_snapshot_instance",
     allowed=_WITH_A_DISK, task=TaskState.IMAGE_SNAPSHOT, ends=_ACTIVE, stays=_WITH_A_DISK, ignores_lock=True,
     accelerators=_KEPT, capability="snapshot",
 )  # fmt: skip
 BACKUP = Operation(
-    name="createBackup", key="createBackup", kind="backup", event="compute_backup_instance",
+    name="createBackup", key="createBackup", kind=JobKind.BACKUP, event="compute_backup_instance",
     allowed=_WITH_A_DISK, task=TaskState.IMAGE_BACKUP, ends=_ACTIVE, stays=_WITH_A_DISK, ignores_lock=True,
     accelerators=_KEPT, capability="snapshot",
 )  # fmt: skip
 
 # The specification releases accelerators at shelve; as in Nova, a shelved server keeps them until it is offloaded.
 SHELVE = Operation(
-    name="shelve", key="shelve", kind="shelve", event="compute_shelve_instance",
+    name="shelve", key="shelve", kind=JobKind.SHELVE, event="compute_shelve_instance",
     allowed=_WITH_A_DISK, task=TaskState.SHELVING, ends=VmState.SHELVED, accelerators=_KEPT, capability="snapshot",
 )  # fmt: skip
 SHELVE_OFFLOAD = Operation(
-    name="shelveOffload", key="shelveOffload", kind="offload", event="compute_shelve_offload_instance",
+    name="shelveOffload", key="shelveOffload", kind=JobKind.OFFLOAD, event="compute_shelve_offload_instance",
     allowed=frozenset({VmState.SHELVED}), task=TaskState.SHELVING_OFFLOADING, ends=VmState.SHELVED_OFFLOADED,
     accelerators=AcceleratorAction.RELEASED,
     host_dies=HostDies.AT_ONCE,
 )  # fmt: skip
 UNSHELVE = Operation(
-    name="unshelve", key="unshelve (on its host)", kind="unshelve", event="compute_unshelve_instance",
+    name="unshelve", key="unshelve (on its host)", kind=JobKind.UNSHELVE, event="compute_unshelve_instance",
     allowed=frozenset({VmState.SHELVED}), task=TaskState.UNSHELVING, ends=_ACTIVE, accelerators=_KEPT,
 )  # fmt: skip
 UNSHELVE_OFFLOADED = Operation(
-    name="unshelve", key="unshelve (offloaded)", kind="", event="compute_unshelve_instance",
+    name="unshelve", key="unshelve (offloaded)", kind=None, event="compute_unshelve_instance",
     allowed=frozenset({VmState.SHELVED_OFFLOADED}), task=TaskState.UNSHELVING, ends=_ACTIVE,
     accelerators=AcceleratorAction.ATTACHED, needs_host=False,
     host_dies=HostDies.MOVES,
 )  # fmt: skip
 RESIZE = Operation(
-    name="resize", key="resize", kind="", event="compute_prep_resize",
+    name="resize", key="resize", kind=None, event="compute_prep_resize",
     allowed=frozenset({_ACTIVE, _STOPPED}), task=TaskState.RESIZE_PREP, ends=_RESIZED,
     accelerators=AcceleratorAction.REATTACHED, capability="snapshot",
     host_dies=HostDies.MOVES,
 )  # fmt: skip
 MIGRATE = Operation(
-    name="migrate", key="migrate", kind="", event="compute_prep_resize",
+    name="migrate", key="migrate", kind=None, event="compute_prep_resize",
     allowed=frozenset({_ACTIVE, _STOPPED}), task=TaskState.RESIZE_PREP, ends=_RESIZED,
     accelerators=AcceleratorAction.REATTACHED, capability="snapshot",
     host_dies=HostDies.MOVES,
 )  # fmt: skip
 CONFIRM_RESIZE = Operation(
-    name="confirmResize", key="confirmResize", kind="", event="compute_confirm_resize", code=204,
+    name="confirmResize", key="confirmResize", kind=None, event="compute_confirm_resize", code=204,
     allowed=frozenset({_RESIZED}), task=None, ends=_ACTIVE, accelerators=_KEPT,
     host_dies=HostDies.NO_HOST,
 )  # fmt: skip
 REVERT_RESIZE = Operation(
-    name="revertResize", key="revertResize", kind="", event="compute_revert_resize",
+    name="revertResize", key="revertResize", kind=None, event="compute_revert_resize",
     allowed=frozenset({_RESIZED}), task=TaskState.RESIZE_REVERTING, ends=_ACTIVE,
     accelerators=AcceleratorAction.REATTACHED,
     host_dies=HostDies.MOVES,
 )  # fmt: skip
 EVACUATE = Operation(
-    name="evacuate", key="evacuate", kind="", event="compute_rebuild_instance", code=200,
+    name="evacuate", key="evacuate", kind=None, event="compute_rebuild_instance", code=200,
     allowed=frozenset({_ACTIVE, _STOPPED, _ERROR}), task=TaskState.REBUILDING, tolerates=frozenset(TaskState),
     ends=_STOPPED, fails=_ERROR, accelerators=AcceleratorAction.REATTACHED,
     host_dies=HostDies.MOVES,
 )  # fmt: skip
 LIVE_MIGRATE = Operation(
-    name="os-migrateLive", key="os-migrateLive", kind="", event="compute_live_migration",
+    name="os-migrateLive", key="os-migrateLive", kind=None, event="compute_live_migration",
     allowed=frozenset({_ACTIVE, _PAUSED}), task=TaskState.MIGRATING, ends=_ACTIVE, stays=frozenset({_PAUSED}),
     accelerators=AcceleratorAction.REFUSED, capability="live-migration",
     host_dies=HostDies.MOVES,
@@ -235,7 +243,7 @@ OPERATIONS = (
 )  # fmt: skip
 
 #: The operation of each kind of host job.
-BY_KIND: Mapping[str, Operation] = {operation.kind: operation for operation in OPERATIONS if operation.kind}
+BY_KIND: Mapping[JobKind, Operation] = {operation.kind: operation for operation in OPERATIONS if operation.kind}
 
 #: The transitions by the operations above and by an administrator's os-resetState.
 SERVER_STATES = transition_table(

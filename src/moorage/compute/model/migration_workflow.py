@@ -26,6 +26,7 @@ from enum import StrEnum
 from typing import Any
 
 from moorage.compute.model.servers import Flavor, Placed, TaskState, VmState
+from moorage.jobs.contract import JobKind
 
 
 class MoveKind(StrEnum):
@@ -55,28 +56,28 @@ class Where(StrEnum):
 
 
 class StepName:
-    """Names of the steps, in Nova's words; the values are stored in moves and are the kinds of the steps' jobs."""
+    """The steps' kinds of jobs under Nova's names for the steps; the values are stored in moves, too."""
 
-    PREP = "place"  #: select and claim a destination
-    MIGRATE = "move-out"  #: source: stop the guest, upload its disk
-    FINISH = "move-in"  #: destination: build the guest from that disk
-    ROLLBACK = "move-back"  #: source: start the guest again after a failed `FINISH`
-    ROLLBACK_ALLOCATIONS = "give-back"  #: return the allocations from the move to the server
-    CONFIRM = "clean"  #: source: delete the remains of the server
-    COMPLETE = "settle"  #: release the move's allocations; the move is over
-    CLEAN_UP = "drop"  #: the host that no longer has the server: delete its remains during a deletion
-    REVERT = "unmake"  #: destination: delete the guest
-    REVERT_ALLOCATIONS = "swap"  #: give the server back its allocations on the source
-    FINISH_REVERT = "go-back"  #: source: start the guest again
-    FINISH_IN_PLACE = "remake"  #: these four replace FINISH, ROLLBACK, REVERT and FINISH_REVERT ...
-    ROLLBACK_IN_PLACE = "remake-back"
-    REVERT_IN_PLACE = "strip"
-    FINISH_REVERT_IN_PLACE = "return"  #: ... if source and destination are one host
-    PRE_LIVE = "receive"  #: destination: prepare to receive the guest
-    LIVE = "hand-over"  #: source: migrate the running guest
-    POST_LIVE = "take-over"  #: destination: the guest is here now
-    REBUILD = "build-again"  #: destination: build the guest of an evacuation or unshelve
-    KEEP_ALLOCATIONS = "keep"  #: transfer the server's allocations on a host that is down to the move
+    PREP = JobKind.PLACE  #: select and claim a destination
+    MIGRATE = JobKind.MOVE_OUT  #: source: stop the guest, upload its disk
+    FINISH = JobKind.MOVE_IN  #: destination: build the guest from that disk
+    ROLLBACK = JobKind.MOVE_BACK  #: source: start the guest again after a failed `FINISH`
+    ROLLBACK_ALLOCATIONS = JobKind.GIVE_BACK  #: return the allocations from the move to the server
+    CONFIRM = JobKind.CLEAN  #: source: delete the remains of the server
+    COMPLETE = JobKind.SETTLE  #: release the move's allocations; the move is over
+    CLEAN_UP = JobKind.DROP  #: the host that no longer has the server: delete its remains during a deletion
+    REVERT = JobKind.UNMAKE  #: destination: delete the guest
+    REVERT_ALLOCATIONS = JobKind.SWAP  #: give the server back its allocations on the source
+    FINISH_REVERT = JobKind.GO_BACK  #: source: start the guest again
+    FINISH_IN_PLACE = JobKind.REMAKE  #: these four replace FINISH, ROLLBACK, REVERT and FINISH_REVERT ...
+    ROLLBACK_IN_PLACE = JobKind.REMAKE_BACK
+    REVERT_IN_PLACE = JobKind.STRIP
+    FINISH_REVERT_IN_PLACE = JobKind.RETURN  #: ... if source and destination are one host
+    PRE_LIVE = JobKind.RECEIVE  #: destination: prepare to receive the guest
+    LIVE = JobKind.HAND_OVER  #: source: migrate the running guest
+    POST_LIVE = JobKind.TAKE_OVER  #: destination: the guest is here now
+    REBUILD = JobKind.BUILD_AGAIN  #: destination: build the guest of an evacuation or unshelve
+    KEEP_ALLOCATIONS = JobKind.KEEP  #: transfer the server's allocations on a host that is down to the move
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class Move:
     server_id: str
     kind: MoveKind
     status: str  #: as Nova names it
-    step: str | None  #: the current step; None: none in progress
+    step: JobKind | None  #: the current step; None: none in progress
     is_open: bool  #: something of the server may be left on a host or in Placement
     source_host: str
     dest_host: str | None
@@ -108,15 +109,15 @@ class Move:
 
 @dataclass(frozen=True)
 class MigrationStep:
-    name: str  #: see `StepName`; also the kind of the step's job
+    name: JobKind  #: see `StepName`; the kind of the step's job
     where: Where
     status: str
-    then: str | None
-    otherwise: str | None  #: after a failure; None: the server goes to ERROR, and the move ends when it is deleted
+    then: JobKind | None
+    otherwise: JobKind | None  #: after a failure; None: the server goes to ERROR, and the move ends when it is deleted
     task: TaskState | None = None  #: of the server; None: unchanged
     #: The step that replaces this one if its host died and the server is on another host; leftovers are recorded. None:
     #: the server is on that host, so it waits for the host or is evacuated.
-    without_host: str | None = None
+    without_host: JobKind | None = None
 
 
 _PREP, _MIGRATING, _FINISHING, _REVERTING = (
@@ -173,7 +174,7 @@ _COLD = (
     MigrationStep(StepName.FINISH_REVERT_IN_PLACE, Where.SOURCE, "reverting", StepName.COMPLETE, None, _REVERTING),
 )
 #: {step: its replacement in a move that stays on its host}. No other host needs a cleanup.
-_IN_PLACE: Mapping[str, str] = {
+_IN_PLACE: Mapping[JobKind, JobKind] = {
     StepName.FINISH: StepName.FINISH_IN_PLACE,
     StepName.ROLLBACK: StepName.ROLLBACK_IN_PLACE,
     StepName.REVERT: StepName.REVERT_IN_PLACE,
@@ -263,7 +264,7 @@ _LEFTOVERS = (
     _COMPLETE,
 )
 
-STEPS: Mapping[MoveKind, Mapping[str, MigrationStep]] = {
+STEPS: Mapping[MoveKind, Mapping[JobKind, MigrationStep]] = {
     kind: {step.name: step for step in steps}
     for kind, steps in (
         (MoveKind.RESIZE, _COLD),
@@ -279,7 +280,7 @@ STEPS: Mapping[MoveKind, Mapping[str, MigrationStep]] = {
 #: {step: the next one after it succeeds in an abandoned move}. A move is abandoned if an administrator resets the
 #: server's state: the server is no longer expected at its destination. All other steps continue as usual, because they
 #: already lead back, or because the guest at the source cannot run again.
-AFTER_ABANDONING: Mapping[str, str] = {
+AFTER_ABANDONING: Mapping[JobKind, JobKind] = {
     StepName.PREP: StepName.ROLLBACK_ALLOCATIONS,
     StepName.MIGRATE: StepName.ROLLBACK,
     StepName.FINISH: StepName.REVERT,
@@ -319,7 +320,7 @@ FINAL_STATUSES: Mapping[MoveKind, str] = {
 }
 
 #: Event of each step in ``os-instance-actions``: Nova's name for the nearest equivalent.
-EVENTS: Mapping[str, str] = {
+EVENTS: Mapping[JobKind, str] = {
     StepName.PREP: "conductor_migrate_server",
     StepName.MIGRATE: "compute_resize_instance",
     StepName.FINISH: "compute_finish_resize",
@@ -350,7 +351,14 @@ def next_step(move: Move, *, succeeded: bool) -> MigrationStep | None:
     return None if name is None else step_of(move, name)
 
 
-def step_of(move: Move, name: str) -> MigrationStep:
+def current_step(move: Move) -> MigrationStep:
+    """Raises `ValueError` if no step is in progress."""
+    if move.step is None:
+        raise ValueError(f"move {move.id} has no step in progress")
+    return STEPS[move.kind][move.step]
+
+
+def step_of(move: Move, name: JobKind) -> MigrationStep:
     """The step of this name, or its replacement in a move that stays on its host."""
     return STEPS[move.kind][_IN_PLACE.get(name, name) if is_in_place(move) else name]
 

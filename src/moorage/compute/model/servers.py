@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from moorage.jobs.contract import JobKind
 from moorage.scheduler.server_groups import GroupPolicy
 
 #: Name of the compute service's binary in Nova, by which clients filter.
@@ -16,13 +17,10 @@ DEFAULT_ZONE = "nova"
 BUILD_QUEUE = "compute-build"
 #: Queue of the jobs for `moorage.compute.moves.migration_worker`.
 MOVE_QUEUE = "compute-moves"
-FORGET_IMAGE = "forget-image"  #: a job there: delete the image of a deleted server
-JOB_BUILD = "build"  #: schedule the server, then have its host build it
-JOB_RELEASE = "release"  #: release the server's allocation
-JOB_PUBLISH_STATUS = "publish-status"  #: publish to Placement whether a host is disabled
-#: A host job that concerns none of its servers: see `provider_config_service`.
-PROVIDER_CONFIG = "provider-config"
-JOB_FORGET_HOST = "forget-host"  #: delete the providers of a deleted host from Placement
+JOB_BUILD = JobKind.BUILD
+JOB_RELEASE = JobKind.RELEASE
+JOB_PUBLISH_STATUS = JobKind.PUBLISH_STATUS
+JOB_FORGET_HOST = JobKind.FORGET_HOST
 MAX_CONSOLE_BYTES = 64 * 1024
 
 

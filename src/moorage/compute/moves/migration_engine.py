@@ -11,13 +11,23 @@ from typing import Any
 from sqlalchemy import Connection
 
 from moorage.compute.model import lifecycle, migration_workflow
-from moorage.compute.model.job_payloads import host_job
+from moorage.compute.model.job_payloads import host_job, job_header
 from moorage.compute.model.migration_workflow import EVENTS, STEPS, MigrationStep, Move, MoveKind, StepName, Where
-from moorage.compute.model.servers import JOB_RELEASE, MOVE_QUEUE, Fault, Placed, Server, VmState
+from moorage.compute.model.servers import MOVE_QUEUE, Fault, Placed, Server, VmState
 from moorage.compute.store import action_store, move_store, server_store
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict
 from moorage.core.ids import Ids
+from moorage.jobs.contract import (
+    HandOverJob,
+    ImagePayload,
+    JobKind,
+    RebuildJob,
+    ReceiveResult,
+    ServerResult,
+    ShelveJob,
+    StartJob,
+)
 from moorage.jobs.model import JobState, NewJob
 
 #: Follows the host's name in the name of its clean-up queue.
@@ -40,7 +50,9 @@ class MigrationEngine:
         self._clock = clock
         self._ids = ids
 
-    def begin_step(self, connection: Connection, move: Move, server: Server, name: str, *, apart: bool = False) -> str:
+    def begin_step(
+        self, connection: Connection, move: Move, server: Server, name: JobKind, *, apart: bool = False
+    ) -> str:
         """Enqueues the job of a step; returns the queue to wake.
 
         `apart`: the job does not wait for the server's other jobs. Set it only if those jobs do not touch the same
@@ -77,18 +89,18 @@ class MigrationEngine:
         connection: Connection,
         move: Move,
         server: Server,
-        result: Mapping[str, Any],
+        result: ServerResult,
         error: str | None,
         *,
         apart: bool = False,
     ) -> list[str]:
         """Records the end of the move's current step and begins the next one; returns the queues to wake.
 
-        `result`: the content of the job's report. `error`: why the step failed; None: it succeeded. `apart`: see
+        `result`: of the step's job; without content if it failed. `error`: why the step failed; None: it succeeded. `apart`: see
         `begin_step`.
         """
         now = self._clock.now()
-        step = STEPS[move.kind][move.step or ""]
+        step = migration_workflow.current_step(move)
         if step.name in EVENTS:
             action_store.finish_event(connection, move.details["action_id"], EVENTS[step.name], now, error=error)
         if step.task is not None and server.task_state is not step.task and not migration_workflow.is_abandoned(move):
@@ -98,14 +110,14 @@ class MigrationEngine:
         goes_back = migration_workflow.is_abandoned(move) and step.name in migration_workflow.AFTER_ABANDONING
         if error is None and not goes_back and (state := migration_workflow.arrival_state(move)) is not None:
             return self._finish_at_destination(connection, move, server, state, result)
-        if error is None and step.where is Where.SOURCE and isinstance(devices := result.get("devices"), list):
-            server_store.update_server(connection, server.id, now, devices=devices)
+        if error is None and step.where is Where.SOURCE and result.devices is not None:
+            server_store.update_server(connection, server.id, now, devices=list(result.devices))
         if error is None and step.name in (StepName.FINISH_REVERT, StepName.FINISH_REVERT_IN_PLACE):
             self._restore_at_source(connection, move, server)
             move_store.update_move(connection, move.id, now, status="reverted")
             move = replace(move, status="reverted")
-        if step.name == StepName.PRE_LIVE and error is None:
-            details = {**move.details, "target": dict(result.get("target") or {})}
+        if step.name == StepName.PRE_LIVE and isinstance(result, ReceiveResult):
+            details = {**move.details, "target": dict(result.target)}
             move_store.update_move(connection, move.id, now, details=details)
             move = replace(move, details=details)
         following = migration_workflow.next_step(move, succeeded=error is None)
@@ -220,7 +232,7 @@ class MigrationEngine:
         move_store.insert_move(connection, leftovers)
         queue = self.begin_step(connection, leftovers, server, StepName.KEEP_ALLOCATIONS, apart=apart)
         for job in server_store.BUILD_JOBS.story(connection, server.id):
-            if job.kind == JOB_RELEASE and job.state is JobState.READY:
+            if job.kind is JobKind.RELEASE and job.state is JobState.READY:
                 # The deletion's release job must come after `KEEP_ALLOCATIONS`, so as not to release the kept allocations.
                 server_store.BUILD_JOBS.revoke_one(connection, job.id, now)
                 release = NewJob(self._ids.uuid(), job.queue, job.kind, job.key, job.payload)
@@ -238,7 +250,7 @@ class MigrationEngine:
         in this order.
         """
         now = self._clock.now()
-        step = STEPS[move.kind][move.step or ""]
+        step = migration_workflow.current_step(move)
         host = migration_workflow.host_of_step(move, step, server.host) or ""
         server_store.HOST_JOBS.revoke(connection, server.id, host, now)
         placed = move.new_placed if host == move.dest_host else move.old_placed
@@ -261,7 +273,7 @@ class MigrationEngine:
 
         If the server still exists at all, it is on the destination.
         """
-        queues = self._finish_at_destination(connection, move, server, VmState.ERROR, {})
+        queues = self._finish_at_destination(connection, move, server, VmState.ERROR, ServerResult())
         fault = Fault(500, reason, f"move {move.id}, {move.step}", self._clock.now())
         server_store.update_server(connection, server.id, self._clock.now(), fault=fault)
         return queues
@@ -275,7 +287,7 @@ class MigrationEngine:
         now = self._clock.now()
         self._restore_at_source(connection, move, server)
         fault = Fault(500, reason, f"move {move.id}, {move.step}", now)
-        task = STEPS[move.kind][move.step or ""].task
+        task = migration_workflow.current_step(move).task
         server_store.update_server(connection, server.id, now, vm_state=VmState.ERROR, task_state=task, fault=fault)
 
     def finish_rollback(self, connection: Connection, move: Move, server: Server) -> list[str]:
@@ -311,21 +323,21 @@ class MigrationEngine:
         move_store.update_move(connection, move.id, self._clock.now(), step=None, status=status, is_open=False)
 
     def _finish_at_destination(
-        self, connection: Connection, move: Move, server: Server, state: VmState, result: Mapping[str, Any]
+        self, connection: Connection, move: Move, server: Server, state: VmState, result: ServerResult
     ) -> list[str]:
         now = self._clock.now()
         as_before = state in (VmState.RESIZED, VmState.ERROR)
         power = lifecycle.POWER_STATES.get(move.old_state if as_before else state)
         changes: dict[str, Any] = {
-            "host": move.dest_host, "placed": move.new_placed, "devices": result.get("devices") or [],
+            "host": move.dest_host, "placed": move.new_placed, "devices": list(result.devices or ()),
             "flavor": asdict(move.new_flavor), "flavor_id": move.new_flavor.id,
         }  # fmt: skip
         if not migration_workflow.is_abandoned(move):
             changes |= {"vm_state": state, "task_state": None, "power_state": power}
         if move.kind is MoveKind.UNSHELVE:
             changes |= {"parked_at": None, "parked_image_id": None}
-        if isinstance(text := result.get("console"), str):
-            server_store.save_console(connection, server.id, text, now)
+        if result.console is not None:
+            server_store.save_console(connection, server.id, result.console, now)
         server_store.update_server(connection, server.id, now, **changes)
         arrived = replace(server, host=move.dest_host, flavor=move.new_flavor, placed=move.new_placed)
         if move.kind in (MoveKind.RESIZE, MoveKind.MIGRATION):
@@ -348,32 +360,44 @@ class MigrationEngine:
     def _host_job(self, move: Move, server: Server, step: MigrationStep, host: str) -> NewJob:
         """The job of a step. Its payload has the flavor, allocations and image that the server shall have on that host."""
         details = move.details
-        arguments: dict[str, Any] = {"move_id": move.id, "start": move.old_state is VmState.ACTIVE}
+        start = move.old_state is VmState.ACTIVE
         there = replace(server, flavor=move.old_flavor, placed=move.old_placed)
-        if step.where is Where.DESTINATION:
+        if step.where is Where.DESTINATION or step.name == StepName.FINISH_IN_PLACE:
             there = replace(server, flavor=move.new_flavor, placed=move.new_placed)
+        if step.name in _FROM_TRANSIT_IMAGE:
+            there = replace(there, image_id=details["transit_image_id"])
+        if step.name == StepName.REBUILD:
+            if move.kind is MoveKind.UNSHELVE:
+                there = replace(there, image_id=server.parked_image_id or server.image_id)
+                start = True
+            else:
+                start = details["ends"] == VmState.ACTIVE
+        header = job_header(there, _ids(move))
         match step.name:
             case StepName.MIGRATE:
                 properties = {"image_type": "snapshot", "instance_uuid": server.id, "moorage:move": move.id}
-                image = {"id": details["transit_image_id"], "name": f"{server.name}-moving", "properties": properties}
-                arguments["image"] = image
-            case StepName.FINISH:
-                there = replace(there, image_id=details["transit_image_id"])
+                image = ImagePayload(details["transit_image_id"], f"{server.name}-moving", properties)
+                payload: StartJob = ShelveJob(**header, move_id=move.id, start=start, image=image)
             case StepName.FINISH_IN_PLACE:
-                there = replace(server, flavor=move.new_flavor, placed=move.new_placed)
-                there = replace(there, image_id=details["transit_image_id"])
-                arguments["key"] = f"{move.id}:there"
+                payload = RebuildJob(**header, move_id=move.id, start=start, key=f"{move.id}:there")
             case StepName.ROLLBACK_IN_PLACE | StepName.FINISH_REVERT_IN_PLACE:
-                there = replace(there, image_id=details["transit_image_id"])
-                arguments["key"] = f"{move.id}:back"
-            case StepName.REBUILD if move.kind is MoveKind.UNSHELVE:
-                there = replace(there, image_id=server.parked_image_id or server.image_id)
-                arguments["start"] = True
-            case StepName.REBUILD:
-                arguments["start"] = details["ends"] == VmState.ACTIVE
+                payload = RebuildJob(**header, move_id=move.id, start=start, key=f"{move.id}:back")
             case StepName.LIVE:
-                arguments["target"] = details["target"]
-        return host_job(self._ids.uuid(), step.name, there, host, _ids(move), arguments)
+                payload = HandOverJob(**header, move_id=move.id, start=start, target=details["target"])
+            case _:
+                payload = StartJob(**header, move_id=move.id, start=start)
+        return host_job(self._ids.uuid(), host, step.name, payload)
+
+
+#: Steps that build the guest from the image of its disk that `StepName.MIGRATE` made.
+_FROM_TRANSIT_IMAGE = frozenset(
+    {
+        StepName.FINISH,
+        StepName.FINISH_IN_PLACE,
+        StepName.ROLLBACK_IN_PLACE,
+        StepName.FINISH_REVERT_IN_PLACE,
+    }
+)
 
 
 def _rolls_back_itself(move: Move) -> bool:

@@ -22,7 +22,7 @@ from moorage.compute.model.migration_workflow import (
     host_with_leftovers,
     is_abandoned,
 )
-from moorage.compute.model.servers import FORGET_IMAGE, MOVE_QUEUE, Server, VmState
+from moorage.compute.model.servers import MOVE_QUEUE, Server, VmState
 from moorage.compute.moves.migration_engine import MigrationEngine
 from moorage.compute.requests.group_service import (
     MAX_RECHECKS,
@@ -41,6 +41,7 @@ from moorage.core.ids import Ids
 from moorage.db.session import in_transaction, read
 from moorage.images.client import ImageWriter
 from moorage.images.views import OwnerView
+from moorage.jobs.contract import JobKind, ServerResult
 from moorage.jobs.model import Job
 from moorage.jobs.wakeups import Hints
 from moorage.placement.client.placement_client import MOVE_TYPE, SERVER_TYPE, PlacementClient
@@ -75,7 +76,7 @@ class MigrationTask:
         self._images = images
         self._migrations = MigrationEngine(clock, ids)
         self._jobs = JobWorker(engine, clock, MOVE_QUEUE, worker or f"mover/{ids.uuid()}", poll_s)
-        self._steps: dict[str, Callable[[Job, Move, Server], list[str]]] = {
+        self._steps: dict[JobKind, Callable[[Job, Move, Server], list[str]]] = {
             StepName.PREP: self._prep,
             StepName.KEEP_ALLOCATIONS: self._keep_allocations,
             StepName.REVERT_ALLOCATIONS: self._swap_allocations,
@@ -94,7 +95,7 @@ class MigrationTask:
             self._hints.send(queue)
 
     def _step_queues(self, job: Job) -> list[str]:
-        if job.kind == FORGET_IMAGE:
+        if job.kind is JobKind.FORGET_IMAGE:
             return self._delete_server_image(job)
         with read(self._engine) as connection:
             move = move_store.move(connection, job.payload["move_id"])
@@ -110,7 +111,7 @@ class MigrationTask:
         if is_abandoned(move):
 
             def go_back(connection: Connection, move: Move, server: Server) -> list[str]:
-                return self._migrations.advance_move(connection, move, server, {}, None)
+                return self._migrations.advance_move(connection, move, server, ServerResult(), None)
 
             return self._finish_job(job, go_back)
         if server.task_state is not STEPS[move.kind][StepName.PREP].task:
@@ -133,11 +134,11 @@ class MigrationTask:
             if isinstance(place, NoHost):
                 message = f"No valid host was found. {place.reason}".strip()
                 action_store.finish_event(connection, action_id, EVENTS[StepName.PREP], now, error=message)
-                return self._migrations.advance_move(connection, move, server, {}, message)
+                return self._migrations.advance_move(connection, move, server, ServerResult(), message)
             recheck_placement(connection, [(server, place.root_uuid)])
             move_store.update_move(connection, move.id, now, dest_host=place.host, new_placed=place.placed)
             move = replace(move, dest_host=place.host, new_placed=place.placed)
-            return self._migrations.advance_move(connection, move, server, {}, None)
+            return self._migrations.advance_move(connection, move, server, ServerResult(), None)
 
         return self._finish_job(job, record_destination)
 
@@ -179,7 +180,7 @@ class MigrationTask:
         self._placement.hand_over(self._holder_at_source(move, server), move.id, MOVE_TYPE)
 
         def advance_after_keep(connection: Connection, move: Move, server: Server) -> list[str]:
-            return self._migrations.advance_move(connection, move, server, {}, None, apart=True)
+            return self._migrations.advance_move(connection, move, server, ServerResult(), None, apart=True)
 
         return self._finish_job(job, advance_after_keep)
 
@@ -199,7 +200,7 @@ class MigrationTask:
         self._placement.hand_over(move.id, server.id, SERVER_TYPE)
 
         def advance_after_swap(connection: Connection, move: Move, server: Server) -> list[str]:
-            return self._migrations.advance_move(connection, move, server, {}, None)
+            return self._migrations.advance_move(connection, move, server, ServerResult(), None)
 
         return self._finish_job(job, advance_after_swap)
 

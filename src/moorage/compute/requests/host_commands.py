@@ -3,13 +3,11 @@
 Runs in the caller's transaction; the caller wakes the returned queue after the commit.
 """
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any
+from collections.abc import Callable
 
 from sqlalchemy import Connection
 
-from moorage.compute.model.job_payloads import host_job
+from moorage.compute.model.job_payloads import JobHeader, host_job, job_header
 from moorage.compute.model.lifecycle import Operation
 from moorage.compute.model.servers import Action, Server
 from moorage.compute.store import action_store, host_store, server_store
@@ -17,6 +15,15 @@ from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid
 from moorage.core.ids import Ids
+from moorage.jobs.contract import ServerJob
+
+#: Builds the payload of a job from the fields that all jobs have, and the `key` of the request.
+PayloadBuilder = Callable[[JobHeader, str], ServerJob]
+
+
+def server_job(header: JobHeader, key: str) -> ServerJob:
+    """The payload of an operation without further arguments."""
+    return ServerJob(**header, key=key)
 
 
 class HostCommands:
@@ -42,7 +49,7 @@ class HostCommands:
         request_id: str,
         server: Server,
         operation: Operation,
-        arguments: Mapping[str, Any] = MappingProxyType({}),
+        payload: PayloadBuilder = server_job,
     ) -> str:
         """Sets the task state and enqueues the host's job; returns the queue to wake.
 
@@ -59,7 +66,7 @@ class HostCommands:
             server_store.update_server(connection, server.id, now, task_state=operation.task)
         job_id = self._ids.uuid()
         ids = {"action_id": action.id, "request_id": request_id}
-        job = host_job(job_id, operation.kind, server, server.host, ids, {"key": job_id, **arguments})
+        job = host_job(job_id, server.host, operation.job_kind, payload(job_header(server, ids), job_id))
         server_store.HOST_JOBS.enqueue(connection, job, now)
         return server.host
 

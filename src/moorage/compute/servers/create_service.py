@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine
 
 from moorage.compute.model import lifecycle
 from moorage.compute.model.job_payloads import scheduling_id
-from moorage.compute.model.servers import BUILD_QUEUE, JOB_BUILD, Action, Flavor, PowerState, Server, TaskState, VmState
+from moorage.compute.model.servers import BUILD_QUEUE, Action, Flavor, PowerState, Server, TaskState, VmState
 from moorage.compute.requests.group_service import GroupService
 from moorage.compute.requests.quota_service import QuotaService, flavor_amounts
 from moorage.compute.requests.server_request import (
@@ -36,6 +36,7 @@ from moorage.core.ids import Ids
 from moorage.db.session import in_transaction, read
 from moorage.images.base import ImageRecord
 from moorage.images.client import ImageLookup
+from moorage.jobs.contract import JobKind
 from moorage.jobs.model import NewJob
 from moorage.jobs.wakeups import Hints
 from moorage.scheduler.flavor_resources import request_for, scheduling_properties
@@ -189,7 +190,7 @@ def _build_job(actions: Sequence[Action], payload: Mapping[str, Any]) -> NewJob:
     first = actions[0]
     if len(actions) == 1:
         payload = {**payload, "action_id": first.id}
-        return NewJob(scheduling_id(first.server_id), BUILD_QUEUE, JOB_BUILD, first.server_id, payload)
+        return NewJob(scheduling_id(first.server_id), BUILD_QUEUE, JobKind.BUILD, first.server_id, payload)
     together = [{"id": action.server_id, "action_id": action.id} for action in actions]
     key = f"together:{first.server_id}"
-    return NewJob(scheduling_id(key), BUILD_QUEUE, JOB_BUILD, key, {**payload, "servers": together})
+    return NewJob(scheduling_id(key), BUILD_QUEUE, JobKind.BUILD, key, {**payload, "servers": together})

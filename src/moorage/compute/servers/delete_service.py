@@ -22,8 +22,6 @@ from moorage.compute.model.migration_workflow import (
 )
 from moorage.compute.model.servers import (
     BUILD_QUEUE,
-    FORGET_IMAGE,
-    JOB_RELEASE,
     MOVE_QUEUE,
     PowerState,
     Server,
@@ -39,7 +37,9 @@ from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError
 from moorage.core.ids import Ids
+from moorage.core.json import JsonObject
 from moorage.db.session import in_transaction, read
+from moorage.jobs.contract import JobKind
 from moorage.jobs.model import NewJob
 from moorage.jobs.wakeups import Hints
 
@@ -121,7 +121,7 @@ class DeleteService:
         if server.parked_image_id is None:
             return []
         payload = {"image_id": server.parked_image_id, "request_id": request_id}
-        job = NewJob(self._ids.uuid(), MOVE_QUEUE, FORGET_IMAGE, server.id, payload)
+        job = NewJob(self._ids.uuid(), MOVE_QUEUE, JobKind.FORGET_IMAGE, server.id, payload)
         server_store.BUILD_JOBS.enqueue(connection, job, self._clock.now())
         return [MOVE_QUEUE]
 
@@ -182,8 +182,8 @@ class DeleteService:
         action = self._commands.begin_action(connection, caller, request_id, server.id, lifecycle.DELETE.name)
         action_store.begin_event(connection, action.id, lifecycle.DELETE.event, None, now)
         server_store.update_server(connection, server.id, now, task_state=TaskState.DELETING)
-        payload = {"action_id": action.id, "request_id": request_id, "final": True}
-        release = NewJob(self._ids.uuid(), BUILD_QUEUE, JOB_RELEASE, server.id, payload)
+        payload: JsonObject = {"action_id": action.id, "request_id": request_id, "final": True}
+        release = NewJob(self._ids.uuid(), BUILD_QUEUE, JobKind.RELEASE, server.id, payload)
         server_store.BUILD_JOBS.enqueue(connection, release, now)
         return BUILD_QUEUE
 

@@ -6,7 +6,6 @@ Each decides, commits, then wakes the host. Moves to other hosts are in `move_se
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, Protocol
 
 from sqlalchemy import Connection, Engine
@@ -16,7 +15,7 @@ from moorage.compute.model.job_payloads import server_situation
 from moorage.compute.model.lifecycle import Operation
 from moorage.compute.model.servers import Flavor, Server, VmState
 from moorage.compute.moves.migration_engine import MigrationEngine
-from moorage.compute.requests.host_commands import HostCommands
+from moorage.compute.requests.host_commands import HostCommands, PayloadBuilder, server_job
 from moorage.compute.requests.server_request import check_image_fits_flavor, flavor_fields, usable_image
 from moorage.compute.requests.server_service import MAX_METADATA_ITEMS, visible
 from moorage.compute.store import host_store, keypair_store, move_store, server_store
@@ -30,6 +29,7 @@ from moorage.images.attributes import refuse_base
 from moorage.images.base import ImageRecord
 from moorage.images.client import ImageLookup, ImageWriter
 from moorage.images.views import CallerView
+from moorage.jobs.contract import ImagePayload, RebuildJob, RescueJob, ShelveJob, SnapshotJob
 from moorage.jobs.wakeups import Hints
 from moorage.scheduler.filters import HostState, ServerRequirements, runs_the_image
 from moorage.scheduler.flavor_resources import (
@@ -103,14 +103,14 @@ class OperateService:
         request_id: str,
         server_id: str,
         operation: Operation,
-        arguments: Mapping[str, Any] = MappingProxyType({}),
+        payload: PayloadBuilder = server_job,
     ) -> Server:
         """Begins `operation`, which the host carries out and reports. Returns the server as it was before."""
 
         def begin(connection: Connection) -> tuple[Server, str]:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
             lifecycle.check(operation, server_situation(server), caller)
-            queue = self._commands.command_host(connection, caller, request_id, server, operation, arguments)
+            queue = self._commands.command_host(connection, caller, request_id, server, operation, payload)
             return server, queue
 
         server, queue = in_transaction(self._engine, begin)
@@ -138,10 +138,11 @@ class OperateService:
             if "key_name" in changes:
                 changes["key_data"] = keypair_store.public_key(connection, caller.user_id, changes["key_name"])
             server_store.update_server(connection, server_id, self._clock.now(), **changes)
-            start = {"start": operation.after(server.vm_state) is VmState.ACTIVE}
+            start = operation.after(server.vm_state) is VmState.ACTIVE
             return self._commands.command_host(
-                connection, caller, request_id, replace(server, **changes), operation, start
-            )
+                connection, caller, request_id, replace(server, **changes), operation,
+                lambda header, key: RebuildJob(**header, key=key, start=start),
+            )  # fmt: skip
 
         self._hints.send(in_transaction(self._engine, begin_rebuild))
 
@@ -179,8 +180,10 @@ class OperateService:
             image = image_id or server.image_id
             if image is None:
                 raise Invalid(f"Instance {server_id} has no image for the rescue; name one.")
-            arguments = {"image_id": image, "password": password}
-            return self._commands.command_host(connection, caller, request_id, server, lifecycle.RESCUE, arguments)
+            return self._commands.command_host(
+                connection, caller, request_id, server, lifecycle.RESCUE,
+                lambda header, key: RescueJob(**header, key=key, image_id=image, password=password),
+            )  # fmt: skip
 
         self._hints.send(in_transaction(self._engine, begin_rescue))
 
@@ -198,9 +201,11 @@ class OperateService:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
             lifecycle.check(operation, server_situation(server), caller)
             properties = image_properties(server, wanted)
-            image = {"id": image_id, "name": wanted.name, "properties": properties}
-            arguments = {"image": image, "rotation": wanted.rotation}
-            queue = self._commands.command_host(connection, caller, request_id, server, operation, arguments)
+            image = ImagePayload(image_id, wanted.name, properties)
+            queue = self._commands.command_host(
+                connection, caller, request_id, server, operation,
+                lambda header, key: SnapshotJob(**header, key=key, image=image, rotation=wanted.rotation),
+            )  # fmt: skip
             return server, properties, queue
 
         server, properties, queue = in_transaction(self._engine, begin_image)
@@ -233,11 +238,12 @@ class OperateService:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
             lifecycle.check(lifecycle.SHELVE, server_situation(server), caller)
             wanted = NewImage(f"{server.name}-shelved", {})
-            image = {"id": image_id, "name": wanted.name, "properties": image_properties(server, wanted)}
+            image = ImagePayload(image_id, wanted.name, image_properties(server, wanted))
+            start = server.vm_state is not VmState.STOPPED
             server_store.update_server(connection, server_id, self._clock.now(), parked_image_id=image_id)
             return self._commands.command_host(
                 connection, caller, request_id, server, lifecycle.SHELVE,
-                {"image": image, "start": server.vm_state is not VmState.STOPPED},
+                lambda header, key: ShelveJob(**header, key=key, image=image, start=start),
             )  # fmt: skip
 
         self._hints.send(in_transaction(self._engine, begin_shelve))

@@ -15,6 +15,7 @@ from moorage.compute.model.servers import Flavor, Placed, VmState
 from moorage.compute.store import quota_store
 from moorage.compute.store.server_store import placed_from_document
 from moorage.compute.store.tables import moves
+from moorage.jobs.contract import JobKind
 
 _BY_ID = select(moves).where(moves.c.id == bindparam("of_id"))
 _OPEN = select(moves).where(moves.c.server_id == bindparam("of_server"), moves.c.is_open).order_by(moves.c.number)
@@ -72,6 +73,7 @@ def _move(row: Row[Any]) -> Move:
     values = dict(row._mapping)
     values |= {
         "kind": MoveKind(values["kind"]),
+        "step": None if values["step"] is None else JobKind(values["step"]),
         "old_state": VmState(values["old_state"]),
         "old_flavor": Flavor(**values["old_flavor"]),
         "new_flavor": Flavor(**values["new_flavor"]),

@@ -17,6 +17,7 @@ from moorage.accelerator.drivers.vendor_cli import VendorTool
 from moorage.accelerator.model.attach_state import unknown_regions
 from moorage.accelerator.model.devices import HandleState, mdev_of
 from moorage.accelerator.model.errors import AlreadyPlugged, ChecksumMismatch, ConflictingBitstreams, NoCapacity
+from moorage.jobs.contract import ProgramJob
 from tests.unit.accelerator.drivers import benches
 from tests.unit.accelerator.drivers.test_conformance import BENCHES
 from tests.unit.accelerator.rig import AES, PROJECT, SHA, Killed, Rig, new_instance, rp
@@ -102,7 +103,7 @@ class Machine(Rig):
             assert record.state is HandleState.QUARANTINED
             self.agent.release_quarantined(handle)
         for part in unknown_regions(self.held):  # a card without a blank: an operator programs it
-            order = {"deployable": part, "image_id": self.good[AES], "project_id": PROJECT, "user_id": ""}
+            order = ProgramJob(deployable=part, image_id=self.good[AES], project_id=PROJECT)
             assert self.agent.program_region(order) == self.good[AES]
         assert self.held.handles == self.held.attachments == {}
         self.check()
@@ -201,7 +202,7 @@ def step(machine, random, instance):
         _may_be_refused(lambda: machine.plug_and_use(instance, part, wish))
     elif what == "order":
         image_id = random.choice(list(machine.good.values()))
-        order = {"deployable": part, "image_id": image_id, "project_id": PROJECT, "user_id": ""}
+        order = ProgramJob(deployable=part, image_id=image_id, project_id=PROJECT)
         _may_be_refused(lambda: machine.agent.program_region(order))
     elif instance not in machine.held.attachments and part not in unknown_regions(machine.held):
         before = machine.held.regions

@@ -34,14 +34,13 @@ def post_history(request: Request[AcceleratorService], host: str) -> Response:
 
 
 def claim_jobs(request: Request[AcceleratorService], host: str) -> Response:
-    jobs = request.service.jobs.claim_jobs(host, request.json["worker"], request.json.get("limit", 1))
+    jobs = request.service.jobs.of_hosts.claim_jobs(host, request.json["worker"], request.json.get("limit", 1))
     return Response(body={"jobs": [job_document(job) for job in jobs]})
 
 
 def report_job(request: Request[AcceleratorService], job_id: str) -> Response:
-    return Response(
-        body={"more": request.service.jobs.report_job(job_id, report_of(request.json), host=request.caller.host)}
-    )
+    has_more = request.service.jobs.of_hosts.report_job(job_id, report_of(request.json), host=request.caller.host)
+    return Response(body={"more": has_more})
 
 
 def _decoded(document: object, kind: type[T]) -> T:

@@ -13,6 +13,7 @@ from moorage.compute.model.servers import VmState
 from moorage.compute.moves.move_service import Destination
 from moorage.compute.servers.operate_service import NewImage, Rebuild
 from moorage.core.errors import Gone, Invalid, NotBuilt, NotFound
+from moorage.jobs.contract import PasswordJob
 from moorage.wire.http import Response
 
 #: Actions that Nova has and this service does not.
@@ -173,8 +174,13 @@ def rescue(request: ComputeRequest, server_id: str, argument: Any) -> Response:
 
 
 def change_password(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+    password = argument["adminPass"]
     request.service.operations.begin_operation(
-        request.caller, request.request_id, server_id, lifecycle.CHANGE_PASSWORD, {"password": argument["adminPass"]}
+        request.caller,
+        request.request_id,
+        server_id,
+        lifecycle.CHANGE_PASSWORD,
+        lambda header, key: PasswordJob(**header, key=key, password=password),
     )
     return Response(202)
 
