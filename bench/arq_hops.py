@@ -20,6 +20,9 @@ from moorage.accelerator.client import AcceleratorClient
 from moorage.accelerator.drivers.simulated import SimulatedAccelerators, default_simulated_host
 from moorage.accelerator.host import agent_api
 from moorage.accelerator.host.agent import AcceleratorAgent
+from moorage.accelerator.host.checkpoint import Checkpoint
+from moorage.accelerator.host.programming import BitstreamSource
+from moorage.accelerator.host.signatures import SignatureVerifier
 from moorage.accelerator.service.service import AcceleratorService
 from moorage.agent.jobs.job_runner import AcceleratorRunner
 from moorage.core.clock import SystemClock
@@ -85,9 +88,9 @@ class _Place:
         self.driver = _Apart(SimulatedAccelerators(default_simulated_host(), directory / "simulated", clock))
         images = ImageDirectory(directory / "images", clock=clock, ids=ids)
         cache = DigestCache(directory / "cache", max_bytes=1 << 20, clock=clock)
-        self.agent = AcceleratorAgent(
-            HOST, [self.driver], directory / "agent", images, cache, clock, reports=self._client
-        )
+        checkpoint = Checkpoint(directory / "agent" / "checkpoint.json", HOST, clock)
+        bitstreams = BitstreamSource(images, cache, SignatureVerifier(None, clock))
+        self.agent = AcceleratorAgent(HOST, [self.driver], checkpoint, bitstreams, clock, reports=self._client)
         self.agent.published({node.name: ids.uuid() for node in self.agent.nodes()})
         self.agent.run_once()
         self._runner = AcceleratorRunner(self.agent, keep_alive_period_s=60)

@@ -25,8 +25,16 @@ from moorage.accelerator.drivers.simulated import (
 )
 from moorage.accelerator.drivers.xrt import XrtDriver
 from moorage.accelerator.host import agent_api
-from moorage.accelerator.host.agent import AcceleratorAgent, HistoryReportTask, device_history_topic
+from moorage.accelerator.host.agent import (
+    AcceleratorAgent,
+    AcceleratorListener,
+    AcceleratorSettings,
+    HistoryReportTask,
+    device_history_topic,
+)
 from moorage.accelerator.host.agent_api import SocketServer, is_socket_path_too_long
+from moorage.accelerator.host.checkpoint import Checkpoint
+from moorage.accelerator.host.programming import BitstreamSource
 from moorage.accelerator.host.signatures import SignatureVerifier
 from moorage.accelerator.model.naming import NameScheme
 from moorage.accelerator.service.host_jobs import jobs_topic
@@ -243,21 +251,23 @@ def _serve_here(parts: Components, app: WsgiApp, wanted: str, name: str, option:
 
 
 def _accelerator_agent(parts: Components, host: str) -> AcceleratorAgent:
-    state = parts.config.state / "accelerators"
+    state, options = parts.config.state / "accelerators", parts.config.accelerator
+    cache = DigestCache(state / "bitstreams", max_bytes=options.bitstream_cache_bytes, clock=parts.clock)
+    bitstreams = BitstreamSource(_images_of(parts, host), cache, _signatures(parts))
+    settings = AcceleratorSettings(timedelta(seconds=options.report_period_s), _names(parts.config))
     return AcceleratorAgent(
         host,
         _accelerator_drivers(parts, state),
-        state,
-        _images_of(parts, host),
-        DigestCache(state / "bitstreams", max_bytes=parts.config.accelerator.bitstream_cache_bytes, clock=parts.clock),
+        Checkpoint(state / "checkpoint.json", host, parts.clock),
+        bitstreams,
         parts.clock,
         reports=AcceleratorClient(parts.host_client("accelerator", host)),
-        changed=lambda: parts.wakeups.wake(resources_topic(host)),
-        to_report=lambda: parts.wakeups.wake(f"accelerator-agent@{host}"),
-        recorded=lambda: parts.wakeups.wake(device_history_topic(host)),
-        report_every=timedelta(seconds=parts.config.accelerator.report_period_s),
-        names=_names(parts.config),
-        signatures=_signatures(parts),
+        listener=AcceleratorListener(
+            offer_changed=lambda: parts.wakeups.wake(resources_topic(host)),
+            report_wanted=lambda: parts.wakeups.wake(f"accelerator-agent@{host}"),
+            history_recorded=lambda: parts.wakeups.wake(device_history_topic(host)),
+        ),
+        settings=settings,
     )
 
 

@@ -17,8 +17,10 @@ import msgspec
 from moorage.accelerator.drivers import simulated
 from moorage.accelerator.drivers.base import AcceleratorDriver
 from moorage.accelerator.drivers.simulated import FaultControl, FaultKind, SimulatedAccelerators, SimulatedFault
-from moorage.accelerator.host.agent import AcceleratorAgent
+from moorage.accelerator.host.agent import AcceleratorAgent, AcceleratorListener
 from moorage.accelerator.host.checkpoint import Checkpoint
+from moorage.accelerator.host.programming import BitstreamSource
+from moorage.accelerator.host.signatures import SignatureVerifier
 from moorage.accelerator.model import attach_state as h
 from moorage.accelerator.model.devices import HandleState, RegionState
 from moorage.core.clock import VirtualClock
@@ -176,18 +178,9 @@ class Rig:
         cache = DigestCache(self.directory / "cache", max_bytes=1 << 24, clock=self.clock)
         checkpoint = WatchedCheckpoint(self.directory / "agent" / "checkpoint.json", self.host, self.watch, self.clock)
         driver = WatchedDriver(self.driver, self.watch)
-        return AcceleratorAgent(
-            self.host,
-            [driver],
-            self.directory / "agent",
-            self.images,
-            cache,
-            self.clock,
-            changed=self._changed,
-            to_report=self._to_report,
-            recorded=self._recorded,
-            checkpoint=checkpoint,
-        )
+        bitstreams = BitstreamSource(self.images, cache, SignatureVerifier(None, self.clock))
+        listener = AcceleratorListener(self._changed, self._to_report, self._recorded)
+        return AcceleratorAgent(self.host, [driver], checkpoint, bitstreams, self.clock, listener=listener)
 
     def _changed(self) -> None:
         self.changes += 1

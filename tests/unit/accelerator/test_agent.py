@@ -7,7 +7,10 @@ import pytest
 
 from moorage.accelerator.drivers.simulated import SimulatedAccelerators, default_simulated_host
 from moorage.accelerator.host.agent import AcceleratorAgent
+from moorage.accelerator.host.checkpoint import Checkpoint
 from moorage.accelerator.host.device_registry import DeviceRegistry
+from moorage.accelerator.host.programming import BitstreamSource
+from moorage.accelerator.host.signatures import SignatureVerifier
 from moorage.accelerator.model import errors as e
 from moorage.accelerator.model.devices import Deployable, Health
 from moorage.accelerator.model.reports import attachment_reports, device_reports
@@ -39,7 +42,10 @@ def rig(tmp_path) -> Rig:
 
 def agent_of(tmp_path, drivers, clock, images=None) -> AcceleratorAgent:
     cache = DigestCache(tmp_path / "cache", max_bytes=1 << 20, clock=clock)
-    return AcceleratorAgent(HOST, drivers, tmp_path / "agent", images, cache, clock)
+    checkpoint = Checkpoint(tmp_path / "agent" / "checkpoint.json", HOST, clock)
+    return AcceleratorAgent(
+        HOST, drivers, checkpoint, BitstreamSource(images, cache, SignatureVerifier(None, clock)), clock
+    )
 
 
 def test_every_deployable_is_a_provider_below_its_numa_node(rig):

@@ -8,17 +8,16 @@ Spec: docs/evidence/specs/accelerator-attach.md
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from pathlib import Path
 
 from moorage.accelerator.client import AcceleratorClient
 from moorage.accelerator.drivers.base import AcceleratorDriver
 from moorage.accelerator.host.attach import AttachEngine
 from moorage.accelerator.host.checkpoint import Checkpoint
 from moorage.accelerator.host.device_registry import DeviceRegistry
-from moorage.accelerator.host.programming import RegionProgrammer
-from moorage.accelerator.host.signatures import SignatureVerifier
+from moorage.accelerator.host.programming import BitstreamSource, RegionProgrammer
 from moorage.accelerator.model import attach_state as h
 from moorage.accelerator.model.binding import (
     expected_content,
@@ -34,8 +33,6 @@ from moorage.accelerator.model.naming import NameScheme
 from moorage.accelerator.model.reports import attachment_reports, device_reports
 from moorage.accelerator.model.request import decode_plug, instance_name_of, instance_uuid_of
 from moorage.core.clock import Clock
-from moorage.images.base import ImageSource
-from moorage.images.cache import DigestCache
 from moorage.jobs.contract import BindJob, ProgramJob, WishesJob
 from moorage.telemetry import tracing
 
@@ -48,12 +45,25 @@ def _ignore() -> None:
     return
 
 
-class AcceleratorAgent:
-    """`directory` holds the checkpoint. Three callbacks wake other tasks and must not block: `changed` when traits or
-    inventories differ from those that the resource tracker saw last; `to_report` when a full report to the central
-    service is due; `recorded` when only the history must be reported.
+@dataclass(frozen=True)
+class AcceleratorListener:
+    """Callbacks that wake other tasks. They must not block."""
 
-    The agent is also a `moorage.jobs.background_tasks.Task`: each run reports to the central service, if `reports` is
+    offer_changed: Callable[[], None] = (
+        _ignore  #: traits or inventories are not those that the resource tracker saw last
+    )
+    report_wanted: Callable[[], None] = _ignore  #: a full report to the central service is due
+    history_recorded: Callable[[], None] = _ignore  #: only the history must be reported
+
+
+@dataclass(frozen=True)
+class AcceleratorSettings:
+    report_every: timedelta = REPORT_INTERVAL
+    names: NameScheme = NameScheme.SPEC
+
+
+class AcceleratorAgent:
+    """The agent is also a `moorage.jobs.background_tasks.Task`: each run reports to the central service, if `reports` is
     given.
     """
 
@@ -61,37 +71,25 @@ class AcceleratorAgent:
         self,
         host: str,
         drivers: Sequence[AcceleratorDriver],
-        directory: Path,
-        images: ImageSource,
-        cache: DigestCache,
+        checkpoint: Checkpoint,
+        bitstreams: BitstreamSource,
         clock: Clock,
         *,
         reports: AcceleratorClient | None = None,
-        changed: Callable[[], None] = _ignore,
-        to_report: Callable[[], None] = _ignore,
-        recorded: Callable[[], None] = _ignore,
-        checkpoint: Checkpoint | None = None,
-        report_every: timedelta = REPORT_INTERVAL,
-        names: NameScheme = NameScheme.SPEC,
-        signatures: SignatureVerifier | None = None,
+        listener: AcceleratorListener = AcceleratorListener(),
+        settings: AcceleratorSettings = AcceleratorSettings(),
     ) -> None:
         self.name = f"accelerator-agent@{host}"
         self._host = host
         self._clock = clock
         self._reports = reports
-        self._report_every = report_every
-        self._names = names
+        self._settings = settings
+        self._listener = listener
         self._registry = DeviceRegistry(drivers)
-        self._checkpoint = checkpoint or Checkpoint(directory / "checkpoint.json", host, clock)
-        signatures = signatures or SignatureVerifier(None, clock)
-        self._programmer = RegionProgrammer(
-            self._registry, self._checkpoint, images, cache, self._announce_changes, signatures
-        )
-        self._engine = AttachEngine(self._registry, self._checkpoint, self._programmer)
+        self._checkpoint = checkpoint
+        self._programmer = RegionProgrammer(self._registry, checkpoint, bitstreams, self._announce_changes)
+        self._engine = AttachEngine(self._registry, checkpoint, self._programmer)
         self._discovering = threading.Lock()
-        self._offer_changed = changed
-        self._report_wanted = to_report
-        self._history_recorded = recorded
         #: The offer that the resource tracker saw last.
         self._offered: object = None
         self._started = False
@@ -142,7 +140,7 @@ class AcceleratorAgent:
             held.states(),
             h.withheld_deployables(held),
             held.wishes.traits,
-            self._names,
+            self._settings.names,
         )
 
     def published(self, uuids: Mapping[str, str]) -> None:
@@ -156,7 +154,7 @@ class AcceleratorAgent:
         self._checkpoint.step(partial(h.with_providers, rp_uuids=rp_uuids))
         self._ready.set()
         if rp_uuids != before:
-            self._report_wanted()  # requests are bound by provider, so the service must know the new uuids
+            self._listener.report_wanted()  # requests are bound by provider, so the service must know the new uuids
 
     def _discover_devices(self) -> None:
         held = self.attach_state
@@ -225,11 +223,11 @@ class AcceleratorAgent:
     def _announce_changes(self, *, is_reported: bool = False) -> None:
         # Attaching a handle changes nothing in Placement; a handle that cannot be given out again does.
         if h.offered_state(self.attach_state) != self._offered:
-            self._offer_changed()
+            self._listener.offer_changed()
         if is_reported:
-            self._history_recorded()
+            self._listener.history_recorded()
         else:
-            self._report_wanted()
+            self._listener.report_wanted()
 
     def program_region(self, order: ProgramJob) -> str | None:
         """Load an image or the blank into a region, for an operator. Returns the id of the image loaded afterwards, if
@@ -273,9 +271,9 @@ class AcceleratorAgent:
         held = self.attach_state
         # Attachments first: users look for them as soon as their server is active.
         self._reports.report_attachments(self._host, attachment_reports(held))
-        self._reports.report_devices(self._host, device_reports(held, self._names))
+        self._reports.report_devices(self._host, device_reports(held, self._settings.names))
         self.report_history()
-        return self._clock.now() + self._report_every
+        return self._clock.now() + self._settings.report_every
 
     def report_history(self) -> None:
         """Report the history records that the central service does not have yet."""

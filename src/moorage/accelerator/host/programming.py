@@ -71,6 +71,15 @@ class ChosenBitstream:
     signed: ImageSignature | None = None  #: the signature to verify, if any
 
 
+@dataclass(frozen=True)
+class BitstreamSource:
+    """Where the bitstreams of a host come from."""
+
+    images: ImageSource
+    cache: DigestCache
+    signatures: SignatureVerifier
+
+
 class RegionProgrammer:
     """`changed` is called whenever a region's content changes, and so its traits."""
 
@@ -78,17 +87,15 @@ class RegionProgrammer:
         self,
         registry: DeviceRegistry,
         checkpoint: Checkpoint,
-        images: ImageSource,
-        cache: DigestCache,
+        bitstreams: BitstreamSource,
         changed: Callable[[], None],
-        signatures: SignatureVerifier,
     ) -> None:
         self._registry = registry
         self._checkpoint = checkpoint
-        self._images = images
-        self._cache = cache
+        self._images = bitstreams.images
+        self._cache = bitstreams.cache
+        self._signatures = bitstreams.signatures
         self._region_changed = changed
-        self._signatures = signatures
         self._locks = KeyedLocks()
         self._last_logged: dict[str, str] = {}  #: by region, the last reason that its repair failed
 

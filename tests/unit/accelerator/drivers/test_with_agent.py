@@ -6,6 +6,9 @@ from moorage.accelerator.drivers.device_spec import DeviceSpec
 from moorage.accelerator.drivers.fpga_dfl import FpgaDflDriver
 from moorage.accelerator.drivers.nvidia import NvidiaDriver
 from moorage.accelerator.host.agent import AcceleratorAgent
+from moorage.accelerator.host.checkpoint import Checkpoint
+from moorage.accelerator.host.programming import BitstreamSource
+from moorage.accelerator.host.signatures import SignatureVerifier
 from moorage.accelerator.model.devices import mdev_of
 from moorage.accelerator.model.errors import NoCapacity, ProgramFailed
 from moorage.core.ids import SeededIds
@@ -41,7 +44,9 @@ class Host:
             FpgaDflDriver(self.directory / "dfl", (), sysfs, self.directory / "dev", self.kernel.load),
             NvidiaDriver([SHARES], sysfs, dict),
         ]
-        self.agent = AcceleratorAgent(HOST, drivers, self.directory / "agent", self.images, cache, self.clock)
+        checkpoint = Checkpoint(self.directory / "agent" / "checkpoint.json", HOST, self.clock)
+        bitstreams = BitstreamSource(self.images, cache, SignatureVerifier(None, self.clock))
+        self.agent = AcceleratorAgent(HOST, drivers, checkpoint, bitstreams, self.clock)
         nodes = self.agent.nodes()
         self.agent.published({node.name: rp(node.name.removeprefix(f"{HOST}_")) for node in nodes})
         return self.agent
