@@ -13,7 +13,7 @@ from tests.unit.accelerator.rig import Watch
 
 
 def watched(watch: Watch, setattr_=setattr) -> None:
-    """Of all services in this process, from now on. `setattr_` may be that of a monkeypatch."""
+    """Watches the commits of all services in this process from now on. `setattr_` may be that of a monkeypatch."""
     commit, run, run_in_turn = DefaultDialect.do_commit, session._in_own_transaction, _Writer.run
     now = threading.local()
 
@@ -42,5 +42,5 @@ def watched(watch: Watch, setattr_=setattr) -> None:
 
 
 def _name(work) -> str:
-    """Empty for other services."""
+    """The name of the function that runs in the transaction; empty for other services."""
     return work.__qualname__.partition(".<locals>")[0] if work.__module__.startswith("moorage.accelerator.") else ""

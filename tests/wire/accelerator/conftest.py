@@ -15,10 +15,10 @@ from tests.unit.accelerator.rig import PROJECT
 
 
 class ByRole:
-    """The token is ``<role>[@<project>][+service]``.
+    """Authenticates by the token ``<role>[@<project>][+service]``.
 
-    Its bearer is of the project `PROJECT`, or of another where it says so: ``@none`` of none at all, ``@system`` of the
-    whole system. With ``+service`` a service sends the request for them.
+    The caller belongs to the project `PROJECT` or to the named one; ``@none`` means no project, ``@system`` a
+    system-scoped token. With ``+service`` a service sends the request for the user.
     """
 
     def authenticate(self, headers, environ):
@@ -44,7 +44,7 @@ class Seen:
 
     @property
     def fault(self) -> str:
-        """The sentence inside the peer's JSON within JSON."""
+        """The text of the fault, which upstream encodes as JSON within JSON."""
         return json.loads(self.body["error_message"])["faultstring"]
 
 
@@ -77,8 +77,8 @@ class Token:
         return {"x-auth-token": self._role}
 
 
-class Told:
-    """Hints to hosts; `heard` is the host's reaction to one."""
+class RecordedHints:
+    """Records hints to hosts; `heard` is called for each, and stands for the host's reaction."""
 
     def __init__(self) -> None:
         self.heard = lambda: None
@@ -91,12 +91,12 @@ class Told:
 
 
 @pytest.fixture
-def hints() -> Told:
-    return Told()
+def hints() -> RecordedHints:
+    return RecordedHints()
 
 
 def process_in(directory, hints, services="accelerator", **options) -> InProcessPlane:
-    """A process with the accelerator service, whose hosts receive hints from `hints`. There is no compute service."""
+    """A process with the accelerator service, without a compute service. `hints` receives the hints to its hosts."""
     return InProcessPlane(
         directory,
         services,

@@ -1,7 +1,7 @@
 """The accelerator service in its own process: ``service_process.py DATABASE DIRECTORY PORT [POINT]``. Tests start it.
 
-It serves the Accelerator API with the callers of `ByRole`. In place of compute, the file ``DIRECTORY/told`` gets a line
-of JSON for each event. At the named point (`commits`) it sends itself SIGKILL.
+It serves the Accelerator API with the callers of `ByRole`. Instead of compute, the file ``DIRECTORY/told`` gets one
+line of JSON for each event. At the named point (`commits`) it kills itself with SIGKILL.
 """
 
 import json
@@ -20,12 +20,12 @@ from moorage.core.ids import RandomIds
 from tests.served import serve
 from tests.unit.accelerator.rig import Watch
 from tests.wire.accelerator.commits import watched
-from tests.wire.accelerator.conftest import Told, process_in
+from tests.wire.accelerator.conftest import RecordedHints, process_in
 
 WAITING = tables.jobs.select().where(tables.jobs.c.queue == EVENTS_QUEUE, tables.jobs.c.finished_at.is_(None))
 
 
-class Deadly(Watch):
+class KillingWatch(Watch):
     def die(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -45,16 +45,16 @@ def main() -> None:
     url, directory, port, *point = sys.argv[1:]
     clock = SystemClock()
     process = process_in(
-        Path(directory, "service"), Told(), clock=clock, ids=RandomIds(), database={"accelerator": url}
+        Path(directory, "service"), RecordedHints(), clock=clock, ids=RandomIds(), database={"accelerator": url}
     )
     engine = process.engine("accelerator")
-    watch = Deadly()
+    watch = KillingWatch()
     watch.arm(point[0] if point else None)
     watched(watch)
     task = EventsTask(engine, clock, Compute(Path(directory, "told")), worker="events", poll_s=5)
 
     def tell():
-        """Only where there is something to tell: else its commits would be no points of anything."""
+        """Sends events only if there are any; otherwise each run would commit and count as a point."""
         while True:
             with engine.connect() as connection:
                 waiting = connection.execute(WAITING).first()

@@ -24,7 +24,7 @@ CARD = {"resources:CUSTOM_ACCELERATOR_GPU": "1"}
 
 
 class Compute:
-    """The only relevant route of a Nova; records its requests."""
+    """Stands for Nova: its route for external events, which records the requests."""
 
     def __init__(self) -> None:
         self.events = []
@@ -65,12 +65,12 @@ class Plane:
             what="accelerator jobs",
         )
 
-    def host_works(self) -> None:
+    def run_host(self) -> None:
         while self._jobs.run_once() <= self.clock.now():
             pass
 
-    def tell(self) -> list:
-        """The events that compute receives now."""
+    def send_events(self) -> list:
+        """Sends the pending events; returns those that compute received."""
         before = len(self.compute.events)
         self._events.run_once()
         return [(event["tag"], event["status"]) for event in self.compute.events[before:]]
@@ -108,7 +108,7 @@ def plane(tmp_path, wire, process, clock):
     return Plane(tmp_path, wire, process.engine("accelerator"), clock)
 
 
-def test_a_profile_becomes_a_request_per_unit(plane):
+def test_a_profile_creates_one_request_per_unit(plane):
     plane.profile("mixed", FPGA, CARD | {"resources:CUSTOM_ACCELERATOR_GPU": "2"})
     arqs = plane.requests("mixed")
     assert [arq["device_profile_group_id"] for arq in arqs] == [0, 1, 1]
@@ -120,33 +120,33 @@ def test_a_profile_becomes_a_request_per_unit(plane):
     assert (unknown.status, "none" in unknown.fault) == (404, True)
 
 
-def test_a_bound_request_is_programmed_attached_and_told(plane):
-    """R24, R27: the engine of `os_acc.plug` binds it; its event is sent when the state can be read."""
+def test_binding_a_request_programs_and_attaches_the_device_and_sends_an_event(plane):
+    """R24, R27: the code of `os_acc.plug` binds it; the event is sent once the API shows the state."""
     plane.profile("aes", FPGA)
     (arq,) = plane.requests("aes")
     instance = new_instance()
     assert plane.bind({arq["uuid"]: rp(R1)}, instance).status == 202
     assert plane.state_of(arq["uuid"]) == "BindStarted"
     assert plane.of(instance, "&bind_state=resolved").status == 423
-    assert plane.tell() == []
-    plane.host_works()
+    assert plane.send_events() == []
+    plane.run_host()
     (bound,) = plane.of(instance, "&bind_state=resolved").body["arqs"]
     assert (bound["state"], bound["attach_handle_type"], bound["hostname"]) == ("Bound", "PCI", HOST)
     assert bound["attach_handle_info"] == {"domain": "0000", "bus": "3b", "device": "00", "function": "1"}
     assert bound["attach_handle_uuid"]
     assert plane.rig.agent.attach_state.region(R1).bitstream is not None
-    assert plane.tell() == [(arq["uuid"], "completed")]
-    assert plane.tell() == []
+    assert plane.send_events() == [(arq["uuid"], "completed")]
+    assert plane.send_events() == []
 
 
 @pytest.mark.parametrize("word", ["VGPU", "CUSTOM_ACCELERATOR_VGPU"])
-def test_a_share_of_a_gpu_is_a_mediated_device_with_its_own_uuid(tmp_path, wire, process, clock, word):
-    """A3, A7: Nova creates it with that uuid; the profile may use Cyborg's name of the class."""
+def test_a_share_of_a_gpu_is_bound_as_a_mediated_device_with_its_own_uuid(tmp_path, wire, process, clock, word):
+    """A3, A7: Nova creates the mediated device with this uuid; the profile may use Cyborg's name of the class."""
     plane = Plane(tmp_path, wire, process.engine("accelerator"), clock, simulated_host_with_every_device_type())
     plane.profile("share", {f"resources:{word}": "2", "trait:CUSTOM_NVIDIA_NVIDIA_592": "required"})
     instance, card = new_instance(), "0000:b1:00.0"
     plane.bind({arq["uuid"]: rp(card) for arq in plane.requests("share")}, instance)
-    plane.host_works()
+    plane.run_host()
     bound = plane.of(instance).body["arqs"]
     shares = {mdev.uuid: mdev for mdev in (Mdev(card, "nvidia-592", slot) for slot in range(2))}
     assert {arq["attach_handle_uuid"] for arq in bound} == set(shares)
@@ -156,29 +156,29 @@ def test_a_share_of_a_gpu_is_a_mediated_device_with_its_own_uuid(tmp_path, wire,
             "domain": "0000", "bus": "b1", "device": "00", "function": "0", "asked_type": "nvidia-592",
             "vgpu_mark": f"nvidia-592_{shares[arq['attach_handle_uuid']].slot}",
         }  # fmt: skip
-    plane.rig.agent.run_once()  # what the host reports of it changes nothing
+    plane.rig.agent.run_once()  # the host's next report must not change it
     assert plane.of(instance).body["arqs"] == bound
 
 
-def test_several_requests_of_one_instance_have_several_handles(plane):
+def test_several_requests_of_one_instance_get_different_handles(plane):
     """R28, R29"""
     plane.profile("mixed", FPGA, CARD)
     fpga, gpu = plane.requests("mixed")
     instance = new_instance()
     plane.bind({fpga["uuid"]: rp(R1), gpu["uuid"]: rp(GPU)}, instance)
-    plane.host_works()
+    plane.run_host()
     handles = {arq["uuid"]: arq["attach_handle_info"]["bus"] for arq in plane.of(instance).body["arqs"]}
     assert handles == {fpga["uuid"]: "3b", gpu["uuid"]: "17"}
-    assert sorted(plane.tell()) == sorted([(fpga["uuid"], "completed"), (gpu["uuid"], "completed")])
+    assert sorted(plane.send_events()) == sorted([(fpga["uuid"], "completed"), (gpu["uuid"], "completed")])
 
 
-def test_the_reports_of_the_host_change_nothing_about_what_is_bound(plane):
+def test_reports_of_the_host_do_not_change_bound_requests(plane):
     plane.profile("aes", FPGA)
     (arq,) = plane.requests("aes")
     instance = new_instance()
     late = plane.wire.client()
     plane.bind({arq["uuid"]: rp(R1)}, instance)
-    plane.host_works()
+    plane.run_host()
     before = plane.of(instance).body
     plane.rig.agent.run_once()
     assert plane.of(instance).body == before
@@ -186,7 +186,7 @@ def test_the_reports_of_the_host_change_nothing_about_what_is_bound(plane):
     assert plane.of(instance).body == before
 
 
-def test_a_report_that_comes_before_the_job_is_done_makes_no_second_request(plane):
+def test_a_report_before_the_end_of_the_job_creates_no_second_request(plane):
     plane.profile("aes", FPGA)
     (arq,) = plane.requests("aes")
     instance = new_instance()
@@ -201,106 +201,106 @@ def test_a_report_that_comes_before_the_job_is_done_makes_no_second_request(plan
     assert plane.state_of(arq["uuid"]) == "Bound"
 
 
-def test_deleting_by_instance_frees_cleans_and_may_be_repeated(plane):
+def test_deleting_the_requests_of_an_instance_frees_and_cleans_the_devices_and_may_be_repeated(plane):
     """R34"""
     plane.profile("aes", FPGA)
     (arq,) = plane.requests("aes")
     instance = new_instance()
     plane.bind({arq["uuid"]: rp(R1)}, instance)
-    plane.host_works()
+    plane.run_host()
     for _ in range(2):
         assert plane.wire("DELETE", f"/v2/accelerator_requests?instance={instance}", role="service").status == 204
         assert plane.of(instance).body == {"arqs": []}
     assert plane.wire("DELETE", f"/v2/accelerator_requests?arqs={arq['uuid']}", role="service").status == 404
-    plane.host_works()
+    plane.run_host()
     assert plane.rig.agent.attach_state.attachments == {}
     (again,) = plane.requests("aes")
     assert plane.bind({again["uuid"]: rp(R1)}, instance).status == 202
-    plane.host_works()
+    plane.run_host()
     assert plane.state_of(again["uuid"]) == "Bound"
 
 
-def test_what_is_deleted_before_the_host_has_bound_it_does_not_stay_there(plane):
+def test_a_request_deleted_while_it_is_being_bound_leaves_nothing_on_the_host(plane):
     plane.profile("aes", FPGA)
     (arq,) = plane.requests("aes")
     instance = new_instance()
     plane.bind({arq["uuid"]: rp(R1)}, instance)
     plane.wire("DELETE", f"/v2/accelerator_requests?instance={instance}", role="service")
-    plane.host_works()
+    plane.run_host()
     assert plane.rig.agent.attach_state.attachments == {}
-    assert plane.tell() == []
+    assert plane.send_events() == []
 
 
 def test_unbound_requests_may_be_bound_again(plane):
     plane.profile("aes", FPGA)
     (arq,) = plane.requests("aes")
     plane.bind({arq["uuid"]: rp(R1)}, new_instance())
-    plane.host_works()
+    plane.run_host()
     removal = {
         arq["uuid"]: [{"op": "remove", "path": f"/{name}"} for name in ("hostname", "device_rp_uuid", "instance_uuid")]
     }
     assert plane.wire("PATCH", f"/v2/accelerator_requests/{arq['uuid']}", role="service", body=removal).status == 202
     assert plane.state_of(arq["uuid"]) == "Unbound"
-    plane.host_works()
+    plane.run_host()
     assert plane.rig.agent.attach_state.attachments == {}
     plane.bind({arq["uuid"]: rp(R1)}, new_instance())
-    plane.host_works()
+    plane.run_host()
     assert plane.state_of(arq["uuid"]) == "Bound"
 
 
-def test_a_failure_is_told_until_it_is_heard_and_shown_when_nobody_waits(plane):
-    """Nova starts a server without its accelerator if it finds a failure before it waits."""
+def test_the_event_of_a_failed_binding_is_repeated_and_the_failure_is_shown_afterwards(plane):
+    """Nova starts a server without its accelerator if it finds a failure before it waits for the event."""
     plane.profile("lost", {"resources:CUSTOM_ACCELERATOR_FPGA": "1", "accel:bitstream_id": new_instance()})
     (arq,) = plane.requests("lost")
     instance = new_instance()
     assert plane.bind({arq["uuid"]: rp(R2)}, instance).status == 202
-    plane.host_works()
-    assert plane.state_of(arq["uuid"]) == "BindFailed"  # to whoever asks for it by its uuid, as Nova does not
+    plane.run_host()
+    assert plane.state_of(arq["uuid"]) == "BindFailed"  # read by the request's uuid, which Nova does not do
     assert plane.wire("GET", "/v2/accelerator_requests").body["arqs"][0]["state"] == "BindFailed"
     assert plane.of(instance).body["arqs"][0]["state"] == "BindStarted"
     assert plane.of(instance, "&bind_state=resolved").status == 423
-    assert plane.tell() == [(arq["uuid"], "failed")]
-    assert plane.tell() == []
+    assert plane.send_events() == [(arq["uuid"], "failed")]
+    assert plane.send_events() == []
     plane.clock.sleep(2)
-    assert plane.tell() == [(arq["uuid"], "failed")]
+    assert plane.send_events() == [(arq["uuid"], "failed")]
     plane.clock.sleep(300)
     assert plane.of(instance, "&bind_state=resolved").body["arqs"][0]["state"] == "BindFailed"
-    plane.tell()
+    plane.send_events()
     plane.clock.sleep(100)
-    assert plane.tell() == []
+    assert plane.send_events() == []
     assert plane.wire("DELETE", f"/v2/accelerator_requests?instance={instance}", role="service").status == 204
-    plane.host_works()
+    plane.run_host()
     assert plane.of(instance).body == {"arqs": []}
 
 
 @pytest.mark.parametrize("status", ["404 Not Found", "500 Oops", "503 Later"])
-def test_an_event_that_compute_does_not_take_is_sent_again(plane, status):
+def test_an_event_that_compute_refuses_is_sent_again(plane, status):
     plane.profile("card", CARD)
     (arq,) = plane.requests("card")
     plane.bind({arq["uuid"]: rp(GPU)}, new_instance())
-    plane.host_works()
+    plane.run_host()
     plane.compute.status = status
-    assert plane.tell() == []
+    assert plane.send_events() == []
     plane.compute.status = "200 OK"
     plane.clock.sleep(5)
-    assert plane.tell() == [(arq["uuid"], "completed")]
+    assert plane.send_events() == [(arq["uuid"], "completed")]
 
 
-def test_a_host_that_dies_while_it_binds_is_asked_again(plane):
+def test_a_binding_is_repeated_if_the_host_died_during_it(plane):
     plane.profile("card", CARD)
     (arq,) = plane.requests("card")
     instance = new_instance()
     plane.bind({arq["uuid"]: rp(GPU)}, instance)
     assert len(plane.wire.client().claim_jobs(HOST, "the one that dies")) == 1
-    plane.host_works()
+    plane.run_host()
     assert plane.state_of(arq["uuid"]) == "BindStarted"
     plane.clock.sleep(timedelta(minutes=2).total_seconds())
-    plane.host_works()
+    plane.run_host()
     assert plane.state_of(arq["uuid"]) == "Bound"
 
 
-def test_a_service_killed_between_its_commit_and_its_hint_has_lost_nothing(plane, hints):
-    """The caller gets no answer and the host no hint: it finds the job at its next poll."""
+def test_a_service_killed_between_its_commit_and_its_hint_loses_no_job(plane, hints):
+    """The caller gets no answer and the host no hint; the host finds the job at its next poll."""
     plane.profile("card", CARD)
     (arq,) = plane.requests("card")
     instance = new_instance()
@@ -313,19 +313,19 @@ def test_a_service_killed_between_its_commit_and_its_hint_has_lost_nothing(plane
         plane.bind({arq["uuid"]: rp(GPU)}, instance)
     assert plane.state_of(arq["uuid"]) == "BindStarted"
     hints.heard = awake
-    plane.host_works()
+    plane.run_host()
     assert plane.state_of(arq["uuid"]) == "Bound"
     hints.heard = die
     with pytest.raises(Killed):
         plane.wire("DELETE", f"/v2/accelerator_requests?instance={instance}", role="service")
     hints.heard = awake
-    plane.host_works()
+    plane.run_host()
     assert plane.rig.agent.attach_state.attachments == {}
     assert plane.of(instance).body == {"arqs": []}
     plane.rig.check()
 
 
-def test_what_can_be_refused_at_once_is_refused_at_once(plane):
+def test_a_binding_that_cannot_succeed_is_refused_at_once(plane):
     plane.profile("card", CARD)
     plane.profile("two", CARD | {"resources:CUSTOM_ACCELERATOR_GPU": "2"})
     (arq,) = plane.requests("card")
@@ -364,7 +364,7 @@ def test_a_malformed_patch_is_refused(plane, operations):
     assert plane.state_of(arq["uuid"]) == "Initial"
 
 
-def test_binding_is_for_services(plane):
+def test_only_services_may_bind_requests(plane):
     plane.profile("card", CARD)
     (arq,) = plane.requests("card")
     instance = new_instance()
@@ -377,7 +377,7 @@ def test_binding_is_for_services(plane):
     assert plane.wire("DELETE", f"/v2/accelerator_requests/{unbound['uuid']}", role="member").status == 204
 
 
-def test_a_profile_that_requests_are_of_stays(plane):
+def test_a_profile_with_requests_cannot_be_deleted(plane):
     plane.profile("card", CARD)
     (arq,) = plane.requests("card")
     refused = plane.wire("DELETE", "/v2/device_profiles/card")
@@ -387,5 +387,5 @@ def test_a_profile_that_requests_are_of_stays(plane):
 
 
 @pytest.mark.parametrize("query", ["", "?instance=x&arqs=y"])
-def test_a_deletion_says_what_to_delete(plane, query):
+def test_a_deletion_without_a_valid_selection_is_refused(plane, query):
     assert plane.wire("DELETE", f"/v2/accelerator_requests{query}").status == 400

@@ -1,5 +1,5 @@
-"""The cost of one accelerator request, in counts that do not depend on the machine: HTTP requests, transactions,
-statements, and waits of the host for its disk. Raise a count only by decision.
+"""Counts for one accelerator request that do not depend on the machine: HTTP requests, transactions, statements, and
+synced writes of the host. Raise a count only by decision.
 
 docs/evidence/bench/arqs.md has the times.
 """
@@ -26,7 +26,7 @@ class Cost:
     requests: int = 0
     transactions: int = 0
     statements: int = 0
-    waits_for_disk: int = 0  #: of the host's agent
+    waits_for_disk: int = 0  #: synced writes of the host's agent
 
 
 class Counted:
@@ -63,21 +63,21 @@ def counted(tmp_path, process):
 
 
 @pytest.mark.parametrize("others", [0, 50])
-def test_what_a_request_costs_from_its_making_to_its_end(counted, others):
-    """The same beside any number of others."""
+def test_the_statements_of_a_request_from_its_creation_to_its_deletion(counted, others):
+    """The counts must be the same with any number of other requests."""
     plane = counted.plane
     for _ in range(others):
         plane.requests("card")
     with counted.cost() as made:
         (arq,) = plane.requests("card")
-    # Two of them are for the project's quota: one locks it, one counts the project's requests.
+    # Two of the statements are for the project's quota: one locks it, one counts the project's requests.
     assert made == Cost(requests=1, transactions=1, statements=5)
     with counted.cost() as begun:
         plane.bind({arq["uuid"]: rp(GPU)}, new_instance())
     assert begun == Cost(requests=1, transactions=1, statements=5)
     # Besides these, the claim and the report read whether there are open jobs, each in one prepared SELECT.
     with counted.cost() as bound:
-        plane.host_works()
+        plane.run_host()
     assert bound == Cost(requests=2, transactions=2, statements=9, waits_for_disk=2)
     with counted.cost() as looked:
         assert plane.state_of(arq["uuid"]) == "Bound"
@@ -86,39 +86,39 @@ def test_what_a_request_costs_from_its_making_to_its_end(counted, others):
         plane.wire("DELETE", f"/v2/accelerator_requests/{arq['uuid']}", role="service")
     assert deleted == Cost(requests=1, transactions=1, statements=3)
     with counted.cost() as unbound:
-        plane.host_works()
+        plane.run_host()
     assert unbound == Cost(requests=2, transactions=2, statements=7, waits_for_disk=3)
     assert plane.rig.agent.attach_state.attachments == {}
 
 
-def test_compute_is_told_in_two_transactions(counted):
+def test_an_event_to_compute_needs_two_transactions(counted):
     plane = counted.plane
     (arq,) = plane.requests("card")
     plane.bind({arq["uuid"]: rp(GPU)}, new_instance())
-    plane.host_works()
+    plane.run_host()
     before = counted.transactions
-    assert plane.tell() == [(arq["uuid"], "completed")]
+    assert plane.send_events() == [(arq["uuid"], "completed")]
     assert counted.transactions - before == 2
 
 
-def test_what_a_job_did_needs_no_report_of_everything(counted):
-    """The job's report has the states of the handles, and the tracker has nothing new to publish."""
+def test_after_a_job_the_tracker_sends_no_full_report(counted):
+    """The report of the job has the states of the handles, so the tracker has nothing new to publish."""
     plane, rig = counted.plane, counted.plane.rig
     (arq,) = plane.requests("card")
     plane.bind({arq["uuid"]: rp(GPU)}, new_instance())
     before, records = (rig.changes, rig.reports), rig.records
-    plane.host_works()
+    plane.run_host()
     assert _handles(counted) == {GPU: "attached"}
     plane.wire("DELETE", f"/v2/accelerator_requests/{arq['uuid']}", role="service")
-    plane.host_works()
+    plane.run_host()
     assert _handles(counted) == {GPU: "free"}
     assert (rig.changes, rig.reports) == before
     assert rig.records > records
 
 
-def test_a_plug_without_programming_waits_twice_for_the_disk_and_asks_nobody(counted):
-    """Claimed, prepared, attached: two steps of the checkpoint and one call of the driver, however many others there
-    are.
+def test_a_plug_without_programming_needs_two_synced_writes_and_no_request(counted):
+    """Two steps of the checkpoint (claimed, prepared and attached) and one call of the driver, with any number of other
+    attached devices.
     """
     rig = counted.plane.rig
     for neighbours in (0, 1):
@@ -129,7 +129,7 @@ def test_a_plug_without_programming_waits_twice_for_the_disk_and_asks_nobody(cou
     assert rig.images.asked == []
 
 
-def test_what_os_acc_plugs_is_reported_at_once(counted):
+def test_a_device_plugged_by_os_acc_is_reported_at_once(counted):
     rig, instance = counted.plane.rig, new_instance()
     before = rig.changes, rig.reports
     rig.plug(instance, gpu(), GPU)

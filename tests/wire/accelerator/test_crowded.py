@@ -1,6 +1,6 @@
 """More concurrent requests than devices, on each database.
 
-All of them want one of 16 handles of one card, below one resource provider.
+All requests want one of the 16 handles of one card, below one resource provider.
 """
 
 import threading
@@ -48,14 +48,14 @@ def rig(tmp_path, wire, clock) -> Rig:
     return rig
 
 
-def addresses_told(wire):
-    """Of all requests that the service records as bound."""
+def bound_addresses(wire):
+    """The PCI addresses of all requests that the service records as bound."""
     bound = [arq for arq in wire("GET", "/v2/accelerator_requests").body["arqs"] if arq["state"] == "Bound"]
     return sorted("{domain}:{bus}:{device}.{function}".format(**arq["attach_handle_info"]) for arq in bound)
 
 
-def test_of_32_plugs_on_16_handles_half_succeed_and_half_are_told_why(tmp_path, wire, rig):
-    """R16, R31: the library in an executor of one worker each, as Nova calls it, while the agent reports."""
+def test_of_32_plugs_on_16_handles_half_succeed_and_half_fail_with_the_reason(tmp_path, wire, rig):
+    """R16, R31: each caller uses the library in an executor with one worker, as Nova does, while the agent reports."""
     server = SocketServer(wsgi_app(rig.agent, RandomIds()), tmp_path / "acc.sock")
     server.start()
     os_acc.configure(str(tmp_path / "acc.sock"))
@@ -80,13 +80,13 @@ def test_of_32_plugs_on_16_handles_half_succeed_and_half_are_told_why(tmp_path, 
     assert sorted(given) == sorted(HANDLES)
     assert [type(answer) for answer in answers if not isinstance(answer, list)] == [exception.NoCapacity] * 16
     rig.agent.run_once()
-    assert addresses_told(wire) == sorted(HANDLES)
+    assert bound_addresses(wire) == sorted(HANDLES)
     rig.check()
 
 
 def test_of_32_requests_bound_at_once_half_get_the_16_handles(engine, wire, rig, clock):
-    """The same by the API: bound by 32 clients at once, worked on by four workers of the host at once. Who comes when
-    all are known to be taken is refused at once (so are all others one after the other), the rest by the host.
+    """The same through the API: 32 clients bind at once, and four workers of the host do the jobs. The service refuses
+    a request if it already knows that all handles are in use; the host refuses the others.
     """
     groups = [{"resources:CUSTOM_ACCELERATOR_GPU": "1"}]
     assert wire("POST", "/v2/device_profiles", body=[{"name": "card", "groups": groups}]).status == 201
@@ -114,7 +114,7 @@ def test_of_32_requests_bound_at_once_half_get_the_16_handles(engine, wire, rig,
             pass
 
     assert in_threads([lambda number=number: work(number) for number in range(1, 5)]) == [None] * 4
-    assert addresses_told(wire) == sorted(HANDLES)
+    assert bound_addresses(wire) == sorted(HANDLES)
     with engine.connect() as connection:
         results = connection.execute(select(tables.jobs.c.result).where(tables.jobs.c.kind == "bind")).scalars().all()
     assert sorted(result.get("code", "") for result in results) == [""] * 16 + [NoCapacity.code] * (taken - 16)

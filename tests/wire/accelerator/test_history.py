@@ -16,7 +16,7 @@ HANDLE = "0000:3b:00.1"
 
 
 class LossyClient:
-    """The service carries out the request, but the answer is lost."""
+    """Sends each request of the host, but raises instead of returning the answer to a report."""
 
     def __init__(self, client) -> None:
         self._client, self.loses = client, 0
@@ -53,7 +53,7 @@ def records(wire, query="", **options):
     return seen.body["records"]
 
 
-def test_a_device_from_its_programming_to_its_cleaning(rig, wire):
+def test_the_history_lists_a_device_from_its_programming_to_its_cleaning(rig, wire):
     instance = use(rig)
     rig.agent.run_once()
     (card,) = (one for one in wire("GET", "/v2/devices").body["devices"] if one["model"] == "PAC Arria 10 GX")
@@ -80,7 +80,7 @@ def test_a_device_from_its_programming_to_its_cleaning(rig, wire):
     assert rig.held.journal.pending == ()
 
 
-def test_a_lost_answer_and_a_restart_tell_nothing_twice_and_leave_nothing_out(rig, wire):
+def test_each_record_is_stored_once_despite_lost_answers_and_a_restart(rig, wire):
     reports = LossyClient(wire.client())
     for _ in range(3):
         use(rig)
@@ -88,7 +88,7 @@ def test_a_lost_answer_and_a_restart_tell_nothing_twice_and_leave_nothing_out(ri
         rig.agent._reports = reports
         with pytest.raises(Unavailable):
             rig.agent.run_once()
-        rig.restart()  # the process dies before it records its report
+        rig.restart()  # the process dies before it records that the report was sent
         assert len(rig.held.journal.pending) > 0
     rig.agent._reports = reports
     rig.agent.run_once()
@@ -96,9 +96,9 @@ def test_a_lost_answer_and_a_restart_tell_nothing_twice_and_leave_nothing_out(ri
     assert rig.held.journal.pending == ()
 
 
-def test_what_happened_while_nobody_listened_is_told_in_its_order(rig, wire):
+def test_records_kept_while_the_service_was_down_are_reported_in_their_order(rig, wire):
     rig.agent._reports = None
-    uses = [use(rig) for _ in range(80)]  # more than one report takes
+    uses = [use(rig) for _ in range(80)]  # more than fits into one report
     rig.restart()
     rig.agent._reports = wire.client()
     rig.agent.run_once()
@@ -119,16 +119,16 @@ def test_what_happened_while_nobody_listened_is_told_in_its_order(rig, wire):
         "?limit=x", "?order=random", "?after=x", "?after=1", "?after=-1-", "?after=99999999999999999999-99999999999999999999999",
     ],
 )  # fmt: skip
-def test_what_cannot_be_meant_is_refused(wire, query):
+def test_an_invalid_query_is_refused(wire, query):
     assert wire("GET", f"{PATH}{query}").status == 400
 
 
 @pytest.mark.parametrize("body", [{}, {"records": {}}, {"records": [1]}, {"records": [{"sequence": "x"}]}])
-def test_a_report_that_cannot_be_read_is_refused(wire, body):
+def test_a_malformed_report_of_history_is_refused(wire, body):
     assert wire("POST", "/agent/v1/hosts/h/history", role="service", body=body).status == 400
 
 
-def test_a_device_that_is_gone_is_found_by_host_and_address(rig, wire):
+def test_the_history_of_a_removed_device_is_found_by_host_and_address(rig, wire):
     use(rig)
     rig.agent.run_once()
     wire.client().report_devices(HOST, [])
@@ -157,7 +157,7 @@ def test_the_command_prints_records_or_json(rig, wire, monkeypatch):
     assert len(lines) == 3
 
 
-def test_the_newest_first_is_the_same_in_reverse_by_the_page_too(rig, wire):
+def test_the_order_newest_first_is_the_exact_reverse_also_in_pages(rig, wire):
     for _ in range(2):
         use(rig)
     rig.agent.run_once()
@@ -170,7 +170,7 @@ def test_the_newest_first_is_the_same_in_reverse_by_the_page_too(rig, wire):
     assert found == records(wire)[::-1]
 
 
-def test_handles_tell_how_they_are_and_why_one_is_quarantined(rig, wire):
+def test_handles_show_their_state_and_the_reason_of_a_quarantine(rig, wire):
     instance = new_instance()
     rig.plug(instance, gpu(), GPU)
     rig.agent.run_once()

@@ -1,4 +1,4 @@
-"""SIGKILL of an agent: the next one finishes or undoes interrupted steps, and answers the same plug."""
+"""An agent is killed with SIGKILL: the next one finishes or undoes interrupted steps, and answers the same plug."""
 
 import contextlib
 import os
@@ -45,8 +45,8 @@ def until(condition, what, timeout_s=30):
         time.sleep(0.02)
 
 
-def test_an_agent_killed_while_programming(tmp_path):
-    """R27, R31 and the tour's last step: nothing is double-allocated, no device is lost, the retry succeeds."""
+def test_a_plug_interrupted_by_the_death_of_the_agent_succeeds_when_it_is_repeated(tmp_path):
+    """R27, R31 and the tour's last step: no device is allocated twice or lost, and the retry succeeds."""
     here = Rig(tmp_path, clock=SystemClock())
     here.image("aes", region_uuid=TYPE_R1, function_uuid=AES)
     neighbour, instance = ({"uuid": new_instance(), "name": name, "project_id": "1" * 32} for name in ("old", "new"))
@@ -83,13 +83,13 @@ def test_an_agent_killed_while_programming(tmp_path):
         assert os_acc.unplug(neighbour) == len(held) == 1
 
 
-# ------------------------------------------------------------------------- at each point that has a name
+# ---------------------------------------------------------------------------------------- at each named point
 
 PRIVATE = {"visibility": "private", "region_uuid": TYPE_R1, "function_uuid": AES}
 
 
 def a_host(directory):
-    """With an image, a user of another region, and no agent."""
+    """A host with an image and a device in another region that is in use; no agent is running."""
     rig = Rig(directory, clock=SystemClock())
     rig.image("aes", **PRIVATE)
     rig.order(program=0.0)
@@ -104,7 +104,7 @@ NEIGHBOUR, INSTANCE = (
 
 
 def points():
-    """All points of an agent: its start, a plug that programs, an unplug that makes the region blank again."""
+    """All points of an agent: its start, a plug that programs, and an unplug that writes the blank bitstream."""
     with tempfile.TemporaryDirectory(prefix="moorage-") as directory:
         rig = a_host(Path(directory))
         rig.watch.arm(None)
@@ -115,16 +115,19 @@ def points():
         return list(rig.watch.points)
 
 
-def test_every_step_has_its_point():
+def test_every_step_of_an_agent_is_a_named_point():
     kinds = {point.rpartition(" ")[0] for point in points()}
     verbs = [f"simulated {verb} 0000:3b:00.1" for verb in ("prepare", "release", "clean")]
-    verbs += [f"simulated program {R1}", "simulated prepare 0000:3b:00.3"]  # which is the neighbour's, after a restart
+    verbs += [
+        f"simulated program {R1}",
+        "simulated prepare 0000:3b:00.3",
+    ]  # for the neighbour's device, after a restart
     assert kinds == {f"{when} {what}" for when in ("before", "after") for what in ("checkpoint", "fetch", *verbs)}
 
 
-def test_an_agent_killed_at_a_point_that_has_a_name(tmp_path):
-    """Nobody has a handle twice, nothing is programmed unverified, bound while dirty or stuck. All points with
-    `EXPLORE=1`; else three, the same in each run.
+def test_an_agent_killed_at_any_named_point_leaves_a_consistent_state(tmp_path):
+    """No handle has two users; no region is programmed unverified, used while dirty, or stuck. All points with
+    `EXPLORE=1`, otherwise three, the same in each run.
     """
     found = points()
     for number, point in enumerate(found if os.environ.get("EXPLORE") else Random(5).sample(found, 3)):
@@ -144,7 +147,7 @@ def killed_at(point, directory):
     with agent_process(directory):
         os_acc.initialize()
         assert os_acc.plug(INSTANCE, {"": [rp(R1)]}, fpga(function=AES)) == [{"pci_id": "0000:3b:00.1"}], point
-        with pytest.raises(exception.NoCapacity):  # its neighbour has that
+        with pytest.raises(exception.NoCapacity):  # the neighbour uses that region
             os_acc.plug(INSTANCE | {"uuid": new_instance()}, {"": [rp(R2)]}, fpga())
         assert (os_acc.unplug(INSTANCE), os_acc.unplug(NEIGHBOUR)) == (1, 1), point
     here.restart()

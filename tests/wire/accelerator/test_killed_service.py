@@ -1,9 +1,9 @@
-"""The service dies before and after each of its commits; callers repeat their requests, and nothing is lost, doubled or
+"""The service dies before and after each of its commits. Callers repeat their requests; nothing is lost, doubled or
 stuck.
 
-The scenario: a profile, a request of it, bound by its host and reported to compute, a device programmed and disabled by
-an operator, and the deletion of everything. Hosts report meanwhile. Callers repeat unanswered requests; nobody cleans
-up by hand.
+The scenario: a profile, a request with it, which the host binds and the service reports to compute, a device that an
+operator programs and disables, and the deletion of everything. Hosts report meanwhile. Callers repeat unanswered
+requests; no cleanup by hand is necessary.
 """
 
 import contextlib
@@ -31,13 +31,13 @@ from tests.processes import inherited
 from tests.programs import ForkServer
 from tests.unit.accelerator.rig import AES, GPU, R2, TYPE_R2, Killed, Watch, new_instance, rp
 from tests.wire.accelerator.commits import watched
-from tests.wire.accelerator.conftest import Told, Wire, process_in
+from tests.wire.accelerator.conftest import RecordedHints, Wire, process_in
 from tests.wire.accelerator.test_binding import CARD, Plane
 
 EXPLORE = bool(os.environ.get("EXPLORE"))
 ROOT = Path(__file__).parents[3]
 
-#: The commits of a life, by their author.
+#: The commits of the scenario, by the function that runs in the transaction.
 COMMITS = {
     "AcceleratorService.create_profile", "AcceleratorService.delete_profiles", "AcceleratorService.report_devices",
     "AcceleratorService.report_attachments", "RequestService.create_requests", "RequestService.bind_or_unbind", "RequestService.delete_requests",
@@ -46,8 +46,8 @@ COMMITS = {
 }  # fmt: skip
 
 
-def insisting(call):
-    """`call`, repeated until it is answered."""
+def until_answered(call):
+    """`call` repeated until it is answered."""
     for _ in range(3):
         with contextlib.suppress(Unavailable):
             answer = call()
@@ -56,34 +56,35 @@ def insisting(call):
     raise AssertionError("nobody answers")
 
 
-def life(plane, name):
+def scenario(plane, name):
     wire, instance = plane.wire, new_instance()
     body = [{"name": name, "groups": [CARD]}]
-    assert insisting(lambda: wire("POST", "/v2/device_profiles", body=body)).status in (201, 409)
-    (arq,), (spare,) = (insisting(lambda: plane.requests(name)) for _ in range(2))
+    assert until_answered(lambda: wire("POST", "/v2/device_profiles", body=body)).status in (201, 409)
+    (arq,), (spare,) = (until_answered(lambda: plane.requests(name)) for _ in range(2))
     path = f"/v2/accelerator_requests/{spare['uuid']}"
-    assert insisting(lambda: wire("DELETE", path)).status in (204, 404)
-    assert insisting(lambda: plane.bind({arq["uuid"]: rp(GPU)}, instance)).status in (202, 409)
+    assert until_answered(lambda: wire("DELETE", path)).status in (204, 404)
+    assert until_answered(lambda: plane.bind({arq["uuid"]: rp(GPU)}, instance)).status in (202, 409)
     plane.everybody_works()
-    (bound,) = insisting(lambda: plane.of(instance)).body["arqs"]
+    (bound,) = until_answered(lambda: plane.of(instance)).body["arqs"]
     (held,) = plane.rig.held.attachments[instance].handles
     assert (bound["state"], bound["attach_handle_info"]["bus"]) == ("Bound", held.pci_id[5:7])
     assert (arq["uuid"], "completed") in plane.heard()
     plane.operator_works()
     assert (
-        insisting(lambda: wire("DELETE", f"/v2/accelerator_requests?instance={instance}", role="service")).status == 204
+        until_answered(lambda: wire("DELETE", f"/v2/accelerator_requests?instance={instance}", role="service")).status
+        == 204
     )
-    # Requests with a lost answer have no owner; an operator finds them.
-    for left in insisting(lambda: wire("GET", "/v2/accelerator_requests")).body["arqs"]:
+    # A request whose answer was lost has no owner; an operator finds it.
+    for left in until_answered(lambda: wire("GET", "/v2/accelerator_requests")).body["arqs"]:
         path = f"/v2/accelerator_requests/{left['uuid']}"
-        assert insisting(lambda path=path: wire("DELETE", path, role="service")).status in (204, 404)
+        assert until_answered(lambda path=path: wire("DELETE", path, role="service")).status in (204, 404)
     plane.everybody_works()
-    assert insisting(lambda: wire("DELETE", f"/v2/device_profiles/{name}")).status in (204, 404)
+    assert until_answered(lambda: wire("DELETE", f"/v2/device_profiles/{name}")).status in (204, 404)
     plane.check()
 
 
-class Lived:
-    """Additional requests for `life`."""
+class Scenario:
+    """Additional requests for the scenario `scenario`."""
 
     def check(self):
         self.everybody_works()
@@ -109,8 +110,8 @@ KEPT = (tables.accelerator_requests, tables.device_profiles, tables.jobs, tables
 # ------------------------------------------------------------------------------------ in this process
 
 
-class Mortal:
-    """The service; after its death it answers nobody, and the next request finds another one."""
+class RestartingService:
+    """The service. After its death it answers no request, and the next request reaches a new process."""
 
     def __init__(self, process):
         self._process = process
@@ -123,37 +124,40 @@ class Mortal:
             raise Unavailable("the connection was closed") from death
 
 
-class VirtualPlane(Lived, Plane):
+class VirtualPlane(Scenario, Plane):
     def __init__(self, tmp_path, database_url, engine, clock):
-        self.engine, self.hints = engine, Told()
+        self.engine, self.hints = engine, RecordedHints()
         self.process = process_in(
             tmp_path / "service", self.hints, clock=clock, ids=RandomIds(), database={"accelerator": database_url}
         )
-        transport = InProcessTransport(Mortal(self.process), f"{URL}/accelerator")
+        transport = InProcessTransport(RestartingService(self.process), f"{URL}/accelerator")
         super().__init__(tmp_path, Wire(transport), engine, clock)
         self.image = self.rig.image(region_uuid=TYPE_R2, function_uuid=AES)
 
     def everybody_works(self):
-        """Until jobs that a dead process had claimed are available again."""
+        """Runs all tasks until jobs that a dead process had claimed are available again."""
         for _ in range(3):
-            self.host_works()
+            self.run_host()
             self.host_reports()
             with contextlib.suppress(Killed):
-                self.tell()
+                self.send_events()
             self.clock.sleep(130)
 
     def heard(self):
         return [(event["tag"], event["status"]) for event in self.compute.events]
 
     def operator_works(self):
-        device, *_ = insisting(lambda: self.wire("GET", "/v2/devices?type=GPU")).body["devices"]
+        device, *_ = until_answered(lambda: self.wire("GET", "/v2/devices?type=GPU")).body["devices"]
         for what in ("disable", "enable"):
-            assert insisting(lambda what=what: self.wire("POST", f"/v2/devices/{device['uuid']}/{what}")).status == 204
-        found = insisting(lambda: self.wire("GET", "/v2/deployables")).body["deployables"]
+            assert (
+                until_answered(lambda what=what: self.wire("POST", f"/v2/devices/{device['uuid']}/{what}")).status
+                == 204
+            )
+        found = until_answered(lambda: self.wire("GET", "/v2/deployables")).body["deployables"]
         (part,) = (one for one in found if one["rp_uuid"] == rp(R2))
         body = [{"path": "/program", "op": "replace", "value": [{"image_uuid": self.image}]}]
-        self.hints.heard = self.host_works
-        seen = insisting(lambda: self.wire("PATCH", f"/v2/deployables/{part['uuid']}/program", body=body))
+        self.hints.heard = self.run_host
+        seen = until_answered(lambda: self.wire("PATCH", f"/v2/deployables/{part['uuid']}/program", body=body))
         self.hints.heard = lambda: None
         assert (seen.status, seen.body["bitstream_id"]) == (200, self.image)
 
@@ -172,12 +176,12 @@ def plane(tmp_path, database_url, engine, clock, watch):
         yield plane
 
 
-def test_a_service_killed_before_and_after_each_commit(plane, watch):
-    """Each kind of commit once on SQLite, a sample of them on the others; `EXPLORE=1`: each of them that there is on
-    each.
+def test_a_service_killed_before_or_after_any_commit_loses_nothing(plane, watch):
+    """On SQLite each kind of commit once, on the other databases a sample; with `EXPLORE=1` every commit on every
+    database.
     """
     watch.arm(None)
-    life(plane, "no-death")
+    scenario(plane, "no-death")
     points = list(watch.points)
     assert {point.split()[2] for point in points} == COMMITS
     if not EXPLORE:
@@ -185,20 +189,20 @@ def test_a_service_killed_before_and_after_each_commit(plane, watch):
         points = points if plane.engine.dialect.name == "sqlite" else Random(1).sample(points, 4)
     for number, point in enumerate(points):
         watch.arm(point)
-        life(plane, f"death-{number}")
+        scenario(plane, f"death-{number}")
         assert point in watch.points
         watch.arm(None)
         plane.check()
 
 
 def one_of_each(points):
-    """One of those that differ only in their number."""
+    """One point of each group of points that differ only in their number."""
     random = Random(1)
     kinds = {point.rpartition(" ")[0] for point in points}
     return [random.choice([point for point in points if point.rpartition(" ")[0] == kind]) for kind in sorted(kinds)]
 
 
-# --------------------------------------------------------------------------------- a process of its own
+# -------------------------------------------------------------------------------- in a process of its own
 
 
 PROGRAM = "tests.wire.accelerator.service_process"
@@ -210,7 +214,7 @@ def programs():
 
 
 class Process:
-    """The service; a dead one is restarted when a caller gets no answer."""
+    """The service in a process; if it is dead, it is restarted when a caller gets no answer."""
 
     def __init__(self, url, directory):
         self._port = free_port()
@@ -237,8 +241,8 @@ class Process:
         return False
 
     def revive(self):
-        """Restarts it if it was killed, which may still be in progress; otherwise the connection was to its
-        predecessor.
+        """Restarts it if it was killed, which may still be in progress. Otherwise the failed connection was one to the
+        previous process.
         """
         with contextlib.suppress(subprocess.TimeoutExpired):
             assert self._process.wait(0.3) == -signal.SIGKILL
@@ -250,7 +254,7 @@ class Process:
         self._process.wait()
 
 
-class Insecure:
+class RetryingTransport:
     """A transport to a process that may die."""
 
     def __init__(self, transport, process):
@@ -266,10 +270,10 @@ class Insecure:
 
 class SocketWire(Wire):
     def __init__(self, process):
-        super().__init__(Insecure(SocketTransport(f"{process.base}/accelerator"), process))
+        super().__init__(RetryingTransport(SocketTransport(f"{process.base}/accelerator"), process))
 
 
-class RealPlane(Lived, Plane):
+class RealPlane(Scenario, Plane):
     def __init__(self, directory, url, process):
         self.engine, self.directory = open_engine(url), directory
         super().__init__(directory, SocketWire(process), self.engine, SystemClock())
@@ -277,7 +281,7 @@ class RealPlane(Lived, Plane):
     def everybody_works(self):
         deadline = time.monotonic() + PATIENCE_S
         while True:
-            self.host_works()
+            self.run_host()
             self.host_reports()
             with self.engine.connect() as connection:
                 unfinished = connection.execute(OPEN_JOBS).all()
@@ -292,7 +296,7 @@ class RealPlane(Lived, Plane):
         return [(event["tag"], event["status"]) for event in events]
 
     def operator_works(self):
-        """Waits for a host that works at the same time; only in virtual time."""
+        """Does nothing: it would wait for a host that works at the same time, which works only in virtual time."""
 
 
 OPEN_JOBS = tables.jobs.select().where(tables.jobs.c.finished_at.is_(None))
@@ -303,8 +307,8 @@ START_TIMEOUT_S = PATIENCE_S = 60
 @pytest.mark.parametrize(
     "database_url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)], indirect=True
 )
-def test_sigkill_of_a_real_service(tmp_path, database_url):
-    """Two kinds of commit on each database, with `EXPLORE=1` all of them."""
+def test_a_real_process_killed_before_or_after_a_commit_loses_nothing(tmp_path, database_url):
+    """Two kinds of commit on each database; with `EXPLORE=1` all of them."""
     (tmp_path / "host").mkdir()
     kinds = sorted(kind for kind in COMMITS if not kind.startswith("OperatorService"))
     points = [f"{when} commit {kind} 1" for when in ("before", "after") for kind in kinds]
@@ -315,7 +319,7 @@ def test_sigkill_of_a_real_service(tmp_path, database_url):
         for number, point in enumerate(points if EXPLORE else Random(database_url[:6]).sample(points, 2)):
             process.stop()
             process.start(point)
-            life(plane, f"death-{number}")
+            scenario(plane, f"death-{number}")
             plane.check()
             assert process.deaths == number + 1, f"it passed {point}"
     finally:

@@ -1,4 +1,4 @@
-"""Binding without a free handle is refused at once with the reason, unless another server is just giving one back.
+"""Binding without a free handle is refused at once with the reason, unless another server is just releasing one.
 
 Spec: docs/evidence/specs/accelerator-attach.md
 """
@@ -14,22 +14,22 @@ def plane(tmp_path, wire, process, clock):
     return Plane(tmp_path, wire, process.engine("accelerator"), clock)
 
 
-def test_where_no_handle_is_free_binding_is_refused_at_once_with_the_reason(plane):
+def test_binding_without_a_free_handle_is_refused_at_once_with_the_reason(plane):
     plane.profile("card", CARD)
     (first,), (second,) = plane.requests("card"), plane.requests("card")
     plane.bind({first["uuid"]: rp(GPU)}, new_instance())
-    for _ in range(2):  # while it is being bound, and then
+    for _ in range(2):  # while the first one is being bound, and afterwards
         refused = plane.bind({second["uuid"]: rp(GPU)}, new_instance())
         assert refused.status == 409
         assert (
             refused.fault
             == f"{HOST}_{GPU} has 0 free of 1 accelerators (1 bound or being bound, 0 quarantined); 1 are requested."
         )
-        plane.host_works()
+        plane.run_host()
     assert plane.state_of(second["uuid"]) == "Initial"
     plane.rig.order(fault("clean"))
     plane.wire("DELETE", f"/v2/accelerator_requests/{first['uuid']}", role="service")
-    plane.host_works()
+    plane.run_host()
     plane.rig.agent.run_once()
     refused = plane.bind({second["uuid"]: rp(GPU)}, new_instance())
     assert (refused.status, "(0 bound or being bound, 1 quarantined)" in refused.fault) == (409, True)
@@ -37,24 +37,24 @@ def test_where_no_handle_is_free_binding_is_refused_at_once_with_the_reason(plan
     plane.rig.agent.release_quarantined(GPU)
     plane.rig.agent.run_once()
     assert plane.bind({second["uuid"]: rp(GPU)}, new_instance()).status == 202
-    plane.host_works()
+    plane.run_host()
     assert plane.state_of(second["uuid"]) == "Bound"
 
 
-def test_who_comes_while_a_device_is_being_given_back_waits_for_it(plane):
-    """Nova places the next server once the last one's requests are deleted, even if the host is still cleaning."""
+def test_binding_waits_for_a_device_that_is_being_released(plane):
+    """Nova schedules the next server as soon as the requests of the previous one are deleted, while the host cleans."""
     plane.profile("card", CARD)
     (first,), (second,) = plane.requests("card"), plane.requests("card")
     plane.bind({first["uuid"]: rp(GPU)}, new_instance())
-    plane.host_works()
+    plane.run_host()
     plane.wire("DELETE", f"/v2/accelerator_requests/{first['uuid']}", role="service")
     (cleaning,) = plane.wire.client().claim_jobs(HOST, "the worker that cleans")
     assert plane.bind({second["uuid"]: rp(GPU)}, new_instance()).status == 202
-    plane.host_works()
+    plane.run_host()
     assert plane.state_of(second["uuid"]) == "BindStarted"
     states = plane.rig.agent.unbind_instance(cleaning.payload["instance_uuid"])
     plane.wire.client().report_job(cleaning.id, cleaning.epoch, "done", {"states": states})
     plane.clock.sleep(2)
-    plane.host_works()
+    plane.run_host()
     assert plane.state_of(second["uuid"]) == "Bound"
-    assert plane.tell() == [(second["uuid"], "completed")]
+    assert plane.send_events() == [(second["uuid"], "completed")]

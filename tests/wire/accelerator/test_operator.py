@@ -1,4 +1,4 @@
-"""An operator's orders for devices by the API, and their effects on the host.
+"""An operator's requests for devices through the API, and their effects on the host.
 
 Spec: docs/evidence/specs/accelerator-attach.md
 """
@@ -44,10 +44,10 @@ def units(rig, name):
     return inventory
 
 
-# ------------------------------------------------------------------------------------------- withdrawing
+# ------------------------------------------------------------------------------------------- disabling
 
 
-def test_a_disabled_device_is_reserved_until_it_is_enabled(wire, rig):
+def test_a_disabled_devices_inventory_is_reserved_until_it_is_enabled(wire, rig):
     uuid = device(wire, GPU)["uuid"]
     assert units(rig, GPU).reserved == 0
     assert wire("POST", f"/v2/devices/{uuid}/disable").status == 204
@@ -59,7 +59,7 @@ def test_a_disabled_device_is_reserved_until_it_is_enabled(wire, rig):
     assert (device(wire, GPU)["status"], units(rig, GPU).reserved) == ("enabled", 0)
 
 
-def test_a_disabled_device_is_given_to_nobody_and_taken_from_nobody(wire, rig):
+def test_a_disabled_device_gets_no_new_user_and_keeps_the_present_one(wire, rig):
     holder = new_instance()
     rig.plug(holder, gpu(), GPU)
     wire("POST", f"/v2/devices/{device(wire, GPU)['uuid']}/disable")
@@ -69,14 +69,14 @@ def test_a_disabled_device_is_given_to_nobody_and_taken_from_nobody(wire, rig):
     assert rig.unplug(holder) == 1
 
 
-def test_all_regions_of_a_disabled_card_are_reserved_and_a_restart_keeps_it_so(wire, rig):
+def test_all_regions_of_a_disabled_card_stay_reserved_after_a_restart_of_the_agent(wire, rig):
     wire("POST", f"/v2/devices/{device(wire, '0000:3b:00.0')['uuid']}/disable")
     rig.agent.close()
     rig.restart()
     assert [units(rig, region).reserved for region in (R1, R2)] == [2, 1]
 
 
-def test_a_host_that_is_away_hears_of_it_when_it_returns(wire, rig, hints):
+def test_a_host_that_was_down_applies_the_last_order_when_it_returns(wire, rig, hints):
     hints.heard = lambda: None
     uuid = device(wire, GPU)["uuid"]
     for verb in ("disable", "enable", "disable"):
@@ -94,7 +94,7 @@ def test_an_unknown_device_is_404(wire, rig, verb):
 # ------------------------------------------------------------------------------------------- programming
 
 
-def test_a_region_is_programmed_and_says_what_it_carries(wire, rig):
+def test_a_region_is_programmed_and_shows_its_bitstream(wire, rig):
     image = rig.image(region_uuid=TYPE_R1, function_uuid=AES)
     seen = program(wire, deployable(wire, R1)["uuid"], image)
     assert (seen.status, seen.body["bitstream_id"]) == (200, image), seen.body
@@ -102,8 +102,8 @@ def test_a_region_is_programmed_and_says_what_it_carries(wire, rig):
     assert deployable(wire, R1)["bitstream_id"] == image
 
 
-def test_a_region_is_emptied(wire, rig):
-    """Only here: the peer can only put another bitstream there."""
+def test_a_region_can_be_cleared(wire, rig):
+    """Not in Cyborg: its API can only program another bitstream."""
     part = deployable(wire, R1)["uuid"]
     program(wire, part, rig.image(region_uuid=TYPE_R1, function_uuid=AES))
     for _ in range(2):
@@ -122,8 +122,8 @@ def patch(wire, name, op, **value):
     return wire("PATCH", f"/v2/deployables/{deployable(wire, name)['uuid']}/program", body=body)
 
 
-def test_an_image_is_named_by_its_function(wire, rig):
-    """Only here: found as for a flavor or a profile."""
+def test_an_image_can_be_named_by_its_function(wire, rig):
+    """Not in Cyborg: the bitstream is found as for a flavor or a profile."""
     image = rig.image(region_uuid=TYPE_R1, function_uuid=AES, function_name="aes")
     for named in ({"function_id": AES.upper()}, {"function_name": "aes"}):
         seen = patch(wire, R1, "replace", **named)
@@ -133,7 +133,7 @@ def test_an_image_is_named_by_its_function(wire, rig):
     assert patch(wire, R1, "replace", function_id=AES, function_name="aes").status == 400
 
 
-def test_a_region_is_emptied_only_of_what_is_named(wire, rig):
+def test_a_region_is_cleared_only_if_it_has_the_named_bitstream(wire, rig):
     image = rig.image(region_uuid=TYPE_R1, function_uuid=AES)
     program(wire, deployable(wire, R1)["uuid"], image)
     for other in ({"function_id": SHA}, {"image_uuid": new_instance()}, {"function_name": "aes"}):
@@ -161,7 +161,7 @@ def test_a_region_in_use_is_not_programmed(wire, rig):
     assert (refused.status, "in use" in refused.fault) == (409, True)
 
 
-def test_what_does_not_fit_or_is_not_there_is_refused_with_the_reason(wire, rig):
+def test_a_missing_or_unsuitable_image_is_refused_with_the_reason(wire, rig):
     part = deployable(wire, R1)["uuid"]
     for_another = rig.image(region_uuid=TYPE_R2, function_uuid=AES)
     assert (program(wire, part, for_another).status, program(wire, part, new_instance()).status) == (409, 409)
@@ -171,7 +171,7 @@ def test_what_does_not_fit_or_is_not_there_is_refused_with_the_reason(wire, rig)
     assert wire("PATCH", f"/v2/deployables/{part}/program", body=[]).status == 400
 
 
-def test_a_host_that_does_not_answer_is_503(wire, rig, hints):
+def test_programming_on_a_host_that_does_not_answer_is_503(wire, rig, hints):
     hints.heard = lambda: None
     seen = program(wire, deployable(wire, R1)["uuid"], rig.image(region_uuid=TYPE_R1, function_uuid=AES))
     assert (seen.status, "check the deployable again" in seen.fault) == (503, True)
@@ -184,7 +184,7 @@ def add(wire, part, key, value):
     return wire("POST", "/v2/attributes", body={"deployable_id": part["root_id"], "key": key, "value": value})
 
 
-def test_attributes_are_kept_through_discoveries_and_traits_reach_the_provider(wire, rig):
+def test_attributes_survive_discoveries_and_their_traits_are_set_on_the_provider(wire, rig):
     part = deployable(wire, R1)
     rack, trait = add(wire, part, "rack", "7"), add(wire, part, "trait1", "CUSTOM_NEAR_THE_DOOR")
     assert (rack.status, trait.status) == (201, 201)
@@ -200,7 +200,7 @@ def test_attributes_are_kept_through_discoveries_and_traits_reach_the_provider(w
     assert wire("GET", f"/v2/attributes/{listed[1]['uuid']}").status == 404
 
 
-def test_attributes_that_cannot_be_meant_are_refused(wire, rig):
+def test_invalid_attributes_are_refused(wire, rig):
     part = deployable(wire, R1)
     assert add(wire, part, "trait1", "HW_CPU_X86_AVX").status == 400
     assert add(wire, part, "", "x").status == 400

@@ -1,4 +1,4 @@
-"""A device profile of the Accelerator API becomes part of a server's own flavor, and so of its request to Placement."""
+"""A device profile of the Accelerator API becomes part of a server's flavor, and so of its request to Placement."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def profiles(wire):
     return wire.client()
 
 
-def test_its_groups_are_asked_for_beside_the_flavors_own(profiles):
+def test_the_groups_of_a_profile_are_requested_in_addition_to_the_flavors(profiles):
     made = with_device_profile(flavor(**{"accel:device_profile": "two", "resources_A:CUSTOM_X": "1"}), profiles)
     request = request_for(flavor_fields(made))
     assert request.groups["device_profile_0"] == RequestGroup({"CUSTOM_ACCELERATOR_FPGA": 1}, ("CUSTOM_FPGA_INTEL",))
@@ -34,8 +34,8 @@ def test_its_groups_are_asked_for_beside_the_flavors_own(profiles):
     assert made.extra_specs["acceldevice_profile_0:function_name"] == "gzip"
 
 
-def test_two_groups_of_the_flavors_own_must_say_what_they_mean(profiles):
-    """Nova sets the policy itself only if at most one group is the flavor's own."""
+def test_a_flavor_with_two_groups_of_its_own_must_set_the_group_policy(profiles):
+    """Nova itself sets the policy only if at most one group comes from the flavor."""
     specs = {"accel:device_profile": "one", "resources_A:CUSTOM_X": "1", "resources_B:CUSTOM_X": "1"}
     with pytest.raises(Invalid, match="need group_policy"):
         request_for(flavor_fields(with_device_profile(flavor(**specs), profiles)))
@@ -43,11 +43,11 @@ def test_two_groups_of_the_flavors_own_must_say_what_they_mean(profiles):
     assert request_for(flavor_fields(made)).group_policy == "isolate"
 
 
-def test_a_profile_that_is_not_there_is_named(profiles):
+def test_the_error_names_a_missing_profile(profiles):
     with pytest.raises(Invalid, match="accel:device_profile=nope: there is no device profile of this name"):
         with_device_profile(flavor(**{"accel:device_profile": "nope"}), profiles)
 
 
-def test_a_flavor_without_one_stays_as_it_is(profiles):
+def test_a_flavor_without_a_profile_is_not_changed(profiles):
     plain = flavor(**{"resources:CUSTOM_X": "1"})
     assert with_device_profile(plain, profiles) is plain

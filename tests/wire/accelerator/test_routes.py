@@ -64,7 +64,7 @@ def test_a_version_out_of_range_is_406(wire):
     assert wire("GET", "/v2/devices", version="accelerator 2.9").status == 406
 
 
-# ---------------------------------------------------------------------------- devices and what they carry
+# ------------------------------------------------------------------------- devices and their bitstreams
 
 
 def test_devices_have_a_status_from_2_3_on(wire, rig):
@@ -84,7 +84,7 @@ def test_devices_are_filtered(wire, rig):
     assert wire("GET", "/v2/devices?hostname=nobody").body["devices"] == []
 
 
-def test_deployables_say_what_they_carry(wire, rig):
+def test_deployables_show_their_bitstream(wire, rig):
     rows = {row["name"]: row for row in wire("GET", "/v2/deployables").body["deployables"]}
     region = rows[f"{HOST}_{R1}"]
     assert (region["num_accelerators"], region["bitstream_id"], region["rp_uuid"]) == (2, rig.image_id, rp(R1))
@@ -114,13 +114,13 @@ def test_other_projects_do_not_see_a_request(wire, rig):
     assert wire("GET", f"/v2/accelerator_requests/{arq['uuid']}", role="reader@other").status == 404
 
 
-def test_requests_come_in_pages_the_newest_first(wire, rig):
+def test_requests_are_listed_in_pages_newest_first(wire, rig):
     body = [{"name": "many", "groups": [{"resources:CUSTOM_ACCELERATOR_GPU": "3"}]}]
     assert wire("POST", "/v2/device_profiles", body=body).status == 201
     for project in (PROJECT, "other"):
         assert wire("POST", ARQS, role=f"member@{project}", body={"device_profile_name": "many"}).status == 201
     everything = wire("GET", ARQS, role="reader").body["arqs"]
-    assert len(everything) == 4  # with the one that the host told of
+    assert len(everything) == 4  # including the one that the host reported
     first = wire("GET", f"{PAGES}?limit=3", role="reader").body
     assert first == {"arqs": everything[:0:-1], "next": everything[1]["uuid"]}
     last = wire("GET", f"{PAGES}?limit=3&after={first['next']}", role="reader").body
@@ -134,7 +134,7 @@ def test_requests_come_in_pages_the_newest_first(wire, rig):
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=x", "after=1", "instance=x", "after=%27"])
-def test_a_page_of_requests_that_makes_no_sense_is_refused(wire, query):
+def test_invalid_paging_parameters_are_refused(wire, query):
     assert wire("GET", f"{PAGES}?{query}", role="reader").status == 400
 
 
@@ -192,13 +192,13 @@ def test_several_profiles_are_deleted_by_value(wire):
         None,
     ],
 )
-def test_a_body_that_is_no_profile_is_400_and_not_500(wire, body):
+def test_an_invalid_profile_is_400(wire, body):
     seen = wire("POST", "/v2/device_profiles", body=body)
     assert seen.status == 400
     assert seen.fault
 
 
-def test_a_name_taken_is_409_in_the_peers_shape(wire):
+def test_an_existing_name_is_409_in_cyborgs_format(wire):
     wire("POST", "/v2/device_profiles", body=FP1)
     seen = wire("POST", "/v2/device_profiles", body=FP1)
     assert seen.status == 409
@@ -225,23 +225,23 @@ def test_a_name_taken_is_409_in_the_peers_shape(wire):
         ("admin", "PUT", "/v2/devices", 405),
     ],
 )
-def test_who_may_do_what(wire, role, method, path, status):
+def test_each_route_allows_only_its_roles(wire, role, method, path, status):
     body = {"devices": []} if method == "PUT" else FP1 if method == "POST" else None
     assert wire(method, path, role=role, body=body).status == status
 
 
-def test_a_refusal_names_the_peers_rule(wire):
+def test_a_refusal_names_cyborgs_policy_rule(wire):
     assert "cyborg:device:get_all" in wire("GET", "/v2/devices", role="reader").fault
 
 
-def test_a_report_that_cannot_be_read_is_refused(wire):
+def test_a_malformed_report_is_refused(wire):
     path = f"/agent/v1/hosts/{HOST}/devices"
     assert "address" in wire("PUT", path, body={"devices": [{"type": "FPGA"}]}).fault
     assert wire("PUT", path, body={"devices": {}}).status == 400
     assert wire("GET", "/v2/devices").body["devices"] == []
 
 
-def test_an_agent_without_the_role_hears_it(wire, rig):
+def test_an_agent_without_the_role_gets_the_refusal(wire, rig):
     rig.agent._reports = wire.client("reader")
     with pytest.raises(RemoteError) as caught:
         rig.agent.run_once()

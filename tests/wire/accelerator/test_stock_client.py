@@ -12,7 +12,7 @@ from tests.unit.accelerator.rig import GPU, HOST, PROJECT, R1, Rig, gpu, new_ins
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients, pytest.mark.extended]  # .venv-cyborgclient
 
-#: Where python-cyborgclient's commands are; beside a newer python-openstackclient that one's would be run.
+#: The commands of python-cyborgclient, which would be hidden by those of a newer python-openstackclient.
 OLDER = ".venv-cyborgclient"
 
 
@@ -22,7 +22,7 @@ class Quiet(WSGIRequestHandler):
 
 
 class AnonymousIsAdmin:
-    """The effect of OS_AUTH_TYPE=none; the header is the client's own."""
+    """Does what OS_AUTH_TYPE=none does: a request with the client's header for it is an admin's."""
 
     def __init__(self, app) -> None:
         self._app = app
@@ -46,7 +46,7 @@ def jobs_of(rig, wire, clock):
     return JobsTask(host=HOST, number=1, service=wire.client(), runner=runner, clock=clock, poll_period_s=1)
 
 
-def test_the_commands_an_operator_types(variables, wire, tmp_path):
+def test_an_operator_lists_and_manages_devices_with_the_client(variables, wire, tmp_path):
     rig = Rig(tmp_path / "host")
     rig.agent._reports = wire.client()
     instance = new_instance()
@@ -85,7 +85,7 @@ def test_the_commands_an_operator_types(variables, wire, tmp_path):
     assert delete.status == 0, delete.err
 
 
-def test_requests_are_made_bound_unbound_and_deleted(variables, wire, clock, tmp_path):
+def test_the_client_creates_binds_unbinds_and_deletes_requests(variables, wire, clock, tmp_path):
     rig = Rig(tmp_path / "host", clock=clock)
     rig.agent._reports = wire.client()
     rig.agent.run_once()
@@ -95,7 +95,7 @@ def test_requests_are_made_bound_unbound_and_deleted(variables, wire, clock, tmp
     profile = ["accelerator", "device", "profile", "create", "card", "--group", "resources:CUSTOM_ACCELERATOR_GPU=1"]
     _, made = openstack(variables, profile, [*arq, "create", "card", *json_form])
     uuid, instance = made.document["uuid"], new_instance()
-    # The client's own `bind` looks the server up in a compute service first; here is none.
+    # The client's own `bind` first looks up the server in a compute service, which does not exist here.
     fields = {"hostname": HOST, "device_rp_uuid": rp(GPU), "instance_uuid": instance}
     operations = [{"op": "add", "path": f"/{name}", "value": value} for name, value in fields.items()]
     assert wire("PATCH", f"/v2/accelerator_requests/{uuid}", body={uuid: operations}).status == 202
@@ -109,9 +109,10 @@ def test_requests_are_made_bound_unbound_and_deleted(variables, wire, clock, tmp
     assert (delete.status, gone.status != 0) == (0, True), delete.err
 
 
-def test_every_command_of_the_older_client_that_its_sdk_can_send(variables, wire, clock, tmp_path):
-    """Not `device enable` and `disable`, which that openstacksdk lacks, nor `deployable program`, which asks for a
+def test_every_command_of_the_older_client_succeeds(variables, wire, clock, tmp_path):
+    """Except `device enable` and `disable`, which that openstacksdk lacks, and `deployable program`, which needs a
     Glance.
+
     """
     rig = Rig(tmp_path / "host", clock=clock)
     rig.agent._reports = wire.client()
@@ -145,7 +146,7 @@ def test_every_command_of_the_older_client_that_its_sdk_can_send(variables, wire
     assert of_profile.document["name"] == "card"
     assert [row["uuid"] for row in arqs.document] == [uuid]
     assert bind.status == 0, bind.err
-    for _ in range(2):  # the attribute is told to the host, then the request is bound
+    for _ in range(2):  # the attribute is sent to the host, then the request is bound
         jobs.run_once()
     shown, attributes, of_attribute, unbind = run(
         f"arq show {uuid} -f json",

@@ -1,7 +1,7 @@
-"""Every route of the Accelerator API with every kind of caller: its answer, and that it leaks nothing.
+"""Every route of the Accelerator API with every kind of caller: the answer is right and reveals nothing.
 
-CVE-2026-40213: in the peer any valid token could read and change devices, deployables and attributes.
-CVE-2026-40214: in the peer any project could list, show and delete accelerator requests of others, and bind its own.
+CVE-2026-40213: in Cyborg any valid token could read and change devices, deployables and attributes.
+CVE-2026-40214: in Cyborg any project could list, show and delete accelerator requests of others, and bind its own.
 
 The rows are compared with the app's route table: a route without a row fails.
 """
@@ -18,7 +18,7 @@ from moorage.accelerator.store import tables
 from moorage.agent.jobs.job_runner import AcceleratorRunner
 from moorage.agent.jobs.job_task import JobsTask
 from tests.unit.accelerator.rig import GPU, HOST, PROJECT, R1, R2, SHA, TYPE_R1, TYPE_R2, Rig, fpga, new_instance, rp
-from tests.wire.accelerator.conftest import Told, Wire, process_in
+from tests.wire.accelerator.conftest import RecordedHints, Wire, process_in
 
 OTHER = "2" * 32
 FREE_GPU = "0000:65:00.0"
@@ -48,7 +48,7 @@ TRUSTED = ("admin", "service")
 READERS = (*OWN, *ELSEWHERE, *TRUSTED)
 WRITERS = tuple(caller for caller in READERS if not caller.startswith("reader"))
 LOOKERS = ("manager", "manager elsewhere", *TRUSTED)
-#: By a service's token beside the user's: CVE-2026-40214.
+#: Callers with a service's token beside the user's: CVE-2026-40214.
 SERVICES = ("member by a service", "member elsewhere by a service", *TRUSTED)
 
 
@@ -56,7 +56,7 @@ SERVICES = ("member by a service", "member elsewhere by a service", *TRUSTED)
 class Ask:
     path: str
     body: object = None
-    named: str = ""  #: the uuid in it of what belongs to `PROJECT`
+    named: str = ""  #: the uuid in the request that belongs to `PROJECT`
     end: Callable[[], object] = lambda: None
 
 
@@ -91,7 +91,7 @@ class World:
         self.deployable = self._named("deployables", lambda row: row["name"].endswith(R2))
         self.private_region = self._named("deployables", lambda row: row["name"].endswith(R1))["uuid"]
         self.attribute = self.new_attribute()
-        #: Texts for the project only, texts about the hardware, and texts for operators only.
+        #: Texts that only the project may read, texts about the hardware, and texts that only operators may read.
         self.tenants = {PROJECT, self.initial, self.bound, self.instance, self.plugged}
         self.hardware = {HOST, GPU, "0000:3b:00.0", rp(GPU), rp(R1), self.device, self.attribute}
         self.secret = {self.private, SHA}
@@ -120,7 +120,7 @@ class World:
         return {request: [{"op": "add", "path": f"/{name}", "value": value} for name, value in fields.items()]}
 
     def new_bound(self):
-        """Its uuid and its instance's; on its own card."""
+        """Creates a bound request on a card of its own; returns its uuid and its instance's."""
         request, instance = self.new_request(), new_instance()
         assert self("PATCH", "/v2/accelerator_requests", self.binding(request, instance)).status == 202
         return request, instance
@@ -133,7 +133,7 @@ class World:
             return [connection.execute(select(table)).all() for table in tables.metadata.sorted_tables]
 
 
-# ----------------------------------------------------------------------------------------- what is asked
+# ---------------------------------------------------------------------------------------- the requests
 
 
 def an_initial_request(form: str):
@@ -202,11 +202,13 @@ def fixed(form: str, attribute: str = "", body: object = None):
     return ask
 
 
-# ------------------------------------------------------------------------------------ what is answered
+# ----------------------------------------------------------------------------------------- the answers
 
 
 def answers(status: int, callers, **others: int) -> dict[str, int]:
-    """`status` for `callers`, `others` by name of a group below, 403 for the rest, and 401 without a token."""
+    """`status` for `callers`, `others` for the groups of callers below by name, 403 for the rest, 401 without a
+    token.
+    """
     groups = {"elsewhere": ELSEWHERE[:3], "own": OWN}
     known = {caller: 401 if caller == "nobody" else 403 for caller in CALLERS}
     for group, refused in others.items():
@@ -219,7 +221,7 @@ NAMED = ("member by a service", "reader by a service", "member elsewhere by a se
 
 ARQS = "/v2/accelerator_requests"
 OWN_ARQS = "/moorage/v1/accelerator_requests"
-#: Requests, and the answer by caller.
+#: The requests, with the answer by caller.
 ROWS: dict[tuple[str, str], list[tuple[Callable[[World], Ask], dict[str, int]]]] = {
     ("GET", "/"): [(fixed("/"), PUBLIC)],
     ("GET", "/v2"): [(fixed("/v2"), PUBLIC)],
@@ -315,17 +317,17 @@ ROWS: dict[tuple[str, str], list[tuple[Callable[[World], Ask], dict[str, int]]]]
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory) -> Iterator[World]:
-    hints = Told()
+    hints = RecordedHints()
     with process_in(tmp_path_factory.mktemp("tenants"), hints, "accelerator,image") as process:
         yield World(process, hints)
 
 
-def test_every_route_has_its_row():
+def test_every_route_has_a_row():
     assert sorted(ROWS) == sorted((route.method, route.path) for route in API.routes)
 
 
 @pytest.mark.parametrize("route", ROWS, ids=" ".join)
-def test_everybody_gets_what_is_theirs_and_nothing_else(world, route):
+def test_each_caller_gets_only_what_its_role_and_project_allow(world, route):
     """CVE-2026-40213, CVE-2026-40214"""
     for make, expected in ROWS[route]:
         ask = None
@@ -337,7 +339,7 @@ def test_everybody_gets_what_is_theirs_and_nothing_else(world, route):
             if status >= 400:
                 assert world.picture() == before, f"{caller} was refused and has changed something"
                 if not _knows(caller, ask):
-                    _tells_nothing_of_what_is_there(world, route[0], ask, caller, seen)
+                    _is_refused_like_a_missing_object(world, route[0], ask, caller, seen)
             said = json.dumps([ask.path, ask.body])
             told = {text for text in _hidden(world, caller, ask) if text in seen.raw.decode() and text not in said}
             assert told == set(), f"{caller} is told {told} by {route}"
@@ -346,8 +348,8 @@ def test_everybody_gets_what_is_theirs_and_nothing_else(world, route):
                 ask = None
 
 
-def _tells_nothing_of_what_is_there(world, method, ask, caller, seen):
-    """The refusal equals that for an object that never existed."""
+def _is_refused_like_a_missing_object(world, method, ask, caller, seen):
+    """The refusal must equal that for an object that never existed."""
     if not ask.named:
         return
     never = new_instance()
@@ -357,27 +359,27 @@ def _tells_nothing_of_what_is_there(world, method, ask, caller, seen):
 
 
 def _knows(caller, ask) -> bool:
-    """Whether `caller` may know the object: it is theirs, or their service must name it."""
+    """Whether `caller` may know the object: it is their project's, or their service has to name it."""
     vouched = caller.endswith("by a service") and bool(ask.named)
     return caller in TRUSTED or (ask.path.startswith((ARQS, OWN_ARQS)) and (caller in OWN or vouched))
 
 
 def _hidden(world, caller, ask) -> set[str]:
-    """The texts that `caller` must not read in an answer."""
+    """The texts that must not appear in an answer to `caller`."""
     if caller in TRUSTED:
         return set()
     hidden = world.secret if _knows(caller, ask) else world.secret | world.tenants
     return hidden if _knows(caller, ask) or caller in LOOKERS else hidden | world.hardware
 
 
-# ------------------------------------------------------------------------------------------- more to see
+# ------------------------------------------------------------------------------------ other properties
 
 
 def _uuids(seen):
     return {row["uuid"] for row in seen.body["arqs"]}
 
 
-def test_a_list_has_the_projects_own_requests_also_when_a_service_asks_for_a_user(world):
+def test_a_list_has_only_the_users_project_also_with_a_service_token(world):
     """CVE-2026-40214: a service's token gives access to objects that it names, but to no other project's list."""
     mine = {world.initial, world.bound}
     assert mine <= _uuids(world("GET", ARQS, role="reader"))
@@ -389,8 +391,8 @@ def test_a_list_has_the_projects_own_requests_also_when_a_service_asks_for_a_use
     assert _uuids(vouched) == {world.bound}
 
 
-def test_a_foreign_request_among_own_ones_is_as_one_that_never_was(world):
-    """CVE-2026-40214"""
+def test_another_projects_request_is_refused_like_a_missing_one(world):
+    """CVE-2026-40214: a deletion that names both gets the same refusal."""
     refusals = []
     for foreign in (world.bound, never := new_instance()):
         seen = world("POST", ARQS, {"device_profile_name": "card"}, role=f"member@{OTHER}")
@@ -405,15 +407,15 @@ def test_a_foreign_request_among_own_ones_is_as_one_that_never_was(world):
 
 
 @pytest.mark.parametrize("role", ["manager", f"manager@{OTHER}"])
-def test_who_looks_at_devices_sees_no_private_bitstream(world, role):
+def test_readers_of_devices_do_not_see_private_bitstreams(world, role):
     """A12: only operators see its id, its name and its function."""
     path = f"/v2/deployables/{world.private_region}"
     assert world("GET", path).body["bitstream_id"] == world.private
     assert world("GET", path, role=role).body == world("GET", path).body | {"bitstream_id": None}
 
 
-def test_the_project_of_a_request_is_the_callers_and_only_an_operator_says_otherwise(world):
-    """CVE-2026-40214: in the peer it was nobody's."""
+def test_a_request_belongs_to_the_callers_project_and_only_an_operator_can_change_it(world):
+    """CVE-2026-40214: in Cyborg a request belonged to no project."""
     uuid = world.new_request()
     shown = world("GET", f"{ARQS}/{uuid}").body
     assert shown["project_id"] == PROJECT

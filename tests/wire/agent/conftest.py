@@ -29,19 +29,19 @@ def placement_plane(tmp_path, clock):
 
 @pytest.fixture
 def transport():
-    """The transport of a host's tracker to Placement."""
+    """The interceptor of the requests of a host's tracker to Placement."""
     return Way()
 
 
 @pytest.fixture
 def placement(placement_plane):
-    """As others use it; its requests are not recorded."""
+    """A client of Placement whose requests are not recorded."""
     return PlacementClient(placement_plane.client("placement"))
 
 
 @pytest.fixture
 def to_placement(placement_plane, transport, clock):
-    """As a tracker uses it."""
+    """A client of Placement as the tracker uses it; its requests are recorded."""
     below, credentials = transport.over(placement_plane.transport("/placement")), HostBearer("compute-1")
     return PlacementClient(ServiceClient(below, service_type="placement", credentials=credentials, clock=clock))
 
@@ -82,9 +82,9 @@ def host(tmp_path, to_placement, clock, files):
 
 
 class HostPlane:
-    """Placement, images and compute, and beside them one host with its accelerator agent, in virtual time.
+    """Placement, images and compute, and one host with its accelerator agent, in virtual time.
 
-    `start_agent` may be called again: everything in memory is new then, everything on disk is found.
+    `start_agent` may be called again; it then starts with empty memory and the existing files.
     """
 
     def __init__(self, directory, clock, files):
@@ -130,13 +130,13 @@ class HostPlane:
 
     @property
     def own_compute(self):
-        """Compute as the host uses it; requests are recorded."""
+        """A client of compute as the host uses it; its requests are recorded."""
         below = self.to_compute.over(self.control.transport("/compute"))
         credentials = HostBearer("compute-1")
         return ComputeClient(ServiceClient(below, service_type="compute", credentials=credentials, clock=self.clock))
 
     def create(self, name, flavor="small", **extra_specs):
-        """Returns its id; `settle` builds it."""
+        """Creates a server and returns its id; `settle` builds it."""
         specs = {key.replace("__", ":"): value for key, value in extra_specs.items()}
         self.compute.create_flavor(flavor, flavor, 2, 1024, 10, public=True)
         if specs:

@@ -1,4 +1,4 @@
-"""A host reports its domains: those that stopped or vanished, messages of guests, and leftovers."""
+"""A host reports its domains: those that stopped or vanished, console output of guests, and domains left over."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def server(plane, task):
     return server_id
 
 
-def test_a_guest_that_went_off_is_shutoff_and_can_be_started(plane, task, server):
+def test_a_guest_that_shut_down_is_shown_as_shutoff_and_can_be_started(plane, task, server):
     plane.driver.power(server, PowerAction.STOP)
     task.run_once()
     shown = plane.server(server)
@@ -37,7 +37,7 @@ def test_a_guest_that_went_off_is_shutoff_and_can_be_started(plane, task, server
     assert plane.server(server)["status"] == "ACTIVE"
 
 
-def test_a_domain_that_vanished_is_an_error_that_says_so(plane, task, server):
+def test_a_server_whose_domain_vanished_is_in_error_with_the_reason(plane, task, server):
     plane.driver.destroy(server)
     task.run_once()
     shown = plane.server(server)
@@ -46,7 +46,7 @@ def test_a_domain_that_vanished_is_an_error_that_says_so(plane, task, server):
     assert "compute-1" in shown["fault"]["details"]
 
 
-def test_nothing_is_asked_while_nothing_changes(plane, task, server, clock):
+def test_unchanged_domains_cause_no_request_until_the_longest_pause(plane, task, server, clock):
     task.run_once()
     assert plane.to_compute.requests == []
     clock.sleep(LONGEST_REPORT_PAUSE.total_seconds())
@@ -54,7 +54,7 @@ def test_nothing_is_asked_while_nothing_changes(plane, task, server, clock):
     assert [request.method for request in plane.to_compute.requests] == ["GET", "PUT"]
 
 
-def test_what_a_guest_writes_is_shown(plane, task, server):
+def test_the_console_output_of_a_guest_is_shown(plane, task, server):
     (plane.state / "consoles" / f"{server}.log").write_text("hello from inside\n")
     task.run_once()
     action = {"os-getConsoleOutput": {}}
@@ -62,7 +62,7 @@ def test_what_a_guest_writes_is_shown(plane, task, server):
     assert output.strip() == "hello from inside"
 
 
-def test_a_look_that_is_older_than_a_change_is_not_believed(plane, server, clock):
+def test_a_report_older_than_the_servers_last_change_has_no_effect(plane, server, clock):
     mark = plane.compute.expected_servers("compute-1")[server]
     clock.sleep(1)
     plane.act(server, pause=None)
@@ -73,19 +73,19 @@ def test_a_look_that_is_older_than_a_change_is_not_believed(plane, server, clock
     assert plane.server(server)["status"] == "ERROR"
 
 
-def test_a_server_that_something_is_done_to_has_no_mark(plane, server):
+def test_a_server_with_an_operation_in_progress_is_not_expected_in_reports(plane, server):
     plane.http.request("POST", f"/v2.1/servers/{server}/action", json={"pause": None})
     assert plane.compute.expected_servers("compute-1") == {server: None}
 
 
-def test_another_host_has_no_say(plane, server):
+def test_a_report_of_another_host_has_no_effect(plane, server):
     mark = plane.compute.expected_servers("compute-1")[server]
     plane.compute.report_domains("compute-2", {server: (mark, "gone")}, {server: "not yours"})
     assert plane.server(server)["status"] == "ACTIVE"
     assert plane.compute.expected_servers("compute-2") == {}
 
 
-def test_a_domain_that_compute_does_not_know_is_said_once_and_left_alone(plane, task, server, caplog):
+def test_a_domain_unknown_to_compute_is_logged_once_and_not_touched(plane, task, server, caplog):
     plane.driver.spawn(DomainSpec(STRANGE, "strange", 1, 64))
     task.run_once()
     task.run_once()
@@ -95,7 +95,7 @@ def test_a_domain_that_compute_does_not_know_is_said_once_and_left_alone(plane, 
     assert STRANGE in plane.driver.domains()
 
 
-def test_a_hypervisor_that_is_away_changes_nothing_and_is_asked_again(plane, task, server, caplog):
+def test_an_unavailable_hypervisor_changes_no_server_and_is_queried_again(plane, task, server, caplog):
     domains = plane.driver.domains
 
     def away():
@@ -113,7 +113,7 @@ def test_a_hypervisor_that_is_away_changes_nothing_and_is_asked_again(plane, tas
 
 @pytest.fixture
 def booted(plane, clock, tmp_path):
-    """The task of an agent whose host has this boot id."""
+    """The task of an agent that starts on a host with this boot id."""
 
     def booted(boot_id: str) -> DomainsTask:
         (tmp_path / "current").write_text(boot_id)
@@ -130,7 +130,7 @@ def booted(plane, clock, tmp_path):
     return booted
 
 
-def test_after_a_boot_of_the_host_what_ran_is_started_and_nothing_else(plane, server, booted):
+def test_after_a_boot_of_the_host_only_the_servers_that_were_running_are_started(plane, server, booted):
     off, paused = plane.create("off"), plane.create("paused")
     plane.settle()
     plane.act(off, **{"os-stop": None})
@@ -146,8 +146,8 @@ def test_after_a_boot_of_the_host_what_ran_is_started_and_nothing_else(plane, se
     assert action["action"] == "reboot"
 
 
-def test_without_a_boot_what_went_off_meanwhile_stays_off(plane, server, booted):
-    """Only the agent was down: the guest shut itself down."""
+def test_without_a_boot_of_the_host_a_stopped_guest_stays_off(plane, server, booted):
+    """Only the agent was down, and the guest shut itself down meanwhile."""
     booted("one").run_once()
     plane.driver.power(server, PowerAction.STOP)
     booted("one").run_once()
@@ -155,7 +155,7 @@ def test_without_a_boot_what_went_off_meanwhile_stays_off(plane, server, booted)
     assert plane.server(server)["status"] == "SHUTOFF"
 
 
-def test_a_boot_is_worked_off_once_and_again_where_the_service_was_away(plane, server, booted):
+def test_servers_are_started_once_per_boot_and_again_if_compute_was_unavailable(plane, server, booted):
     booted("one").run_once()
     plane.driver.power(server, PowerAction.STOP)
     task = booted("two")

@@ -18,7 +18,7 @@ GPU = {"resources__CUSTOM_ACCELERATOR_GPU": "1"}
 
 
 class Died(BaseException):
-    """The process ends here: nothing is undone, nothing is reported."""
+    """The process ends here: nothing is undone, and nothing is reported."""
 
 
 def devices_of(plane, server_id):
@@ -31,7 +31,7 @@ def held(plane, server_id):
     return {name: units for taken in plane.placement.allocations(server_id).values() for name, units in taken.items()}
 
 
-def test_a_started_host_is_known_to_compute_and_placement(plane):
+def test_a_started_host_registers_with_compute_and_placement(plane):
     plane.start_agent()
     hypervisor = plane.compute.hypervisor("compute-1")
     assert (hypervisor.vcpus, hypervisor.memory_mb, hypervisor.local_gb) == (16, 32768, 500)
@@ -42,7 +42,7 @@ def test_a_started_host_is_known_to_compute_and_placement(plane):
     assert len(below) == 10
 
 
-def test_the_host_stays_up_by_its_heartbeat_goes_down_without_and_up_when_it_returns(plane):
+def test_a_host_is_up_only_while_it_sends_heartbeats(plane):
     def states():
         (service,) = plane.http.get("/v2.1/os-services")["services"]
         return plane.compute.hypervisor("compute-1").state, service["state"]
@@ -79,8 +79,8 @@ def test_a_server_is_built_operated_and_deleted(plane):
     assert held(plane, server_id) == {}
 
 
-def test_a_server_with_an_accelerator_gets_its_address_and_gives_it_back(plane):
-    """The definition names the device, the guest sees it, its memory is on the device's NUMA node."""
+def test_a_server_gets_the_address_of_its_accelerator_and_releases_it(plane):
+    """The domain's definition has the device, and the guest's memory is on the device's NUMA node."""
     plane.start_agent()
     server_id = plane.create("gpu", flavor="gpu", **GPU)
     plane.settle()
@@ -98,7 +98,7 @@ def test_a_server_with_an_accelerator_gets_its_address_and_gives_it_back(plane):
     assert held(plane, server_id) == {}
 
 
-def test_four_gpus_serve_four_servers_and_the_fifth_is_told_why_not(plane):
+def test_four_gpus_serve_four_servers_and_the_fifth_fails_with_the_reason(plane):
     plane.start_agent()
     servers = [plane.create(f"gpu-{number}", flavor="gpu", **GPU) for number in range(5)]
     plane.settle()
@@ -108,7 +108,7 @@ def test_four_gpus_serve_four_servers_and_the_fifth_is_told_why_not(plane):
     assert len(set(given)) == 4
 
 
-def test_a_build_that_fails_leaves_nothing_and_says_why(plane):
+def test_a_failed_build_leaves_nothing_behind_and_gives_the_reason(plane):
     plane.start_agent()
     plane.faults.fail("spawn", "no room on the disk")
     server_id = plane.create("gpu", flavor="gpu", **GPU)
@@ -121,7 +121,7 @@ def test_a_build_that_fails_leaves_nothing_and_says_why(plane):
     assert plane.acceleration.unplug({"uuid": server_id, "name": "gpu"}) == 0
 
 
-def test_an_error_that_nobody_foresaw_is_a_number_to_the_owner_and_a_line_in_the_hosts_log(plane, monkeypatch, caplog):
+def test_an_unexpected_error_is_logged_on_the_host_and_the_owner_sees_only_a_number(plane, monkeypatch, caplog):
     plane.start_agent()
 
     def fails(*_arguments, **_named):
@@ -149,8 +149,8 @@ def _actions(plane, server_id):
 
 
 @pytest.mark.parametrize("when", ["before plug", "after plug", "after spawn"])
-def test_a_build_that_the_agent_died_in_is_finished_by_the_next_agent(plane, monkeypatch, when):
-    """R27 (accelerator-attach): wherever it died, the server ends ACTIVE with one device, claimed once."""
+def test_a_build_interrupted_by_the_death_of_the_agent_is_finished_by_the_next_agent(plane, monkeypatch, when):
+    """R27 (accelerator-attach): wherever the agent died, the server becomes ACTIVE with one device, claimed once."""
     plane.start_agent()
 
     def die(*_arguments, **_named):
@@ -175,7 +175,7 @@ def test_a_build_that_the_agent_died_in_is_finished_by_the_next_agent(plane, mon
             plane.settle()
     assert plane.server(server_id)["status"] == "BUILD"
     plane.start_agent()
-    plane.run_for(120)  # the lease of the job has to be over
+    plane.run_for(120)  # until the lease of the job has expired
     plane.control.wakeups.wake("compute-1")
     plane.settle()
     assert plane.server(server_id)["status"] == "ACTIVE"
@@ -183,7 +183,7 @@ def test_a_build_that_the_agent_died_in_is_finished_by_the_next_agent(plane, mon
     assert plane.acceleration.unplug({"uuid": server_id, "name": "gpu"}) == 1
 
 
-def test_a_deletion_that_the_agent_died_in_is_finished_by_the_next_agent(plane, monkeypatch):
+def test_a_deletion_interrupted_by_the_death_of_the_agent_is_finished_by_the_next_agent(plane, monkeypatch):
     plane.start_agent()
     server_id = plane.create("gpu", flavor="gpu", **GPU)
     plane.settle()
@@ -204,8 +204,8 @@ def test_a_deletion_that_the_agent_died_in_is_finished_by_the_next_agent(plane, 
     assert plane.acceleration.unplug({"uuid": server_id, "name": "gpu"}) == 0
 
 
-def test_servers_run_on_while_the_agent_is_away(plane):
-    """R51 (accelerator-attach): the restart of a host's agent."""
+def test_servers_keep_running_while_the_agent_is_down(plane):
+    """R51 (accelerator-attach): servers keep running during a restart of the host's agent."""
     plane.start_agent()
     server_id = plane.create("web")
     plane.settle()
@@ -226,8 +226,8 @@ def test_a_restart_of_the_agent_writes_nothing_to_placement(plane):
     assert held(plane, server_id)["CUSTOM_ACCELERATOR_GPU"] == 1
 
 
-def test_a_report_that_comes_too_late_is_dropped(plane, monkeypatch):
-    """Another worker has the job, so the first one leaves it alone."""
+def test_the_result_of_a_job_whose_lease_expired_is_dropped(plane, monkeypatch):
+    """Another worker has claimed the job meanwhile, so the first one drops its result."""
     plane.start_agent()
     spawn, others = plane.driver.spawn, []
 
@@ -248,7 +248,7 @@ def test_a_report_that_comes_too_late_is_dropped(plane, monkeypatch):
     assert plane.server(server_id)["status"] == "ACTIVE"
 
 
-def test_a_compute_service_that_is_away_costs_a_poll_period(plane):
+def test_an_unavailable_compute_service_delays_jobs_by_a_poll_period(plane):
     plane.start_agent()
     plane.to_compute.around = failing(Unavailable("nobody answers"))
     server_id = plane.create("web")
@@ -260,8 +260,10 @@ def test_a_compute_service_that_is_away_costs_a_poll_period(plane):
 
 
 @pytest.mark.parametrize("verb", ["POST", "PUT"])
-def test_a_claim_or_report_that_failed_is_tried_again_within_seconds_however_rare_the_polls(plane, verb):
-    """The hint is used up: under heavy load a single 503 would cost the whole poll period (an hour here)."""
+def test_a_failed_claim_or_report_is_retried_within_seconds(plane, verb):
+    """The hint was used: without a retry, a single 503 under heavy load would cost a whole poll period (an hour
+    here).
+    """
     plane.start_agent()
     failed = []
 
@@ -279,16 +281,16 @@ def test_a_claim_or_report_that_failed_is_tried_again_within_seconds_however_rar
     assert plane.server(server_id)["status"] == "ACTIVE"
 
 
-def test_a_keep_alive_that_does_not_get_through_does_not_undo_the_build(plane):
+def test_a_failed_extension_of_the_lease_does_not_undo_the_build(plane):
     plane.start_agent()
     plane.to_compute.on("PUT /agent/v1/jobs/", failing(Unavailable("nobody answers")), times=1)
-    server_id = plane.create("gpu", flavor="gpu", **GPU)  # kept alive after the device was attached
+    server_id = plane.create("gpu", flavor="gpu", **GPU)  # the lease is extended after the device was attached
     plane.settle()
     assert "/agent/v1/jobs/" in "".join(request.path for request in plane.to_compute.requests)
     assert plane.server(server_id)["status"] == "ACTIVE"
 
 
-def test_a_reserved_host_keeps_its_mark_through_updates_and_restarts(plane):
+def test_a_reserved_host_keeps_its_trait_through_updates_and_restarts(plane):
     plane.start_agent()
     root = plane.placement.provider_by_name("compute-1").uuid
     plane.placement.ensure_trait(RESERVED_HOST_TRAIT)
@@ -299,7 +301,7 @@ def test_a_reserved_host_keeps_its_mark_through_updates_and_restarts(plane):
     assert RESERVED_HOST_TRAIT in plane.placement.traits(root)[1]
 
 
-def test_a_faulty_file_stops_the_agent_before_compute_hears_of_the_host(plane):
+def test_an_invalid_provider_file_stops_the_agent_before_it_registers_the_host(plane):
     """R16 (provider-config)"""
     path = plane.files / "a.yaml"
     path.write_text("meta: {schema_version: 1.0}\nproviders: [{identification: {}}]\n")
@@ -310,7 +312,7 @@ def test_a_faulty_file_stops_the_agent_before_compute_hears_of_the_host(plane):
     assert plane.compute.hypervisor("compute-1") is None
 
 
-def test_a_start_waits_for_services_and_gives_up_with_a_sentence(plane):
+def test_a_starting_agent_waits_for_services_and_fails_with_a_message(plane):
     begin = plane.clock.now()
     plane.to_placement.around = failing(Unavailable("placement does not answer"))
     with pytest.raises(StartError, match="placement does not answer; start that service, then this agent"):
@@ -320,8 +322,8 @@ def test_a_start_waits_for_services_and_gives_up_with_a_sentence(plane):
     assert patience_s <= waited < patience_s + 30
 
 
-def test_a_start_without_the_accelerator_agent_says_what_is_missing(plane, monkeypatch):
-    """R14 (accelerator-attach): `initialize` is called unconditionally, and its error stops the start."""
+def test_a_start_without_the_accelerator_agent_fails_with_a_message(plane, monkeypatch):
+    """R14 (accelerator-attach): `initialize` is always called, and its error stops the start."""
 
     def away(self):
         raise CyborgAgentUnavailable("nobody listens")
@@ -331,12 +333,12 @@ def test_a_start_without_the_accelerator_agent_says_what_is_missing(plane, monke
         plane.start_agent()
 
 
-def test_a_host_described_under_another_name_does_not_start(plane):
+def test_a_host_whose_description_has_another_name_does_not_start(plane):
     with pytest.raises(StartError, match="its hypervisor is called other"):
         plane.start_agent(HostDescription(name="other"))
 
 
-def test_placement_that_is_away_is_asked_again_soon_then_more_rarely_and_never_in_step(plane, caplog):
+def test_updates_are_retried_with_growing_random_pauses_while_placement_is_unavailable(plane, caplog):
     plane.start_agent()
     plane.to_placement.around = failing(Unavailable("placement does not answer"))
     task = plane.process.task(resources_topic("compute-1"))

@@ -3,7 +3,7 @@
 from tests.plane import InProcessPlane
 
 PERIOD_S = 60.0
-#: Nobody answers there, and no test calls it.
+#: A URL at which nothing answers; no test calls it.
 ELSEWHERE = {"compute": "http://nova.example", "image": "http://glance.example"}
 
 
@@ -12,7 +12,7 @@ def regions(plane: InProcessPlane) -> list[str]:
     return [row["name"] for row in rows if row["name"].startswith("mole_") and "_R" in row["name"]]
 
 
-def test_they_follow_a_compute_node_within_a_period_and_a_half_however_late_it_is(tmp_path):
+def test_accelerators_are_added_within_one_and_a_half_periods_after_the_compute_node(tmp_path):
     agent = {"host": "mole", "update_period_s": PERIOD_S}
     with InProcessPlane(tmp_path, "placement,accelerator,accelerator-agent", endpoints=ELSEWHERE, agent=agent) as plane:
         plane.run_for(3600)

@@ -1,4 +1,4 @@
-"""The agent repairs drift, but does not fight another writer. Against Placement's own API, in virtual time."""
+"""The agent restores values that others changed, but does not fight another writer. Against Placement's API."""
 
 from datetime import timedelta
 
@@ -22,13 +22,13 @@ def vcpus(placement, root):
 
 
 def amend(placement, root, **values):
-    """The write of an operator's script."""
+    """Changes the inventory as an operator's script would."""
     generation, inventories = placement.inventories(root)
     changed = {**inventories, "VCPU": Inventory(16, max_unit=16, **values)}
     placement.set_inventories(root, generation, changed)
 
 
-def test_what_somebody_changed_is_set_right_in_the_next_update(host, placement, root):
+def test_the_next_update_restores_values_that_another_client_changed(host, placement, root):
     tracker = host.tracker()
     tracker.start()
     amend(placement, root, allocation_ratio=4.0)
@@ -41,8 +41,10 @@ def test_what_somebody_changed_is_set_right_in_the_next_update(host, placement, 
     assert placement.traits(root)[1] == traits
 
 
-def test_somebody_who_insists_is_given_way_and_asked_ever_more_rarely(host, placement, root, clock):
-    """For an hour a script sets the ratio each minute: the agent makes a few writes, warns, and updates the rest."""
+def test_a_value_that_is_changed_repeatedly_is_restored_less_and_less_often(host, placement, root, clock):
+    """For an hour a script sets the ratio every minute: the agent writes it a few times, warns, and updates the
+    rest.
+    """
     tracker = host.tracker()
     tracker.start()
     written = []
@@ -64,7 +66,7 @@ def test_somebody_who_insists_is_given_way_and_asked_ever_more_rarely(host, plac
     assert "VCPU of provider compute-1 is changed by another client each time" in warning
 
 
-def test_what_is_contested_does_not_hold_up_the_rest_of_the_provider(host, placement, root, clock):
+def test_a_contested_value_does_not_delay_the_rest_of_the_provider(host, placement, root, clock):
     tracker = host.tracker()
     tracker.start()
     for _ in range(FREE_RESTORES + 1):
@@ -80,7 +82,7 @@ def test_what_is_contested_does_not_hold_up_the_rest_of_the_provider(host, place
     assert placement.inventories(root)[1]["DISK_GB"].total == 500
 
 
-def test_what_the_host_has_anew_is_written_whoever_insisted_before(host, placement, root, clock):
+def test_a_new_value_of_the_host_is_written_although_the_old_one_was_contested(host, placement, root, clock):
     """The host has changed, so the value is a new one."""
     tracker = host.tracker()
     tracker.start()
@@ -92,7 +94,7 @@ def test_what_the_host_has_anew_is_written_whoever_insisted_before(host, placeme
     assert vcpus(placement, root) == Inventory(32, max_unit=32)
 
 
-def test_a_contest_is_forgotten_when_nobody_insists_any_more(host, placement, root, clock):
+def test_a_contest_ends_when_the_other_client_stops(host, placement, root, clock):
     tracker = host.tracker()
     tracker.start()
     for _ in range(FREE_RESTORES + 1):
@@ -106,8 +108,10 @@ def test_a_contest_is_forgotten_when_nobody_insists_any_more(host, placement, ro
     assert tracker.update().written == 1
 
 
-def test_two_agents_of_one_name_do_not_fight(host, placement, root, clock, tmp_path):
-    """The second one's machine is larger; both have the same host name by mistake. One gives way and says so."""
+def test_of_two_agents_with_one_host_name_one_stops_writing(host, placement, root, clock, tmp_path):
+    """The second one's machine is larger; both have the same host name by mistake. One agent stops writing and
+    warns.
+    """
     ours = host.tracker()
     ours.start()
     host.description = type(host.description)(vcpus=32)
@@ -126,7 +130,9 @@ def test_two_agents_of_one_name_do_not_fight(host, placement, root, clock, tmp_p
     assert warned
 
 
-def test_an_agent_s_round_of_drift_costs_one_write_and_the_reading_of_what_moved(host, placement, root, transport):
+def test_an_update_that_finds_a_change_costs_one_write_and_one_read_of_the_changed_part(
+    host, placement, root, transport
+):
     tracker = host.tracker()
     tracker.start()
     amend(placement, root, allocation_ratio=4.0)

@@ -37,8 +37,8 @@ def running(host, placement, clock):
     return SimpleNamespace(tracker=tracker, reloader=reloader, watch=watch, api=api, files=host.files, clock=clock)
 
 
-def look(running, times=1):
-    """Ticks of the watch, each when it is due."""
+def run_watch(running, times=1):
+    """Runs the watch this many times, each when it is due."""
     for _ in range(times):
         due = running.watch.run_once()
         running.clock.advance_to(due)
@@ -55,21 +55,21 @@ def use(placement, amount):
     placement.claim(CONSUMER, Candidate({root: {"CUSTOM_LLC": amount}}, {}, root), "project", "user")
 
 
-def test_a_changed_file_is_taken_when_it_has_come_to_rest(running, placement):
-    """At the first change it may be half written; unchanged since the last check, it is read."""
-    look(running, 3)
+def test_a_changed_file_is_applied_when_two_checks_find_it_unchanged(running, placement):
+    """At the first check the file may be half written; it is read when it did not change since the last check."""
+    run_watch(running, 3)
     put(running.files, WAYS)
-    look(running)
+    run_watch(running)
     assert custom(placement) == {"CUSTOM_LLC", "CUSTOM_P_STATE_ENABLED"}
     put(running.files, WAYS + "\n")
-    look(running)
+    run_watch(running)
     assert custom(placement) == {"CUSTOM_LLC", "CUSTOM_P_STATE_ENABLED"}
-    look(running)
+    run_watch(running)
     assert custom(placement) == {"CUSTOM_WAYS", "CUSTOM_FAST"}
 
 
 @pytest.mark.parametrize("change", ["add", "remove", "rename", "mode", "replace"])
-def test_whatever_is_done_to_the_files_is_noticed(running, placement, change):
+def test_every_kind_of_change_to_the_files_is_detected(running, placement, change):
     path = running.files / "a.yaml"
     if change == "add":
         put(running.files, WAYS.replace("uuid: $COMPUTE_NODE", "name: compute-1_NUMA_0"), "b.yaml")
@@ -83,21 +83,21 @@ def test_whatever_is_done_to_the_files_is_noticed(running, placement, change):
         put(running.files, LLC.replace("22", "23"), "new")
         (running.files / "new").rename(path)
     before = running.reloader.checked_stamp
-    look(running, 2)
+    run_watch(running, 2)
     assert running.reloader.checked_stamp != before
     assert ("CUSTOM_LLC" in custom(placement)) is (change != "remove")
 
 
-def test_looking_costs_no_request_while_nothing_changes(running, transport):
+def test_the_watch_sends_no_request_while_nothing_changes(running, transport):
     transport.requests.clear()
-    look(running, 20)
+    run_watch(running, 20)
     assert transport.requests == []
 
 
-def test_a_broken_file_is_reported_once_and_the_last_good_configuration_stays_in_force(running, placement, caplog):
+def test_an_invalid_file_is_logged_once_and_the_last_valid_configuration_is_kept(running, placement, caplog):
     put(running.files, "nonsense: [")
     with caplog.at_level(logging.ERROR):
-        look(running, 6)
+        run_watch(running, 6)
     assert len(caplog.records) == 1
     assert "the last accepted one stays in force" in caplog.text
     assert "a.yaml:2:1" in caplog.records[0].why
@@ -105,16 +105,16 @@ def test_a_broken_file_is_reported_once_and_the_last_good_configuration_stays_in
     running.tracker.update()
     assert custom(placement) == {"CUSTOM_LLC", "CUSTOM_P_STATE_ENABLED"}
     put(running.files, WAYS)
-    look(running, 2)
+    run_watch(running, 2)
     assert custom(placement) == {"CUSTOM_WAYS", "CUSTOM_FAST"}
     assert running.api.get("/v1/provider-config")["refused"] is None
 
 
-def test_a_file_that_contradicts_the_driver_is_refused_as_the_next_start_would_refuse_it(running, placement, caplog):
+def test_a_file_that_conflicts_with_the_driver_is_refused(running, placement, caplog):
     running.tracker._driver.update_provider_tree = with_ways(running.tracker._driver.update_provider_tree)
     running.tracker.update()
     put(running.files, WAYS)
-    look(running, 2)
+    run_watch(running, 2)
     assert "CUSTOM_WAYS of provider compute-1 is managed by the virt driver" in caplog.records[-1].why
     assert custom(placement) == {"CUSTOM_LLC", "CUSTOM_P_STATE_ENABLED", "CUSTOM_WAYS"}
     assert [config.inventories.keys() for config in running.tracker.configs] == [{"CUSTOM_LLC"}]
@@ -133,28 +133,28 @@ def with_ways(update):
     return updated
 
 
-def test_while_placement_is_away_it_is_tried_again_and_then_taken(running, placement, transport):
+def test_a_changed_file_is_applied_when_placement_is_available_again(running, placement, transport):
     def away(request, send):
         raise Unavailable("placement does not answer")
 
     put(running.files, WAYS)
     transport.around = away
-    look(running, 5)
+    run_watch(running, 5)
     assert [config.inventories.keys() for config in running.tracker.configs] == [{"CUSTOM_LLC"}]
     transport.clear()
-    look(running)
+    run_watch(running)
     assert custom(placement) == {"CUSTOM_WAYS", "CUSTOM_FAST"}
 
 
-def test_asked_for_it_is_taken_at_once(running, placement):
-    """SIGHUP: without a check before."""
+def test_a_requested_reload_applies_a_change_at_once(running, placement):
+    """SIGHUP: the files are read without a check before."""
     put(running.files, WAYS)
     running.watch.request_reload()
     running.watch.run_once()
     assert custom(placement) == {"CUSTOM_WAYS", "CUSTOM_FAST"}
 
 
-def test_without_a_period_nothing_is_looked_at_but_asked_for(running, placement, clock):
+def test_without_a_period_files_are_read_only_on_request(running, placement, clock):
     watch = ProviderConfigTask(running.reloader, host="compute-1", clock=clock, period_s=0)
     put(running.files, WAYS)
     assert [watch.run_once() for _ in range(3)] == [None] * 3
@@ -164,8 +164,8 @@ def test_without_a_period_nothing_is_looked_at_but_asked_for(running, placement,
     assert "CUSTOM_WAYS" in custom(placement)
 
 
-def test_several_files_changed_as_a_set_are_read_as_a_set(running, placement, clock):
-    """The writer locks the directory; the agent waits for it, though not for ever."""
+def test_files_that_are_replaced_together_are_read_together(running, placement, clock):
+    """The writer locks the directory; the agent waits for it for a limited time."""
     with hold_directory(running.files):
         install_files(running.files, {"b.yaml": WAYS.encode()})
         begin = clock.now()
@@ -177,7 +177,7 @@ def test_several_files_changed_as_a_set_are_read_as_a_set(running, placement, cl
     assert read_contents(running.files) == {"b.yaml": WAYS.encode()}
 
 
-def test_a_plan_says_what_would_change_and_changes_nothing(running, placement, transport):
+def test_a_plan_shows_the_changes_and_changes_nothing(running, placement, transport):
     use(placement, 4)
     transport.requests.clear()
     outcome = running.api.request("POST", "/v1/provider-config/plan", json={"files": {"a.yaml": WAYS}})
@@ -195,7 +195,7 @@ def test_a_plan_says_what_would_change_and_changes_nothing(running, placement, t
     assert custom(placement) == {"CUSTOM_LLC", "CUSTOM_P_STATE_ENABLED"}
 
 
-def test_a_class_that_gets_smaller_than_what_is_used_is_shown_with_its_users(running, placement):
+def test_a_plan_that_shrinks_a_used_class_lists_its_users(running, placement):
     use(placement, 11)
     smaller = LLC.replace("total: 22", "total: 12")
     outcome = running.api.request("POST", "/v1/provider-config/plan", json={"files": {"a.yaml": smaller}})
@@ -204,7 +204,7 @@ def test_a_class_that_gets_smaller_than_what_is_used_is_shown_with_its_users(run
     assert change["users"][0]["server"] == "web-1"
 
 
-def test_what_is_applied_is_what_was_planned(running, placement):
+def test_apply_makes_the_planned_changes_and_a_second_one_none(running, placement):
     put(running.files, WAYS)
     plan = running.api.request("POST", "/v1/provider-config/plan", json={"files": {"a.yaml": WAYS}})
     assert running.api.request("POST", "/v1/provider-config/apply", json={}) == plan
@@ -213,7 +213,7 @@ def test_what_is_applied_is_what_was_planned(running, placement):
 
 
 @pytest.mark.parametrize("verb", ["plan", "apply"])
-def test_faults_are_answered_with_place_and_remedy(running, verb):
+def test_an_invalid_file_is_answered_with_the_position_and_the_remedy(running, verb):
     put(running.files, WAYS.replace("CUSTOM_WAYS", "VCPU"))
     body = {"files": {"a.yaml": WAYS.replace("CUSTOM_WAYS", "VCPU")}} if verb == "plan" else {}
     answer = running.api.request_raw("POST", f"/v1/provider-config/{verb}", json=body, accept=(409,))
@@ -222,7 +222,7 @@ def test_faults_are_answered_with_place_and_remedy(running, verb):
     assert b"only custom classes" in answer.body
 
 
-def test_what_is_in_force_and_what_was_before_are_kept(running, host, clock):
+def test_the_current_and_the_previous_files_are_stored(running, host, clock):
     state = running.api.get("/v1/provider-config")
     assert state["in_force"]["files"] == {"a.yaml": LLC}
     assert state["before"] is None
@@ -234,7 +234,7 @@ def test_what_is_in_force_and_what_was_before_are_kept(running, host, clock):
     assert found.before.files == {"a.yaml": LLC}
 
 
-def test_what_came_into_force_by_a_restart_can_be_undone_too(running, host, clock):
+def test_a_change_that_was_applied_by_a_restart_can_be_undone(running, host, clock):
     put(host.files, WAYS)
     tracker = host.tracker()
     tracker.start()
@@ -243,14 +243,14 @@ def test_what_came_into_force_by_a_restart_can_be_undone_too(running, host, cloc
     assert reloader.current.before.files == {"a.yaml": LLC}
 
 
-def test_a_kept_file_that_cannot_be_read_stops_the_start_with_a_remedy(tmp_path):
+def test_a_stored_configuration_that_is_unreadable_stops_the_start_with_a_remedy(tmp_path):
     path = tmp_path / "provider_config.json"
     path.write_text('{"version": 1')
     with pytest.raises(StartError, match="restore it, or remove it"):
         CurrentConfigSet(path)
 
 
-def test_placement_dying_in_the_middle_leaves_the_old_files_in_force_and_heals(running, placement, transport):
+def test_an_apply_interrupted_by_placement_keeps_the_old_files_and_is_completed_later(running, placement, transport):
     put(running.files, WAYS)
     writes = []
 
@@ -271,7 +271,7 @@ def test_placement_dying_in_the_middle_leaves_the_old_files_in_force_and_heals(r
     assert placement.inventories(root)[1]["CUSTOM_LLC"] == Inventory(22, 2, max_unit=11)
 
 
-def test_a_name_that_compute_cannot_tell_now_does_not_hold_up_the_plan(running, placement):
+def test_a_plan_succeeds_although_compute_cannot_name_the_users(running, placement):
     def away(uuid):
         raise Conflict("compute is away")
 

@@ -16,7 +16,7 @@ CONSUMER = "cccccccc-0000-4000-8000-000000000000"
 
 @dataclass(frozen=True)
 class Device:
-    """An accelerator's provider, as its agent gives it."""
+    """The provider of an accelerator, as the accelerator agent describes it."""
 
     name: str
     parent: str = "compute-1_NUMA_0"
@@ -55,8 +55,8 @@ def use(placement, name, resource_class, units=1):
     placement.claim(CONSUMER, candidate, "project", "user")
 
 
-def test_a_start_publishes_the_host_its_numa_nodes_devices_and_files(host, placement):
-    """R17, R19, R26, R27 (provider-config): and a flavor can ask for it."""
+def test_a_start_publishes_the_host_with_numa_nodes_devices_and_provider_files(host, placement):
+    """R17, R19, R26, R27 (provider-config): a flavor can then request what a file adds."""
     put(host.files, LLC)
     host.accelerators = Devices(Device("compute-1_0000:3b:00.0_R1"))
     tracker = host.tracker()
@@ -86,8 +86,8 @@ def test_a_start_publishes_the_host_its_numa_nodes_devices_and_files(host, place
     assert tracker.ancestor_names([providers["compute-1_0000:3b:00.0_R1"].uuid]) == {"compute-1", "compute-1_NUMA_0"}
 
 
-def test_an_unchanged_round_is_one_reading_and_no_write(host, transport):
-    """R20 (provider-config): every period, and cheap."""
+def test_an_update_without_changes_is_one_read_and_no_write(host, transport):
+    """R20 (provider-config): this runs every period."""
     put(host.files, LLC)
     host.accelerators = Devices(*(Device(f"compute-1_dev{number}") for number in range(6)))
     tracker = host.tracker()
@@ -111,7 +111,7 @@ def test_a_second_start_writes_nothing(host, transport):
     assert (host.state / "published.json").read_bytes() == before
 
 
-def test_a_faulty_file_stops_the_start_before_anything_is_asked(host, transport):
+def test_an_invalid_file_stops_the_start_before_any_request(host, transport):
     """R16 (provider-config)"""
     put(host.files, LLC.replace("CUSTOM_LLC", "VCPU"))
     with pytest.raises(StartError, match="only custom classes"):
@@ -130,7 +130,7 @@ def test_files_are_read_once(host, placement):
 
 
 def test_a_conflict_with_a_device_stops_the_start(host, transport):
-    """R25 (provider-config): Nova logs it and starts (G3)."""
+    """R25 (provider-config): Nova logs the conflict and starts (G3)."""
     put(
         host.files,
         LLC.replace("uuid: $COMPUTE_NODE", "name: compute-1_dev").replace("CUSTOM_LLC", "CUSTOM_ACCELERATOR_FPGA"),
@@ -143,8 +143,8 @@ def test_a_conflict_with_a_device_stops_the_start(host, transport):
     assert transport.writes == []
 
 
-def test_a_conflict_that_comes_later_is_warned_of_once_and_the_rest_is_published(host, placement, caplog):
-    """R24 (provider-config): Nova drops every update of the host from then on (G4)."""
+def test_a_later_conflict_is_logged_once_and_the_rest_is_published(host, placement, caplog):
+    """R24 (provider-config): Nova drops every later update of the host (G4)."""
     put(
         host.files,
         LLC.replace("uuid: $COMPUTE_NODE", "name: compute-1_dev").replace("CUSTOM_LLC", "CUSTOM_ACCELERATOR_FPGA"),
@@ -163,7 +163,7 @@ def test_a_conflict_that_comes_later_is_warned_of_once_and_the_rest_is_published
     assert warning.endswith("(ignored until then)")
 
 
-def test_name_and_uuid_of_one_provider_stop_the_start(host, placement):
+def test_two_entries_for_one_provider_by_name_and_uuid_stop_the_start(host, placement):
     """R7 (provider-config): Nova starts and never updates the node (G5)."""
     host.tracker().start()
     uuid = tree(placement)["compute-1"].uuid
@@ -173,8 +173,8 @@ def test_name_and_uuid_of_one_provider_stop_the_start(host, placement):
         host.tracker().start()
 
 
-def test_an_entry_for_a_device_waits_until_it_is_there(host, placement):
-    """R21 (provider-config): it is applied in the first update that sees the device (R20)."""
+def test_an_entry_for_a_device_is_applied_when_the_device_appears(host, placement):
+    """R21 (provider-config): the entry is applied in the first update that sees the device (R20)."""
     put(host.files, LLC.replace("uuid: $COMPUTE_NODE", "name: compute-1_dev"))
     host.accelerators = Devices()
     tracker = host.tracker()
@@ -184,8 +184,8 @@ def test_an_entry_for_a_device_waits_until_it_is_there(host, placement):
     assert "CUSTOM_LLC" in classes(placement, "compute-1_dev")
 
 
-def test_what_others_wrote_is_left_alone(host, placement):
-    """A13 (accelerator-attach): on a host under reservation, foreign traits, classes and providers survive updates,
+def test_objects_of_other_clients_are_not_changed(host, placement):
+    """A13 (accelerator-attach): on a reserved host, traits, classes and providers that others wrote survive updates,
     restarts and removals.
     """
     put(host.files, LLC)
@@ -210,7 +210,7 @@ def test_what_others_wrote_is_left_alone(host, placement):
     assert "compute-1_dev" not in tree(placement)
 
 
-def test_what_a_file_no_longer_says_goes_at_the_next_start(host, placement):
+def test_entries_removed_from_a_file_are_deleted_at_the_next_start(host, placement):
     """G8, G9: Nova keeps traits for ever."""
     put(host.files, LLC)
     host.tracker().start()
@@ -220,8 +220,8 @@ def test_what_a_file_no_longer_says_goes_at_the_next_start(host, placement):
     assert {name for name in traits(placement, "compute-1") if name.startswith("CUSTOM")} == {"CUSTOM_FAST"}
 
 
-def test_a_file_may_add_to_a_provider_of_others_for_as_long_as_it_likes(host, placement):
-    """G6: Nova's second round takes its own class for the driver's, and blocks the host for ever."""
+def test_a_file_may_add_classes_to_another_ones_provider_permanently(host, placement):
+    """G6: in its second round Nova takes its own class for one of the driver's, and blocks the host for ever."""
     host.tracker().start()
     placement.create_provider("blazar_compute-1", parent_uuid=tree(placement)["compute-1"].uuid)
     put(host.files, LLC.replace("uuid: $COMPUTE_NODE", "name: blazar_compute-1"))
@@ -235,7 +235,7 @@ def test_a_file_may_add_to_a_provider_of_others_for_as_long_as_it_likes(host, pl
     assert "blazar_compute-1" in tree(placement)
 
 
-def test_a_class_that_servers_use_is_closed_until_they_are_gone(host, placement, caplog):
+def test_a_removed_class_in_use_is_closed_to_new_servers_until_it_is_free(host, placement, caplog):
     """G7: Nova no longer starts."""
     put(host.files, LLC)
     host.tracker().start()
@@ -252,7 +252,7 @@ def test_a_class_that_servers_use_is_closed_until_they_are_gone(host, placement,
     assert "CUSTOM_LLC" not in classes(placement, "compute-1")
 
 
-def test_a_device_that_vanishes_is_removed_and_one_in_use_is_closed(host, placement):
+def test_a_vanished_device_is_removed_or_closed_to_new_servers_if_it_is_in_use(host, placement):
     host.accelerators = Devices(Device("compute-1_dev1"), Device("compute-1_dev2"))
     tracker = host.tracker()
     tracker.start()
@@ -266,7 +266,7 @@ def test_a_device_that_vanishes_is_removed_and_one_in_use_is_closed(host, placem
     assert "compute-1_dev1" not in tree(placement)
 
 
-def test_traits_of_a_device_follow_what_it_carries(host, placement):
+def test_the_traits_of_a_device_follow_its_bitstream(host, placement):
     host.accelerators = Devices(Device("compute-1_dev"))
     tracker = host.tracker()
     tracker.start()
@@ -280,7 +280,7 @@ def test_traits_of_a_device_follow_what_it_carries(host, placement):
     assert traits(placement, "compute-1_dev") == {"CUSTOM_FPGA_REGION_A"}
 
 
-def test_a_writer_in_between_is_met_by_reading_again(host, transport, placement):
+def test_after_a_concurrent_write_the_tracker_reads_again_and_succeeds(host, transport, placement):
     put(host.files, LLC)
     tracker = host.tracker()
     tracker.start()
@@ -300,7 +300,7 @@ def test_a_writer_in_between_is_met_by_reading_again(host, transport, placement)
     assert classes(placement, "compute-1")["PCPU"] == Inventory(1)
 
 
-def test_repetitions_are_bounded(host, transport, placement, clock):
+def test_the_number_of_retries_is_limited(host, transport, placement, clock):
     tracker = host.tracker()
     tracker.start()
     root = tree(placement)["compute-1"].uuid
@@ -319,7 +319,7 @@ def test_repetitions_are_bounded(host, transport, placement, clock):
     assert len(times) == MAX_ATTEMPTS
 
 
-def test_a_class_that_comes_into_use_while_it_is_removed_is_closed_instead(host, transport, placement):
+def test_a_class_allocated_during_its_removal_is_closed_to_new_servers_instead(host, transport, placement):
     put(host.files, LLC)
     host.tracker().start()
     (host.files / "a.yaml").unlink()
@@ -337,8 +337,8 @@ def test_a_class_that_comes_into_use_while_it_is_removed_is_closed_instead(host,
 
 
 @pytest.mark.parametrize("at", range(12))
-def test_an_agent_that_dies_while_publishing_takes_back_later_what_it_had_written(host, transport, placement, at):
-    """Whichever write is the last one: the record covers everything that exists."""
+def test_providers_written_by_an_agent_that_died_can_be_removed_by_its_successor(host, transport, placement, at):
+    """Whichever write is the last one, the published state covers everything that exists."""
     put(host.files, LLC)
     writes = []
 
@@ -360,7 +360,7 @@ def test_an_agent_that_dies_while_publishing_takes_back_later_what_it_had_writte
     assert host.tracker().start().written == 0
 
 
-def test_a_host_deleted_in_placement_comes_back(host, placement):
+def test_a_host_deleted_in_placement_is_created_again(host, placement):
     tracker = host.tracker()
     tracker.start()
     before = tree(placement)
@@ -370,8 +370,8 @@ def test_a_host_deleted_in_placement_comes_back(host, placement):
     assert set(tree(placement)) == {"compute-1", "compute-1_NUMA_0", "compute-1_NUMA_1"}
 
 
-def test_a_lost_state_directory_does_not_lose_the_driver_its_classes(host, placement):
-    """The host's names are found again, and devices that vanish later are still removed."""
+def test_the_driver_keeps_its_classes_although_the_state_directory_was_lost(host, placement):
+    """The names of the host's classes are found again, and devices that vanish later are still removed."""
     host.accelerators = Devices(Device("compute-1_dev"))
     host.tracker().start()
     before = tree(placement)
@@ -384,8 +384,8 @@ def test_a_lost_state_directory_does_not_lose_the_driver_its_classes(host, place
     assert "compute-1_dev" not in tree(placement)
 
 
-def test_a_node_that_another_agent_takes_over_gets_its_configuration(host, placement, tmp_path):
-    """R23 (provider-config): the new agent's file counts."""
+def test_a_node_that_another_agent_takes_over_gets_that_agents_configuration(host, placement, tmp_path):
+    """R23 (provider-config): the file of the new agent applies."""
     put(host.files, LLC)
     host.tracker().start()
     host.state = tmp_path / "another host"

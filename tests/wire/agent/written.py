@@ -7,7 +7,7 @@ providers:
     inventories: {additional: {CUSTOM_LLC: {total: 22, reserved: 2, max_unit: 11}}}
     traits: {additional: [CUSTOM_P_STATE_ENABLED]}
 """
-#: Another class, another trait.
+#: A file with another class and another trait.
 WAYS = LLC.replace("CUSTOM_LLC", "CUSTOM_WAYS").replace("CUSTOM_P_STATE_ENABLED", "CUSTOM_FAST")
 
 
