@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import SHARING_TRAIT, Inventory, NameTable, Provider
 from moorage.placement.forest.persistent_list import PersistentList
-from moorage.placement.forest.persistent_map import PersistentMap
 
 CLASSES = ["A", "B"]
 
@@ -167,33 +166,6 @@ def test_a_column_finds_the_providers_in_which_an_amount_fits(stock, amount):
     forest = Forest.build(providers, NameTable(), 0)
     fitting = {forest.at(slot).id for slot in forest.columns["A"].fitting(amount).tolist()}
     assert fitting == {provider.id for provider in providers if provider.fits("A", amount)}
-
-
-@settings(max_examples=300)
-@given(
-    st.dictionaries(st.integers(0, 40), st.integers()),
-    st.lists(st.tuples(st.dictionaries(st.integers(0, 40), st.integers(), max_size=9), st.sets(st.integers(0, 40)))),
-)
-def test_a_persistent_map_equals_a_dict_after_the_same_changes(items, changes):
-    layers, expected = PersistentMap(dict(items)), dict(items)
-    for come, gone in changes:
-        layers = layers.changed(come, gone)
-        expected = {key: value for key, value in expected.items() if key not in gone} | come
-        assert dict(layers) == expected
-        assert len(layers) == len(expected)
-        for key in range(41):
-            assert layers.get(key, "none") == expected.get(key, "none")
-            assert (key in layers) == (key in expected)
-
-
-def test_a_persistent_map_merges_its_layers_when_the_upper_one_grows():
-    layers = PersistentMap({number: number for number in range(10_000)})
-    for number in range(1_000):
-        layers = layers.changed({number: -number}, gone={number + 5_000})
-        assert len(layers._upper) <= 100
-    assert len(layers) == 9_000
-    assert layers[999] == -999
-    assert 5_000 not in layers
 
 
 @given(st.lists(st.integers(), max_size=400), st.dictionaries(st.integers(0, 399), st.integers()), st.integers(0, 300))

@@ -16,9 +16,8 @@ import numpy as np
 from moorage.placement.forest.columns import Column, Slots
 from moorage.placement.forest.inverted_index import InvertedIndex, LazyIndex
 from moorage.placement.forest.memo import ForestMemo
-from moorage.placement.forest.model import NameTable, Provider
+from moorage.placement.forest.model import NameTable, Provider, changed_copy
 from moorage.placement.forest.persistent_list import PersistentList
-from moorage.placement.forest.persistent_map import PersistentMap
 
 
 @dataclass(frozen=True)
@@ -28,15 +27,15 @@ class Forest:
     sequence: int = -1  #: every change up to this number of the change log is included
     names: NameTable = field(default_factory=NameTable)
     providers: PersistentList[Provider | None] = field(default_factory=PersistentList)
-    slot_of_id: PersistentMap[int, int] = field(default_factory=PersistentMap)
-    slot_of_uuid: PersistentMap[str, int] = field(default_factory=PersistentMap)
-    slot_of_name: PersistentMap[str, int] = field(default_factory=PersistentMap)
+    slot_of_id: Mapping[int, int] = field(default_factory=dict)
+    slot_of_uuid: Mapping[str, int] = field(default_factory=dict)
+    slot_of_name: Mapping[str, int] = field(default_factory=dict)
     #: By slot: slot of the root; -1 for free slots.
     roots: Slots = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     #: By slot: slot of the parent; -1 for roots and free slots.
     parents: Slots = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     #: {slot of a root: slots of its tree, the root first, parents before children}
-    trees: PersistentMap[int, tuple[int, ...]] = field(default_factory=PersistentMap)
+    trees: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     index: LazyIndex = field(default_factory=LazyIndex)
     #: Results computed by searches; shared with the forests before and after.
     memo: ForestMemo = field(default_factory=ForestMemo, compare=False, repr=False)
@@ -124,16 +123,16 @@ class Forest:
             sequence=sequence,
             names=names,
             providers=PersistentList.of(listed),
-            slot_of_id=PersistentMap(slot_of_id),
-            slot_of_uuid=PersistentMap({provider.uuid: slot for slot, provider in enumerate(listed)}),
-            slot_of_name=PersistentMap({provider.name: slot for slot, provider in enumerate(listed)}),
+            slot_of_id=slot_of_id,
+            slot_of_uuid={provider.uuid: slot for slot, provider in enumerate(listed)},
+            slot_of_name={provider.name: slot for slot, provider in enumerate(listed)},
             roots=np.fromiter((slot_of_id[p.root_id] for p in listed), dtype=np.int32, count=len(listed)),
             parents=np.fromiter(
                 (-1 if p.parent_id is None else slot_of_id[p.parent_id] for p in listed),
                 dtype=np.int32,
                 count=len(listed),
             ),
-            trees=PersistentMap(_trees(listed, slot_of_id)),
+            trees=_trees(listed, slot_of_id),
             index=LazyIndex(InvertedIndex.of(listed)),
         )
 
@@ -172,7 +171,7 @@ def _with_moved(forest: Forest, changed: Mapping[int, Provider | None]) -> Fores
     before, after = _with_slots(forest, changed)
     was = [(slot, old) for slot, old in before.items() if old is not None]
     now = [(slot, new) for slot, new in after.items() if new is not None]
-    slot_of_id = forest.slot_of_id.changed({new.id: slot for slot, new in now}, gone={old.id for _, old in was})
+    slot_of_id = changed_copy(forest.slot_of_id, {new.id: slot for slot, new in now}, {old.id for _, old in was})
     roots, parents = _padded(forest.roots, max(after) + 1), _padded(forest.parents, max(after) + 1)
     for slot, new in after.items():
         roots[slot] = -1 if new is None else slot_of_id[new.root_id]
@@ -183,11 +182,11 @@ def _with_moved(forest: Forest, changed: Mapping[int, Provider | None]) -> Fores
         forest,
         providers=providers,
         slot_of_id=slot_of_id,
-        slot_of_uuid=forest.slot_of_uuid.changed(
-            {new.uuid: slot for slot, new in now}, gone={old.uuid for _, old in was}
+        slot_of_uuid=changed_copy(
+            forest.slot_of_uuid, {new.uuid: slot for slot, new in now}, {old.uuid for _, old in was}
         ),
-        slot_of_name=forest.slot_of_name.changed(
-            {new.name: slot for slot, new in now}, gone={old.name for _, old in was}
+        slot_of_name=changed_copy(
+            forest.slot_of_name, {new.name: slot for slot, new in now}, {old.name for _, old in was}
         ),
         roots=roots,
         parents=parents,
@@ -227,14 +226,14 @@ def _rebuilt_trees(
     slot_of_id: Mapping[int, int],
     touched: set[int],
     after: Mapping[int, Provider | None],
-) -> PersistentMap[int, tuple[int, ...]]:
+) -> dict[int, tuple[int, ...]]:
     """The trees, with the touched ones rebuilt from their old members and the new ones."""
     candidates = set(after)
     for root in touched:
         candidates.update(forest.trees.get(root, ()))
     present = [providers[slot] for slot in sorted(candidates)]
     members = [provider for provider in present if provider is not None]
-    return forest.trees.changed(_trees(members, slot_of_id), gone=touched)
+    return changed_copy(forest.trees, _trees(members, slot_of_id), touched)
 
 
 def _trees(members: Iterable[Provider], slot_of_id: Mapping[int, int]) -> dict[int, tuple[int, ...]]:

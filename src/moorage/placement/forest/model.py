@@ -1,11 +1,14 @@
 """Providers, inventories, consumers, allocations and names; and whether an amount fits."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TypeVar
 
 from moorage.core import inventories
-from moorage.placement.forest.persistent_map import PersistentMap
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 #: Far more than all consumers can use, and sums with it still fit in 64 bits.
 MAX_CAPACITY = 2**62
@@ -74,6 +77,15 @@ class Provider:
         )
 
 
+def changed_copy(before: Mapping[K, V], new: Mapping[K, V], gone: Iterable[K]) -> dict[K, V]:
+    """`before` without the keys `gone` and with the items `new`; a key in both is kept."""
+    copy = dict(before)
+    for key in gone:
+        copy.pop(key, None)
+    copy.update(new)
+    return copy
+
+
 @dataclass(frozen=True, slots=True)
 class NameTable:
     """Resource classes and traits: {name: id as in the tables} and {name: `Name`}; traits in the order of ids.
@@ -81,9 +93,9 @@ class NameTable:
     Each reservation that has not ended has a class of its own, so there may be a hundred thousand classes.
     """
 
-    classes: PersistentMap[str, int] = field(default_factory=PersistentMap)
+    classes: Mapping[str, int] = field(default_factory=dict)
     traits: Mapping[str, int] = field(default_factory=dict)
-    full_classes: PersistentMap[str, "Name"] = field(default_factory=PersistentMap)
+    full_classes: Mapping[str, "Name"] = field(default_factory=dict)
     full_traits: Mapping[str, "Name"] = field(default_factory=dict)
 
 

@@ -9,8 +9,7 @@ from sqlalchemy import BindParameter, Connection, Row, Table, bindparam, delete,
 
 from moorage.db.engine import inserted_id
 from moorage.placement.forest import change_documents
-from moorage.placement.forest.model import Consumer, Name, NameTable
-from moorage.placement.forest.persistent_map import PersistentMap
+from moorage.placement.forest.model import Consumer, Name, NameTable, changed_copy
 from moorage.placement.store import provider_store
 from moorage.placement.store.provider_store import batches
 from moorage.placement.store.tables import (
@@ -37,9 +36,9 @@ def all_names(connection: Connection, table: Table) -> list[Name]:
 def name_table(connection: Connection) -> NameTable:
     classes, of_traits = all_names(connection, CLASSES), all_names(connection, TRAITS)
     return NameTable(
-        PersistentMap({one.name: one.id for one in classes}),
+        {one.name: one.id for one in classes},
         {one.name: one.id for one in of_traits},
-        PersistentMap({one.name: one for one in classes}),
+        {one.name: one for one in classes},
         {one.name: one for one in of_traits},
     )
 
@@ -65,10 +64,16 @@ def _changed(names: NameTable, table: Table, added: Sequence[Name], removed: set
         return names
     ids, full = {one.name: one.id for one in added}, {one.name: one for one in added}
     if table is CLASSES:
-        classes, full_classes = names.classes.changed(ids, removed), names.full_classes.changed(full, removed)
-        return replace(names, classes=classes, full_classes=full_classes)
-    remaining = {name: one for name, one in names.full_traits.items() if name not in removed} | full
-    return replace(names, traits={name: one.id for name, one in remaining.items()}, full_traits=remaining)
+        return replace(
+            names,
+            classes=changed_copy(names.classes, ids, removed),
+            full_classes=changed_copy(names.full_classes, full, removed),
+        )
+    return replace(
+        names,
+        traits=changed_copy(names.traits, ids, removed),
+        full_traits=changed_copy(names.full_traits, full, removed),
+    )
 
 
 def _changes_since(connection: Connection, table: Table, before: Mapping[str, Name]) -> tuple[list[Name], set[str]]:
