@@ -20,6 +20,7 @@ Not here: the totals together with the flavor's own fields (`flavor_resources`),
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -43,26 +44,19 @@ class ExtraSpecs:
 
     amounts: Mapping[tuple[str, str], int]
     traits: Mapping[tuple[str, str], bool]  #: True: required, False: forbidden
+    suffixes: Sequence[str]  #: of all groups, sorted
+    totals: Mapping[str, int]  #: amount by class over all groups; a class named only with 0 is included with 0
     group_policy: str | None = None
     same_subtree: tuple[tuple[str, ...], ...] = ()  #: sets of suffixes
     root_required: tuple[str, ...] = ()
     root_forbidden: tuple[str, ...] = ()
-
-    def suffixes(self) -> list[str]:
-        return sorted({suffix for suffix, _ in (*self.amounts, *self.traits)})
-
-    def totals(self) -> dict[str, int]:
-        """Amount by class over all groups; a class named only with 0 is included with 0."""
-        totals: dict[str, int] = {}
-        for (_, name), amount in self.amounts.items():
-            totals[name] = totals.get(name, 0) + amount
-        return totals
 
 
 def read_extra_specs(extra_specs: Mapping[str, str]) -> ExtraSpecs:
     """Parses `extra_specs`. Raises `Invalid`, naming key and remedy, for the first invalid key or value."""
     amounts: dict[tuple[str, str], int] = {}
     traits: dict[tuple[str, str], bool] = {}
+    totals: Counter[str] = Counter()
     for key, value in extra_specs.items():
         match = _KEY.match(key)
         if match is None:
@@ -71,16 +65,17 @@ def read_extra_specs(extra_specs: Mapping[str, str]) -> ExtraSpecs:
             continue
         kind, suffix, name = match[1], match[2] or "", match[3]
         if kind == "resources":
-            amounts[suffix, _resource_class(key, name)] = _amount(key, value)
+            amounts[suffix, _resource_class(key, name)] = amount = _amount(key, value)
+            totals[name] += amount
         else:
             traits[suffix, trait_name(key, name)] = _is_required(key, value)
     policy = extra_specs.get(POLICY_KEY)
     if policy is not None and policy not in GROUP_POLICIES:
         raise Invalid(f"{POLICY_KEY}={policy}: use none or isolate")
-    required, forbidden = _root_traits(extra_specs.get(ROOT_KEY))
-    specs = ExtraSpecs(amounts, traits, policy, _subtrees(extra_specs.get(SUBTREE_KEY)), required, forbidden)
-    _check_subtrees(specs)
-    return specs
+    suffixes = sorted({suffix for suffix, _ in (*amounts, *traits)})
+    required, forbidden = _root_traits(extra_specs[ROOT_KEY]) if ROOT_KEY in extra_specs else ((), ())
+    subtrees = _subtrees(extra_specs[SUBTREE_KEY], suffixes) if SUBTREE_KEY in extra_specs else ()
+    return ExtraSpecs(amounts, traits, suffixes, totals, policy, subtrees, required, forbidden)
 
 
 def trait_name(key: str, name: str) -> str:
@@ -118,27 +113,21 @@ def _is_required(key: str, value: str) -> bool:
     return value == "required"
 
 
-def _subtrees(value: str | None) -> tuple[tuple[str, ...], ...]:
-    if value is None:
-        return ()
-    return tuple(tuple(suffix.strip() for suffix in text.split(",")) for text in value.split(";"))
-
-
-def _check_subtrees(specs: ExtraSpecs) -> None:
-    known = {suffix for suffix in specs.suffixes() if suffix}
-    for together in specs.same_subtree:
+def _subtrees(value: str, suffixes: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """The sets of suffixes in ``_A,_B;_C,_D``."""
+    subtrees = tuple(tuple(suffix.strip() for suffix in text.split(",")) for text in value.split(";"))
+    for together in subtrees:
         for suffix in together:
-            if suffix not in known:
+            if not suffix or suffix not in suffixes:
                 raise Invalid(
                     f"{SUBTREE_KEY}: there is no group with the suffix {suffix!r}; name groups that have "
                     f"resources<suffix>: or trait<suffix>: keys, like {SUBTREE_KEY}=_A,_B"
                 )
+    return subtrees
 
 
-def _root_traits(value: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _root_traits(value: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(required, forbidden) of ``A,!B``."""
-    if value is None:
-        return (), ()
     terms = [term.strip() for term in value.split(",")]
     names = [trait_name(f"{ROOT_KEY}={value}", term.removeprefix("!")) for term in terms]
     if any(name.startswith("in:") for name in names):
@@ -262,6 +251,6 @@ def device_profile_specs(extra_specs: Mapping[str, str], groups: Sequence[Mappin
             added[f"{kind}device_profile_{number}:{rest}"] = str(value)
     own = read_extra_specs(extra_specs)
     # Nova's rule: with at most one group in the flavor itself, isolation cannot have been intended.
-    if len([suffix for suffix in own.suffixes() if suffix]) <= 1 and own.group_policy is None:
+    if len([suffix for suffix in own.suffixes if suffix]) <= 1 and own.group_policy is None:
         added.setdefault(POLICY_KEY, "none")
     return added

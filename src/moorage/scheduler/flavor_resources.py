@@ -8,7 +8,7 @@ The keys are defined in `extra_specs`, dedicated processors in `processors`. Oth
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from moorage.core.errors import Invalid
@@ -71,39 +71,36 @@ class ResourceRequest:
         return frozenset(classes), frozenset(traits.union(self.root_required, self.root_forbidden))
 
 
-def check_extra_specs(extra_specs: Mapping[str, str]) -> None:
-    """Raises `Invalid`, naming key and remedy, for extra specs with which no server could be scheduled."""
-    specs = read_extra_specs(extra_specs)
-    amounts = specs.totals()
-    if not any(amounts.values()) and all(amounts.get(name) == 0 for name in _OWN_CLASSES):
-        raise Invalid(
-            "resources:VCPU, resources:MEMORY_MB and resources:DISK_GB are all 0 and nothing else is requested; "
-            "add a resource that servers of this flavor need, like resources:CUSTOM_BAREMETAL=1"
-        )
-    if amounts.get("VCPU") and amounts.get("PCPU"):
-        raise Invalid("resources:VCPU and resources:PCPU exclude each other; keep one of them")
-    _check_groups({suffix: _group(specs, suffix) for suffix in specs.suffixes()}, specs, own_fields=True)
-
-
 def request_for(flavor: FlavorFields, image_properties: Mapping[str, str] | None = None) -> ResourceRequest:
     """The request of a server of `flavor`.
 
     A flavor of 2 VCPU, 512 MB and 10 GB with ``resources:CUSTOM_GOLD=1`` and ``resources:VCPU=0`` requests
-    ``{"CUSTOM_GOLD": 1, "DISK_GB": 10, "MEMORY_MB": 512}``. Raises `Invalid` as `check_extra_specs` does.
+    ``{"CUSTOM_GOLD": 1, "DISK_GB": 10, "MEMORY_MB": 512}``. Raises `Invalid`, naming key and remedy, for extra specs
+    with which no server could be scheduled.
     """
-    check_extra_specs(flavor.extra_specs)
-    specs = read_extra_specs(flavor.extra_specs)
-    image = image_properties or {}
-    groups = {suffix: _group(specs, suffix) for suffix in specs.suffixes()}
-    plain = groups.get("", RequestGroup())
+    extra_specs, image = flavor.extra_specs, image_properties or {}
+    specs = read_extra_specs(extra_specs)
     # An override applies in any group: resources1:VCPU=2 moves the processors into group 1.
-    overridden = specs.totals()
-    cpus = split_processors(flavor.vcpus, flavor.extra_specs, image, overridden)
-    own = {name: amount for name, amount in _own_amounts(flavor, cpus.amounts) if amount and name not in overridden}
+    overridden = specs.totals
+    if not any(overridden.values()) and all(overridden.get(name) == 0 for name in _OWN_CLASSES):
+        raise Invalid(
+            "resources:VCPU, resources:MEMORY_MB and resources:DISK_GB are all 0 and nothing else is requested; "
+            "add a resource that servers of this flavor need, like resources:CUSTOM_BAREMETAL=1"
+        )
+    if overridden.get("VCPU") and overridden.get("PCPU"):
+        raise Invalid("resources:VCPU and resources:PCPU exclude each other; keep one of them")
+    groups = {suffix: _group(specs, suffix) for suffix in specs.suffixes}
+    _check_groups(groups, specs, own_fields=True)
+    plain = groups.get("", RequestGroup())
+    cpus = split_processors(flavor.vcpus, extra_specs, image, overridden)
+    disk_gb = flavor.root_gb + flavor.ephemeral_gb + math.ceil(flavor.swap_mb / 1024)
+    fields = {**cpus.amounts, "MEMORY_MB": flavor.memory_mb, "DISK_GB": disk_gb}
+    own = {name: amount for name, amount in fields.items() if amount and name not in overridden}
     if "PCPU" in overridden:
         own.pop("VCPU", None)
         _check_processors(flavor, overridden["PCPU"])
-    own |= _persistent_memory(flavor.extra_specs)
+    if "hw:pmem" in extra_specs:
+        own |= _persistent_memory(extra_specs["hw:pmem"])
     required = tuple(dict.fromkeys((*plain.required, *cpus.required, *_image_traits(image))))
     forbidden = tuple(dict.fromkeys((*plain.forbidden, *cpus.forbidden)))
     if both := set(required) & set(forbidden):
@@ -115,7 +112,7 @@ def request_for(flavor: FlavorFields, image_properties: Mapping[str, str] | None
     if not any(group.resources for group in groups.values()):
         raise Invalid("the flavor requests nothing: every amount is 0; add a resource that its servers need")
     root_required = specs.root_required
-    if PROFILE_KEY in flavor.extra_specs and ACCELERATORS_TRAIT not in root_required:
+    if PROFILE_KEY in extra_specs and ACCELERATORS_TRAIT not in root_required:
         root_required = (*root_required, ACCELERATORS_TRAIT)
     return ResourceRequest(groups, specs.group_policy, specs.same_subtree, root_required, specs.root_forbidden)
 
@@ -154,19 +151,13 @@ def _check_groups(groups: Mapping[str, RequestGroup], specs: ExtraSpecs, *, own_
         )
 
 
-def _own_amounts(flavor: FlavorFields, cpus: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    yield from cpus.items()
-    yield "MEMORY_MB", flavor.memory_mb
-    yield "DISK_GB", flavor.root_gb + flavor.ephemeral_gb + math.ceil(flavor.swap_mb / 1024)
-
-
-def _persistent_memory(extra_specs: Mapping[str, str]) -> dict[str, int]:
+def _persistent_memory(value: str) -> dict[str, int]:
     """``hw:pmem=4GB,4GB,1TB``: one class per name; the amount is the number of times it is named."""
-    names = [name.strip() for name in extra_specs.get("hw:pmem", "").split(",") if name.strip()]
+    names = [name.strip() for name in value.split(",") if name.strip()]
     amounts = Counter(f"CUSTOM_PMEM_NAMESPACE_{name}" for name in names)
     for name in amounts:
         if not is_custom(name):
-            raise Invalid(f"hw:pmem={extra_specs['hw:pmem']}: names consist of A-Z, 0-9 and _, like 4GB,4GB")
+            raise Invalid(f"hw:pmem={value}: names consist of A-Z, 0-9 and _, like 4GB,4GB")
     return dict(amounts)
 
 
@@ -210,13 +201,10 @@ def scheduling_properties(properties: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def architecture(needs: Mapping[str, str]) -> str | None:
-    """The architecture that the image requires, in one spelling: ``x86_64``, ``aarch64``."""
-    name = (needs.get("hw_architecture") or needs.get("architecture") or "").lower()
-    return _ARCHITECTURES.get(name, name) or None
-
-
-def hypervisor_type(needs: Mapping[str, str]) -> str | None:
-    """The hypervisor type that the image requires, in lower case; KVM becomes ``qemu``, as hosts report it."""
-    name = (needs.get("img_hv_type") or needs.get("hypervisor_type") or "").lower()
-    return _HYPERVISORS.get(name, name) or None
+def required_platform(needs: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """(architecture, hypervisor type) that the image requires, each in one spelling: ``x86_64``, ``aarch64``; KVM is
+    ``qemu``, as hosts report it.
+    """
+    architecture = (needs.get("hw_architecture") or needs.get("architecture") or "").lower()
+    hypervisor = (needs.get("img_hv_type") or needs.get("hypervisor_type") or "").lower()
+    return _ARCHITECTURES.get(architecture, architecture) or None, _HYPERVISORS.get(hypervisor, hypervisor) or None

@@ -59,7 +59,9 @@ class HostRanking:
             plugin_weighers
         )
         #: {name: weigher}, each a row of `_numbers`
-        self._weighers = {name: weigher for name, weigher in every.items() if self._matters(name)}
+        used = {name for name, factor in self._multipliers.items() if factor}
+        used.update(name for factors in self._aggregate_multipliers.values() for name in factors)
+        self._weighers = {name: weigher for name, weigher in every.items() if name in used}
         facts = [self._numbers_for(root) for root in self.roots]
         self._numbers = np.array(facts, np.float64).reshape(len(facts), len(self._weighers)).T.copy()
         self._factors = np.array([self._factors_for(name) for name in self._weighers]).reshape(self._numbers.shape)
@@ -96,12 +98,6 @@ class HostRanking:
         """One number from each weigher."""
         facts = self._host_facts(root)
         return [weigher(facts, self._weigher_input) for weigher in self._weighers.values()]
-
-    def _matters(self, name: str) -> bool:
-        return bool(
-            self._multipliers[name]
-            or any(name in aggregate_multipliers for aggregate_multipliers in self._aggregate_multipliers.values())
-        )
 
     def _factors_for(self, name: str) -> Numbers:
         """The multiplier of one weigher for each root."""

@@ -16,9 +16,7 @@ from moorage.scheduler.flavor_resources import ResourceRequest
 
 ZONE_KEY = "availability_zone"
 _TENANT_KEY, _TRAIT_KEY = "filter_tenant_id", "trait:"
-
-
-_RESERVATION_KEY, _RESERVATION, _OWNER_KEY = "aggregate_instance_extra_specs:reservation", "reservation", "blazar:owner"
+RESERVATION_KEY, _RESERVATION, _OWNER_KEY = "aggregate_instance_extra_specs:reservation", "reservation", "blazar:owner"
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class LegacyReservation:
 
 def legacy_reservation(extra_specs: Mapping[str, str], hints: Mapping[str, object]) -> LegacyReservation | None:
     hinted = hints.get(_RESERVATION)
-    if named := extra_specs.get(_RESERVATION_KEY):
+    if named := extra_specs.get(RESERVATION_KEY):
         return LegacyReservation(named, is_hinted=False)
     return LegacyReservation(hinted, is_hinted=True) if isinstance(hinted, str) and hinted else None
 

@@ -43,7 +43,13 @@ def split_processors(
     """`overridden`: amounts of the ``resources:`` keys. Raises `Invalid` for keys that contradict each other."""
     specs = {key: value for key in (*_VALUES, MASK_KEY) if (value := extra_specs.get(key)) is not None}
     for key, allowed in _VALUES.items():
-        _from_image(specs, key, image_properties)
+        # The image's value counts if the flavor has none; if both have one, they must agree.
+        name = key.replace(":", "_")
+        of_image = image_properties.get(name) if key != EMULATOR_KEY else None
+        if of_image is not None and specs.setdefault(key, of_image) != of_image:
+            raise Invalid(
+                f"image property {name}={of_image}: the flavor has {key}={specs[key]}; use another image or flavor"
+            )
         if key in specs and specs[key] not in allowed:
             raise Invalid(f"{key}={specs[key]}: use {', '.join(allowed[:-1])} or {allowed[-1]}")
     policy = specs.get(CPU_POLICY_KEY, "shared")
@@ -55,7 +61,13 @@ def split_processors(
         raise Invalid(f"{THREADS_KEY}={threads} applies to dedicated processors only; add {CPU_POLICY_KEY}=dedicated")
     if policy != "dedicated" and emulator == "isolate":
         raise Invalid(f"{EMULATOR_KEY}=isolate needs a dedicated processor; add {CPU_POLICY_KEY}=dedicated")
-    dedicated = _dedicated(policy, vcpus, specs.get(MASK_KEY)) + (1 if emulator == "isolate" else 0)
+    dedicated = vcpus if policy == "dedicated" else 0
+    if policy == "mixed":
+        dedicated = _masked_count(vcpus, specs.get(MASK_KEY))
+    elif MASK_KEY in specs:
+        raise Invalid(f"{MASK_KEY}={specs[MASK_KEY]} needs {CPU_POLICY_KEY}=mixed")
+    if emulator == "isolate":
+        dedicated += 1
     amounts = {"PCPU": dedicated, "VCPU": 0 if policy == "dedicated" else vcpus - dedicated}
     return Processors(
         {name: amount for name, amount in amounts.items() if amount},
@@ -64,23 +76,8 @@ def split_processors(
     )
 
 
-def _from_image(specs: dict[str, str], key: str, image_properties: Mapping[str, str]) -> None:
-    """The image's value if the flavor has none; if both have one, they must agree."""
-    name = key.replace(":", "_")
-    wanted = image_properties.get(name) if key != EMULATOR_KEY else None
-    if wanted is None:
-        return
-    if key in specs and specs[key] != wanted:
-        raise Invalid(f"image property {name}={wanted}: the flavor has {key}={specs[key]}; use another image or flavor")
-    specs[key] = wanted
-
-
-def _dedicated(policy: str, vcpus: int, mask: str | None) -> int:
-    """Number of the guest's processors that are dedicated."""
-    if policy != "mixed":
-        if mask is not None:
-            raise Invalid(f"{MASK_KEY}={mask} needs {CPU_POLICY_KEY}=mixed")
-        return vcpus if policy == "dedicated" else 0
+def _masked_count(vcpus: int, mask: str | None) -> int:
+    """Number of the guest's processors that ``hw:cpu_dedicated_mask`` selects."""
     if mask is None:
         raise Invalid(
             f"{CPU_POLICY_KEY}=mixed needs {MASK_KEY}, which selects the dedicated ones of the {vcpus} processors, "

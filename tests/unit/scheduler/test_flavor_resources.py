@@ -5,7 +5,7 @@ import pytest
 from moorage.core.errors import Invalid
 from moorage.core.names import RESERVED_REGION_TRAIT
 from moorage.scheduler.candidate_query import SearchScope, candidate_query
-from moorage.scheduler.flavor_resources import FlavorFields, RequestGroup, check_extra_specs, request_for
+from moorage.scheduler.flavor_resources import FlavorFields, RequestGroup, request_for
 
 
 def flavor(specs=None, **fields):
@@ -134,7 +134,7 @@ def test_keys_of_others_are_left_alone():
 )
 def test_what_no_server_could_be_placed_with_is_refused_by_name(specs, said):
     with pytest.raises(Invalid) as refusal:
-        check_extra_specs(specs)
+        request_for(flavor(specs))
     assert said in refusal.value.message
 
 

@@ -2,13 +2,7 @@
 
 import pytest
 
-from moorage.scheduler.flavor_resources import (
-    FlavorFields,
-    architecture,
-    hypervisor_type,
-    request_for,
-    scheduling_properties,
-)
+from moorage.scheduler.flavor_resources import FlavorFields, request_for, required_platform, scheduling_properties
 from moorage.scheduler.prefilters import AggregateRules, AggregateView, NoOpenAggregate, aggregate_conditions
 
 EAST = AggregateView("e", {"availability_zone": "east"})
@@ -71,9 +65,7 @@ def test_conditions_add_up():
 def test_what_of_an_image_matters_is_kept_and_read():
     needs = scheduling_properties({"trait:CUSTOM_A": "required", "hw_architecture": "arm64", "os_distro": "debian"})
     assert needs == {"trait:CUSTOM_A": "required", "hw_architecture": "arm64"}
-    assert (architecture(needs), architecture({"architecture": "x86_64"}), architecture({})) == (
-        "aarch64",
-        "x86_64",
-        None,
-    )
-    assert (hypervisor_type({"img_hv_type": "KVM"}), hypervisor_type({})) == ("qemu", None)
+    assert required_platform(needs) == ("aarch64", None)
+    assert required_platform({"architecture": "x86_64"}) == ("x86_64", None)
+    assert required_platform({"img_hv_type": "KVM"}) == (None, "qemu")
+    assert required_platform({}) == (None, None)

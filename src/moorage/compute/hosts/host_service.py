@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import NoReturn
 
 from sqlalchemy import Connection, Engine
@@ -70,7 +70,7 @@ class HostService:
         self._clock = clock
         self._ids = ids
         self._hints = hints
-        self._up_window = timedelta(seconds=up_window_s)
+        self.up_window = timedelta(seconds=up_window_s)
         reads = SingleReads(engine)
         self._by_name = reads.prepare(host_store.BY_NAME)
         self._metadata_of = reads.prepare(host_store.METADATA_OF)
@@ -112,16 +112,12 @@ class HostService:
         ]
 
     def is_up(self, host: Host) -> bool:
-        return not host.forced_down and host.heartbeat_at >= self.up_since()
-
-    def up_since(self) -> datetime:
-        """A host whose last heartbeat is older than this is down."""
-        return self._clock.now() - self._up_window
+        return not host.forced_down and host.heartbeat_at >= self._clock.now() - self.up_window
 
     def down_hosts(self) -> list[str]:
         """Names of the hosts that are down."""
         with read(self._engine) as connection:
-            return host_store.down_since(connection, self.up_since())
+            return host_store.down_since(connection, self._clock.now() - self.up_window)
 
     def set_service(
         self,

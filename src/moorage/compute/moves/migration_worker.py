@@ -150,11 +150,9 @@ class MigrationTask:
         self._selector.ensure_traits()
         zone = move.details.get("zone") or server.wanted_zone
         wanted = HostRequest(
-            replace(server, wanted_host=None, wanted_zone=zone),
+            replace(server, flavor=move.new_flavor, wanted_host=move.wanted_host, wanted_zone=zone),
             move.details.get("image_properties", {}),
             job,
-            flavor=move.new_flavor,
-            only_host=move.wanted_host,
             excluded_hosts=self._excluded_hosts(move),
             may_hold_allocations=again or job.attempt > 1,
         )

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from moorage.compute.scheduling.placement_request import PlacementRequest
 from moorage.compute.store.scheduling_store import UnusualHosts
-from moorage.placement.client.placement_client import Candidate, Candidates, Summary
+from moorage.placement.client.placement_client import Candidates, Summary
 from moorage.scheduler.filters import HostState
 from moorage.scheduler.host_ranking import HostRanking
 from moorage.scheduler.options import SchedulerSettings
@@ -28,10 +28,16 @@ class CandidatePool:
         options: SchedulerSettings,
         limit: int | None,
     ) -> None:
-        self._candidates = candidates
+        self.candidates = candidates
+        #: the root of each candidate's tree
+        self.roots = [candidates.root_uuid(at) for at in range(len(candidates))]
+        self.is_complete = limit is None or len(candidates) < limit
+        #: {root: host state}, as far as read; None: no host of this compute service
+        self.host_states: dict[str, HostState | None] = {}
+        #: number of candidates that are marked as claimed
+        self.marks = 0
         self._summaries = summaries
         self._unusual = unusual
-        self._functions = request.requirements.functions
         self._subset = options.host_subset_size
         #: {(provider, resource class): units} of candidates that are marked as claimed
         self._claimed: Counter[tuple[str, str]] = Counter()
@@ -45,15 +51,12 @@ class CandidatePool:
         self._trees: dict[str, dict[str, Summary]] = defaultdict(dict)
         for uuid, summary in summaries.items() if options.weighers else ():
             self._trees[summary.root_provider_uuid][uuid] = summary
-        #: roots of hosts on which a device carries a wanted function
-        self._carriers = frozenset(one.root_provider_uuid for one in summaries.values() if self._carries_function(one))
-        self.is_complete = limit is None or len(candidates) < limit
-        #: number of candidates that are marked as claimed
-        self.marks = 0
-        #: {root: host state}, as far as read; None: no host of this compute service
-        self.host_states: dict[str, HostState | None] = {}
-        #: the root of each candidate's tree
-        self.roots = [candidates.root_uuid(at) for at in range(len(candidates))]
+        functions = request.requirements.functions
+        #: providers that carry a wanted function, and the roots of their trees
+        self._carriers = {
+            uuid for uuid, one in summaries.items() if functions and carries_function(one.traits, functions)
+        }
+        self._carrier_roots = {summaries[uuid].root_provider_uuid for uuid in self._carriers}
         #: {root: facts}
         self._facts = {root: self._host_facts(root) for root in dict.fromkeys(self.roots)}
         self._ranking = HostRanking(
@@ -61,29 +64,23 @@ class CandidatePool:
             options.weighers,
         )  # fmt: skip
 
-    def __len__(self) -> int:
-        """Number of candidates."""
-        return len(self._candidates)
-
     def ranked(self, request: PlacementRequest) -> list[int]:
         """Positions of all candidates, those of the best host first.
 
         Those of one host have Placement's order, but candidates on a device with a wanted function come first.
         """
-        wanted, ranking = request.requirements, self._ranking
-        order = ranking.order(wanted.server_id, wanted.group, subset=self._subset)
+        wanted, of_root = request.requirements, self._ranking.candidates
+        order = self._ranking.order(wanted.server_id, wanted.group, subset=self._subset)
         if not self._carriers:
-            return [at for root in order for at in ranking.candidates[root]]
-        return [at for root in order for at in sorted(ranking.candidates[root], key=self._lacks_function)]
-
-    def candidate(self, at: int) -> Candidate:
-        return self._candidates[at]
+            return [at for root in order for at in of_root[root]]
+        lacks_function = [self._carriers.isdisjoint(one.allocations) for one in self.candidates]
+        return [at for root in order for at in sorted(of_root[root], key=lacks_function.__getitem__)]
 
     def still_fits(self, at: int) -> bool:
         """Whether the candidate at this position still fits after our own claims."""
         if not self.marks:
             return True
-        for uuid, amounts in self._candidates[at].allocations.items():
+        for uuid, amounts in self.candidates[at].allocations.items():
             for name, amount in amounts.items():
                 taken = self._claimed[uuid, name]
                 room = self._summaries[uuid].resources.get(name) if taken else None
@@ -93,7 +90,7 @@ class CandidatePool:
 
     def mark_claimed(self, at: int, times: int = 1) -> None:
         """Subtracts the candidate's units for all servers that share this pool. Call before the claim; -1 undoes it."""
-        candidate = self._candidates[at]
+        candidate = self.candidates[at]
         self.marks += times
         for uuid, amounts in candidate.allocations.items():
             for name, amount in amounts.items():
@@ -104,35 +101,22 @@ class CandidatePool:
         self._ranking.refresh_root(candidate.root_uuid)
 
     def _host_facts(self, root: str) -> HostFacts:
+        summary = self._summaries.get(root)
+        own = {} if summary is None else summary.resources
+        free = {name: room.capacity - room.used - self._claimed.get((root, name), 0) for name, room in own.items()}
+        in_tree: Counter[str] = Counter()
         tree = self._trees.get(root, {})
+        for uuid, one in tree.items():
+            for name, room in one.resources.items():
+                in_tree[name] += room.capacity - room.used - self._claimed[uuid, name]
         return HostFacts(
-            free_memory_mb=self._free(root, "MEMORY_MB"),
-            free_processors=self._free(root, "VCPU") + self._free(root, "PCPU"),
-            free_disk_gb=self._free(root, "DISK_GB"),
+            free_memory_mb=free.get("MEMORY_MB", 0),
+            free_processors=free.get("VCPU", 0) + free.get("PCPU", 0),
+            free_disk_gb=free.get("DISK_GB", 0),
             free_accelerators=self._devices[root],
-            has_function=root in self._carriers,
+            has_function=root in self._carrier_roots,
             jobs=self._unusual.open_jobs.get(root, 0),
             failed_builds=self._unusual.failed_builds.get(root, 0),
-            free=self._free_in_tree(tree),
+            free=dict(in_tree),
             traits=frozenset(trait for one in tree.values() for trait in one.traits),
         )
-
-    def _free_in_tree(self, tree: Mapping[str, Summary]) -> dict[str, float]:
-        free: Counter[str] = Counter()
-        for uuid, summary in tree.items():
-            for name, room in summary.resources.items():
-                free[name] += room.capacity - room.used - self._claimed[uuid, name]
-        return dict(free)
-
-    def _free(self, root: str, name: str) -> float:
-        summary = self._summaries.get(root)
-        room = None if summary is None else summary.resources.get(name)
-        if room is None:
-            return 0.0
-        return room.capacity - room.used - (self._claimed[root, name] if self._claimed else 0)
-
-    def _carries_function(self, summary: Summary) -> bool:
-        return bool(self._functions) and carries_function(summary.traits, self._functions)
-
-    def _lacks_function(self, at: int) -> bool:
-        return not any(self._carries_function(self._summaries[uuid]) for uuid in self._candidates[at].allocations)

@@ -27,7 +27,7 @@ from moorage.compute.hosts.host_service import HostService
 from moorage.compute.model.servers import Placed
 from moorage.compute.scheduling.candidate_pool import CandidatePool
 from moorage.compute.scheduling.job_worker import extend_lease, is_late
-from moorage.compute.scheduling.placement_request import HostRequest, PlacementRequest, build_request, needs_context
+from moorage.compute.scheduling.placement_request import HostRequest, PlacementRequest, build_request
 from moorage.compute.scheduling.selection import (
     Alternate,
     NoHost,
@@ -38,7 +38,6 @@ from moorage.compute.scheduling.selection import (
     rejection_counts,
 )
 from moorage.compute.store import scheduling_store
-from moorage.compute.store.scheduling_store import RequestContext
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, MoorageError, NotFound, RemoteError, Unavailable
 from moorage.core.names import RESERVED_HOST_TRAIT, RESERVED_REGION_TRAIT
@@ -46,6 +45,7 @@ from moorage.db.session import read
 from moorage.placement.client.placement_client import Claim, Explanation, PlacementClient
 from moorage.scheduler.filters import UNKNOWN_HOST, HostState, rejects
 from moorage.scheduler.options import SchedulerSettings
+from moorage.scheduler.prefilters import RESERVATION_KEY
 from moorage.scheduler.reasons import Reasons
 from moorage.scheduler.weighers import WEIGHERS, prefers_free_capacity
 
@@ -100,6 +100,7 @@ class _Search:
     refused: Counter[str] = field(default_factory=Counter)  #: {host: claims}, in all pools
     overtaken: int = 0  #: number of pools that are used up because claims were refused
     widened: int = 0  #: number of pools that are used up because the filters rejected all hosts
+    must_wait: bool = False  #: for the claims of the other servers in the batch
     target: Alternate | None = None  #: to be claimed
     selection: Selection | None = None
 
@@ -145,14 +146,14 @@ class HostSelector:
         """
         started: list[list[_Search]] = []
         for servers in orders:
-            order = _Order(leaves_room=len(orders) > 1)
+            order = _Order()
             started.append([_Search(one, batch, order) for one in servers])
         searches = [one for of_order in started for one in of_order]
         try:
             self._for_each(searches, self._build_request)  # 1
             while any(one.is_open for one in searches):
                 self._for_each(searches, self._find_target)  # 2 and 3
-                for of_order in started:
+                for of_order in started if len(started) > 1 else ():
                     _leave_room(of_order)
                 targets = [one for one in searches if one.is_open and one.target is not None]
                 if not self._claim_together(targets):  # 4
@@ -171,15 +172,17 @@ class HostSelector:
         nothing. Raises `Invalid` and `RemoteError` for a request that Placement could never fulfil.
         """
         self.ensure_traits()
-        request = self._request(wanted)
-        if isinstance(request, NoHost):
-            return (), request
+        search = _Search(wanted, Batch(), _Order())
+        self._build_request(search)
+        if isinstance(search.order.outcome, NoHost):
+            return (), search.order.outcome
+        request = search.request
         pool = self._fetch_pool(request)
         explanation = self._explanation(request)
-        if not len(pool):
+        if not pool.roots:
             return (), no_candidates(request.text, request.meanings, explanation)
         ranking = _Ranking(pool, pool.ranked(request))
-        found = [self._host_at(ranking, index, request) for index in range(len(ranking.candidates))]
+        found = [self._host_at(search, ranking, index) for index in range(len(ranking.candidates))]
         names = dict.fromkeys(host.name for host in found if host is not None)
         counts = rejection_counts(request.meanings, explanation)
         return tuple(names), NoHost(Reasons(request.text, counts, rejected=ranking.rejected))
@@ -198,7 +201,12 @@ class HostSelector:
     # -------------------------------------------------------------------------------------------- 1: request
 
     def _build_request(self, search: _Search) -> None:
-        wanted, request = search.wanted, self._request(search.wanted)
+        wanted, server, context, rules = search.wanted, search.wanted.server, None, self._options.aggregates
+        is_reserved = RESERVATION_KEY in server.flavor.extra_specs
+        if server.scheduler_hints or server.wanted_host or is_reserved or rules.apply_to(server.wanted_zone):
+            with read(self._engine) as connection:
+                context = scheduling_store.request_context(connection, server)
+        request = build_request(wanted, context, rules)
         if isinstance(request, NoHost):
             search.order.outcome = request
             return
@@ -213,13 +221,6 @@ class HostSelector:
                 if (host := states[one.root_uuid]) and not rejects(host, request.requirements, self._options.filters)
             ]
 
-    def _request(self, wanted: HostRequest) -> PlacementRequest | NoHost:
-        context = RequestContext()
-        if needs_context(wanted, self._options.aggregates):
-            with read(self._engine) as connection:
-                context = scheduling_store.request_context(connection, wanted.server, wanted.wanted_host)
-        return build_request(wanted, context, self._options.aggregates)
-
     def _release(self, wanted: HostRequest) -> None:
         # A builder that loses its lease between these two lines would release what its successor has just claimed. Both
         # lines are quick and a lease is long; the audit finds the remaining cases.
@@ -231,29 +232,23 @@ class HostSelector:
 
     def _find_target(self, search: _Search) -> None:
         """Steps 2 and 3. Finds none if other servers of the batch took the candidates; call again after their claims."""
+        search.must_wait = False
         if search.alternates:
             search.target = search.alternates[0]
-            return
-        while search.is_open:
+        while search.is_open and search.target is None and not search.must_wait:
             ranking = search.ranking
             if ranking is None:
                 self._enter_pool(search)
-                continue
-            if self._choose_target(search, ranking):
-                return
-            search.used_up, search.ranking = ranking.pool, None
-            if ranking.refused:
-                search.overtaken += 1
-                if search.overtaken == MAX_POOLS:
-                    search.order.outcome = NoHost(Reasons(search.request.text, refused_claims=search.refused))
-                else:
-                    self._release(search.wanted)
-            elif ranking.pool.marks:
-                return
-            elif ranking.pool.is_complete:
-                search.order.outcome = NoHost(Reasons(search.request.text, rejected=ranking.rejected))
+            elif ranking.next == len(ranking.candidates):
+                self._leave_pool(search, ranking)
             else:
-                search.widened += 1
+                at, pool = ranking.candidates[ranking.next], ranking.pool
+                host = self._host_at(search, ranking, ranking.next)
+                if host is not None and pool.still_fits(at):
+                    pool.mark_claimed(at)
+                    search.target = Alternate(host.name, host.root_uuid, pool.candidates[at])
+                else:
+                    ranking.next += 1
 
     def _enter_pool(self, search: _Search) -> None:
         """Ranks the pool of the batch; a new one if there is none, or if the search has used it up."""
@@ -262,12 +257,29 @@ class HostSelector:
         if pool is None or pool is search.used_up:
             seed = f"{request.requirements.server_id}/{search.overtaken}"
             pool = self._fetch_pool(request, seed, batch.servers, search.widened)
-            if not len(pool):
+            if not pool.roots:
                 explanation = self._explanation(request)
                 search.order.outcome = no_candidates(request.text, request.meanings, explanation)
                 return
             batch.pools[request.pool_key] = pool
         search.ranking = _Ranking(pool, pool.ranked(request))
+
+    def _leave_pool(self, search: _Search, ranking: _Ranking) -> None:
+        """No candidate is left in the pool for this search."""
+        request, order = search.request, search.order
+        search.used_up, search.ranking = ranking.pool, None
+        if ranking.refused:
+            search.overtaken += 1
+            if search.overtaken == MAX_POOLS:
+                order.outcome = NoHost(Reasons(request.text, refused_claims=search.refused))
+            else:
+                self._release(search.wanted)
+        elif ranking.pool.marks:
+            search.must_wait = True
+        elif ranking.pool.is_complete:
+            order.outcome = NoHost(Reasons(request.text, rejected=ranking.rejected))
+        else:
+            search.widened += 1
 
     def _fetch_pool(
         self, request: PlacementRequest, seed: str | None = None, servers: int = 1, widened: int = 0
@@ -298,31 +310,20 @@ class HostSelector:
 
     # -------------------------------------------------------------------------------------------- 3: target
 
-    def _choose_target(self, search: _Search, ranking: _Ranking) -> bool:
-        """Marks the target as claimed in the pool. Returns False if the pool has none."""
-        pool = ranking.pool
-        while ranking.next < len(ranking.candidates):
-            host = self._host_at(ranking, ranking.next, search.request, search.batch.servers)
-            at = ranking.candidates[ranking.next]
-            if host is not None and pool.still_fits(at):
-                pool.mark_claimed(at)
-                search.target = Alternate(host.name, host.root_uuid, pool.candidate(at))
-                return True
-            ranking.next += 1
-        return False
-
-    def _host_at(self, ranking: _Ranking, index: int, request: PlacementRequest, servers: int = 1) -> HostState | None:
+    def _host_at(self, search: _Search, ranking: _Ranking, index: int) -> HostState | None:
         """The host of the candidate at `index`; None if the filters reject it."""
         pool, rejected = ranking.pool, ranking.rejected
         root = pool.roots[ranking.candidates[index]]
         if root not in pool.host_states:
             ahead = dict.fromkeys(pool.roots[at] for at in ranking.candidates[index:])
             unread = [one for one in ahead if one not in pool.host_states]
-            pool.host_states |= self._host_states(unread[: _FIRST_READ * max(servers, len(pool.host_states))])
+            pool.host_states |= self._host_states(
+                unread[: _FIRST_READ * max(search.batch.servers, len(pool.host_states))]
+            )
         host = pool.host_states[root]
         if host is None:
             rejected[root] = ("is_known", UNKNOWN_HOST)
-        elif reason := rejects(host, request.requirements, self._options.filters):
+        elif reason := rejects(host, search.request.requirements, self._options.filters):
             rejected[host.name] = reason
         else:
             return host
@@ -331,7 +332,7 @@ class HostSelector:
     def _host_states(self, roots: Sequence[str]) -> dict[str, HostState | None]:
         """None: no host of this compute service."""
         with read(self._engine) as connection:
-            found = scheduling_store.host_states(connection, roots, self._hosts.up_since())
+            found = scheduling_store.host_states(connection, roots, self._clock.now() - self._hosts.up_window)
         return {root: found.get(root) for root in roots}
 
     # -------------------------------------------------------------------------------------------- 4: claim
@@ -396,8 +397,8 @@ class HostSelector:
                     break
                 at = ranking.candidates[index]
                 is_new = pool.roots[at] != target.root_uuid and pool.roots[at] not in later
-                if is_new and (host := self._host_at(ranking, index, search.request, search.batch.servers)):
-                    later[host.root_uuid] = Alternate(host.name, host.root_uuid, pool.candidate(at))
+                if is_new and (host := self._host_at(search, ranking, index)):
+                    later[host.root_uuid] = Alternate(host.name, host.root_uuid, pool.candidates[at])
         search.target, search.selection = (
             None,
             Selection(

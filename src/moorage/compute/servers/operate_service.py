@@ -32,13 +32,7 @@ from moorage.images.views import CallerView
 from moorage.jobs.contract import ImagePayload, RebuildJob, RescueJob, ShelveJob, SnapshotJob
 from moorage.jobs.wakeups import Hints
 from moorage.scheduler.filters import HostState, ServerRequirements, runs_the_image
-from moorage.scheduler.flavor_resources import (
-    ResourceRequest,
-    architecture,
-    hypervisor_type,
-    request_for,
-    scheduling_properties,
-)
+from moorage.scheduler.flavor_resources import ResourceRequest, request_for, required_platform, scheduling_properties
 
 log = logging.getLogger(__name__)
 
@@ -301,9 +295,8 @@ def image_objection(
             return f"it requires {', '.join(missing)}, which the host of the server does not have"
         if unwanted := sorted(set(plain.forbidden) & traits):
             return f"it forbids {', '.join(unwanted)}, which the host of the server has"
-    return runs_the_image(
-        host, ServerRequirements("", architecture=architecture(needs), hypervisor_type=hypervisor_type(needs))
-    )
+    architecture, hypervisor_type = required_platform(needs)
+    return runs_the_image(host, ServerRequirements("", architecture=architecture, hypervisor_type=hypervisor_type))
 
 
 def _amounts(request: ResourceRequest) -> dict[str, int]:

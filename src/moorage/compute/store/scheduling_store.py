@@ -1,6 +1,6 @@
 """The scheduler's reads from the compute database: the full state of a few hosts, or the exceptions among all hosts."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -88,13 +88,13 @@ class RequestContext:
     apart: frozenset[str] = frozenset()
 
 
-def request_context(connection: Connection, server: Server, wanted_host: str | None) -> RequestContext:
+def request_context(connection: Connection, server: Server) -> RequestContext:
     hints = server.scheduler_hints
     near = _hinted_servers(hints, "same_host")
     beside = _hosts_of(connection, near, server.project_id) if near else None
     return RequestContext(
         group_store.group_view(connection, server.id, hinted=hints["group"]) if hints.get("group") else None,
-        None if wanted_host is None else _root_of(connection, wanted_host),
+        None if server.wanted_host is None else _root_of(connection, server.wanted_host),
         [AggregateView(row.uuid, row.metadata, row.name) for row in connection.execute(_AGGREGATES)],
         beside,
         _root_of(connection, min(beside)) if beside and len(beside) == 1 else None,
@@ -119,14 +119,14 @@ def _root_of(connection: Connection, host: str) -> str | None:
     return None if found is None else found.report.provider_uuid
 
 
-def host_states(connection: Connection, roots: Collection[str], up_since: datetime) -> dict[str, HostState]:
+def host_states(connection: Connection, roots: Sequence[str], up_since: datetime) -> dict[str, HostState]:
     """{root uuid: host state}, without roots that are no hosts of this service.
 
     `up_since`: a host whose last heartbeat is older is down.
     """
     found: dict[str, HostState] = {}
-    for some in _chunks(roots):
-        for row in connection.execute(_BY_ROOTS, {"roots": some}):
+    for start in range(0, len(roots), AT_ONCE):
+        for row in connection.execute(_BY_ROOTS, {"roots": roots[start : start + AT_ONCE]}):
             known, metadata = found.get(row.provider_uuid), row.of_aggregate or {}
             if known is None:
                 known = found[row.provider_uuid] = host_state(
@@ -160,34 +160,20 @@ def host_state(
     )
 
 
-def _chunks(values: Collection[str]) -> Iterator[list[str]]:
-    """Lists of at most `AT_ONCE` values."""
-    every = list(values)
-    for start in range(0, len(every), AT_ONCE):
-        yield every[start : start + AT_ONCE]
-
-
 def unusual_hosts(connection: Connection, weighers: Collection[str] = WEIGHERS) -> UnusualHosts:
-    """`weighers`: names whose multipliers count."""
-    return UnusualHosts(
-        {row.provider_uuid: row.number for row in connection.execute(_OPEN_JOBS)},
-        {row.provider_uuid: row.number for row in connection.execute(_FAILURES)},
-        _multipliers(connection, weighers),
-    )
-
-
-def _multipliers(connection: Connection, weighers: Collection[str]) -> dict[str, dict[str, float]]:
-    """{root: {weigher: multiplier}} from aggregates. If a host is in several, the smallest number applies, as in Nova."""
+    """`weighers`: names whose multipliers count. If a host is in several aggregates that have the multiplier of a
+    weigher, the smallest number applies, as in Nova.
+    """
+    open_jobs = {row.provider_uuid: row.number for row in connection.execute(_OPEN_JOBS)}
+    failed_builds = {row.provider_uuid: row.number for row in connection.execute(_FAILURES)}
     rows = connection.execute(_AGGREGATES)
     special = {row.id: found for row in rows if (found := multipliers_in(row.metadata, weighers))}
-    if not special:
-        return {}
-    by_root: dict[str, dict[str, float]] = {}
-    for row in connection.execute(_ROOTS_IN, {"ids": list(special)}):
-        of_host = by_root.setdefault(row.provider_uuid, {})
+    multipliers: dict[str, dict[str, float]] = {}
+    for row in connection.execute(_ROOTS_IN, {"ids": list(special)}) if special else ():
+        of_host = multipliers.setdefault(row.provider_uuid, {})
         for name, number in special[row.aggregate_id].items():
             of_host[name] = min(number, of_host.get(name, number))
-    return by_root
+    return UnusualHosts(open_jobs, failed_builds, multipliers)
 
 
 def note_build(connection: Connection, host: str, now: datetime, *, succeeded: bool) -> None:
