@@ -1,4 +1,4 @@
-"""Findings about servers and allocations in small examples; tests/system/audit/test_servers.py has a real plane."""
+"""Audit findings about servers and allocations, in examples; tests/system/audit/test_servers.py uses a real plane."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -31,7 +31,7 @@ COMPUTE = Compute(
 
 
 def snapshot(held: dict[str, dict[str, int]], compute: Compute = COMPUTE, **more: object) -> AuditSnapshot:
-    """`held`: {host's provider: allocations of s there}, the same at the second read."""
+    """`held`: {provider of a host: allocations of server `s` there}, unchanged at the second read."""
     inventories = {"VCPU": Inventory(8), "PCPU": Inventory(8), "MEMORY_MB": Inventory(4096), "DISK_GB": Inventory(9)}
     providers = {
         uuid: AuditedProvider(uuid, name, None, uuid, inventories, {"s": held[uuid]} if uuid in held else {})
@@ -41,11 +41,11 @@ def snapshot(held: dict[str, dict[str, int]], compute: Compute = COMPUTE, **more
     return replace(AuditSnapshot(NOW, providers, {"s": consumer} if held else {}, compute), **more)
 
 
-def test_a_server_that_holds_its_flavor_on_its_host_is_right():
+def test_a_server_with_the_allocations_of_its_flavor_on_its_host_gives_no_finding():
     assert all_findings(snapshot({"h1": WHOLE}), GRACE) == []
 
 
-def test_a_server_that_holds_nothing_is_given_what_its_flavor_says():
+def test_a_server_without_allocations_is_repaired_with_those_of_its_flavor():
     (found,) = all_findings(snapshot({}), GRACE)
     assert (found.kind, found.subject, found.where) == (FindingKind.SERVER_WITHOUT_ALLOCATION, "s", "one")
     assert (found.action, found.is_safe, found.holding) == (Repair.SET_HOLDING, True, {"h1": WHOLE})
@@ -53,7 +53,7 @@ def test_a_server_that_holds_nothing_is_given_what_its_flavor_says():
 
 
 @pytest.mark.parametrize("held", [{"h2": WHOLE}, {"h1": WHOLE, "h2": {"VCPU": 1}}])
-def test_what_is_held_on_another_host_is_changed_only_by_name(held):
+def test_allocations_on_another_host_are_repaired_only_if_the_finding_is_named(held):
     (found,) = all_findings(snapshot(held), GRACE)
     assert (found.kind, found.why) == (FindingKind.ALLOCATION_ELSEWHERE, "it is on one, but has allocations on two")
     assert (found.action, found.is_safe, found.holding) == (Repair.SET_HOLDING, False, {"h1": WHOLE})
@@ -65,18 +65,18 @@ def test_what_is_held_on_another_host_is_changed_only_by_name(held):
         ({"VCPU": 1, "MEMORY_MB": 512}, "it holds 1 VCPU instead of 2"),
         ({"MEMORY_MB": 512}, "it holds 0 VCPU instead of 2"),
         ({**WHOLE, "DISK_GB": 1}, "it holds 1 DISK_GB instead of 0"),
-        ({**WHOLE, "CUSTOM_PORT": 1}, None),  # of something that is not the flavor's
-        ({"PCPU": 2, "MEMORY_MB": 512}, None),  # of its image
+        ({**WHOLE, "CUSTOM_PORT": 1}, None),  # a class that the flavor does not determine, such as a port
+        ({"PCPU": 2, "MEMORY_MB": 512}, None),  # the server's image may request dedicated CPUs
     ],
 )
-def test_other_amounts_than_the_flavors(held, why):
+def test_allocations_with_other_amounts_than_the_flavor_are_found(held, why):
     found = all_findings(replace(snapshot({"h1": held})), GRACE)
     assert [(one.kind, one.why) for one in found if one.kind is not FindingKind.MISSING_INVENTORY] == (
         [(FindingKind.WRONG_AMOUNTS, why)] if why else []
     )
 
 
-def test_a_server_on_no_host_that_holds_something_and_one_on_a_host_that_is_not():
+def test_allocations_of_a_server_without_host_and_a_server_on_an_unknown_host_are_found():
     nowhere = replace(COMPUTE, states={"s": replace(SERVER, node=None)})
     (found,) = all_findings(snapshot({"h2": WHOLE}, nowhere), GRACE)
     assert (found.kind, found.holding, found.is_safe) == (FindingKind.ALLOCATION_ELSEWHERE, {}, False)
@@ -85,14 +85,14 @@ def test_a_server_on_no_host_that_holds_something_and_one_on_a_host_that_is_not(
     assert (found.kind, found.where, found.action) == (FindingKind.SERVER_WITHOUT_HOST, "three", None)
 
 
-def test_what_an_evacuation_left_on_a_host_that_is_away_is_right():
+def test_allocations_that_an_evacuation_left_on_a_failed_host_give_no_finding():
     away = replace(COMPUTE, evacuated={"s": frozenset({"two"})})
     assert all_findings(snapshot({"h1": WHOLE, "h2": WHOLE}, away), GRACE) == []
     (found,) = all_findings(snapshot({"h2": WHOLE}, away), GRACE)
     assert found.kind is FindingKind.SERVER_WITHOUT_ALLOCATION
 
 
-def test_servers_and_holdings_that_just_changed_are_not_judged():
+def test_recently_changed_servers_and_allocations_give_no_finding():
     moved = replace(COMPUTE, states={"s": replace(SERVER, updated_at=NOW - GRACE / 2)})
     assert all_findings(snapshot({"h2": WHOLE}, moved), GRACE) == []
     written = snapshot({"h2": WHOLE})
@@ -100,8 +100,8 @@ def test_servers_and_holdings_that_just_changed_are_not_judged():
     assert all_findings(replace(written, consumers={"s": consumer}), GRACE) == []
 
 
-def test_what_it_holds_when_looked_at_again_counts():
-    """A move was in progress when providers were read, and has ended since."""
+def test_the_allocations_of_the_second_read_count():
+    """A move was in progress when the providers were read, and has ended before the second read."""
     read = snapshot({"h2": WHOLE})
     assert doubtful_servers(read, GRACE) == {"s"}
     now = replace(read.consumers["s"], allocations={"h1": WHOLE})
@@ -111,7 +111,7 @@ def test_what_it_holds_when_looked_at_again_counts():
 @pytest.mark.parametrize(
     "because", ["has an accelerator", "is not plain", "holds what the flavor does not name", "offered by two", "none"]
 )
-def test_what_belongs_in_several_places_is_for_people(because):
+def test_allocations_that_may_belong_to_several_providers_are_not_repaired(because):
     read = snapshot({"h2": WHOLE})
     if because == "has an accelerator":
         read = replace(read, accelerators=AuditedAccelerators(frozenset(), frozenset({"s"})))
@@ -129,7 +129,7 @@ def test_what_belongs_in_several_places_is_for_people(because):
     assert found.advice.startswith("nothing: the audit cannot tell which providers are right")
 
 
-# --- what is read of a server -----------------------------------------------------------------------------------
+# --- reading a server -------------------------------------------------------------------------------------------
 
 
 def state(**more: object) -> ServerState:
@@ -148,17 +148,17 @@ def with_specs(**specs: str) -> ServerState:
         state(status="BUILD", node=None), state(status="SHELVED_OFFLOADED"),
     ],
 )  # fmt: skip
-def test_servers_that_something_is_done_to_are_not_judged(found):
+def test_servers_with_an_operation_in_progress_or_without_a_host_are_not_audited(found):
     assert audited_server(found) is None
 
 
-def test_what_is_off_does_not_run():
+def test_stopped_and_shelved_servers_do_not_run():
     assert [audited_server(state(status=one)).runs for one in ("ACTIVE", "PAUSED", "SHUTOFF", "SHELVED")] == [
         True, True, False, False,
     ]  # fmt: skip
 
 
-def test_what_a_flavor_says_is_summed_over_its_groups():
+def test_the_resources_of_a_flavor_are_summed_over_its_groups():
     assert audited_server(state()) == AuditedServer(
         "one", NOW, {"VCPU": 2, "MEMORY_MB": 512, "DISK_GB": 10}, is_plain=True, runs=True
     )
@@ -167,7 +167,7 @@ def test_what_a_flavor_says_is_summed_over_its_groups():
     assert not in_parts.is_plain
 
 
-def test_a_disk_that_may_be_a_volume_and_a_flavor_that_cannot_be_read_are_not_judged():
+def test_disks_of_servers_without_image_and_invalid_flavors_are_not_audited():
     assert audited_server(state(has_image=False)) == AuditedServer(
         "one", NOW, {"VCPU": 2, "MEMORY_MB": 512}, is_plain=False, runs=True
     )

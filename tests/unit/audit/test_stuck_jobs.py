@@ -1,4 +1,4 @@
-"""Jobs that no host takes, in small examples; tests/system/audit/test_stuck_jobs.py has a real plane."""
+"""Audit findings about jobs that no host claims, in examples; tests/system/audit/test_stuck_jobs.py has a plane."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -29,7 +29,7 @@ def found(grace: timedelta = timedelta(0), busy: BusyServer | None = None, reque
     ("node", "away"),
     [("off", "off is down"), ("gone", "compute knows no host gone"), (None, "it is on no host"), ("up", None)],
 )
-def test_a_server_is_stuck_where_nobody_is_there_to_do_it(node, away):
+def test_a_server_whose_task_waits_for_a_missing_host_is_stuck(node, away):
     stuck = found(busy=BusyServer(node, "powering-off", OLD))
     assert [(one.kind, one.subject, one.action, one.why.partition(", and ")[2]) for one in stuck] == (
         [(FindingKind.STUCK_SERVER, "s", None, away)] if away else []
@@ -37,13 +37,13 @@ def test_a_server_is_stuck_where_nobody_is_there_to_do_it(node, away):
 
 
 @pytest.mark.parametrize(("host", "away"), [("off", "off is down"), ("up", "its host has not reported it")])
-def test_a_request_that_is_never_bound_is_stuck(host, away):
+def test_an_accelerator_request_that_waits_too_long_for_its_binding_is_stuck(host, away):
     (stuck,) = found(request=replace(REQUEST, host=host))
     assert (stuck.kind, stuck.subject, stuck.why.partition(", and ")[2]) == (FindingKind.STUCK_REQUEST, "arq", away)
     assert found(request=replace(REQUEST, is_waiting=False)) == []
 
 
-def test_what_takes_less_than_an_hour_or_than_the_grace_period_is_not_stuck():
+def test_a_wait_shorter_than_an_hour_or_the_grace_period_is_not_stuck():
     young = OLD + timedelta(seconds=1)
     assert found(busy=BusyServer("off", "powering-off", young), request=replace(REQUEST, changed_at=young)) == []
     assert found(2 * LONG, BusyServer("off", "powering-off", OLD), REQUEST) == []

@@ -1,4 +1,4 @@
-"""Unused classes and traits in small examples; tests/system/audit/test_unused.py has a real plane."""
+"""Audit findings about unused classes and traits, in examples; tests/system/audit/test_unused.py uses a real plane."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -44,7 +44,7 @@ def unused(snapshot: AuditSnapshot) -> list[tuple[FindingKind, str]]:
     return [(one.kind, one.subject) for one in found]
 
 
-def test_only_names_of_our_own_making_are_unused():
+def test_only_classes_and_traits_that_moorage_creates_are_unused():
     assert unused(NOTHING) == [
         (FindingKind.UNUSED_CLASS, FPGA),
         (FindingKind.UNUSED_CLASS, CLASS),
@@ -52,12 +52,12 @@ def test_only_names_of_our_own_making_are_unused():
     ]
 
 
-def test_a_name_that_a_flavor_or_profile_asks_for_stays():
+def test_a_class_or_trait_that_a_flavor_or_profile_requests_is_not_unused():
     assert unused(replace(NOTHING, names=replace(NOTHING.names, asked_for=frozenset({CLASS, FPGA, TRAIT})))) == []
 
 
 @pytest.mark.parametrize("because", ["offered", "held", "reserved"])
-def test_a_class_in_use_stays(because):
+def test_a_class_with_inventory_allocations_or_a_reservation_is_not_unused(because):
     host, use = NOTHING.providers["h"], {CLASS: Inventory(1)}
     changed = {
         "offered": {"providers": {"h": replace(host, inventories=use)}},
@@ -68,5 +68,5 @@ def test_a_class_in_use_stays(because):
 
 
 @pytest.mark.parametrize("service", ["compute", "accelerators", "reservations", "names"])
-def test_nothing_is_said_where_somebody_was_not_asked(service):
+def test_if_a_service_was_not_read_nothing_counts_as_unused(service):
     assert unused(replace(NOTHING, **{service: None})) == []

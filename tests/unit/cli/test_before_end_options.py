@@ -1,4 +1,4 @@
-"""The section [before_end]: its permissions, and values that are refused at the start."""
+"""The section [before_end]: what it allows, and values that are refused at the start."""
 
 import pytest
 
@@ -15,11 +15,11 @@ def read(tmp_path, text):
     return before_end_settings(load_config(path))
 
 
-def test_nothing_is_allowed_that_nobody_listed(tmp_path):
+def test_without_options_no_action_before_the_end_is_allowed(tmp_path):
     assert read(tmp_path, "") == {"allowed": Allowed(), "mail": None, "before_end_of_hosts": ""}
 
 
-def test_what_is_listed_is_allowed(tmp_path):
+def test_the_listed_webhooks_mail_domains_and_hosts_are_allowed(tmp_path):
     text = """webhook_origins = https://Hooks.example.org:443/, http://ci.example.org:8080
 smtp_server = mail.example.org:587
 smtp_user = leases
@@ -49,7 +49,7 @@ lent_hosts = snapshot"""
         ),
     ],
 )
-def test_what_cannot_be_is_refused(tmp_path, text, words):
+def test_an_invalid_option_is_a_start_error_that_names_it(tmp_path, text, words):
     with pytest.raises(StartError, match=r"\[before_end\]") as refusal:
         read(tmp_path, text)
     assert words in refusal.value.message

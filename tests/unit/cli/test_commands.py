@@ -1,4 +1,4 @@
-"""The `moorage` command without a plane: help, wrong usage, and errors in one line."""
+"""The `moorage` command without a plane: help, wrong usage and error messages."""
 
 import subprocess
 import sys
@@ -32,7 +32,7 @@ def test_config_show_defaults_needs_no_plane():
     assert "provider_config_location = /etc/nova/provider_config/" in done.stdout
 
 
-def test_an_error_of_ours_is_one_line_and_exit_code_1(tmp_path):
+def test_an_error_is_printed_in_one_line_with_exit_code_1(tmp_path):
     done = moorage("env", "--config", str(tmp_path / "none.conf"))
     assert done.returncode == 1
     assert done.stderr.startswith("moorage: ")
@@ -46,17 +46,17 @@ def test_wrong_usage_is_exit_code_2():
 
 
 @pytest.mark.parametrize(("text", "wanted"), [("90s", 90), ("45m", 2700), ("2h", 7200), ("1d12h", 129600)])
-def test_periods_are_written_as_people_write_them(text, wanted):
+def test_periods_with_units_are_parsed_to_seconds(text, wanted):
     assert parse_period(text) == wanted
 
 
 @pytest.mark.parametrize("text", ["", "1", "h", "1 h", "1h30", "-1h"])
-def test_other_text_is_no_period(text):
+def test_a_text_that_is_no_period_is_refused(text):
     with pytest.raises(StartError, match="is not a period"):
         parse_period(text)
 
 
-def test_the_first_start_writes_a_file_that_later_starts_read(tmp_path):
+def test_the_first_start_writes_the_configuration_file_that_later_starts_read(tmp_path):
     path = tmp_path / "state" / "moorage.conf"
     first = open_or_make_config(path, port=9001, clock="adjustable")
     again = open_or_make_config(path, port=None, clock=None)
@@ -66,13 +66,13 @@ def test_the_first_start_writes_a_file_that_later_starts_read(tmp_path):
     assert Path(again.compute.provider_config_location).is_dir()
 
 
-def test_the_default_place_follows_the_xdg_variable(monkeypatch, tmp_path):
+def test_the_default_configuration_file_is_below_xdg_state_home(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert default_config_path() == tmp_path / "moorage" / "moorage.conf"
 
 
-def test_finishing_the_upgrade_of_reservations_drops_what_only_older_ones_need(tmp_path):
-    """R35 (instance-reservation): only this command does so; see tests/store/reservation."""
+def test_reservation_finish_upgrade_drops_the_columns_of_older_reservations(tmp_path):
+    """R35 (instance-reservation): no other command drops them; see tests/store/reservation."""
     path = tmp_path / "state" / "moorage.conf"
     config = open_or_make_config(path, port=None, clock=None)
     engine = open_engine(config.database_url("reservation"))

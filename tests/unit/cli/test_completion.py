@@ -1,4 +1,4 @@
-"""Shells complete commands, options and choices, and import no module of other commands."""
+"""Shell completion of commands, options and choices, without imports of other commands."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from tests.unit.cli.test_imports import loaded
 
 
 def completed(*words: str) -> list[str]:
-    """The completions for the last of these words."""
+    """The completions for the last of `words`."""
     env = os.environ | {
         "_MOORAGE_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(("moorage", *words)), "COMP_CWORD": str(len(words)),
     }  # fmt: skip
@@ -23,7 +23,7 @@ def completed(*words: str) -> list[str]:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_is_one_that_the_shell_takes(shell, tmp_path):
+def test_the_completion_script_is_valid_for_its_shell(shell, tmp_path):
     done = moorage("completion", shell)
     assert done.returncode == 0
     assert "_MOORAGE_COMPLETE" in done.stdout
@@ -41,7 +41,7 @@ def test_commands_options_and_choices_are_completed():
     assert completed("provider-config", "val") == ["validate"]
 
 
-def test_names_of_commands_cost_no_command():
+def test_completing_a_command_name_imports_no_command():
     script = (
         "import os\n"
         "os.environ |= {'_MOORAGE_COMPLETE': 'bash_complete', 'COMP_WORDS': 'moorage s', 'COMP_CWORD': '1'}\n"
@@ -51,7 +51,7 @@ def test_names_of_commands_cost_no_command():
     assert not loaded(script) & {"sqlalchemy", "rich", "httpx", "moorage.cli.commands.status"}
 
 
-def test_it_is_one_line_for_a_start_up_file(tmp_path):
+def test_the_completion_script_can_be_evaluated_in_a_start_up_file(tmp_path):
     script = f'PATH="{Path(sys.executable).parent}:$PATH"; eval "$(moorage completion bash)"; complete -p moorage'
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert "moorage" in done.stdout, done.stderr

@@ -1,4 +1,4 @@
-"""The tree of options, and the errors of invalid files."""
+"""The configuration file: options, defaults, and errors in invalid files."""
 
 import dataclasses
 import re
@@ -18,12 +18,12 @@ def write(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_what_is_printed_is_read_back_to_the_same_options(tmp_path):
+def test_the_printed_configuration_reads_back_the_same(tmp_path):
     path = write(tmp_path, render_config(Config()))
     assert load_config(path) == dataclasses.replace(Config(), source=path.resolve())
 
 
-def test_what_a_file_does_not_name_keeps_its_default(tmp_path):
+def test_an_option_that_is_not_in_the_file_has_its_default(tmp_path):
     config = load_config(write(tmp_path, "[server]\nport = 9000\n"))
     assert config.server.port == 9000
     assert config.server.address == Config().server.address
@@ -42,7 +42,7 @@ def test_what_a_file_does_not_name_keeps_its_default(tmp_path):
         ("[server]\nport = 1\nport = 2\n", ["port"]),
     ],
 )
-def test_a_wrong_file_is_refused_naming_file_place_and_remedy(tmp_path, text, words):
+def test_an_invalid_file_is_a_start_error_that_names_file_option_and_remedy(tmp_path, text, words):
     path = write(tmp_path, text)
     with pytest.raises(StartError) as refusal:
         load_config(path)
@@ -50,7 +50,7 @@ def test_a_wrong_file_is_refused_naming_file_place_and_remedy(tmp_path, text, wo
         assert word in refusal.value.message
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
+def test_a_missing_configuration_file_is_a_start_error_that_names_it(tmp_path):
     with pytest.raises(StartError, match=r"nothing\.conf"):
         load_config(tmp_path / "nothing.conf")
 
@@ -83,5 +83,5 @@ def test_every_option_is_documented_and_used():
         ("fd00::7", "http://[fd00::7]:9000"),
     ],
 )
-def test_the_url_of_a_plane_can_be_called_from_its_own_machine(tmp_path, address, url):
+def test_the_url_of_a_plane_that_listens_everywhere_is_on_loopback(tmp_path, address, url):
     assert load_config(write(tmp_path, f"[server]\nport = 9000\naddress = {address}\n")).url == url

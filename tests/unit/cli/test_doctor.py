@@ -1,4 +1,4 @@
-"""`moorage doctor` on an installation with a fault: one test per fault, with the remedy."""
+"""`moorage doctor`: one test for each fault of an installation that it finds, with the remedy."""
 
 import datetime as dt
 import http.server
@@ -43,7 +43,7 @@ def worst(findings):
 # --- versions -----------------------------------------------------------------------------------------------------
 
 
-def test_this_environment_has_what_is_needed(tmp_path):
+def test_the_environment_of_the_tests_has_all_required_packages(tmp_path):
     assert worst(software.check_versions(config_of(tmp_path)))[0] is Severity.FINE
 
 
@@ -56,13 +56,13 @@ def test_this_environment_has_what_is_needed(tmp_path):
         ("nothing>=1; extra == 'rabbit'", Severity.BROKEN, "pip install 'moorage[rabbit]'"),
     ],
 )
-def test_a_package_that_is_missing_or_too_old_is_named(requirement, severity, said):
+def test_a_missing_or_outdated_package_is_named(requirement, severity, said):
     found, words = worst(software._packages("1", [requirement], frozenset({"rabbit"})))
     assert found is severity
     assert said in words[0]
 
 
-def test_an_extra_that_nobody_uses_is_not_asked_for(tmp_path):
+def test_packages_of_unused_extras_are_not_required(tmp_path):
     assert worst(software._packages("1", ["nothing>=1; extra == 'rabbit'"], frozenset()))[0] is Severity.FINE
     config = config_of(
         tmp_path, plane={"hints": "amqp://bus"}, identity={"mode": "keystone"}, database={"placement": "mariadb://x/y"}
@@ -73,13 +73,13 @@ def test_an_extra_that_nobody_uses_is_not_asked_for(tmp_path):
 # --- files --------------------------------------------------------------------------------------------------------
 
 
-def test_a_sound_state_directory_is_fine(tmp_path):
+def test_a_state_directory_with_correct_permissions_is_fine(tmp_path):
     config = config_of(tmp_path)
     (config.state / "token.key").touch(0o600)
     assert worst(one for one in files.check_files(config) if one.check != "disk")[0] is Severity.FINE
 
 
-def test_a_secret_that_others_may_read_is_broken_and_a_directory_that_they_may_enter_a_warning(tmp_path):
+def test_a_readable_secret_is_broken_and_a_readable_state_directory_is_a_warning(tmp_path):
     config = config_of(tmp_path)
     (config.state / "credentials.json").touch()
     (config.state / "credentials.json").chmod(0o640)
@@ -98,7 +98,7 @@ def test_a_secret_that_others_may_read_is_broken_and_a_directory_that_they_may_e
     )  # fmt: skip
 
 
-def test_an_audit_trail_that_others_may_read_is_broken(tmp_path):
+def test_an_audit_trail_that_other_users_can_read_is_broken(tmp_path):
     config = config_of(tmp_path)
     (config.state / "trail.jsonl").touch(mode=0o644)
     severity, (said,) = worst(files.check_files(config))
@@ -107,14 +107,14 @@ def test_an_audit_trail_that_others_may_read_is_broken(tmp_path):
     assert said.endswith(f"chmod 600 {config.state / 'trail.jsonl'}")
 
 
-def test_a_database_file_that_others_may_read_is_broken(tmp_path):
+def test_a_database_file_that_other_users_can_read_is_broken(tmp_path):
     config = config_of(tmp_path)
     (config.state / "placement.db").touch()
     (config.state / "placement.db").chmod(0o644)
     assert "placement.db" in worst(files.check_files(config))[1][0]
 
 
-def test_a_configuration_with_passwords_is_a_secret_and_one_without_is_not(tmp_path):
+def test_a_readable_configuration_file_is_broken_only_if_it_contains_passwords(tmp_path):
     config = config_of(tmp_path)
     config.source.chmod(0o644)
     assert worst(one for one in files.check_files(config) if one.check == "files")[0] is Severity.FINE
@@ -125,7 +125,7 @@ def test_a_configuration_with_passwords_is_a_secret_and_one_without_is_not(tmp_p
     assert "other users can write the configuration file" in worst(files.check_files(config))[1][0]
 
 
-def test_faults_of_provider_configuration_are_told(tmp_path):
+def test_faults_in_provider_configuration_files_are_reported(tmp_path):
     config = config_of(tmp_path)
     path = Path(config.compute.provider_config_location) / "10-x.yaml"
     path.write_text("meta: {schema_version: '1.0'}\nproviders: 3\n")
@@ -146,18 +146,20 @@ def test_faults_of_provider_configuration_are_told(tmp_path):
         (100 * GIB, 200 * GIB, 0, Severity.BROKEN),
     ],
 )
-def test_how_full_a_disk_is(free, total, inodes, severity):
+def test_a_nearly_full_disk_is_a_warning_and_a_full_one_is_broken(free, total, inodes, severity):
     assert files.judged_room(Path("/"), free, total, inodes).severity is severity
 
 
-def test_images_on_the_disk_of_a_database_are_told_of_where_another_disk_has_more_room(tmp_path):
+def test_images_on_the_disk_of_a_database_are_a_warning_if_another_disk_has_more_room(tmp_path):
     images, database, elsewhere = tmp_path / "images", tmp_path / "compute.db", Path("/proc")
     images.mkdir()
     database.touch()
     assert files.shared_disk(images, [database], []).severity is Severity.FINE
     assert files.shared_disk(images, [], [elsewhere]).severity is Severity.FINE
-    assert files.shared_disk(images, [database], [tmp_path]).severity is Severity.FINE, "it is the same one"
-    assert files.shared_disk(images, [database], [elsewhere]).severity is Severity.FINE, "it has no room"
+    assert files.shared_disk(images, [database], [tmp_path]).severity is Severity.FINE, (
+        "the other directory is on the same disk"
+    )
+    assert files.shared_disk(images, [database], [elsewhere]).severity is Severity.FINE, "the other disk has no room"
     other = next((disk for disk in (Path("/dev/shm"), Path.cwd()) if disk.stat().st_dev != images.stat().st_dev), None)
     if other is None:
         pytest.skip("this machine has one disk")
@@ -167,7 +169,7 @@ def test_images_on_the_disk_of_a_database_are_told_of_where_another_disk_has_mor
     assert (found.severity, "set [image] directory to it" in found.remedy) == (Severity.WARNING, True)
 
 
-def test_disks_are_those_that_this_user_writes_to(tmp_path):
+def test_mounted_disks_are_those_with_a_directory_that_this_user_can_write(tmp_path):
     table = tmp_path / "mounts"
     place = tmp_path / "a disk"
     place.mkdir()
@@ -179,7 +181,7 @@ def test_disks_are_those_that_this_user_writes_to(tmp_path):
     assert files.mounted(tmp_path / "nothing") == []
 
 
-def test_before_the_first_start_there_is_no_state_directory(tmp_path):
+def test_a_missing_state_directory_is_reported_with_the_command_that_creates_it(tmp_path):
     config = write_config(tmp_path / "conf", plane={"state_path": "none"})
     assert worst(files.check_files(config))[1] == ["the state directory does not exist: run `moorage up` to create it"]
 
@@ -210,7 +212,7 @@ def test_before_the_first_start_there_is_no_state_directory(tmp_path):
         ),
     ],
 )  # fmt: skip
-def test_what_is_easily_left_open(tmp_path, sections, severity, said):
+def test_insecure_settings_are_reported(tmp_path, sections, severity, said):
     found, words = worst(policy.check_policy(config_of(tmp_path, **sections)))
     assert found is severity
     assert any(said in text for text in words), words
@@ -225,7 +227,7 @@ def of_database(tmp_path, url=""):
 
 
 @pytest.mark.slow
-def test_a_database_is_told_from_empty_to_newer(tmp_path, database_url, monkeypatch):
+def test_an_empty_older_current_or_newer_database_schema_is_reported(tmp_path, database_url, monkeypatch):
     config, look = of_database(tmp_path, database_url)
     engine = open_engine(database_url)
     engine.connect().close()
@@ -264,13 +266,13 @@ def test_a_database_that_does_not_answer_is_broken(tmp_path, kind):
     assert "secret" not in words[0]
 
 
-def test_a_file_that_is_not_there_yet_is_not_made(tmp_path):
+def test_a_missing_database_file_is_reported_and_not_created(tmp_path):
     config, look = of_database(tmp_path)
     assert look() == (Severity.FINE, ["not created yet; the first start creates it: "])
     assert not (config.state / "placement.db").exists()
 
 
-def test_settings_that_lose_writes_and_other_isolations_are_told():
+def test_unsafe_server_settings_isolation_levels_and_old_versions_are_reported():
     wrong = databases._setting_checks("db", "", databases._POSTGRESQL, {"fsync": "off", "synchronous_commit": "off"})
     assert [one.what.partition(":")[0] for one in wrong] == ["fsync is off", "synchronous_commit is off"]
     right = {"fsync": "on", "synchronous_commit": "remote_apply", "full_page_writes": "on", "server_encoding": "UTF8"}
@@ -287,7 +289,7 @@ def test_settings_that_lose_writes_and_other_isolations_are_told():
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "amqp"])
-def test_a_bus_that_does_not_answer_is_a_warning_for_all_goes_on(tmp_path, scheme):
+def test_a_message_bus_that_does_not_answer_is_only_a_warning(tmp_path, scheme):
     url = f"{scheme}://moorage:secret@127.0.0.1:{free_port()}/bus"
     found = list(endpoints.check_bus(config_of(tmp_path, plane={"hints": url})))
     assert [one.severity for one in found] == [Severity.WARNING]
@@ -302,20 +304,20 @@ def test_a_bus_that_does_not_answer_is_a_warning_for_all_goes_on(tmp_path, schem
     ("offset_s", "severity", "said"),
     [
         (0, Severity.FINE, "agrees"),
-        (-2.5, Severity.FINE, "agrees"),  # what has whole seconds may be one behind
+        (-2.5, Severity.FINE, "agrees"),  # a time in whole seconds may be one second behind
         (5, Severity.WARNING, "5 s ahead of"),
         (-6, Severity.WARNING, "5 s behind"),
         (300, Severity.BROKEN, "300 s ahead of"),
     ],
 )
-def test_clocks_that_are_apart(offset_s, severity, said):
+def test_a_difference_between_clocks_is_reported_by_its_size(offset_s, severity, said):
     there = START + dt.timedelta(seconds=offset_s)
     found = compare_clocks("clock", "there", there, START, START, precision_s=1.0)
     assert found.severity is severity
     assert said in found.what
 
 
-class Answering(http.server.BaseHTTPRequestHandler):
+class AnsweringHandler(http.server.BaseHTTPRequestHandler):
     status, ahead_s = 200, 0
 
     def do_GET(self):
@@ -332,7 +334,7 @@ class Answering(http.server.BaseHTTPRequestHandler):
 
 @contextmanager
 def answering(context=None, **how):
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Answering,), how))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (AnsweringHandler,), how))
     if context is not None:
         server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever)
@@ -345,14 +347,14 @@ def answering(context=None, **how):
         server.server_close()
 
 
-def look_at(tmp_path, **urls):
+def check_endpoints_of(tmp_path, **urls):
     config = config_of(tmp_path, plane={"services": "agent"}, identity={"mode": "none"}, endpoints=urls)
     return list(endpoints.check_endpoints(config, SystemClock()))
 
 
-def test_endpoints_are_asked_and_their_clocks_compared(tmp_path):
+def test_endpoints_are_requested_and_their_clocks_are_compared(tmp_path):
     with answering(ahead_s=100) as fast, answering(status=503) as failing:
-        found = look_at(
+        found = check_endpoints_of(
             tmp_path,
             placement=f"http://{fast}/placement",
             compute=f"http://{failing}",
@@ -375,7 +377,7 @@ def test_the_clock_of_keystone_is_compared(tmp_path):
     ]  # fmt: skip
 
 
-def test_of_a_plane_that_does_not_run_that_is_said_once_per_service(tmp_path):
+def test_services_of_a_plane_that_does_not_run_are_one_warning_each(tmp_path):
     found = list(endpoints.check_endpoints(config_of(tmp_path, plane={"services": "placement"}), SystemClock()))
     assert {(one.severity, one.what) for one in found} == {(Severity.WARNING, "no plane runs with this configuration")}
 
@@ -412,7 +414,7 @@ def certificate(directory: Path, days: int) -> Path:
         (-1, Severity.BROKEN, "not trusted: certificate has expired"),
     ],
 )
-def test_certificates_are_looked_at_before_they_end(tmp_path, monkeypatch, days, severity, said):
+def test_certificates_that_expire_soon_or_have_expired_are_reported(tmp_path, monkeypatch, days, severity, said):
     pem = certificate(tmp_path, days)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pem)
@@ -423,8 +425,8 @@ def test_certificates_are_looked_at_before_they_end(tmp_path, monkeypatch, days,
     assert said in found.what
 
 
-def test_the_clock_of_a_check_is_given(tmp_path):
-    """No check reads the machine's clock directly: with a wrong clock a correct server looks wrong."""
+def test_checks_use_the_clock_that_they_are_given(tmp_path):
+    """With a wrong clock, the clock of a correct server must look wrong."""
     with answering() as address:
         config = config_of(
             tmp_path, plane={"services": "agent"}, identity={"mode": "none"}, endpoints={"image": f"http://{address}"}

@@ -1,4 +1,4 @@
-"""`moorage identity`, as the guide to users and tokens shows it."""
+"""The command `moorage identity`, as shown in the guide to users and tokens."""
 
 import json
 import shlex
@@ -17,7 +17,7 @@ def commands():
     return [shlex.split(line[2:]) for line in GUIDE.read_text().splitlines() if line.startswith("$ moorage")]
 
 
-def test_the_page_shows_the_commands(tmp_path):
+def test_every_command_in_the_guide_runs_and_changes_the_key(tmp_path):
     config = write_config(tmp_path / "state")
     open_or_create_identity(
         config.state, clock=SystemClock(), ids=SeededIds(1), settings=IdentitySettings(bcrypt_rounds=4)
@@ -31,7 +31,7 @@ def test_the_page_shows_the_commands(tmp_path):
     assert len(seen) == 1 + len(commands())
 
 
-def test_how_long_the_key_before_is_kept_is_for_programs_too(tmp_path):
+def test_rotate_key_prints_as_json_how_long_the_previous_key_is_kept(tmp_path):
     config = write_config(tmp_path / "state", identity={"token_lifetime_s": 60})
     open_or_create_identity(
         config.state, clock=SystemClock(), ids=SeededIds(1), settings=IdentitySettings(bcrypt_rounds=4)
@@ -41,7 +41,7 @@ def test_how_long_the_key_before_is_kept_is_for_programs_too(tmp_path):
     assert timedelta(hours=48) < until - SystemClock().now() < timedelta(hours=48, minutes=3)
 
 
-def test_with_keystone_there_is_no_key_of_ours(tmp_path):
+def test_rotate_key_is_refused_with_keystone(tmp_path):
     options = {"mode": "keystone", "keystone_url": "http://k/v3", "password": "x"}
     config = write_config(tmp_path / "state", identity=options)
     done = moorage("identity", "rotate-key", MOORAGE_CONFIG=str(config.source))

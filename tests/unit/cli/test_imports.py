@@ -1,4 +1,4 @@
-"""A start imports only the modules that it uses, because imports take most of the time of `moorage up`."""
+"""A start imports only the modules that it needs, because imports take most of the time of `moorage up`."""
 
 import os
 import subprocess
@@ -9,8 +9,8 @@ import pytest
 
 import moorage
 
-#: Modules of other services, databases, interfaces and commands.
-ELSEWHERE = {
+#: Modules that Placement alone does not need: of other services, databases, interfaces and commands.
+NOT_NEEDED = {
     "alembic",
     "bcrypt",
     "jinja2",
@@ -63,13 +63,13 @@ def loaded(script, *arguments):
     return set(done.stdout.split())
 
 
-def test_the_version_is_told_without_a_server_or_a_database():
+def test_the_option_version_imports_neither_a_server_nor_a_database():
     names = loaded("from moorage.cli.main import cli\ncli(['--version'], standalone_mode=False)")
     assert not names & {"falcon", "numpy", "orjson", "rich", "sqlalchemy", "yaml", "moorage.config"}
 
 
-def test_who_supervises_imports_neither_services_nor_a_database():
-    """It starts before its worker, which imports its modules itself."""
+def test_the_supervisor_process_imports_neither_services_nor_a_database():
+    """The supervisor starts first; its worker imports the modules of the services."""
     names = loaded("import moorage.cli.commands.up")
     assert not names & {"falcon", "numpy", "sqlalchemy", "moorage.placement", "moorage.wire", "moorage.wiring"}
 
@@ -78,11 +78,11 @@ def test_who_supervises_imports_neither_services_nor_a_database():
 def config(tmp_path):
     path = tmp_path / "moorage.conf"
     path.write_text("[plane]\nservices = placement\nstate_path = .\n[identity]\nmode = none\n")
-    loaded(START, path)  # migrates, and imports what that takes
+    loaded(START, path)  # runs the migrations, for which it imports more modules
     return path
 
 
-def test_placement_alone_starts_and_answers_without_what_others_need(config):
+def test_placement_alone_starts_and_answers_without_modules_of_other_services(config):
     names = loaded(START, config)
     assert "moorage.placement.forest.forest" in names
-    assert sorted(names & ELSEWHERE) == []
+    assert sorted(names & NOT_NEEDED) == []

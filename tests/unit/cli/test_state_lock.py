@@ -9,7 +9,7 @@ from moorage.cli.state import take_state
 from moorage.core.errors import StartError
 
 
-def test_a_lock_that_is_held_is_refused_with_the_pid_of_its_holder(tmp_path, monkeypatch):
+def test_a_locked_state_directory_is_a_start_error_with_the_pid_of_the_other_plane(tmp_path, monkeypatch):
     monkeypatch.setattr(state, "LOCK_WAIT_S", 0.05)
     with take_state(tmp_path) as lock:
         lock.seek(0)
@@ -17,7 +17,7 @@ def test_a_lock_that_is_held_is_refused_with_the_pid_of_its_holder(tmp_path, mon
             take_state(tmp_path)
 
 
-def test_a_start_waits_for_a_plane_that_is_about_to_end(tmp_path, monkeypatch):
+def test_a_start_waits_for_a_plane_that_is_stopping(tmp_path, monkeypatch):
     monkeypatch.setattr(state, "LOCK_WAIT_S", 20.0)
     ending = take_state(tmp_path)
     end = threading.Timer(0.1, ending.close)

@@ -1,4 +1,4 @@
-"""The exit status of `moorage status`, and its messages about late tasks."""
+"""`moorage status`: its exit status and its output."""
 
 import dataclasses
 import io
@@ -43,11 +43,11 @@ LATE = reading.BackgroundTaskState("placement-retention", 900.0, 600.0, 2)
         ({"services": [reading.ServiceState("image", "http://x", "away", "gone")], "tasks": [LATE]}, Exit.BROKEN),
     ],
 )
-def test_the_exit_code_is_that_of_the_worst(changed, wanted):
+def test_the_exit_status_is_that_of_the_worst_finding(changed, wanted):
     assert exit_code(dataclasses.replace(WELL, **changed)) is wanted
 
 
-def test_many_hosts_that_are_down_stay_one_line_and_a_late_task_is_named():
+def test_hosts_that_are_down_take_one_line_and_a_late_task_is_named():
     hosts = [reading.HostStatus(f"compute-{number}", is_up=number > 20) for number in range(1, 10_001)]
     out = io.StringIO()
     print_status(Console(file=out, width=100), dataclasses.replace(WELL, hosts=hosts, tasks=[*WELL.tasks, LATE]))
@@ -56,17 +56,17 @@ def test_many_hosts_that_are_down_stay_one_line_and_a_late_task_is_named():
     assert "and 12 more" in out.getvalue()
     assert "         placement-retention: 600 s late, last run 900 s ago, 2 failed runs" in lines
     assert "tasks    2 running, 1 late" in lines
-    assert len(lines) < 24, "one screen"
+    assert len(lines) < 24, "the output must fit on one screen"
 
 
-def test_what_is_not_known_is_null_for_machines():
+def test_unknown_values_are_null_in_the_json_document():
     known = status_document(dataclasses.replace(WELL, hosts="gone", leases=None))
     assert known["hosts"] is None
     assert known["leases"] is None
     assert known["duties"] == [{"name": "reservation", "ago_s": 3.0, "late_s": 0.0, "failures": 0}]
 
 
-def test_the_exposition_of_a_process_is_read():
+def test_the_tasks_are_read_from_the_metrics_of_a_process():
     text = (
         'moorage_duty_last_success_timestamp_seconds{duty="a"} 90.0\n'
         'moorage_duty_due_timestamp_seconds{duty="a"} 95.0\n'
@@ -80,8 +80,8 @@ def test_the_exposition_of_a_process_is_read():
     ]
 
 
-def test_names_do_not_steer_the_terminal(capsys):
-    """Tenants choose the names of servers and leases, hosts their own."""
+def test_control_characters_in_names_are_escaped_in_tables(capsys):
+    """Users choose the names of servers and leases, and hosts choose their own names."""
     name = "\x1b[2J\x1b]0;title\x07web\u202egnp\x9b31m"
     rows = table("server", "host")
     rows.add_row(name, "compute-1\ncompute-2")
@@ -92,10 +92,10 @@ def test_names_do_not_steer_the_terminal(capsys):
     assert all(one.isprintable() for line in out.split("\n") for one in line)
     written = "\\u001b[2J\\u001b]0;title\\u0007web\\u202egnp\\u009b31m"
     assert out.count(written) == 3
-    assert out.splitlines()[2].strip().endswith("compute-2"), "rows of a cell stay rows"
+    assert out.splitlines()[2].strip().endswith("compute-2"), "line breaks within a cell must be kept"
 
 
-def test_an_error_line_does_not_steer_the_terminal(monkeypatch, capsys):
+def test_control_characters_in_error_messages_are_escaped(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["moorage", "status", "--config", "/nowhere/\x1b[2J\u202e.conf"])
     with pytest.raises(SystemExit):
         main()

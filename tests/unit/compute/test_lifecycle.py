@@ -1,4 +1,4 @@
-"""The allowed operations on a server, cell by cell of the table that was measured on Nova."""
+"""The states in which each operation on a server is allowed, compared with the table that was measured on Nova."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def server(vm_state, task_state=None, **more):
 
 
 _DISK = {"active", "stopped", "paused", "suspended"}
-#: From reference/compute.md 4.3: operation -> states it may begin in.
+#: Operation -> states in which it may begin. From reference/compute.md 4.3.
 ALLOWED = {
     lifecycle.START: {"stopped"},
     lifecycle.STOP: {"active", "error"},
@@ -50,7 +50,7 @@ ALLOWED = {
 
 
 @pytest.mark.parametrize("operation", ALLOWED, ids=lambda operation: f"{operation.name}-{operation.task}")
-def test_an_operation_begins_in_its_states_only(operation):
+def test_an_operation_is_allowed_only_in_its_states(operation):
     for state in VmState:
         if state in ALLOWED[operation]:
             lifecycle.check(operation, server(state), OWNER)
@@ -61,7 +61,7 @@ def test_an_operation_begins_in_its_states_only(operation):
             assert refusal.value.message == expected
 
 
-def test_a_busy_server_refuses_all_but_deletion():
+def test_a_server_with_a_task_refuses_operations_except_deletion_and_a_repeated_hard_reboot():
     busy = server(VmState.ACTIVE, TaskState.POWERING_OFF)
     with pytest.raises(Conflict, match="while it is in task_state powering-off"):
         lifecycle.check(lifecycle.PAUSE, busy, OWNER)
@@ -69,14 +69,14 @@ def test_a_busy_server_refuses_all_but_deletion():
     lifecycle.check(lifecycle.REBOOT_HARD, server(VmState.ACTIVE, TaskState.REBOOTING), OWNER)
 
 
-def test_a_locked_server_is_for_administrators():
+def test_only_administrators_may_operate_a_locked_server():
     locked = server(VmState.ACTIVE, locked_by=Locker.OWNER)
     with pytest.raises(Conflict, match="Instance u is locked"):
         lifecycle.check(lifecycle.STOP, locked, OWNER)
     lifecycle.check(lifecycle.STOP, locked, ADMIN)
 
 
-def test_an_owner_does_not_undo_an_administrators_lock():
+def test_an_owner_may_not_remove_the_lock_of_an_administrator():
     locked = server(VmState.ACTIVE, locked_by=Locker.ADMIN)
     with pytest.raises(Forbidden):
         lifecycle.check_unlock(locked, OWNER, may_override=False)
@@ -84,13 +84,13 @@ def test_an_owner_does_not_undo_an_administrators_lock():
     lifecycle.check_unlock(server(VmState.ACTIVE, locked_by=Locker.OWNER), OWNER, may_override=False)
 
 
-def test_without_a_host_only_deletion_works():
+def test_a_server_without_a_host_can_only_be_deleted():
     with pytest.raises(Conflict, match="it is on no host"):
         lifecycle.check(lifecycle.STOP, server(VmState.ERROR, host=None), OWNER)
     lifecycle.check(lifecycle.DELETE, server(VmState.ERROR, host=None), OWNER)
 
 
-def test_reports_lead_to_the_next_state():
+def test_the_report_of_an_operation_leads_to_its_next_state():
     def after(operation, state, *, succeeded=True):
         return lifecycle.after_report(operation, server(state, operation.task), succeeded=succeeded)
 
@@ -102,13 +102,13 @@ def test_reports_lead_to_the_next_state():
     assert after(lifecycle.DELETE, VmState.ACTIVE, succeeded=False) == OperationOutcome(VmState.ERROR, None, None)
 
 
-def test_a_report_that_comes_too_late_changes_nothing():
+def test_the_late_report_of_an_operation_changes_nothing():
     deleting = server(VmState.BUILDING, TaskState.DELETING)
     assert lifecycle.after_report(lifecycle.CREATE, deleting, succeeded=True) is None
     assert lifecycle.after_report(lifecycle.DELETE, server(VmState.DELETED), succeeded=True) is None
 
 
-def test_status_is_one_word_of_both_states():
+def test_the_status_follows_from_vm_state_and_task_state():
     assert lifecycle.status(VmState.ACTIVE, TaskState.REBOOTING_HARD) == "HARD_REBOOT"
     assert lifecycle.status(VmState.STOPPED, TaskState.POWERING_ON) == "SHUTOFF"
     assert lifecycle.status(VmState.RESIZED, TaskState.RESIZE_REVERTING) == "REVERT_RESIZE"
@@ -119,50 +119,51 @@ def test_status_is_one_word_of_both_states():
     }  # fmt: skip
 
 
-def test_locked_its_disk_can_still_be_copied():
+def test_a_locked_server_can_be_snapshotted_and_backed_up():
     locked = server(VmState.ACTIVE, locked_by=Locker.OWNER)
     lifecycle.check(lifecycle.SNAPSHOT, locked, OWNER)
     lifecycle.check(lifecycle.BACKUP, locked, OWNER)
 
 
-def test_what_was_never_built_can_only_be_deleted():
+def test_a_server_that_was_never_built_can_only_be_deleted():
     failed = server(VmState.ERROR, is_launched=False)
     with pytest.raises(Conflict, match="Cannot 'rebuild' instance u while it is in launched_at None"):
         lifecycle.check(lifecycle.REBUILD, failed, OWNER)
     lifecycle.check(lifecycle.DELETE, failed, OWNER)
 
 
-def test_some_operations_end_where_they_began():
+def test_rebuild_and_snapshot_end_in_the_state_in_which_they_began():
     assert lifecycle.REBUILD.after(VmState.STOPPED) is VmState.STOPPED
     assert lifecycle.REBUILD.after(VmState.ERROR) is VmState.ACTIVE
     assert lifecycle.SNAPSHOT.after(VmState.PAUSED) is VmState.PAUSED
 
 
-def test_a_crash_dump_changes_nothing():
-    """R48, A6 (accelerator-attach): devices are not affected, and nothing waits for them."""
+def test_a_crash_dump_changes_neither_state_nor_devices():
+    """R48, A6 (accelerator-attach)."""
     assert lifecycle.CRASH_DUMP.accelerators is AcceleratorAction.KEPT
     assert lifecycle.after_report(lifecycle.CRASH_DUMP, server(VmState.ACTIVE), succeeded=False) is None
 
 
-def test_with_accelerators_it_does_not_go_live():
+def test_a_server_with_accelerators_cannot_be_live_migrated():
     """R50 (accelerator-attach)."""
     with pytest.raises(Forbidden, match="whose state cannot be migrated"):
         lifecycle.check(lifecycle.LIVE_MIGRATE, server(VmState.ACTIVE, has_accelerators=True), ADMIN)
     lifecycle.check(lifecycle.MIGRATE, server(VmState.ACTIVE, has_accelerators=True), ADMIN)
 
 
-def test_each_kind_of_job_is_of_one_operation():
+def test_each_kind_of_job_belongs_to_one_operation():
     assert len(lifecycle.BY_KIND) == sum(operation.kind is not None for operation in lifecycle.OPERATIONS)
 
 
-def test_accelerators_come_with_the_build_and_go_with_the_deletion_only():
-    """R33, R34, R35, R36, R37, R42, R43 (accelerator-attach): kept by every operation that leaves the server on its
-    host.
-    """
+def test_only_build_and_unshelve_attach_devices_and_only_destroy_and_offload_release_them():
+    """R33, R34, R35, R36, R37, R42, R43 (accelerator-attach): operations on the server's host keep its devices."""
     by_effect = {effect: set() for effect in AcceleratorAction}
     for operation in lifecycle.OPERATIONS:
         by_effect[operation.accelerators].add(operation.kind)
-    assert by_effect[AcceleratorAction.ATTACHED] == {"build", None}  # a move has no kind: unshelve
+    assert by_effect[AcceleratorAction.ATTACHED] == {
+        "build",
+        None,
+    }  # "" is unshelve, which is a move and has no kind of job
     assert by_effect[AcceleratorAction.RELEASED] == {"destroy", "offload"}
     assert {"start", "stop", "pause", "unpause", "suspend", "resume", "reboot", "reboot-hard", "rebuild"} <= by_effect[
         AcceleratorAction.KEPT

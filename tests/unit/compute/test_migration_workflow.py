@@ -1,4 +1,4 @@
-"""The steps of moves: each plan ends, whichever steps fail."""
+"""The steps of moves of servers: each workflow ends, whichever steps fail."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -23,8 +23,8 @@ from moorage.jobs.contract import JobKind
 
 
 @pytest.mark.parametrize("kind", STEPS)
-def test_every_way_through_a_plan_ends(kind):
-    """A step that is repeated until it succeeds finally succeeds."""
+def test_every_path_through_a_workflow_ends(kind):
+    """Assumes that a step that is repeated until it succeeds does succeed."""
     steps = STEPS[kind]
 
     def ends(name, seen):
@@ -39,20 +39,20 @@ def test_every_way_through_a_plan_ends(kind):
 
 
 @pytest.mark.parametrize("kind", STEPS)
-def test_what_comes_next_is_in_the_plan(kind):
+def test_every_following_step_is_part_of_the_workflow(kind):
     for step in STEPS[kind].values():
         assert {step.then, step.otherwise} - {None} <= STEPS[kind].keys()
         assert step.where is Where.HERE or step.name in EVENTS
 
 
-def test_hosts_know_what_to_do_at_each_of_their_steps():
+def test_agents_have_a_job_for_each_step_on_a_host():
     runner = JobRunner(None, ServerBuilder(None, NoAcceleration(), bool, frozenset), lambda: None)
     assert runner._works.keys() >= HOST_STEPS
 
 
 @pytest.mark.parametrize("kind", STEPS)
-def test_without_its_host_every_step_has_a_way_that_needs_it_no_more(kind):
-    """The alternative step does not need that host; if there is none, the server is on that host."""
+def test_every_step_has_an_alternative_that_does_not_need_its_host(kind):
+    """A step has no alternative only if the server itself is on that host."""
     for step in STEPS[kind].values():
         if step.without_host is None:
             assert step.where in (Where.HERE, Where.SOURCE) or step.name == "take-over"
@@ -70,7 +70,7 @@ def an_evacuation(**values):
     return replace(move, **values)
 
 
-def test_an_evacuation_goes_to_another_host_as_often_as_that_makes_sense():
+def test_an_evacuation_is_repeated_to_another_host_a_limited_number_of_times():
     move, tried = an_evacuation(), 0
     while move is not None:
         tried += 1
@@ -84,5 +84,5 @@ def test_an_evacuation_goes_to_another_host_as_often_as_that_makes_sense():
 
 
 @pytest.mark.parametrize("values", [{"wanted_host": "two"}, {"details": {"abandoned": True}}, {"step": JobKind.CLEAN}])
-def test_it_does_not_where_it_was_told_where_to_go_or_is_over(values):
+def test_an_evacuation_to_a_requested_host_or_after_its_end_is_not_repeated(values):
     assert retried_elsewhere(an_evacuation(**values), "b", datetime(2026, 3, 1, tzinfo=UTC)) is None

@@ -1,4 +1,4 @@
-"""The effect of a domain's state on its server."""
+"""The effect of the power state that a host reports on the state of the server."""
 
 from types import SimpleNamespace
 
@@ -13,7 +13,7 @@ def server(vm_state, power=PowerState.RUNNING, task=None):
 
 
 @pytest.mark.parametrize("state", [VmState.ACTIVE, VmState.PAUSED, VmState.SUSPENDED])
-def test_a_guest_that_went_off_is_stopped(state):
+def test_a_server_whose_guest_shut_down_becomes_stopped(state):
     change = power_change(server(state), "shutoff")
     assert (change.vm_state, change.power, change.error) == (VmState.STOPPED, PowerState.SHUTDOWN, None)
 
@@ -21,7 +21,7 @@ def test_a_guest_that_went_off_is_stopped(state):
 @pytest.mark.parametrize(
     "state", [VmState.ACTIVE, VmState.PAUSED, VmState.SUSPENDED, VmState.STOPPED, VmState.RESCUED, VmState.SHELVED]
 )
-def test_a_domain_that_vanished_is_an_error_with_its_host(state):
+def test_a_server_whose_domain_is_missing_is_in_error_with_the_name_of_the_host(state):
     change = power_change(server(state), "gone")
     assert change.vm_state is VmState.ERROR
     assert "its domain vanished from host metal-1" in change.error
@@ -29,7 +29,7 @@ def test_a_domain_that_vanished_is_an_error_with_its_host(state):
 
 @pytest.mark.parametrize("seen", POWERS)
 @pytest.mark.parametrize("task", TaskState)
-def test_nothing_is_said_of_a_server_that_something_is_done_to(task, seen):
+def test_a_server_with_a_task_is_not_changed(task, seen):
     assert power_change(server(VmState.ACTIVE, task=task), seen) is None
 
 
@@ -45,16 +45,16 @@ def test_nothing_is_said_of_a_server_that_something_is_done_to(task, seen):
         VmState.RESIZED,
     ],
 )
-def test_nothing_is_said_of_a_server_that_has_no_domain_of_its_own(state, seen):
+def test_a_server_in_a_state_without_its_own_domain_is_not_changed(state, seen):
     assert power_change(server(state), seen) is None
 
 
-def test_a_server_in_rescue_stays_in_rescue_when_its_guest_goes_off():
+def test_a_rescued_server_whose_guest_shut_down_stays_rescued():
     change = power_change(server(VmState.RESCUED), "shutoff")
     assert (change.vm_state, change.power) == (VmState.RESCUED, PowerState.SHUTDOWN)
 
 
-def test_a_guest_that_its_hypervisor_stopped_is_paused_and_one_that_goes_on_is_active():
+def test_a_server_whose_guest_was_paused_or_resumed_by_the_hypervisor_becomes_paused_or_active():
     """QEMU stops a guest that writes to a full disk; when there is space, an operator unpauses the server."""
     stopped = power_change(server(VmState.ACTIVE), "paused")
     assert (stopped.vm_state, stopped.power, stopped.error) == (VmState.PAUSED, PowerState.PAUSED, None)
@@ -62,11 +62,11 @@ def test_a_guest_that_its_hypervisor_stopped_is_paused_and_one_that_goes_on_is_a
     assert (again.vm_state, again.power) == (VmState.ACTIVE, PowerState.RUNNING)
 
 
-def test_what_is_as_it_should_be_changes_nothing():
+def test_a_server_whose_power_state_agrees_is_not_changed():
     assert power_change(server(VmState.ACTIVE), "running") is None
     assert power_change(server(VmState.STOPPED, PowerState.SHUTDOWN), "shutoff") is None
 
 
-def test_a_guest_that_somebody_started_by_hand_shows_its_power_only():
+def test_a_stopped_server_whose_guest_was_started_by_hand_changes_only_its_power_state():
     change = power_change(server(VmState.STOPPED, PowerState.SHUTDOWN), "running")
     assert (change.vm_state, change.power) == (VmState.STOPPED, PowerState.RUNNING)

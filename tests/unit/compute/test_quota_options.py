@@ -1,4 +1,4 @@
-"""Limits by option: the peer's defaults, and a clear error for an invalid limit."""
+"""The options of quotas: their defaults, and a start error for an invalid limit."""
 
 from dataclasses import replace
 
@@ -14,12 +14,12 @@ def quotas(**options):
     return _quotas(replace(config, compute=replace(config.compute, **options)))
 
 
-def test_the_defaults_are_the_peers():
+def test_the_default_limits_are_those_of_nova():
     limits = quotas()
     assert (limits["instances"], limits["cores"], limits["ram"]) == (10, 20, 51200)
 
 
-def test_classes_are_named_with_their_limits():
+def test_limits_of_resource_classes_are_read_from_one_option():
     limits = quotas(quota_cores=-1, quota_classes="CUSTOM_GOLD=4, VGPU = 2,")
     assert (limits["cores"], limits["class:CUSTOM_GOLD"], limits["class:VGPU"]) == (-1, 4, 2)
 
@@ -33,6 +33,6 @@ def test_classes_are_named_with_their_limits():
         {"quota_instances": -2},
     ],
 )
-def test_what_is_no_limit_stops_the_start(options):
+def test_an_invalid_limit_is_a_start_error(options):
     with pytest.raises(StartError, match=r"\[compute\]"):
         quotas(**options)

@@ -8,11 +8,11 @@ NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("clock", [SystemClock(), AdjustableClock(), VirtualClock(NOON)])
-def test_every_clock_is_aware_utc(clock):
+def test_the_time_of_every_clock_has_the_zone_utc(clock):
     assert clock.now().tzinfo is UTC
 
 
-def test_virtual_time_passes_only_by_sleeping_and_advancing():
+def test_virtual_time_passes_only_by_sleep_and_advance_to():
     clock = VirtualClock(NOON)
     assert clock.now() == clock.now() == NOON
     clock.sleep(0.5)
@@ -27,14 +27,14 @@ def test_virtual_time_does_not_go_back():
     assert clock.now() == NOON
 
 
-def test_an_adjusted_clock_jumps_and_then_runs_on():
+def test_an_adjustable_clock_runs_on_after_it_was_advanced():
     clock, plain = AdjustableClock(), SystemClock()
     clock.advance(3600)
     clock.advance(60)
     assert timedelta(seconds=3659) < clock.now() - plain.now() < timedelta(seconds=3661)
 
 
-def test_an_adjusted_clock_tells_who_waits_after_the_jump():
+def test_an_adjustable_clock_calls_its_listeners_after_it_was_advanced():
     clock = AdjustableClock()
     seen = []
     clock.on_advance.append(lambda: seen.append(clock.now()))
@@ -43,6 +43,6 @@ def test_an_adjusted_clock_tells_who_waits_after_the_jump():
     assert seen[0] - before >= timedelta(seconds=3600)
 
 
-def test_a_clock_is_only_moved_forwards():
+def test_an_adjustable_clock_cannot_be_moved_back():
     with pytest.raises(ValueError, match="forwards"):
         AdjustableClock().advance(-1)

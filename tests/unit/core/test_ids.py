@@ -7,7 +7,7 @@ from moorage.core.ids import RandomIds, SeededIds, is_uuid
 
 
 @pytest.mark.parametrize("ids", [RandomIds(), SeededIds(7)])
-def test_ids_are_version_4_and_differ(ids):
+def test_ids_are_unique_uuids_of_version_4(ids):
     made = [ids.uuid() for _ in range(50)]
     assert len(set(made)) == 50
     assert all(uuid.UUID(text).version == 4 and is_uuid(text) for text in made)
@@ -17,7 +17,7 @@ def test_ids_are_version_4_and_differ(ids):
     assert {(uuid.UUID(text[4:]).version, uuid.UUID(text[4:]).variant) for text in requests} == {(4, uuid.RFC_4122)}
 
 
-def test_a_seed_repeats_its_sequence():
+def test_the_same_seed_gives_the_same_ids():
     first, second = SeededIds(7), SeededIds(7)
     assert [first.uuid(), first.request_id()] == [second.uuid(), second.request_id()]
     assert SeededIds(8).uuid() != SeededIds(7).uuid()

@@ -1,4 +1,4 @@
-"""The calendar's picture: positions, and the numbers in its cells."""
+"""The view of the calendar: the positions of its bars, and the numbers in its cells."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -28,23 +28,23 @@ def period(start, end, name="a"):
 
 
 @pytest.mark.parametrize("start", [None, "", "soon", "2026-13-01", "9999-99-99"])
-def test_without_a_date_that_makes_sense_it_begins_today(start):
+def test_without_a_valid_date_the_window_begins_today(start):
     assert view.parse_window(start, "7", NOW).start == NOW.replace(hour=0, minute=0)
 
 
 @pytest.mark.parametrize("days", [None, "", "8", "-1", "x", "\N{SUPERSCRIPT TWO}"])
-def test_without_a_length_that_there_is_it_is_a_week(days):
+def test_without_a_valid_length_the_window_is_a_week(days):
     assert view.parse_window(None, days, NOW).days == 7
 
 
-def test_dates_out_of_reach_are_cut_off():
+def test_dates_far_from_now_are_limited():
     for text in ("9999-12-31", "0001-01-01"):
         shown = view.parse_window(text, "90", NOW)
         assert abs(shown.moved(1).end - NOW) < timedelta(days=4000)
 
 
 @pytest.mark.parametrize("days", view.SPANS)
-def test_steps_fill_the_window(days):
+def test_the_steps_of_a_window_fill_it_completely(days):
     shown = view.parse_window("2026-03-02", str(days), NOW)
     steps = shown.steps()
     assert 24 <= len(steps) <= 31
@@ -52,7 +52,7 @@ def test_steps_fill_the_window(days):
     assert sum(tick.columns for tick in view.ticks(shown)) == len(steps)
 
 
-def test_cells_say_how_much_is_used_and_never_that_full_is_free():
+def test_cells_show_the_usage_and_look_full_or_empty_only_if_they_are():
     ((_, (row,)),), more = view.heat_rows(
         calendar((at(0), at(1), {"VCPU": 1}), (at(1), at(2), {"VCPU": 8}), (at(2), at(7), {})), WEEK
     )
@@ -66,7 +66,7 @@ def test_cells_say_how_much_is_used_and_never_that_full_is_free():
     assert (row.cells[0].percent, row.cells[0].level) == (1, 1)
 
 
-def test_classes_stand_by_what_they_are_and_only_so_many():
+def test_resource_classes_are_grouped_by_kind_and_limited_in_number():
     capacity = {"CUSTOM_GOLD": 1, "HOSTS": 1, "VCPU": 1, "CUSTOM_ACCELERATOR_FPGA": 1, "MEMORY_MB": 1, "PGPU": 1}
     groups, _ = view.heat_rows(calendar(**capacity), WEEK)
     assert [(kind, [row.name for row in rows]) for kind, rows in groups] == [
@@ -79,7 +79,7 @@ def test_classes_stand_by_what_they_are_and_only_so_many():
     assert (sum(len(rows) for _, rows in groups), more) == (view.MAX_CLASSES, 60)
 
 
-def test_bars_lie_where_their_time_is_and_none_on_another():
+def test_bars_are_placed_by_their_period_and_do_not_overlap():
     found, left_out = view.bars(
         [
             period(at(-2), at(1)),
@@ -95,12 +95,12 @@ def test_bars_lie_where_their_time_is_and_none_on_another():
     assert found[-1].x + found[-1].width == pytest.approx(100)
 
 
-def test_a_crowd_is_cut_off_and_counted():
+def test_bars_beyond_the_maximum_number_of_lanes_are_left_out_and_counted():
     found, left_out = view.bars([period(at(0), at(1)) for _ in range(20)], WEEK)
     assert (len(found), left_out) == (view.MAX_LANES, 15)
 
 
-def test_slots_of_one_reservation_on_a_host_are_one_bar():
+def test_the_slots_of_a_reservation_on_a_host_are_shown_as_one_bar():
     slot = {"id": "r", "lease_id": "0123456789", "start_date": wire(at(1)), "end_date": wire(at(2))}
     host = {"id": "1", "hypervisor_hostname": "compute-1", "vcpus": 8, "reservable": False}
     (track,) = view.of_hosts([host], [{"resource_id": "1", "reservations": [slot] * 3}], WEEK)

@@ -1,4 +1,4 @@
-"""Parsing of pasted queries, and the rows of an explanation."""
+"""The view of explanations: parsing of pasted queries, and the stages of an explanation."""
 
 import pytest
 
@@ -9,13 +9,13 @@ from moorage.dashboard.views.explain_view import of_query, of_server, parse_past
     "text",
     ["resources=VCPU:4&required=CUSTOM_A", " /allocation_candidates?resources=VCPU:4&required=CUSTOM_A \n"],
 )
-def test_a_query_is_read(text):
+def test_a_pasted_query_is_parsed_with_or_without_its_path(text):
     asked = parse_pasted_query(text)
     assert asked.pairs == (("resources", "VCPU:4"), ("required", "CUSTOM_A"))
     assert query_text(asked.pairs) == "resources=VCPU:4&required=CUSTOM_A"
 
 
-def test_extra_specs_are_read_line_by_line():
+def test_pasted_extra_specs_are_parsed_line_by_line():
     asked = parse_pasted_query("# a comment\nresources:VCPU=4\n\ntrait:CUSTOM_A = 'required'\n")
     assert asked.extra_specs == (("resources:VCPU", "4"), ("trait:CUSTOM_A", "required"))
     assert parse_pasted_query("resources:VCPU=4").extra_specs == (("resources:VCPU", "4"),)
@@ -24,12 +24,12 @@ def test_extra_specs_are_read_line_by_line():
 @pytest.mark.parametrize(
     "text", ["", "  \n# only a comment", "nonsense", "resources=VCPU:1&nonsense", "a:b", "a:b=1\nnonsense"]
 )
-def test_what_is_neither_is_refused_with_a_sentence(text):
+def test_a_text_that_is_neither_a_query_nor_extra_specs_is_refused_with_advice(text):
     with pytest.raises(ValueError, match=r"enter "):
         parse_pasted_query(text)
 
 
-def test_the_funnel_of_a_query():
+def test_the_stages_of_a_query_have_the_hosts_left_and_removed_by_each_constraint():
     steps = [
         {
             "constraint": "resources:VCPU=4",
@@ -49,7 +49,7 @@ def test_the_funnel_of_a_query():
     assert (funnel.fits, funnel.closest[0].lacks, funnel.change.query) == (False, ("CUSTOM_A",), "resources=VCPU:4")
 
 
-def test_the_funnel_of_a_server_goes_on_with_the_filters_and_names_nobody_to_members():
+def test_the_stages_of_a_server_include_the_filters_and_show_host_names_only_to_administrators():
     document = {
         "text": "none", "hosts": 0, "constraints": [{"constraint": "c", "before": 4, "after": 2}],
         "filters": [{"filter": "is_not_ruled_out", "before": 2, "after": 0}], "rejected": {"it is there": 2},

@@ -1,4 +1,4 @@
-"""The input of a lease's form becomes the body of a request."""
+"""The form of a lease: its input is decoded to the body of a request."""
 
 from datetime import UTC, datetime
 
@@ -19,7 +19,7 @@ def reservation(**typed):
     return body(**typed)["reservations"][0]
 
 
-def test_the_usual():
+def test_a_form_with_the_defaults_gives_a_lease_of_one_server():
     assert body() == {
         "name": "course",
         "start_date": "2026-03-02 08:00",
@@ -33,22 +33,22 @@ def test_the_usual():
 
 @pytest.mark.parametrize("kind", [kind for kind in form.TYPES if kind != "physical:host"])
 def test_affinity_may_be_left_out(kind):
-    """R37 (instance-reservation): then the request has no such key."""
+    """R37 (instance-reservation): then the request does not contain the key."""
     assert "affinity" not in reservation(resource_type=kind, flavor_id="gold")
 
 
 @pytest.mark.parametrize(("word", "sent"), [("none", None), ("affinity", True), ("anti-affinity", False)])
-def test_affinity_that_was_chosen_is_sent(word, sent):
+def test_a_chosen_affinity_is_sent(word, sent):
     assert reservation(affinity=word)["affinity"] is sent
 
 
-def test_whole_hosts_have_a_range_and_no_affinity():
+def test_a_reservation_of_whole_hosts_has_a_minimum_and_maximum_and_no_affinity():
     asked = reservation(resource_type="physical:host", min="2", max="", hypervisor_properties='["=", "$rack", "9"]')
     assert asked == {"resource_type": "physical:host", "min": 2, "max": 2, "resource_properties": "",
                      "hypervisor_properties": '["=", "$rack", "9"]'}  # fmt: skip
 
 
-def test_any_resources_are_lines():
+def test_resources_and_traits_are_entered_as_lines():
     asked = reservation(
         resource_type="resource:any", resources="VCPU=2\n\n CUSTOM_GOLD = 1 ", traits="CUSTOM_X=required"
     )
@@ -62,7 +62,7 @@ def test_a_bitstream_is_named_by_its_image_or_by_a_function():
         assert {name: value for name, value in asked.items() if name in named or "function" in name} == named
 
 
-def test_no_start_is_now():
+def test_a_form_without_a_start_begins_now():
     assert body(start_date="")["start_date"] == "now"
     assert form.parse_lease({**TYPED, "start_date": ""}, NOW).search(NOW, 3) == {
         "duration_minutes": 26 * 60 + 30, "reservations": [reservation()], "limit": 3,
@@ -87,12 +87,12 @@ def test_no_start_is_now():
         ({"resource_type": "resource:any", "traits": "X"}, "Traits"),
     ],
 )
-def test_what_makes_no_sense_is_named(typed, field):
+def test_an_invalid_input_is_an_error_that_names_the_field(typed, field):
     with pytest.raises(Invalid, match=f"^{field}"):
         body(**typed)
 
 
-def test_what_is_done_before_the_end_is_left_out_or_sent():
+def test_actions_before_the_end_are_sent_only_if_they_were_chosen():
     assert not {"before_end_date", "before_end_actions"} & body().keys()
     asked = body(
         before_end_date="2026-03-02T11:00", snapshot="1", emails=" a@b.test\nc@d.test ", webhooks="https://x.test/y"
@@ -104,18 +104,18 @@ def test_what_is_done_before_the_end_is_left_out_or_sent():
     )  # fmt: skip
 
 
-def test_actions_that_a_lease_has_come_back_as_they_were():
+def test_the_actions_of_a_lease_are_shown_in_the_form_as_they_were_entered():
     typed = {"snapshot": "1", "emails": "a@b.test\nc@d.test", "webhooks": "https://x.test/y"}
     assert form.typed_actions(form.parse_actions(typed)) == typed
     assert form.typed_actions([]) == {"snapshot": "", "emails": "", "webhooks": ""}
 
 
-def test_a_series_is_the_first_lease_so_many_times():
+def test_a_series_has_the_first_lease_a_count_and_an_interval():
     wish = form.parse_lease({**TYPED, "times": "3", "every_days": "14"}, NOW)
     assert wish.series_body == {**body(), "count": 3, "every_days": 14}
 
 
-def test_a_hold_is_on_the_offer_and_nothing_else():
+def test_a_hold_requests_exactly_the_period_of_the_form():
     later = form.parse_lease(TYPED, NOW).hold_body(NOW)
     assert later == {"duration_minutes": 240, "reservations": [reservation()], "earliest_start": "2026-03-02 08:00",
                      "latest_start": "2026-03-02 08:00"}  # fmt: skip
@@ -123,7 +123,7 @@ def test_a_hold_is_on_the_offer_and_nothing_else():
     assert (now["latest_start"], "earliest_start" in now) == ("2026-03-01 09:31", False)
 
 
-def test_a_maintenance_is_of_hosts_by_name():
+def test_a_maintenance_names_its_hosts():
     typed = {"name": "", "start_date": "", "end_date": "2026-03-02 12:00", "hosts": "b, a\n\nb"}
     assert form.maintenance_body(typed, NOW) == {"name": "maintenance", "start_date": "now", "end_date": "2026-03-02 12:00",
                                             "hosts": ["b", "a"]}  # fmt: skip

@@ -1,4 +1,4 @@
-"""The map, made from the services' documents."""
+"""The view of the map of hosts, which is computed from the documents of the services."""
 
 from datetime import UTC, datetime
 
@@ -48,20 +48,20 @@ def named(root, label):
     return next(node for node in every_node(root) if node.label == label)
 
 
-def test_capacity_counts_the_ratio_and_what_is_kept_back():
+def test_the_shown_capacity_includes_the_allocation_ratio_without_reserved_units():
     (bar,) = shown().bars
     assert (bar.used, bar.capacity, bar.reserved, bar.free, bar.whole) == (7, 28, 4, 21, 32)
     assert (bar.used_width, bar.reserved_width) == (21.88, 12.5)
 
 
-def test_more_held_than_there_is_is_said_and_the_bar_stays_within_its_frame():
+def test_overcommitted_inventory_is_flagged_and_its_bar_stays_within_100_percent():
     root = shown(provider("x", "x", "host", inventories={"FPGA": inventory(2, 1)}, usages={"FPGA": 4}))
     node = named(root, "x")
     assert [flag.text for flag in node.flags if flag.tone == "bad"] == ["FPGA overcommitted"]
     assert node.bars[0].used_width + node.bars[0].reserved_width <= 100
 
 
-def test_regions_stand_below_their_card_and_numa_nodes_beside_it():
+def test_regions_are_shown_below_their_card_and_numa_nodes_beside_it():
     root = shown(R1, R2, NUMA)
     assert [(node.label, node.kind) for node in every_node(root)] == [
         ("h1", "host"), ("0000:3b:00.0", "device"), ("R1", "region"), ("R2", "region"), ("NUMA_0", "NUMA node")
@@ -69,7 +69,7 @@ def test_regions_stand_below_their_card_and_numa_nodes_beside_it():
     assert named(root, "R1").functions == ("6b7e1f0a-95cc-4c2b-8d5e-3a1f0c9d7e21",)
 
 
-def test_a_quarantined_handle_tells_why_and_nothing_else_is_said_of_what_is_reserved():
+def test_a_quarantined_handle_is_shown_with_its_reason_instead_of_the_reserved_unit():
     root = shown(R1, handles=[handle("quarantined", reason="the blank did not load")])
     node = named(root, "R1")
     assert [(one.state, one.tone, one.reason) for one in node.handles] == [
@@ -79,16 +79,16 @@ def test_a_quarantined_handle_tells_why_and_nothing_else_is_said_of_what_is_rese
     assert (node.bitstream, named(root, "0000:3b:00.0").device) == ("image", "card")
 
 
-def test_what_is_reserved_without_a_handle_is_said():
+def test_reserved_units_without_a_quarantined_handle_are_flagged():
     assert [flag.text for flag in named(shown(R1), "R1").flags] == ["1 FPGA reserved"]
 
 
-def test_a_dirty_handle_says_what_will_become_of_it():
+def test_a_dirty_handle_is_shown_with_an_explanation():
     (one,) = named(shown(R1, handles=[handle("dirty")]), "R1").handles
     assert one.reason == "released by its last server; must be cleaned before reuse"
 
 
-def test_holders_stand_at_the_provider_with_the_names_of_servers():
+def test_consumers_are_shown_at_their_provider_with_the_name_of_the_server():
     holders = [
         {"consumer": "a", "project_id": "red", "user_id": "u", "consumer_type": "INSTANCE",
          "allocations": {"host": {"MEMORY_MB": 1024, "VCPU": 2}, "r1": {"FPGA": 1}}},
@@ -114,7 +114,7 @@ ONE, TWO = "4d17d41a-830d-47b2-91c7-4f9fc0ae611e", "4d17d41a-830d-47b2-91c7-4f9f
 CLASS = "CUSTOM_RESERVATION_4D17D41A_830D_47B2_91C7_4F9FC0AE611E"
 
 
-def test_slots_of_a_reservation_lead_to_its_lease():
+def test_the_inventory_of_a_reservation_links_to_its_lease():
     lent = provider("b", "blazar_h1", "host", inventories={CLASS: inventory(2), "CUSTOM_RESERVATION_X": inventory(1)})
     root = shown(lent, slots=[slot(ONE, "lease-1"), slot(ONE, "lease-1"), slot(TWO, "lease-2", end="01T10")])
     assert {bar.name: bar.lease for bar in named(root, "blazar_h1").bars} == {
@@ -125,19 +125,19 @@ def test_slots_of_a_reservation_lead_to_its_lease():
     assert named(root, "blazar_h1").leases == ()
 
 
-def test_what_is_over_or_to_come_holds_nothing():
+def test_only_slots_of_the_present_are_active():
     all_of_them = [slot(ONE, "now"), slot(ONE, "over", "01T06", "01T08"), slot(ONE, "to come", "01T09", "01T10")]
     now = datetime(2026, 3, 1, 8, tzinfo=UTC)
     assert [one["lease_id"] for one in active_slots(all_of_them, now)] == ["now"]
 
 
-def test_as_of_a_past_time_what_lost_its_parent_hangs_below_the_root():
+def test_a_provider_whose_parent_is_missing_is_shown_below_the_root():
     root = provider_tree({"providers": [HOST, provider("x", "lost", "gone")], "holders": None}, HostContext())
     assert [node.label for node in root.children] == ["lost"]
     assert root.holders == ()
 
 
-def test_kinds():
+def test_the_kind_of_a_provider_follows_from_its_traits_and_name():
     traits = frozenset({"MISC_SHARES_VIA_AGGREGATE"})
     assert kind_of("nfs", traits, is_root=True) == "shared"
     assert kind_of("blazar_h1", frozenset(), is_root=True) == "reservations"
@@ -148,14 +148,14 @@ def units(name, providers=1, capacity=10, used=1):
     return {"name": name, "providers": providers, "capacity": capacity, "used": used}
 
 
-def test_usual_classes_come_first_and_those_of_reservations_last():
+def test_standard_classes_are_shown_first_and_those_of_reservations_last():
     document = {
         "resource_classes": [units(name) for name in ("CUSTOM_RESERVATION_1", "CUSTOM_GOLD", "DISK_GB", "VCPU")]
     }
     assert [bar.name for bar in bars_of(document)] == ["VCPU", "DISK_GB", "CUSTOM_GOLD", "CUSTOM_RESERVATION_1"]
 
 
-def test_aggregates_have_the_names_and_zones_that_compute_knows():
+def test_aggregates_are_shown_with_their_names_and_zones_from_compute():
     part = {"trees": 2, "resource_classes": [units("VCPU")]}
     survey = {
         "trees": 4, "providers": 9, "resource_classes": [units("VCPU")], "resource_classes_left_out": 0,
@@ -166,7 +166,7 @@ def test_aggregates_have_the_names_and_zones_that_compute_knows():
     assert seen.aggregates_left_out == 3
 
 
-def test_a_row_shows_some_classes_and_how_many_more_there_are():
+def test_a_row_shows_four_classes_and_the_number_of_the_others():
     tree_row = {
         "uuid": "1", "name": "h1", "providers": 3, "traits": ["COMPUTE_STATUS_DISABLED", "CUSTOM_RESERVATION_HOST"],
         "resource_classes": [units(name) for name in ("A", "B", "C", "D", "VCPU")],

@@ -1,4 +1,4 @@
-"""A page made from the answer of a host's agent."""
+"""The view of provider configuration, which is computed from the answer of a host's agent."""
 
 from moorage.dashboard.views.provider_config_view import agent_answer
 
@@ -21,24 +21,24 @@ def outcome(**provider):
     return {"host": "h1", "providers": [row | provider], "warnings": ["mind the gap"]}
 
 
-def test_an_order_that_waits_keeps_what_was_typed():
+def test_a_waiting_order_keeps_the_entered_text():
     seen = agent_answer(order("plan", "waiting", gold="text"))
     assert (seen.is_waiting, seen.files, seen.changed) == (True, (("gold", "text"),), None)
 
 
-def test_a_refusal_is_told_line_by_line_beside_what_was_typed():
+def test_the_error_of_a_failed_order_is_shown_by_line_beside_the_entered_text():
     seen = agent_answer(order("apply", "failed", {"error": "first\nsecond"}, gold="text"))
     assert (seen.error, seen.files) == (("first", "second"), (("gold", "text"),))
     assert agent_answer(order("apply", "failed", {})).error == ("the host reported no reason",)
 
 
-def test_files_in_force_are_shown_for_changing():
+def test_the_files_in_force_are_shown_in_the_form():
     seen = agent_answer(order("show", "done", {"state": STATE, "outcome": None}))
     assert seen.files == (("a.yaml", "A"), ("b.yaml", "B"))
     assert (seen.in_force.taken_at, seen.before, seen.changed) == ("2026-03-01 09:30:00", None, None)
 
 
-def test_changes_tell_amounts_and_who_is_in_the_way():
+def test_planned_changes_are_shown_with_amounts_and_the_consumers_of_closed_classes():
     users = [{"consumer": "c", "server": "web", "amount": 2}, {"consumer": "d", "server": None, "amount": 1}]
     closed = {"name": "CUSTOM_GOLD", "how": "close", "before": INVENTORY, "after": None, "used": 3, "users": users}
     row = outcome(is_created=True, classes=[closed], traits_added=["A"], traits_removed=["B"])
@@ -54,7 +54,7 @@ def test_changes_tell_amounts_and_who_is_in_the_way():
     assert (seen.warnings, seen.files) == (("mind the gap",), (("gold", "text"),))
 
 
-def test_what_only_shrinks_is_kept_by_its_holders():
+def test_a_reduced_inventory_is_shown_with_the_note_that_allocations_stay():
     users = [{"consumer": "c", "server": "web", "amount": 2}]
     row = {"name": "G", "how": "change", "before": INVENTORY, "after": INVENTORY, "used": 2, "users": users}
     seen = agent_answer(order("plan", "done", {"state": STATE, "outcome": outcome(classes=[row])}))

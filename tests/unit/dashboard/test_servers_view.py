@@ -1,4 +1,4 @@
-"""Servers, the reasons why some have no host, and devices."""
+"""The views of servers, of the reasons why servers have no host, and of devices."""
 
 from moorage.dashboard.views.servers_view import accelerators, action_row, cards, history_rows, no_host_reasons
 
@@ -7,7 +7,7 @@ def failed(number, message):
     return {"id": str(number), "fault": {"message": message}}
 
 
-def test_reasons_are_counted_whatever_the_number_of_hosts():
+def test_reasons_for_no_valid_host_are_counted_regardless_of_the_numbers_of_hosts():
     servers = [
         failed(1, "No valid host was found. 1 host considered; resources:VCPU=4 left 0."),
         failed(2, "No valid host was found. 2,000 hosts considered; resources:VCPU=4 left 0."),
@@ -23,7 +23,7 @@ def test_reasons_are_counted_whatever_the_number_of_hosts():
     ]
 
 
-def test_an_action_with_its_steps():
+def test_an_action_is_shown_with_its_events_and_errors():
     step = {
         "event": "schedule_instances", "start_time": "2026-03-01T09:30:00.500000", "finish_time": None, "result": None,
         "host": None, "details": None,
@@ -39,14 +39,14 @@ def test_an_action_with_its_steps():
     ]  # fmt: skip
 
 
-def test_the_handle_of_a_request_is_an_address():
+def test_the_handle_of_an_accelerator_request_is_shown_as_a_pci_address():
     request = {"uuid": "1", "state": "Bound", "instance_uuid": None, "hostname": None, "device_profile_name": None}
     at = {"domain": "0000", "bus": "3b", "device": "00", "function": "1"}
     found = accelerators([{**request, "attach_handle_info": at}, {**request, "attach_handle_info": {}}])
     assert [one.handle for one in found] == ["0000:3b:00.1", ""]
 
 
-def test_handles_are_shown_by_card_and_region():
+def test_handles_are_grouped_by_card_and_region():
     def handle(address, card, region, state="free"):
         return {
             "handle": address, "state": state, "reason": None, "deployable": region, "rp_uuid": None, "bitstream_id": None,
@@ -63,7 +63,7 @@ def test_handles_are_shown_by_card_and_region():
     assert found[1].regions[0].handles[0].tone == "warn"
 
 
-def test_records_say_what_failed():
+def test_a_failed_record_of_the_device_history_is_shown_with_its_reason():
     record = {
         "at": "2026-03-01T09:30:00+00:00", "event": "program", "result": "failed", "reason": "no bits", "hostname": "h",
         "device": "d", "deployable": "d_R1", "handle": None, "instance_uuid": None, "project_id": None, "user_id": None,

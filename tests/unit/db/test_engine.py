@@ -18,7 +18,7 @@ from moorage.db.engine import dialect_name, open_engine, open_read_only_engine
         ("mysql+pymysql://a@db/x", "mysql+pymysql", "mariadb"),
     ],
 )
-def test_a_url_needs_no_driver(url, driver, name):
+def test_a_database_url_without_a_driver_gets_the_default_driver(url, driver, name):
     engine = open_engine(url)
     assert engine.url.drivername == driver
     assert dialect_name(engine) == name
@@ -33,22 +33,22 @@ def test_a_url_needs_no_driver(url, driver, name):
         ("sqlite:///:memory:", "needs a file"),
     ],
 )
-def test_a_url_that_cannot_be_used_says_what_can(url, words):
+def test_an_unusable_database_url_is_a_start_error_with_advice(url, words):
     with pytest.raises(StartError, match=words):
         open_engine(url)
 
 
-def test_a_password_does_not_show_in_the_engine():
+def test_the_repr_of_an_engine_does_not_show_the_password():
     assert "geheim" not in repr(open_engine("postgresql://a:geheim@db/x"))
 
 
-def test_a_malformed_url_does_not_show_its_password():
+def test_the_error_of_a_malformed_database_url_does_not_show_the_password():
     with pytest.raises(StartError) as caught:
         open_engine("postgresql//a:geheim@db/x")
     assert "geheim" not in str(caught.value)
 
 
-def test_sqlite_makes_its_directory_and_has_the_settings_of_the_house(tmp_path):
+def test_an_sqlite_engine_creates_its_directory_and_sets_the_pragmas(tmp_path):
     engine = open_engine(f"sqlite:///{tmp_path}/deep/er/moorage.sqlite")
     with engine.connect() as connection:
         pragmas = {
@@ -59,8 +59,8 @@ def test_sqlite_makes_its_directory_and_has_the_settings_of_the_house(tmp_path):
     engine.dispose()
 
 
-def test_threads_may_open_a_fresh_file_at_once(tmp_path):
-    """The switch to the write-ahead log is refused while another connection opens; it is repeated."""
+def test_threads_can_open_a_new_sqlite_file_concurrently(tmp_path):
+    """SQLite refuses to switch to the write-ahead log while another connection does so; the engine repeats it."""
     failures = []
     for number in range(15):
         together = threading.Barrier(6)
@@ -87,7 +87,7 @@ def test_threads_may_open_a_fresh_file_at_once(tmp_path):
     ("url", "module", "extra"),
     [("mysql://root@db/x", "pymysql", "moorage[mysql]"), ("postgresql://root@db/x", "psycopg", "moorage[postgres]")],
 )
-def test_a_driver_that_is_not_installed_is_named_with_the_remedy(url, module, extra, monkeypatch):
+def test_a_missing_database_driver_is_a_start_error_that_names_the_extra(url, module, extra, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     for opened in (open_engine, open_read_only_engine):
         with pytest.raises(StartError, match=re.escape(f"pip install '{extra}'")):
