@@ -18,14 +18,14 @@ from tests.plane import InProcessPlane, Killed
 IMAGE = "37531581-53b1-408a-b6d0-8218e054ce19"
 SECRET_IMAGE = "37531581-53b1-408a-b6d0-8218e054ce20"
 
-#: For tests that are not about limits of projects.
+#: Options for tests that are not about limits of projects.
 NO_LIMITS = {"quota_instances": -1, "quota_cores": -1, "quota_ram_mb": -1}
 
 
 @functools.cache
 def images():
-    """The state directory of an image service with an image that everybody sees, and one of blue's that friends see
-    too.
+    """The state directory of an image service with one image that everybody sees, and one of blue's that is shared with
+    friends.
     """
     directory = Path(tempfile.mkdtemp(prefix="moorage-images-"))
     with InProcessPlane(directory, "image") as plane:
@@ -40,7 +40,7 @@ def images():
 
 
 class DyingHints(InProcessHints):
-    """With `is_deadly` its sender dies when it should send: after the commit that the hint is about."""
+    """With `is_deadly`, the sender dies when it should send: after the commit that the hint is about."""
 
     is_deadly = False
 
@@ -51,7 +51,9 @@ class DyingHints(InProcessHints):
 
 
 class Host:
-    """A host agent over the agents' API. `fails` makes it refuse the next job of a kind with that message."""
+    """A host agent that uses the agents' API. If `fails` names a kind of job, the next such job fails with that
+    message.
+    """
 
     def __init__(self, plane, name):
         self.plane = plane
@@ -87,7 +89,7 @@ class Host:
         return self.plane.agent.claim_jobs(self.name, f"{self.name}/{worker}", limit=10)
 
     def work(self):
-        """Does all waiting jobs, and reports."""
+        """Does all waiting jobs, and reports them."""
         while jobs := self.claim():
             for job in jobs:
                 self.report(job)
@@ -104,10 +106,12 @@ class Host:
 
 
 class Plane:
-    """One process with all three services; `builds` has the active builder; another one after a death."""
+    """One process with all three services. `builds` is the process with the active builder; another one after a
+    death.
+    """
 
     def __init__(self, directory, clock, **compute):
-        """`compute` are options of its section, which are those of all its processes."""
+        """`compute`: options of its section, for all processes."""
         shutil.copytree(images(), directory / "images")
         self.hints = None
         self.process = self.builds = InProcessPlane(
@@ -139,19 +143,19 @@ class Plane:
 
     @property
     def to_placement(self):
-        """Requests of the process with the active builder."""
+        """The interceptor of the requests to Placement of the process with the active builder."""
         return self.builds.ways["placement"]
 
     def another(self, name="another", **sections):
-        """Another process with compute: another builder."""
+        """Starts another process with compute, and so another builder."""
         return self.process.beside(name, "compute", compute=NO_LIMITS, **sections)
 
     def succeed(self, name="successor", **sections):
-        """Makes another process's builder the active one."""
+        """Makes the builder of another process the active one."""
         self.builds = self.another(name, **sections)
 
     def restart(self, **sections):
-        """With other options."""
+        """Restarts the process with other options."""
         self.process.restart(**sections)
 
     def send(self, method, path, body=None, *, who="alice:red", roles="member", version="2.96", **headers):
@@ -196,7 +200,7 @@ class Plane:
 
 @pytest.fixture
 def compute_options():
-    """Of [compute]."""
+    """Options of [compute]; test modules override this."""
     return {}
 
 

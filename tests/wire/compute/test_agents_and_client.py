@@ -11,7 +11,7 @@ from tests.wire.compute.conftest import Host
 FLAVOR = ("f1", "reservation:f1", 2, 1024, 5)
 
 
-def test_only_services_and_administrators_are_agents(plane, host):
+def test_only_services_and_administrators_may_use_the_agents_api(plane, host):
     status, _, _ = plane.send("POST", "/agent/v1/hosts/compute-1/jobs", {"worker": "w"})
     assert status == 403
     assert plane.send("POST", "/agent/v1/hosts/compute-1/jobs", {"worker": "w"}, roles="service")[0] == 200
@@ -35,12 +35,12 @@ def test_a_provider_belongs_to_one_host(plane, host):
         )
 
 
-def test_no_host_is_called_like_the_builders_queue(plane):
+def test_a_host_cannot_have_the_name_of_the_builders_queue(plane):
     body = {"provider_uuid": plane.ids.uuid(), "hypervisor_type": "t", "vcpus": 1, "memory_mb": 1, "local_gb": 1}
     assert plane.admin("PUT", "/agent/v1/hosts/compute-build", body)[0] == 400
 
 
-def test_a_job_that_is_worked_on_keeps_its_lease(plane, host):
+def test_a_running_job_keeps_its_lease(plane, host):
     plane.boot(plane.flavor("small"))
     plane.builder.run_once()
     job = host.claim()[0]
@@ -52,14 +52,14 @@ def test_a_job_that_is_worked_on_keeps_its_lease(plane, host):
     host.report(job)
 
 
-def test_reports_on_what_is_no_hosts_job_are_not_found(plane, host):
+def test_a_report_on_a_job_of_no_host_is_not_found(plane, host):
     server_id = plane.boot(plane.flavor("small"))
     for job_id in ("nope", f"schedule:{server_id}"):
         with pytest.raises(NotFound):
             plane.agent.report_job(job_id, 1, "done")
 
 
-def test_a_finished_job_is_not_failed_afterwards(plane, host):
+def test_a_finished_job_cannot_fail_afterwards(plane, host):
     server_id = plane.boot(plane.flavor("small"))
     plane.builder.run_once()
     job = host.claim()[0]
@@ -81,7 +81,7 @@ def test_a_report_with_a_malformed_result_changes_nothing_and_says_where_the_fau
     assert plane.show(server_id)["status"] == "ACTIVE"
 
 
-def test_hints_go_to_whoever_waits(plane, host):
+def test_a_hint_wakes_the_host_that_waits_for_jobs(plane, host):
     builder, agent = plane.wakeups.listen("compute-build"), plane.wakeups.listen("compute-1")
     plane.boot(plane.flavor("small"))
     assert (builder.is_set(), agent.is_set()) == (True, False)
@@ -89,7 +89,7 @@ def test_hints_go_to_whoever_waits(plane, host):
     assert agent.is_set()
 
 
-def test_a_hypervisor_by_its_exact_name(plane, host):
+def test_the_client_finds_a_hypervisor_by_its_exact_name(plane, host):
     Host(plane, "compute-10")
     found = plane.agent.hypervisor("compute-1")
     assert (found.hostname, found.vcpus, found.memory_mb, found.local_gb) == ("compute-1", 16, 32768, 500)
@@ -103,8 +103,8 @@ def test_a_hypervisor_by_its_exact_name(plane, host):
     assert plane.agent.hypervisor("zzz") is None
 
 
-def test_a_reservations_flavor_from_making_to_deletion(plane, host):
-    """The requests of the reservation service; each may be repeated after a crash."""
+def test_the_client_creates_and_deletes_a_reservations_flavor(plane, host):
+    """The requests of the reservation service, each of which may be repeated after a crash."""
     client = plane.agent
     for _ in range(2):
         client.create_flavor(*FLAVOR)
@@ -129,8 +129,8 @@ def test_a_reservations_flavor_from_making_to_deletion(plane, host):
     assert plane.admin("GET", "/v2.1/flavors/f1")[0] == 404
 
 
-class Late:
-    """A transport whose first write is not answered; it is carried out when `comes` is called."""
+class DelayingTransport:
+    """A transport that does not answer the first write; the write is carried out when `deliver` is called."""
 
     def __init__(self, inner):
         self.base_url = inner.base_url
@@ -143,26 +143,26 @@ class Late:
             raise Unavailable("nobody answers")
         return self._inner.send(*request)
 
-    def comes(self):
+    def deliver(self):
         return self._inner.send(*self._late)
 
 
-def test_a_flavor_whose_making_nobody_answered_is_made_again(plane):
-    """Its id shows that it is ours, so the reservation continues, and the late request finds it."""
-    late = Late(plane.process.transport("/compute"))
+def test_creating_a_flavor_is_repeated_if_there_was_no_answer(plane):
+    """The flavor's id shows that it is ours, so the reservation continues, and the delayed request finds it."""
+    late = DelayingTransport(plane.process.transport("/compute"))
     client = ComputeClient(ServiceClient(late, service_type="compute", credentials=Bearer(), clock=plane.clock))
     client.create_flavor(*FLAVOR)
     assert plane.agent.has_flavor("f1")
-    assert late.comes().status == 409
+    assert late.deliver().status == 409
 
 
-def test_a_flavor_whose_name_is_taken_by_another_is_refused(plane):
+def test_a_flavor_with_the_name_of_another_one_is_refused(plane):
     plane.agent.create_flavor(*FLAVOR)
     with pytest.raises(RemoteError, match="already exists"):
         plane.agent.create_flavor("f2", *FLAVOR[1:])
 
 
-def test_aggregates_by_name(plane, host):
+def test_the_client_finds_aggregates_by_name(plane, host):
     client = plane.agent
     assert client.aggregate_by_name("freepool") is None
     made = client.create_aggregate("freepool")
@@ -174,7 +174,7 @@ def test_aggregates_by_name(plane, host):
     assert client.aggregate_by_name("freepool").hosts == ()
 
 
-def test_lists_of_servers_are_read_to_the_end(plane, monkeypatch):
+def test_the_client_reads_all_pages_of_a_list_of_servers(plane, monkeypatch):
     monkeypatch.setattr("moorage.compute.client.compute_client._PAGE", 2)
     plane.flavor("small")
     made = {plane.boot("small", f"vm{number}") for number in range(5)}

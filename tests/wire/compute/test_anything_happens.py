@@ -1,4 +1,4 @@
-"""Users, builder and host act in any order and die at any point: in the end all records agree."""
+"""Users, builder and host act in random order and die at random points; in the end all records agree."""
 
 from random import Random
 
@@ -14,7 +14,7 @@ from tests.plane import Killed
 ACTIONS = ["os-stop", "os-start", "pause", "unpause", "reboot", "forceDelete", "os-resetState"]
 
 
-class Chaos:
+class RandomActions:
     def __init__(self, plane, host, seed):
         self.plane, self.host, self.random = plane, host, Random(seed)
         self.servers, self.held, self.deaths = [], [], 0
@@ -53,7 +53,7 @@ class Chaos:
         self.held += self.host.claim()
 
     def report(self):
-        """Also of jobs that were lost long ago."""
+        """Reports a random job, which may have been lost long ago."""
         if self.held:
             job = self.held.pop(self.random.randrange(len(self.held)))
             if self.random.random() < 0.3:
@@ -63,7 +63,7 @@ class Chaos:
             except (Conflict, NotFound):
                 return
             if self.random.random() < 0.2:
-                self.held.append(job)  # its answer was lost
+                self.held.append(job)  # the answer to this report is lost
 
     def wait(self):
         self.plane.clock.sleep(self.random.choice([1, LEASE_S + 1]))
@@ -78,15 +78,15 @@ class Chaos:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_when_all_is_quiet_nobody_is_stuck_and_each_allocation_has_its_server(plane, host, seed):
-    chaos = Chaos(plane, host, seed)
-    steps = [chaos.boot, chaos.delete, chaos.act, chaos.act, chaos.build, chaos.die_while_building,
-             chaos.claim, chaos.report, chaos.report, chaos.wait]  # fmt: skip
+def test_after_random_actions_and_deaths_no_server_is_stuck_and_each_allocation_has_its_server(plane, host, seed):
+    actions = RandomActions(plane, host, seed)
+    steps = [actions.boot, actions.delete, actions.act, actions.act, actions.build, actions.die_while_building,
+             actions.claim, actions.report, actions.report, actions.wait]  # fmt: skip
     for _ in range(60):
-        chaos.random.choice(steps)()
-    chaos.come_to_rest()
+        actions.random.choice(steps)()
+    actions.come_to_rest()
     with read(plane.engine) as connection:
-        servers = [server_store.server(connection, server_id) for server_id in chaos.servers]
+        servers = [server_store.server(connection, server_id) for server_id in actions.servers]
         waiting = [job for server in servers for job in server_store.HOST_JOBS.story(connection, server.id)]
     assert all(job.finished_at is not None for job in waiting)
     for server in servers:
@@ -95,7 +95,7 @@ def test_when_all_is_quiet_nobody_is_stuck_and_each_allocation_has_its_server(pl
             assert allocations == {}, server
         else:
             assert server.task_state is None, server
-            # A server that an administrator set to ERROR during its build keeps its allocations until it is deleted.
+            # An administrator may set a server to ERROR during its build; it keeps its allocations until it is deleted.
             assert allocations == (server.placed.allocations if server.placed else {}), server
     held = [server for server in servers if plane.placement.allocations(server.id)]
     used = plane.placement.usages(host.provider.uuid)["VCPU"]

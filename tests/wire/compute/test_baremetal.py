@@ -1,4 +1,4 @@
-"""Existing bare-metal servers: migrated once, healed each round."""
+"""Existing bare-metal servers: migrated once, and repaired in each round."""
 
 import pytest
 
@@ -10,7 +10,7 @@ GOLD = "CUSTOM_BAREMETAL_GOLD"
 
 
 class Node(Host):
-    """A bare-metal node: its resources, and one unit of its class."""
+    """A bare-metal node, with its resources and one unit of its class."""
 
     def register(self):
         self.plane.agent.register_host(
@@ -42,7 +42,7 @@ def bare_metal(plane):
 
 @pytest.fixture
 def old_server(plane, node):
-    """Created before its node had a class, so it has no allocation of it."""
+    """A server created before its node had a class, so its allocation does not contain one."""
     server_id = plane.boot(plane.flavor("bm", vcpus=8, ram=4096, disk=100))
     plane.settle(node)
     node.classify(GOLD)
@@ -50,7 +50,7 @@ def old_server(plane, node):
 
 
 def free(plane):
-    """Candidates for a flavor of the new kind."""
+    """The candidates for a flavor that requests the class."""
     found, _ = plane.placement.candidates([("resources", f"{GOLD}:1")])
     return len(found)
 
@@ -59,7 +59,7 @@ def stored(plane, server_id):
     return plane.admin("GET", f"/v2.1/servers/{server_id}", version="2.47")[2]["server"]["flavor"]["extra_specs"]
 
 
-def test_the_servers_own_flavor_gets_the_class_and_the_flavor_stays(plane, node, old_server, bare_metal):
+def test_the_class_is_added_to_the_servers_copy_of_the_flavor_only(plane, node, old_server, bare_metal):
     """F6 (flavor-resources): the class is added to `instance.flavor`, not to the flavor."""
     steps, after = bare_metal.migrate_servers(dry_run=False)
     assert [(step.node, step.server_id, step.outcome, step.resource_class) for step in steps] == [
@@ -70,19 +70,19 @@ def test_the_servers_own_flavor_gets_the_class_and_the_flavor_stays(plane, node,
     assert plane.admin("GET", "/v2.1/flavors/bm/os-extra_specs")[2] == {"extra_specs": {}}
 
 
-def test_the_allocation_is_healed_from_the_stored_flavor(plane, node, old_server, bare_metal):
+def test_a_lost_allocation_is_restored_from_the_stored_flavor(plane, node, old_server, bare_metal):
     """F7 (flavor-resources): the periodic update reports custom classes of the stored flavor."""
     held = {"VCPU": 8, "MEMORY_MB": 4096, "DISK_GB": 100}
     assert plane.placement.allocations(old_server) == {node.provider.uuid: held}
     plane.process.task("compute.baremetal").run_once()
     assert plane.placement.allocations(old_server) == {node.provider.uuid: held | {GOLD: 1}}
-    plane.placement.release(old_server)  # somebody else's mistake
+    plane.placement.release(old_server)  # an allocation that somebody else deleted by mistake
     due = plane.process.task("compute.baremetal").run_once()
     assert (due - plane.clock.now()).total_seconds() == 600
     assert plane.placement.allocations(old_server) == {node.provider.uuid: held | {GOLD: 1}}
 
 
-def test_once_more_changes_nothing(plane, node, old_server, bare_metal):
+def test_a_second_migration_changes_nothing(plane, node, old_server, bare_metal):
     """F8 (flavor-resources): idempotent; nodes without a server are skipped, nodes without a class are reported."""
     idle, classless = Node(plane, "node-2"), Node(plane, "node-3")
     idle.classify(GOLD)
@@ -104,8 +104,8 @@ def test_once_more_changes_nothing(plane, node, old_server, bare_metal):
     assert {step.server_id: step.outcome for step in steps}[classless_server] is FlavorMigrationOutcome.NO_CLASS
 
 
-def test_no_new_flavor_lands_on_an_occupied_node(plane, node, old_server, bare_metal):
-    """F9 (flavor-resources): before the migration the node would be offered again, afterwards not."""
+def test_no_new_server_is_placed_on_an_occupied_node(plane, node, old_server, bare_metal):
+    """F9 (flavor-resources): before the migration the occupied node would be offered again, afterwards it is not."""
     assert free(plane) == 1
     bare_metal.migrate_servers(dry_run=True)
     assert (free(plane), stored(plane, old_server)) == (1, {})
@@ -116,8 +116,8 @@ def test_no_new_flavor_lands_on_an_occupied_node(plane, node, old_server, bare_m
     assert free(plane) == 1
 
 
-def test_it_is_a_route_of_its_own_and_comes_in_pages(plane, node, old_server):
-    """F10 (flavor-resources): the Compute API stays as it is."""
+def test_the_migration_is_a_separate_route_and_works_in_pages(plane, node, old_server):
+    """F10 (flavor-resources): the Compute API does not change."""
     body = {"dry_run": True}
     assert plane.send("POST", "/moorage/v1/migrate-flavors", body)[0] == 403
     document = plane.admin("POST", "/moorage/v1/migrate-flavors", body)[2]
@@ -128,14 +128,14 @@ def test_it_is_a_route_of_its_own_and_comes_in_pages(plane, node, old_server):
     assert plane.admin("POST", "/moorage/v1/migrate-flavors", body | {"after": "node-1"})[2]["steps"] == []
 
 
-def test_more_than_a_page_of_nodes(plane, node, old_server, bare_metal):
+def test_more_nodes_than_fit_on_a_page_are_migrated(plane, node, old_server, bare_metal):
     Node(plane, "node-0")
     first, after = bare_metal.migrate_servers(dry_run=True, limit=1)
     second, last = bare_metal.migrate_servers(dry_run=True, limit=1, after=after)
     assert (first, after, [step.node for step in second], last) == ([], "node-0", ["node-1"], "node-1")
 
 
-def test_a_node_of_the_new_kind_has_only_its_class(plane, node, old_server, bare_metal):
+def test_a_node_with_only_its_class_gets_no_other_allocation(plane, node, old_server, bare_metal):
     """Ironic's newer inventory has no processors, memory and disk, so none are allocated."""
     plane.placement.release(old_server)
     generation, _ = plane.placement.inventories(node.provider.uuid)

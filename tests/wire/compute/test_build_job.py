@@ -47,7 +47,7 @@ def message_of(plane, server_id):
 
 
 def image(plane, size_bytes=None, **properties):
-    """An image with these properties; the image service reports `size_bytes`."""
+    """Creates an image with these properties; the image service reports `size_bytes`."""
     image_id = plane.ids.uuid()
     put_image(plane.process.client("image"), image_id, "demanding", data=b"1", properties=properties)
 
@@ -63,7 +63,7 @@ def image(plane, size_bytes=None, **properties):
 # ------------------------------------------------------------------------------------------- aggregates
 
 
-def test_placement_is_told_of_aggregates_and_chooses_by_them(plane, hosts):
+def test_aggregates_are_written_to_placement_and_limit_the_candidates(plane, hosts):
     east = aggregate(plane, "east", hosts[2], zone="east")
     plane.builder.run_once()
     assert plane.placement.aggregates(hosts[2].provider.uuid)[1] == {east["uuid"]}
@@ -76,7 +76,7 @@ def test_placement_is_told_of_aggregates_and_chooses_by_them(plane, hosts):
     assert plane.placement.aggregates(hosts[2].provider.uuid)[1] == set()
 
 
-def test_aggregates_of_others_stay_and_what_placement_missed_is_told_at_the_next_start(plane, hosts):
+def test_foreign_aggregates_are_kept_and_missing_ones_are_written_at_the_next_start(plane, hosts):
     others = "11111111-2222-4333-8444-555555555555"
     generation, _ = plane.placement.aggregates(hosts[0].provider.uuid)
     plane.placement.set_aggregates(hosts[0].provider.uuid, generation, {others})
@@ -89,7 +89,7 @@ def test_aggregates_of_others_stay_and_what_placement_missed_is_told_at_the_next
     assert plane.placement.aggregates(hosts[0].provider.uuid)[1] == {others, made["uuid"]}
 
 
-def test_tenants_and_isolated_aggregates(plane, hosts):
+def test_servers_of_a_project_are_placed_only_in_its_aggregates(plane, hosts):
     aggregate(plane, "ours", hosts[1], filter_tenant_id="red")
     plane.restart(
         scheduler={"limit_tenants_to_placement_aggregate": True, "placement_aggregate_required_for_tenants": True}
@@ -103,8 +103,8 @@ def test_tenants_and_isolated_aggregates(plane, hosts):
     )
 
 
-def test_multipliers_of_an_aggregate_fill_its_hosts_first(plane, hosts):
-    """Stacking if the metadata says so: there the fuller host weighs more."""
+def test_weight_multipliers_of_an_aggregate_stack_servers_on_its_hosts(plane, hosts):
+    """The metadata makes weights negative, so the fuller host weighs more."""
     aggregate(plane, "stack", *hosts, **{f"{name}_weight_multiplier": "-1.0" for name in ("ram", "cpu", "disk")})
     plane.flavor("small")
     ids = []
@@ -147,7 +147,7 @@ def test_an_image_for_other_processors_finds_no_host(plane, host):
     assert message_of(plane, server_id).endswith("1 host: the image is for aarch64 processors.")
 
 
-def test_a_name_that_placement_does_not_know_is_refused_at_once(plane, host):
+def test_a_class_unknown_to_placement_is_refused_at_once(plane, host):
     plane.flavor("odd", {"resources:CUSTOM_NOWHERE": "1"})
     body = {"server": {"name": "vm", "imageRef": IMAGE, "flavorRef": "odd", "networks": "none"}}
     status, _, document = plane.send("POST", "/v2.1/servers", body)
@@ -179,7 +179,7 @@ def test_a_failed_build_goes_to_the_next_host(plane, hosts):
     assert on.built[-1]["selected_rp"] == {"": [on.provider.uuid]}
 
 
-#: What os_acc and our own code raise for a request that is at fault itself.
+#: Errors of os_acc and of our own code that mean that the request itself is at fault.
 REQUEST_FAULT_CODES = (
     os_acc.BadRequest("vendor in instance_info must be text, not int"),
     Invalid("a guest needs memory"),
@@ -187,7 +187,7 @@ REQUEST_FAULT_CODES = (
 
 
 def failed_once(plane, hosts, error):
-    """A server whose first build failed with `error`, as a host reports it; and the number of tried hosts."""
+    """(a server whose first build failed with `error`, as a host reports it; the number of hosts that were tried)"""
     sentence, code = failure_report(error)
     server_id = plane.boot(plane.flavor("small"))
     plane.builder.run_once()
@@ -198,22 +198,22 @@ def failed_once(plane, hosts, error):
 
 
 @pytest.mark.parametrize("error", REQUEST_FAULT_CODES, ids=lambda error: type(error).__name__)
-def test_what_every_host_would_refuse_is_tried_on_no_other(plane, hosts, error):
+def test_a_build_that_every_host_would_refuse_is_not_retried(plane, hosts, error):
     shown, built = failed_once(plane, hosts, error)
     assert (shown["status"], built) == ("ERROR", 0)
     assert error.message in shown["fault"]["message"]
 
 
-def test_what_one_host_lacks_is_tried_on_another(plane, hosts):
+def test_a_build_that_another_host_may_accept_is_retried(plane, hosts):
     shown, built = failed_once(plane, hosts, os_acc.NoCapacity("all handles are taken"))
     assert (shown["status"], built) == ("ACTIVE", 1)
 
 
-def test_every_code_that_ends_the_tries_is_one_that_a_host_reports():
+def test_every_error_code_that_ends_the_retries_is_reported_by_hosts():
     assert {failure_report(error)[1] for error in REQUEST_FAULT_CODES} == build_retries.REQUEST_FAULT_CODES
 
 
-def test_when_every_host_has_failed_it_says_so_and_nothing_is_held(plane, hosts):
+def test_after_failures_on_all_hosts_the_fault_says_so_and_nothing_stays_allocated(plane, hosts):
     more = [Host(plane, "compute-4")]
     more[0].offer(VCPU=16, MEMORY_MB=32768, DISK_GB=500)
     for one in [*hosts, *more]:
@@ -226,11 +226,11 @@ def test_when_every_host_has_failed_it_says_so_and_nothing_is_held(plane, hosts)
     assert shown["fault"]["message"].startswith(
         "Exceeded maximum number of retries. Exhausted all hosts available for retrying build failures for instance "
     )
-    assert sum(1 for one in [*hosts, *more] if not one.fails) == 3  # max_attempts, of four hosts
+    assert sum(1 for one in [*hosts, *more] if not one.fails) == 3  # max_attempts is three, and there are four hosts
     assert plane.placement.allocations(server_id) == {}
 
 
-def test_a_host_where_builds_fail_comes_last(plane, hosts):
+def test_a_host_with_failed_builds_is_chosen_last(plane, hosts):
     broken = hosts[0]
     for one in hosts[1:]:
         one.offer(VCPU=8, MEMORY_MB=16384, DISK_GB=250)
@@ -242,10 +242,10 @@ def test_a_host_where_builds_fail_comes_last(plane, hosts):
     broken.fails.clear()
     second = plane.boot("small")
     plane.settle(*hosts)
-    assert host_of(plane, second) != broken.name  # though it is the largest and the emptiest
+    assert host_of(plane, second) != broken.name  # although it is the largest and the emptiest
 
 
-def test_deleted_between_two_tries_nothing_stays(plane, hosts):
+def test_a_server_deleted_between_two_tries_leaves_no_allocation(plane, hosts):
     for one in hosts:
         one.fails["build"] = "no"
     server_id = plane.boot(plane.flavor("small"))
@@ -272,7 +272,7 @@ def many(plane, count, flavor="small"):
     return {one["name"]: one["id"] for one in plane.send("GET", "/v2.1/servers")[2]["servers"]}
 
 
-def test_several_are_placed_together_or_none_of_them(plane, host):
+def test_servers_of_one_request_are_placed_all_or_none(plane, host):
     plane.flavor("small", vcpus=6)
     ids = many(plane, 3)
     plane.settle(host)
@@ -283,7 +283,7 @@ def test_several_are_placed_together_or_none_of_them(plane, host):
     assert plane.placement.usages(host.provider.uuid) == dict.fromkeys(SMALL, 0)
 
 
-def test_one_of_several_that_is_deleted_meanwhile_keeps_nothing_back(plane, host):
+def test_a_deleted_server_of_a_request_does_not_stop_the_others(plane, host):
     plane.flavor("small")
     ids = many(plane, 3)
     plane.send("DELETE", f"/v2.1/servers/{ids['vm-2']}")
@@ -294,7 +294,7 @@ def test_one_of_several_that_is_deleted_meanwhile_keeps_nothing_back(plane, host
     assert plane.placement.usages(host.provider.uuid)["VCPU"] == 2
 
 
-def test_a_claim_that_others_were_quicker_with_goes_to_the_next_host(plane, hosts):
+def test_a_claim_that_no_longer_fits_is_tried_on_the_next_host(plane, hosts):
     server_id = plane.boot(plane.flavor("small"))
     refused = []
 
@@ -303,13 +303,13 @@ def test_a_claim_that_others_were_quicker_with_goes_to_the_next_host(plane, host
         error = {"status": 409, "code": "placement.undefined_code", "detail": "somebody was quicker"}
         return ClientResponse(409, {"content-type": "application/json"}, json.dumps({"errors": [error]}).encode())
 
-    plane.to_placement.on("PUT /allocations/", too_late, times=9)  # one more than a round has
+    plane.to_placement.on("PUT /allocations/", too_late, times=9)  # one more than a round tries
     plane.settle(*hosts)
     assert plane.show(server_id)["status"] == "ACTIVE"
     assert len(set(refused)) == 3
 
 
-def test_a_placement_that_is_away_is_no_lack_of_hosts(plane, host):
+def test_an_unavailable_placement_is_not_reported_as_a_lack_of_hosts(plane, host):
     server_id = plane.boot(plane.flavor("small"))
     inside = "http://127.0.0.1:1 does not answer"
     away = failing(Unavailable(inside, url="http://127.0.0.1:1"))

@@ -1,4 +1,6 @@
-"""The builder is killed at each step and another one continues: nothing is held twice, no server stays in BUILD."""
+"""The builder is killed at each step and another one continues: nothing is allocated twice, no server stays in
+BUILD.
+"""
 
 import pytest
 
@@ -25,7 +27,7 @@ def die_at(plane, index, when):
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("index", [0, 1], ids=["candidates", "claim"])
-def test_a_build_that_was_killed_is_built_once(plane, host, index, when):
+def test_a_server_is_built_once_although_its_builder_was_killed(plane, host, index, when):
     plane.builder.run_once()
     server_id = plane.boot(plane.flavor("small"))
     die_at(plane, index, when)
@@ -37,7 +39,7 @@ def test_a_build_that_was_killed_is_built_once(plane, host, index, when):
     assert len(host.built) == 1
 
 
-def test_killed_after_the_commit_only_the_hint_is_lost(plane, host):
+def test_a_builder_killed_after_its_commit_loses_only_the_hint(plane, host):
     server_id = plane.boot(plane.flavor("small"))
     plane.hints.is_deadly = True
     with pytest.raises(Killed):
@@ -50,7 +52,7 @@ def test_killed_after_the_commit_only_the_hint_is_lost(plane, host):
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("index", [0, 1, 2], ids=["candidates", "explain", "release"])
-def test_a_build_without_a_host_that_was_killed_ends_in_error(plane, host, index, when):
+def test_a_server_without_a_host_ends_in_error_although_its_builder_was_killed(plane, host, index, when):
     plane.builder.run_once()
     server_id = plane.boot(plane.flavor("huge", vcpus=1000))
     die_at(plane, index, when)
@@ -61,7 +63,7 @@ def test_a_build_without_a_host_that_was_killed_ends_in_error(plane, host, index
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_release_that_was_killed_is_made_up_for(plane, host, when):
+def test_a_release_interrupted_by_a_kill_is_completed(plane, host, when):
     server_id = plane.boot(plane.flavor("small"))
     plane.settle(host)
     plane.send("DELETE", f"/v2.1/servers/{server_id}")
@@ -73,7 +75,7 @@ def test_a_release_that_was_killed_is_made_up_for(plane, host, when):
 
 
 @pytest.mark.parametrize("index", [0, 1], ids=["candidates", "claim"])
-def test_deleted_after_the_builder_was_killed_nothing_stays(plane, host, index):
+def test_a_server_deleted_after_its_builder_was_killed_leaves_no_allocation(plane, host, index):
     plane.builder.run_once()
     server_id = plane.boot(plane.flavor("small"))
     die_at(plane, index, "after")
@@ -84,8 +86,8 @@ def test_deleted_after_the_builder_was_killed_nothing_stays(plane, host, index):
     assert host.built == []
 
 
-def test_a_builder_that_lost_its_lease_does_no_harm(plane, host):
-    """The first one stops after its claim; its successor builds; then the first one continues."""
+def test_a_builder_whose_lease_expired_changes_nothing(plane, host):
+    """The first builder stops after its claim, its successor builds, and then the first one continues."""
     plane.builder.run_once()
     server_id = plane.boot(plane.flavor("small"))
     successor = plane.another().task("compute.build")
@@ -105,7 +107,7 @@ def test_a_builder_that_lost_its_lease_does_no_harm(plane, host):
     assert len(host.built) == 1
 
 
-def test_an_agent_that_died_while_building_builds_again(plane, host):
+def test_an_agent_that_died_during_a_build_repeats_it(plane, host):
     server_id = plane.boot(plane.flavor("small"))
     plane.builder.run_once()
     first = host.claim()[0]
@@ -117,11 +119,11 @@ def test_an_agent_that_died_while_building_builds_again(plane, host):
         host.report(first)
     assert late.value.error_code == "jobs.fenced"
     host.report(second)
-    host.report(second)  # its answer was lost, so it is sent again
+    host.report(second)  # the report is repeated, because its answer was lost
     assert plane.show(server_id)["status"] == "ACTIVE"
 
 
-def test_a_host_that_dies_of_a_job_again_and_again_gives_up(plane, host):
+def test_a_job_that_kills_its_agent_repeatedly_fails(plane, host):
     server_id = plane.boot(plane.flavor("small"))
     plane.builder.run_once()
     for _ in range(10):
@@ -133,13 +135,13 @@ def test_a_host_that_dies_of_a_job_again_and_again_gives_up(plane, host):
         plane.mover.run_once()
     assert plane.show(server_id)["status"] == "ERROR"
     assert "given up after 10 attempts" in plane.show(server_id)["fault"]["message"]
-    # Nobody knows how far it came: the host cleans up first.
+    # It is unknown how far the build came, so the host cleans up first.
     assert plane.placement.usages(host.provider.uuid) == ONE
     plane.settle(host)
     assert plane.placement.usages(host.provider.uuid) == dict.fromkeys(ONE, 0)
 
 
-def test_before_placement_is_there_nothing_is_built(plane, host):
+def test_nothing_is_built_before_placement_answers(plane, host):
     server_id = plane.boot(plane.flavor("small"))
     plane.to_placement.on("PUT /traits/", failing(AWAY))
     assert plane.builder.run_once() > plane.clock.now()
@@ -148,7 +150,7 @@ def test_before_placement_is_there_nothing_is_built(plane, host):
     assert plane.show(server_id)["status"] == "ACTIVE"
 
 
-def test_placement_being_away_is_no_lack_of_hosts(plane, host):
+def test_an_unavailable_placement_is_not_reported_as_a_lack_of_hosts(plane, host):
     plane.builder.run_once()
     server_id = plane.boot(plane.flavor("small"))
     plane.to_placement.on("GET /allocation_candidates", failing(AWAY))
@@ -161,7 +163,7 @@ def test_placement_being_away_is_no_lack_of_hosts(plane, host):
     assert plane.show(server_id)["status"] == "ACTIVE"
 
 
-def test_a_job_that_always_fails_does_not_stand_before_others(plane, host):
+def test_a_job_that_always_fails_does_not_block_the_others(plane, host):
     plane.builder.run_once()
     gone = plane.boot(plane.flavor("small"), "gone")
     plane.settle(host)
@@ -179,7 +181,7 @@ def test_a_job_that_always_fails_does_not_stand_before_others(plane, host):
     assert plane.show(gone) is None
 
 
-def test_placement_being_away_for_long_ends_in_an_error_that_says_so(plane, host):
+def test_a_long_outage_of_placement_ends_in_an_error_that_names_it(plane, host):
     plane.builder.run_once()
     server_id = plane.boot(plane.flavor("small"))
     plane.to_placement.on("GET /allocation_candidates", failing(AWAY))
@@ -190,8 +192,8 @@ def test_placement_being_away_for_long_ends_in_an_error_that_says_so(plane, host
     assert fault == "The server could not be scheduled: placement does not answer"
 
 
-def overtake_once(plane, rival_takes):
-    """The next answer about candidates is outdated when it arrives: a rival has claimed the first of them."""
+def claim_by_rival(plane, rival_takes):
+    """Makes the next answer about candidates outdated: meanwhile a rival claims on the first candidate."""
 
     def overtaken(request, send):
         answer = send()
@@ -203,23 +205,23 @@ def overtake_once(plane, rival_takes):
     plane.to_placement.on("GET /allocation_candidates", overtaken, times=1)
 
 
-def test_overtaken_on_one_host_the_next_is_claimed(plane):
+def test_after_a_rivals_claim_on_one_host_the_next_host_is_claimed(plane):
     small, large = Host(plane, "compute-1"), Host(plane, "compute-2")
     small.offer(VCPU=1, MEMORY_MB=65536, DISK_GB=500)
     large.offer(VCPU=16, MEMORY_MB=32768, DISK_GB=500)
     busy = Candidate({large.provider.uuid: {"VCPU": 8}}, {}, large.provider.uuid)
-    plane.placement.claim(plane.ids.uuid(), busy, "red", "somebody")  # so the small one is the better one
+    plane.placement.claim(plane.ids.uuid(), busy, "red", "somebody")  # so the small host is the better one
     server_id = plane.boot(plane.flavor("small"))
-    overtake_once(plane, small)
+    claim_by_rival(plane, small)
     plane.settle(small, large)
     assert plane.show(server_id)["OS-EXT-SRV-ATTR:host"] == "compute-2"
 
 
-def test_overtaken_on_the_last_host_fresh_candidates_say_why(plane, host):
+def test_after_a_rivals_claim_on_the_last_host_the_fault_names_the_missing_resource(plane, host):
     """S2: a race never surfaces as a conflict."""
     host.offer(VCPU=1, MEMORY_MB=32768, DISK_GB=500)
     server_id = plane.boot(plane.flavor("small"))
-    overtake_once(plane, host)
+    claim_by_rival(plane, host)
     plane.settle(host)
     fault = plane.show(server_id)["fault"]["message"]
     assert fault == "No valid host was found. 1 host considered; resources:VCPU=1 left 0."

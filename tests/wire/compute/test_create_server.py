@@ -1,4 +1,4 @@
-"""Creating a server, from the POST to ACTIVE, and each other result."""
+"""Creating a server, from the POST to ACTIVE, and every other result."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def test_a_server_goes_from_build_to_active(plane, host):
     assert active["OS-SRV-USG:launched_at"] is not None
 
 
-def test_a_good_build_makes_two_placement_requests(plane, host):
+def test_a_build_without_problems_sends_two_requests_to_placement(plane, host):
     plane.flavor("small")
     plane.builder.run_once()
     plane.to_placement.clear()
@@ -60,7 +60,7 @@ def test_f4_only_the_custom_class_is_allocated(plane, host):
     assert plane.placement.allocations(server_id) == {host.provider.uuid: {"CUSTOM_GOLD": 1}}
 
 
-def test_the_host_is_told_what_was_selected_for_each_group(plane, host):
+def test_the_hosts_job_contains_the_selected_provider_of_each_group(plane, host):
     host.offer(VCPU=16, MEMORY_MB=32768, DISK_GB=500, CUSTOM_LLC=8)
     server_id = plane.boot(plane.flavor("llc", {"resources_L:CUSTOM_LLC": "1"}))
     plane.settle(host)
@@ -73,7 +73,7 @@ def test_the_host_is_told_what_was_selected_for_each_group(plane, host):
     assert payload["server"]["flavor"]["extra_specs"] == {"resources_L:CUSTOM_LLC": "1"}
 
 
-def test_no_valid_host_says_why_in_fault_and_event(plane, host):
+def test_no_valid_host_gives_its_reason_in_the_fault_and_the_event(plane, host):
     host.offer(VCPU=16, MEMORY_MB=32768, DISK_GB=500, CUSTOM_GOLD=1)
     flavor = plane.flavor("gold", {"resources:CUSTOM_GOLD": "1"})
     first, second = plane.boot(flavor, "first"), plane.boot(flavor, "second")
@@ -93,8 +93,8 @@ def test_no_valid_host_says_why_in_fault_and_event(plane, host):
 
 
 @pytest.mark.parametrize("name", ["a\x1b[2Jb", "a\x01b", "a\nb", "a\x9bb", "a\u2028b", "\u202eb", "a\uffff"])
-def test_a_name_has_no_characters_that_cannot_be_seen(plane, host, name):
-    """A host could not write the server's definition, and a list in a terminal would show something else."""
+def test_a_name_with_invisible_characters_is_refused(plane, host, name):
+    """A host could not write it into the server's definition, and a terminal would show something else."""
     server = {"name": name, "imageRef": IMAGE, "flavorRef": plane.flavor("small"), "networks": "none"}
     assert plane.send("POST", "/v2.1/servers", {"server": server})[0] == 400
     server_id = plane.boot("small", "n\u00e4me \u65e5\u672c \U0001f600")
@@ -108,8 +108,8 @@ def test_a_name_has_no_characters_that_cannot_be_seen(plane, host, name):
     assert plane.show(server_id)["status"] == "ACTIVE"
 
 
-def test_the_filters_reasons_are_counted_without_host_names(plane, host):
-    plane.clock.sleep(120)  # no heartbeat meanwhile
+def test_the_fault_counts_the_reasons_of_filters_without_host_names(plane, host):
+    plane.clock.sleep(120)  # the heartbeats of the hosts expire
     server_id = plane.boot(plane.flavor("small"))
     plane.settle()
     fault = plane.send("GET", f"/v2.1/servers/{server_id}")[2]["server"]["fault"]
@@ -122,7 +122,7 @@ def test_the_filters_reasons_are_counted_without_host_names(plane, host):
     ]
 
 
-def test_a_host_that_never_registered_gets_nothing(plane):
+def test_a_host_that_never_registered_gets_no_servers(plane):
     provider = plane.placement.create_provider("stranger")
     from moorage.placement.client.placement_client import Inventory
 
@@ -133,7 +133,7 @@ def test_a_host_that_never_registered_gets_nothing(plane):
     assert "no compute service has registered it" in plane.show(server_id)["fault"]["message"]
 
 
-def test_a_class_that_no_host_offers_any_more_is_named(plane, host):
+def test_the_fault_names_a_class_that_no_host_has_any_more(plane, host):
     plane.placement.ensure_class("CUSTOM_NOWHERE")
     server_id = plane.boot(plane.flavor("odd", {"resources:CUSTOM_NOWHERE": "1"}))
     plane.settle(host)
@@ -142,7 +142,7 @@ def test_a_class_that_no_host_offers_any_more_is_named(plane, host):
     assert "CUSTOM_NOWHERE" in fault
 
 
-def test_a_failed_build_ends_in_error_and_gives_back(plane, host):
+def test_a_failed_build_ends_in_error_and_releases_its_allocation(plane, host):
     host.fails["build"] = "two bitstreams provide function F: b1 and b2"
     server_id = plane.boot(plane.flavor("small"))
     plane.settle(host)
@@ -152,11 +152,11 @@ def test_a_failed_build_ends_in_error_and_gives_back(plane, host):
     assert plane.placement.allocations(server_id) == {}
 
 
-def test_a_reserved_host_is_closed_to_ordinary_flavors_and_open_to_reserved_ones(plane, host):
+def test_a_reserved_host_accepts_only_flavors_of_reservations(plane, host):
     """A13 (instance-reservation)."""
     reservation = "CUSTOM_RESERVATION_4D17D41A_830D_47B2_91C7_4F9FC0AE611E"
     host.offer(VCPU=16, MEMORY_MB=32768, DISK_GB=500, **{reservation: 1})
-    plane.builder.run_once()  # brings the trait into Placement
+    plane.builder.run_once()  # writes the trait to Placement
     generation, traits = plane.placement.traits(host.provider.uuid)
     plane.placement.set_traits(host.provider.uuid, generation, traits | {"CUSTOM_RESERVATION_HOST"})
     ordinary = plane.boot(plane.flavor("small"), "ordinary")
@@ -167,7 +167,7 @@ def test_a_reserved_host_is_closed_to_ordinary_flavors_and_open_to_reserved_ones
     assert "enabled and not under reservation left 0" in plane.show(ordinary)["fault"]["message"]
 
 
-def test_the_emptier_host_is_taken(plane, host):
+def test_the_emptier_host_is_chosen(plane, host):
     other = Host(plane, "compute-2")
     other.offer(VCPU=16, MEMORY_MB=32768, DISK_GB=500)
     servers = [plane.boot(plane.flavor("big", ram=8192, vcpus=4), f"vm{index}") for index in range(1)]
@@ -177,7 +177,7 @@ def test_the_emptier_host_is_taken(plane, host):
     assert sorted(on) == ["compute-1", "compute-1", "compute-2", "compute-2"]
 
 
-def test_an_availability_zone_and_a_forced_host_are_kept_to(plane, host):
+def test_an_availability_zone_and_a_forced_host_are_respected(plane, host):
     other = Host(plane, "compute-2")
     other.offer(VCPU=16, MEMORY_MB=32768, DISK_GB=500)
     body = {"aggregate": {"name": "east", "availability_zone": "east"}}
@@ -197,7 +197,7 @@ def test_an_availability_zone_and_a_forced_host_are_kept_to(plane, host):
     )
 
 
-def test_what_cannot_be_built_is_refused_at_once(plane, host):
+def test_an_invalid_request_is_refused_at_once(plane, host):
     plane.flavor("small")
 
     def refusal(**more):
@@ -217,11 +217,11 @@ def test_what_cannot_be_built_is_refused_at_once(plane, host):
     assert refusal(networks=[{"uuid": IMAGE}])[0] == 501
     assert refusal(block_device_mapping_v2=[{"source_type": "blank", "destination_type": "volume"}])[0] == 501
     body = {"server": {"name": "vm", "imageRef": IMAGE, "flavorRef": "small"}}
-    assert plane.send("POST", "/v2.1/servers", body)[0] == 400  # networks from 2.37 on
+    assert plane.send("POST", "/v2.1/servers", body)[0] == 400  # networks are required from 2.37 on
     assert plane.send("POST", "/v2.1/servers", body, version="2.36")[0] == 202
 
 
-def test_what_the_command_line_sends_is_understood(plane, host):
+def test_the_body_that_the_command_line_sends_is_accepted(plane, host):
     """The body of `openstack server create --flavor F --image I --nic none`, from reference/compute-cli-trace.txt."""
     plane.flavor("small")
     disk = {

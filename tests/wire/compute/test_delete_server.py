@@ -1,9 +1,9 @@
-"""A deletion works at any moment, and finally nothing of the server is left."""
+"""A deletion works at any moment, and in the end nothing of the server is left."""
 
 import pytest
 
 
-def gone(plane, host, server_id):
+def assert_gone(plane, host, server_id):
     nothing_used = not any(plane.placement.usages(host.provider.uuid).values())
     return plane.show(server_id) is None and plane.placement.allocations(server_id) == {} and nothing_used
 
@@ -12,7 +12,7 @@ def delete(plane, server_id, **options):
     return plane.send("DELETE", f"/v2.1/servers/{server_id}", **options)[0]
 
 
-def test_an_active_server_is_destroyed_on_its_host_then_released(plane, host):
+def test_an_active_server_is_destroyed_on_its_host_before_its_allocation_is_deleted(plane, host):
     """R34 (accelerator-attach): deletion detaches on the host first, and then deletes the allocation."""
     server_id = plane.boot(plane.flavor("small"))
     plane.settle(host)
@@ -20,10 +20,10 @@ def test_an_active_server_is_destroyed_on_its_host_then_released(plane, host):
     assert plane.show(server_id)["OS-EXT-STS:task_state"] == "deleting"
     job = host.claim()[0]
     assert (job.kind, job.payload["server"]["id"]) == ("destroy", server_id)
-    assert plane.placement.allocations(server_id) != {}  # held until the host has let go
+    assert plane.placement.allocations(server_id) != {}  # kept until the host has destroyed the guest
     host.report(job)
     plane.builder.run_once()
-    assert gone(plane, host, server_id)
+    assert assert_gone(plane, host, server_id)
 
 
 def before_the_builder(plane, host):
@@ -46,15 +46,15 @@ def after_a_failed_build(plane, host):
 @pytest.mark.parametrize(
     "moment", [before_the_builder, between_builder_and_host, after_the_build, after_a_failed_build]
 )
-def test_it_works_at_any_moment(plane, host, moment):
+def test_a_server_can_be_deleted_at_any_moment(plane, host, moment):
     server_id = plane.boot(plane.flavor("small"))
     moment(plane, host)
     assert delete(plane, server_id) == 204
     plane.settle(host)
-    assert gone(plane, host, server_id)
+    assert assert_gone(plane, host, server_id)
 
 
-def test_it_works_while_the_host_builds(plane, host):
+def test_a_server_can_be_deleted_while_its_host_builds_it(plane, host):
     server_id = plane.boot(plane.flavor("small"))
     plane.builder.run_once()
     building = host.claim()[0]
@@ -63,10 +63,10 @@ def test_it_works_while_the_host_builds(plane, host):
     host.report(building)
     assert plane.show(server_id)["OS-EXT-STS:task_state"] == "deleting"
     plane.settle(host)
-    assert gone(plane, host, server_id)
+    assert assert_gone(plane, host, server_id)
 
 
-def test_it_works_while_the_host_fails_to_build(plane, host):
+def test_a_server_can_be_deleted_while_its_build_fails(plane, host):
     server_id = plane.boot(plane.flavor("small"))
     plane.builder.run_once()
     building = host.claim()[0]
@@ -74,10 +74,10 @@ def test_it_works_while_the_host_fails_to_build(plane, host):
     host.fails["build"] = "no space"
     host.report(building)
     plane.settle(host)
-    assert gone(plane, host, server_id)
+    assert assert_gone(plane, host, server_id)
 
 
-def test_between_claim_and_assignment_the_claim_is_given_back(plane, host):
+def test_a_deletion_between_claim_and_assignment_releases_the_claim(plane, host):
     plane.builder.run_once()
     server_id = plane.boot(plane.flavor("small"))
 
@@ -88,11 +88,11 @@ def test_between_claim_and_assignment_the_claim_is_given_back(plane, host):
 
     plane.to_placement.on("PUT /allocations/", claimed_then_deleted, times=1)
     plane.settle(host)
-    assert gone(plane, host, server_id)
+    assert assert_gone(plane, host, server_id)
     assert host.built == []
 
 
-def test_reset_by_an_administrator_in_the_middle_of_scheduling_it_holds_nothing(plane, host):
+def test_a_reset_during_scheduling_releases_the_claim(plane, host):
     plane.builder.run_once()
     server_id = plane.boot(plane.flavor("small"))
 
@@ -107,23 +107,23 @@ def test_reset_by_an_administrator_in_the_middle_of_scheduling_it_holds_nothing(
     assert plane.placement.allocations(server_id) == {}
 
 
-def test_a_server_without_a_host_is_gone_at_once(plane, host):
+def test_a_server_without_a_host_is_deleted_at_once(plane, host):
     server_id = plane.boot(plane.flavor("huge", vcpus=1000))
     plane.builder.run_once()
     assert plane.show(server_id)["status"] == "ERROR"
     delete(plane, server_id)
     plane.builder.run_once()
-    assert gone(plane, host, server_id)
+    assert assert_gone(plane, host, server_id)
 
 
-def test_twice_is_once(plane, host):
+def test_a_repeated_deletion_changes_nothing(plane, host):
     server_id = plane.boot(plane.flavor("small"))
     plane.settle(host)
     assert [delete(plane, server_id), delete(plane, server_id)] == [204, 204]
     assert len(host.claim()) == 1
 
 
-def test_a_host_that_cannot_destroy_leaves_an_error_and_another_try(plane, host):
+def test_a_failed_deletion_ends_in_error_and_can_be_repeated(plane, host):
     server_id = plane.boot(plane.flavor("small"))
     plane.settle(host)
     host.fails["destroy"] = "the device does not let go"
@@ -134,10 +134,10 @@ def test_a_host_that_cannot_destroy_leaves_an_error_and_another_try(plane, host)
     assert plane.placement.allocations(server_id) != {}
     delete(plane, server_id)
     plane.settle(host)
-    assert gone(plane, host, server_id)
+    assert assert_gone(plane, host, server_id)
 
 
-def test_administrators_can_list_what_was_deleted(plane, host):
+def test_administrators_can_list_deleted_servers(plane, host):
     server_id = plane.boot(plane.flavor("small"))
     plane.settle(host)
     delete(plane, server_id)

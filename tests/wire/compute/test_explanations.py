@@ -28,7 +28,7 @@ def held(plane, hosts):
     return [plane.placement.usages(one.provider.uuid)["VCPU"] for one in hosts]
 
 
-def test_a_dry_run_names_the_hosts_that_would_do_and_makes_nothing(plane, hosts):
+def test_a_dry_run_names_the_suitable_hosts_and_creates_nothing(plane, hosts):
     plane.flavor("small", vcpus=2)
     found = explained(plane, "small", imageRef=IMAGE, who=ADMIN)
     assert (found["text"], found["hosts"], found["host_names"]) == (
@@ -39,7 +39,7 @@ def test_a_dry_run_names_the_hosts_that_would_do_and_makes_nothing(plane, hosts)
     assert held(plane, hosts) == [0, 0]
 
 
-def test_it_says_what_the_fault_would_say(plane, hosts):
+def test_an_explanation_has_the_text_of_the_fault(plane, hosts):
     plane.flavor("large", vcpus=12)
     plane.clock.sleep(61)
     hosts[1].register()
@@ -54,8 +54,8 @@ def test_it_says_what_the_fault_would_say(plane, hosts):
     assert found["text"].endswith("1 host: its compute service is down.")
 
 
-def test_a_host_under_reservation_is_said_to_be_one(plane, hosts):
-    """Placement only has the names of traits for it."""
+def test_an_explanation_says_that_a_host_is_reserved(plane, hosts):
+    """Placement only has the traits for it; the explanation names the reservation."""
     plane.flavor("small")
     for one in hosts:
         generation, traits = plane.placement.traits(one.provider.uuid)
@@ -76,7 +76,7 @@ def test_members_see_counts_and_no_names(plane, hosts):
     assert "change" in explained(plane, "huge", who=ADMIN)
 
 
-def test_a_server_that_failed_is_explained_by_its_id(plane, hosts):
+def test_a_failed_server_is_explained_by_its_id(plane, hosts):
     server_id = plane.boot(plane.flavor("huge", vcpus=100))
     plane.settle(*hosts)
     path = f"/moorage/v1/servers/{server_id}/explanation"
@@ -88,7 +88,7 @@ def test_a_server_that_failed_is_explained_by_its_id(plane, hosts):
     assert plane.send("GET", path, who="bob:blue")[0] == 404
 
 
-def test_a_server_that_runs_could_go_elsewhere(plane, hosts):
+def test_a_running_server_is_explained_with_its_own_host_excluded(plane, hosts):
     server_id = plane.boot(plane.flavor("small"))
     plane.settle(*hosts)
     found = plane.admin("GET", f"/moorage/v1/servers/{server_id}/explanation")[2]["explanation"]
@@ -96,7 +96,7 @@ def test_a_server_that_runs_could_go_elsewhere(plane, hosts):
     assert (found["hosts"], found["rejected_hosts"]) == (1, {on: "the server is on this host now"})
 
 
-def test_a_group_and_a_zone_are_looked_at_too(plane, hosts):
+def test_an_explanation_respects_the_group_and_the_zone(plane, hosts):
     plane.flavor("small")
     group = {"server_group": {"name": "g", "policy": "anti-affinity"}}
     group_id = plane.send("POST", "/v2.1/os-server-groups", group, version="2.64")[2]["server_group"]["id"]
@@ -108,7 +108,7 @@ def test_a_group_and_a_zone_are_looked_at_too(plane, hosts):
     assert explained(plane, "small", availability_zone="nova:compute-2", who=ADMIN)["host_names"] == ["compute-2"]
 
 
-def test_what_could_not_be_made_is_refused_as_it_would_be(plane, hosts):
+def test_an_invalid_request_is_refused_as_in_a_creation(plane, hosts):
     plane.flavor("odd", {"resources:CUSTOM_NOWHERE": "1"})
     status, document = explained(plane, "odd")
     assert (status, "Placement has no resource class CUSTOM_NOWHERE" in document["badRequest"]["message"]) == (
@@ -120,7 +120,7 @@ def test_what_could_not_be_made_is_refused_as_it_would_be(plane, hosts):
     assert plane.send("GET", f"/moorage/v1/servers/{IMAGE}/explanation")[0] == 404
 
 
-def test_the_command_line_shows_it_within_100_columns(plane, hosts, capsys):
+def test_the_command_prints_an_explanation_within_100_columns(plane, hosts, capsys):
     plane.flavor("huge", vcpus=100)
     found = ExplainClient(plane.agent._http).explain_new_server({"flavorRef": "huge"}, {})
     print_explanation(Console(width=100, highlight=False, color_system=None), found)

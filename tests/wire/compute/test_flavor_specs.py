@@ -23,14 +23,14 @@ def refusal(plane, specs, version="2.96"):
         ({"resources1:VGPU": "1", "resources2:VGPU": "1"}, "the groups 1, 2 need group_policy"),
     ],
 )
-def test_what_could_never_be_placed_is_refused_at_every_microversion(plane, version, specs, said):
+def test_specs_that_no_host_could_satisfy_are_refused_at_every_microversion(plane, version, specs, said):
     plane.flavor("small")
     status, message = refusal(plane, specs, version)
     assert (status, said in message) == (400, True)
     assert plane.send("GET", "/v2.1/flavors/small/os-extra_specs")[2] == {"extra_specs": {}}
 
 
-def test_what_only_hypervisors_read_is_refused_from_2_86_on(plane):
+def test_unknown_specs_for_hypervisors_are_refused_from_2_86_on(plane):
     """As in Nova: clients of lower microversions may use any key."""
     plane.flavor("small")
     assert refusal(plane, {"hw:cpu_sockets": "none"}, "2.85") == (200, "")
@@ -42,8 +42,8 @@ def test_what_only_hypervisors_read_is_refused_from_2_86_on(plane):
     assert plane.admin("PUT", path, {"hw:cpu_sockets": "0"}, version="2.86")[0] == 400
 
 
-def test_devices_below_one_numa_node_are_claimed_together(plane, host):
-    """`same_subtree`: both from the node that has both, though each exists elsewhere, too."""
+def test_devices_of_one_subtree_are_claimed_below_one_numa_node(plane, host):
+    """`same_subtree`: both devices come from the node that has both, though each kind also exists elsewhere."""
     for name in ("CUSTOM_NIC", "CUSTOM_FPGA"):
         plane.placement.ensure_class(name)
     plane.placement.ensure_trait("CUSTOM_NODE")
@@ -70,7 +70,7 @@ def test_devices_below_one_numa_node_are_claimed_together(plane, host):
         assert held[devices["n1", "CUSTOM_FPGA"]] == {"CUSTOM_FPGA": 1}
 
 
-def test_traits_of_the_host_itself(plane, host):
+def test_a_required_trait_of_the_root_provider_limits_the_hosts(plane, host):
     plane.placement.ensure_trait("CUSTOM_RACK_1")
     server_id = plane.boot(plane.flavor("rack", {"root_required": "CUSTOM_RACK_1"}))
     plane.settle(host)
@@ -82,7 +82,7 @@ def test_traits_of_the_host_itself(plane, host):
     assert plane.show(server_id)["status"] == "ACTIVE"
 
 
-def test_dedicated_processors_are_held_as_such(plane, host):
+def test_dedicated_processors_are_allocated_as_pcpu(plane, host):
     host.offer(VCPU=16, PCPU=4, MEMORY_MB=32768, DISK_GB=500)
     server_id = plane.boot(plane.flavor("pinned", {"hw:cpu_policy": "dedicated"}, vcpus=2))
     plane.settle(host)

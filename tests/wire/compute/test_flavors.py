@@ -1,7 +1,7 @@
 """Flavors, their extra specs and access lists."""
 
 
-def test_a_flavor_is_made_shown_described_and_deleted(plane):
+def test_a_flavor_is_created_shown_described_and_deleted(plane):
     body = {
         "flavor": {
             "OS-FLV-EXT-DATA:ephemeral": 0,
@@ -18,7 +18,7 @@ def test_a_flavor_is_made_shown_described_and_deleted(plane):
     flavor = document["flavor"]
     assert (status, flavor["name"], flavor["ram"], len(flavor["id"])) == (200, "trc", 64, 36)
     path = f"/v2.1/flavors/{flavor['id']}"
-    assert plane.send("GET", "/v2.1/flavors/trc")[0] == 404  # the command line asks by name first
+    assert plane.send("GET", "/v2.1/flavors/trc")[0] == 404  # the command line first looks for this name as an id
     assert plane.admin("PUT", path, {"flavor": {"description": "d"}})[2]["flavor"]["description"] == "d"
     assert plane.admin("POST", "/v2.1/flavors", body)[0] == 409
     assert plane.send("DELETE", path)[0] == 403
@@ -26,7 +26,7 @@ def test_a_flavor_is_made_shown_described_and_deleted(plane):
     assert plane.admin("DELETE", path)[0] == 404
 
 
-def test_numbers_may_be_text_and_swap_shows_as_empty_below_2_75(plane):
+def test_numbers_may_be_text_and_no_swap_is_empty_below_2_75(plane):
     body = {"flavor": {"name": "text", "id": 7, "ram": "64", "vcpus": "1", "disk": "0", "swap": ""}}
     flavor = plane.admin("POST", "/v2.1/flavors", body, version="2.1")[2]["flavor"]
     assert (flavor["id"], flavor["ram"], flavor["swap"]) == ("7", 64, "")
@@ -49,8 +49,8 @@ def test_extra_specs_are_set_changed_and_removed(plane):
     assert plane.send("POST", path, {"extra_specs": {"a:b": "1"}})[0] == 403
 
 
-def test_bad_extra_specs_are_refused_when_the_flavor_is_made(plane):
-    """S4: at flavor time, naming key and remedy, and nothing of the request is kept."""
+def test_invalid_extra_specs_are_refused_when_the_flavor_is_created(plane):
+    """S4: refused when the flavor is created, with the key and the remedy; nothing of the request is stored."""
     plane.flavor("small")
     path = "/v2.1/flavors/small/os-extra_specs"
     for version in ("2.1", "2.96"):
@@ -61,7 +61,7 @@ def test_bad_extra_specs_are_refused_when_the_flavor_is_made(plane):
     assert plane.send("GET", path)[2] == {"extra_specs": {}}
 
 
-def test_private_flavors_are_for_their_projects(plane):
+def test_private_flavors_are_visible_to_their_projects_only(plane):
     plane.flavor("secret", **{"os-flavor-access:is_public": False})
     plane.flavor("open")
 
@@ -88,14 +88,14 @@ def test_private_flavors_are_for_their_projects(plane):
     assert plane.admin("POST", "/v2.1/flavors/open/action", grant)[0] == 409
 
 
-def test_a_server_keeps_the_flavor_that_it_was_made_with(plane, host):
+def test_a_server_keeps_the_flavor_with_which_it_was_created(plane, host):
     server_id = plane.boot(plane.flavor("small"))
     plane.settle(host)
     plane.admin("DELETE", "/v2.1/flavors/small")
     assert plane.show(server_id)["flavor"]["original_name"] == "small"
 
 
-def test_flavors_come_in_pages(plane):
+def test_flavors_are_listed_in_pages(plane):
     for name in ("a", "b", "c"):
         plane.flavor(name)
     first = plane.send("GET", "/v2.1/flavors?limit=2")[2]

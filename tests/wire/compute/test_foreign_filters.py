@@ -1,4 +1,4 @@
-"""Filters and weighers of other packages: found by entry points and used beside ours; failures are logged."""
+"""Filters and weighers of other packages: found by entry points, and used in addition to ours; failures are logged."""
 
 import re
 from pathlib import Path
@@ -48,7 +48,7 @@ WEIGHERS = "".join(f"{name} = outside_filters:{name}\n" for name in ("fewest", "
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """Installed as by an installer."""
+    """A package with entry points, as an installer would install it."""
     site = tmp_path / "site"
     about = site / "outside_filters-1.0.dist-info"
     about.mkdir(parents=True)
@@ -67,7 +67,7 @@ def options(**chosen):
 
 @pytest.fixture
 def with_filters(plane, host, package):
-    """Switches filters or other options on in `plane`, for two hosts, and returns these."""
+    """Creates two hosts, and a function that enables filters or sets other options in `plane` and returns the hosts."""
     other = Host(plane, "compute-2")
     other.offer(VCPU=16, MEMORY_MB=32768, DISK_GB=500)
     plane.flavor("small")
@@ -80,7 +80,7 @@ def with_filters(plane, host, package):
     return switch_on
 
 
-def test_a_filter_of_another_package_keeps_servers_from_a_host(plane, with_filters):
+def test_a_filter_of_another_package_rejects_hosts(plane, with_filters):
     hosts = with_filters("quiet")
     aggregate(plane, "works", hosts[0], quiet="yes")
     aggregate(plane, "rack", hosts[0], quiet="no", rack="r7")
@@ -89,7 +89,7 @@ def test_a_filter_of_another_package_keeps_servers_from_a_host(plane, with_filte
     assert {host_of(plane, one) for one in ids} == {"compute-2"}
 
 
-def test_its_reason_is_in_the_fault_and_explained_by_its_name(plane, with_filters, capsys):
+def test_the_reason_of_a_foreign_filter_is_in_the_fault_and_in_explanations(plane, with_filters, capsys):
     hosts = with_filters("for_gold, quiet")
     aggregate(plane, "works", *hosts, quiet="yes")
     server = plane.boot("small")
@@ -101,12 +101,12 @@ def test_its_reason_is_in_the_fault_and_explained_by_its_name(plane, with_filter
         ExplainClient(plane.agent._http).explain_new_server({"flavorRef": "small"}, {"colour": "blue"}),
     )
     printed = capsys.readouterr().out
-    assert "Placement has room, but: 2 hosts: for gold only." in printed  # that caller is of another project
+    assert "Placement has room, but: 2 hosts: for gold only." in printed  # the caller belongs to another project
     assert re.search(r"for gold +2 +0", printed)
     assert "compute-2: for gold only" in printed
 
 
-def test_it_goes_by_hints_flavor_and_project(plane, with_filters):
+def test_a_foreign_filter_gets_the_hints_the_flavor_and_the_project(plane, with_filters):
     hosts = with_filters("for_gold,quiet")
     aggregate(plane, "works", *hosts, quiet="yes")
     plane.flavor("gold", {"example:gold": "1"})
@@ -130,7 +130,7 @@ def test_it_goes_by_hints_flavor_and_project(plane, with_filters):
         ("of_nova", "the filter of_nova answers neither a reason nor None"),
     ],
 )
-def test_one_that_fails_leaves_the_host_out_and_says_so(plane, with_filters, caplog, name, reason):
+def test_a_foreign_filter_that_raises_rejects_the_host_and_is_logged(plane, with_filters, caplog, name, reason):
     hosts = with_filters(name)
     server = plane.boot("small")
     plane.settle(*hosts)
@@ -146,7 +146,7 @@ def test_one_that_fails_leaves_the_host_out_and_says_so(plane, with_filters, cap
         ("number", "has number, which is not a function: outside_filters:number"),
     ],
 )
-def test_one_that_is_none_ends_the_start(package, name, why):
+def test_a_start_fails_if_a_named_filter_is_invalid(package, name, why):
     with pytest.raises(StartError, match=r"moorage\.conf: \[scheduler\] filters ") as error:
         options(filters=f"quiet,{name}")
     assert why in str(error.value)
@@ -158,8 +158,8 @@ def placed(plane, hosts, count=3):
     return {host_of(plane, one) for one in ids}
 
 
-def test_a_weigher_of_another_package_says_which_host_is_the_better_one(plane, with_filters):
-    """It gets free amounts and traits of the tree; its factor is an option, or in an aggregate's metadata."""
+def test_a_weigher_of_another_package_orders_the_hosts(plane, with_filters):
+    """It gets the free amounts and the traits of the tree; its factor is an option, or in an aggregate's metadata."""
     hosts = with_filters(weighers="fewest", weight_multipliers="fewest=100")
     hosts[1].offer(VCPU=16, MEMORY_MB=32768, DISK_GB=400)
     assert placed(plane, hosts) == {"compute-2"}
@@ -176,7 +176,7 @@ def test_a_weigher_of_another_package_says_which_host_is_the_better_one(plane, w
 @pytest.mark.parametrize(
     ("name", "said"), [("fails", "a weigher failed"), ("no_number", "a weigher did not return a number")]
 )
-def test_a_weigher_that_fails_leaves_the_choice_to_the_others(plane, with_filters, caplog, name, said):
+def test_a_foreign_weigher_that_raises_is_ignored_and_logged(plane, with_filters, caplog, name, said):
     hosts = with_filters(weighers=f"{name},fewest", weight_multipliers=f"{name}=1000,fewest=100")
     hosts[1].offer(VCPU=16, MEMORY_MB=32768, DISK_GB=400)
     assert placed(plane, hosts) == {"compute-2"}
@@ -199,14 +199,14 @@ def test_a_weigher_that_fails_leaves_the_choice_to_the_others(plane, with_filter
         ),
     ],
 )
-def test_a_weigher_that_is_none_ends_the_start(package, chosen, why):
+def test_a_start_fails_if_a_named_weigher_is_invalid(package, chosen, why):
     with pytest.raises(StartError, match=r"moorage\.conf: \[scheduler\] ") as error:
         options(**chosen)
     assert why in str(error.value)
 
 
-def test_with_a_weigher_of_another_package_more_than_a_sample_is_compared(plane, with_filters):
-    """Its preference is unknown, so the best of a few may be far from the best of all."""
+def test_with_a_foreign_weigher_more_hosts_than_a_sample_are_compared(plane, with_filters):
+    """The preference of the weigher is unknown, so the best of a few hosts may be far from the best of all."""
     placed(plane, with_filters(weighers="fewest"), 1)
     placed(plane, with_filters(), 1)
     asked = [

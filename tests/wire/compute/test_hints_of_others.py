@@ -25,14 +25,14 @@ def boot(plane, who, **hints):
 
 
 def explained(plane, **hints):
-    """By a member of red."""
+    """An explanation of a request by a member of red."""
     body = {"server": {"flavorRef": "small"}, "os:scheduler_hints": hints}
     status, _, document = plane.send("POST", "/moorage/v1/explain-server", body)
     return status, document
 
 
-def test_a_group_of_another_project_is_not_explained(plane, hosts):
-    """Its policy, and the number of hosts of its servers, belong to that project."""
+def test_a_server_group_of_another_project_is_not_explained(plane, hosts):
+    """Its policy, and the number of hosts with servers of it, belong to that project."""
     body = {"server_group": {"name": "g", "policy": "anti-affinity"}}
     group = plane.send("POST", "/v2.1/os-server-groups", body, version="2.64", **BLUE)[2]["server_group"]["id"]
     boot(plane, BLUE, group=group)
@@ -44,8 +44,8 @@ def test_a_group_of_another_project_is_not_explained(plane, hosts):
     assert explained(plane, group=NOBODY)[0] == 400
 
 
-def test_near_a_server_of_another_project_is_near_nobody(plane, hosts):
-    """As for a missing server: the answer reveals neither its host nor its existence."""
+def test_same_host_with_another_projects_server_is_treated_like_a_missing_one(plane, hosts):
+    """The answer is that for a missing server, so it reveals neither the host nor the existence."""
     foreign = boot(plane, BLUE)
     plane.settle(*hosts)
     expected = explained(plane, same_host=NOBODY)
@@ -57,14 +57,14 @@ def test_near_a_server_of_another_project_is_near_nobody(plane, hosts):
     assert [plane.show(one)["status"] for one in ids] == ["ERROR", "ERROR"]
 
 
-def test_apart_from_servers_of_another_project_is_anywhere(plane, hosts):
+def test_different_host_with_another_projects_server_has_no_effect(plane, hosts):
     foreign = boot(plane, BLUE)
     plane.settle(*hosts)
     assert explained(plane, different_host=foreign) == explained(plane, different_host=NOBODY)
     assert explained(plane, different_host=foreign)[1]["explanation"]["hosts"] == 3
 
 
-def test_beside_ones_own_the_servers_of_others_do_not_count(plane, hosts):
+def test_another_projects_servers_in_a_hint_are_ignored_beside_own_ones(plane, hosts):
     foreign, own = boot(plane, BLUE), boot(plane, {})
     plane.settle(*hosts)
     near = boot(plane, {}, same_host=[foreign, own])

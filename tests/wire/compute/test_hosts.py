@@ -10,7 +10,7 @@ def services(plane, version="2.69"):
     return plane.admin("GET", "/v2.1/os-services?binary=None&host=None", version=version)[2]["services"]
 
 
-def test_a_service_is_up_as_long_as_its_host_is_heard_of(plane, host):
+def test_a_service_is_up_while_its_host_sends_heartbeats(plane, host):
     assert [(row["host"], row["binary"], row["state"]) for row in services(plane)] == [
         ("compute-1", "nova-compute", "up")
     ]
@@ -21,7 +21,9 @@ def test_a_service_is_up_as_long_as_its_host_is_heard_of(plane, host):
 
 
 def test_a_view_of_servers_reads_only_their_hosts(plane, host, monkeypatch):
-    """Clients poll servers; with all hosts come all servers, so each poll would cost more the more servers there are."""
+    """Clients poll servers. A view that read all hosts would read all servers, so each poll would cost more and
+    more.
+    """
     body = {"aggregate": {"name": "east", "availability_zone": "east"}}
     aggregate = plane.admin("POST", "/v2.1/os-aggregates", body)[2]["aggregate"]["id"]
     plane.admin("POST", f"/v2.1/os-aggregates/{aggregate}/action", {"add_host": {"host": "compute-1"}})
@@ -35,7 +37,7 @@ def test_a_view_of_servers_reads_only_their_hosts(plane, host, monkeypatch):
     assert plane.admin("GET", f"/v2.1/servers/{server_id}/diagnostics")[0] == 200
 
 
-def test_a_disabled_service_carries_the_trait_and_gets_no_servers(plane, host):
+def test_a_disabled_service_gets_the_trait_and_no_servers(plane, host):
     path = f"/v2.1/os-services/{services(plane)[0]['id']}"
     row = plane.admin("PUT", path, {"status": "disabled", "disabled_reason": "x"})[2]["service"]
     assert (row["status"], row["disabled_reason"]) == ("disabled", "x")
@@ -51,14 +53,14 @@ def test_a_disabled_service_carries_the_trait_and_gets_no_servers(plane, host):
     assert plane.show(server_id)["status"] == "ACTIVE"
 
 
-def test_before_the_trait_is_there_the_filter_keeps_servers_off(plane, host):
-    server_id = plane.boot(plane.flavor("small"))  # its job is older than that of the trait
+def test_a_disabled_host_is_filtered_before_placement_has_the_trait(plane, host):
+    server_id = plane.boot(plane.flavor("small"))  # this job is older than the one that writes the trait
     plane.admin("PUT", f"/v2.1/os-services/{services(plane)[0]['id']}", {"status": "disabled"})
     plane.builder.run_once()
     assert "1 host: its compute service is disabled" in plane.show(server_id)["fault"]["message"]
 
 
-def test_foreign_traits_stay_when_a_service_is_disabled(plane, host):
+def test_foreign_traits_are_kept_when_a_service_is_disabled(plane, host):
     plane.placement.ensure_trait("CUSTOM_OTHERS")
     generation, _ = plane.placement.traits(host.provider.uuid)
     plane.placement.set_traits(host.provider.uuid, generation, {"CUSTOM_OTHERS"})
@@ -79,7 +81,7 @@ def test_a_service_that_is_forced_down_is_down(plane, host):
 
 
 def test_a_hypervisor_is_found_by_name_in_two_steps(plane, host):
-    """As the command line does: the name is no id, so it reads the list, and then uses the id."""
+    """The command line does this: the name is no id, so it reads the list and then uses the id."""
     assert plane.admin("GET", "/v2.1/os-hypervisors/compute-1", version="2.88")[0] == 400
     assert plane.admin("GET", "/v2.1/os-hypervisors/compute-1", version="2.52")[0] == 404
     listed = plane.admin("GET", "/v2.1/os-hypervisors", version="2.88")[2]["hypervisors"]
@@ -88,7 +90,7 @@ def test_a_hypervisor_is_found_by_name_in_two_steps(plane, host):
     assert (shown["service"]["host"], shown["id"]) == ("compute-1", host.provider.uuid)
 
 
-def test_a_hypervisor_tells_its_servers_and_what_they_use(plane, host):
+def test_a_hypervisor_shows_its_servers_and_their_usage(plane, host):
     server_id = plane.boot(plane.flavor("small"))
     plane.settle(host)
     path = "/v2.1/os-hypervisors/detail?hypervisor_hostname_pattern=comp&with_servers=true"
@@ -102,7 +104,7 @@ def test_a_hypervisor_tells_its_servers_and_what_they_use(plane, host):
     assert plane.admin("GET", "/v2.1/os-hypervisors/statistics", version="2.88")[0] == 404
 
 
-def test_hypervisors_come_in_pages(plane, host):
+def test_hypervisors_are_listed_in_pages(plane, host):
     Host(plane, "compute-2")
     first = plane.admin("GET", "/v2.1/os-hypervisors?limit=1", version="2.53")[2]
     assert [row["hypervisor_hostname"] for row in first["hypervisors"]] == ["compute-1"]
@@ -118,7 +120,7 @@ def test_hypervisors_come_in_pages(plane, host):
     assert plane.admin("GET", "/v2.1/os-hypervisors?colour=red", version="2.52")[0] == 200
 
 
-def test_before_ids_a_service_is_changed_by_what_is_done_to_it(plane, host):
+def test_services_are_changed_by_action_routes_before_2_53(plane, host):
     def put(action, **more):
         body = {"host": "compute-1", "binary": "nova-compute", **more}
         status, _, document = plane.admin("PUT", f"/v2.1/os-services/{action}", body, version="2.52")
@@ -142,7 +144,7 @@ def test_before_ids_a_service_is_changed_by_what_is_done_to_it(plane, host):
     assert plane.admin("PUT", "/v2.1/os-services/enable", {"host": "a", "binary": "nova-api"}, version="2.1")[0] == 400
 
 
-def test_a_deleted_service_takes_its_host_out_of_aggregates_and_placement(plane, host):
+def test_deleting_a_service_removes_its_host_from_aggregates_and_placement(plane, host):
     server_id = plane.boot(plane.flavor("small"))
     plane.settle(host)
     made = plane.admin("POST", "/v2.1/os-aggregates", {"aggregate": {"name": "ag"}})[2]["aggregate"]
@@ -161,15 +163,15 @@ def test_a_deleted_service_takes_its_host_out_of_aggregates_and_placement(plane,
     assert plane.placement.provider(child.uuid) is plane.placement.provider(host.provider.uuid) is None
 
 
-def test_a_host_that_comes_back_before_it_is_forgotten_keeps_its_provider(plane, host):
+def test_a_host_that_registers_again_during_its_deletion_keeps_its_provider(plane, host):
     plane.admin("DELETE", f"/v2.1/os-services/{services(plane)[0]['id']}")
-    plane.clock.sleep(4)  # heartbeats are written together; then the host counts as down
+    plane.clock.sleep(4)  # heartbeats are collected for some seconds and written together
     host.register()
     plane.builder.run_once()
     assert plane.placement.provider(host.provider.uuid) is not None
 
 
-def test_zones_come_from_aggregates(plane, host):
+def test_availability_zones_are_those_of_aggregates(plane, host):
     Host(plane, "compute-2")
     body = {"aggregate": {"name": "ag1", "availability_zone": "az1"}}
     made = plane.admin("POST", "/v2.1/os-aggregates", body, version="2.81")[2]["aggregate"]
@@ -187,7 +189,7 @@ def test_zones_come_from_aggregates(plane, host):
     assert list(detail[0]["hosts"]) == ["compute-2"]
 
 
-def test_aggregates_are_kept_in_order(plane, host):
+def test_invalid_changes_of_aggregates_are_refused(plane, host):
     def make(name, zone=None):
         body = {"aggregate": {"name": name, "availability_zone": zone}}
         status, _, document = plane.admin("POST", "/v2.1/os-aggregates", body)
@@ -203,14 +205,16 @@ def test_aggregates_are_kept_in_order(plane, host):
     assert act(first, {"add_host": {"host": "nope"}}) == 404
     assert act(first, add)["hosts"] == ["compute-1"]
     assert act(first, add) == 409
-    assert act(second, add) == 409  # a host is in one zone
+    assert act(second, add) == 409  # a host may be in one zone only
     assert plane.admin("DELETE", f"/v2.1/os-aggregates/{first}")[0] == 400
     assert act(first, {"set_metadata": {"metadata": {"p": "q"}}})["metadata"] == {"availability_zone": "az1", "p": "q"}
     assert act(first, {"set_metadata": {"metadata": {"p": None}}})["metadata"] == {"availability_zone": "az1"}
     plane.boot(plane.flavor("small"))
     plane.settle(host)
     move = {"aggregate": {"availability_zone": "az3"}}
-    assert plane.admin("PUT", f"/v2.1/os-aggregates/{first}", move)[0] == 409  # servers do not change zones
+    assert (
+        plane.admin("PUT", f"/v2.1/os-aggregates/{first}", move)[0] == 409
+    )  # the zone of an aggregate with servers cannot change
     renamed = plane.admin("PUT", f"/v2.1/os-aggregates/{first}", {"aggregate": {"name": "new"}})[2]["aggregate"]
     assert renamed["name"] == "new"
     assert plane.admin("GET", "/v2.1/os-aggregates/new")[0] == 404
@@ -220,7 +224,7 @@ def test_aggregates_are_kept_in_order(plane, host):
     assert plane.send("GET", "/v2.1/os-aggregates")[0] == 403
 
 
-def test_limits_quotas_and_usage_count_what_is_there(plane, host):
+def test_limits_quotas_and_usage_count_existing_servers(plane, host):
     plane.boot(plane.flavor("small", vcpus=2))
     plane.settle(host)
     plane.clock.sleep(3600)
@@ -232,7 +236,7 @@ def test_limits_quotas_and_usage_count_what_is_there(plane, host):
     detail = plane.send("GET", "/v2.1/os-quota-sets/red/detail")[2]["quota_set"]
     assert detail["instances"] == {"limit": -1, "in_use": 1, "reserved": 0}
     assert plane.send("GET", "/v2.1/os-quota-sets/blue")[0] == 403
-    tomorrow = "end=2026-03-02T09:30:00.000000"  # as the command line asks: not used yet
+    tomorrow = "end=2026-03-02T09:30:00.000000"  # the command line uses this end: a time that has no usage yet
     usage = plane.admin("GET", f"/v2.1/os-simple-tenant-usage?detailed=True&{tomorrow}", version="2.75")[2][
         "tenant_usages"
     ]

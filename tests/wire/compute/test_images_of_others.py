@@ -1,4 +1,4 @@
-"""Compute may read and write all images; its views keep tenants from others' images."""
+"""Compute has the right to read and write all images; its views keep tenants from using others' images."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 from moorage.images.attributes import BASE
 from tests.images import put_image
 
-#: An image of blue shared with friends, a private one of blue, and one of red, the caller.
+#: An image of blue's that is shared with friends, a private one of blue's, and one of red's; red is the caller.
 PRIVATE, MINE = "aaaaaaaa-0000-4000-8000-000000000001", "aaaaaaaa-0000-4000-8000-000000000002"
 
 
@@ -37,8 +37,8 @@ def server_id(plane, host):
 @pytest.mark.parametrize(
     "action", [("createImage", {}), ("createBackup", {"backup_type": "daily", "rotation": 1})], ids=lambda it: it[0]
 )
-def test_metadata_of_an_image_carries_no_base_attribute(plane, images, server_id, action):
-    """Otherwise the service's rights would create a public image, another project's, or one with a chosen id."""
+def test_image_metadata_cannot_set_a_base_attribute(plane, images, server_id, action):
+    """Otherwise the service's rights would create a public image, another project's image, or one with a chosen id."""
     before = images.get("/v2/images", params={"visibility": "all"})["images"]
     for name in sorted(BASE | {"os_glance_import_task", "location", "Visibility"}):
         argument = {"name": "operators-image", "metadata": {name: "public"}, **action[1]}
@@ -49,7 +49,7 @@ def test_metadata_of_an_image_carries_no_base_attribute(plane, images, server_id
     assert plane.show(server_id)["OS-EXT-STS:task_state"] is None
 
 
-def test_an_image_of_a_server_is_announced_as_the_caller_and_is_private(plane, images, server_id):
+def test_a_snapshot_is_created_with_the_callers_rights_and_is_private(plane, images, server_id):
     seen = []
 
     def noted(request, send):
@@ -75,10 +75,10 @@ def test_an_image_of_a_server_is_announced_as_the_caller_and_is_private(plane, i
         ({"block_device_mapping": json.dumps([{"source_type": "image", "uuid": PRIVATE}])}, "block_device_mapping"),
     ],
 )
-def test_an_image_that_names_another_projects_image_makes_no_server(
+def test_an_image_that_refers_to_another_projects_image_is_refused(
     plane, host, images, private, server_id, properties, named
 ):
-    """Its kernel would be read with the rights of the host, and be readable in the guest."""
+    """Otherwise the host would read the kernel with its own rights, and the guest could read it."""
     put_image(images, MINE, "mine", visibility="private", properties=properties)
     status, message = asked(plane, MINE)
     assert status == 400
@@ -91,13 +91,13 @@ def test_an_image_that_names_another_projects_image_makes_no_server(
     assert plane.show(server_id)["OS-EXT-STS:task_state"] is None
 
 
-def test_an_image_that_names_a_kernel_of_the_project_makes_a_server(plane, images):
+def test_an_image_may_refer_to_a_kernel_of_its_project(plane, images):
     kernel = put_image(images, PRIVATE, "kernel of red", visibility="private")
     put_image(images, MINE, "mine", visibility="private", properties={"kernel_id": kernel, "mappings": "no JSON"})
     assert asked(plane, MINE)[0] == 202
 
 
-def test_an_image_names_a_bounded_number_of_others(plane, images):
+def test_the_number_of_images_that_an_image_refers_to_is_limited(plane, images):
     """Each of them is looked up during the request."""
     many = json.dumps([{"image_id": f"aaaaaaaa-0000-4000-8000-{number:012}"} for number in range(100)])
     put_image(images, MINE, "mine", visibility="private", properties={"mappings": many})
@@ -110,20 +110,22 @@ def test_an_image_names_a_bounded_number_of_others(plane, images):
     ("visibility", "status"), [("public", 202), ("community", 202), ("shared", 400), ("private", 400)]
 )
 @pytest.mark.parametrize("roles", ["member", "admin", "member,service"])
-def test_whose_images_make_a_server(plane, images, visibility, status, roles):
-    """An administrator may see images that the project may not use, for which its host fetches them."""
+def test_a_server_needs_an_image_that_its_project_may_use(plane, images, visibility, status, roles):
+    """An administrator sees images that the project may not use, because the host would fetch them for the project."""
     put_image(images, PRIVATE, "of blue", owner="blue", visibility=visibility)
     assert asked(plane, PRIVATE, roles=roles)[0] == status
 
 
-def test_an_administrator_gives_a_tenants_server_no_image_that_the_tenant_may_not_use(plane, host, private, server_id):
+def test_an_administrator_cannot_rebuild_a_tenants_server_with_an_image_that_the_tenant_may_not_use(
+    plane, host, private, server_id
+):
     for action, argument in (("rebuild", {"imageRef": private}), ("rescue", {"rescue_image_ref": private})):
         options = {"who": "root:blue", "roles": "admin"}
         assert plane.act(server_id, action, argument, **options)[0] == 400, action
 
 
-def test_a_lookup_is_made_as_the_caller(plane, images):
-    """With the user's token beside the service's: an image that the user may not read is not fetched."""
+def test_images_are_looked_up_with_the_callers_rights(plane, images):
+    """With the user's token beside the service's, so an image that the user may not read is not read."""
     seen = []
 
     def noted(request, send):
@@ -136,8 +138,8 @@ def test_a_lookup_is_made_as_the_caller(plane, images):
     assert seen == [("GET", "alice:red", "moorage:service")]
 
 
-def test_the_image_of_a_shelved_server_is_deleted_for_its_project_only(plane, host, images, server_id):
-    """Otherwise somebody who gives another image the id could have it deleted with the rights of the service."""
+def test_the_image_of_a_shelved_server_is_deleted_only_if_it_belongs_to_the_project(plane, host, images, server_id):
+    """Otherwise a user who gives another image this id could have it deleted with the service's rights."""
     assert plane.act(server_id, "shelve")[0] == 202
     (order,) = host.claim()
     image_id = order.payload["image"]["id"]

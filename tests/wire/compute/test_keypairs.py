@@ -24,7 +24,7 @@ def test_keypairs_belong_to_a_user(plane):
     assert plane.send("DELETE", "/v2.1/os-keypairs/k1")[0] == 404
 
 
-def test_a_keypair_is_imported_not_made(plane):
+def test_a_keypair_can_be_imported_but_not_generated(plane):
     unmade = {"keypair": {"name": "k"}}
     assert plane.send("POST", "/v2.1/os-keypairs", unmade, version="2.91")[0] == 501
     assert plane.send("POST", "/v2.1/os-keypairs", unmade, version="2.92")[0] == 400
@@ -44,12 +44,12 @@ def test_a_keypair_is_imported_not_made(plane):
         ("2.92", {"name": " k"}, 400),
     ],
 )
-def test_what_may_be_said_depends_on_the_version(plane, version, body, status):
+def test_the_allowed_fields_depend_on_the_microversion(plane, version, body, status):
     body = {"keypair": {"public_key": KEY, **body}}
     assert plane.send("POST", "/v2.1/os-keypairs", body, version=version)[0] == status
 
 
-def test_keypairs_come_in_pages(plane):
+def test_keypairs_are_listed_in_pages(plane):
     for name in ("a", "b", "c"):
         plane.send("POST", "/v2.1/os-keypairs", {"keypair": {"name": name, "public_key": KEY}})
     first = plane.send("GET", "/v2.1/os-keypairs?limit=2", version="2.35")[2]
@@ -60,7 +60,7 @@ def test_keypairs_come_in_pages(plane):
     assert plane.send("GET", "/v2.1/os-keypairs?colour=red")[0] == 400
 
 
-def test_a_certificate_has_its_own_fingerprint(plane):
+def test_the_fingerprint_of_a_certificate_is_computed_from_the_certificate(plane):
     der = b"\x30\x82 what a certificate begins with"
     pem = f"-----BEGIN CERTIFICATE-----\n{base64.encodebytes(der).decode()}-----END CERTIFICATE-----\n"
     body = {"keypair": {"name": "cert", "type": "x509", "public_key": pem}}
@@ -69,7 +69,7 @@ def test_a_certificate_has_its_own_fingerprint(plane):
     assert plane.send("POST", "/v2.1/os-keypairs", {"keypair": body["keypair"] | {"public_key": KEY}})[0] == 400
 
 
-def test_a_shown_keypair_says_more_than_a_listed_one(plane):
+def test_a_shown_keypair_has_more_fields_than_a_listed_one(plane):
     plane.send("POST", "/v2.1/os-keypairs", {"keypair": {"name": "k", "public_key": KEY}})
     shown = plane.send("GET", "/v2.1/os-keypairs/k", version="2.2")[2]["keypair"]
     assert sorted(shown) == [

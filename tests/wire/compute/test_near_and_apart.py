@@ -27,8 +27,8 @@ def boot(plane, name, **hints):
     return document["server"]["id"]
 
 
-def on(plane, host, name):
-    """Where an administrator of the project wants it."""
+def boot_on(plane, host, name):
+    """Creates a server on this host, as an administrator of the project."""
     return plane.boot("small", name, who="root:red", roles="admin", availability_zone=f"nova:{host.name}")
 
 
@@ -40,24 +40,24 @@ def message_of(plane, server_id):
     return plane.show(server_id)["fault"]["message"]
 
 
-def test_a_server_goes_where_the_named_one_is(plane, hosts):
-    first = on(plane, hosts[1], "first")
+def test_same_host_places_a_server_on_the_host_of_the_named_one(plane, hosts):
+    first = boot_on(plane, hosts[1], "first")
     plane.settle(*hosts)
     ids = [boot(plane, f"vm{number}", same_host=hint) for number, hint in enumerate([first, [first], [first, NOBODY]])]
     plane.settle(*hosts)
     assert [host_of(plane, one) for one in ids] == ["compute-2"] * 3
 
 
-def test_of_several_named_ones_any_host_will_do(plane, hosts):
-    named = [on(plane, one, f"on {one.name}") for one in hosts[1:]]
+def test_same_host_with_several_servers_accepts_any_of_their_hosts(plane, hosts):
+    named = [boot_on(plane, one, f"on {one.name}") for one in hosts[1:]]
     plane.settle(*hosts)
     ids = [boot(plane, f"vm{number}", same_host=named) for number in range(4)]
     plane.settle(*hosts)
     assert {host_of(plane, one) for one in ids} == {"compute-2", "compute-3"}
 
 
-def test_a_server_keeps_away_from_the_named_ones(plane, hosts):
-    named = [on(plane, one, f"on {one.name}") for one in hosts[1:]]
+def test_different_host_avoids_the_hosts_of_the_named_servers(plane, hosts):
+    named = [boot_on(plane, one, f"on {one.name}") for one in hosts[1:]]
     plane.settle(*hosts)
     ids = [boot(plane, f"vm{number}", different_host=named) for number in range(3)]
     alone = boot(plane, "alone", different_host=named[0])
@@ -66,8 +66,8 @@ def test_a_server_keeps_away_from_the_named_ones(plane, hosts):
     assert host_of(plane, alone) != "compute-2"
 
 
-def test_those_that_are_placed_at_the_same_moment_keep_to_it(plane, hosts):
-    """The named servers also wait for a host; earlier ones in the batch have theirs by then."""
+def test_hints_are_respected_among_servers_of_one_batch(plane, hosts):
+    """The named servers also wait for a host; earlier ones of the batch have theirs when the hint is evaluated."""
     first = boot(plane, "first")
     apart = [boot(plane, "second", different_host=first)]
     apart.append(boot(plane, "third", different_host=[first, *apart]))
@@ -77,7 +77,7 @@ def test_those_that_are_placed_at_the_same_moment_keep_to_it(plane, hosts):
     assert host_of(plane, near) == host_of(plane, first)
 
 
-def test_what_is_nowhere_has_no_host_to_share_and_none_to_avoid(plane, hosts):
+def test_named_servers_without_a_host_fail_same_host_and_do_not_affect_different_host(plane, hosts):
     near, word, away = (
         boot(plane, "a", same_host=NOBODY),
         boot(plane, "b", same_host="x"),
@@ -89,8 +89,8 @@ def test_what_is_nowhere_has_no_host_to_share_and_none_to_avoid(plane, hosts):
     assert plane.show(away)["status"] == "ACTIVE"
 
 
-def test_the_reasons_are_counted(plane, hosts):
-    named = [on(plane, one, f"on {one.name}") for one in hosts]
+def test_the_fault_counts_hosts_by_the_hint_that_rejected_them(plane, hosts):
+    named = [boot_on(plane, one, f"on {one.name}") for one in hosts]
     plane.settle(*hosts)
     nowhere = boot(plane, "nowhere", different_host=named)
     plane.settle(*hosts)
@@ -102,8 +102,8 @@ def test_the_reasons_are_counted(plane, hosts):
     assert "1 host: a server of different_host is there" in message_of(plane, both)
 
 
-def test_a_full_host_of_the_named_server_is_said_to_be_full(plane, hosts):
-    first = on(plane, hosts[1], "first")
+def test_the_fault_says_that_the_host_of_the_named_server_is_full(plane, hosts):
+    first = boot_on(plane, hosts[1], "first")
     plane.settle(*hosts)
     hosts[1].offer(VCPU=1, MEMORY_MB=32768, DISK_GB=500)
     second = boot(plane, "second", same_host=first)
@@ -121,7 +121,7 @@ def test_hints_that_name_no_servers_are_refused(plane, hosts, hints):
     assert post(plane, "vm", **hints)[0] == 400
 
 
-def test_empty_hints_mean_nothing(plane, hosts):
+def test_empty_hints_have_no_effect(plane, hosts):
     server_id = boot(plane, "vm", same_host=[], different_host=[])
     plane.settle(*hosts)
     assert plane.show(server_id)["status"] == "ACTIVE"

@@ -26,7 +26,9 @@ def status(plane, server_id):
         (["os-stop"], "reboot", {"type": "HARD"}, ("SHUTOFF", "rebooting_hard"), ("ACTIVE", None, 1)),
     ],
 )
-def test_a_host_carries_it_out(plane, host, server_id, prepare, action, argument, meanwhile, after):
+def test_an_action_is_carried_out_by_the_host_and_changes_the_status(
+    plane, host, server_id, prepare, action, argument, meanwhile, after
+):
     for earlier in prepare:
         plane.act(server_id, earlier)
         host.work()
@@ -37,8 +39,8 @@ def test_a_host_carries_it_out(plane, host, server_id, prepare, action, argument
 
 
 @pytest.mark.parametrize("actions", [["os-stop", "os-start"], ["pause", "unpause"], ["lock", "unlock"]])
-def test_what_the_server_holds_is_left_intact(plane, host, server_id, actions):
-    """R35, R36, R38, A4 (accelerator-attach): stop, pause and lock keep attached devices, and so do their opposites."""
+def test_an_action_keeps_the_servers_allocation_and_devices(plane, host, server_id, actions):
+    """R35, R36, R38, A4 (accelerator-attach): stop, pause, lock and their opposites keep attached devices."""
     held = plane.placement.allocations(server_id)
     for action in actions:
         assert plane.act(server_id, action)[0] == 202
@@ -48,7 +50,7 @@ def test_what_the_server_holds_is_left_intact(plane, host, server_id, actions):
 
 
 @pytest.mark.parametrize("kind", ["SOFT", "HARD"])
-def test_a_reboot_keeps_what_the_server_holds(plane, host, server_id, kind):
+def test_a_reboot_keeps_the_servers_allocation_and_devices(plane, host, server_id, kind):
     """R42 (accelerator-attach): a reboot leaves accelerators intact."""
     held = plane.placement.allocations(server_id)
     plane.act(server_id, "reboot", {"type": kind})
@@ -56,13 +58,13 @@ def test_a_reboot_keeps_what_the_server_holds(plane, host, server_id, kind):
     assert plane.placement.allocations(server_id) == held
 
 
-def test_a_wrong_state_is_a_conflict_in_novas_words(plane, host, server_id):
+def test_an_action_in_the_wrong_state_is_a_conflict_with_novas_message(plane, host, server_id):
     status_code, _, document = plane.act(server_id, "os-start")
     message = f"Cannot 'start' instance {server_id} while it is in vm_state active"
     assert (status_code, document) == (409, {"conflictingRequest": {"code": 409, "message": message}})
 
 
-def test_what_a_host_cannot_do_leaves_the_server_as_it_was(plane, host, server_id):
+def test_an_action_that_the_host_cannot_do_leaves_the_server_unchanged(plane, host, server_id):
     host.fails["pause"] = "the hypervisor is busy"
     plane.act(server_id, "pause")
     host.work()
@@ -77,7 +79,7 @@ def test_what_a_host_cannot_do_leaves_the_server_as_it_was(plane, host, server_i
     assert plane.admin("GET", path)[2]["instanceAction"]["events"][0]["host"] == "compute-1"
 
 
-def test_locked_by_its_owner_it_is_free_for_administrators(plane, host, server_id):
+def test_administrators_may_act_on_a_server_locked_by_its_owner(plane, host, server_id):
     plane.act(server_id, "lock", {"locked_reason": "do not touch"})
     shown = plane.send("GET", f"/v2.1/servers/{server_id}")[2]["server"]
     assert (shown["locked"], shown["locked_reason"]) == (True, "do not touch")
@@ -89,23 +91,23 @@ def test_locked_by_its_owner_it_is_free_for_administrators(plane, host, server_i
     assert plane.send("GET", f"/v2.1/servers/{server_id}")[2]["server"]["locked"] is False
 
 
-def test_locked_by_an_administrator_the_owner_cannot_unlock(plane, host, server_id):
+def test_an_owner_cannot_unlock_a_server_locked_by_an_administrator(plane, host, server_id):
     plane.act(server_id, "lock", who="root:admin", roles="admin")
     assert plane.act(server_id, "lock")[0] == 202
     assert plane.act(server_id, "unlock")[0] == 403
     assert plane.act(server_id, "unlock", who="root:admin", roles="admin")[0] == 202
 
 
-def test_the_console_is_what_the_host_reported_last(plane, host, server_id):
+def test_the_console_output_is_the_hosts_last_report(plane, host, server_id):
     assert plane.act(server_id, "os-getConsoleOutput", {})[2] == {"output": "vm: build\n"}
     plane.act(server_id, "reboot", {"type": "SOFT"})
     host.work()
-    # As the peer counts: what follows the last line break is a line too.
+    # As in Nova, the text after the last line break counts as a line, too.
     assert plane.act(server_id, "os-getConsoleOutput", {"length": 2})[2] == {"output": "vm: reboot\n"}
     assert plane.act(server_id, "os-getConsoleOutput", {"length": 0})[2] == {"output": ""}
 
 
-def test_a_console_is_cut_to_its_end(plane, host):
+def test_only_the_end_of_a_long_console_is_kept(plane, host):
     server_id = plane.boot(plane.flavor("small"))
     plane.builder.run_once()
     job = host.claim()[0]
@@ -115,12 +117,12 @@ def test_a_console_is_cut_to_its_end(plane, host):
     assert (len(text), text[-3:]) == (64 * 1024, "end")
 
 
-def test_a_server_on_no_host_has_no_console(plane):
+def test_a_server_without_a_host_has_no_console_output(plane):
     server_id = plane.boot(plane.flavor("small"))
     assert plane.act(server_id, "os-getConsoleOutput", {})[0] == 409
 
 
-def test_reset_state_is_for_administrators_and_works_at_once(plane, host, server_id):
+def test_only_administrators_may_reset_the_state_and_it_works_at_once(plane, host, server_id):
     assert plane.act(server_id, "os-resetState", {"state": "error"})[0] == 403
     assert plane.act(server_id, "os-resetState", {"state": "error"}, who="root:admin", roles="admin")[0] == 202
     assert status(plane, server_id)[:2] == ("ERROR", None)
@@ -128,13 +130,13 @@ def test_reset_state_is_for_administrators_and_works_at_once(plane, host, server
     assert status(plane, server_id)[:2] == ("ACTIVE", None)
 
 
-def test_force_delete_is_a_deletion(plane, host, server_id):
+def test_force_delete_deletes_the_server(plane, host, server_id):
     assert plane.act(server_id, "forceDelete")[0] == 202
     plane.settle(host)
     assert plane.show(server_id) is None
 
 
-def test_bodies_that_are_no_action(plane, host, server_id):
+def test_a_body_without_exactly_one_known_action_is_refused(plane, host, server_id):
     def refusal(body):
         status_code, _, document = plane.send("POST", f"/v2.1/servers/{server_id}/action", body)
         return status_code, next(iter(document.values()))["message"]
@@ -149,7 +151,7 @@ def test_bodies_that_are_no_action(plane, host, server_id):
     assert refusal({"reboot": None})[0] == 400
 
 
-def test_metadata_of_a_server(plane, host, server_id):
+def test_metadata_of_a_server_is_set_shown_and_deleted(plane, host, server_id):
     path = f"/v2.1/servers/{server_id}/metadata"
     assert plane.send("POST", path, {"metadata": {"a": "1", "b": "2"}})[2] == {"metadata": {"a": "1", "b": "2"}}
     assert plane.send("PUT", f"{path}/a", {"meta": {"a": "3"}})[2] == {"meta": {"a": "3"}}
@@ -162,7 +164,7 @@ def test_metadata_of_a_server(plane, host, server_id):
     assert plane.send("POST", path, {"metadata": many})[0] == 403
 
 
-def test_a_server_is_renamed_and_described(plane, host, server_id):
+def test_a_server_can_be_renamed_and_described(plane, host, server_id):
     body = {"server": {"name": "new", "description": "what it is for"}}
     server = plane.send("PUT", f"/v2.1/servers/{server_id}", body)[2]["server"]
     assert (server["name"], server["description"]) == ("new", "what it is for")

@@ -33,7 +33,7 @@ def in_use(plane, name):
     return plane.send("GET", f"{PATH}/detail")[2]["quota_set"].get(name, {"in_use": None})["in_use"]
 
 
-def test_the_peers_limits_hold_unless_others_are_set(plane):
+def test_the_default_limits_are_those_of_nova(plane):
     quota = plane.send("GET", PATH, version="2.57")[2]["quota_set"]
     assert quota == {
         "id": "red", "instances": 10, "cores": 20, "ram": 51200, "key_pairs": 100, "metadata_items": 128,
@@ -45,7 +45,7 @@ def test_the_peers_limits_hold_unless_others_are_set(plane):
     assert plane.send("GET", "/v2.1/os-quota-sets/blue")[0] == 403
 
 
-def test_a_limit_is_set_shown_enforced_and_set_back(plane, host):
+def test_a_limit_is_set_shown_enforced_and_reset(plane, host):
     plane.flavor("small")
     assert limit(plane, instances=1)["instances"] == 1
     ask(plane, "small")
@@ -55,7 +55,7 @@ def test_a_limit_is_set_shown_enforced_and_set_back(plane, host):
     assert len(ask(plane, "small")) == 36
 
 
-def test_a_refusal_names_every_limit_with_what_is_used_and_asked(plane, host):
+def test_a_refusal_names_each_exceeded_limit_with_the_used_and_requested_amounts(plane, host):
     plane.flavor("small", vcpus=2, ram=512)
     limit(plane, cores=3, ram=600)
     ask(plane, "small")
@@ -63,7 +63,7 @@ def test_a_refusal_names_every_limit_with_what_is_used_and_asked(plane, host):
     assert ask(plane, "small") == refused
 
 
-def test_any_resource_class_has_a_limit(plane, host):
+def test_any_resource_class_can_have_a_limit(plane, host):
     host.offer(VCPU=16, MEMORY_MB=32768, DISK_GB=500, CUSTOM_GOLD=9)
     plane.flavor("gold", {"resources:CUSTOM_GOLD": "2", "resources:VCPU": "0"}, vcpus=8)
     assert limit(plane, **{"class:CUSTOM_GOLD": 3})["class:CUSTOM_GOLD"] == 3
@@ -71,10 +71,10 @@ def test_any_resource_class_has_a_limit(plane, host):
     assert (in_use(plane, "class:CUSTOM_GOLD"), in_use(plane, "cores")) == (
         2,
         0,
-    )  # the flavor shows 8 and asks for none
+    )  # the flavor shows 8 and requests none
     assert "Quota exceeded for class:CUSTOM_GOLD: Requested 2, but already used 2 of 3" in ask(plane, "gold")
     plane.settle(host)
-    assert in_use(plane, "class:CUSTOM_GOLD") == 2  # as much when Placement knows of it too
+    assert in_use(plane, "class:CUSTOM_GOLD") == 2  # the same after Placement has the allocation, too
     plane.send("DELETE", f"/v2.1/servers/{server_id}")
     plane.settle(host)
     assert len(ask(plane, "gold")) == 36
@@ -82,7 +82,7 @@ def test_any_resource_class_has_a_limit(plane, host):
     assert plane.admin("PUT", PATH, {"quota_set": {"colour": 3}})[0] == 400
 
 
-def test_limits_for_all_are_those_of_the_default_class(plane):
+def test_the_limits_of_the_default_quota_class_apply_to_all_projects(plane):
     changed = {"quota_class_set": {"cores": 5, "class:PCPU": 2}}
     assert plane.admin("PUT", "/v2.1/os-quota-class-sets/default", changed)[2]["quota_class_set"]["cores"] == 5
     quota = plane.send("GET", PATH)[2]["quota_set"]
@@ -94,7 +94,7 @@ def test_limits_for_all_are_those_of_the_default_class(plane):
     assert plane.admin("GET", "/v2.1/os-quota-class-sets/default")[2]["quota_class_set"]["id"] == "default"
 
 
-def test_a_limit_is_not_set_below_what_is_used_unless_by_force(plane, host):
+def test_a_limit_below_the_usage_needs_force(plane, host):
     ask(plane, plane.flavor("small", vcpus=4))
     status, _, document = plane.admin("PUT", PATH, {"quota_set": {"cores": 3}})
     assert status == 400
@@ -104,7 +104,7 @@ def test_a_limit_is_not_set_below_what_is_used_unless_by_force(plane, host):
     assert plane.admin("PUT", f"{PATH}?user_id=bob", {"quota_set": {"cores": 9}})[0] == 501
 
 
-def test_of_several_servers_as_many_are_made_as_fit(plane, host):
+def test_of_several_servers_as_many_are_created_as_the_limit_allows(plane, host):
     plane.flavor("small")
     limit(plane, instances=3)
     ask(plane, "small", min_count=2, max_count=9)
@@ -112,21 +112,21 @@ def test_of_several_servers_as_many_are_made_as_fit(plane, host):
     assert "Requested 2, but already used 3 of 3 instances" in ask(plane, "small", min_count=2, max_count=3)
 
 
-def test_what_others_hold_for_the_project_counts(plane, host):
-    """Consumers other than servers: a network's ports, somebody's script."""
+def test_allocations_of_other_consumers_of_the_project_count(plane, host):
+    """Allocations of consumers other than servers, for example network ports."""
     plane.flavor("small", vcpus=2)
     limit(plane, cores=5)
     held = {"allocations": {host.provider.uuid: {"resources": {"VCPU": 3}}}, "consumer_generation": None,
             "project_id": "red", "user_id": "alice", "consumer_type": "PORT"}  # fmt: skip
     plane.placement._send("PUT", "/allocations/00000000-0000-4000-8000-00000000000a", held)
     ask(plane, "small")
-    plane.settle(host)  # it is in Placement now, and counted once
+    plane.settle(host)  # now it is in Placement, and still counted once
     assert in_use(plane, "cores") == 5
     assert "already used 5 of 5 cores" in ask(plane, "small")
 
 
-def test_where_none_of_it_is_limited_placement_is_not_asked_what_others_hold(plane, host):
-    """Placement adds up all allocations of a project, which for 20,000 servers is most of the request's cost."""
+def test_placement_is_not_queried_if_no_requested_class_is_limited(plane, host):
+    """Placement sums all allocations of a project, which for 20,000 servers is most of the request's cost."""
     plane.flavor("small", vcpus=2)
     ask(plane, "small")
     asked = [request for request in plane.to_placement.requests if request.path.startswith("/usages")]
@@ -136,7 +136,7 @@ def test_where_none_of_it_is_limited_placement_is_not_asked_what_others_hold(pla
     assert len(asked) == 1
 
 
-def test_requests_at_the_same_time_do_not_exceed_a_limit_together(plane, host):
+def test_concurrent_requests_do_not_exceed_a_limit(plane, host):
     plane.flavor("small")
     limit(plane, instances=7)
     answers = []
@@ -169,14 +169,16 @@ def test_metadata_and_keypairs_have_limits(plane, host):
     assert (status, document["forbidden"]["message"]) == (403, "Quota exceeded, too many key pairs.")
 
 
-def test_limits_show_what_is_used(plane, host):
+def test_the_limits_show_the_usage(plane, host):
     ask(plane, plane.flavor("small", vcpus=2))
     absolute = plane.send("GET", "/v2.1/limits", version="2.57")[2]["limits"]["absolute"]
     assert (absolute["maxTotalCores"], absolute["totalCoresUsed"], absolute["totalInstancesUsed"]) == (20, 2, 1)
 
 
-def test_a_request_makes_a_thousand_servers_at_most(plane):
-    """Otherwise billions would be created in memory before limits are checked, and any member could stop the service."""
+def test_a_request_may_create_a_thousand_servers_at_most(plane):
+    """Otherwise billions would be created in memory before the limits are checked, and any member could stop the
+    service.
+    """
     plane.flavor("small")
     limit(plane, instances=3, cores=-1, ram=-1)
     ask(plane, "small", max_count=2**31 - 1)

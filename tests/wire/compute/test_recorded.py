@@ -15,7 +15,7 @@ KINDS = {bool: "bool", int: "number", float: "number", str: "text"}
 
 @pytest.fixture
 def there(plane, host):
-    """The objects of the recorded requests, by the word that stands for each in a path."""
+    """Creates the objects of the recorded requests; returns {placeholder in a path: id}."""
     server_id = plane.boot(plane.flavor("small"))
     plane.settle(host)
     plane.clock.sleep(60)
@@ -24,7 +24,7 @@ def there(plane, host):
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['path']} {row['version']}")
-def test_the_shape_is_the_peers(plane, there, row):
+def test_an_answer_has_the_format_of_novas(plane, there, row):
     path = "/v2.1" + "/".join(there.get(step, step) for step in row["path"].split("/"))
     roles = {"who": "root:red", "roles": "admin"}
     status, headers, body = plane.send("GET", path, version=row["version"], **roles)
@@ -37,7 +37,7 @@ def test_the_shape_is_the_peers(plane, there, row):
 
 
 def differences(shape, value, where="body"):
-    """The differences of `value` from `shape`; null stands for any value, and an empty list says nothing."""
+    """The differences of `value` from `shape`; null in a shape matches any value, and an empty list any list."""
     if shape is None or value is None:
         return
     if isinstance(shape, dict):

@@ -29,7 +29,7 @@ def boot(plane, group, name="vm", **more):
 
 
 def place(plane, hosts, group, count):
-    """The hosts of `count` servers that are created one after the other, and their statuses."""
+    """Creates `count` servers one after the other; returns their hosts and statuses."""
     ids = []
     for number in range(count):
         ids.append(boot(plane, group, f"vm{number}")[2]["server"]["id"])
@@ -38,7 +38,7 @@ def place(plane, hosts, group, count):
     return [one["OS-EXT-SRV-ATTR:host"] for one in shown], [one["status"] for one in shown], ids
 
 
-def test_the_shape_since_2_64(plane):
+def test_the_format_of_a_group_since_2_64(plane):
     group = make(plane, "anti-affinity", max_server_per_host="2")
     path = f"/v2.1/os-server-groups/{group}"
     shown = plane.send("GET", path, version="2.64")[2]["server_group"]
@@ -52,7 +52,7 @@ def test_the_shape_since_2_64(plane):
     assert plane.send("GET", "/v2.1/os-server-groups/no-uuid")[0] == 404
 
 
-def test_the_shapes_before(plane):
+def test_the_formats_of_a_group_before_2_64(plane):
     def post(version, policy):
         body = {"server_group": {"name": "g", "policies": [policy]}}
         return plane.send("POST", "/v2.1/os-server-groups", body, version=version)
@@ -76,11 +76,11 @@ def test_the_shapes_before(plane):
         {"name": "", "policy": "affinity"},
     ],
 )
-def test_what_is_no_group_is_refused(plane, body):
+def test_an_invalid_group_is_refused(plane, body):
     assert plane.send("POST", "/v2.1/os-server-groups", {"server_group": body}, version="2.64")[0] == 400
 
 
-def test_lists_are_of_the_project_and_in_pages(plane):
+def test_groups_are_listed_by_project_and_in_pages(plane):
     groups = [make(plane, "affinity") for _ in range(3)]
 
     def listed(query="", **options):
@@ -93,7 +93,7 @@ def test_lists_are_of_the_project_and_in_pages(plane):
     assert plane.send("GET", "/v2.1/os-server-groups?offset=x")[0] == 400
 
 
-def test_quotas_of_groups_and_of_members(plane, hosts):
+def test_quotas_limit_groups_and_their_members(plane, hosts):
     plane.flavor("small")
     limits = {"quota_set": {"server_groups": 1, "server_group_members": 1}}
     assert plane.admin("PUT", "/v2.1/os-quota-sets/red", limits)[0] == 200
@@ -105,7 +105,7 @@ def test_quotas_of_groups_and_of_members(plane, hosts):
     assert boot(plane, group)[0] == 403
 
 
-def test_a_group_that_is_not_there_or_not_yours_is_refused(plane, hosts):
+def test_a_missing_group_or_one_of_another_project_is_refused(plane, hosts):
     plane.flavor("small")
     assert boot(plane, IMAGE)[0] == 400
     assert boot(plane, "no-uuid")[0] == 400
@@ -117,7 +117,7 @@ def test_a_group_that_is_not_there_or_not_yours_is_refused(plane, hosts):
     assert plane.send("POST", "/v2.1/servers", body, who="bob:blue")[0] == 403
 
 
-def test_anti_affinity_is_one_on_a_host_and_the_last_finds_none(plane, hosts):
+def test_anti_affinity_places_one_server_on_each_host(plane, hosts):
     plane.flavor("small")
     group = make(plane, "anti-affinity")
     on, statuses, ids = place(plane, hosts, group, 4)
@@ -134,13 +134,13 @@ def test_anti_affinity_is_one_on_a_host_and_the_last_finds_none(plane, hosts):
     assert place(plane, hosts, group, 1)[0] == [on[0]]
 
 
-def test_so_many_on_a_host_as_the_rule_says(plane, host):
+def test_max_server_per_host_limits_the_servers_on_a_host(plane, host):
     plane.flavor("small")
     _, statuses, _ = place(plane, [host], make(plane, "anti-affinity", max_server_per_host=2), 3)
     assert statuses == ["ACTIVE", "ACTIVE", "ERROR"]
 
 
-def test_affinity_follows_the_first_and_says_so_where_that_is_full(plane, hosts):
+def test_affinity_places_servers_on_the_first_ones_host_and_fails_if_it_is_full(plane, hosts):
     plane.flavor("small", vcpus=6)
     on, statuses, ids = place(plane, hosts, make(plane, "affinity"), 3)
     assert on[0] == on[1]
@@ -149,8 +149,8 @@ def test_affinity_follows_the_first_and_says_so_where_that_is_full(plane, hosts)
     assert message.endswith("; resources:VCPU=6 left 2; the host of its server group left 0.")
 
 
-def test_soft_affinity_gathers_as_long_as_there_is_room(plane, hosts):
-    """With the multiplier in an aggregate's metadata; without it, emptier hosts weigh more."""
+def test_soft_affinity_places_servers_together_while_they_fit(plane, hosts):
+    """The multiplier is in an aggregate's metadata; without it, emptier hosts weigh more."""
     aggregate = plane.admin("POST", "/v2.1/os-aggregates", {"aggregate": {"name": "gather"}})[2]["aggregate"]["id"]
     actions = [{"set_metadata": {"metadata": {"soft_affinity_weight_multiplier": "10"}}}]
     actions += [{"add_host": {"host": one.name}} for one in hosts]
@@ -158,18 +158,18 @@ def test_soft_affinity_gathers_as_long_as_there_is_room(plane, hosts):
         assert plane.admin("POST", f"/v2.1/os-aggregates/{aggregate}/action", action)[0] == 200
     plane.flavor("small", vcpus=6)
     on, statuses, _ = place(plane, hosts, make(plane, "soft-affinity"), 3)
-    assert on[0] == on[1] != on[2]  # 16 processors hold two
+    assert on[0] == on[1] != on[2]  # two fit on a host with 16 processors
     assert statuses == ["ACTIVE"] * 3
 
 
-def test_soft_anti_affinity_spreads(plane, hosts):
+def test_soft_anti_affinity_spreads_servers_over_the_hosts(plane, hosts):
     plane.flavor("small")
     on, statuses, _ = place(plane, hosts, make(plane, "soft-anti-affinity"), 4)
     assert len(set(on[:3])) == 3
     assert statuses == ["ACTIVE"] * 4
 
 
-def test_the_servers_of_one_request_keep_the_policy_among_themselves(plane, hosts):
+def test_the_policy_is_respected_among_servers_of_one_request(plane, hosts):
     plane.flavor("small")
     group = make(plane, "anti-affinity")
     assert boot(plane, group, min_count=3)[0] == 202
@@ -178,8 +178,10 @@ def test_the_servers_of_one_request_keep_the_policy_among_themselves(plane, host
     assert sorted(one["OS-EXT-SRV-ATTR:host"] for one in servers) == ["compute-1", "compute-2", "compute-3"]
 
 
-def test_two_that_are_placed_at_the_same_moment_are_checked_once_more(plane, host):
-    """The late check: another builder gives the second one the host between our claim for the first and our commit."""
+def test_the_policy_is_checked_again_when_servers_are_placed_at_the_same_time(plane, host):
+    """The late check: another builder places the second one on the host between our claim for the first and our
+    commit.
+    """
     plane.flavor("small")
     group = make(plane, "anti-affinity")
     plane.builder.run_once()

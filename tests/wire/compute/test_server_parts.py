@@ -14,7 +14,7 @@ def server_id(plane, host):
     return server_id
 
 
-def test_tags_are_set_added_looked_for_and_removed(plane, server_id):
+def test_tags_are_set_added_checked_and_removed(plane, server_id):
     path = f"/v2.1/servers/{server_id}/tags"
     assert plane.send("PUT", path, {"tags": ["web", "blue"]})[2] == {"tags": ["web", "blue"]}
     status, headers, _ = plane.send("PUT", f"{path}/third")
@@ -35,8 +35,8 @@ def test_tags_are_set_added_looked_for_and_removed(plane, server_id):
 
 
 @pytest.mark.parametrize("tag", ["%0d%0aset-cookie%3a%20a%3db", "%e6%97%a5%e6%9c%ac", "a%20b"])
-def test_a_tag_begins_no_header_and_its_place_is_a_url(plane, server_id, tag):
-    """Its URL is in a header, which is one line of latin-1."""
+def test_a_tag_cannot_inject_a_header_and_is_quoted_in_its_url(plane, server_id, tag):
+    """The tag's URL is in a header, which is one line of latin-1."""
     path = f"/v2.1/servers/{server_id}/tags/{tag}"
     status, headers, _ = plane.send("PUT", path)
     assert status == 201
@@ -45,7 +45,7 @@ def test_a_tag_begins_no_header_and_its_place_is_a_url(plane, server_id, tag):
     assert plane.send("GET", path)[0] == 204
 
 
-def test_a_server_in_the_making_takes_no_tags(plane, host):
+def test_a_server_being_built_accepts_no_tags(plane, host):
     server_id = plane.boot(plane.flavor("small"))
     status, _, document = plane.send("PUT", f"/v2.1/servers/{server_id}/tags/web")
     assert status == 409
@@ -66,7 +66,7 @@ def test_servers_are_found_by_their_tags(plane, host):
     assert names("not-tags-any=a,b") == ["three"]
 
 
-def test_actions_come_in_pages_and_of_a_period(plane, host, server_id):
+def test_actions_are_listed_in_pages_and_by_period(plane, host, server_id):
     path = f"/v2.1/servers/{server_id}/os-instance-actions"
     for action in ("os-stop", "os-start", "pause"):
         plane.clock.sleep(10)
@@ -99,12 +99,12 @@ def test_actions_come_in_pages_and_of_a_period(plane, host, server_id):
         ("os-server-password", {"password": ""}),
     ],
 )
-def test_what_is_empty_here_is_an_empty_list(plane, server_id, part, answer):
+def test_lists_of_unsupported_parts_are_empty(plane, server_id, part, answer):
     assert plane.send("GET", f"/v2.1/servers/{server_id}/{part}")[2] == answer
     assert plane.send("GET", f"/v2.1/servers/{server_id}/{part}", who="eve:blue")[0] == 404
 
 
-def test_diagnostics_tell_what_is_known_of_a_guest(plane, host, server_id):
+def test_diagnostics_show_the_known_values_of_a_guest(plane, host, server_id):
     path = f"/v2.1/servers/{server_id}/diagnostics"
     body = plane.admin("GET", path)[2]
     assert (body["state"], body["num_cpus"], body["memory_details"]["maximum"]) == ("running", 1, 512)
@@ -113,7 +113,7 @@ def test_diagnostics_tell_what_is_known_of_a_guest(plane, host, server_id):
 
 
 @pytest.mark.parametrize("row", unsupported_routes.UNSUPPORTED_ROUTES, ids=lambda row: f"{row.methods} {row.path}")
-def test_what_is_not_here_says_so(plane, row):
+def test_an_unsupported_function_is_refused_with_a_message(plane, row):
     path = "/v2.1" + "/".join("x" if part.startswith("{") else part for part in row.path.split("/"))
     version = f"2.{row.since or row.until or 60}"
     for method in row.methods.split():
@@ -131,8 +131,8 @@ def test_extensions_are_listed_and_shown(plane):
     assert plane.send("GET", "/v2.1/extensions/nope")[0] == 404
 
 
-def test_moves_are_listed_by_version_and_filter(plane, host, server_id):
-    """Rows as operations write them; the shape is the API's."""
+def test_migrations_are_listed_by_microversion_and_filter(plane, host, server_id):
+    """The rows are as operations write them, the answers as Nova's API documents them."""
     moment = plane.clock.now()
     row = {
         "kind": "migration", "status": "done", "is_open": False, "source_host": "compute-1", "dest_host": "compute-2",
@@ -171,13 +171,13 @@ def test_moves_are_listed_by_version_and_filter(plane, host, server_id):
     assert plane.admin("GET", f"{shown}/1", version="2.23")[0] == 404
 
 
-def test_a_host_is_told_what_the_guest_shall_read(plane, host):
+def test_the_hosts_job_has_the_guests_metadata_and_user_data(plane, host):
     key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINq58IlCWeEZskehFJsXerpeqXANAIKO2SOIJWaMJ2VT"
     plane.send("POST", "/v2.1/os-keypairs", {"keypair": {"name": "mine", "public_key": key}})
     told = {"user_data": "aGVsbG8=", "metadata": {"a": "b"}, "key_name": "mine", "hostname": "web-1"}
     plane.boot(plane.flavor("small"), "with", config_drive=True, **told)
     plane.boot("small", "without")
-    plane.send("DELETE", "/v2.1/os-keypairs/mine")  # the server has it already
+    plane.send("DELETE", "/v2.1/os-keypairs/mine")  # the server has a copy of it
     plane.settle(host)
     guests = {payload["server"]["name"]: payload["server"]["guest"] for payload in host.built}
     assert guests["without"] is None
@@ -186,8 +186,8 @@ def test_a_host_is_told_what_the_guest_shall_read(plane, host):
     assert guests["with"]["user_data"] == "aGVsbG8="
 
 
-def test_a_rebuilt_server_has_the_key_of_the_user_who_rebuilds_it(plane, host):
-    """Or none, or its old one; names of others' key pairs are not found."""
+def test_a_rebuilt_server_gets_the_key_of_the_user_who_rebuilds_it(plane, host):
+    """Or no key, or its old one; key pairs of other users are not found."""
     key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINq58IlCWeEZskehFJsXerpeqXANAIKO2SOIJWaMJ2VT"
     for who in ("alice", "carol"):
         body = {"keypair": {"name": f"of-{who}", "public_key": f"{key} {who}"}}
@@ -196,7 +196,7 @@ def test_a_rebuilt_server_has_the_key_of_the_user_who_rebuilds_it(plane, host):
     plane.settle(host)
 
     def rebuilt(**key):
-        """The guest's metadata."""
+        """The guest's metadata after a rebuild."""
         status, _, document = plane.act(server_id, "rebuild", {"imageRef": IMAGE, **key}, who="carol:red")
         if status == 400:
             return document["badRequest"]["message"]

@@ -47,7 +47,7 @@ def test_version_documents_need_no_token(plane):
     assert plane.send("GET", "/v2.1/servers", who=None)[0] == 401
 
 
-def test_both_version_headers_are_understood_and_repeated(plane):
+def test_both_version_headers_are_accepted_and_returned(plane):
     status, headers, _ = plane.send(
         "GET", "/v2.1/flavors", version=None, X_OpenStack_Nova_API_Version="2.60", who="alice:red"
     )
@@ -78,7 +78,7 @@ def test_errors_have_novas_names(plane):
     assert name("GET", "/v2.1/servers", who=None) == (401, "unauthorized")
 
 
-def test_schema_errors_name_field_and_value(plane):
+def test_errors_of_the_schema_name_the_field_and_the_value(plane):
     body = {"server": {"name": "", "imageRef": IMAGE, "flavorRef": "small", "networks": "none"}}
     message = plane.send("POST", "/v2.1/servers", body)[2]["badRequest"]["message"]
     assert message.startswith("Invalid input for field/attribute name. Value: .")
@@ -97,7 +97,7 @@ def test_hosts_are_shown_to_administrators_only(plane, host, server_id):
     assert own["hostId"] == plane.show(server_id)["hostId"] != ""
 
 
-def test_lists_are_filtered(plane, host):
+def test_lists_of_servers_are_filtered(plane, host):
     plane.flavor("small")
     plane.flavor("large", vcpus=2)
     mine = plane.boot("small", "web-1")
@@ -134,7 +134,7 @@ def test_lists_are_filtered(plane, host):
     assert names("", **admin) == []
 
 
-def test_lists_come_in_pages(plane):
+def test_servers_are_listed_in_pages(plane):
     plane.flavor("small")
     for number in range(5):
         plane.boot("small", f"vm{number}")
