@@ -1,4 +1,4 @@
-"""How the documents are built (`make docs`): the Markdown that forges show, as pages with a table of contents and a search.
+"""How the documents are built (`make docs`): the Markdown that forges show, as pages with contents and a search.
 
 The source directory is the root of the repository, so links between docs/, README.md and the code are those that
 forges follow. docs/README.md is the index, and its tables are the table of contents: what it links, in its order,
@@ -72,7 +72,8 @@ def prepare(app: Sphinx, docname: str, source: list[str]) -> None:
 
 def point_to_index(app: Sphinx, failure: Exception | None) -> None:
     """The page that a browser opens first."""
-    page = '<!doctype html><meta charset="utf-8"><title>Moorage</title><meta http-equiv="refresh" content="0; url=docs/README.html">'
+    refresh = '<meta http-equiv="refresh" content="0; url=docs/README.html">'
+    page = f'<!doctype html><meta charset="utf-8"><title>Moorage</title>{refresh}'
     (Path(app.outdir) / "index.html").write_text(page, encoding="utf-8")
 
 

@@ -94,8 +94,8 @@ class PeerDatabase:
         if found < set(known):
             raise StartError(f"{where} has schema {revision} of an older {self._schema.older}")
         raise StartError(
-            f"{where} has schema {revision}, which this release of Moorage does not support (it supports {known[-1]} of "
-            f"{self._schema.newest}); use a newer Moorage"
+            f"{where} has schema {revision}, which this release of Moorage does not support (it supports {known[-1]} "
+            f"of {self._schema.newest}); use a newer Moorage"
         )
 
     def row_counts(self) -> dict[str, int]:
@@ -123,7 +123,10 @@ D = TypeVar("D", bound=PeerDatabase)
 
 @contextmanager
 def open_peer_database(url: str, opened: Callable[[Connection], D]) -> Iterator[D]:
-    """Opens the peer's database for reading. Raises `StartError`, with the remedy, if it cannot be read or is another one."""
+    """Opens the peer's database for reading.
+
+    Raises `StartError`, with the remedy, if it cannot be read or is another one.
+    """
     engine = open_read_only_engine(url)
     where = engine.url.render_as_string(hide_password=True)
     try:

@@ -2,8 +2,8 @@
 
     claim_jobs -> (agent works, and reports "running") -> report_job -> what follows, in the same transaction
 
-`JobOwner` is the service, which enqueues the jobs (`JobStore.enqueue`) and decides what follows from a report. Not here:
-HTTP (`job_api`).
+`JobOwner` is the service, which enqueues the jobs (`JobStore.enqueue`) and decides what follows from a report. Not
+here: HTTP (`job_api`).
 """
 
 from collections.abc import Callable, Sequence

@@ -47,7 +47,8 @@ class JobStore:
         self._enqueueing, self._claiming, self._changing, self._looking = _statements(table, secrets)
         #: Has the queue ``of_queue`` any job that is not finished? One cheap statement for frequent polls.
         self.any_open = self._looking.any_open
-        #: The oldest job of the queue ``of_queue`` that a claim would find at any time; ignores jobs with a lease or a pause.
+        #: The oldest job of the queue ``of_queue`` that a claim would find at any time; ignores jobs with a lease or a
+        #: pause.
         self.ready_now = self._looking.ready_now
 
     def enqueue(self, connection: Connection, job: NewJob, now: datetime) -> None:
@@ -270,7 +271,8 @@ class JobStore:
                 f"job {job_id} is {job.state}, not claimed: it cannot become {wanted}", code="moorage.state"
             )
         return Conflict(
-            f"job {job_id} was claimed again by {job.worker} in epoch {job.epoch}; a report of epoch {epoch} is too late",
+            f"job {job_id} was claimed again by {job.worker} in epoch {job.epoch}; a report of epoch {epoch} is too "
+            "late",
             code=FENCED_CODE,
             epoch=job.epoch,
         )

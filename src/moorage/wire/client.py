@@ -1,7 +1,7 @@
 """`ServiceClient`: the HTTP client that every service's `client` module builds on.
 
-As in upstream's clients, it renews a rejected token once, sends the microversion with each request, passes the request id
-on, and repeats a request only if a repetition is harmless.
+As in upstream's clients, it renews a rejected token once, sends the microversion with each request, passes the request
+id on, and repeats a request only if a repetition is harmless.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -141,8 +141,8 @@ class ServiceClient:
     ) -> Iterator[Mapping[str, Any]]:
         """All rows under `key` of a paged list. A response with a value under `more` has a next page.
 
-        The marker is the last row's id; the link to the next page is not used, because it lacks the path prefix that the
-        service may be mounted at.
+        The marker is the last row's id; the link to the next page is not used, because it lacks the path prefix that
+        the service may be mounted at.
         """
         query = list(params)
         marker: list[tuple[str, Any]] = []

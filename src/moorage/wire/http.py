@@ -157,11 +157,11 @@ class Route(Generic[S]):
     schema: Schema | VersionedSchema | None = None
     since: Version | None = None
     until: Version | None = None
-    #: Called with the request and the path parameters before the body is validated: Placement answers 404 for an unknown
-    #: provider even if the body is invalid.
+    #: Called with the request and the path parameters before the body is validated: Placement answers 404 for an
+    #: unknown provider even if the body is invalid.
     before_schema: Callable[..., None] | None = None
-    #: How the body is read: ``json``; ``raw`` (undecoded bytes in `Request.stream`, bounded); ``stream`` (undecoded, read
-    #: while it arrives, unbounded); ``none`` (ignored).
+    #: How the body is read: ``json``; ``raw`` (undecoded bytes in `Request.stream`, bounded); ``stream`` (undecoded,
+    #: read while it arrives, unbounded); ``none`` (ignored).
     reads: str = "json"
     #: Bound of the body. None: the service's bound for JSON, or 64 KiB on routes that need no authentication.
     max_bytes: int | None = None

@@ -1,8 +1,8 @@
 """Renders a service's route table as an OpenAPI 3.1 document, with the schemas that requests are validated against.
 
-OpenAPI has no microversions. The document of a single microversion is exact: its routes, queries and bodies. The document
-of a range lists, for each operation, the versions that have it, and combines the schemas of all versions with ``anyOf``,
-each titled with its versions. The functions are pure.
+OpenAPI has no microversions. The document of a single microversion is exact: its routes, queries and bodies. The
+document of a range lists, for each operation, the versions that have it, and combines the schemas of all versions with
+``anyOf``, each titled with its versions. The functions are pure.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -284,9 +284,9 @@ def _names(config: Config) -> NameScheme:
     names, ours = NameScheme(config.accelerator.names), [name for name in ("compute", "agent") if name in config.runs]
     if names is NameScheme.CYBORG and ours:
         raise StartError(
-            f"{config.source}: [accelerator] names is cyborg, and [plane] services has {ours[0]}: a server of Moorage's "
-            "own compute requests CUSTOM_ACCELERATOR_<TYPE> and would find no device on this host. Remove names; or, "
-            "on a host of a real Nova, run accelerator-agent without compute and agent"
+            f"{config.source}: [accelerator] names is cyborg, and [plane] services has {ours[0]}: a server of "
+            "Moorage's own compute requests CUSTOM_ACCELERATOR_<TYPE> and would find no device on this host. Remove "
+            "names; or, on a host of a real Nova, run accelerator-agent without compute and agent"
         )
     return names
 

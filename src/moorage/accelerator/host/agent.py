@@ -63,8 +63,8 @@ class AcceleratorSettings:
 
 
 class AcceleratorAgent:
-    """The agent is also a `moorage.jobs.background_tasks.Task`: each run reports to the central service, if `reports` is
-    given.
+    """The agent is also a `moorage.jobs.background_tasks.Task`: each run reports to the central service, if `reports`
+    is given.
     """
 
     def __init__(

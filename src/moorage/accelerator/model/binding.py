@@ -119,8 +119,8 @@ def _decode_binding(uuid: str, operations: Sequence[Mapping[str, str]]) -> Bindi
 def bind_order(
     requests: Sequence[RequestRecord], bindings: Mapping[str, Binding], project_id: str, user_id: str
 ) -> BindJob:
-    """`requests` belong to one instance and host; `user_id`: of the caller who binds them. Raises `Invalid` if a group has two providers; a group is placed as
-    one.
+    """`requests` belong to one instance and host; `user_id`: of the caller who binds them. Raises `Invalid` if a group
+    has two providers; a group is placed as one.
     """
     providers: dict[str, str] = {}
     for request in requests:

@@ -134,7 +134,8 @@ class OperatorService:
         ended = self._wait_for_job(job_id, PROGRAM_TIMEOUT_S if wait_s is None else wait_s)
         if ended is None and wait_s is None:
             raise Unavailable(
-                f"The host has not programmed the device within {PROGRAM_TIMEOUT_S:.0f} s; check the deployable again later."
+                f"The host has not programmed the device within {PROGRAM_TIMEOUT_S:.0f} s; check the deployable again "
+                "later."
             )
         if ended is not None and ended.state is not JobState.DONE:
             why = (ended.result or {}).get("error") or "the host gave no reason"

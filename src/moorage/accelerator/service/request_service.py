@@ -145,8 +145,8 @@ class RequestService:
         there = accelerator_store.count_requests(connection, project_id)
         if there + wanted > self._quota:
             raise OverQuota(
-                f"Quota exceeded for accelerator requests: project {project_id} has {there} of the {self._quota} allowed "
-                f"requests, and needs {wanted} more; delete some, or ask the operator to raise [accelerator] "
+                f"Quota exceeded for accelerator requests: project {project_id} has {there} of the {self._quota} "
+                f"allowed requests, and needs {wanted} more; delete some, or ask the operator to raise [accelerator] "
                 "quota_requests."
             )
 
@@ -218,7 +218,8 @@ class RequestService:
             if providers.count(provider) > free:
                 raise Conflict(
                     f"{place.name} has {max(free, 0)} free of {place.num_accelerators} accelerators "
-                    f"({place.taken} bound or being bound, {quarantined} quarantined); {providers.count(provider)} are requested."
+                    f"({place.taken} bound or being bound, {quarantined} quarantined); {providers.count(provider)} are "
+                    "requested."
                 )
 
     # ---------------------------------------------------------------------------------------- deleting

@@ -137,7 +137,8 @@ class AcceleratorService:
             for profile in profiles:
                 if request := accelerator_store.find_request_of_profile(connection, profile.name):
                     raise Conflict(
-                        f"Device profile {profile.name} has accelerator requests, for example {request}; delete them first."
+                        f"Device profile {profile.name} has accelerator requests, for example {request}; delete them "
+                        "first."
                     )
             accelerator_store.delete_rows(connection, t.device_profiles, [profile.id for profile in profiles])
 

@@ -32,7 +32,10 @@ JobEnded = Callable[[str, str, float], object]
 
 class JobRunnerApi(Protocol):
     def run_job(self, kind: str, payload: Mapping[str, object], keep_alive: Callable[[], None]) -> JsonObject:
-        """Returns the job's result. Raises `MoorageError` with the sentence for the report; `JobLost` if another worker has the job now."""
+        """Returns the job's result.
+
+        Raises `MoorageError` with the sentence for the report; `JobLost` if another worker has the job now.
+        """
         ...
 
 
@@ -117,15 +120,16 @@ class JobsTask:
             raise
         except Unavailable as error:
             if "url" in error.fields and error.fields.get("peer") == "compute":
-                # A report would not arrive either. The job stays claimed; this worker gets it again and starts it from its
-                # beginning, as after a crash of the agent.
+                # A report would not arrive either. The job stays claimed; this worker gets it again and starts it from
+                # its beginning, as after a crash of the agent.
                 raise
             return self._failed(job, error)
         except BuildFailed as failed:
             log.warning("job failed", extra={"kind": job.kind, "why": failed.message})
             failure = JobFailure(error=failed.message, code=failed.error_code, is_left=failed.is_left)
             return ReportState.FAILED, result_document(failure)
-        except Exception as error:  # noqa: BLE001 - every failure is reported, or the server would stay in its task state; `failure_report` logs the traceback
+        # Every failure is reported, or the server would stay in its task state. `failure_report` logs the traceback.
+        except Exception as error:  # noqa: BLE001 - every failure is reported: see above
             return self._failed(job, error)
 
     def _failed(self, job: AgentJob, error: Exception) -> tuple[ReportState, JsonObject]:

@@ -70,7 +70,10 @@ class MoveJobs:
         return self._builder.rebuild(job, keep_alive)
 
     def strip_devices(self, server: ServerRef, keep_alive: KeepAlive) -> int:
-        """Returns the number of released devices. Stops the domain first: no guest may hold the next tenant's device."""
+        """Returns the number of released devices.
+
+        Stops the domain first: no guest may hold the next tenant's device.
+        """
         if server.id in self._driver.domains():
             self._builder.run_keeping_alive(lambda: self._driver.power(server.id, PowerAction.STOP), keep_alive)
         return self._builder.detach(server, keep_alive)

@@ -16,7 +16,10 @@ log = logging.getLogger(__name__)
 
 class Snapshots(Protocol):
     def upload_disk(self, job: SnapshotJob | ShelveJob) -> None:
-        """Uploads the disk as the image that `job` names; does nothing if that image exists. A failure leaves no image."""
+        """Uploads the disk as the image that `job` names; does nothing if that image exists.
+
+        A failure leaves no image.
+        """
         ...
 
 

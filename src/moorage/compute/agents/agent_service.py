@@ -47,8 +47,8 @@ class ProviderLookup(Protocol):
 
 
 class AgentService:
-    """`job_lease_s`: see `moorage.jobs.host_jobs`. `offload_after_s`: see `ReclaimTask`; 0: offload shelved servers at once.
-    `placement` None: the provider that a host reports is not verified.
+    """`job_lease_s`: see `moorage.jobs.host_jobs`. `offload_after_s`: see `ReclaimTask`; 0: offload shelved servers at
+    once. `placement` None: the provider that a host reports is not verified.
     """
 
     def __init__(
@@ -106,8 +106,8 @@ class AgentService:
         provider = self._placement.provider_by_name(report.name)
         if provider is None or provider.uuid != report.provider_uuid:
             raise Conflict(
-                f"provider {report.provider_uuid} is not the provider of host {report.name} in Placement; the host's agent "
-                "creates that provider when it starts"
+                f"provider {report.provider_uuid} is not the provider of host {report.name} in Placement; the host's "
+                "agent creates that provider when it starts"
             )
 
     def claim_jobs(self, host: str, worker: str, limit: int) -> list[Job]:
@@ -297,11 +297,11 @@ REPORT_REFRESH = timedelta(minutes=10)
 class Heartbeats:
     """Heartbeats of hosts, written in batches; one object per process, thread-safe.
 
-    A heartbeat is not written if the host's previous one was written less than `WRITE_INTERVAL` before. With many hosts it is
-    kept in memory, and the first one after `WRITE_INTERVAL` writes all pending ones with the time of the oldest. So the
-    database lags by `WRITE_INTERVAL`, or by the pause until the next heartbeat; a killed process loses as much. A host counts
-    as down only after a multiple of both. With few hosts each is written by itself, because another host's would not come soon
-    enough.
+    A heartbeat is not written if the host's previous one was written less than `WRITE_INTERVAL` before. With many hosts
+    it is kept in memory, and the first one after `WRITE_INTERVAL` writes all pending ones with the time of the oldest.
+    So the database lags by `WRITE_INTERVAL`, or by the pause until the next heartbeat; a killed process loses as much.
+    A host counts as down only after a multiple of both. With few hosts each is written by itself, because another
+    host's would not come soon enough.
     """
 
     def __init__(self, engine: Engine, clock: Clock) -> None:

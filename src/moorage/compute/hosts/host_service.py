@@ -80,7 +80,10 @@ class HostService:
             return self._details(connection)
 
     def status(self, name: str) -> HostStatus | None:
-        """None for a host that does not exist. Clients poll servers, so this is two statements without a transaction."""
+        """None for a host that does not exist.
+
+        Clients poll servers, so this is two statements without a transaction.
+        """
         rows = self._by_name(of_name=name)
         if not rows:
             return None

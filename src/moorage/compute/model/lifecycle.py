@@ -153,7 +153,8 @@ REBUILD = Operation(
 )  # fmt: skip
 RESCUE = Operation(
     name="rescue", key="rescue", kind=JobKind.RESCUE, event="compute_rescue_instance", code=200,
-    allowed=frozenset({_ACTIVE, _STOPPED, _ERROR}), task=TaskState.RESCUING, ends=_RESCUED, accelerators=_KEPT, capability="rescue",
+    allowed=frozenset({_ACTIVE, _STOPPED, _ERROR}), task=TaskState.RESCUING, ends=_RESCUED,
+    accelerators=_KEPT, capability="rescue",
 )  # fmt: skip
 UNRESCUE = Operation(
     name="unrescue", key="unrescue", kind=JobKind.UNRESCUE, event="compute_unrescue_instance",
@@ -161,7 +162,8 @@ UNRESCUE = Operation(
 )  # fmt: skip
 CHANGE_PASSWORD = Operation(
     name="changePassword", key="changePassword", kind=JobKind.SET_PASSWORD, event="compute_set_admin_password",
-    allowed=frozenset({_ACTIVE}), task=TaskState.UPDATING_PASSWORD, ends=_ACTIVE, accelerators=_KEPT, capability="set-password",
+    allowed=frozenset({_ACTIVE}), task=TaskState.UPDATING_PASSWORD, ends=_ACTIVE,
+    accelerators=_KEPT, capability="set-password",
 )  # fmt: skip
 CRASH_DUMP = Operation(
     name="trigger_crash_dump", key="trigger_crash_dump", kind=JobKind.CRASH_DUMP, event="compute_trigger_crash_dump",

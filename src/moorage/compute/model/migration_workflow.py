@@ -375,7 +375,7 @@ def host_of_step(move: Move, step: MigrationStep, server_host: str | None) -> st
 
 
 def is_rebuilding_at_destination(move: Move) -> bool:
-    """Whether it is an evacuation whose destination is building the server; if that host dies too, no report will come."""
+    """Whether it is an evacuation whose destination builds the server. If that host dies too, no report arrives."""
     return move.kind is MoveKind.EVACUATION and move.step == StepName.REBUILD
 
 
@@ -436,7 +436,7 @@ def may_be_elsewhere(move: Move, server_host: str | None) -> bool:
 
 
 def arrival_state(move: Move) -> VmState | None:
-    """The state of the server if the current step, once it succeeds, ends the move at the destination; None otherwise."""
+    """The server's state after the current step, if the step's success ends the move at the destination; or None."""
     match move.kind, move.step:
         case ((MoveKind.RESIZE | MoveKind.MIGRATION), (StepName.FINISH | StepName.FINISH_IN_PLACE)):
             return VmState.RESIZED

@@ -96,8 +96,8 @@ class MigrationEngine:
     ) -> list[str]:
         """Records the end of the move's current step and begins the next one; returns the queues to wake.
 
-        `result`: of the step's job; without content if it failed. `error`: why the step failed; None: it succeeded. `apart`: see
-        `begin_step`.
+        `result`: of the step's job; without content if it failed. `error`: why the step failed; None: it succeeded.
+        `apart`: see `begin_step`.
         """
         now = self._clock.now()
         step = migration_workflow.current_step(move)
@@ -233,7 +233,8 @@ class MigrationEngine:
         queue = self.begin_step(connection, leftovers, server, StepName.KEEP_ALLOCATIONS, apart=apart)
         for job in server_store.BUILD_JOBS.story(connection, server.id):
             if job.kind is JobKind.RELEASE and job.state is JobState.READY:
-                # The deletion's release job must come after `KEEP_ALLOCATIONS`, so as not to release the kept allocations.
+                # The deletion's release job must come after `KEEP_ALLOCATIONS`, so as not to release the kept
+                # allocations.
                 server_store.BUILD_JOBS.revoke_one(connection, job.id, now)
                 release = NewJob(self._ids.uuid(), job.queue, job.kind, job.key, job.payload)
                 server_store.BUILD_JOBS.enqueue(connection, release, now)
@@ -358,7 +359,10 @@ class MigrationEngine:
         server_store.update_server(connection, server.id, self._clock.now(), **back)
 
     def _host_job(self, move: Move, server: Server, step: MigrationStep, host: str) -> NewJob:
-        """The job of a step. Its payload has the flavor, allocations and image that the server shall have on that host."""
+        """The job of a step.
+
+        Its payload has the flavor, allocations and image that the server shall have on that host.
+        """
         details = move.details
         start = move.old_state is VmState.ACTIVE
         there = replace(server, flavor=move.old_flavor, placed=move.old_placed)
@@ -401,7 +405,7 @@ _FROM_TRANSIT_IMAGE = frozenset(
 
 
 def _rolls_back_itself(move: Move) -> bool:
-    """Whether the current step, which runs on the destination, itself rolls the move back once the move is abandoned."""
+    """Whether the current step, which runs on the destination, itself rolls an abandoned move back."""
     return move.kind is MoveKind.LIVE and move.step in (StepName.PRE_LIVE, StepName.REVERT)
 
 

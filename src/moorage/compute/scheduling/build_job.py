@@ -60,7 +60,8 @@ class BuildScheduler:
         return builds
 
     def schedule_together(self, builds: Sequence[Build], batch: Batch) -> frozenset[str]:
-        """Selects hosts for the builds that can be batched, and commits them; returns the ids of the jobs that are done.
+        """Selects hosts for the builds that can be batched, and commits them; returns the ids of the jobs that are
+        done.
 
         `schedule` must then be called for each of the other builds. Does nothing for fewer than two servers.
         """
@@ -125,7 +126,7 @@ class BuildScheduler:
         raise rechecks_exhausted()
 
     def _claim_hosts(self, build: Build, batch: Batch, alternates: Sequence[Alternate]) -> Outcome:
-        """Servers that depend on others get their hosts one after another, because each must see where the others are."""
+        """Servers that depend on others get their hosts one by one, because each must see where the others are."""
         if not any(map(depends_on_other_servers, build.waiting)):
             return self._selector.claim_hosts([_host_requests(build, build.waiting, alternates)], batch)[0]
         selections: list[Selection] = []

@@ -146,7 +146,7 @@ class BuildTask:
         self._jobs.run_job(job, run_with_lease, self._handle_failure)
 
     def _handle_failure(self, job: Job, reason: str, tenant_message: str) -> None:
-        """The failure is not a lack of hosts, so the job is postponed; after `MAX_ATTEMPTS` the server goes to ERROR."""
+        """Postpones the job, whose failure is not a lack of hosts. After `MAX_ATTEMPTS`, sets the server to ERROR."""
         if job.kind == JOB_BUILD and job.attempt >= MAX_ATTEMPTS:
             self._scheduler.fail_servers(
                 job, f"The server could not be scheduled: {tenant_message}", reason, Scheduled.GAVE_UP

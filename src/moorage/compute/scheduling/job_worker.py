@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 
 #: Lease of a claimed job; after it, another worker may claim the job.
 LEASE_S = 60.0
-#: Maximum number of claims of one job: after this many by workers that died or could not reach Placement, the task gives
-#: the job up.
+#: Maximum number of claims of one job: after this many by workers that died or could not reach Placement, the task
+#: gives the job up.
 MAX_ATTEMPTS = 10
 #: Pause before the second attempt; doubled for each further one, up to `LONGEST_PAUSE_S`.
 FIRST_PAUSE_S = 1.0
@@ -105,6 +105,9 @@ def is_late(job: Job, now: datetime) -> bool:
 
 
 def extend_lease(engine: Engine, clock: Clock, job: Job) -> None:
-    """Extends the lease to `LEASE_S` from now. Raises `Conflict` ``jobs.fenced`` if another worker now holds the job."""
+    """Extends the lease to `LEASE_S` from now.
+
+    Raises `Conflict` ``jobs.fenced`` if another worker now holds the job.
+    """
     until = clock.now() + timedelta(seconds=LEASE_S)
     in_transaction(engine, lambda connection: server_store.BUILD_JOBS.extend(connection, job.id, job.epoch, until))

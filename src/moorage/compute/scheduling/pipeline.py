@@ -231,7 +231,10 @@ class HostSelector:
     # -------------------------------------------------------------------------------------------- 2: pool
 
     def _find_target(self, search: _Search) -> None:
-        """Steps 2 and 3. Finds none if other servers of the batch took the candidates; call again after their claims."""
+        """Steps 2 and 3.
+
+        Finds none if other servers of the batch took the candidates; call again after their claims.
+        """
         search.must_wait = False
         if search.alternates:
             search.target = search.alternates[0]

@@ -78,7 +78,8 @@ def build_request(
 ) -> PlacementRequest | NoHost:
     """The request of a server, or the reasons why no host can meet its hints and aggregates.
 
-    `context`: None if the server has no hints, requests no host, and no rule for aggregates applies to it. Raises `Invalid` for a flavor that Placement could never fulfil.
+    `context`: None if the server has no hints, requests no host, and no rule for aggregates applies to it. Raises
+    `Invalid` for a flavor that Placement could never fulfil.
     """
     server, image_properties, extra_specs = wanted.server, wanted.image_properties, wanted.server.flavor.extra_specs
     request = request_for(flavor_fields(server.flavor), image_properties)

@@ -97,7 +97,8 @@ class CreateService:
             )
             if count > MAX_SERVERS_PER_REQUEST:
                 raise Invalid(
-                    f"One request creates at most {MAX_SERVERS_PER_REQUEST} servers; create the others with further requests."
+                    f"One request creates at most {MAX_SERVERS_PER_REQUEST} servers; create the others with further "
+                    "requests."
                 )
             self._quotas.check_metadata(connection, caller.project_id, new.metadata)
             group = self._groups.group_from_hints(connection, caller, new.scheduler_hints, flavor.id)

@@ -42,7 +42,7 @@ class ExplainService:
         return self._explained(server, needs)
 
     def explain_server(self, caller: Caller, server_id: str) -> HostExplanation:
-        """Explains a second placement of the same server; its own allocations count as used, and its host is excluded."""
+        """Explains another placement of the same server. Its own allocations count as used; its host is excluded."""
         with read(self._engine) as connection:
             server = visible(server_store.server(connection, server_id), caller, server_id)
         rules_out = {} if server.host is None else {server.host: "the server is on this host now"}

@@ -235,9 +235,9 @@ ROUTES: list[Route[PlacementService]] = [
     # candidates
     _get("/allocation_candidates", candidates.list_candidates, "allocation_candidates:list", 10,
         doc=OperationDoc("Find allocation candidates",
-            {200: ResponseDoc("Allocation requests, as PUT /allocations accepts them, and summaries of their providers.",
-                              answer_schemas.CANDIDATES)}, query=candidate_schemas.LIST, example=_EXAMPLE_GROUPS,
-            notes=_REPEATED)),
+            {200: ResponseDoc("Allocation requests, as PUT /allocations accepts them, and summaries of their "
+                              "providers.", answer_schemas.CANDIDATES)},
+            query=candidate_schemas.LIST, example=_EXAMPLE_GROUPS, notes=_REPEATED)),
     _get("/moorage/v1/explain", candidates.explain_candidates, "allocation_candidates:list",
         doc=OperationDoc("Explain the result of a search for candidates",
             {200: ResponseDoc("The number of hosts that each constraint removed, in order.",
@@ -249,29 +249,30 @@ ROUTES: list[Route[PlacementService]] = [
             {200: ResponseDoc("Numbers of trees and providers, and their totals by resource class.",
                               answer_schemas.SURVEY)}, query=event_schemas.SURVEY,
             example={"resource_class": "VCPU,MEMORY_MB"},
-            notes="Contains at most 100 classes and 200 aggregates, those with the most providers. For each aggregate, it "
-            "has the totals of the classes in `resource_class`; without that parameter, of the 8 most frequent classes.")),
+            notes="Contains at most 100 classes and 200 aggregates, those with the most providers. For each aggregate, "
+            "it has the totals of the classes in `resource_class`; without that parameter, of the 8 most frequent "
+            "classes.")),
     _get("/moorage/v1/trees", cloud_summary.list_trees, "survey:show",
         doc=OperationDoc("List a page of provider trees",
             {200: ResponseDoc("The trees, by the names of their roots.", answer_schemas.TREES)},
             query=event_schemas.TREES, example={"search": "rack1", "resource_class": "VCPU", "limit": "50"},
-            notes="A provider of the tree must have `search` in its name or at the beginning of its uuid; one must be in "
-            "the aggregate `member_of`, one must have inventory of `resource_class`, and one must have the trait "
+            notes="A provider of the tree must have `search` in its name or at the beginning of its uuid; one must be "
+            "in the aggregate `member_of`, one must have inventory of `resource_class`, and one must have the trait "
             "`required`. `next` is the `after` of the next page; null on the last page.")),
     _get("/moorage/v1/trees/{uuid}", cloud_summary.show_tree, "survey:show",
         doc=OperationDoc("Show the tree that contains a provider, with its allocations",
             {200: ResponseDoc("The root first, parents before children.", answer_schemas.TREE)},
             query=event_schemas.TREE, example=_AT,
-            notes="With `at`, the past states of the providers that are in the tree now; `holders` is null. Contains at "
-            "most 2,000 allocations: `is_cut` is true if there are more.", error_statuses=frozenset({410}))),
+            notes="With `at`, the past states of the providers that are in the tree now; `holders` is null. Contains "
+            "at most 2,000 allocations: `is_cut` is true if there are more.", error_statuses=frozenset({410}))),
     # changes of all projects: for callers that may list the allocations of all projects
     Route("GET", "/moorage/v1/events", with_agent_check(history.watch_changes), "placement:changes:list", reads="none",
         doc=OperationDoc("Follow changes as server-sent events",
             {200: ResponseDoc("Events in the order of commits, until the answer ends.",
                               answer_schemas.TEXT_BODY, "text/event-stream")}, query=event_schemas.EVENTS,
             example={"since": "0", "kind": "provider,usages"},
-            notes="Resumes after the id in the header Last-Event-ID, else after `since`; without either, begins with the "
-            "next change. An answer ends after some seconds: reconnect.", error_statuses=frozenset({410}))),
+            notes="Resumes after the id in the header Last-Event-ID, else after `since`; without either, begins with "
+            "the next change. An answer ends after some seconds: reconnect.", error_statuses=frozenset({410}))),
     _get("/moorage/v1/changes", history.list_changes, "changes:list",
         doc=OperationDoc("List a page of changes",
             {200: ResponseDoc("The changes, in the order of commits.", answer_schemas.CHANGES)},

@@ -2,8 +2,8 @@
 
     blazar_db (SELECTs on Blazar's tables) -> rules (converts each row, pure) -> importer (writes, counts)
 
-The import does not call Nova, Placement or Neutron: the resources of an imported reservation are examined when its events
-run.
+The import does not call Nova, Placement or Neutron: the resources of an imported reservation are examined when its
+events run.
 
 Not here: what all imports do alike (`db.importing`). Caller: ``moorage reservation import``.
 """

@@ -46,8 +46,8 @@ IMPORTER = Importer(
     open_peer=open_blazar_database,
     kinds=ImportFindingKind,
     target_tables=(computehosts, leases, floatingips),
-    not_empty="{where} already has {computehosts} hosts, {leases} leases and {floatingips} floating IPs; an import needs "
-    "an empty database: set [database] reservation to a new one, or remove this one first",
+    not_empty="{where} already has {computehosts} hosts, {leases} leases and {floatingips} floating IPs; an import "
+    "needs an empty database: set [database] reservation to a new one, or remove this one first",
 )
 
 
@@ -65,7 +65,8 @@ def import_blazar(
     settings: ImportSettings,
     listener: ImportListener,
 ) -> ImportReceipt:
-    """Imports all of `peer` into `target`, whose tables must exist; rehearses it if `target` is None. See `Importer.run`.
+    """Imports all of `peer` into `target`, whose tables must exist; rehearses it if `target` is None. See
+    `Importer.run`.
 
     Raises `Conflict` also if this service cannot continue a reservation that has not ended.
     """

@@ -1,7 +1,7 @@
 """Steps: the effects of a lease's event on other services. The journal stores them; the modules in `steps` run them.
 
-Each kind of step is a class with the arguments of that kind, and `Step` is the union of them. In the journal, the tag of
-the class is the `kind` of the row, and the other fields are its `args`, without those that have their default.
+Each kind of step is a class with the arguments of that kind, and `Step` is the union of them. In the journal, the tag
+of the class is the `kind` of the row, and the other fields are its `args`, without those that have their default.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -209,7 +209,10 @@ def _memory_mb(domain: ET.Element) -> int:
 
 
 def _pci_addresses(domain: ET.Element) -> list[str]:
-    """PCI addresses of the passed-through or emulated devices, in the guest's order. A domain has one of the two kinds."""
+    """PCI addresses of the passed-through or emulated devices, in the guest's order.
+
+    A domain has one of the two kinds.
+    """
     passed = [_pci_address(found) for found in domain.iterfind("devices/hostdev[@type='pci']/source/address")]
     names = [found.get("name", "") for found in domain.iterfind("devices/shmem")]
     return passed + [name.removeprefix(_EMULATED) for name in names if name.startswith(_EMULATED)]

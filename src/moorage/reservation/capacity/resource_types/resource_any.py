@@ -129,7 +129,8 @@ class ResourceAny(ServerSlots):
         given = dict(change.given())
         if any(given.get(way) for way in BITSTREAM_NAMES):  # the new name replaces one of another kind
             given = dict.fromkeys(BITSTREAM_NAMES, "") | given
-        request = replace(old, **given)  # type: ignore[arg-type]  # `check_known` admits fields of AnyRequest only, and a change declares each with the same type
+        # `check_known` admits only fields of AnyRequest, and a change declares each with the same type.
+        request = replace(old, **given)  # type: ignore[arg-type]
         if request != old:
             check_active(reservation, old, request)
         return request
