@@ -15,10 +15,10 @@ from moorage.wire.app import ServiceApi
 from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.http import Query, Route
 
-#: Around the bounds of 32 and of 64 bits, and beyond all of them, also as JSON's other numbers.
+#: Around the limits of 32 and of 64 bits and beyond, also as other kinds of JSON numbers.
 INTEGERS: tuple[object, ...] = (0, -1, 2**31, -(2**31) - 1, 2**63 - 1, 2**63, 2**64, 1e30)
 
-#: The ends of Python's calendar, and what lies beyond them in UTC; in each form that an API of the plane reads.
+#: The ends of Python's calendar, and dates that are beyond them in UTC, in each format that an API of the plane reads.
 DATES = (
     "0001-01-01T00:00:00+14:00",
     "0001-01-01T00:00:00Z",
@@ -28,7 +28,7 @@ DATES = (
     "8999-12-31 23:59",
 )
 
-#: Numbers as texts. Python refuses to read more than 4,300 digits, and takes those of other scripts.
+#: Numbers as texts. Python refuses to read more than 4,300 digits, and accepts digits of other scripts.
 DIGITS = (str(2**31), str(2**63), "-1", "9" * 30, "9" * 5000, "1e400", "\u0662", "\u00b2")
 TEXTS: tuple[object, ...] = (*DATES, *DIGITS, "x" * 70_000, 2**63, 1e30)
 
@@ -37,7 +37,7 @@ Json = Any
 
 
 def schema_at(route: Route[Any], api: ServiceApi[Any]) -> Schema | None:
-    """The schema in the route's newest microversion."""
+    """The schema of the route in its newest microversion."""
     if isinstance(route.schema, VersionedSchema):
         return route.schema.for_version(route.until or (api.versions.maximum if api.versions else None))
     return route.schema
@@ -47,7 +47,7 @@ def schema_at(route: Route[Any], api: ServiceApi[Any]) -> Schema | None:
 
 
 def bodies(schema: Mapping[str, Json], example: Json) -> Iterator[tuple[str, Json]]:
-    """(place, body): `example` with one hostile value in one field of `schema`, or of its own."""
+    """(place, body): `example` with one hostile value in a field that `schema` or the example has."""
     for path in sorted({*_fields(schema, schema, example, ()), *_leaves(example, ())}, key=str):
         now = _at(example, path)
         for value in (
@@ -72,7 +72,7 @@ def _fields(root: Mapping[str, Json], schema: Json, example: Json, at: Path) -> 
 
 
 def _members(schema: Mapping[str, Json], example: Json) -> Iterator[tuple[str | int, Json, Json]]:
-    """(name or index, its schema, what the example has there)"""
+    """[(name or index, its schema, its value in the example)]"""
     there = example if isinstance(example, Mapping) else {}
     for name, below in schema.get("properties", {}).items():
         yield name, below, there.get(name)
@@ -86,7 +86,7 @@ def _members(schema: Mapping[str, Json], example: Json) -> Iterator[tuple[str | 
 
 
 def _leaves(document: Json, at: Path) -> Iterator[Path]:
-    """The first element of each list stands for all."""
+    """The leaves of the document; the first element of each list stands for all."""
     match document:
         case dict():
             for name, value in document.items():
@@ -148,9 +148,10 @@ def smallest(schema: Mapping[str, Json]) -> Json:
 
 @contextmanager
 def asked_for(mark: str = "") -> Iterator[set[str]]:
-    """The names of all parameters that are asked for meanwhile: no list of them can be incomplete then.
+    """The names of all parameters that the handlers read inside this context, so that no list of them can be
+    incomplete.
 
-    `mark`: only of queries that have this parameter, not of those that the answer takes to other services.
+    `mark`: counts only queries with this parameter, not those that a handler sends to other services.
     """
     names: set[str] = set()
     first, every = Query.first, Query.every

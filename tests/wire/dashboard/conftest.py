@@ -22,7 +22,7 @@ def site(plane) -> Site:
 
 @pytest.fixture
 def sign_in(plane):
-    """Another browser, with a signed-in user."""
+    """A function that returns another browser with a signed-in user."""
 
     def browser(name: str) -> Site:
         site = Site(plane.plane.app)
@@ -34,7 +34,7 @@ def sign_in(plane):
 
 @pytest.fixture
 def open_site(tmp_path):
-    """The dashboard of a plane that runs `services`, with `sections` for a configuration; it runs no tasks."""
+    """A function that opens the dashboard of a plane with these `services` and options; no tasks run."""
     planes = []
 
     def opened(services: str, url: str = "http://127.0.0.1:8778", **sections) -> Site:

@@ -38,10 +38,10 @@ def make(site, name, **typed):
     return done.headers["location"].rpartition("/")[2]
 
 
-def test_the_first_view_makes_one_request_whatever_there_is(sign_in, sent):
-    """Also with 10,000 hosts and 100,000 reservations, because the service adds up."""
+def test_the_first_view_sends_one_request_for_any_number_of_leases(sign_in, sent):
+    """The number is the same with 10,000 hosts and 100,000 reservations, because the service computes the sums."""
     site = sign_in("demo")
-    site.get("/calendar")  # from here on the token is known
+    site.get("/calendar")  # the dashboard caches the token
     for number in range(3):
         make(site, f"lease {number}")
     sent.clear()
@@ -50,7 +50,7 @@ def test_the_first_view_makes_one_request_whatever_there_is(sign_in, sent):
     assert page.text.count('class="bar-link') == 3
 
 
-def test_operators_views_make_as_many_requests_whatever_there_is(sign_in, sent):
+def test_the_views_for_operators_send_two_requests_each(sign_in, sent):
     site = sign_in("admin")
     site.get("/calendar")
     sent.clear()
@@ -61,7 +61,7 @@ def test_operators_views_make_as_many_requests_whatever_there_is(sign_in, sent):
     assert sorted(sent) == ["GET /identity/v3/projects", "GET /reservation/v1/leases"]
 
 
-def test_others_see_neither_names_nor_ids_of_a_lease(sign_in):
+def test_members_of_other_projects_see_neither_name_nor_id_of_a_lease(sign_in):
     lease = make(sign_in("demo"), "secret plans")
     others = sign_in("admin")
     others.post("/project", project_id=project_of(others, "admin"))
@@ -86,7 +86,7 @@ def project_of(site, name):
     )
 
 
-def test_names_are_escaped_wherever_they_are_shown(sign_in):
+def test_names_are_escaped_on_every_page(sign_in):
     site = sign_in("demo")
     lease = make(site, '"><img src=x onerror=alert(1)>')
     for path in ("/calendar?start=2026-03-02", "/leases", f"/leases/{lease}", f"/leases/{lease}/change"):
@@ -95,7 +95,7 @@ def test_names_are_escaped_wherever_they_are_shown(sign_in):
         assert "&lt;img src=x" in page
 
 
-def test_leases_are_made_changed_and_deleted_by_forms_of_ours_only(sign_in):
+def test_leases_are_created_changed_and_deleted_only_by_our_own_forms(sign_in):
     site = sign_in("demo")
     lease = make(site, "kept")
     for path in ("/leases/new", f"/leases/{lease}/change", f"/leases/{lease}/end", f"/leases/{lease}/delete"):
@@ -105,7 +105,7 @@ def test_leases_are_made_changed_and_deleted_by_forms_of_ours_only(sign_in):
     assert site.post(f"/leases/{lease}/delete").status_code == 303
 
 
-def test_a_refusal_keeps_its_status_and_what_was_typed(sign_in):
+def test_a_refused_form_has_the_status_of_the_refusal_and_keeps_its_values(sign_in):
     site = sign_in("demo")
     typed = {**PERIOD, **SIZE, "name": "much", "resource_type": "virtual:instance", "action": "make"}
     answer = site.post("/leases/new", **{**typed, "amount": "9999"})
@@ -117,7 +117,7 @@ def test_a_refusal_keeps_its_status_and_what_was_typed(sign_in):
     assert 'value="nonsense"' in answer.text
 
 
-def test_what_is_changed_is_what_differs(sign_in):
+def test_a_change_sends_only_the_changed_fields(sign_in):
     site = sign_in("demo")
     lease = make(site, "longer")
     answer = site.post(f"/leases/{lease}/change", name="longer", action="change", **PERIOD)
@@ -130,13 +130,13 @@ def test_what_is_changed_is_what_differs(sign_in):
     assert "13:00" in site.get(f"/leases/{lease}").text
 
 
-def test_a_day_that_is_no_date_is_today(sign_in):
+def test_an_invalid_date_shows_the_calendar_of_today(sign_in):
     site = sign_in("demo")
     for query in ("start=x&days=y&show=z", "start=9999-12-31&days=90", "start=0001-01-01"):
         assert site.get(f"/calendar?{query}").status_code == 200
 
 
-def test_a_lease_that_has_not_begun_is_cancelled_and_not_ended(sign_in):
+def test_a_lease_that_has_not_started_can_be_cancelled_but_not_ended(sign_in):
     site = sign_in("demo")
     lease = make(site, "to come")
     page = site.get(f"/leases/{lease}").text
@@ -148,7 +148,7 @@ def test_a_lease_that_has_not_begun_is_cancelled_and_not_ended(sign_in):
 
 
 @pytest.mark.parametrize("tail", ["%3Fx=1", "%23x", "%252Ftimeline", "%2F%2E%2E"])
-def test_what_stands_for_an_id_in_an_address_leads_nowhere_else(sign_in, tail):
+def test_an_id_in_an_address_cannot_reach_another_path(sign_in, tail):
     site = sign_in("demo")
     lease = make(site, "one")
     assert site.get(f"/leases/{lease}{tail}").status_code == 404

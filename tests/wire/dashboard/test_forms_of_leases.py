@@ -22,7 +22,7 @@ def host(plane: VirtualPlane):
 
 @pytest.fixture
 def leases(plane):
-    """{start: name} of the leases with such a word in their name."""
+    """A function that returns {start: name} of the leases with this word in their names."""
 
     def found(word):
         every = plane.reservation.get("/v1/leases")["leases"]
@@ -42,7 +42,7 @@ def actions(plane, lease_id):
     return when[:16], [each["action"] for each in lease["before_end_actions"]]
 
 
-def test_a_series_is_made_by_the_form(sign_in, leases):
+def test_a_series_is_created_by_the_form(sign_in, leases):
     site = sign_in("demo")
     checked = site.post("/leases/new", **TYPED, action="check", name="weekly", times="3", every_days="7").text
     assert "All 3 leases are possible" in checked
@@ -60,7 +60,7 @@ def test_a_series_is_made_by_the_form(sign_in, leases):
     ("typed", "said"), [({"times": "101"}, "count must be"), ({"times": "0"}, "Number of leases: enter at least 1"),
                         ({"times": "2", "every_days": "0"}, "every_days must be"), ({"every_days": "x"}, "Days between starts")],
 )  # fmt: skip
-def test_a_series_that_cannot_be_keeps_what_was_typed(sign_in, leases, typed, said):
+def test_a_refused_series_keeps_the_values_of_the_form(sign_in, leases, typed, said):
     answer = sign_in("demo").post("/leases/new", **{**TYPED, "name": "never", "action": "make", **typed})
     assert answer.status_code == 400
     assert said in answer.text
@@ -68,7 +68,7 @@ def test_a_series_that_cannot_be_keeps_what_was_typed(sign_in, leases, typed, sa
     assert leases("never") == {}
 
 
-def test_a_check_says_what_is_done_before_the_end_and_which_of_a_series_does_not_fit(sign_in):
+def test_a_preview_shows_the_before_end_action_and_the_lease_of_a_series_that_does_not_fit(sign_in):
     site = sign_in("demo")
     told = site.post("/leases/new", **TYPED, action="check", snapshot="1", before_end_date="2026-03-09T11:30").text
     assert "Before the end, at 2026-03-09 11:30: take snapshots of its servers." in told
@@ -78,7 +78,7 @@ def test_a_check_says_what_is_done_before_the_end_and_which_of_a_series_does_not
     assert "The lease that starts 2026-03-09 08:00 (one of 2)" in answer.text
 
 
-def test_a_number_of_leases_that_nobody_made_is_not_said(sign_in):
+def test_an_invalid_number_of_created_leases_is_not_shown(sign_in):
     assert "are made" not in sign_in("demo").get("/leases?made=%3Cb%3E").text
 
 
@@ -88,7 +88,7 @@ def hold(site, name="held"):
     return offer, site.post("/leases/new", **TYPED, hold=offer, name=name)
 
 
-def test_a_found_time_is_held_and_becomes_a_lease(sign_in, plane):
+def test_an_offered_time_is_held_and_becomes_a_lease(sign_in, plane):
     site = sign_in("demo")
     offer, answer = hold(site)
     held = the_id(answer, "/leases/holds/")
@@ -110,7 +110,7 @@ def test_a_found_time_is_held_and_becomes_a_lease(sign_in, plane):
     assert site.post(f"/leases/holds/{held}", name="again").status_code == 404
 
 
-def test_a_time_of_now_is_held(sign_in):
+def test_a_time_that_starts_now_can_be_held(sign_in):
     site = sign_in("demo")
     typed = {**TYPED, "start_date": "", "end_date": "2026-03-01T12:00"}
     found = site.post("/leases/new", **typed, action="find").text
@@ -119,20 +119,20 @@ def test_a_time_of_now_is_held(sign_in):
     assert site.post(f"/leases/holds/{held}/release").status_code == 303
 
 
-def test_a_hold_is_let_go(sign_in):
+def test_a_hold_can_be_released(sign_in):
     site = sign_in("demo")
     held = the_id(hold(site)[1], "/leases/holds/")
     assert site.post(f"/leases/holds/{held}/release").headers["location"] == "/ui/leases/holds"
     assert "No holds." in site.get("/leases/holds").text
 
 
-def test_a_series_is_not_held(sign_in):
+def test_a_series_cannot_be_held(sign_in):
     answer = sign_in("demo").post("/leases/new", **TYPED, hold="2026-03-09T08:00|2026-03-09T12:00", times="2")
     assert answer.status_code == 400
     assert "a series cannot be held" in answer.text
 
 
-def test_a_hold_of_others_is_none(sign_in):
+def test_a_hold_of_another_project_is_not_found(sign_in):
     admin = sign_in("admin")
     held = the_id(hold(admin, "<b>secret</b>")[1], "/leases/holds/")
     member = sign_in("demo")
@@ -146,7 +146,7 @@ def test_a_hold_of_others_is_none(sign_in):
     admin.post(f"/leases/holds/{held}/release")
 
 
-def test_a_hold_that_is_over_is_said(sign_in, plane):
+def test_an_expired_hold_is_reported(sign_in, plane):
     site = sign_in("demo")
     held = the_id(hold(site)[1], "/leases/holds/")
     plane.clock.advance_to(plane.clock.now() + timedelta(minutes=11))
@@ -154,7 +154,7 @@ def test_a_hold_that_is_over_is_said(sign_in, plane):
     assert (answer.status_code, "The resource may have ended" in answer.text) == (404, True)
 
 
-def test_what_is_done_before_the_end_is_asked_for_shown_and_changed(sign_in, plane):
+def test_a_before_end_action_is_set_shown_and_changed(sign_in, plane):
     site = sign_in("demo")
     made = the_id(
         site.post("/leases/new", **TYPED, action="make", snapshot="1", before_end_date="2026-03-09T11:00"), "/leases/"
@@ -174,7 +174,7 @@ def test_what_is_done_before_the_end_is_asked_for_shown_and_changed(sign_in, pla
     assert actions(plane, made) == ("2026-03-09T12:30", [])
 
 
-def test_a_place_that_the_operator_does_not_allow_is_said_and_stays_typed(sign_in):
+def test_a_forbidden_address_for_notifications_is_reported_and_kept_in_the_form(sign_in):
     answer = sign_in("demo").post(
         "/leases/new", **TYPED, action="make", webhooks="https://evil.test/<x>\nhttps://b.test"
     )
@@ -195,7 +195,7 @@ ALLOWED = {
 }
 
 
-def test_mails_and_webhooks_are_asked_for_shown_and_changed(tmp_path):
+def test_mails_and_webhooks_are_set_shown_and_changed(tmp_path):
     with VirtualPlane(tmp_path / "state", START, before_end=ALLOWED) as plane:
         plane.reservation.request("POST", "/v1/os-hosts", json={"name": "compute-1"})
         site = Site(plane.plane.app)
@@ -219,7 +219,7 @@ def test_mails_and_webhooks_are_asked_for_shown_and_changed(tmp_path):
         assert (again.status_code, "no field was changed" in again.text) == (400, True)
 
 
-def test_a_maintenance_is_looked_at_refused_and_made(sign_in, plane):
+def test_a_maintenance_is_previewed_refused_and_created(sign_in, plane):
     site = sign_in("admin")
     assert ">compute-1</textarea>" in site.get("/leases/maintenance?hosts=compute-1").text
     in_the_way = the_id(sign_in("demo").post("/leases/new", **TYPED, action="make", name="<i>way</i>"), "/leases/")
@@ -237,7 +237,7 @@ def test_a_maintenance_is_looked_at_refused_and_made(sign_in, plane):
     assert "Hosts: enter at least one" in site.post("/leases/maintenance", **{**free, "hosts": " "}, action="make").text
 
 
-def test_only_administrators_maintain(sign_in):
+def test_only_administrators_may_reserve_hosts_for_maintenance(sign_in):
     member = sign_in("demo")
     typed = {**PERIOD, "hosts": "compute-1", "action": "make"}
     assert member.get("/leases/maintenance").status_code == 403
@@ -246,12 +246,12 @@ def test_only_administrators_maintain(sign_in):
     assert sign_in("admin").post("/leases/maintenance", **typed, origin="https://evil.test").status_code == 403
 
 
-def test_a_page_without_a_session_leads_to_the_sign_in(site: Site):
+def test_a_page_without_a_session_redirects_to_the_sign_in_page(site: Site):
     for path in ("/leases/holds", "/leases/maintenance"):
         assert site.get(path).headers["location"].startswith("/ui/sign-in")
 
 
-def test_the_map_leads_to_the_leases_that_have_slots_of_a_host(sign_in, plane):
+def test_the_map_links_to_the_leases_with_slots_on_a_host(sign_in, plane):
     site = sign_in("admin")
     now = plane.clock.now().replace(second=0, microsecond=0)
     lease = plane.create_lease(start=now, end=now + timedelta(hours=1), amount=2)

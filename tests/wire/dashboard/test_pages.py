@@ -15,7 +15,7 @@ ESCAPED = "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&amp;&#34;&#39;"
 
 
 class World:
-    """A server with an FPGA, of the administrator, and one that found no host; every name is hostile."""
+    """The administrator's server with an FPGA, and one without a host; every name is hostile."""
 
     def __init__(self, plane: VirtualPlane) -> None:
         self.plane = plane
@@ -36,7 +36,7 @@ def world(plane):
 
 @pytest.fixture(scope="module")
 def people(plane):
-    """{who: their browser}, signed in."""
+    """{user: their browser}, signed in."""
 
     def signed_in(name):
         site = Site(plane.plane.app)
@@ -52,7 +52,7 @@ def page(people, path, who="admin", status=200):
     return answer.text
 
 
-def test_the_map_shows_sums_and_hosts(people, world):
+def test_the_map_shows_totals_and_hosts(people, world):
     seen = page(people, "/map")
     assert f'href="/ui/map/{world.root}">compute-1</a>' in seen
     assert "CUSTOM_ACCELERATOR_FPGA" in seen
@@ -61,7 +61,7 @@ def test_the_map_shows_sums_and_hosts(people, world):
     assert "0 trees match" in page(people, "/map?resource_class=CUSTOM_NONE")
 
 
-def test_a_tree_shows_regions_functions_handles_and_holders(people, world):
+def test_a_tree_shows_regions_functions_handles_and_their_servers(people, world):
     seen = page(people, f"/map/{world.root}")
     for word in (
         "NUMA_0",
@@ -75,7 +75,7 @@ def test_a_tree_shows_regions_functions_handles_and_holders(people, world):
     assert f'<a href="/ui/servers/{world.server}">{ESCAPED}</a>' in seen
 
 
-def test_a_tree_is_shown_as_it_was(people, world):
+def test_a_tree_is_shown_at_a_past_time(people, world):
     seen = page(people, f"/map/{world.root}?at=2026-03-01T09:30")
     assert "State at" in seen
     assert world.server not in seen
@@ -85,13 +85,13 @@ def test_a_tree_is_shown_as_it_was(people, world):
 
 
 @pytest.mark.parametrize("path", ["/map", "/map/{root}", "/devices/{card}", "/explain?query=resources%3DVCPU:1"])
-def test_a_page_for_operators_says_which_role_it_needs(people, world, path):
+def test_a_page_for_operators_names_the_missing_role(people, world, path):
     seen = page(people, path.format(root=world.root, card=world.card), "demo", 403)
     assert "requires the role admin" in seen
     assert "compute-1" not in seen
 
 
-def test_a_member_sees_their_own_and_nothing_of_others(people, world):
+def test_a_member_sees_only_objects_of_their_own_project(people, world):
     for path in ("/servers", "/servers?all=1", "/accelerators", "/explain?flavor=fpga"):
         seen = page(people, path, "demo")
         assert "compute-1" not in seen
@@ -101,7 +101,7 @@ def test_a_member_sees_their_own_and_nothing_of_others(people, world):
     assert 'href="/ui/map"' not in page(people, "/servers", "demo")
 
 
-def test_servers_show_their_states_and_reasons_are_counted(people, world):
+def test_the_page_of_servers_shows_states_and_counts_reasons_of_failures(people, world):
     seen = page(people, "/servers")
     assert ESCAPED in seen
     assert HOSTILE not in seen
@@ -110,7 +110,7 @@ def test_servers_show_their_states_and_reasons_are_counted(people, world):
     assert "No servers found." in page(people, "/servers?name=nobody")
 
 
-def test_a_server_shows_its_actions_devices_and_custody(people, world):
+def test_a_server_shows_its_actions_devices_and_their_history(people, world):
     seen = page(people, f"/servers/{world.server}")
     for word in ("create", "Success", "Bound", "0000:3b:00.1", "programmed", "attached", "sha512"):
         assert word in seen
@@ -118,19 +118,19 @@ def test_a_server_shows_its_actions_devices_and_custody(people, world):
     assert HOSTILE not in seen
 
 
-def test_a_server_without_a_host_shows_the_funnel(people, world):
+def test_a_server_without_a_host_shows_why_each_filter_rejected_hosts(people, world):
     seen = page(people, f"/servers/{world.homeless}")
     assert "Why no host fits" in seen
     assert "resources:CUSTOM_ACCELERATOR_FPGA=1 instead of 7 on compute-1" in seen
 
 
-def test_accelerators_show_what_is_loaded_and_who_has_it(people, world):
+def test_accelerators_show_their_bitstream_and_their_server(people, world):
     seen = page(people, "/accelerators")
     assert f'href="/ui/servers/{world.server}"' in seen
     assert "6b7e1f0a-95cc-4c2b-8d5e-3a1f0c9d7e21" in seen
     assert "reports no accelerators" in page(people, "/accelerators?host=%3Cb%3Enowhere")
     custody = page(people, f"/devices/{world.card}")
-    assert custody.index("attached") < custody.index("programmed")  # the newest first
+    assert custody.index("attached") < custody.index("programmed")  # newest first
 
 
 def test_a_member_gets_their_accelerator_requests_in_pages(plane, people, world):
@@ -153,7 +153,7 @@ def test_a_member_gets_their_accelerator_requests_in_pages(plane, people, world)
     page(people, "/accelerators?after=nonsense", "demo", 400)
 
 
-def test_beside_cyborg_which_has_no_pages_all_requests_are_shown(people, world, monkeypatch):
+def test_with_cyborg_which_has_no_paging_all_requests_are_shown(people, world, monkeypatch):
     get = ServiceClient.get
 
     def peers(self, path, **options):
@@ -178,13 +178,13 @@ def test_a_flavor_a_query_and_extra_specs_are_explained(people, world):
 
 
 @pytest.mark.parametrize("query", ["nonsense", "resources%3DVCPU", "resources:VCPU%3Dmany", "%3Cscript%3E%3D1"])
-def test_what_cannot_be_explained_is_said_where_it_was_typed(people, world, query):
+def test_an_invalid_query_is_reported_beside_its_field(people, world, query):
     seen = page(people, f"/explain?query={query}", status=400)
     assert 'role="alert"' in seen
     assert "<script>=" not in seen
 
 
-def test_the_map_asks_as_often_for_many_hosts_as_for_one(people, world, monkeypatch):
+def test_the_map_sends_as_many_requests_for_many_hosts_as_for_one(people, world, monkeypatch):
     asked = []
     monkeypatch.setattr("moorage.wire.client.ServiceClient.get", counted(asked))
     page(people, "/map")

@@ -30,7 +30,7 @@ class Host:
         self.path = ""
 
     def order(self, what, /, **files):
-        """The page with the host's answer; `files` as ``gold=TEXT``."""
+        """The page with the host's answer to an order; `files` as ``gold=TEXT``."""
         fields = {}
         for place, (name, text) in enumerate(files.items()):
             fields |= {f"name{place}": f"{name}.yaml", f"text{place}": text}
@@ -54,7 +54,7 @@ def host(plane):
     return Host(plane)
 
 
-def test_files_are_planned_applied_refused_and_put_back(host):
+def test_files_are_planned_applied_refused_and_undone(host):
     seen = host.order("show")
     assert "Current state" in seen
     seen = host.order("plan", gold=GOLD.format(total=7))
@@ -79,7 +79,7 @@ def test_files_are_planned_applied_refused_and_put_back(host):
     assert (host.offers(), list(host.directory.glob("*.yaml"))) == (None, [])
 
 
-def test_what_is_in_use_is_told_with_who_uses_it(host):
+def test_a_plan_names_the_servers_that_use_a_removed_class(host):
     host.order("apply", gold=GOLD.format(total=7))
     flavor = host.plane.create_flavor("golden", **{"resources:CUSTOM_GOLD": "2"})
     server = host.plane.create_server(flavor=flavor, name="<i>digger</i>")
@@ -92,7 +92,7 @@ def test_what_is_in_use_is_told_with_who_uses_it(host):
     host.order("apply")
 
 
-def test_an_order_that_came_too_late_is_not_carried_out(host):
+def test_an_expired_order_is_not_carried_out(host):
     answer = host.site.post(
         "/provider-config", host="compute-1", do="apply", name0="gold.yaml", text0=GOLD.format(total=3)
     )
@@ -105,13 +105,13 @@ def test_an_order_that_came_too_late_is_not_carried_out(host):
 
 
 @pytest.mark.parametrize("name", ["../evil.yaml", "a/b.yaml", ".hidden.yaml", "notes.txt"])
-def test_a_name_that_is_none_of_such_a_file_is_refused(host, name):
+def test_an_invalid_file_name_is_refused(host, name):
     answer = host.site.post("/provider-config", host="compute-1", do="apply", name0=name, text0="x")
     assert answer.status_code == 400
     assert 'role="alert"' in answer.text
 
 
-def test_only_administrators_may(host, plane):
+def test_only_administrators_may_change_provider_files(host, plane):
     demo = Site(plane.plane.app)
     demo.sign_in("demo", plane.password("demo"))
     assert "requires the role admin" in page({"demo": demo}, "/provider-config", "demo", 403)

@@ -12,7 +12,7 @@ IDENTITY_ONLY = "identity,dashboard"
 WITHOUT_USERS = {"identity": {"mode": "none"}}
 
 
-def test_who_is_not_signed_in_is_asked_to_and_comes_back_to_where_they_wanted(site, plane):
+def test_a_page_without_a_session_asks_to_sign_in_and_returns_to_the_page(site, plane):
     asked = site.get("/?from=here")
     assert asked.status_code == 303
     assert asked.headers["location"] == "/ui/sign-in?next=%2F%3Ffrom%3Dhere"
@@ -20,7 +20,7 @@ def test_who_is_not_signed_in_is_asked_to_and_comes_back_to_where_they_wanted(si
     assert (done.status_code, done.headers["location"]) == (303, "/ui/?from=here")
 
 
-def test_a_wrong_password_is_said_and_the_name_stays(site):
+def test_a_wrong_password_is_reported_and_the_name_is_kept(site):
     answer = site.sign_in("admin", "no such")
     assert answer.status_code == 401
     assert "user name or password is wrong" in answer.text
@@ -28,7 +28,7 @@ def test_a_wrong_password_is_said_and_the_name_stays(site):
     assert SESSION not in site.http.cookies
 
 
-def test_the_session_is_a_cookie_that_scripts_and_other_sites_do_not_get(site, plane):
+def test_the_session_cookie_is_hidden_from_scripts_and_other_sites(site, plane):
     given = site.sign_in("demo", plane.password("demo")).headers.get_list("set-cookie")
     session = next(text for text in given if text.startswith(SESSION))
     assert {"HttpOnly", "SameSite=Strict", "Path=/ui"} <= {part.strip() for part in session.split(";")}
@@ -42,14 +42,14 @@ def test_behind_https_cookies_are_secure(open_site):
     assert all("Secure" in text for text in given)
 
 
-def test_a_next_page_elsewhere_is_not_gone_to(site, plane):
+def test_signing_in_does_not_redirect_to_another_site(site, plane):
     for elsewhere in ("https://evil.test/", "//evil.test/", "/\\evil.test", "/a\r\nset-cookie: x=1"):
         location = site.sign_in("demo", plane.password("demo"), next=elsewhere).headers["location"]
         assert location.startswith("/ui/")
         assert "\n" not in location
 
 
-def test_signing_out_takes_the_cookie_away(sign_in):
+def test_signing_out_deletes_the_cookie(sign_in):
     site = sign_in("demo")
     assert site.get("/", follow_redirects=True).status_code == 200
     assert site.post("/sign-out").status_code == 303
@@ -62,7 +62,7 @@ def _is_good(plane, token):
     return answer.status_code == 200
 
 
-def test_signing_out_ends_the_token_itself(sign_in, plane):
+def test_signing_out_revokes_the_token(sign_in, plane):
     """A copied cookie is worthless afterwards."""
     site = sign_in("demo")
     token = site.http.cookies[SESSION]
@@ -71,7 +71,7 @@ def test_signing_out_ends_the_token_itself(sign_in, plane):
     assert not _is_good(plane, token)
 
 
-def test_switching_the_project_ends_the_token_before(sign_in, plane):
+def test_switching_the_project_revokes_the_previous_token(sign_in, plane):
     site = sign_in("admin")
     before = site.http.cookies[SESSION]
     projects = dict(reversed(pair) for pair in _projects(site.get("/", follow_redirects=True).text))
@@ -82,7 +82,7 @@ def test_switching_the_project_ends_the_token_before(sign_in, plane):
     assert not _is_good(plane, after)
 
 
-def test_a_token_that_is_over_leads_back_to_the_sign_in_with_a_reason(sign_in):
+def test_an_expired_token_redirects_to_the_sign_in_page_with_a_reason(sign_in):
     site = sign_in("demo")
     site.http.cookies.set(SESSION, "moor1.nonsense.nonsense", domain="127.0.0.1", path="/ui")
     answer = site.get("/", follow_redirects=True)
@@ -93,7 +93,7 @@ def test_a_token_that_is_over_leads_back_to_the_sign_in_with_a_reason(sign_in):
     ("referer", "back"),
     [("/ui/leases/1?a=b", "%2Fleases%2F1%3Fa%3Db"), ("/elsewhere", "%2F"), ("//evil.test/ui/", "%2F"), ("", "%2F")],
 )
-def test_a_form_whose_session_is_over_leads_back_to_the_page_it_was_on(sign_in, referer, back):
+def test_a_form_with_an_expired_session_returns_to_its_page_after_signing_in(sign_in, referer, back):
     site = sign_in("demo")
     token = form_token(site.http.cookies[SEED], "moor1.nonsense.nonsense")
     site.http.cookies.set(SESSION, "moor1.nonsense.nonsense", domain="127.0.0.1", path="/ui")
@@ -102,7 +102,7 @@ def test_a_form_whose_session_is_over_leads_back_to_the_page_it_was_on(sign_in, 
     assert (answer.status_code, answer.headers["location"]) == (303, f"/ui/sign-in?next={back}&over=1")
 
 
-def test_the_project_is_switched_among_ones_own(sign_in):
+def test_a_user_can_switch_only_to_their_own_projects(sign_in):
     site = sign_in("admin")
     page = site.get("/", follow_redirects=True).text
     projects = dict(reversed(pair) for pair in _projects(page))
@@ -143,7 +143,7 @@ def test_a_browser_without_cookies_cannot_send_forms(site):
     assert site.post("/theme", token=token, theme="dark").status_code == 403
 
 
-def test_every_answer_forbids_what_the_pages_do_not_need(site, sign_in):
+def test_every_answer_has_headers_that_restrict_the_browser(site, sign_in):
     signed_in = sign_in("demo")
     for answer in (site.get("/"), site.get("/sign-in"), site.get("/nothing/here"), signed_in.get("/")):
         policy = answer.headers["content-security-policy"]
@@ -154,13 +154,13 @@ def test_every_answer_forbids_what_the_pages_do_not_need(site, sign_in):
         assert answer.headers["cache-control"] == "no-store"
 
 
-def test_what_is_typed_comes_back_escaped(site):
+def test_input_is_escaped_when_it_is_shown_again(site):
     page = site.sign_in('"><script>alert(1)</script>', "x").text
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert(1)" in page
 
 
-def test_files_are_kept_by_browsers_until_they_change(site):
+def test_browsers_may_cache_static_files_until_they_change(site):
     sheet = site.get("/static/moorage.css")
     assert sheet.headers["content-type"].startswith("text/css")
     assert "immutable" in sheet.headers["cache-control"]
@@ -169,20 +169,20 @@ def test_files_are_kept_by_browsers_until_they_change(site):
     assert site.get("/static/nothing.css").status_code == 404
 
 
-def test_forms_are_read_within_bounds(sign_in):
+def test_the_size_of_a_form_is_limited(sign_in):
     site = sign_in("demo")
     assert site.post("/theme", theme="x" * (1 << 20)).status_code == 413
     headers = {"origin": site.url, "content-type": "application/json"}
     assert site.http.post("/ui/theme", content=b"{}", headers=headers).status_code == 415
 
 
-def test_how_pages_look_is_kept(site):
+def test_the_chosen_theme_is_stored(site):
     site.post("/theme", theme="dark")
     assert '<html lang="en" data-theme="dark">' in site.get("/sign-in").text
     assert site.post("/theme", theme="pink").status_code == 400
 
 
-def test_without_users_nobody_signs_in_and_this_machine_is_admin(open_site):
+def test_in_mode_none_nobody_signs_in_and_local_requests_are_admin(open_site):
     site = open_site("placement,dashboard", **WITHOUT_USERS)
     page = site.get("/", follow_redirects=True)
     assert page.status_code == 200
@@ -191,7 +191,7 @@ def test_without_users_nobody_signs_in_and_this_machine_is_admin(open_site):
     assert site.get("/").status_code == 401
 
 
-def test_without_users_a_page_from_elsewhere_reaches_nothing_under_a_name_of_its_own(open_site):
+def test_in_mode_none_requests_with_a_foreign_host_name_are_refused(open_site):
     """DNS rebinding: the request comes from a local browser, with the same origin as the hostile page."""
     services = "placement,dashboard"
     evil = open_site(services, "http://evil.test:8778", **WITHOUT_USERS)
@@ -207,7 +207,7 @@ def _from(site, address):
     return httpx.Client(transport=httpx.WSGITransport(app=app, remote_addr=address), base_url=site.url)
 
 
-def test_who_guesses_at_the_form_waits_and_people_elsewhere_do_not(open_site):
+def test_repeated_wrong_passwords_delay_only_their_own_address(open_site):
     site = open_site("identity,dashboard")
     site.http = _from(site, "192.0.2.7")
     assert [site.sign_in("demo", "wrong").status_code for _ in range(5)] == [401] * 5
@@ -218,14 +218,14 @@ def test_who_guesses_at_the_form_waits_and_people_elsewhere_do_not(open_site):
     assert site.sign_in("demo", site.password("demo")).status_code == 303
 
 
-def test_with_http_basic_for_the_apis_people_sign_in_by_the_form(open_site):
+def test_in_mode_http_basic_users_sign_in_by_the_form(open_site):
     site = open_site(IDENTITY_ONLY, identity={"mode": "http_basic"})
     assert site.sign_in("demo", site.password("demo")).status_code == 303
     assert site.get("/", follow_redirects=True).status_code == 200
 
 
-def test_a_dashboard_alone_asks_the_identity_service_of_another_process(plane):
-    """It needs no password of its own, because each request is its user's."""
+def test_a_dashboard_in_its_own_process_uses_the_identity_service_of_another_one(plane):
+    """It needs no password of its own, because each request has its user's token."""
     alone = plane.beside("alone", "dashboard")
     try:
         site = Site(alone.plane.app)

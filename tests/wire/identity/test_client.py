@@ -10,8 +10,8 @@ from moorage.wire.transports import ClientResponse
 from tests.plane import URL
 
 
-class Counting:
-    """The transport to identity, which counts the logins."""
+class CountingTransport:
+    """A transport to identity that counts logins."""
 
     def __init__(self, plane):
         self._inner = plane.transport("/identity")
@@ -30,7 +30,7 @@ class Counting:
 
 @pytest.fixture
 def transport(plane):
-    return Counting(plane)
+    return CountingTransport(plane)
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def tokens(transport, passwords, clock):
     return make
 
 
-def test_one_login_serves_until_shortly_before_the_end(tokens, transport, clock):
+def test_one_login_is_used_until_shortly_before_the_token_expires(tokens, transport, clock):
     source = tokens()
     first = source.headers()
     clock.sleep(3600 - 121)
@@ -54,14 +54,14 @@ def test_one_login_serves_until_shortly_before_the_end(tokens, transport, clock)
     assert transport.logins == 2
 
 
-def test_renewal_after_a_refusal_fetches_another_token(tokens, transport):
+def test_a_refused_token_is_replaced_by_a_new_one(tokens, transport):
     source = tokens()
     first = source.headers()
     assert source.headers(renew=True) != first
     assert transport.logins == 2
 
 
-def test_threads_that_are_refused_together_log_in_once(tokens, transport):
+def test_threads_with_a_refused_token_log_in_only_once(tokens, transport):
     source = tokens()
     together = threading.Barrier(8)
 
@@ -76,8 +76,8 @@ def test_threads_that_are_refused_together_log_in_once(tokens, transport):
     assert transport.logins == 2
 
 
-def test_a_service_client_goes_on_when_its_token_ends_early(tokens, transport, clock, plane):
-    """The key is lost and created again while a client holds a token."""
+def test_a_service_client_continues_after_its_token_became_invalid(tokens, transport, clock, plane):
+    """The key is lost and created again while a client has a token."""
     source = tokens("admin", "admin")
     http = ServiceClient(transport, service_type="identity", credentials=source, clock=clock)
     assert http.get("/v3/projects")
@@ -87,14 +87,14 @@ def test_a_service_client_goes_on_when_its_token_ends_early(tokens, transport, c
     assert transport.logins == 2
 
 
-def test_the_token_says_who_and_what(tokens):
+def test_a_token_has_the_user_the_project_and_the_roles(tokens):
     token = tokens().current_token()
     assert token.roles == {"service", "admin", "manager", "member", "reader"}
     assert token.project_id
     assert token.text not in repr(token)
 
 
-def test_endpoints_come_from_the_catalogue(tokens):
+def test_endpoints_are_read_from_the_catalogue(tokens):
     source = tokens()
     assert source.endpoint("placement") == f"{URL}/placement"
     assert source.endpoint("compute", "internal", "RegionOne") == f"{URL}/compute/v2.1"
@@ -105,13 +105,13 @@ def test_endpoints_come_from_the_catalogue(tokens):
         source.endpoint("placement", region="RegionTwo")
 
 
-def test_a_wrong_password_is_said_once_and_clearly(tokens, transport):
+def test_a_wrong_password_is_one_clear_error(tokens, transport):
     with pytest.raises(Unauthorized, match="login of moorage in project service"):
         tokens(password="wrong").headers()
     assert transport.logins == 1
 
 
-def test_an_identity_that_fails_is_unavailable(clock):
+def test_an_identity_service_that_fails_is_unavailable(clock):
     class Broken:
         def send(self, *_arguments):
             return ClientResponse(500, {}, b'{"error": {"code": 500, "message": "database down", "title": "x"}}')

@@ -1,4 +1,4 @@
-"""Guessing passwords over HTTP: which callers must wait, and that answers reveal nothing else."""
+"""Guessing passwords over HTTP: which callers must wait, and that the answers reveal nothing else."""
 
 import base64
 
@@ -18,7 +18,7 @@ def log_in(wire, name, password, address=HERE):
 
 
 @pytest.mark.parametrize("name", ["demo", "nobody"])
-def test_after_a_few_wrong_passwords_one_must_wait_whether_the_user_exists_or_not(wire, name):
+def test_after_a_few_wrong_passwords_a_login_must_wait_for_existing_and_unknown_users(wire, name):
     assert [log_in(wire, name, "wrong")[0] for _ in range(FREE_FAILURES)] == [401] * FREE_FAILURES
     status, headers, document = log_in(wire, name, "wrong")
     assert (status, headers["retry-after"]) == (429, "1")
@@ -29,7 +29,7 @@ def test_after_a_few_wrong_passwords_one_must_wait_whether_the_user_exists_or_no
     }
 
 
-def test_while_one_waits_the_right_password_tells_nothing_and_nothing_is_checked(wire, passwords, clock, monkeypatch):
+def test_during_the_wait_even_the_right_password_is_refused_unchecked(wire, passwords, clock, monkeypatch):
     for _ in range(FREE_FAILURES):
         log_in(wire, "demo", "wrong")
     checked = []
@@ -42,7 +42,7 @@ def test_while_one_waits_the_right_password_tells_nothing_and_nothing_is_checked
     assert log_in(wire, "demo", passwords["demo"])[0] == 201
 
 
-def test_an_unknown_user_costs_as_many_rounds_as_most(wire, monkeypatch):
+def test_a_login_of_an_unknown_user_takes_as_many_bcrypt_rounds(wire, monkeypatch):
     rounds = []
     real = bcrypt.checkpw
     monkeypatch.setattr(bcrypt, "checkpw", lambda given, kept: rounds.append(kept[:7]) or real(given, kept))
@@ -51,7 +51,7 @@ def test_an_unknown_user_costs_as_many_rounds_as_most(wire, monkeypatch):
     assert rounds == [b"$2b$04$", b"$2b$04$"]
 
 
-def test_by_id_and_by_name_it_is_one_account(wire):
+def test_failed_logins_by_id_and_by_name_are_counted_together(wire):
     user = wire.log_in("demo")[2]["token"]["user"]["id"]
     for _ in range(FREE_FAILURES):
         log_in(wire, "demo", "wrong")
@@ -59,7 +59,7 @@ def test_by_id_and_by_name_it_is_one_account(wire):
     assert wire.send("POST", "/v3/auth/tokens", body, x_forwarded_for=HERE)[0] == 429
 
 
-def test_guessing_by_http_basic_is_slowed_down_too(tmp_path, clock, ids):
+def test_wrong_passwords_by_http_basic_must_wait_too(tmp_path, clock, ids):
     options = {"identity": {"mode": "http_basic"}, "server": {"proxies": "10.0.0.0/8"}}
     with InProcessPlane(tmp_path, "identity", clock=clock, ids=ids, authenticator=None, **options) as plane:
         guess = {"authorization": "Basic " + base64.b64encode(b"demo:wrong").decode(), "x-forwarded-for": HERE}

@@ -31,8 +31,8 @@ def invited(wire, admin):
     return invite
 
 
-class Lossy:
-    """A transport that loses the next answers to requests with this method."""
+class LossyTransport:
+    """A transport that loses the answers to the next requests with this method."""
 
     def __init__(self, inner):
         self.inner = inner
@@ -50,18 +50,18 @@ class Lossy:
 
 @pytest.fixture
 def way(plane):
-    return Lossy(plane.transport("/identity"))
+    return LossyTransport(plane.transport("/identity"))
 
 
 @pytest.fixture
 def impatient():
-    """A clock for the host's requests: waiting between repeats takes no time."""
+    """A clock for the host's requests: pauses between retries take no time."""
     return VirtualClock(START)
 
 
 @pytest.fixture
 def on_host(tmp_path, way, clock, invited):
-    """Enrols a host and returns its tokens."""
+    """A function that enrols a host and returns its tokens."""
 
     def enrolled(name="compute-7"):
         path = tmp_path / name / "credential.json"
@@ -78,13 +78,13 @@ def state_of(wire, admin, name):
 
 @pytest.fixture
 def another(plane, ids):
-    """As another process with the same state directory sees it."""
+    """The state directory as another process sees it."""
     return lambda: open_or_create_identity(plane.config.state, clock=plane.clock, ids=ids)
 
 
 @pytest.fixture
 def whose(wire):
-    """The user's name for a token; None for an invalid token."""
+    """A function that returns the user's name for a token; None for an invalid token."""
 
     def name_of(token):
         status, _, document = wire.send("GET", "/v3/auth/tokens", token=token, x_subject_token=token)
@@ -98,7 +98,7 @@ def token_of(tokens, **options):
     return tokens.headers(**options)["x-auth-token"]
 
 
-def test_a_host_exchanges_its_one_time_token_for_a_credential_of_its_own(tmp_path, another, on_host):
+def test_a_host_exchanges_its_one_time_token_for_a_credential(tmp_path, another, on_host):
     tokens = on_host()
     path = tmp_path / "compute-7" / "credential.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -107,7 +107,7 @@ def test_a_host_exchanges_its_one_time_token_for_a_credential_of_its_own(tmp_pat
     assert (caller.roles, caller.project_id, caller.is_admin, caller.is_service) == (frozenset(), "", False, False)
 
 
-def test_secrets_and_one_time_tokens_are_not_kept_by_the_service(tmp_path, plane, invited, on_host):
+def test_the_service_stores_no_secret_and_no_one_time_token_in_plain_text(tmp_path, plane, invited, on_host):
     token = invited("compute-8")
     on_host()
     secret = json.loads((tmp_path / "compute-7" / "credential.json").read_text())["secret"]
@@ -117,7 +117,7 @@ def test_secrets_and_one_time_tokens_are_not_kept_by_the_service(tmp_path, plane
     assert secret not in kept.read_text()
 
 
-def test_only_an_administrator_lets_hosts_in_lists_and_revokes_them(wire, on_host):
+def test_only_an_administrator_may_enrol_list_and_revoke_hosts(wire, on_host):
     demo, host = wire.token("demo"), on_host().headers()["x-auth-token"]
     for token, status in ((None, 401), (demo, 403), (host, 403)):
         assert wire.send("POST", f"{HOSTS}/compute-9/enrolment", {"expires_s": 60}, token)[0] == status
@@ -125,7 +125,7 @@ def test_only_an_administrator_lets_hosts_in_lists_and_revokes_them(wire, on_hos
         assert wire.send("DELETE", f"{HOSTS}/compute-7", token=token)[0] == status
 
 
-def test_a_one_time_token_counts_once(tmp_path, way, clock, invited):
+def test_a_one_time_token_works_only_once(tmp_path, way, clock, invited):
     token = invited("compute-7")
     enrol_host(tmp_path / "first" / "credential.json", "compute-7", token, way, clock)
     with pytest.raises(Unauthorized, match=r"enrol it again \(moorage host enrol compute-7\)"):
@@ -134,7 +134,7 @@ def test_a_one_time_token_counts_once(tmp_path, way, clock, invited):
     assert HostTokens(tmp_path / "first" / "credential.json", "compute-7", way, clock).headers()
 
 
-def test_a_one_time_token_counts_for_its_host_alone_and_not_after_its_time(tmp_path, way, clock, invited):
+def test_a_one_time_token_works_only_for_its_host_and_before_it_expires(tmp_path, way, clock, invited):
     token, other = invited("compute-7", 60), invited("compute-8", 600)
     path = tmp_path / "credential.json"
     for wrong in (other, token[:-1], "0" * 43):
@@ -146,14 +146,14 @@ def test_a_one_time_token_counts_for_its_host_alone_and_not_after_its_time(tmp_p
         enrol_host(path, "compute-7", token, way, clock)
 
 
-def test_a_new_one_time_token_ends_the_one_before(tmp_path, way, clock, invited):
+def test_a_new_one_time_token_replaces_the_previous_one(tmp_path, way, clock, invited):
     before, token = invited("compute-7"), invited("compute-7")
     with pytest.raises(Unauthorized):
         enrol_host(tmp_path / "credential.json", "compute-7", before, way, clock)
     enrol_host(tmp_path / "credential.json", "compute-7", token, way, clock)
 
 
-def test_an_exchange_whose_answer_was_lost_is_made_again_by_the_same_host_alone(tmp_path, way, impatient, invited):
+def test_an_exchange_whose_answer_was_lost_can_be_repeated_only_by_the_same_host(tmp_path, way, impatient, invited):
     token, path = invited("compute-7"), tmp_path / "mine" / "credential.json"
     way.lost = "POST"
     with pytest.raises(Unavailable):
@@ -166,7 +166,7 @@ def test_an_exchange_whose_answer_was_lost_is_made_again_by_the_same_host_alone(
     assert [file.name for file in path.parent.iterdir()] == ["credential.json"]
 
 
-def test_enrolling_a_host_again_ends_its_old_credential_only_when_the_new_one_is_there(
+def test_a_new_enrolment_invalidates_the_old_credential_only_after_the_exchange(
     tmp_path, wire, whose, invited, on_host
 ):
     before = on_host()
@@ -180,7 +180,7 @@ def test_enrolling_a_host_again_ends_its_old_credential_only_when_the_new_one_is
     assert whose(token_of(after)) == "host:compute-7"
 
 
-def test_a_host_that_is_revoked_is_refused_at_once_and_let_in_again_by_an_administrator(wire, admin, whose, on_host):
+def test_a_revoked_host_is_refused_at_once_and_can_be_enrolled_again(wire, admin, whose, on_host):
     tokens = on_host()
     held = tokens.headers()["x-auth-token"]
     assert wire.send("DELETE", f"{HOSTS}/compute-7", token=admin)[0] == 204
@@ -192,7 +192,7 @@ def test_a_host_that_is_revoked_is_refused_at_once_and_let_in_again_by_an_admini
     assert whose(held) is None
 
 
-def test_revoking_ends_a_one_time_token_too(tmp_path, wire, admin, way, clock, invited):
+def test_revoking_a_host_invalidates_its_one_time_token(tmp_path, wire, admin, way, clock, invited):
     token = invited("compute-7")
     wire.send("DELETE", f"{HOSTS}/compute-7", token=admin)
     with pytest.raises(Unauthorized):
@@ -200,7 +200,7 @@ def test_revoking_ends_a_one_time_token_too(tmp_path, wire, admin, way, clock, i
     assert wire.send("DELETE", f"{HOSTS}/compute-8", token=admin)[0] == 404
 
 
-def test_another_process_of_the_same_state_directory_hears_of_it_within_a_second(clock, another, wire, admin, on_host):
+def test_another_process_sees_a_revocation_within_a_second(clock, another, wire, admin, on_host):
     tokens = on_host()
     other = another()
     held = tokens.headers()["x-auth-token"]
@@ -211,7 +211,7 @@ def test_another_process_of_the_same_state_directory_hears_of_it_within_a_second
         other.identify(held)
 
 
-def test_an_access_token_ends_with_its_time_and_is_renewed(whose, clock, on_host):
+def test_an_access_token_expires_and_is_renewed(whose, clock, on_host):
     tokens = on_host()
     held = tokens.headers()["x-auth-token"]
     clock.sleep(3600)
@@ -219,11 +219,11 @@ def test_an_access_token_ends_with_its_time_and_is_renewed(whose, clock, on_host
     assert whose(token_of(tokens)) == "host:compute-7"
 
 
-def test_the_secret_is_rotated_each_week_and_the_old_one_ends(tmp_path, wire, clock, whose, on_host):
+def test_the_secret_is_rotated_each_week_and_the_old_one_becomes_invalid(tmp_path, wire, clock, whose, on_host):
     tokens, path = on_host(), tmp_path / "compute-7" / "credential.json"
     first = json.loads(path.read_text())["secret"]
     clock.sleep(ROTATION_PERIOD.total_seconds())
-    for _ in range(2):  # the login that asks for it, and the one that begins with it
+    for _ in range(2):  # the login that requests the rotation, and the one that starts it
         assert whose(token_of(tokens)) == "host:compute-7"
         clock.sleep(3600)
     now = json.loads(path.read_text())
@@ -234,27 +234,27 @@ def test_the_secret_is_rotated_each_week_and_the_old_one_ends(tmp_path, wire, cl
 
 
 @pytest.mark.parametrize("lost", ["PUT", ""])
-def test_a_rotation_that_is_cut_short_leaves_a_host_that_can_log_in(tmp_path, clock, whose, way, on_host, lost):
+def test_a_host_can_log_in_after_an_interrupted_rotation(tmp_path, clock, whose, way, on_host, lost):
     tokens, path = on_host(), tmp_path / "compute-7" / "credential.json"
     clock.sleep(ROTATION_PERIOD.total_seconds())
     way.lost = "PUT"
     assert tokens.headers()
     way.lost = ""
-    if not lost:  # the service never heard of it
+    if not lost:  # the service has not received the request
         credential = json.loads(path.read_text()) | {"next_secret": "never-told"}
         path.write_text(json.dumps(credential))
     again = HostTokens(path, "compute-7", way, clock)
     assert whose(token_of(again)) == "host:compute-7"
 
 
-def test_an_access_token_makes_no_secret_that_lasts(wire, on_host):
+def test_an_access_token_cannot_create_a_permanent_secret(wire, on_host):
     token = on_host().headers()["x-auth-token"]
     body = {"secret": token, "secret_sha256": digest_of("mine")}
     assert wire.send("PUT", f"{HOSTS}/compute-7/credential", body, token)[0] == 401
     assert wire.send("POST", f"{HOSTS}/compute-7/tokens", {"secret": "mine"})[0] == 401
 
 
-def test_the_secret_of_one_host_is_of_no_use_to_another(tmp_path, wire, on_host):
+def test_the_secret_of_one_host_does_not_work_for_another(tmp_path, wire, on_host):
     on_host("compute-7")
     on_host("compute-8")
     secret = json.loads((tmp_path / "compute-7" / "credential.json").read_text())["secret"]
@@ -263,15 +263,15 @@ def test_the_secret_of_one_host_is_of_no_use_to_another(tmp_path, wire, on_host)
     assert wire.send("PUT", f"{HOSTS}/compute-8/credential", body)[0] == 401
 
 
-def test_a_host_that_was_only_invited_or_never_heard_of_cannot_log_in(wire, invited):
+def test_an_invited_or_unknown_host_cannot_log_in(wire, invited):
     invited("compute-7")
     for name in ("compute-7", "compute-8"):
         assert wire.send("POST", f"{HOSTS}/{name}/tokens", {"secret": "x"})[0] == 401
-        # The text for "no secret" in the file is not a secret.
+        # The text for "no secret" in the file must not work as a secret.
         assert wire.send("POST", f"{HOSTS}/{name}/tokens", {"secret": ""})[0] == 400
 
 
-def test_the_credential_of_another_host_is_refused_with_what_to_do(tmp_path, way, clock, on_host):
+def test_the_credential_of_another_host_is_refused_with_a_remedy(tmp_path, way, clock, on_host):
     on_host("compute-7")
     tokens = HostTokens(tmp_path / "compute-7" / "credential.json", "compute-8", way, clock)
     with pytest.raises(StartError, match="after renaming a host, enrol it again"):
@@ -286,12 +286,12 @@ def test_a_credential_that_others_can_read_is_refused(tmp_path, on_host):
 
 
 @pytest.mark.parametrize("name", [*sorted(QUEUES), "-x", "a b", "é", "x" * 256])
-def test_no_host_has_the_name_of_a_queue_or_one_that_is_no_name(wire, admin, name):
+def test_a_host_cannot_have_the_name_of_a_queue_or_an_invalid_name(wire, admin, name):
     assert wire.send("POST", f"{HOSTS}/{name.replace(' ', '%20')}/enrolment", {"expires_s": 60}, admin)[0] in (400, 404)
     assert state_of(wire, admin, name) is None
 
 
-def test_no_host_is_called_as_a_provider_of_another_one_would_be(wire, admin, invited):
+def test_a_host_cannot_have_the_name_of_another_hosts_provider(wire, admin, invited):
     invited("compute-1")
     for name in ("compute-1_NUMA_0", "compute-1_x"):
         status, _, document = wire.send("POST", f"{HOSTS}/{name}/enrolment", {"expires_s": 60}, admin)
@@ -299,7 +299,7 @@ def test_no_host_is_called_as_a_provider_of_another_one_would_be(wire, admin, in
     invited("compute-10")
 
 
-def test_a_token_of_a_host_is_shown_as_what_it_is_and_gives_no_project(wire, on_host):
+def test_a_hosts_token_names_the_host_and_gives_no_project(wire, on_host):
     token = on_host().headers()["x-auth-token"]
     status, _, document = wire.send("GET", "/v3/auth/tokens", token=token, x_subject_token=token)
     assert (status, document["token"]["user"]["name"]) == (200, "host:compute-7")
@@ -312,7 +312,7 @@ def test_a_token_of_a_host_is_shown_as_what_it_is_and_gives_no_project(wire, on_
     assert wire.send("GET", "/v3/auth/catalog", token=token)[0] == 403
 
 
-def test_the_host_of_the_services_own_process_needs_no_secret_and_cannot_be_revoked(wire, admin, plane):
+def test_a_host_in_the_services_own_process_needs_no_secret_and_cannot_be_revoked(wire, admin, plane):
     plane.service("identity").hosts.enrol_own_hosts(["compute-1", "compute-2"])
     assert [state_of(wire, admin, name) for name in ("compute-1", "compute-2")] == ["own", "own"]
     status, _, document = wire.send("DELETE", f"{HOSTS}/compute-1", token=admin)
@@ -320,10 +320,10 @@ def test_the_host_of_the_services_own_process_needs_no_secret_and_cannot_be_revo
     assert wire.send("POST", f"{HOSTS}/compute-1/tokens", {"secret": ""})[0] == 400
 
 
-def test_a_hosts_file_that_cannot_be_read_lets_nobody_in(plane, wire, clock, another, invited, on_host, admin):
+def test_with_an_unreadable_hosts_file_no_new_host_is_accepted(plane, wire, clock, another, invited, on_host, admin):
     on_host()
     (plane.config.state / "hosts.json").write_text("{")
-    # A running process keeps what it has read, and does not overwrite the file.
+    # A running process keeps the hosts in its memory, and does not overwrite the file.
     clock.sleep(1)
     assert state_of(wire, admin, "compute-7") == "enrolled"
     assert wire.send("POST", f"{HOSTS}/compute-8/enrolment", {"expires_s": 60}, admin)[0] == 500

@@ -20,7 +20,7 @@ def change(wire, user_id, original, new, **headers):
     return wire.send("POST", f"/v3/users/{user_id}/password", body, **headers)
 
 
-def test_a_user_changes_its_password_and_old_tokens_end(wire, passwords):
+def test_changing_a_password_invalidates_the_users_tokens(wire, passwords):
     token, others = wire.token("demo", "demo"), wire.token("admin", "admin")
     user = user_of(wire, "demo")
     assert change(wire, user, passwords["demo"], "a new one", token=token)[::2] == (204, None)
@@ -30,12 +30,12 @@ def test_a_user_changes_its_password_and_old_tokens_end(wire, passwords):
     assert wire.log_in("demo", password="a new one")[0] == 201
 
 
-def test_whoever_knows_the_password_needs_no_token(wire, passwords):
-    """As in Keystone, where a user with an expired password gets no token."""
+def test_a_password_is_changed_with_the_old_one_without_a_token(wire, passwords):
+    """As in Keystone, where a user with an expired password cannot get a token."""
     assert change(wire, user_of(wire, "demo"), passwords["demo"], "a new one")[0] == 204
 
 
-def test_another_process_knows_the_new_password_within_a_second(plane, wire, passwords, clock):
+def test_another_process_accepts_the_new_password_within_a_second(plane, wire, passwords, clock):
     there = InProcessPlane(plane.directory, "identity", cloud=plane.cloud, authenticator=None)
     token = wire.token("demo", "demo")
     change(wire, user_of(wire, "demo"), passwords["demo"], "a new one")
@@ -45,7 +45,7 @@ def test_another_process_knows_the_new_password_within_a_second(plane, wire, pas
     there.stop()
 
 
-def test_a_wrong_password_and_an_unknown_user_look_the_same_and_are_slowed_down(wire):
+def test_a_wrong_password_and_an_unknown_user_get_the_same_answer_and_must_wait(wire):
     wrong, unknown = user_of(wire, "demo"), "nobody"
     answers = [change(wire, user, "wrong", "a new one") for user in (wrong, unknown)]
     assert [answer[0] for answer in answers] == [401, 401]
@@ -57,7 +57,7 @@ def test_a_wrong_password_and_an_unknown_user_look_the_same_and_are_slowed_down(
 
 
 @pytest.mark.parametrize("new", ["", "x" * 73, "\N{SNOWMAN}" * 25], ids=["none", "long", "long in bytes"])
-def test_what_bcrypt_could_not_tell_from_others_is_no_password(wire, passwords, new):
+def test_a_password_that_bcrypt_would_truncate_is_refused(wire, passwords, new):
     status, _, document = change(wire, user_of(wire, "demo"), passwords["demo"], new)
     assert status == 400
     assert "1 to 72 bytes" in document["error"]["message"]
@@ -81,15 +81,15 @@ def test_a_malformed_change_is_400_and_repeats_no_password(wire, body):
     assert "geheim" not in json.dumps(document)
 
 
-def test_the_services_own_user_keeps_its_password(wire, passwords):
-    """The services read it from a file or the configuration, and would all be locked out."""
+def test_the_password_of_the_services_user_cannot_be_changed(wire, passwords):
+    """The services read it from a file or the configuration, so a change would lock all of them out."""
     status, _, document = change(wire, user_of(wire, "moorage"), passwords["moorage"], "a new one")
     assert status == 403
     assert "administrator" in document["error"]["message"]
     assert wire.log_in("moorage")[0] == 201
 
 
-def test_the_note_of_the_first_password_goes(wire, passwords, plane):
+def test_changing_a_password_deletes_the_stored_first_password(wire, passwords, plane):
     change(wire, user_of(wire, "demo"), passwords["demo"], "a new one")
     path = plane.config.state / "credentials.json"
     assert set(json.loads(path.read_text())) == {"admin", "moorage"}
@@ -111,7 +111,7 @@ users:
 
 @pytest.fixture
 def elsewhere(tmp_path, clock, ids):
-    """A plane with the operator's own users file in another place."""
+    """A plane with the operator's own users file in another directory."""
     path = tmp_path / "etc" / "users.yaml"
     path.parent.mkdir()
     path.write_text(OURS % (hash_password("one", 4), hash_password("two", 4)))
@@ -130,7 +130,7 @@ def changed(plane, user_id, original, new="a new one"):
 
 
 @pytest.mark.parametrize(("user_id", "name", "original"), [("u1", "alice", "one"), ("u2", "bob", "two")])
-def test_nothing_else_of_the_operators_file_changes(elsewhere, user_id, name, original):
+def test_changing_a_password_changes_nothing_else_in_the_users_file(elsewhere, user_id, name, original):
     plane, path = elsewhere
     before = path.read_text()
     assert changed(plane, user_id, original) == 204
@@ -142,7 +142,7 @@ def test_nothing_else_of_the_operators_file_changes(elsewhere, user_id, name, or
     assert (path.parent.parent / "users").is_symlink()
 
 
-def test_a_password_that_two_users_share_by_an_anchor_is_the_operators_to_change(elsewhere, clock):
+def test_a_password_shared_by_a_yaml_anchor_is_not_changed(elsewhere, clock):
     plane, path = elsewhere
     path.write_text(OURS.replace("'%s'", "*one").replace("%s", "&one %s") % hash_password("one", 4))
     clock.sleep(1)
@@ -153,7 +153,7 @@ def test_a_password_that_two_users_share_by_an_anchor_is_the_operators_to_change
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_users_file_that_cannot_be_written_is_said(elsewhere):
+def test_an_unwritable_users_file_is_reported(elsewhere):
     plane, path = elsewhere
     path.parent.chmod(0o500)
     try:

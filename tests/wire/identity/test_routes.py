@@ -6,7 +6,7 @@ from moorage.wire.transports import InProcessTransport
 from tests.plane import URL
 
 
-def test_the_root_offers_v3_to_everybody(wire):
+def test_the_root_lists_v3_without_a_token(wire):
     for path in ("", "/"):
         status, headers, document = wire.send("GET", path)
         assert status == 300
@@ -18,13 +18,13 @@ def test_the_root_offers_v3_to_everybody(wire):
 
 
 @pytest.mark.parametrize("path", ["/v3", "/v3/"])
-def test_v3_describes_itself_to_everybody(wire, path):
+def test_v3_is_described_without_a_token(wire, path):
     status, _, document = wire.send("GET", path)
     assert status == 200
     assert document["version"]["links"][0]["href"] == f"{URL}/identity/v3/"
 
 
-def test_a_password_gives_a_token_of_the_project_with_roles_and_catalogue(wire):
+def test_a_password_gives_a_token_with_project_roles_and_catalogue(wire):
     status, headers, document = wire.log_in("demo", "demo")
     assert status == 201
     assert 100 < len(headers["x-subject-token"]) < 512
@@ -42,12 +42,12 @@ def test_a_password_gives_a_token_of_the_project_with_roles_and_catalogue(wire):
     assert {point["region_id"] for row in token["catalog"] for point in row["endpoints"]} == {"RegionOne"}
 
 
-def test_the_catalogue_follows_the_host_that_the_client_used(plane):
+def test_the_catalogue_has_the_address_that_the_client_used(plane):
     other = InProcessTransport(plane.plane.app, "https://other.example")
     assert b"https://other.example/identity/v3/" in other.send("GET", "/identity/v3", {}).body
 
 
-def test_user_and_project_by_id(wire):
+def test_a_login_accepts_the_ids_of_user_and_project(wire):
     _, _, first = wire.log_in("demo", "demo")
     user, project = first["token"]["user"]["id"], first["token"]["project"]["id"]
     status, _, document = wire.log_in("demo", user={"id": user}, scope={"project": {"id": project}})
@@ -55,17 +55,17 @@ def test_user_and_project_by_id(wire):
     assert document["token"]["project"]["name"] == "demo"
 
 
-def test_without_a_scope_it_is_the_default_project(wire):
+def test_a_login_without_a_scope_gets_the_default_project(wire):
     assert wire.log_in("admin")[2]["token"]["project"]["name"] == "admin"
 
 
 @pytest.mark.parametrize("scope", ["unscoped", {"unscoped": {}}])
-def test_unscoped_has_no_project_no_roles_no_catalogue(wire, scope):
+def test_an_unscoped_token_has_no_project_no_roles_and_no_catalogue(wire, scope):
     token = wire.log_in("admin", scope=scope)[2]["token"]
     assert token.keys().isdisjoint({"project", "roles", "catalog"})
 
 
-def test_an_unscoped_token_may_see_own_projects_but_list_nothing(wire):
+def test_an_unscoped_token_may_list_only_the_users_projects(wire):
     token = wire.token("admin", scope="unscoped")
     assert [row["name"] for row in wire.send("GET", "/v3/auth/projects", token=token)[2]["projects"]] == [
         "admin",
@@ -91,7 +91,7 @@ def test_an_unscoped_token_may_see_own_projects_but_list_nothing(wire):
     ],
     ids=str,
 )
-def test_a_wrong_login_is_401_in_keystones_shape(wire, options):
+def test_a_wrong_login_is_401_in_keystones_format(wire, options):
     status, headers, document = wire.log_in("demo", **options)
     assert status == 401
     assert document["error"]["code"] == 401
@@ -99,7 +99,7 @@ def test_a_wrong_login_is_401_in_keystones_shape(wire, options):
     assert headers["www-authenticate"].startswith("Keystone")
 
 
-def test_an_unknown_user_and_a_wrong_password_look_the_same(wire):
+def test_an_unknown_user_and_a_wrong_password_get_the_same_answer(wire):
     wrong = wire.log_in("demo", password="wrong")[2]
     unknown = wire.log_in("demo", user={"name": "nobody", "domain": {"id": "default"}}, password="wrong")[2]
     assert wrong == unknown
@@ -125,12 +125,12 @@ def test_a_malformed_login_is_400_and_repeats_no_password(wire, body):
     assert "geheim" not in document["error"]["message"]
 
 
-def test_a_method_that_is_not_here_is_401(wire):
+def test_an_unsupported_authentication_method_is_401(wire):
     body = {"auth": {"identity": {"methods": ["totp"], "totp": {}}}}
     assert wire.send("POST", "/v3/auth/tokens", body)[0] == 401
 
 
-def test_rescoping_keeps_the_end_of_the_first_token(wire, clock):
+def test_a_rescoped_token_expires_with_the_first_token(wire, clock):
     held = wire.token("admin", "admin")
     clock.sleep(600)
     auth = {
@@ -146,7 +146,7 @@ def test_rescoping_keeps_the_end_of_the_first_token(wire, clock):
     assert wire.send("GET", "/v3/projects", token=headers["x-subject-token"])[0] == 401
 
 
-def test_rescoping_reaches_only_own_projects(wire):
+def test_a_token_can_be_rescoped_only_to_the_users_projects(wire):
     auth = {
         "identity": {"methods": ["token"], "token": {"id": wire.token("demo", "demo")}},
         "scope": {"project": {"name": "admin", "domain": {"id": "default"}}},
@@ -154,7 +154,7 @@ def test_rescoping_reaches_only_own_projects(wire):
     assert wire.send("POST", "/v3/auth/tokens", {"auth": auth})[0] == 401
 
 
-def test_a_token_may_look_at_itself(wire):
+def test_a_token_may_be_validated_with_itself(wire):
     token = wire.token("demo", "demo")
     status, headers, document = wire.send("GET", "/v3/auth/tokens", token=token, x_subject_token=token)
     assert status == 200
@@ -163,13 +163,13 @@ def test_a_token_may_look_at_itself(wire):
     assert wire.send("HEAD", "/v3/auth/tokens", token=token, x_subject_token=token)[0] == 200
 
 
-def test_nocatalog_leaves_it_out(wire):
+def test_nocatalog_omits_the_catalogue(wire):
     token = wire.token("demo", "demo")
     _, _, document = wire.send("GET", "/v3/auth/tokens?nocatalog", token=token, x_subject_token=token)
     assert "catalog" not in document["token"]
 
 
-def test_services_and_admins_judge_foreign_tokens_and_members_do_not(wire):
+def test_only_services_and_admins_may_validate_other_tokens(wire):
     subject = wire.token("demo", "demo")
     for judge in (wire.token("moorage", "service"), wire.token("admin", "admin")):
         assert wire.send("GET", "/v3/auth/tokens", token=judge, x_subject_token=subject)[0] == 200
@@ -177,7 +177,7 @@ def test_services_and_admins_judge_foreign_tokens_and_members_do_not(wire):
     assert wire.send("GET", "/v3/auth/tokens", token=subject, x_subject_token=admins)[0] == 403
 
 
-def test_a_token_not_in_force_is_404_to_who_judges(wire, clock):
+def test_validating_an_invalid_token_is_404(wire, clock):
     subject = wire.token("demo", "demo")
     clock.sleep(3601)
     judge = wire.token("moorage", "service")
@@ -188,7 +188,7 @@ def test_a_token_not_in_force_is_404_to_who_judges(wire, clock):
     assert document["token"]["expires_at"] == "2026-03-01T10:30:00.000000Z"
 
 
-def test_an_expired_token_is_shown_to_services_only(wire, clock):
+def test_only_services_may_validate_an_expired_token(wire, clock):
     subject = wire.token("demo", "demo")
     clock.sleep(3601)
     own = wire.token("demo", "demo")
@@ -196,7 +196,7 @@ def test_an_expired_token_is_shown_to_services_only(wire, clock):
 
 
 def exchanged(wire, token, project="demo"):
-    """Another token, obtained with `token`."""
+    """Another token that was obtained with `token`."""
     auth = {
         "identity": {"methods": ["token"], "token": {"id": token}},
         "scope": {"project": {"name": project, "domain": {"id": "default"}}},
@@ -210,7 +210,7 @@ def is_good(wire, token):
     return wire.send("GET", "/v3/auth/projects", token=token)[0] == 200
 
 
-def test_a_revoked_token_is_refused_everywhere_at_once(wire):
+def test_a_revoked_token_is_refused_by_every_route_at_once(wire):
     token, other = wire.token("demo", "demo"), wire.token("demo", "demo")
     assert wire.send("DELETE", "/v3/auth/tokens", token=token, x_subject_token=token)[0] == 204
     status, _, document = wire.send("GET", "/v3/auth/projects", token=token)
@@ -222,7 +222,7 @@ def test_a_revoked_token_is_refused_everywhere_at_once(wire):
     assert is_good(wire, other)
 
 
-def test_a_revoked_token_does_not_come_back_beside_a_service_token(wire, clock):
+def test_a_revoked_token_stays_invalid_with_a_service_token(wire, clock):
     """A service token makes an expired token valid for another 48 hours."""
     token = wire.token("demo", "demo")
     wire.send("DELETE", "/v3/auth/tokens", token=token, x_subject_token=token)
@@ -233,7 +233,7 @@ def test_a_revoked_token_does_not_come_back_beside_a_service_token(wire, clock):
     assert wire.send("GET", "/v3/auth/projects", token=token, x_service_token=judge)[0] == 401
 
 
-def test_with_a_token_end_those_that_were_got_for_it(wire):
+def test_revoking_a_token_revokes_the_tokens_obtained_with_it(wire):
     first = wire.token("admin", scope="unscoped")
     second = exchanged(wire, first)
     third = exchanged(wire, second, "admin")
@@ -243,17 +243,17 @@ def test_with_a_token_end_those_that_were_got_for_it(wire):
     assert not any(is_good(wire, token) for token in (first, second, third))
 
 
-def test_without_cascade_the_others_stay(wire):
+def test_without_cascade_only_the_named_token_is_revoked(wire):
     first = wire.token("admin", scope="unscoped")
     second = exchanged(wire, first)
     third = exchanged(wire, second, "admin")
     wire.send("DELETE", "/v3/auth/tokens?cascade=false", token=first, x_subject_token=first)
-    # Keystone, too, ends no others with one in the middle.
+    # In Keystone, too, such a revocation ends no other tokens.
     wire.send("DELETE", "/v3/auth/tokens", token=second, x_subject_token=second)
     assert [is_good(wire, token) for token in (first, second, third)] == [False, False, True]
 
 
-def test_admins_revoke_foreign_tokens_and_members_do_not(wire):
+def test_only_admins_may_revoke_other_tokens(wire):
     mine, foreign = wire.token("demo", "demo"), wire.token("admin", "admin")
     assert wire.send("DELETE", "/v3/auth/tokens", token=mine, x_subject_token=foreign)[0] == 403
     assert wire.send("DELETE", "/v3/auth/tokens", token=mine)[0] == 400
@@ -282,7 +282,7 @@ def test_an_unknown_route_is_404(wire):
     assert wire.send("PUT", "/v3/projects", token=wire.token("admin"))[0] == 405
 
 
-def test_catalogue_route(wire):
+def test_the_catalogue_route_returns_the_catalogue_of_the_token(wire):
     _, _, document = wire.send("GET", "/v3/auth/catalog", token=wire.token("demo", "demo"))
     assert {row["type"]: row["name"] for row in document["catalog"]} == {
         "identity": "keystone",
@@ -314,7 +314,7 @@ def test_admins_list_projects_and_users_by_name(wire):
     assert wire.send("GET", "/v3/domains?name=other", token=token)[2]["domains"] == []
 
 
-def test_members_see_themselves_only(wire):
+def test_members_may_list_only_themselves(wire):
     token = wire.token("demo", "demo")
     admin = wire.token("admin", "admin")
     for path in ("/v3/projects", "/v3/users", "/v3/roles", "/v3/domains"):
@@ -331,7 +331,7 @@ def test_members_see_themselves_only(wire):
     assert wire.send("GET", "/v3/domains/other", token=token)[0] == 404
 
 
-def test_every_rule_of_the_routes_is_in_the_table():
+def test_every_policy_rule_of_the_routes_is_defined():
     from moorage.identity.routes import API, RULES
 
     assert {route.rule for route in API.routes if route.rule} <= set(RULES.rules)

@@ -18,7 +18,7 @@ FORMATS = {"disk_format": "raw", "container_format": "bare"}
 
 @pytest.fixture
 def limited(tmp_path):
-    """Planes that differ only in their [image] options."""
+    """A function that opens planes with different [image] options."""
     opened = []
 
     def open_plane(**options):
@@ -30,7 +30,7 @@ def limited(tmp_path):
         plane.stop()
 
 
-def test_a_project_has_as_many_images_as_it_may_have(limited):
+def test_the_number_of_images_of_a_project_is_limited(limited):
     wire = limited(quota_images=2)
     first = wire.create()
     wire.create()
@@ -43,7 +43,7 @@ def test_a_project_has_as_many_images_as_it_may_have(limited):
     wire.create()
 
 
-def test_a_project_has_as_many_bytes_as_it_may_have(limited):
+def test_the_bytes_of_images_of_a_project_are_limited(limited):
     wire = limited(quota_gb=0)
     image = wire.create()
     status, _, refused = wire.upload(image["id"], b"data")
@@ -56,9 +56,9 @@ def test_a_project_has_as_many_bytes_as_it_may_have(limited):
     assert wire.upload(wire.create()["id"], b"data")[0] == 204
 
 
-def test_uploads_leave_room_for_what_else_is_on_the_disk(limited):
-    wire = limited(keep_free_gb=1e9, quota_gb=-1)  # a tenth of the disk, then
-    whole = 1 << 40  # no disk of a test has so much
+def test_uploads_keep_the_configured_space_of_the_disk_free(limited):
+    wire = limited(keep_free_gb=1e9, quota_gb=-1)  # a tenth of the disk, in effect
+    whole = 1 << 40  # more than any disk of a test has
     image = wire.create()
     length = {"x_openstack_image_size": str(whole)}
     status, _, refused = wire.upload(image["id"], b"data", **length)
@@ -77,7 +77,7 @@ def directory_of(tmp_path, clock, ids, **room):
     return directory, new
 
 
-def test_an_upload_counts_from_its_beginning(tmp_path, clock, ids):
+def test_an_upload_counts_before_it_is_complete(tmp_path, clock, ids):
     directory, new = directory_of(tmp_path, clock, ids, size_bytes=10)
     one, other, third = new(), new(), new()
 
@@ -95,7 +95,7 @@ def test_an_upload_counts_from_its_beginning(tmp_path, clock, ids):
     directory.upload(third, iter([b"x" * 6]), size_bytes=6)
 
 
-def test_an_upload_that_breaks_off_does_not_count(tmp_path, clock, ids):
+def test_an_interrupted_upload_does_not_count(tmp_path, clock, ids):
     directory, new = directory_of(tmp_path, clock, ids, size_bytes=10)
     broken = new()
     with suppress(ConnectionError):
@@ -108,7 +108,7 @@ def _breaking():
     raise ConnectionError
 
 
-def test_images_made_at_once_are_as_many_as_the_quota_and_no_more(tmp_path, clock, ids):
+def test_concurrent_creations_do_not_exceed_the_quota(tmp_path, clock, ids):
     directory, new = directory_of(tmp_path, clock, ids, images=5)
     together = threading.Barrier(6)
 
@@ -126,7 +126,7 @@ def test_images_made_at_once_are_as_many_as_the_quota_and_no_more(tmp_path, cloc
     assert len(directory.images()) == 5
 
 
-def test_images_are_where_the_option_says(tmp_path):
+def test_images_are_stored_in_the_configured_directory(tmp_path):
     with InProcessPlane(tmp_path / "state", "image", image={"directory": str(tmp_path / "large")}) as plane:
         image = Wire(plane.transport()).create()
         assert (tmp_path / "large" / f"{image['id']}.json").exists()

@@ -1,4 +1,4 @@
-"""The Image API v2 as clients see it. What Glance 33 answers was measured with the same requests."""
+"""The Image API v2 as clients see it. The answers of Glance 33 were measured with the same requests."""
 
 import errno
 import hashlib
@@ -18,7 +18,7 @@ OTHER = {"who": "bob:blue", "roles": "member"}
 @pytest.mark.parametrize(
     ("number", "said"), [(errno.ENOSPC, "is full: make room"), (errno.EIO, "fails"), (errno.EROFS, "is read-only")]
 )
-def test_a_disk_that_takes_no_more_is_503_and_the_image_can_be_filled_later(wire, monkeypatch, caplog, number, said):
+def test_an_upload_to_a_full_disk_is_503_and_can_be_repeated(wire, monkeypatch, caplog, number, said):
     image = wire.create()
 
     class Disk:
@@ -42,7 +42,7 @@ def test_a_disk_that_takes_no_more_is_503_and_the_image_can_be_filled_later(wire
 
 
 @pytest.mark.parametrize(("path", "status"), [("", 300), ("/", 300), ("/versions", 200), ("/v2", 200), ("/v2/", 200)])
-def test_versions_are_for_everybody(wire, path, status):
+def test_versions_need_no_token(wire, path, status):
     answer, _, document = wire.send("GET", path, who=None)
     assert answer == status
     assert document["versions"][0] == {
@@ -52,12 +52,12 @@ def test_versions_are_for_everybody(wire, path, status):
     }
 
 
-def test_all_else_needs_a_caller(wire):
+def test_all_other_routes_need_a_token(wire):
     for method, path in (("GET", "/v2/images"), ("POST", "/v2/images"), ("GET", "/v2/schemas/image"), ("GET", "/v2/x")):
         assert wire.send(method, path, who=None)[0] == 401
 
 
-def test_a_created_image_is_queued_private_to_the_project_and_found_again(wire):
+def test_a_created_image_is_queued_and_private_to_its_project(wire):
     status, headers, image = wire.send(
         "POST", "/v2/images", {"name": "gzip", "accel:function_id": "f1", "tags": ["FPGA", "FPGA"], "min_ram": 1}
     )
@@ -75,7 +75,7 @@ def test_a_created_image_is_queued_private_to_the_project_and_found_again(wire):
     assert wire.send("GET", f"/v2/images/{image['id']}")[2] == image
 
 
-def test_the_id_may_be_chosen_once(wire):
+def test_an_id_can_be_chosen_only_once(wire):
     chosen = "11111111-1111-4111-8111-111111111111"
     assert wire.create(id=chosen)["id"] == chosen
     status, _, document = wire.send("POST", "/v2/images", {"id": chosen})
@@ -83,8 +83,8 @@ def test_the_id_may_be_chosen_once(wire):
     assert document["message"] == f"Image ID {chosen} already exists!"
 
 
-def test_the_id_of_a_deleted_image_is_nobodys_to_choose(wire):
-    """Measured on Glance: 409, for the project that had the image too."""
+def test_the_id_of_a_deleted_image_cannot_be_chosen_again(wire):
+    """As measured on Glance: 409, also for the project that had the image."""
     chosen = "abcdefab-1111-4111-8111-abcdefabcdef"
     assert wire.create(id=chosen.upper())["id"] == chosen
     assert wire.send("DELETE", f"/v2/images/{chosen.upper()}")[0] == 204
@@ -94,13 +94,13 @@ def test_the_id_of_a_deleted_image_is_nobodys_to_choose(wire):
 
 
 @pytest.mark.parametrize("name", ["os_glance_import_task", "location", "deleted", "deleted_at"])
-def test_what_glance_keeps_for_itself_is_not_for_clients(wire, name):
+def test_clients_cannot_set_properties_reserved_by_glance(wire, name):
     assert wire.send("POST", "/v2/images", {name: "x"})[0] == 403
     image = wire.create()
     assert wire.patch(image["id"], {"op": "add", "path": f"/{name}", "value": "x"})[0] == 403
 
 
-def test_a_list_by_id_takes_any_case(wire):
+def test_a_list_by_id_ignores_the_case(wire):
     chosen = "abcdefab-1111-4111-8111-abcdefabcdef"
     wire.create(id=chosen, name="it")
     assert wire.names(f"?id={chosen.upper()}") == ["it"]
@@ -127,14 +127,14 @@ def test_a_list_by_id_takes_any_case(wire):
     ],
     ids=str,
 )
-def test_what_cannot_be_created(wire, body, status):
+def test_an_invalid_image_cannot_be_created(wire, body, status):
     answer, _, document = wire.send("POST", "/v2/images", body)
     assert answer == status
     assert document["code"].startswith(str(status))
     assert document["message"]
 
 
-def test_errors_are_json_for_who_asks_and_a_page_else(wire):
+def test_errors_are_json_if_the_client_accepts_it_and_html_otherwise(wire):
     status, headers, body = wire.send("GET", "/v2/images/nope", accept="")
     assert status == 404
     assert headers["content-type"] == "text/html; charset=UTF-8"
@@ -147,7 +147,7 @@ def test_errors_are_json_for_who_asks_and_a_page_else(wire):
     assert b"<script>" not in wire.send("GET", "/v2/images/<script>", accept="")[2]
 
 
-def test_upload_gives_size_and_both_digests_and_download_the_same_bytes(wire):
+def test_an_upload_sets_size_and_digests_and_a_download_returns_the_same_bytes(wire):
     image = wire.create()
     data = bytes(range(256)) * 5000
     assert wire.upload(image["id"], data)[0] == 204
@@ -164,7 +164,7 @@ def test_upload_gives_size_and_both_digests_and_download_the_same_bytes(wire):
     assert headers["content-type"] == "application/octet-stream"
 
 
-def test_data_before_the_upload_is_204(wire):
+def test_downloading_an_image_without_data_is_204(wire):
     assert wire.send("GET", f"/v2/images/{wire.create()['id']}/file")[0] == 204
 
 
@@ -185,7 +185,7 @@ def test_an_upload_needs_formats_and_the_right_media_type(wire):
     assert wire.send("PUT", f"/v2/images/{image['id']}/file", b"x", kind="application/json")[0] == 415
 
 
-def test_an_upload_in_chunks_must_say_how_long_it_is(wire):
+def test_a_chunked_upload_needs_a_length(wire):
     image = wire.create()
     status, _, document = wire.upload(image["id"], iter([b"ab", b"cd"]))
     assert status == 400
@@ -195,7 +195,7 @@ def test_an_upload_in_chunks_must_say_how_long_it_is(wire):
 
 
 @pytest.mark.parametrize(("announced", "status"), [("5", 400), ("3", 413), ("x", 400), ("-1", 400)])
-def test_a_broken_upload_leaves_the_image_queued_without_data(wire, announced, status):
+def test_an_interrupted_upload_leaves_the_image_queued_without_data(wire, announced, status):
     image = wire.create()
     assert wire.upload(image["id"], iter([b"ab", b"cd"]), x_openstack_image_size=announced)[0] == status
     image = wire.send("GET", f"/v2/images/{image['id']}")[2]
@@ -241,7 +241,7 @@ def test_patch_changes_attributes_properties_and_tags(wire, clock):
     ],
     ids=str,
 )
-def test_patches_that_are_refused_change_nothing(wire, operation, status):
+def test_a_refused_patch_changes_nothing(wire, operation, status):
     image = wire.create()
     answer, _, document = wire.patch(image["id"], {"op": "add", "path": "/fine", "value": "1"}, operation)
     assert answer == status, document
@@ -261,7 +261,7 @@ def test_formats_are_fixed_once_there_is_data(wire):
     assert wire.patch(image["id"], {"op": "replace", "path": "/disk_format", "value": "qcow2"})[0] == 403
 
 
-def test_delete(wire):
+def test_a_deleted_image_is_not_found(wire):
     image = wire.create()
     wire.upload(image["id"], b"x")
     assert wire.send("DELETE", f"/v2/images/{image['id']}")[0] == 204
@@ -276,7 +276,7 @@ def test_a_protected_image_cannot_be_deleted(wire):
     assert document["message"] == f"Image {image['id']} is protected and cannot be deleted."
 
 
-def test_images_of_other_projects_do_not_exist(wire):
+def test_images_of_other_projects_are_not_found(wire):
     for visibility in ("private", "shared"):
         image = wire.create(visibility=visibility, name=visibility)
         path = f"/v2/images/{image['id']}"
@@ -305,7 +305,7 @@ def test_public_and_community_images_may_be_used_but_not_changed_by_others(wire)
     assert sorted(wire.names("?visibility=all", **OTHER)) == ["community", "public"]
 
 
-def test_a_reader_may_look_and_not_touch(wire):
+def test_a_reader_may_read_but_not_change(wire):
     image = wire.create()
     reader = {"roles": "reader"}
     assert wire.send("GET", f"/v2/images/{image['id']}", **reader)[0] == 200
@@ -364,16 +364,16 @@ def shelf(wire, clock):
         ("?member_status=all", "dcba"),
     ],
 )
-def test_lists(wire, shelf, query, names):
+def test_images_are_filtered_and_sorted(wire, shelf, query, names):
     assert "".join(wire.names(query)) == names
 
 
-def test_a_list_by_ids(wire, shelf):
+def test_images_are_listed_by_ids(wire, shelf):
     ids = ",".join(shelf[name]["id"] for name in "bd")
     assert wire.names(f"?id=in:{ids}&sort=name:asc") == ["b", "d"]
 
 
-def test_pages_are_linked_to_the_end(wire, shelf):
+def test_each_page_links_to_the_next_one(wire, shelf):
     seen, path = [], "/v2/images?limit=3&tag=FPGA&sort=name:asc"
     first = wire.send("GET", path)[2]
     assert first["first"] == "/v2/images?limit=3&tag=FPGA&sort=name%3Aasc"
@@ -406,16 +406,16 @@ def test_pages_are_linked_to_the_end(wire, shelf):
         ("created_at=foo", 'Bad "created_at" query filter format. Use ISO 8601 DateTime notation.'),
     ],
 )
-def test_odd_lists_are_refused_in_glances_words(wire, query, message):
+def test_invalid_list_parameters_are_refused_with_glances_messages(wire, query, message):
     status, _, document = wire.send("GET", f"/v2/images?{query}")
     assert (status, document["message"]) == (400, message)
 
 
-def test_a_foreign_image_is_no_marker(wire, shelf):
+def test_another_projects_image_cannot_be_the_marker(wire, shelf):
     assert wire.send("GET", f"/v2/images?marker={shelf['a']['id']}", **OTHER)[0] == 400
 
 
-def test_tags(wire):
+def test_tags_are_added_and_removed(wire):
     path = f"/v2/images/{wire.create()['id']}"
     assert wire.send("PUT", f"{path}/tags/FPGA")[0] == 204
     assert wire.send("GET", path)[2]["tags"] == ["FPGA"]
@@ -423,10 +423,10 @@ def test_tags(wire):
     assert wire.send("DELETE", f"{path}/tags/FPGA")[0] == 404
 
 
-def test_a_deactivated_image_gives_its_data_to_admins_only(wire):
+def test_only_admins_may_download_a_deactivated_image(wire):
     image = wire.create()
     path = f"/v2/images/{image['id']}"
-    assert wire.send("POST", f"{path}/actions/deactivate", **ADMIN)[0] == 403  # still queued
+    assert wire.send("POST", f"{path}/actions/deactivate", **ADMIN)[0] == 403  # the image is still queued
     wire.upload(image["id"], b"x")
     assert wire.send("POST", f"{path}/actions/deactivate")[0] == 403
     assert wire.send("POST", f"{path}/actions/deactivate", **ADMIN)[0] == 204
@@ -437,8 +437,8 @@ def test_a_deactivated_image_gives_its_data_to_admins_only(wire):
     assert wire.send("GET", f"{path}/file")[0] == 200
 
 
-def test_a_shared_image_is_for_its_members(wire):
-    """By its id at once, in lists after they have accepted it; others cannot see it."""
+def test_a_shared_image_is_visible_to_its_members_only(wire):
+    """Members may use it by its id at once, and see it in lists after they have accepted it; others cannot see it."""
     image = wire.create()["id"]
     path = f"/v2/images/{image}/members"
     assert wire.send("GET", f"/v2/images/{image}", **OTHER)[0] == 404
@@ -466,7 +466,7 @@ def test_only_shared_images_have_members(wire):
     assert wire.send("GET", f"/v2/images/{image}/members")[0] == 403
 
 
-def test_schemas_are_served(wire):
+def test_the_schemas_can_be_read(wire):
     schema = wire.send("GET", "/v2/schemas/image")[2]
     image = wire.create()
     assert set(image) <= set(schema["properties"])
@@ -474,7 +474,7 @@ def test_schemas_are_served(wire):
     assert wire.send("GET", "/v2/info/import")[2]["import-methods"]["value"] == []
 
 
-def test_every_rule_of_the_routes_is_in_the_table():
+def test_every_policy_rule_of_the_routes_is_defined():
     from moorage.images.routes import API, RULES
 
     assert {route.rule for route in API.routes if route.rule} <= set(RULES.rules)

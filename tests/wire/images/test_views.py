@@ -1,6 +1,6 @@
 """Image views: each operation of the client, in each view, on images of each owner and visibility.
 
-The image service is ours, over its routes. The client has the services' credentials, which may see everything, so the
+Uses our image service through its routes. The client has the services' credentials, which may see everything, so the
 client itself must enforce the view.
 """
 
@@ -17,7 +17,7 @@ from moorage.wire.client import NoCredentials, ServiceClient
 from tests.images import put_image
 from tests.plane import InProcessPlane
 
-#: (owner, visibility, what red says as a member of it): each is an image; red asks.
+#: {image: (owner, visibility, its status for the member red)}; the views are those of red.
 KINDS = {
     "own private": ("red", "private", None),
     "own shared": ("red", "shared", None),
@@ -41,14 +41,14 @@ VIEWS = {
     "public": PublicView(),
 }
 
-#: {view: what it finds}; a search must not find images that anybody could have published for others.
+#: {view: the images that a search finds}; a search must not find images that another project shares with everybody.
 FINDS = {
     "caller": OWN | {"public", "shared, accepted"},
     "project": OWN | {"public"},
     "owner": OWN,
     "public": PUBLIC,
 }
-#: {view: what it reads by the id}
+#: {view: the images that can be read by their id}
 READS = {
     "caller": OWN | {"public", "community", "shared, accepted", "shared, pending"},
     "project": OWN | {"public", "community", "shared, accepted", "shared, pending"},
@@ -83,16 +83,16 @@ def shelf(tmp_path):
 
 
 def sources(shelf, view):
-    """The possible image sources of a service: an image service, and its directory."""
+    """The image sources that a service may have: an image service, and its directory."""
     found = [GlanceImages(shelf.http, page_size=3)]
-    if view != "caller":  # a directory knows no users
+    if view != "caller":  # a directory has no users
         path = shelf.plane.directory / "images"
         found.append(ImageDirectory(path, clock=shelf.plane.clock, ids=shelf.plane.ids))
     return found
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_what_a_search_finds(shelf, view):
+def test_a_search_finds_only_the_images_of_its_view(shelf, view):
     for source in sources(shelf, view):
         for asked in ({"mark": "x"}, {"tag": "FPGA"}, {"mark": "x", "tag": "FPGA"}):
             assert {record.name for record in source.find(VIEWS[view], asked)} == FINDS[view], source
@@ -101,7 +101,7 @@ def test_what_a_search_finds(shelf, view):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("view", VIEWS)
-def test_what_is_read_by_its_id(shelf, view, kind):
+def test_an_image_is_readable_by_its_id_only_in_the_right_views(shelf, view, kind):
     for source in sources(shelf, view):
         record = source.get(VIEWS[view], IDS[kind])
         assert (record is not None) == (kind in READS[view]), source
@@ -117,7 +117,7 @@ def test_what_is_read_by_its_id(shelf, view, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("view", VIEWS)
-def test_what_is_deleted(shelf, view, kind):
+def test_only_the_owners_view_deletes_its_images(shelf, view, kind):
     writer = ImageWriter(shelf.http)
     if view == "owner":
         writer.delete(VIEWS[view], IDS[kind])
@@ -129,7 +129,7 @@ def test_what_is_deleted(shelf, view, kind):
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_what_the_writer_finds(shelf, view):
+def test_the_writer_finds_only_the_owners_images(shelf, view):
     writer, lookup = ImageWriter(shelf.http), ImageLookup(shelf.http)
     if view == "owner":
         assert {record.name for record in writer.find(VIEWS[view], {"mark": "x"})} == OWN
@@ -149,8 +149,10 @@ def filled(shelf, view, image_id):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("view", VIEWS)
-def test_what_is_filled(shelf, view, kind):
-    """A project's own image from before a crash is filled; another's id is a conflict, and that image does not change."""
+def test_only_the_owners_queued_image_is_filled(shelf, view, kind):
+    """A project's own image from before a crash is filled. Another project's id is a conflict, and its image is not
+    changed.
+    """
     queued = IDS[kind].replace("aaaaaaaa", "bbbbbbbb")
     owner, visibility, _ = KINDS[kind]
     put_image(shelf.http, queued, kind, owner=owner, visibility=visibility, data=None)
@@ -168,7 +170,7 @@ def test_what_is_filled(shelf, view, kind):
     assert shelf.http.get(f"/v2/images/{queued}") == before
 
 
-def test_what_is_made_is_private_and_the_projects(shelf):
+def test_a_created_image_is_private_to_the_project(shelf):
     new = "cccccccc-0000-4000-8000-000000000000"
     filled(shelf, OwnerView("green"), new)
     made = shelf.http.get(f"/v2/images/{new}")
@@ -178,7 +180,7 @@ def test_what_is_made_is_private_and_the_projects(shelf):
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_who_announces(shelf, view):
+def test_only_the_callers_view_may_announce_an_image_of_its_own_project(shelf, view):
     new, writer = "cccccccc-0000-4000-8000-000000000000", ImageWriter(shelf.http)
     if view != "caller":
         with pytest.raises(TypeError, match="CallerView"):
@@ -191,7 +193,7 @@ def test_who_announces(shelf, view):
 
 
 @pytest.mark.parametrize("name", ["owner", "visibility", "id", "os_glance_x", "os_hidden", "Status"])
-def test_properties_carry_no_base_attribute(shelf, name):
+def test_properties_cannot_set_a_base_attribute(shelf, name):
     writer, new = ImageWriter(shelf.http), "cccccccc-0000-4000-8000-000000000000"
     with pytest.raises(Invalid, match=name):
         writer.announce(VIEWS["caller"], new, "disk", "red", {name: "x"})
@@ -201,15 +203,15 @@ def test_properties_carry_no_base_attribute(shelf, name):
 
 
 @pytest.mark.parametrize("name", ["owner", "visibility", "limit", "marker", "member_status", "size_min", "id"])
-def test_a_search_is_by_properties_only(shelf, name):
-    """A filter of this name would replace the view's own."""
+def test_a_search_accepts_only_properties_as_filters(shelf, name):
+    """Otherwise a filter of this name would replace the view's own."""
     with pytest.raises(ValueError, match=name):
         GlanceImages(shelf.http).find(OwnerView("red"), {name: "blue"})
 
 
 @pytest.mark.parametrize("view", ["project", "owner", "public"])
-def test_a_service_that_ignores_filters_shows_nobody_what_is_not_theirs(shelf, view):
-    """The view and the properties are checked on the answer again."""
+def test_the_client_hides_foreign_images_although_a_service_ignores_filters(shelf, view):
+    """The client checks the view and the properties again on the answer."""
     http = shelf.http
 
     class Careless(ServiceClient):
@@ -221,8 +223,8 @@ def test_a_service_that_ignores_filters_shows_nobody_what_is_not_theirs(shelf, v
     assert careless.find(VIEWS[view], {"mark": "other"}) == []
 
 
-def test_a_caller_without_credentials_gets_none_of_the_services(shelf):
-    """In mode `none` there are none to send; elsewhere the request is refused."""
+def test_a_caller_without_credentials_does_not_get_the_services_credentials(shelf):
+    """In mode `none` there are no credentials to send; in the other modes the request is refused."""
     with pytest.raises(RemoteError) as refused:
         GlanceImages(shelf.http).find(CallerView({}), {"mark": "x"})
     assert refused.value.status == 401

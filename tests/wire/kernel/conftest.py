@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 
 @contextlib.contextmanager
 def serving(**variables):
-    """URL of the service, in a separate process with `variables` in its environment."""
+    """URL of the service in a separate process with `variables` in its environment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -52,7 +52,7 @@ def served():
 
 @pytest.fixture
 def served_with_variables():
-    """The process has environment variables that look like headers in WSGI."""
+    """URL of a process with environment variables that look like the headers of WSGI."""
     with serving(HTTP_X_AUTH_TOKEN="eve/admin", CONTENT_TYPE="application/json") as url:
         yield url
 

@@ -144,14 +144,14 @@ troubles: dict[str, str] = {}
 
 
 def application_of(*routes: Route[None]) -> WsgiApp:
-    """The service with these routes alone."""
+    """The service with only these routes."""
     return mount_apps(
         {"/harbour": build_app(replace(API, routes=routes), None, AppContext(Tokens(), RULES, RandomIds()))}
     )
 
 
 def application() -> WsgiApp:
-    """``/behind`` believes the proxies of this machine."""
+    """``/behind`` trusts the proxies of this machine."""
     around = AppContext(Tokens(), RULES, RandomIds(), health=lambda: troubles)
     behind = replace(around, proxies=TrustedProxies(["127.0.0.0/8"]))
     return mount_apps(

@@ -1,9 +1,9 @@
-"""Hostile clients, and one good client whose requests are timed beside them.
+"""Hostile clients, and one normal client whose requests are timed at the same time.
 
 usage: python -m tests.wire.kernel.hostile [--connections 2000] [--seconds 20] [--kinds KIND,...]
 
 Starts the service of `harbour` with the limits of a plane. For each kind in turn, it opens this many connections, lets
-each send (or read) one byte a second, and prints the times of the good client's requests.
+each send (or read) one byte a second, and prints the times of the normal client's requests.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from moorage.wire.server.process_setup import Signals, raise_file_limit
 from tests.ports import free_port
 from tests.wire.kernel import harbour
 
-#: More than the buffers of both kernels hold.
+#: More bytes than the buffers of both kernels can hold.
 LARGE = b"x" * (8 << 20)
 TOKEN = "ada/member"
 MAX_JSON_BYTES = 1 << 20
@@ -43,7 +43,7 @@ _MADE = Counter[str]()
 
 
 def made_bytes() -> int:
-    """Number of bytes of all endless answers of this process."""
+    """The number of bytes of all endless answers that this process has generated."""
     return _MADE["endless"]
 
 
@@ -56,7 +56,7 @@ def endless(_request: Request) -> Response:
     return Response(stream=pieces(), content_type="application/octet-stream")
 
 
-#: The effect of GET /waits, if a test sets it.
+#: Called by GET /waits, if a test sets it.
 WAITS: list[Callable[[Request], Response]] = []
 
 
@@ -79,7 +79,7 @@ API = replace(
 
 
 def server(listener: socket.socket, *, threads: int, limits: ServerLimits | None = None) -> HttpServer:
-    """The service of `harbour`, which reads bodies as a plane does."""
+    """The service of `harbour` with the limits for bodies that a plane has."""
     around = AppContext(harbour.Tokens(), harbour.RULES, RandomIds())
     admissions = Admissions()
     admissions.add_service(
@@ -96,7 +96,7 @@ def head(method: str, path: str, *lines: str, token: str | None = TOKEN) -> byte
 
 JSON = "Content-Type: application/json"
 
-#: {kind: (what is sent at once, whether more is sent byte by byte; else it is read so)}
+#: {kind: (what is sent at once, whether more is sent byte by byte; otherwise the answer is read byte by byte)}
 KINDS: Mapping[str, tuple[bytes, bool]] = {
     "slow head": (b"GET /harbour/boats/ada HTTP/1.1\r\nHost: ", True),
     "slow body, small, without credentials": (head("POST", "/boats", JSON, "Content-Length: 60000", token=None), True),
@@ -114,7 +114,7 @@ KINDS: Mapping[str, tuple[bytes, bool]] = {
 
 
 class Hostile:
-    """`count` connections of one kind; closed ones are not opened again."""
+    """`count` connections of one kind. Connections that the server closes are not opened again."""
 
     def __init__(self, address: tuple[str, int], kind: str, count: int, *, period_s: float = 1.0) -> None:
         self._sent, self._writes = KINDS[kind]
@@ -122,7 +122,7 @@ class Hostile:
         self._stops = threading.Event()
         self._thread = threading.Thread(target=self._trickle, daemon=True)
         self.open: list[socket.socket] = []
-        #: The first line of the answer to each ended connection, or nothing.
+        #: For each ended connection the first line of the answer, or nothing.
         self.told: list[bytes] = []
 
     def __enter__(self) -> Self:
@@ -169,7 +169,9 @@ class Hostile:
 
 
 def timed(address: tuple[str, int], seconds: float, requests: int | None = None) -> list[float]:
-    """The times of a good client's requests in seconds, sorted: one after the other on one keep-alive connection."""
+    """The sorted times in seconds of a normal client's requests, sent one after the other on one keep-alive
+    connection.
+    """
     connection = http.client.HTTPConnection(*address, timeout=60)
     took: list[float] = []
     end = time.monotonic() + seconds
@@ -188,7 +190,7 @@ def timed(address: tuple[str, int], seconds: float, requests: int | None = None)
 
 @contextmanager
 def serving() -> Iterator[tuple[str, int]]:
-    """In a separate process, with the limits and threads of a plane."""
+    """The address of the service in a separate process with the limits and threads of a plane."""
     port = free_port()
     process = subprocess.Popen([sys.executable, "-m", __spec__.name if __spec__ else __name__, "--serve", str(port)])
     address = ("127.0.0.1", port)

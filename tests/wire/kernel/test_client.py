@@ -1,4 +1,4 @@
-"""The HTTP client, against a server whose answers the test chooses."""
+"""The HTTP client, against a server whose answers each test chooses."""
 
 import json
 import socket
@@ -20,7 +20,7 @@ BUSY = (503, b'{"message": "later"}')
 
 
 class Server:
-    """A WSGI application that gives one answer after the other, and then repeats the last one."""
+    """A WSGI application that gives its answers in order, and then repeats the last one."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
@@ -53,7 +53,7 @@ class Server:
 
 
 class Tokens:
-    """Credentials that count how often they were renewed."""
+    """Credentials that count their renewals."""
 
     def __init__(self):
         self.number = 1
@@ -78,7 +78,7 @@ def talk(clock):
 # -------------------------------------------------------------------------------------------------- what is sent
 
 
-def test_a_request_says_what_it_takes_and_in_which_version(talk):
+def test_a_request_has_the_accept_and_version_headers(talk):
     client, server = talk(OK, version="1.29", credentials=Tokens())
     assert client.get("/boats", params=[("in_tree", "x"), ("required", "A,!B"), ("none", None)]) == {"ok": True}
     [request] = server.requests
@@ -89,13 +89,13 @@ def test_a_request_says_what_it_takes_and_in_which_version(talk):
     assert "content-type" not in request["headers"]
 
 
-def test_a_version_for_one_request_wins(talk):
+def test_the_version_of_one_request_overrides_the_clients(talk):
     client, server = talk(OK, version="1.29")
     client.request("GET", "/", version="1.10")
     assert server.requests[0]["headers"]["openstack-api-version"] == "harbour 1.10"
 
 
-def test_a_body_goes_out_as_json(talk):
+def test_a_body_is_sent_as_json(talk):
     client, server = talk((204, b""))
     assert client.request("PUT", "/boats/1", json={"name": "grün"}) is None
     assert server.requests[0]["headers"]["content-type"] == "application/json"
@@ -112,7 +112,7 @@ def test_the_request_id_is_passed_on(talk):
     assert server.requests[0]["headers"]["x-openstack-request-id"] == "req-outer"
 
 
-def test_query_values_are_quoted_and_what_is_none_is_left_out():
+def test_query_values_are_quoted_and_none_is_omitted():
     assert with_query("/a", {"q": "x y&z", "n": None, "i": 3}) == "/a?q=x%20y%26z&i=3"
     assert with_query("/a", ()) == "/a"
     assert with_query("/a", [("r", "A:1"), ("r", "B:2")]) == "/a?r=A:1&r=B:2"
@@ -123,7 +123,7 @@ def test_query_values_are_quoted_and_what_is_none_is_left_out():
 
 @pytest.mark.parametrize("trouble", [BUSY, ("down", b"")])
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
-def test_what_does_no_harm_twice_is_repeated_with_growing_pauses(talk, clock, method, trouble):
+def test_idempotent_requests_are_repeated_with_growing_pauses(talk, clock, method, trouble):
     client, server = talk(trouble, trouble, OK)
     assert client.request(method, "/") == {"ok": True}
     assert len(server.requests) == 3
@@ -131,7 +131,7 @@ def test_what_does_no_harm_twice_is_repeated_with_growing_pauses(talk, clock, me
 
 
 @pytest.mark.parametrize("trouble", [BUSY, ("down", b"")])
-def test_repeats_are_bounded(talk, clock, trouble):
+def test_the_number_of_repetitions_is_limited(talk, clock, trouble):
     client, server = talk(trouble)
     with pytest.raises(Unavailable):
         client.get("/")
@@ -140,7 +140,7 @@ def test_repeats_are_bounded(talk, clock, trouble):
 
 
 @pytest.mark.parametrize("trouble", [BUSY, ("down", b"")])
-def test_a_post_is_not_repeated_unless_the_caller_says_so(talk, trouble):
+def test_a_post_is_repeated_only_if_the_caller_allows_it(talk, trouble):
     client, server = talk(trouble, OK)
     with pytest.raises(Unavailable):
         client.request("POST", "/")
@@ -167,7 +167,7 @@ def test_a_refused_token_is_renewed_once(talk, method):
     assert server.tokens == ["token-1", "token-2"]
 
 
-def test_a_token_that_is_refused_again_is_a_refusal(talk):
+def test_a_renewed_token_that_is_refused_is_an_error(talk):
     client, server = talk(REFUSED, credentials=Tokens())
     with pytest.raises(RemoteError) as caught:
         client.get("/")
@@ -175,7 +175,7 @@ def test_a_token_that_is_refused_again_is_a_refusal(talk):
     assert server.tokens == ["token-1", "token-2"]
 
 
-def test_an_upload_is_sent_once(talk):
+def test_an_upload_is_not_repeated(talk):
     client, server = talk(BUSY)
     with pytest.raises(Unavailable):
         client.upload("PUT", "/file", [b"a", b"b"], "application/octet-stream")
@@ -210,12 +210,12 @@ def test_an_upload_is_sent_once(talk):
         ("strange", ["a"], "['a']", None),
     ],
 )  # fmt: skip
-def test_the_message_is_found_in_the_errors_of_every_peer(peer, body, message, code):
+def test_the_message_is_read_from_the_error_format_of_every_peer(peer, body, message, code):
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     assert error_of_response(ClientResponse(418, {}, raw)) == (message, code)
 
 
-def test_a_refusal_names_service_status_and_request(talk):
+def test_an_error_names_the_service_the_status_and_the_request(talk):
     client, _ = talk((409, b'{"conflictingRequest": {"code": 409, "message": "Cannot stop"}}'))
     with pytest.raises(RemoteError) as caught:
         client.request("POST", "/servers/1/action", json={})
@@ -223,7 +223,7 @@ def test_a_refusal_names_service_status_and_request(talk):
     assert (caught.value.status, caught.value.fields["detail"]) == (409, "Cannot stop")
 
 
-def test_what_is_missing_is_not_found_unless_it_is_expected(talk):
+def test_a_404_is_not_found_unless_the_caller_accepts_it(talk):
     client, _ = talk((404, b'{"itemNotFound": {"message": "gone"}}'))
     with pytest.raises(NotFound, match="gone"):
         client.get("/boats/1")
@@ -233,7 +233,7 @@ def test_what_is_missing_is_not_found_unless_it_is_expected(talk):
 # --------------------------------------------------------------------------------------------------------- sockets
 
 
-def test_an_address_where_nobody_listens_is_unavailable():
+def test_a_refused_connection_is_unavailable():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -245,7 +245,7 @@ def test_an_address_where_nobody_listens_is_unavailable():
 
 
 @pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nshort", b"nonsense\r\n\r\n"])
-def test_a_server_that_breaks_off_is_unavailable(said):
+def test_a_server_that_closes_the_connection_early_is_unavailable(said):
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer():
@@ -275,13 +275,13 @@ def test_a_proxy_of_the_environment_is_not_used(served, monkeypatch):
     assert SocketTransport(served).send("GET", "/harbour/healthcheck", {}).status == 200
 
 
-def test_variables_of_the_environment_are_no_headers_of_a_request(served_with_variables):
-    """A WSGI server may lay each request over the environment of its process."""
+def test_environment_variables_are_not_read_as_headers_of_a_request(served_with_variables):
+    """A WSGI server may start the environment of each request with the environment of its process."""
     answer = SocketTransport(served_with_variables).send("GET", "/harbour/boats/ada", {})
     assert answer.status == 401
 
 
-def test_a_virtual_clock_is_enough_for_a_client(talk):
+def test_a_client_works_with_a_virtual_clock(talk):
     clock = VirtualClock(START)
     client, _ = talk(BUSY, OK, clock=clock)
     client.get("/")
@@ -292,14 +292,14 @@ def page(*ids, more):
     return 200, json.dumps({"ships": [{"id": each} for each in ids], "ships_links": [{}] if more else []}).encode()
 
 
-def test_a_list_is_read_page_by_page_from_row_to_row(talk):
+def test_a_list_is_read_page_by_page(talk):
     client, server = talk(page("a", "b", more=True), page("c", more=True), page(more=False))
     rows = client.paged_rows("/ships", "ships", [("limit", 2)], more="ships_links")
     assert [row["id"] for row in rows] == ["a", "b", "c"]
     assert [request["query"] for request in server.requests] == ["limit=2", "limit=2&marker=b", "limit=2&marker=c"]
 
 
-def test_a_list_that_never_ends_is_an_error_and_not_cut_off(talk):
+def test_an_endless_list_is_an_error(talk):
     client, _ = talk(page("a", more=True))
     with pytest.raises(Unavailable, match=r"GET /ships still has a next page after 1000 pages"):
         list(client.paged_rows("/ships", "ships", more="ships_links"))

@@ -21,7 +21,7 @@ APIS = {
     "reservation": reservation.API,
     "image": images.API,
 }
-#: Routes that the latest microversion no longer has exist in the first one.
+#: Routes that the latest microversion does not have exist in the first one.
 VERSIONS = {"placement": ("latest", "1.0"), "compute": ("latest", "2.1"), "reservation": ("latest",)}
 PLACEHOLDER = re.compile(r"\{[^}]*\}")
 FROM_ELSEWHERE = {"origin": "https://evil.example", "sec-fetch-site": "cross-site"}
@@ -30,7 +30,7 @@ OURS = {"host": "127.0.0.1:8778"}
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory):
-    """Mode `none`: everybody on this machine is admin."""
+    """A plane in mode `none`: every caller on this machine is admin."""
     services = "placement,compute,accelerator,reservation,image,dashboard"
     directory = tmp_path_factory.mktemp("nobody")
     sections = {"identity": {"mode": "none"}, "server": {"cors_origins": "https://console.example"}}
@@ -39,7 +39,7 @@ def plane(tmp_path_factory):
 
 
 def changing():
-    """(service, method, path, whether it reads JSON)"""
+    """[(service, method, path, whether it reads JSON)] of the changing routes"""
     return sorted(
         {
             (service, route.method, PLACEHOLDER.sub("x", route.path), route.reads == "json")
@@ -51,7 +51,7 @@ def changing():
 
 
 def asked(plane, service, method, path, headers, body=None):
-    """The status, at the last microversion that has the route."""
+    """The status of the answer, in the latest microversion that has the route."""
     statuses = [
         plane.send(
             method, f"/{service}{path}", body, who=None, roles=None, version=version, headers=OURS | headers
@@ -71,14 +71,14 @@ def test_a_page_of_another_site_changes_nothing(plane, service, method, path, re
 @pytest.mark.parametrize(
     ("service", "method", "path"), [row[:3] for row in changing() if row[3] and row[1] in ("POST", "PUT", "PATCH")]
 )
-def test_json_that_does_not_say_so_is_refused(plane, service, method, path):
+def test_json_without_its_media_type_is_refused(plane, service, method, path):
     """415; Placement answers 400, and its 404 for missing objects comes first."""
     status = asked(plane, service, method, path, {}, b"{}")
     assert status == (400 if service == "placement" else 415)
 
 
-def test_no_route_that_changes_something_is_public_but_those_with_a_secret_in_their_body():
-    """All of identity, which is not served in mode `none`."""
+def test_the_only_public_changing_routes_are_those_with_a_secret_in_the_body():
+    """All these routes belong to identity, which is not served in mode `none`."""
     public = {
         (api.name, route.method, route.path)
         for api in (*APIS.values(), identity.API, rehearsal.API)
@@ -96,12 +96,12 @@ def test_no_route_that_changes_something_is_public_but_those_with_a_secret_in_th
 
 
 @pytest.mark.parametrize("path", [route.path for route in dashboard.ROUTES if route.method == "POST"])
-def test_forms_of_the_dashboard_come_from_its_own_pages(plane, path):
-    """Its routes have no policy rule; the pages themselves check."""
+def test_the_dashboard_accepts_forms_only_from_its_own_pages(plane, path):
+    """These routes have no policy rule; the pages themselves check the origin."""
     form = {"content-type": "application/x-www-form-urlencoded", **FROM_ELSEWHERE}
     assert asked(plane, "ui", "POST", PLACEHOLDER.sub("x", path), form, b"a=b") == 403
 
 
-def test_a_page_whose_origin_is_named_may(plane):
+def test_a_page_of_a_configured_origin_may_change_objects(plane):
     named = {"origin": "https://console.example", "sec-fetch-site": "cross-site", "content-type": "application/json"}
     assert asked(plane, "placement", "PUT", "/traits/CUSTOM_A", named) == 201

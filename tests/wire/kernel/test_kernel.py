@@ -85,13 +85,13 @@ FORWARDED = [
 
 
 @pytest.mark.parametrize(("headers", "base_url"), FORWARDED)
-def test_a_base_url_is_what_a_believed_proxy_says(transport, headers, base_url):
+def test_the_base_url_is_read_from_the_headers_of_a_trusted_proxy(transport, headers, base_url):
     answer = json.loads(transport.send("GET", "/behind/", headers).body)
     assert re.fullmatch(f"{base_url}/behind", answer["base_url"])
 
 
 @pytest.mark.parametrize("headers", [headers for headers, _ in FORWARDED])
-def test_nobody_else_can_say_what_the_base_url_is(send, headers):
+def test_headers_of_other_clients_do_not_change_the_base_url(send, headers):
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/harbour", send("GET", "/", headers)[1]["base_url"])
 
 
@@ -106,12 +106,12 @@ def test_nobody_else_can_say_what_the_base_url_is(send, headers):
         ("", False),
     ],
 )
-def test_a_proxy_is_known_by_its_address(address, is_believed):
+def test_a_proxy_is_trusted_by_its_address(address, is_believed):
     assert TrustedProxies(["10.1.0.0/16", "fd00::/8"]).trusts({"REMOTE_ADDR": address}) is is_believed
 
 
 @pytest.mark.parametrize("text", ["10.0.0.1/8", "proxy.example", "10.0.0.0/33"])
-def test_what_is_no_network_is_refused(text):
+def test_an_invalid_network_is_refused(text):
     with pytest.raises(ValueError):
         TrustedProxies([text])
 
@@ -122,7 +122,7 @@ def test_an_answer_without_a_body_has_no_content_type(send):
     assert "content-type" not in headers
 
 
-def test_bytes_go_out_as_they_are(send):
+def test_an_answer_of_bytes_is_sent_unchanged(send):
     status, body, headers = send("GET", "/raw")
     assert (status, body, headers["content-type"]) == (200, b"\x00\xff", "application/octet-stream")
 
@@ -145,25 +145,25 @@ def test_another_method_is_405_and_names_those_that_work(send, method):
     assert (status, headers["allow"]) == (405, "DELETE, GET")
 
 
-def test_no_credentials_is_401(send):
+def test_a_request_without_credentials_is_401(send):
     status, body, _ = send("GET", "/boats/ada", {})
     assert (status, body["code"]) == (401, "moorage.unauthorized")
 
 
-def test_an_identity_service_that_is_away_is_503(send):
+def test_an_unavailable_identity_service_is_503(send):
     assert send("GET", "/boats/ada", {"x-auth-token": "slow/"})[0] == 503
 
 
-def test_a_rule_that_says_no_is_403(send):
+def test_a_refused_policy_rule_is_403(send):
     status, body, _ = send("DELETE", "/boats/ada")
     assert (status, body["message"]) == (403, "Policy doesn't allow boat:sink to be performed.")
 
 
-def test_a_rule_that_is_not_in_the_table_allows_nobody(send):
+def test_an_undefined_policy_rule_allows_nobody(send):
     assert send("GET", "/unnamed-rule", ADMIN)[0] == 403
 
 
-def test_a_handler_may_ask_for_a_rule(send):
+def test_a_handler_can_evaluate_a_policy_rule(send):
     assert send("GET", "/boats/ada")[1]["may_sink"] is False
     assert send("GET", "/boats/ada", ADMIN)[1]["may_sink"] is True
 
@@ -175,13 +175,13 @@ def test_a_body_that_is_not_json_is_415(send, media_type):
 
 
 @pytest.mark.parametrize("is_chunked", [False, True])
-def test_a_body_of_no_type_is_415(send, is_chunked):
+def test_a_body_without_a_media_type_is_415(send, is_chunked):
     pieces = [b'{"name"', b': "ada"}']
     status, answer, _ = send("POST", "/boats", TOKEN, iter(pieces) if is_chunked else b"".join(pieces))
     assert (status, answer["message"]) == (415, "The media type None is not supported, use application/json")
 
 
-def test_what_has_no_body_needs_no_type(send):
+def test_a_request_without_a_body_needs_no_media_type(send):
     assert send("POST", "/echo", TOKEN)[0] == 200
     assert send("POST", "/boats", TOKEN)[0] == 400
 
@@ -189,22 +189,22 @@ def test_what_has_no_body_needs_no_type(send):
 @pytest.mark.parametrize(
     "media_type", ["application/json; charset=utf-8", "Application/JSON", "application/vnd.x+json"]
 )
-def test_json_has_several_names(send, media_type):
+def test_every_media_type_of_json_is_accepted(send, media_type):
     assert send("POST", "/boats", TOKEN | {"content-type": media_type}, b'{"name": "ada"}')[0] == 201
 
 
-def test_a_body_over_the_bound_is_413(send):
+def test_a_body_over_the_limit_is_413(send):
     body = json.dumps({"name": "x" * MAX_JSON_BYTES}).encode()
     status, answer, _ = send("POST", "/boats", TOKEN | JSON, body)
     assert (status, answer["code"]) == (413, "moorage.too_large")
 
 
-def test_a_body_over_the_bound_is_413_though_it_does_not_say_its_length(send):
+def test_a_body_over_the_limit_without_a_length_is_413(send):
     chunks = iter([b'{"name": "', b"x" * MAX_JSON_BYTES, b'"}'])
     assert send("POST", "/boats", TOKEN | JSON, chunks)[0] == 413
 
 
-def test_a_body_at_the_bound_is_read(send):
+def test_a_body_at_the_limit_is_accepted(send):
     body = b'{"name": "' + b"x" * (MAX_JSON_BYTES - len(b'{"name": ""}')) + b'"}'
     assert len(body) == MAX_JSON_BYTES
     assert send("POST", "/boats", TOKEN | JSON, body)[0] == 201
@@ -219,7 +219,7 @@ def test_malformed_json_is_400(send, body):
 
 
 @pytest.mark.parametrize("body", [b"", b"null", b"[]", b'"x"', b'{"name": 7}'])
-def test_a_body_against_the_schema_is_400(send, body):
+def test_a_body_that_violates_the_schema_is_400(send, body):
     status, answer, _ = send("POST", "/boats", TOKEN | JSON, body)
     assert (status, answer["code"]) == (400, "moorage.schema")
 
@@ -229,11 +229,11 @@ def test_a_nul_character_is_400(send):
     assert send("POST", "/echo", TOKEN | JSON, b'{"name": "a\\u0000b"}')[0] == 400
     assert send("GET", "/boats/a%00b")[0] == 400
     assert send("GET", "/boats/ada?name=a%00b")[0] == 400
-    # A backslash before it makes it five harmless characters.
+    # With a backslash before it, it is five harmless characters.
     assert send("POST", "/echo", TOKEN | JSON, b'{"name": "a\\\\u0000b"}')[1] == {"given": {"name": "a\\u0000b"}}
 
 
-def test_bytes_in_a_path_that_are_no_text_are_refused_or_not_found(send):
+def test_a_path_with_invalid_utf_8_is_refused_or_not_found(send):
     assert send("GET", "/boats/%ff%fe")[0] in (200, 400, 404)
 
 
@@ -247,7 +247,7 @@ def test_bytes_in_a_path_that_are_no_text_are_refused_or_not_found(send):
         ("not-built", 501, "moorage.not_built"),
     ],
 )
-def test_errors_of_the_house_have_their_status_and_code(send, how, status, code):
+def test_our_errors_have_their_status_and_code(send, how, status, code):
     got, body, _ = send("GET", f"/fail/{how}")
     assert (got, body["code"]) == (status, code)
 
@@ -255,7 +255,7 @@ def test_errors_of_the_house_have_their_status_and_code(send, how, status, code)
 @pytest.mark.parametrize(
     ("how", "level", "traced"), [("not-built", "INFO", False), ("away", "WARNING", False), ("bug", "ERROR", True)]
 )
-def test_a_stack_trace_is_logged_only_for_what_may_be_a_bug(caplog, how, level, traced):
+def test_a_stack_trace_is_logged_only_for_unexpected_errors(caplog, how, level, traced):
     """In process only, because the test cannot read the log of the other process."""
     caplog.set_level("INFO", "moorage.wire.app")
     transport = InProcessTransport(application())
@@ -266,7 +266,7 @@ def test_a_stack_trace_is_logged_only_for_what_may_be_a_bug(caplog, how, level, 
     assert traced or record.reason
 
 
-def test_a_bug_is_500_and_shows_only_where_to_look(send):
+def test_an_unexpected_error_is_500_and_shows_only_the_request_id(send):
     status, body, headers = send("GET", "/fail/bug")
     assert (status, body["code"]) == (500, "moorage.bug")
     assert headers["x-openstack-request-id"] in body["message"]
@@ -275,7 +275,7 @@ def test_a_bug_is_500_and_shows_only_where_to_look(send):
 
 # ---------------------------------------------------------------------------------------- the order of refusals
 
-#: Each row is wrong in all that its successors are wrong in, and in one thing more that is refused before.
+#: Each row has all errors of the rows below it, and one more that is refused earlier.
 ORDER = [
     (401, "DELETE", "/nowhere", version("harbour 9.9"), None),
     (401, "PUT", "/boats/ada", version("harbour 9.9"), None),
@@ -292,14 +292,14 @@ ORDER = [
 
 
 @pytest.mark.parametrize(("status", "method", "path", "headers", "body"), ORDER)
-def test_refusals_come_in_the_order_of_the_peers(send, status, method, path, headers, body):
+def test_errors_are_checked_in_the_same_order_as_upstream(send, status, method, path, headers, body):
     assert send(method, path, headers, body)[0] == status
 
 
 # ------------------------------------------------------------------------------------------------- microversions
 
 
-def test_without_a_header_the_answer_is_in_the_minimum(send):
+def test_without_a_version_header_the_minimum_is_used(send):
     _, body, headers = send("GET", "/boats/ada")
     assert body["version"] == "1.0"
     assert headers["openstack-api-version"] == "harbour 1.0"
@@ -323,7 +323,7 @@ def test_the_header_chooses_the_version(send, wanted, got):
     assert headers["openstack-api-version"] == f"harbour {got}"
 
 
-def test_the_legacy_header_counts_where_the_new_one_says_nothing(send):
+def test_the_legacy_version_header_is_used_without_the_new_one(send):
     legacy = {"x-harbour-api-version": "1.2"}
     assert send("GET", "/boats/ada", TOKEN | legacy)[1]["version"] == "1.2"
     assert send("GET", "/boats/ada", TOKEN | legacy | version("harbour 1.1"))[1]["version"] == "1.1"
@@ -335,14 +335,14 @@ def test_a_version_outside_the_range_is_406_with_the_range(send):
     assert "Minimum is 1.0 and maximum is 1.3" in body["message"]
 
 
-def test_a_public_route_answers_whatever_the_version(send):
+def test_a_public_route_ignores_the_version(send):
     assert send("GET", "/", version("harbour 9.9"))[0] == 200
 
 
 @pytest.mark.parametrize(
     ("wanted", "status", "era"), [("1.0", 404, None), ("1.1", 200, "old"), ("1.2", 200, "new"), ("1.3", 200, "new")]
 )
-def test_a_route_lives_in_its_versions_only(send, wanted, status, era):
+def test_a_route_exists_only_in_its_versions(send, wanted, status, era):
     got, body, _ = send("GET", "/eras/ada", TOKEN | version(f"harbour {wanted}"))
     assert (got, body.get("era")) == (status, era)
 
@@ -356,7 +356,7 @@ def test_a_schema_changes_with_the_version(send):
 # ---------------------------------------------------------------------------------------- request ids and logs
 
 
-def test_a_request_id_is_made_and_the_handler_knows_it(send):
+def test_a_request_gets_an_id_that_the_handler_can_read(send):
     _, body, headers = send("GET", "/boats/ada")
     assert re.fullmatch(r"req-[0-9a-f-]{36}", headers["x-openstack-request-id"])
     assert body["request_id"] == headers["x-openstack-request-id"]
@@ -366,7 +366,7 @@ GIVEN = "req-4d17d41a-830d-47b2-91c7-4f9fc0ae611e"
 
 
 @pytest.mark.parametrize("path", ["/boats/ada", "/nowhere", "/fail/bug"])
-def test_a_request_id_of_the_client_is_never_ours(send, path):
+def test_a_request_id_of_the_client_does_not_replace_ours(send, path):
     seen = [send("GET", path, TOKEN | {"x-openstack-request-id": GIVEN})[2]["x-openstack-request-id"] for _ in range(2)]
     assert len({*seen, GIVEN}) == 3
 
@@ -389,7 +389,7 @@ def test_a_request_id_of_the_client_is_logged_and_passed_on_beside_ours(given, k
     assert seen == [(True, kept, kept or answer.headers["x-openstack-request-id"])]
 
 
-def test_a_call_in_this_process_leaves_the_request_id_of_its_caller(send):
+def test_a_call_in_this_process_does_not_change_the_callers_request_id(send):
     before = request_context.set(("compute", "req-outer"))
     given = global_request.set("req-of-a-client")
     try:
@@ -410,24 +410,24 @@ def test_a_route_without_a_schema_may_have_no_body(send):
     assert send("POST", "/echo", TOKEN | JSON, b"[1]")[1] == {"given": [1]}
 
 
-def test_a_body_that_nobody_reads_is_ignored(send):
+def test_an_unexpected_body_is_ignored(send):
     assert send("PUT", "/quiet", TOKEN | {"content-type": "text/plain"}, b"anything")[1] == {"given": None}
 
 
-def test_a_created_thing_has_a_location(send):
+def test_a_created_object_has_a_location(send):
     status, body, headers = send("POST", "/boats", TOKEN | JSON, '{"name": "grün"}'.encode())
     assert (status, body) == (201, {"given": {"name": "grün"}})
     assert "/harbour/boats/" in headers["location"]
 
 
-def test_a_stream_goes_out_as_it_comes(transport):
+def test_a_streamed_answer_is_sent_piece_by_piece(transport):
     with transport.stream("GET", "/harbour/log", TOKEN) as (status, headers, chunks):
         content = b"".join(chunks)
     assert (status, headers["content-type"]) == (200, "text/plain")
     assert content == b"".join(b"line %d\n" % number for number in range(1000))
 
 
-def test_a_stream_comes_in_whatever_its_size(send):
+def test_a_streamed_body_may_have_any_size(send):
     headers = TOKEN | {"content-type": "application/octet-stream"}
     size = 3 * MAX_JSON_BYTES * 100
     assert send("PUT", "/cargo", headers, b"x" * size)[1] == {"size": size, "type": "application/octet-stream"}
@@ -435,7 +435,7 @@ def test_a_stream_comes_in_whatever_its_size(send):
     assert send("PUT", "/cargo", headers, chunks)[1]["size"] == 1_000_000
 
 
-def test_a_stream_may_be_empty(send):
+def test_a_streamed_body_may_be_empty(send):
     assert send("PUT", "/cargo", TOKEN | {"content-type": "application/octet-stream"}, b"")[1]["size"] == 0
 
 
@@ -449,7 +449,7 @@ def test_each_service_is_below_its_prefix(transport):
 
 
 @pytest.mark.parametrize("path", ["/", "/nothing", "/harbours/boats/ada", "/nothing/boats"])
-def test_outside_of_all_services_the_answer_names_them(transport, path):
+def test_a_path_outside_of_all_services_is_answered_with_their_names(transport, path):
     answer = transport.send("GET", path, TOKEN)
     assert answer.status == 404
     assert json.loads(answer.body)["message"] == f"no service at {path}; services are at /behind, /harbour, /other"
@@ -461,7 +461,7 @@ def test_the_healthcheck_is_public(send):
     assert (status, headers["allow"]) == (405, "GET, OPTIONS")
 
 
-def test_many_requests_at_once_do_not_mix(send):
+def test_concurrent_requests_get_their_own_answers(send):
     mixed = []
 
     def ask(number):

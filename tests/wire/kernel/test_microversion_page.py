@@ -1,4 +1,4 @@
-"""Runs the code and tests of docs/guides/adding-a-microversion.md, block by block, and checks its paths."""
+"""Runs the code and tests of docs/guides/adding-a-microversion.md, block by block, and checks the paths in it."""
 
 import importlib
 import re
@@ -12,7 +12,7 @@ TEXT = PAGE.read_text()
 BLOCKS = re.findall(r"^```python (\w+)\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
 
 _names: dict = {}
-#: {block: the service's range, table of routes and schema of bodies after it}
+#: {block: the range of versions, the route table and the body schema of the service after this block}
 AFTER: dict = {}
 for _name, _code in BLOCKS:
     exec(compile(_code, f"{PAGE.name}: {_name}", "exec"), _names)
@@ -22,27 +22,27 @@ for _name, _code in BLOCKS:
 globals().update({name: thing for name, thing in _names.items() if name.startswith("test_") or name == "send"})
 
 
-def test_all_its_tests_are_run():
+def test_all_tests_of_the_page_are_run():
     assert (
         len([name for name in globals() if name.startswith("test_") and name in TEXT]) == TEXT.count("\ndef test_") == 4
     )
 
 
-def test_nobody_can_ask_for_the_version_before_the_last_step():
+def test_the_new_version_cannot_be_requested_before_the_last_step():
     assert {name: str(after["VERSIONS"].maximum) for name, after in AFTER.items()} == {
         **dict.fromkeys(("before", "number", "body", "answer", "routes", "words"), "1.0"), "range": "1.1", "test": "1.1",
     }  # fmt: skip
     assert AFTER["body"]["CREATE"].for_version(Version(1, 0)) is AFTER["before"]["CREATE"]
 
 
-def test_what_it_names_is_there():
+def test_the_files_and_names_of_the_page_exist():
     for path in re.findall(r"`((?:src|tests|requirements)/[\w./-]+)`", TEXT):
         assert (ROOT / path).exists(), path
     for name, path in re.findall(r"`(\w+)` in\s+`((?:src)/[\w./]+)`", TEXT):
         assert re.search(rf"^{name}\b", (ROOT / path).read_text(), re.MULTILINE), (name, path)
 
 
-def test_the_ranges_are_where_it_says():
+def test_the_version_ranges_are_in_the_files_that_the_page_names():
     rows = re.findall(r"^\| (\w+) \| `src/([\w/]+)\.py` \| `src/([\w/]+)\.py` \|", TEXT, re.MULTILINE)
     assert [service for service, _, _ in rows] == ["placement", "compute", "accelerator", "reservation"]
     for service, at, routes in rows:

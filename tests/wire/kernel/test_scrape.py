@@ -1,4 +1,4 @@
-"""GET /metrics: its readers, and its place beside the services of a plane."""
+"""GET /metrics: who may read it, and where a plane serves it."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def app():
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.3.2.1", "::1"])
-def test_this_machine_reads_it_without_credentials(app, address):
+def test_local_requests_read_the_metrics_without_credentials(app, address):
     status, headers, text = asked(app, address=address)
     assert status == 200
     assert headers["content-type"].startswith("text/plain; version=1.0.0")
@@ -33,28 +33,28 @@ def test_this_machine_reads_it_without_credentials(app, address):
 
 
 @pytest.mark.parametrize("address", ["192.0.2.7", "2001:db8::1", "", "nonsense"])
-def test_other_machines_are_told_which_option_lets_them(app, address):
+def test_requests_of_other_machines_are_refused_with_the_name_of_the_option(app, address):
     status, _, text = asked(app, address=address)
     assert status == 403
     assert "[server] metrics = everywhere" in text
 
 
 @pytest.mark.parametrize("header", ["HTTP_X_FORWARDED_FOR", "HTTP_FORWARDED", "HTTP_X_FORWARDED_PROTO"])
-def test_who_comes_through_a_proxy_of_this_machine_is_not_this_machine(app, header):
+def test_requests_through_a_local_proxy_do_not_count_as_local(app, header):
     assert asked(app, **{header: "192.0.2.7"})[0] == 403
 
 
-def test_everybody_reads_it_where_that_is_wanted():
+def test_an_option_allows_everybody_to_read_the_metrics():
     app = mount_apps({"/metrics": metrics_app(Metrics(), beyond_loopback=True)})
     assert asked(app, address="192.0.2.7")[0] == 200
 
 
-def test_there_is_nothing_below_it_and_nothing_to_write(app):
+def test_the_metrics_page_has_no_subpaths_and_accepts_only_get(app):
     assert asked(app, "/metrics/x")[0] == 404
     assert asked(app, method="POST")[0] == 405
 
 
-def test_a_plane_has_one_page_with_all_its_services(tmp_path):
+def test_a_plane_serves_one_page_with_the_metrics_of_all_its_services(tmp_path):
     with InProcessPlane(tmp_path, "image,placement") as plane:
         plane.send("GET", "/placement/resource_providers")
         text = asked(plane.plane.app)[2]
@@ -65,13 +65,13 @@ def test_a_plane_has_one_page_with_all_its_services(tmp_path):
         assert 'moorage_database_connections_max{service="placement"} 20.0' in text
 
 
-def test_a_plane_can_be_without_it(tmp_path):
+def test_a_plane_can_disable_the_metrics_page(tmp_path):
     with InProcessPlane(tmp_path, "image,placement", server={"metrics": "off"}) as plane:
         assert asked(plane.plane.app)[0] == 404
 
 
-class Restless:
-    """Fails once, then not; the requested time identifies each round."""
+class FailsOnce:
+    """A task that fails once and then succeeds; the time of its next run identifies each round."""
 
     name = "restless"
 
@@ -86,7 +86,7 @@ class Restless:
         return self.clock.now() if self.rounds < 3 else None
 
 
-def test_rounds_of_tasks_are_counted_and_the_last_good_one_is_dated():
+def test_runs_of_tasks_are_counted_with_the_time_of_the_last_success():
     clock, metrics, wakeups = VirtualClock(START), Metrics(), Wakeups()
     told = []
 
@@ -96,7 +96,7 @@ def test_rounds_of_tasks_are_counted_and_the_last_good_one_is_dated():
         if not done.succeeded:
             wakeups.wake("restless")
 
-    task = Restless(clock)
+    task = FailsOnce(clock)
     threads = TaskThreads(clock, wakeups, run_ended)
     threads.start([task])
     while len(told) < 3:

@@ -42,7 +42,7 @@ def until_closed(sock):
 
 
 def ask(server, raw):
-    """All answers until the server closes the connection, as `raw` requests."""
+    """All answers until the server closes the connection; `raw` are the requests."""
     with connect(server) as sock:
         sock.sendall(raw)
         return until_closed(sock)
@@ -64,7 +64,7 @@ def silent(environ, start_response):
 
 
 class Stream:
-    """Pieces that a test releases one by one."""
+    """An answer whose pieces the test releases one by one."""
 
     def __init__(self, pieces, headers=()):
         self._pieces = pieces
@@ -98,7 +98,7 @@ def test_a_request_may_come_byte_by_byte():
         assert until_closed(sock).endswith(b"\r\n\r\nabc/a")
 
 
-def test_an_answer_to_head_has_no_body_but_its_length():
+def test_an_answer_to_head_has_the_length_but_no_body():
     with serving(plain) as server:
         answers = ask(server, request("HEAD", "/abc") + request("GET", "/end", LAST))
     assert b"content-length: 4\r\n" in answers
@@ -106,7 +106,7 @@ def test_an_answer_to_head_has_no_body_but_its_length():
     assert b"\r\n\r\nHTTP/1.1 200" in answers
 
 
-def test_an_answer_without_a_body_says_nothing_about_one():
+def test_an_answer_without_a_body_has_no_headers_about_it():
     with serving(silent) as server:
         answer = ask(server, request("DELETE", "/", LAST)).lower()
     assert b"content-length" not in answer
@@ -114,7 +114,7 @@ def test_an_answer_without_a_body_says_nothing_about_one():
 
 
 @pytest.mark.parametrize(("length", "size"), [("Content-Length: 200000", 200_000), ("Transfer-Encoding: chunked", 5)])
-def test_a_body_is_read_while_it_comes(length, size):
+def test_a_body_can_be_read_before_it_is_complete(length, size):
     body = b"x" * size if "Length" in length else b"5\r\nxxxxx\r\n0\r\n\r\n"
     with serving(plain) as server:
         answers = ask(server, request("PUT", "/a", length, body=body) + request("GET", "/end", LAST))
@@ -122,7 +122,7 @@ def test_a_body_is_read_while_it_comes(length, size):
     assert answers.count(b"x" * size + b"/a") == 1
 
 
-def test_who_waits_to_be_told_to_go_on_is_told_when_the_body_is_read():
+def test_100_continue_is_sent_when_the_application_reads_the_body():
     with serving(plain) as server, connect(server) as sock:
         sock.sendall(request("PUT", "/a", LAST, "Expect: 100-continue", "Content-Length: 2"))
         assert sock.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -130,7 +130,7 @@ def test_who_waits_to_be_told_to_go_on_is_told_when_the_body_is_read():
         assert until_closed(sock).endswith(b"\r\n\r\nab/a")
 
 
-def test_a_body_that_nobody_reads_ends_the_connection_behind_the_answer():
+def test_an_unread_body_closes_the_connection_after_the_answer():
     """Its bytes must not be parsed as a request."""
     smuggled = request("GET", "/smuggled")
     with serving(silent) as server:
@@ -140,7 +140,7 @@ def test_a_body_that_nobody_reads_ends_the_connection_behind_the_answer():
     assert b"connection: close" in answers
 
 
-def test_slow_bodies_hold_no_thread():
+def test_slow_bodies_block_no_thread():
     with serving(plain, threads=1) as server, contextlib.ExitStack() as stack:
         for _ in range(20):
             slow = stack.enter_context(connect(server))
@@ -148,7 +148,7 @@ def test_slow_bodies_hold_no_thread():
         assert b"200 OK" in ask(server, request("GET", "/", LAST))
 
 
-def test_who_does_not_read_a_large_answer_holds_no_thread():
+def test_a_client_that_does_not_read_a_large_answer_blocks_no_thread():
     large = b"x" * 20_000_000
 
     def app(environ, start_response):
@@ -162,7 +162,7 @@ def test_who_does_not_read_a_large_answer_holds_no_thread():
         assert until_closed(slow).endswith(b"\r\n\r\n" + large)
 
 
-def test_a_stream_comes_in_chunks_and_is_closed():
+def test_a_streamed_answer_is_chunked_and_its_source_is_closed():
     app = Stream([b"one", b"", b"two"])
     with serving(app) as server:
         answer = ask(server, request("GET", "/", LAST))
@@ -170,12 +170,12 @@ def test_a_stream_comes_in_chunks_and_is_closed():
     assert app.closed.is_set()
 
 
-def test_a_stream_of_known_length_is_not_cut_into_chunks():
+def test_a_streamed_answer_with_a_length_is_not_chunked():
     with serving(Stream([b"one", b"two"], [("content-length", "6")])) as server:
         assert ask(server, request("GET", "/", LAST)).endswith(b"\r\n\r\nonetwo")
 
 
-def test_a_stream_that_breaks_off_is_seen_to():
+def test_a_streamed_answer_that_fails_is_recognisably_incomplete():
     def pieces():
         yield b"one"
         raise OSError("the disk is gone")
@@ -187,7 +187,7 @@ def test_a_stream_that_breaks_off_is_seen_to():
         assert until_closed(sock).endswith(b"one")
 
 
-def test_the_source_of_a_stream_is_closed_when_its_reader_goes():
+def test_the_source_of_a_stream_is_closed_when_the_client_disconnects():
     def forever():
         while True:
             yield b"x" * 1000
@@ -203,7 +203,7 @@ def test_the_source_of_a_stream_is_closed_when_its_reader_goes():
 @pytest.mark.parametrize(
     ("status", "headers"), [("200 OK", [("a", "b\r\nc: d")]), ("200 OK", [("content-length", "7")]), ("\u0142", [])]
 )
-def test_an_answer_that_cannot_be_sent_is_an_error(status, headers):
+def test_an_invalid_answer_of_the_application_is_500(status, headers):
     def app(environ, start_response):
         start_response(status, headers)
         return [b"ab"]
@@ -213,7 +213,7 @@ def test_an_answer_that_cannot_be_sent_is_an_error(status, headers):
         assert until_closed(sock).startswith(b"HTTP/1.1 500 ")
 
 
-def test_an_application_that_fails_costs_nobody_else_anything():
+def test_an_application_that_raises_does_not_affect_other_requests():
     def app(environ, start_response):
         raise ZeroDivisionError
 
@@ -222,7 +222,7 @@ def test_an_application_that_fails_costs_nobody_else_anything():
             assert ask(server, request()).startswith(b"HTTP/1.1 500 ")
 
 
-def test_an_application_may_begin_its_answer_late():
+def test_an_application_may_return_its_answer_as_a_generator():
     def app(environ, start_response):
         start_response("200 OK", [])
         yield b"one"
@@ -231,7 +231,7 @@ def test_an_application_may_begin_its_answer_late():
         assert ask(server, request("GET", "/", LAST)).endswith(b"3\r\none\r\n0\r\n\r\n")
 
 
-def test_who_asks_nothing_is_sent_away(monkeypatch):
+def test_idle_connections_are_closed(monkeypatch):
     monkeypatch.setattr("moorage.wire.server.http_server.LOOK_S", 0.05)
     with serving(plain, head_timeout_s=0.0, idle_timeout_s=0.0) as server:
         for raw in (b"", request()[:10], request()):
@@ -240,19 +240,19 @@ def test_who_asks_nothing_is_sent_away(monkeypatch):
                 until_closed(sock)
 
 
-def test_who_is_being_answered_is_not_sent_away_however_long_it_takes(monkeypatch):
+def test_a_connection_with_a_request_in_progress_is_not_closed(monkeypatch):
     monkeypatch.setattr("moorage.wire.server.http_server.LOOK_S", 0.01)
     looked = threading.Event()
 
     def app(environ, start_response):
-        looked.wait(0.2)  # some twenty looks
+        looked.wait(0.2)  # about twenty checks of the server
         return plain(environ, start_response)
 
     with serving(app, head_timeout_s=0.0) as server:
         assert ask(server, request("GET", "/a", LAST)).endswith(b"/a")
 
 
-def test_answers_that_are_being_given_are_finished_at_the_end():
+def test_requests_in_progress_are_completed_when_the_server_stops():
     begun, may_end = threading.Event(), threading.Event()
 
     def app(environ, start_response):
@@ -274,7 +274,7 @@ def test_answers_that_are_being_given_are_finished_at_the_end():
         stopping.join(PATIENCE_S)
 
 
-def test_requests_that_came_before_the_end_are_answered_also_from_the_queue_of_connections():
+def test_connections_in_the_queue_are_answered_when_the_server_stops():
     begun, may_end = threading.Event(), threading.Event()
 
     def app(environ, start_response):
@@ -292,7 +292,7 @@ def test_requests_that_came_before_the_end_are_answered_also_from_the_queue_of_c
         assert begun.wait(PATIENCE_S)
         known.sendall(request("GET", "/second"))
         queued.sendall(request("GET", "/third"))
-        with connect(server) as last:  # the only thread is busy: nobody has accepted it
+        with connect(server) as last:  # the only thread is busy, so nobody has accepted this connection
             last.sendall(request("GET", "/last"))
             stopping = threading.Thread(target=server.stop, args=(PATIENCE_S,))
             stopping.start()

@@ -1,6 +1,6 @@
-"""Clients that send or read as slowly as possible: none of them holds a thread, and each is ended in bounded time.
+"""Clients that send or read as slowly as possible: none blocks a thread, and each connection ends in a limited time.
 
-The tests count connections that the server ended and requests of others that it answered meanwhile, not seconds.
+The tests count connections that the server closed and other requests that it answered meanwhile, not seconds.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from tests.wire.kernel import hostile
 from tests.wire.kernel.hostile import JSON, KINDS, Hostile, head, timed
 
 PATIENCE_S = 60
-#: Short enough for a test, and longer than a busy machine keeps a good client from sending.
+#: Short for a test, but longer than the pauses of a normal client on a busy machine.
 SHORT = ServerLimits(head_timeout_s=2.0, idle_timeout_s=5.0, stall_s=2.0, public_stall_s=1.0)
 
 
@@ -61,8 +61,8 @@ def until(condition):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_slow_clients_are_ended_and_others_are_answered_meanwhile(kind):
-    """Sixty slow clients, and two threads."""
+def test_slow_clients_are_disconnected_and_other_requests_are_answered_meanwhile(kind):
+    """Sixty slow clients, and a server with two threads."""
     count = 60
     with serving() as server, Hostile(server.address, kind, count, period_s=0.1) as slow:
         assert len(timed(server.address, PATIENCE_S, requests=50)) == 50
@@ -75,25 +75,27 @@ def test_slow_clients_are_ended_and_others_are_answered_meanwhile(kind):
 @pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_two_thousand_slow_clients_cost_a_good_one_little(kind):
-    """With the limits of a plane. On a quiet machine 99 of 100 requests take below 50 ms: docs/evidence/reliability.md."""
+def test_two_thousand_slow_clients_hardly_delay_a_normal_one(kind):
+    """With the limits of a plane. On a quiet machine 99 of 100 requests take less than 50 ms:
+    docs/evidence/reliability.md.
+    """
     count = 2000
     hostile.raise_file_limit()
     if (files := resource.getrlimit(resource.RLIMIT_NOFILE)[0]) < count + 500:
         pytest.skip(f"this process may open {files} files only")
     with hostile.serving() as address, Hostile(address, kind, count):
-        timed(address, 60.0, requests=1)  # it waits behind 2,000 connections that come at once
+        timed(address, 60.0, requests=1)  # this request waits behind 2,000 connections that arrive at once
         took = timed(address, 10.0)
     assert len(took) > 10
     assert took[len(took) // 2] < 1.0
 
 
-# --- what is taken of a body --------------------------------------------------------------------------------------
+# --- limits for bodies --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("length", ["Content-Length: 500000", "Transfer-Encoding: chunked"])
-def test_a_large_body_that_comes_in_pieces_holds_no_thread(length):
-    """JSON of an authenticated client, 200 KB of which have arrived; there is one thread."""
+def test_a_large_body_that_arrives_slowly_blocks_no_thread(length):
+    """JSON of an authenticated client, of which 200 KB have arrived; the server has one thread."""
     text = b" " * 499_986 + b'{"name":"ada"}'
     body = b"7a120\r\n%s\r\n0\r\n\r\n" % text if "chunked" in length else text
     with serving(threads=1, stall_s=PATIENCE_S) as server, connect(server) as slow:
@@ -105,7 +107,7 @@ def test_a_large_body_that_comes_in_pieces_holds_no_thread(length):
         assert answer_to(slow)[1]["name"] == "next"
 
 
-def test_a_client_that_waits_to_be_told_to_go_on_is_told_when_it_is_known():
+def test_100_continue_is_sent_after_the_caller_is_authenticated():
     with serving() as server, connect(server) as sock:
         sock.sendall(head("POST", "/boats", JSON, "Content-Length: 14", "Expect: 100-continue"))
         assert sock.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -127,23 +129,23 @@ def test_a_client_that_waits_to_be_told_to_go_on_is_told_when_it_is_known():
         (head("POST", "/sign-in", JSON, "Transfer-Encoding: chunked", token=None) + b"10001\r\n" + b" " * 65537, 413),
     ],
 )
-def test_a_body_that_will_be_refused_is_not_waited_for(raw, status):
+def test_a_request_that_will_be_refused_is_answered_before_its_body_arrives(raw, status):
     with serving(public_stall_s=PATIENCE_S, stall_s=PATIENCE_S) as server, connect(server) as sock:
         sock.sendall(raw)
         assert answer_to(sock)[0] == status
         assert sock.recv(100) == b"", "nothing behind it is taken for a request"
 
 
-def test_who_is_too_slow_is_told_so():
+def test_a_client_that_is_too_slow_gets_408():
     with serving() as server, connect(server) as sock:
         sock.sendall(b"GET / HTTP/1.1\r\n")
         assert sock.recv(100).startswith(b"HTTP/1.1 408 Request Timeout")
 
 
-# --- what is scarce -----------------------------------------------------------------------------------------------
+# --- limits for connections, memory and threads -------------------------------------------------------------------
 
 
-def test_a_new_connection_takes_the_place_of_the_one_that_has_waited_longest():
+def test_a_new_connection_replaces_the_one_that_was_idle_longest():
     with serving(connections=20, head_timeout_s=PATIENCE_S) as server, contextlib.ExitStack() as stack:
         known = stack.enter_context(connect(server))
         known.sendall(head("GET", "/boats/ada"))
@@ -155,7 +157,7 @@ def test_a_new_connection_takes_the_place_of_the_one_that_has_waited_longest():
         assert answer_to(known)[0] == 200
 
 
-def test_memory_is_taken_from_the_body_that_came_first():
+def test_at_the_memory_limit_the_oldest_incomplete_body_is_dropped():
     with serving(buffer_bytes=1_000_000, stall_s=PATIENCE_S) as server, contextlib.ExitStack() as stack:
         slow = []
         for number in range(4):
@@ -171,7 +173,7 @@ def test_memory_is_taken_from_the_body_that_came_first():
 
 @contextlib.contextmanager
 def blocked(server, count):
-    """This many requests are in progress."""
+    """Keeps this many requests in progress."""
     begun, may_end = threading.Semaphore(0), threading.Event()
 
     def wait(_call):
@@ -194,7 +196,7 @@ def blocked(server, count):
         assert [answer_to(sock)[0] for sock in sockets] == [204] * count
 
 
-def test_the_last_threads_are_for_health_and_agents():
+def test_the_last_threads_are_reserved_for_healthchecks_and_agents():
     with serving(threads=6) as server, contextlib.ExitStack() as stack:
         ordinary, urgent, agent = (stack.enter_context(connect(server)) for _ in range(3))
         with blocked(server, 4):
@@ -210,7 +212,7 @@ def test_the_last_threads_are_for_health_and_agents():
         assert answer_to(ordinary)[0] == 200
 
 
-def test_who_waits_for_a_thread_is_answered_also_at_the_end():
+def test_requests_waiting_for_a_thread_are_answered_when_the_server_stops():
     listener = socket.create_server(("127.0.0.1", 0))
     server = hostile.server(listener, threads=6, limits=SHORT)
     server.start()
@@ -225,8 +227,8 @@ def test_who_waits_for_a_thread_is_answered_also_at_the_end():
     assert not stopping.is_alive()
 
 
-def test_an_upload_waits_until_others_of_its_project_are_done():
-    """Eight threads: four uploads, two of them of one project."""
+def test_an_upload_waits_for_other_uploads_of_its_project():
+    """Eight threads: four are for uploads, two of these for one project."""
     raw = head("PUT", "/cargo", "Content-Length: 100000")
     with serving(threads=8, stall_s=PATIENCE_S) as server, contextlib.ExitStack() as stack:
         first, second, third = (stack.enter_context(connect(server)) for _ in range(3))
@@ -243,10 +245,10 @@ def test_an_upload_waits_until_others_of_its_project_are_done():
         assert answer_to(second)[1]["size"] == 100_000
 
 
-# --- answers that are made while they are taken -------------------------------------------------------------------
+# --- streamed answers ---------------------------------------------------------------------------------------------
 
 
-def test_a_stream_that_nobody_takes_is_not_made_and_holds_no_thread():
+def test_a_stream_that_is_not_read_is_not_generated_and_blocks_no_thread():
     with serving(threads=1, stall_s=PATIENCE_S) as server, connect(server) as slow:
         before = hostile.made_bytes()
         slow.sendall(head("GET", "/endless"))
@@ -254,7 +256,7 @@ def test_a_stream_that_nobody_takes_is_not_made_and_holds_no_thread():
         assert hostile.made_bytes() - before < 16 << 20
 
 
-def test_a_stream_goes_on_between_other_requests_with_the_request_id_of_its_own():
+def test_a_stream_keeps_its_request_id_while_other_requests_run_in_its_thread():
     seen = []
 
     def pieces(request):

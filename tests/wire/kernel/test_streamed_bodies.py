@@ -51,8 +51,8 @@ API: ServiceApi[Store] = ServiceApi(
 )
 
 
-class FreshTokenOnly:
-    """Lets in only who renewed."""
+class RenewedTokenOnly:
+    """Accepts only a renewed token."""
 
     def authenticate(self, headers, environ):
         if headers.get("x-auth-token") != "new":
@@ -76,11 +76,11 @@ def store() -> Store:
 
 
 def client(store: Store, token: str = "new") -> ServiceClient:
-    app = build_app(API, store, AppContext(FreshTokenOnly(), RuleTable({"file": anyone}), SeededIds(1)))
+    app = build_app(API, store, AppContext(RenewedTokenOnly(), RuleTable({"file": anyone}), SeededIds(1)))
     return ServiceClient(InProcessTransport(app), service_type="store", credentials=Tokens(token))
 
 
-def test_an_upload_is_read_while_it_is_made(store):
+def test_an_upload_is_read_while_it_is_generated(store):
     def chunks() -> Iterator[bytes]:
         for letter in (b"aaaa", b"", b"bbbbbb"):
             store.events.append(f"made {len(letter)}")
@@ -92,12 +92,12 @@ def test_an_upload_is_read_while_it_is_made(store):
     assert store.events[0].startswith("made")
 
 
-def test_an_upload_of_bytes_keeps_its_length(store):
+def test_an_upload_of_bytes_is_sent_with_its_length(store):
     client(store).upload("PUT", "/file", b"hello", "application/octet-stream")
     assert store.received == b"hello"
 
 
-def test_a_json_body_may_come_in_chunks(store):
+def test_a_json_body_may_be_chunked(store):
     transport = client(store)._transport
     headers = {"content-type": "application/json", "x-auth-token": "new"}
     answer = transport.send("POST", "/echo", headers, iter([b'{"a"', b": 1}"]))
