@@ -228,7 +228,7 @@ class HostSelector:
             extend_lease(self._engine, self._clock, wanted.job)
         self._placement.release(wanted.server.id)
 
-    # -------------------------------------------------------------------------------------------- 2: pool
+    # -------------------------------------------------------------------------------------------- 2 and 3: pool, target
 
     def _find_target(self, search: _Search) -> None:
         """Steps 2 and 3.
@@ -310,8 +310,6 @@ class HostSelector:
             return self._placement.explain(request.query)
         except (NotFound, RemoteError):
             return None
-
-    # -------------------------------------------------------------------------------------------- 3: target
 
     def _host_at(self, search: _Search, ranking: _Ranking, index: int) -> HostState | None:
         """The host of the candidate at `index`; None if the filters reject it."""
@@ -402,16 +400,10 @@ class HostSelector:
                 is_new = pool.roots[at] != target.root_uuid and pool.roots[at] not in later
                 if is_new and (host := self._host_at(search, ranking, index)):
                     later[host.root_uuid] = Alternate(host.name, host.root_uuid, pool.candidates[at])
-        search.target, search.selection = (
-            None,
-            Selection(
-                target.host,
-                Placed(target.candidate.mappings, target.candidate.allocations),
-                sum(search.refused.values()) + 1,
-                target.root_uuid,
-                tuple(later.values()),
-            ),
-        )
+        placed = Placed(target.candidate.mappings, target.candidate.allocations)
+        claims = sum(search.refused.values()) + 1
+        search.selection = Selection(target.host, placed, claims, target.root_uuid, tuple(later.values()))
+        search.target = None
 
 
 def _leave_room(searches: Sequence[_Search]) -> None:
