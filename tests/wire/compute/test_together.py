@@ -106,6 +106,32 @@ def test_if_only_some_servers_fit_the_others_fail_with_the_reason(plane, hosts, 
     assert used(plane, hosts) == {"compute-1": 2, "compute-2": 1, "compute-3": 1}
 
 
+def test_servers_without_a_candidate_search_again_after_the_claims_of_the_others(plane, hosts, waiting):
+    for one in hosts:
+        one.offer(VCPU=1, MEMORY_MB=32768, DISK_GB=500)
+    plane.builder.run_once()
+    candidates, explain = ("GET", "allocation_candidates"), ("GET", "moorage")
+    assert requests(plane)[:2] == [candidates, ("POST", "allocations")]
+    assert requests(plane)[2:8] == [candidates, explain] * 3
+    assert used(plane, hosts) == {"compute-1": 1, "compute-2": 1, "compute-3": 1}
+
+
+def test_a_batch_that_fails_after_its_claims_is_scheduled_again_one_by_one(plane, hosts, waiting, monkeypatch):
+    failures, select = [KeyError("nobody expected this")], pipeline.HostSelector._select
+
+    def fails_once(*args):
+        if failures:
+            raise failures.pop()
+        select(*args)
+
+    monkeypatch.setattr(pipeline.HostSelector, "_select", fails_once)
+    plane.builder.run_once()
+    sent = requests(plane)
+    assert sent.count(("POST", "allocations")) == 1, "the first claim, for all of them"
+    assert sent.count(("GET", "allocations")) == 6, "each releases what it may hold"
+    assert_placed(plane, hosts, waiting)
+
+
 def test_a_request_whose_servers_do_not_all_fit_leaves_the_hosts_to_others(plane, hosts, waiting):
     plane.flavor("half", vcpus=8)
     body = {"name": "many", "imageRef": IMAGE, "flavorRef": "half", "networks": "none", "min_count": 7}
