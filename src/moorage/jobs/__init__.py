@@ -3,11 +3,12 @@
 ::
 
     enqueue (service) -> claim, with an epoch -> extend ... -> finish | release      `store`, in the service's database
-    agents do the same over HTTP                                                     `job_api`
+    kinds, payloads and results of hosts' jobs                                       `contract`
+    a service's jobs for its hosts; agents do the same over HTTP                     `host_jobs`, `job_api`
     hints between processes shorten the wait; the table is polled anyway             `wakeups`
 
     Task.run_once() -> when to call it again   run by `TaskThreads`, `TaskPool` or `TasksInVirtualTime`
 
 Each service that has jobs puts the table (`tables`, first migration `initial_table`) into its own database. Called by
-the services, the agents and `moorage.wiring`. Not here: the contents of job payloads, and the work itself.
+the services, the agents and `moorage.wiring`. Not here: the work itself.
 """
