@@ -9,6 +9,7 @@ import io
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from wsgiref.types import WSGIEnvironment
 
 from moorage.core.caller import Caller
 from moorage.core.errors import Invalid, StartError, Unauthorized
@@ -109,7 +110,7 @@ class KeystoneTokens:
                 "identity mode 'keystone' needs keystonemiddleware; install it: pip install 'moorage[keystone]'"
             ) from error
 
-        def marked(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        def marked(environ: WSGIEnvironment, start_response: Callable[..., object]) -> Iterable[bytes]:
             environ[_PASSED_KEY] = True
             return app(environ, start_response)
 
@@ -128,7 +129,7 @@ class KeystoneTokens:
             raise caller
         return caller
 
-    def _found(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    def _found(self, environ: WSGIEnvironment, start_response: Callable[..., object]) -> Iterable[bytes]:
         try:
             environ[_RESULT_KEY].append(self.authenticate({}, {**environ, _PASSED_KEY: True}))
         except Unauthorized as error:

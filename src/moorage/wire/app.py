@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import IO, Any, Generic, TypeVar, cast
+from wsgiref.types import WSGIEnvironment
 
 import falcon
 
@@ -32,7 +33,7 @@ from moorage.wire.microversion import HEADER, Version, VersionRange
 log = logging.getLogger(__name__)
 
 S = TypeVar("S")
-WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+WsgiApp = Callable[[WSGIEnvironment, Callable[..., object]], Iterable[bytes]]
 
 #: Key of the WSGI environment. After the response it holds the path template of the route, for middleware to read.
 ROUTE_KEY = "moorage.route"
@@ -101,7 +102,7 @@ def build_app(api: ServiceApi[S], service: S, app_context: AppContext) -> WsgiAp
     """The WSGI application that serves `api` with the use cases in `service`."""
     app, served = api.falcon_app, _Served(service, app_context)
 
-    def serve(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    def serve(environ: WSGIEnvironment, start_response: Callable[..., Any]) -> Iterable[bytes]:
         environ[_SERVED_KEY] = served
         return app(environ, start_response)
 
@@ -131,7 +132,7 @@ def _falcon_app(api: ServiceApi[S]) -> "falcon.App[falcon.Request, falcon.Respon
 def mount_apps(services: Mapping[str, WsgiApp]) -> WsgiApp:
     """One application that serves several services on one address, each below its prefix (``/placement``)."""
 
-    def dispatch(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    def dispatch(environ: WSGIEnvironment, start_response: Callable[..., object]) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
         prefix = "/" + path[1:].partition("/")[0]
         service = services.get(prefix)

@@ -23,7 +23,7 @@ class Schema:
 
     def __init__(
         self,
-        document: Mapping[str, Any],
+        document: Mapping[str, object],
         *,
         formats: Mapping[str, Callable[[str], bool]] | None = None,
         code: str = "moorage.schema",
@@ -31,7 +31,7 @@ class Schema:
         """`formats`: the service's own checks for the keyword ``format``, such as {"uuid": looks_like_uuid}; `code`:
         the error code of a rejection.
         """
-        self.document = document
+        self.document: Mapping[str, Any] = document
         self._code = code
         self._formats = dict(formats or {})
 
@@ -57,7 +57,7 @@ class Schema:
         if error is not None:
             raise Invalid(describe(error), code=self._code)
 
-    def _brief_error(self, instance: Any, size: int) -> Any:
+    def _brief_error(self, instance: object, size: int) -> Any:
         """A ``jsonschema.ValidationError`` without the instance.
 
         Upstream's message prints the whole instance: for 10 MB this took 16 s and made a response of 30 MB. Finding the
@@ -88,7 +88,7 @@ _MAX_SEARCHED_SIZE = 100_000
 _CHARACTERS_PER_VALUE = 40
 
 
-def _size(instance: Any) -> int:
+def _size(instance: object) -> int:
     """The number of values in a document; a long text counts as several. Stops above `_MAX_SEARCHED_SIZE`."""
     size, waiting = 0, [instance]
     while waiting and size <= _MAX_SEARCHED_SIZE:
@@ -149,7 +149,7 @@ def decode_json(raw: bytes) -> Any:
     return document
 
 
-def _is_deep(document: Any) -> bool:
+def _is_deep(document: object) -> bool:
     """Iterates level by level, because recursion is exactly the danger."""
     level, depth = _containers([document]), 0
     while level and depth <= MAX_DEPTH:
@@ -158,7 +158,7 @@ def _is_deep(document: Any) -> bool:
     return depth > MAX_DEPTH
 
 
-def _containers(values: Iterable[Any]) -> list[Any]:
+def _containers(values: Iterable[object]) -> list[list[object] | dict[object, object]]:
     return [value for value in values if isinstance(value, list | dict)]
 
 
@@ -171,7 +171,7 @@ def _json_fault(raw: bytes) -> str | None:
     return None
 
 
-def _has_nul(document: Any) -> bool:
+def _has_nul(document: object) -> bool:
     match document:
         case str():
             return "\0" in document

@@ -8,6 +8,7 @@ lacks the CORS headers; and ``*`` is never sent, so an origin must be configured
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from wsgiref.types import WSGIEnvironment
 
 from moorage.wire.app import WsgiApp
 
@@ -29,7 +30,7 @@ class CrossOrigin:
     headers: frozenset[str]
 
     def wrap(self, app: WsgiApp) -> WsgiApp:
-        def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        def application(environ: WSGIEnvironment, start_response: Callable[..., object]) -> Iterable[bytes]:
             origin = environ.get("HTTP_ORIGIN", "")
             if environ["REQUEST_METHOD"] == "OPTIONS":
                 start_response("200 OK", [("content-length", "0"), *self._preflight(origin, environ)])

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from ipaddress import ip_address
-from typing import Any
+from wsgiref.types import WSGIEnvironment
 
 from moorage.telemetry.metrics import CONTENT_TYPE, Metrics
 from moorage.wire import forwarded
@@ -16,7 +16,7 @@ def metrics_app(metrics: Metrics, *, beyond_loopback: bool) -> WsgiApp:
     Metrics name services, routes and background tasks, but never a project, user, provider or consumer.
     """
 
-    def scrape(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    def scrape(environ: WSGIEnvironment, start_response: Callable[..., object]) -> Iterable[bytes]:
         if environ.get("PATH_INFO") not in ("", "/"):
             return _text_response(start_response, "404 Not Found", b"metrics are at /metrics\n")
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
@@ -31,7 +31,7 @@ def metrics_app(metrics: Metrics, *, beyond_loopback: bool) -> WsgiApp:
     return scrape
 
 
-def _is_local(environ: dict[str, Any]) -> bool:
+def _is_local(environ: WSGIEnvironment) -> bool:
     # A request through a proxy comes from another machine, even if the proxy runs here.
     if not environ.keys().isdisjoint(forwarded.FORWARDING_HEADERS):
         return False
@@ -42,7 +42,7 @@ def _is_local(environ: dict[str, Any]) -> bool:
 
 
 def _text_response(
-    start_response: Callable[..., Any], status: str, body: bytes, content_type: str = "text/plain; charset=utf-8"
+    start_response: Callable[..., object], status: str, body: bytes, content_type: str = "text/plain; charset=utf-8"
 ) -> list[bytes]:
     start_response(status, [("content-type", content_type), ("content-length", str(len(body)))])
     return [body]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from wsgiref.types import WSGIEnvironment
 
 from moorage.telemetry.tracing import HEADER, Tracer
 from moorage.wire.app import ROUTE_KEY, WsgiApp
@@ -15,7 +16,7 @@ _UNSAMPLED = "00-00000000000000000000000000000001-0000000000000001-00"
 def traced_app(app: WsgiApp, service: str, tracer: Tracer) -> WsgiApp:
     """`app` with a span around each request, a child of the caller's span; named by the route, never by the path."""
 
-    def serve(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    def serve(environ: WSGIEnvironment, start_response: Callable[..., object]) -> Iterable[bytes]:
         method = environ["REQUEST_METHOD"]
         about = {"http.request.method": method, "moorage.service": service}
         status = [0]

@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from wsgiref.types import WSGIEnvironment
 
 from moorage.config import DASHBOARD_PATH, Config, load_config
 from moorage.core.errors import StartError
@@ -42,7 +42,7 @@ class Application:
         )
         atexit.register(self._shut_down)
 
-    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    def __call__(self, environ: WSGIEnvironment, start_response: Callable[..., object]) -> Iterable[bytes]:
         # A server that mounts the application below its own name has removed that name from the path; put it back.
         root: str = environ.get("SCRIPT_NAME", "")
         if root.endswith(self._prefix):

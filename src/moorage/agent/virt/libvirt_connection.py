@@ -13,11 +13,11 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as StillOpening
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any
 
 import libvirt
 
 from moorage.agent.virt.driver import HypervisorUnavailable, NoSuchDomain, Unsupported, VirtError
+from moorage.agent.virt.libvirt_types import VirConnect
 from moorage.core.backoff import Backoff
 from moorage.core.clock import Clock
 
@@ -48,15 +48,15 @@ class LibvirtConnection:
         self.uri = uri
         self._clock = clock
         self._lock = threading.Lock()
-        self._link: Any = None
-        self._opening: Future[Any] | None = None
+        self._link: VirConnect | None = None
+        self._opening: Future[VirConnect] | None = None
         self._failures = 0
         self._last_error = ""
         self._retry_at: datetime | None = None
         _start_event_loop()
 
     @contextmanager
-    def use(self) -> Iterator[Any]:
+    def use(self) -> Iterator[VirConnect]:
         """Yields a `libvirt.virConnect`. Turns an error of libvirt inside the context into a `VirtError`."""
         link = self._open_if_needed()
         try:
@@ -68,7 +68,7 @@ class LibvirtConnection:
         with self._lock:
             self._drop()
 
-    def _open_if_needed(self) -> Any:
+    def _open_if_needed(self) -> VirConnect:
         with self._lock:
             if self._link is not None:
                 if _is_alive(self._link):
@@ -85,7 +85,7 @@ class LibvirtConnection:
             log.info("connected to the hypervisor", extra={"uri": self.uri})
             return self._link
 
-    def _open(self) -> Any:
+    def _open(self) -> VirConnect:
         """Connects in a thread, because a suspended daemon accepts the connection and never answers."""
         if self._opening is None:
             self._opening = Future()
@@ -108,7 +108,7 @@ class LibvirtConnection:
         log.warning("no connection to the hypervisor", extra={"uri": self.uri, "why": why})
         return HypervisorUnavailable(self._last_error)
 
-    def _virt_error(self, link: Any, error: libvirt.libvirtError) -> VirtError:
+    def _virt_error(self, link: VirConnect, error: libvirt.libvirtError) -> VirtError:
         message = error.get_error_message() or str(error)
         if not _is_alive(link):
             with self._lock:
@@ -126,21 +126,21 @@ class LibvirtConnection:
             self._link = None
 
 
-def _is_alive(link: Any) -> bool:
+def _is_alive(link: VirConnect) -> bool:
     try:
         return bool(link.isAlive())
     except libvirt.libvirtError:
         return False
 
 
-def _close_link(link: Any) -> None:
+def _close_link(link: VirConnect) -> None:
     try:
         link.close()
     except libvirt.libvirtError:
         log.debug("a broken connection could not be closed", exc_info=True)
 
 
-def _connect(answer: Future[Any], uri: str) -> None:
+def _connect(answer: Future[VirConnect], uri: str) -> None:
     try:
         link = libvirt.open(uri)
         link.setKeepAlive(KEEP_ALIVE_S, KEEP_ALIVE_COUNT)

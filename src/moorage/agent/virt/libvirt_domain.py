@@ -1,8 +1,6 @@
 """libvirt's domains: power states, devices, copies of a disk, and which domains are this agent's.
 
-The functions take a `libvirt.virDomain`, and the methods of `OwnDomains` a `libvirt.virConnect` (typed `Any`, because
-the bindings have no types). Calls that QEMU itself answers have a time limit (`call_with_timeout`), because libvirt
-waits as long as QEMU hangs.
+Calls that QEMU itself answers have a time limit (`call_with_timeout`), because libvirt waits as long as QEMU hangs.
 Not here: definitions (`xml.domain_xml`) and files (`libvirt_guests`).
 """
 
@@ -10,7 +8,6 @@ import logging
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree as ET
 
 import libvirt
@@ -19,6 +16,7 @@ from moorage.agent.model.power import DomainPowerState
 from moorage.agent.virt.driver import Domain, NoSuchDomain, VirtError
 from moorage.agent.virt.libvirt_calls import GuestHangs, call_with_timeout
 from moorage.agent.virt.libvirt_programs import run_program
+from moorage.agent.virt.libvirt_types import VirConnect, VirDomain
 from moorage.agent.virt.xml.domain_xml import is_moorage_domain, parse_domain, read_xml, rescue_image
 from moorage.core.clock import Clock
 
@@ -46,25 +44,25 @@ _POWER = {
 }
 
 
-def power_of(domain: Any) -> DomainPowerState:
+def power_of(domain: VirDomain) -> DomainPowerState:
     state = domain.state()[0]
     if state in _POWER:
         return _POWER[state]
     return DomainPowerState.SUSPENDED if domain.hasManagedSaveImage() else DomainPowerState.SHUTOFF
 
 
-def is_out_of_space(domain: Any) -> bool:
+def is_out_of_space(domain: VirDomain) -> bool:
     """Whether QEMU paused the domain because the host could not write its data."""
     return tuple(domain.state()) == (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR)
 
 
-def definition_of(domain: Any) -> str:
+def definition_of(domain: VirDomain) -> str:
     """The persistent definition, not that of the running domain."""
     text: str = domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
     return text
 
 
-def start(domain: Any) -> None:
+def start(domain: VirDomain) -> None:
     """Start the domain from its disk or its saved memory, or resume it, with all devices of its definition."""
     if not domain.isActive():
         call_with_timeout(domain.create, within_s=_SAVE_TIMEOUT_S)
@@ -73,22 +71,22 @@ def start(domain: Any) -> None:
     _attach_missing(domain)
 
 
-def pause(domain: Any) -> None:
+def pause(domain: VirDomain) -> None:
     call_with_timeout(domain.suspend)
 
 
-def inject_nmi(domain: Any) -> None:
+def inject_nmi(domain: VirDomain) -> None:
     """Send an NMI; the guest decides how to react."""
     call_with_timeout(domain.injectNMI, 0)
 
 
-def set_password(domain: Any, password: str) -> None:
+def set_password(domain: VirDomain, password: str) -> None:
     """Set the administrator's password through the guest agent."""
     domain.agentSetResponseTimeout(_AGENT_TIMEOUT_S, 0)
     call_with_timeout(domain.setUserPassword, _ADMINISTRATOR, password, 0, within_s=2 * _AGENT_TIMEOUT_S)
 
 
-def turn_off(domain: Any) -> None:
+def turn_off(domain: VirDomain) -> None:
     """Stops the domain at once, without a shutdown of the guest, and deletes its saved memory."""
     if domain.isActive():
         _ignoring_off(domain.destroy)
@@ -96,7 +94,7 @@ def turn_off(domain: Any) -> None:
         domain.managedSaveRemove()
 
 
-def shut_down(domain: Any, clock: Clock, timeout_s: float) -> bool:
+def shut_down(domain: VirDomain, clock: Clock, timeout_s: float) -> bool:
     """Asks a running guest to shut down, and waits up to `timeout_s`. Returns whether the domain is off."""
     if power_of(domain) is not DomainPowerState.RUNNING:
         return not domain.isActive()
@@ -125,7 +123,7 @@ def _ignoring_off(call: Callable[[], object]) -> None:
             raise
 
 
-def suspend(domain: Any, clock: Clock) -> None:
+def suspend(domain: VirDomain, clock: Clock) -> None:
     """Saves the domain's memory to disk. First detaches its passed-through devices, whose state cannot be saved."""
     for device in _passed_through(domain.XMLDesc()):
         call_with_timeout(
@@ -142,7 +140,7 @@ def suspend(domain: Any, clock: Clock) -> None:
     call_with_timeout(domain.managedSave, within_s=_SAVE_TIMEOUT_S)
 
 
-def _attach_missing(domain: Any) -> None:
+def _attach_missing(domain: VirDomain) -> None:
     """Attaches the devices that `suspend` has detached."""
     present = {_source_address(device) for device in _passed_through(domain.XMLDesc())}
     for device in _passed_through(definition_of(domain)):
@@ -161,7 +159,7 @@ def _source_address(device: ET.Element) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(address.attrib.items())) if address is not None else ()
 
 
-def copy_disk(domain: Any, disk: Path, to: Path, clock: Clock) -> None:
+def copy_disk(domain: VirDomain, disk: Path, to: Path, clock: Clock) -> None:
     """Copies `disk` of the domain as it is now to one qcow2 file. The guest keeps running."""
     to.unlink(missing_ok=True)
     if not domain.isActive():
@@ -180,7 +178,7 @@ def copy_disk(domain: Any, disk: Path, to: Path, clock: Clock) -> None:
         raise VirtError(f"the disk could not be copied: {ended.get('errmsg') or 'the job ended early'}")
 
 
-def _backup_xml(domain: Any, disk: Path, to: Path) -> str:
+def _backup_xml(domain: VirDomain, disk: Path, to: Path) -> str:
     """The XML for a backup of `disk` alone; it excludes each other disk of the domain by name."""
     backup = ET.Element("domainbackup", mode="push")
     disks = ET.SubElement(backup, "disks")
@@ -197,7 +195,7 @@ def _backup_xml(domain: Any, disk: Path, to: Path) -> str:
     return ET.tostring(backup, encoding="unicode")
 
 
-def _abort_backup(domain: Any) -> None:
+def _abort_backup(domain: VirDomain) -> None:
     if domain.jobInfo()[0] != libvirt.VIR_DOMAIN_JOB_NONE:
         call_with_timeout(domain.abortJob)
 
@@ -210,7 +208,7 @@ class OwnDomains:
         self._foreign: frozenset[str] = frozenset()
         self._out_of_space: frozenset[str] = frozenset()
 
-    def find_domain(self, link: Any, uuid: str) -> Any:
+    def find_domain(self, link: VirConnect, uuid: str) -> VirDomain | None:
         """The domain of this uuid, or None. Raises `VirtError` for a domain that this agent did not make."""
         try:
             domain = link.lookupByUUIDString(uuid)
@@ -224,14 +222,14 @@ class OwnDomains:
             )
         return domain
 
-    def require_domain(self, link: Any, uuid: str) -> Any:
+    def require_domain(self, link: VirConnect, uuid: str) -> VirDomain:
         """The domain of this uuid. Raises `NoSuchDomain`."""
         domain = self.find_domain(link, uuid)
         if domain is None:
             raise NoSuchDomain(f"there is no server {uuid} on host {self._host}")
         return domain
 
-    def all_domains(self, link: Any) -> dict[str, Domain]:
+    def all_domains(self, link: VirConnect) -> dict[str, Domain]:
         """{uuid: domain}. Logs foreign domains, and guests that are out of disk space, once per change."""
         found: dict[str, Domain] = {}
         foreign: set[str] = set()

@@ -7,7 +7,6 @@ state in memory: it reads libvirt's. It does not change domains that this agent 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import libvirt
 
@@ -29,6 +28,7 @@ from moorage.agent.virt.libvirt_connection import LibvirtConnection
 from moorage.agent.virt.libvirt_domain import OwnDomains
 from moorage.agent.virt.libvirt_guests import GuestFiles
 from moorage.agent.virt.libvirt_node import LibvirtNode, LibvirtSettings
+from moorage.agent.virt.libvirt_types import VirConnect, VirDomain
 from moorage.agent.virt.xml.domain_xml import parse_domain, render_domain, rescue_image, shared_memory_name
 from moorage.core.clock import Clock
 from moorage.images.base import CHUNK_BYTES
@@ -86,7 +86,7 @@ class LibvirtDriver:
                     self._guests.replace_disk(spec, key)
             return self._apply_spec(link, spec, start=start)
 
-    def _apply_spec(self, link: Any, spec: DomainSpec, *, start: bool) -> Domain:
+    def _apply_spec(self, link: VirConnect, spec: DomainSpec, *, start: bool) -> Domain:
         """Gives the domain this definition, and starts it if `start`."""
         present = self._own_domains.find_domain(link, spec.uuid)
         if present is not None and parse_domain(guest.definition_of(present)) != spec:
@@ -98,7 +98,7 @@ class LibvirtDriver:
             guest.start(present)
         return Domain(spec, guest.power_of(present), self._guests.rescue_image_id(spec.uuid) is not None)
 
-    def _define(self, link: Any, spec: DomainSpec) -> Any:
+    def _define(self, link: VirConnect, spec: DomainSpec) -> VirDomain:
         """Define the domain; libvirt validates it against its schema."""
         machine = self._node.machine(link)
         cells = self._node.numa_nodes_among(link, spec.provider_ancestors)
@@ -136,7 +136,7 @@ class LibvirtDriver:
             self._change_power(domain, action)
             return guest.power_of(domain)
 
-    def _change_power(self, domain: Any, action: PowerAction) -> None:
+    def _change_power(self, domain: VirDomain, action: PowerAction) -> None:
         if action in (PowerAction.STOP, PowerAction.REBOOT):
             guest.shut_down(domain, self._clock, self._settings.shutdown_timeout_s)
             guest.turn_off(domain)
@@ -167,7 +167,9 @@ class LibvirtDriver:
                 self._guests.end_rescue(uuid)
             return self._start_from(link, domain, spec, None)
 
-    def _start_from(self, link: Any, domain: Any, spec: DomainSpec, rescue: str | None) -> DomainPowerState:
+    def _start_from(
+        self, link: VirConnect, domain: VirDomain, spec: DomainSpec, rescue: str | None
+    ) -> DomainPowerState:
         """Starts the guest from the rescue image `rescue` (None: from its own disk). The files must be ready."""
         if rescue_image(guest.definition_of(domain)) != rescue:
             guest.turn_off(domain)

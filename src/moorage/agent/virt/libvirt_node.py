@@ -2,12 +2,12 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
 
 import libvirt
 
 from moorage.agent.tree.provider_tree import ProviderTree
 from moorage.agent.virt.driver import Capability, HostFacts
+from moorage.agent.virt.libvirt_types import VirConnect
 from moorage.agent.virt.xml import libvirt_capabilities as capabilities
 from moorage.agent.virt.xml.domain_xml import Machine
 from moorage.agent.virt.xml.libvirt_capabilities import Capabilities, HostShares
@@ -40,7 +40,7 @@ class LibvirtNode:
     def name(self) -> str:
         return self._settings.host
 
-    def facts(self, link: Any, disk_gb: int, supported: frozenset[Capability]) -> HostFacts:
+    def facts(self, link: VirConnect, disk_gb: int, supported: frozenset[Capability]) -> HostFacts:
         host = self._capabilities(link)
         return HostFacts(
             name=self.name,
@@ -53,16 +53,16 @@ class LibvirtNode:
             capabilities=supported,
         )
 
-    def providers(self, link: Any, disk_gb: int) -> ProviderTree:
+    def providers(self, link: VirConnect, disk_gb: int) -> ProviderTree:
         host = self._capabilities(link)
         return capabilities.providers(self.name, host, self._cpu_features(link, host), disk_gb, self._settings.shares)
 
-    def numa_nodes_among(self, link: Any, providers: Collection[str]) -> list[int]:
+    def numa_nodes_among(self, link: VirConnect, providers: Collection[str]) -> list[int]:
         """Ids of the NUMA nodes whose providers are among `providers`, a collection of names."""
         cells = self._capabilities(link).cells
         return [cell.id for cell in cells if capabilities.numa_name(self.name, cell.id) in providers]
 
-    def machine(self, link: Any) -> Machine:
+    def machine(self, link: VirConnect) -> Machine:
         """Raises `StartError` if libvirt has no emulator of the configured type."""
         return self._machine(self._capabilities(link))
 
@@ -79,10 +79,10 @@ class LibvirtNode:
         cpu_mode = None if settings.cpu_mode == "none" else settings.cpu_mode
         return Machine(wanted, host.arch, settings.machine, cpu_mode, emulates_devices=settings.emulates_devices)
 
-    def _capabilities(self, link: Any) -> Capabilities:
+    def _capabilities(self, link: VirConnect) -> Capabilities:
         return capabilities.read_capabilities(link.getCapabilities())
 
-    def _cpu_features(self, link: Any, host: Capabilities) -> frozenset[str]:
+    def _cpu_features(self, link: VirConnect, host: Capabilities) -> frozenset[str]:
         """Features of the guests' CPU with ``host-model``; empty if libvirt offers no such model."""
         machine = self._machine(host)
         described = link.getDomainCapabilities(None, host.arch, machine.model, machine.virt_type)
