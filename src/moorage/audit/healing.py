@@ -24,6 +24,7 @@ from moorage.audit.lease_collector import audited_aggregate, current_slots
 from moorage.audit.model import SERVER_TYPE, AuditedConsumer, AuditSnapshot, Finding, Repair
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, StartError
+from moorage.core.json import Json
 from moorage.core.names import reservation_class
 from moorage.durable import sync_directory
 from moorage.placement.client.placement_client import VERSION, Consumer, Inventory
@@ -65,7 +66,7 @@ class RepairJournal:
             ) from error
         self._file = os.fdopen(descriptor, "w", encoding="utf-8")
 
-    def write_entry(self, entry: Mapping[str, Any]) -> None:
+    def write_entry(self, entry: Mapping[str, Json]) -> None:
         """Durable when this returns. Raises `StartError` if the disk is full; then no repair may follow."""
         try:
             self._file.write(json.dumps(entry) + "\n")
@@ -421,7 +422,7 @@ def _inventory_documents(inventories: Mapping[str, Inventory]) -> dict[str, obje
     return {name: dataclasses.asdict(inventory) for name, inventory in inventories.items()}
 
 
-def _consumer_document(holder: Consumer) -> dict[str, Any]:
+def _consumer_document(holder: Consumer) -> dict[str, Json]:
     return dataclasses.asdict(holder) | {"written_at": holder.written_at.isoformat()}
 
 

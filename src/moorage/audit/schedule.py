@@ -8,11 +8,11 @@ every process can show.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from sqlalchemy import Connection, Engine, select
 
 from moorage.core.clock import Clock
+from moorage.core.json import Json
 from moorage.db.session import in_transaction
 from moorage.jobs.contract import JobKind
 from moorage.jobs.model import Job, JobState, NewJob
@@ -69,7 +69,7 @@ class AuditSchedule:
         self._begun = max(self._begun, number)
         return claimed[0] if claimed else None
 
-    def finish(self, job: Job, result: Mapping[str, Any]) -> None:
+    def finish(self, job: Job, result: Mapping[str, Json]) -> None:
         """Raises `Conflict` if another process has finished it."""
         in_transaction(
             self._engine,

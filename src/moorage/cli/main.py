@@ -2,7 +2,6 @@
 
 import importlib
 import sys
-from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -93,7 +92,7 @@ def cli() -> None:
     """Moorage: placement, compute, accelerators and reservations, compatible with OpenStack."""
 
 
-def main() -> Any:
+def main() -> object:
     """The console script. Moorage's own errors are printed as one line, never as a stack trace."""
     try:
         return cli()

@@ -47,13 +47,13 @@ WRITE_OPTION = "moorage_write"
 
 
 #: Keeps values of statements, which may be passwords or keys, out of exceptions and logs.
-_HIDE_VALUES: dict[str, Any] = {"hide_parameters": True}
+_HIDE_VALUES: dict[str, object] = {"hide_parameters": True}
 
 
 def open_engine(url_text: str, *, pool_size: int = 10) -> Engine:
     """An engine for `url_text`; it does not connect yet. Raises `StartError` for a malformed URL."""
     url = _with_driver(url_text)
-    options: dict[str, Any] = {
+    options: dict[str, object] = {
         **_HIDE_VALUES,
         "pool_size": pool_size,
         "max_overflow": pool_size,
@@ -140,7 +140,7 @@ def _with_driver(url_text: str) -> URL:
     return url
 
 
-def _open_sqlite(url: URL, options: dict[str, Any]) -> Engine:
+def _open_sqlite(url: URL, options: dict[str, object]) -> Engine:
     if not url.database or url.database == ":memory:":
         raise StartError("SQLite needs a file, because several threads share the database: sqlite:///FILE")
     Path(url.database).parent.mkdir(parents=True, exist_ok=True)
@@ -204,7 +204,7 @@ def inserted_id(result: CursorResult[Any]) -> int:
     return int(result.inserted_primary_key[0])
 
 
-def in_list(connection: Connection, column: Column[Any], values: Collection[Any]) -> ColumnElement[bool]:
+def in_list(connection: Connection, column: Column[Any], values: Collection[object]) -> ColumnElement[bool]:
     """``column IN values``, for lists of any length.
 
     On PostgreSQL the list is one parameter, so the SQL is the same for any length and is compiled, sent and planned

@@ -35,7 +35,7 @@ class _Writer:
     run_alone: Callable[[Work[Any]], Any]
     context: Context = field(default_factory=copy_context)
 
-    def run(self, connection: Connection) -> Any:
+    def run(self, connection: Connection) -> object:
         return self.context.run(self.work, connection)
 
 

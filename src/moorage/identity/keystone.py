@@ -8,7 +8,6 @@ authenticator accepts only requests that went through it.
 import io
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 from wsgiref.types import WSGIEnvironment
 
 from moorage.core.caller import Caller
@@ -118,7 +117,7 @@ class KeystoneTokens:
         self._identifying = auth_token.AuthProtocol(self._found, dict(self._options))
         return protocol
 
-    def identify(self, environ: Mapping[str, Any]) -> Caller:
+    def identify(self, environ: Mapping[str, object]) -> Caller:
         """The caller of a request that has not gone through `wrap` yet. Raises `Unauthorized`."""
         found: list[Caller | Unauthorized] = []
         if self._identifying is not None:

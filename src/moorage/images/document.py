@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from moorage.core.errors import Conflict, Forbidden, Invalid
+from moorage.core.json import Json
 from moorage.images.attributes import BASE, READ_ONLY, WRITABLE, is_reserved
 from moorage.images.model import Image, ImageStatus, Member, MemberStatus, Visibility
 
@@ -18,7 +19,7 @@ PATCH_MEDIA_TYPE = "application/openstack-images-v2.1-json-patch"
 _PATCH_VERBS = ("add", "remove", "replace")
 
 
-def image_document(image: Image) -> dict[str, Any]:
+def image_document(image: Image) -> dict[str, Json]:
     """The document of the API; additional properties are on the same level as base attributes."""
     return dict(image.properties) | {
         "name": image.name,
@@ -46,7 +47,7 @@ def image_document(image: Image) -> dict[str, Any]:
     }
 
 
-def refuse_read_only(names: Mapping[str, Any]) -> None:
+def refuse_read_only(names: Mapping[str, Json]) -> None:
     """Raises `Forbidden` if a creation sets an attribute that only the service sets."""
     for name in names:
         if name in READ_ONLY - {"id"} or is_reserved(name):
@@ -70,7 +71,7 @@ def image_arguments(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def stored_document(image: Image) -> dict[str, Any]:
+def stored_document(image: Image) -> dict[str, Json]:
     """The document in the directory's file: all attributes of the image."""
     return {
         "format": 1,
@@ -122,7 +123,7 @@ def image_from_stored(document: Mapping[str, Any]) -> Image:
     )
 
 
-def member_document(image: Image, project_id: str) -> dict[str, Any]:
+def member_document(image: Image, project_id: str) -> dict[str, Json]:
     member = image.members[project_id]
     return {
         "image_id": image.id,

@@ -24,6 +24,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from moorage.core.errors import Forbidden, Invalid, NotFound, RemoteError
+from moorage.core.json import Json
 from moorage.images.base import CHUNK_BYTES, ImageRecord, ImageSource
 from moorage.images.views import OwnerView, ProjectView, PublicView, ServiceView
 from moorage.jobs.job_api import agent_route
@@ -232,7 +233,7 @@ def _project_of(view: ServiceView) -> str:
             return ""
 
 
-def _decode_record(row: Mapping[str, Any]) -> ImageRecord:
+def _decode_record(row: Mapping[str, Json]) -> ImageRecord:
     try:
         return msgspec.convert(row, ImageRecord)
     except msgspec.ValidationError as error:

@@ -1,10 +1,11 @@
 """Handlers of the Image API: each decodes a request, calls the service and encodes the answer, in Glance's shapes."""
 
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import BinaryIO
 from urllib.parse import urlencode
 
 from moorage.core.errors import Invalid, NotFound, TooLarge, UnsupportedMedia
+from moorage.core.json import Json
 from moorage.images import document, query
 from moorage.images.base import CHUNK_BYTES
 from moorage.images.document import image_document, member_document
@@ -68,7 +69,7 @@ def create_image(request: Request[ImageService]) -> Response:
 def list_images(request: Request[ImageService]) -> Response:
     pairs = [(name, value) for name, value in request.query.pairs if value != "None"]
     images, more = request.service.list_images(request.caller, query.decode_listing(pairs))
-    body: dict[str, Any] = {
+    body: dict[str, Json] = {
         "images": [image_document(image) for image in images],
         "first": _list_link([pair for pair in pairs if pair[0] != "marker"]),
         "schema": "/v2/schemas/images",

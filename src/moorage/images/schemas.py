@@ -5,6 +5,7 @@ Source: Image API v2 reference, "Image schemas" and "Sharing".
 
 from typing import Any
 
+from moorage.core.json import Json
 from moorage.images.model import MemberStatus
 from moorage.wire.body import Schema
 
@@ -17,11 +18,11 @@ def _text(description: str, length: int, *, ours: bool = False) -> dict[str, Any
     return {"type": ["null", "string"], "maxLength": length, "description": description} | _read_only(ours)
 
 
-def _read_only(ours: bool) -> dict[str, Any]:
+def _read_only(ours: bool) -> dict[str, Json]:
     return {"readOnly": True} if ours else {}
 
 
-_PROPERTIES: dict[str, Any] = {
+_PROPERTIES: dict[str, Json] = {
     "id": {"type": "string", "pattern": _UUID, "description": "Chosen by the creator of the image, or by the service"},
     "name": _text("Name for display; need not be unique", 255),
     "status": {"type": "string", "readOnly": True, "enum": ["queued", "saving", "active", "deactivated"]},
@@ -47,7 +48,7 @@ _PROPERTIES: dict[str, Any] = {
 }
 
 #: Glance limits names to 255 characters and values to the size of a TEXT column.
-_DOCUMENT: dict[str, Any] = {
+_DOCUMENT: dict[str, Json] = {
     "name": "image",
     "type": "object",
     "properties": _PROPERTIES,
@@ -63,7 +64,7 @@ _DOCUMENT: dict[str, Any] = {
 
 IMAGE = Schema(_DOCUMENT)
 
-IMAGES_DOCUMENT: dict[str, Any] = {
+IMAGES_DOCUMENT: dict[str, Json] = {
     "name": "images",
     "properties": {
         "images": {"type": "array", "items": _DOCUMENT},

@@ -124,7 +124,7 @@ class ChangeStatements:
         until = bindparam("until", type_=job.lease_until.type)
         what = bindparam("what", type_=job.result.type)
         now = bindparam("now", type_=job.created_at.type)
-        ended: dict[str, Any] = {"open_queue": None, "claimed_key": None, "lease_until": None, "finished_at": now}
+        ended: dict[str, object] = {"open_queue": None, "claimed_key": None, "lease_until": None, "finished_at": now}
         if secrets:
             payload: ColumnElement[Any] = job.payload
             for path in secrets:
@@ -177,13 +177,13 @@ class _Blanked(FunctionElement[str]):
 
 
 @compiles(_Blanked)
-def _replaced(element: _Blanked, compiler: SQLCompiler, **options: Any) -> str:
+def _replaced(element: _Blanked, compiler: SQLCompiler, **options: object) -> str:
     document, _, path = (compiler.process(clause, **options) for clause in element.clauses)
     return f"json_replace({document}, {path}, '')"
 
 
 @compiles(_Blanked, "postgresql")
-def _set(element: _Blanked, compiler: SQLCompiler, **options: Any) -> str:
+def _set(element: _Blanked, compiler: SQLCompiler, **options: object) -> str:
     document, path, _ = (compiler.process(clause, **options) for clause in element.clauses)
     return f"CAST(jsonb_set(CAST({document} AS jsonb), {path}, '\"\"', false) AS text)"
 

@@ -15,6 +15,7 @@ from typing import IO, Any
 
 import orjson
 
+from moorage.core.json import Json
 from moorage.telemetry.trail import ENTRY_PREFIX
 
 #: Seconds between two polls of `follow_entries`, which include rotated files, since other processes may still append to
@@ -38,7 +39,7 @@ class TrailFilter:
     def matches(self, entry: Mapping[str, Any]) -> bool:
         return self._is_who(entry.get("initiator", {})) and self._is_what(entry) and self._is_when(entry)
 
-    def _is_who(self, initiator: Mapping[str, Any]) -> bool:
+    def _is_who(self, initiator: Mapping[str, Json]) -> bool:
         is_user = self.user is None or self.user in (initiator.get("id"), initiator.get("name"))
         return is_user and (
             self.project is None or self.project in (initiator.get("project_id"), initiator.get("project_name"))
@@ -55,7 +56,7 @@ class TrailFilter:
                 return False
         return self.resource is None or _is_about(entry.get("target", {}), self.resource)
 
-    def _is_when(self, entry: Mapping[str, Any]) -> bool:
+    def _is_when(self, entry: Mapping[str, Json]) -> bool:
         if self.since is None and self.until is None:
             return True
         try:
@@ -79,7 +80,7 @@ class TrailReader:
         self._wanted = wanted
         self.damaged = 0
 
-    def read_entries(self) -> Iterator[dict[str, Any]]:
+    def read_entries(self) -> Iterator[dict[str, Json]]:
         """The entries that exist now. Raises `FileNotFoundError` if there is no file of the trail."""
         with ExitStack() as stack:
             opened = self._open(stack)
@@ -91,7 +92,7 @@ class TrailReader:
                 for line in file:
                     yield from self._entries(line)
 
-    def follow_entries(self, *, sleep: Callable[[float], None], from_now: bool) -> Iterator[dict[str, Any]]:
+    def follow_entries(self, *, sleep: Callable[[float], None], from_now: bool) -> Iterator[dict[str, Json]]:
         """Never ends: yields the existing entries (unless `from_now`), then new ones."""
         tails: dict[tuple[int, int], _Tail] = {}
         is_first = True
@@ -144,7 +145,7 @@ class TrailReader:
         yield self._path
         yield from (Path(f"{self._path}.{number}") for number in count(1))
 
-    def _entries(self, line: bytes) -> Iterator[dict[str, Any]]:
+    def _entries(self, line: bytes) -> Iterator[dict[str, Json]]:
         entry = _decoded(line)
         if entry is None:
             self.damaged += 1
@@ -185,7 +186,7 @@ def _identity(file: IO[bytes]) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _decoded(line: bytes) -> dict[str, Any] | None:
+def _decoded(line: bytes) -> dict[str, Json] | None:
     try:
         entry = orjson.loads(line)
     except orjson.JSONDecodeError:

@@ -12,6 +12,7 @@ from typing import Any
 
 from moorage.core import errors as e
 from moorage.core.caller import ANONYMOUS, Caller
+from moorage.core.json import Json
 from moorage.wire.app import ServiceApi
 from moorage.wire.http import Route
 from moorage.wire.server.request_body import BodyIntake
@@ -23,7 +24,7 @@ MAX_PUBLIC_BYTES = 64 * 1024
 #: otherwise count as down.
 _URGENT_TARGET = re.compile(r"/[^/?]+/healthcheck(?:\?|\Z)|/identity/|/metrics(?:\?|\Z)|/[^/?]+/agent/v1/")
 
-Identify = Callable[[Mapping[str, Any]], Caller]
+Identify = Callable[[Mapping[str, Json]], Caller]
 
 
 class Admissions:

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from moorage.core.caller import ANONYMOUS, Caller
+from moorage.core.json import Json
 from moorage.telemetry.logs import global_request
 from moorage.telemetry.trail import Trail
 from moorage.wire.http import Response, Route
@@ -94,13 +95,13 @@ class AuditedChange:
 
     def build_entry(
         self, trail: Trail, caller: Caller, address: str, query: str, request_id: str, status: int | None
-    ) -> dict[str, Any]:
+    ) -> dict[str, Json]:
         """The entry. `status` is that of the response; None before the change."""
         kind, status = self.kind, self.status or status
         reason = {} if status is None else {"reasonType": "HTTP", "reasonCode": str(status)}
         if self.code:
             reason["code"] = self.code
-        entry: dict[str, Any] = {
+        entry: dict[str, Json] = {
             "action": f"{kind.action}/{name}" if (name := self._action()) else kind.action,
             "outcome": "pending" if status is None else "success" if status < 400 else "failure",
             "initiator": self._initiator(trail, caller, address),
@@ -120,8 +121,8 @@ class AuditedChange:
             return next((key for key in self._document if isinstance(key, str) and _ACTION.match(key)), "")
         return ""
 
-    def _initiator(self, trail: Trail, caller: Caller, address: str) -> dict[str, Any]:
-        who: dict[str, Any] = {"typeURI": "service/security/account/user"}
+    def _initiator(self, trail: Trail, caller: Caller, address: str) -> dict[str, Json]:
+        who: dict[str, Json] = {"typeURI": "service/security/account/user"}
         if caller is not ANONYMOUS:
             who["id"] = caller.user_id
             if caller.user_name:
@@ -136,8 +137,8 @@ class AuditedChange:
         who["host"] = {"address": address or "local"}
         return who
 
-    def _target(self, query: str, status: int | None) -> dict[str, Any]:
-        target: dict[str, Any] = {"typeURI": self.kind.target_type}
+    def _target(self, query: str, status: int | None) -> dict[str, Json]:
+        target: dict[str, Json] = {"typeURI": self.kind.target_type}
         ids = list(self.params.values()) or list(islice(self._ids(query, status), MAX_IDS + 1))
         if ids:
             target["id"] = ids[0]

@@ -14,6 +14,7 @@ import orjson
 from moorage.core.backoff import Backoff
 from moorage.core.clock import Clock, SystemClock
 from moorage.core.errors import NotFound, RemoteError, Unavailable
+from moorage.core.json import Json
 from moorage.wire.microversion import HEADER
 from moorage.wire.transports import ClientResponse, Transport, outgoing_request_id
 
@@ -121,7 +122,7 @@ class ServiceClient:
         path: str,
         *,
         json: object = None,
-        params: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
+        params: Mapping[str, Json] | Iterable[tuple[str, object]] = (),
         version: str | None = None,
         headers: Mapping[str, str] | None = None,
         repeatable: bool | None = None,

@@ -38,7 +38,7 @@ class CrossOrigin:
             if origin not in self.origins:
                 return app(environ, start_response)
 
-            def start(status: str, headers: Headers, *exc_info: Any) -> Any:
+            def start(status: str, headers: Headers, *exc_info: object) -> object:
                 return start_response(status, _with_cors_headers(origin, headers), *exc_info)
 
             return app(environ, start)

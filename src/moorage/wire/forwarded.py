@@ -13,6 +13,8 @@ from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any
 
+from moorage.core.json import Json
+
 #: A request with one of these headers came through some proxy; clients have no reason to send them.
 FORWARDING_HEADERS = frozenset(
     {"HTTP_FORWARDED", "HTTP_X_FORWARDED_FOR", "HTTP_X_FORWARDED_PROTO", "HTTP_X_FORWARDED_HOST"}
@@ -34,7 +36,7 @@ class TrustedProxies:
         self._networks: list[IPv4Network | IPv6Network] = [ip_network(text) for text in networks]
         self._believed = lru_cache(maxsize=256)(self._looked_up)
 
-    def trusts(self, environ: Mapping[str, Any]) -> bool:
+    def trusts(self, environ: Mapping[str, Json]) -> bool:
         """Whether the request comes directly from a trusted proxy."""
         return bool(self._networks) and self._believed(str(environ.get("REMOTE_ADDR") or ""))
 
@@ -48,7 +50,7 @@ class TrustedProxies:
             address = _forwarded_client(environ) or ("" if environ.get(IN_PROCESS_KEY) else address)
         return _client_network(address)
 
-    def full_address(self, environ: Mapping[str, Any]) -> str:
+    def full_address(self, environ: Mapping[str, Json]) -> str:
         """The client's address for logs: from a trusted proxy's headers if valid, otherwise that of the connection."""
         address = str(environ.get("REMOTE_ADDR") or "")
         if not (environ.get(IN_PROCESS_KEY) or self.trusts(environ)):

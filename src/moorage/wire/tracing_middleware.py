@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 from wsgiref.types import WSGIEnvironment
 
 from moorage.telemetry.tracing import HEADER, Tracer
@@ -21,7 +20,7 @@ def traced_app(app: WsgiApp, service: str, tracer: Tracer) -> WsgiApp:
         about = {"http.request.method": method, "moorage.service": service}
         status = [0]
 
-        def started(line: str, headers: list[tuple[str, str]], *more: object) -> Any:
+        def started(line: str, headers: list[tuple[str, str]], *more: object) -> object:
             status[0] = int(line[:3])
             return start_response(line, headers, *more)
 

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import EntryPoints, entry_points
-from typing import Any
 
 from moorage.config import Config, comma_separated
 from moorage.core.errors import StartError
@@ -89,7 +88,7 @@ def _loaded(config: Config, option: str, group: str, text: str) -> dict[str, Cal
             known = ", ".join(sorted(available.names)) or "none"
             raise StartError(f"{where}; installed packages have {known} in the group {group}")
         try:
-            function: Any = available[name].load()
+            function: object = available[name].load()
         except Exception as error:  # an operator's plug-in can raise anything; the StartError names it
             raise StartError(f"{where}, which cannot be loaded: {available[name].value}: {error}") from error
         if not callable(function):

@@ -162,5 +162,5 @@ class _RequestHandler(WSGIRequestHandler):
         if app is not None:
             _Exchange(self, environ).run(app)
 
-    def log_message(self, line: str, *args: Any) -> None:
+    def log_message(self, line: str, *args: object) -> None:
         log.debug("request", extra={"line": line % args})

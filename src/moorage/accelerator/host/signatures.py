@@ -183,7 +183,7 @@ class SignatureVerifier:
             raise _rejected(image, f"key {name} is {why}, but {KEY_TYPE} is {kind}; correct the property or sign again")
         return ImageSignature(image, signature, _HASHES[method], key)
 
-    def _load_key(self, image: ImageRecord, name: str, directory: Path) -> Any:
+    def _load_key(self, image: ImageRecord, name: str, directory: Path) -> object:
         from cryptography import x509
         from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
@@ -211,7 +211,7 @@ class SignatureVerifier:
         return certificate.public_key()
 
 
-def sign_manifest(text: str, key: Any) -> str:
+def sign_manifest(text: str, key: object) -> str:
     """Sign the manifest `text` with a private key of `cryptography`; returns the value of `MANIFEST_SIGNATURE`. Raises
     `Invalid`.
     """
@@ -251,7 +251,7 @@ def _key_name(image: ImageRecord, name: str, where: str) -> str:
     return name
 
 
-def _key_mismatch(key: Any, kind: str) -> str:
+def _key_mismatch(key: object, kind: str) -> str:
     """Describes a key that is not of `kind`; empty if it is."""
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
 

@@ -267,7 +267,7 @@ def signed_bytes(text: str) -> bytes:
 def decode_manifest(text: str) -> Manifest:
     """Raises `ValueError` with the reason."""
     try:
-        document: Any = json.loads(text, object_pairs_hook=_without_duplicates)
+        document: object = json.loads(text, object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it is not valid JSON: {error}") from error
     if not isinstance(document, dict) or set(document) != _FIELDS:

@@ -10,7 +10,6 @@ Spec: docs/evidence/specs/accelerator-attach.md
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from sqlalchemy import Connection, Engine
 
@@ -331,7 +330,7 @@ class RequestService:
         self._jobs.enqueue(connection, EVENTS_QUEUE, JobKind.BOUND, order.instance_uuid, payload)
         return [EVENTS_QUEUE]
 
-    def _set_state(self, connection: Connection, row: RequestRecord, after: RequestState, **values: Any) -> None:
+    def _set_state(self, connection: Connection, row: RequestRecord, after: RequestState, **values: object) -> None:
         if after is RequestState.UNBOUND:
             values |= dict.fromkeys(("hostname", "device_rp_uuid", "instance_uuid", "pci_id", "attach_handle_uuid"))
         TRANSITIONS.check_transition(RequestState(row.state), after)

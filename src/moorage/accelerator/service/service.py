@@ -35,6 +35,7 @@ from moorage.accelerator.store import tables as t
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, NotFound
 from moorage.core.ids import Ids, is_uuid
+from moorage.core.json import Json
 from moorage.db.session import in_transaction, read
 from moorage.images.base import ImageSource
 from moorage.images.for_hosts import HostImages
@@ -197,8 +198,8 @@ class AcceleratorService:
         table: Table,
         known: Sequence[R],
         key: Callable[[R], Any],
-        wanted: Mapping[Any, Mapping[str, Any]],
-        also_new: Callable[[], Mapping[str, Any]] = dict,
+        wanted: Mapping[Any, Mapping[str, object]],
+        also_new: Callable[[], Mapping[str, object]] = dict,
     ) -> None:
         """Insert, update and delete rows until they equal `wanted`. Ids are kept, and unchanged rows are not
         written.
@@ -228,7 +229,7 @@ def _first_or_not_found(found: Sequence[R], kind: str, uuid: str) -> R:
     return found[0]
 
 
-def _device_values(host: str, report: DeviceReport) -> dict[str, Any]:
+def _device_values(host: str, report: DeviceReport) -> dict[str, Json]:
     return {
         "hostname": host,
         "address": report.address,
@@ -242,7 +243,7 @@ def _device_values(host: str, report: DeviceReport) -> dict[str, Any]:
     }
 
 
-def _deployable_values(host: str, device_id: int, report: DeviceReport, part: DeployableReport) -> dict[str, Any]:
+def _deployable_values(host: str, device_id: int, report: DeviceReport, part: DeployableReport) -> dict[str, Json]:
     functions = [[FUNCTION, function.id or function.name] for function in part.functions]
     region = [[REGION_TYPE, part.region_type], ["region_state", part.region_state]] if part.region_type else []
     return {
@@ -257,7 +258,7 @@ def _deployable_values(host: str, device_id: int, report: DeviceReport, part: De
     }
 
 
-def _request_values(host: str, report: AttachmentReport) -> dict[str, Any]:
+def _request_values(host: str, report: AttachmentReport) -> dict[str, Json]:
     check_handle(report.pci_id)
     return {
         "hostname": host,

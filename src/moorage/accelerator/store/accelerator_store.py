@@ -177,11 +177,11 @@ def count_requests(connection: Connection, project_id: str) -> int:
     return int(connection.execute(_COUNT_REQUESTS, {"of_project": project_id}).scalar() or 0)
 
 
-def insert_row(connection: Connection, table: Table, values: Mapping[str, Any], now: datetime) -> None:
+def insert_row(connection: Connection, table: Table, values: Mapping[str, object], now: datetime) -> None:
     connection.execute(_INSERT[table], {"created_at": now, **values})
 
 
-def update_row(connection: Connection, table: Table, row_id: int, values: Mapping[str, Any], now: datetime) -> None:
+def update_row(connection: Connection, table: Table, row_id: int, values: Mapping[str, object], now: datetime) -> None:
     connection.execute(_UPDATE[table], {"of_id": row_id, "updated_at": now, **values})
 
 
@@ -206,6 +206,6 @@ def _where(table: Table, names: tuple[str, ...]) -> Select[Any]:
 
 
 def _rows(
-    connection: Connection, kind: type[R], query: Select[Any], values: Mapping[str, Any] | None = None
+    connection: Connection, kind: type[R], query: Select[Any], values: Mapping[str, object] | None = None
 ) -> list[R]:
     return [kind(**row) for row in connection.execute(query, dict(values or {})).mappings()]

@@ -42,7 +42,7 @@ class Acceleration(Protocol):
         """Returns one entry per requested accelerator: ``{"pci_id": "<bdf>"}``, or ``{"mdev": "<uuid>"}``."""
         ...
 
-    def unplug(self, instance_info: Mapping[str, Any]) -> int:
+    def unplug(self, instance_info: Mapping[str, object]) -> int:
         """Returns the number of released accelerators."""
         ...
 
@@ -58,7 +58,7 @@ class NoAcceleration:
     ) -> Sequence[Mapping[str, str]]:
         raise BuildFailed("this host runs no accelerator agent, so it has no accelerators to attach")
 
-    def unplug(self, instance_info: Mapping[str, Any]) -> int:
+    def unplug(self, instance_info: Mapping[str, object]) -> int:
         return 0
 
 
@@ -221,7 +221,7 @@ def _split_devices(devices: Sequence[Mapping[str, str]]) -> tuple[tuple[str, ...
     return pci, tuple(device["mdev"] for device in devices if "mdev" in device)
 
 
-def _instance_info(uuid: str, name: str) -> dict[str, Any]:
+def _instance_info(uuid: str, name: str) -> dict[str, object]:
     return {"uuid": uuid, "name": name}
 
 

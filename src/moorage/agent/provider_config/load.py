@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from moorage.agent.provider_config.rules.check import check_document, duplicate_faults
 from moorage.agent.provider_config.rules.model import ConfigFault, ProviderConfig
 from moorage.agent.provider_config.rules.yaml_text import YamlFault, read_yaml
 from moorage.core.errors import StartError
+from moorage.core.json import Json
 
 log = logging.getLogger(__name__)
 
@@ -179,10 +179,10 @@ def _first_lines(things: Sequence[object]) -> list[str]:
 
 
 @cache
-def config_schema() -> Mapping[str, Any]:
+def config_schema() -> Mapping[str, Json]:
     """The JSON schema of major version 1, from the package."""
     text = resources.files("moorage.agent").joinpath("schemas/provider_config_1.json").read_text("utf-8")
-    loaded: Mapping[str, Any] = json.loads(text)
+    loaded: Mapping[str, Json] = json.loads(text)
     return loaded
 
 

@@ -23,6 +23,7 @@ from moorage.cli.state import config_option, is_in_use, open_config
 from moorage.config import Config
 from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
+from moorage.core.json import Json
 from moorage.db import migrations
 from moorage.db.engine import open_engine
 from moorage.durable import write_durably
@@ -86,7 +87,7 @@ class _Directory:
         if source != self._directory / inner:
             files.copy_file(source, self._directory / inner)
 
-    def add_manifest(self, manifest: dict[str, Any]) -> None:
+    def add_manifest(self, manifest: dict[str, Json]) -> None:
         write_durably(self._directory / MANIFEST, _text(manifest))
 
 
@@ -105,7 +106,7 @@ class _Archive:
         if source.parent == self.drafts:
             source.unlink()
 
-    def add_manifest(self, manifest: dict[str, Any]) -> None:
+    def add_manifest(self, manifest: dict[str, Json]) -> None:
         content = _text(manifest)
         entry = tarfile.TarInfo(MANIFEST)
         entry.size, entry.mode = len(content), 0o600
@@ -136,7 +137,7 @@ def _copy(config: Config, target: _Directory | _Archive) -> dict[str, Any]:
     return manifest
 
 
-def _copy_encrypted(config: Config, directory: Path, passphrase: Passphrase) -> dict[str, Any]:
+def _copy_encrypted(config: Config, directory: Path, passphrase: Passphrase) -> dict[str, Json]:
     """Writes an encrypted backup. Plain dumps are only in temporary files next to the databases."""
     path = directory / ARCHIVE
     with (
@@ -213,7 +214,7 @@ def _passphrase(path: Path | None, question: str, *, is_new: bool) -> Passphrase
     return Passphrase(path.read_text(encoding="utf-8").partition("\n")[0])
 
 
-def _text(manifest: dict[str, Any]) -> bytes:
+def _text(manifest: dict[str, Json]) -> bytes:
     return (json.dumps(manifest, indent=2) + "\n").encode()
 
 

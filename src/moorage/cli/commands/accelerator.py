@@ -148,7 +148,7 @@ def sign(
         click.echo(f"--property {shlex.quote(f'{name}={value}')}")
 
 
-def _private_key(path: Path) -> Any:
+def _private_key(path: Path) -> object:
     """Loads the key; prompts for the passphrase of an encrypted one. Raises `Invalid`."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key

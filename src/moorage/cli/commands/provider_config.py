@@ -20,6 +20,7 @@ from moorage.cli.output import console, printable, table
 from moorage.cli.state import config_option, default_config_path, open_config
 from moorage.config import Config
 from moorage.core.errors import Conflict, MoorageError, NotFound, Unavailable
+from moorage.core.json import Json
 from moorage.wire.client import ServiceClient, decode_body
 from moorage.wire.transports import SocketTransport
 
@@ -194,7 +195,7 @@ class _Agent:
     def state(self) -> dict[str, Any]:
         return self._ask("GET", "/v1/provider-config", None)
 
-    def plan(self, files: Mapping[str, bytes]) -> dict[str, Any]:
+    def plan(self, files: Mapping[str, bytes]) -> dict[str, Json]:
         return self._ask("POST", "/v1/provider-config/plan", {"files": {k: v.decode() for k, v in files.items()}})
 
     def apply(self, *, is_held: bool = False) -> dict[str, Any]:
@@ -295,7 +296,7 @@ def _in_use(provider: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _who(user: Mapping[str, Any]) -> str:
+def _who(user: Mapping[str, Json]) -> str:
     return f"server {user['server']} ({user['consumer']})" if user["server"] else f"consumer {user['consumer']}"
 
 

@@ -6,7 +6,6 @@ A request that could never be placed is refused here, not by the scheduler minut
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import Connection, Engine
 
@@ -33,6 +32,7 @@ from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.errors import Invalid
 from moorage.core.ids import Ids
+from moorage.core.json import Json
 from moorage.db.session import in_transaction, read
 from moorage.images.base import ImageRecord
 from moorage.images.client import ImageLookup
@@ -186,7 +186,7 @@ def _numbered(server: Server, new: NewServer, server_id: str, index: int) -> Ser
     return replace(server, id=server_id, name=name, hostname=hostname, launch_index=index)
 
 
-def _build_job(actions: Sequence[Action], payload: Mapping[str, Any]) -> NewJob:
+def _build_job(actions: Sequence[Action], payload: Mapping[str, Json]) -> NewJob:
     """One job for all servers of a request, which get hosts together or not at all."""
     first = actions[0]
     if len(actions) == 1:

@@ -68,7 +68,7 @@ def begin_actions(connection: Connection, actions: Sequence[Action], event: str,
     connection.execute(_EVENT_INSERT, events)
 
 
-def _values(action: Action) -> dict[str, Any]:
+def _values(action: Action) -> dict[str, object]:
     return {
         "id": action.id, "server_id": action.server_id, "request_id": action.request_id, "name": action.name,
         "user_id": action.user_id, "project_id": action.project_id, "started_at": action.started_at,

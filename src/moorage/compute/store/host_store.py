@@ -131,7 +131,7 @@ def down_since(connection: Connection, moment: datetime) -> list[str]:
     return list(connection.execute(_DOWN, {"moment": moment}).scalars())
 
 
-def set_service(connection: Connection, name: str, **values: Any) -> None:
+def set_service(connection: Connection, name: str, **values: object) -> None:
     """`values`: `is_enabled`, `disabled_reason`, `forced_down`."""
     connection.execute(_UPDATE.values(**values), {"of_name": name})
 
@@ -198,7 +198,7 @@ def has_zone(connection: Connection, zone: str) -> bool:
     return any(_aggregate(row, []).zone == zone for row in connection.execute(_WITH_HOSTS))
 
 
-def host_of_values(row: Sequence[Any]) -> Host:
+def host_of_values(row: Sequence[object]) -> Host:
     """The host in a row of `BY_NAME`."""
     return host_of(SimpleNamespace(**{column.name: value for column, value in zip(hosts.c, row, strict=True)}))
 

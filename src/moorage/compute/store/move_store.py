@@ -61,7 +61,7 @@ def has_leftovers(connection: Connection, host: str) -> bool:
     return connection.execute(HAS_LEFTOVERS, {"of_host": host}).first() is not None
 
 
-def update_move(connection: Connection, move_id: str, now: datetime, **values: Any) -> None:
+def update_move(connection: Connection, move_id: str, now: datetime, **values: object) -> None:
     if isinstance(placed := values.get("new_placed"), Placed):
         values["new_placed"] = asdict(placed)
     if "is_open" in values:

@@ -184,7 +184,7 @@ class _Counting(Enum):
     CLEARS_IF_OFFLOADED = auto()
 
 
-def _counting_after(values: Mapping[str, Any]) -> _Counting:
+def _counting_after(values: Mapping[str, object]) -> _Counting:
     if "flavor" in values or values.get("vm_state") in (VmState.DELETED, VmState.SHELVED_OFFLOADED):
         return _Counting.CLEARS
     if "vm_state" in values or "task_state" in values:
@@ -288,7 +288,7 @@ def _document(value: Fault | Placed) -> Mapping[str, Any]:
     return document
 
 
-def server_of_values(row: Sequence[Any]) -> Server:
+def server_of_values(row: Sequence[object]) -> Server:
     """The server in a row of `BY_ID`."""
     return _server_of({column.name: value for column, value in zip(_SERVER, row, strict=True)})
 

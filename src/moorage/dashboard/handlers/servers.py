@@ -4,6 +4,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from moorage.core.errors import MoorageError, NotFound, RemoteError
+from moorage.core.json import Json
 from moorage.dashboard.page_request import PageRequest, require_admin
 from moorage.dashboard.pages import Page, error_text
 from moorage.dashboard.views import explain_view
@@ -15,7 +16,7 @@ LIMIT = 50
 ACTIONS = 10
 #: Servers in ERROR that are examined for the table of reasons.
 COUNTED = 200
-Documents = list[dict[str, Any]]
+Documents = list[dict[str, Json]]
 
 
 def list_servers(page_request: PageRequest) -> Page:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from moorage.core.errors import Invalid
+from moorage.core.json import Json
 
 TYPES: Mapping[str, str] = {
     "virtual:instance": "Servers by size",
@@ -41,7 +42,7 @@ class LeaseForm:
     start: datetime | None
     end: datetime
     reservation: Mapping[str, Any]
-    before_end: Mapping[str, Any]  #: the keys for the request body
+    before_end: Mapping[str, Json]  #: the keys for the request body
     times: int
     every_days: int
 
@@ -101,9 +102,9 @@ def parse_dates(typed: Mapping[str, str], now: datetime) -> tuple[datetime | Non
     return start, end
 
 
-def before_end(typed: Mapping[str, str]) -> dict[str, Any]:
+def before_end(typed: Mapping[str, str]) -> dict[str, Json]:
     """``before_end_date`` and ``before_end_actions``; empty fields are omitted. Raises `Invalid`."""
-    body: dict[str, Any] = {}
+    body: dict[str, Json] = {}
     moment = date_of(typed.get("before_end_date", ""), "Time of the actions before the end")
     if moment is not None:
         body["before_end_date"] = api_date(moment)
@@ -144,12 +145,12 @@ def maintenance_body(typed: Mapping[str, str], now: datetime) -> dict[str, Any]:
     }
 
 
-def reservation_body(typed: Mapping[str, str]) -> dict[str, Any]:
+def reservation_body(typed: Mapping[str, str]) -> dict[str, Json]:
     """The reservation in the API's format. Raises `Invalid`."""
     kind = typed.get("resource_type", "")
     if kind not in TYPES:
         raise Invalid(f"What to reserve: select one of {', '.join(TYPES.values())}")
-    body: dict[str, Any] = {"resource_type": kind}
+    body: dict[str, Json] = {"resource_type": kind}
     if properties := typed.get("resource_properties", ""):
         body["resource_properties"] = properties
     elif kind in ("virtual:instance", "physical:host"):
@@ -176,13 +177,13 @@ def reservation_body(typed: Mapping[str, str]) -> dict[str, Any]:
     return body | _any(typed)
 
 
-def _any(typed: Mapping[str, str]) -> dict[str, Any]:
+def _any(typed: Mapping[str, str]) -> dict[str, Json]:
     resources = {
         name: _whole(text, f"Resources, {name}") for name, text in _pairs(typed.get("resources", ""), "Resources")
     }
     if not resources:
         raise Invalid("Resources: enter at least one class, for example VCPU=2")
-    body: dict[str, Any] = {"resources": resources}
+    body: dict[str, Json] = {"resources": resources}
     if traits := dict(_pairs(typed.get("traits", ""), "Traits")):
         body["traits"] = traits
     body |= {name: typed[name] for name in ("bitstream_id", "function_id", "function_name") if typed.get(name)}

@@ -6,12 +6,12 @@ server, so it misses no entry and receives none twice.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import orjson
 
 from moorage.core.clock import Clock
 from moorage.core.errors import Unavailable
+from moorage.core.json import Json
 from moorage.placement.forest.change_events import Filter
 from moorage.wire.client import ServiceClient, with_query
 
@@ -29,7 +29,7 @@ class _Position:
     pause_s: float = PAUSE_S
 
 
-def follow_changes(client: ServiceClient, clock: Clock, since: str | None, wanted: Filter) -> Iterator[dict[str, Any]]:
+def follow_changes(client: ServiceClient, clock: Clock, since: str | None, wanted: Filter) -> Iterator[dict[str, Json]]:
     """Yields entries after `since` (None: after now) as they are committed. Never ends.
 
     Raises `RemoteError` for a refusal: 410 if the position is no longer retained.
@@ -43,7 +43,7 @@ def follow_changes(client: ServiceClient, clock: Clock, since: str | None, wante
         clock.sleep(position.pause_s)
 
 
-def _entries_of_answer(client: ServiceClient, position: _Position, wanted: Filter) -> Iterator[dict[str, Any]]:
+def _entries_of_answer(client: ServiceClient, position: _Position, wanted: Filter) -> Iterator[dict[str, Json]]:
     query = {"kind": ",".join(wanted.kinds) or None, "subject": ",".join(wanted.subjects) or None}
     headers = {"accept": "text/event-stream"}
     if position.last_id is not None:

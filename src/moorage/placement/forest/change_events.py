@@ -13,9 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from moorage.core.errors import Invalid
+from moorage.core.json import Json
 from moorage.placement.forest.change_documents import SubjectKind
 
 #: Approximate size of the JSON or event around a document.
@@ -141,7 +142,7 @@ def first_within(entries: Iterable[ChangeEvent], max_bytes: int) -> tuple[Change
     return tuple(kept)
 
 
-def with_usages(provider: Mapping[str, Any], usages: Mapping[str, Any]) -> dict[str, Any]:
+def with_usages(provider: Mapping[str, Json], usages: Mapping[str, Json]) -> dict[str, Json]:
     """A provider's document, updated with a later entry of kind ``usages``."""
     return {**provider, **usages}
 

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Engine
 
 from moorage.core.clock import Clock
 from moorage.core.errors import Gone, NotFound
+from moorage.core.json import Json
 from moorage.db.session import read_one_state
 from moorage.placement.forest.change_documents import SubjectKind
 from moorage.placement.forest.change_events import (
@@ -113,6 +114,6 @@ class ChangeHistoryService:
         return found
 
 
-def _document(entry: ChangeEvent) -> dict[str, Any]:
-    document: dict[str, Any] = orjson.loads(entry.document or "null")
+def _document(entry: ChangeEvent) -> dict[str, Json]:
+    document: dict[str, Json] = orjson.loads(entry.document or "null")
     return document

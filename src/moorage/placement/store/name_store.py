@@ -122,7 +122,7 @@ def ids_of_names(connection: Connection, table: Table, names: Collection[str]) -
 
 
 def add_names(connection: Connection, table: Table, names: Sequence[str], now: datetime, *, standard: bool) -> None:
-    rows: list[Mapping[str, Any]] = [{"name": name, "standard": standard, "created_at": now} for name in names]
+    rows: list[Mapping[str, object]] = [{"name": name, "standard": standard, "created_at": now} for name in names]
     if rows:
         connection.execute(insert(table), rows)
 

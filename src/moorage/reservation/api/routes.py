@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from moorage.core import errors as e
+from moorage.core.json import Json
 from moorage.identity.policy import RuleTable, admin, reader
 from moorage.identity.policy import member as member_role
 from moorage.reservation.api.handlers import availability, hosts, leases
@@ -37,7 +38,7 @@ def show_version(request: Request[ReservationService]) -> Response:
     return Response(200, {"version": _version(request)})
 
 
-def _version(request: Request[ReservationService]) -> dict[str, Any]:
+def _version(request: Request[ReservationService]) -> dict[str, Json]:
     return {
         "id": "v1.0",
         "status": "CURRENT",

@@ -17,6 +17,7 @@ from urllib.parse import urljoin
 import orjson
 
 from moorage.core.errors import Invalid, Unavailable
+from moorage.core.json import Json
 from moorage.reservation.capacity import host_selection
 from moorage.reservation.model.leases import Lease, RegisteredHost
 from moorage.wire.transports import ClientResponse, SocketTransport
@@ -70,7 +71,7 @@ class ExternalService:
                 "could not notify the enforcement service of the end of a lease", extra={"reason": error.message}
             )
 
-    def _agreed(self, url: str, lease: Lease, documents: Mapping[str, Any]) -> None:
+    def _agreed(self, url: str, lease: Lease, documents: Mapping[str, Json]) -> None:
         try:
             answer = self._post(url, lease, documents)
         except Unavailable as error:
@@ -82,7 +83,7 @@ class ExternalService:
             log.warning("the enforcement service answered with an unexpected status", extra={"status": answer.status})
         raise Invalid(_message(answer) if answer.status == 403 else DENIED)
 
-    def _post(self, url: str, lease: Lease, documents: Mapping[str, Any]) -> ClientResponse:
+    def _post(self, url: str, lease: Lease, documents: Mapping[str, Json]) -> ClientResponse:
         headers = {"content-type": "application/json"} | ({"x-auth-token": self._token} if self._token else {})
         context = {"user_id": lease.user_id, "project_id": lease.project_id, **self._context}
         body = orjson.dumps({"context": context, **documents})
@@ -96,7 +97,7 @@ def _message(answer: ClientResponse) -> str:
         return DENIED
 
 
-def _document(lease: Lease, plan: host_selection.Plan, hosts: Mapping[int, RegisteredHost]) -> dict[str, Any]:
+def _document(lease: Lease, plan: host_selection.Plan, hosts: Mapping[int, RegisteredHost]) -> dict[str, Json]:
     dates = {name: _date(getattr(lease, name)) for name in ("start_date", "end_date", "created_at", "updated_at")}
     return {
         "id": lease.id,

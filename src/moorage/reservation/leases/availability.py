@@ -6,7 +6,6 @@ A hold occupies capacity until it expires. One transaction turns it into a lease
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection, Engine
@@ -15,6 +14,7 @@ from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, NotFound, OverQuota
 from moorage.core.ids import Ids
+from moorage.core.json import Json
 from moorage.db.session import in_transaction, read
 from moorage.reservation.booking.address_booking import AddressBooking
 from moorage.reservation.booking.admission import HORIZON, Admission, NotEnoughHostsAvailable
@@ -123,7 +123,7 @@ class AvailabilityService:
                 return found
             start = found
 
-    def create_hold(self, caller: Caller, wanted: AvailabilityRequest, requests: Sequence[Mapping[str, Any]]) -> Hold:
+    def create_hold(self, caller: Caller, wanted: AvailabilityRequest, requests: Sequence[Mapping[str, Json]]) -> Hold:
         """Takes the next slot until the hold expires. `requests`: the reservations as in the request's body."""
         if any(isinstance(each, FloatingIpRequest) for each in wanted.new.reservations):
             raise Invalid(f"{VIRTUAL_FLOATING_IP} cannot be held: a hold only covers hosts; create the lease directly")
@@ -238,7 +238,7 @@ class AvailabilityService:
         caller: Caller,
         draft: LeasePreview,
         plan: host_selection.Plan,
-        requests: Sequence[Mapping[str, Any]],
+        requests: Sequence[Mapping[str, Json]],
     ) -> Hold:
         now = self._clock.now()
         hold_store.remove_expired(connection, now)

@@ -23,7 +23,7 @@ MAX_TEXT = 8192
 
 _Orderable: TypeAlias = float | str
 
-OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
+OPERATORS: Mapping[str, Callable[[Any, object], bool]] = {
     "=": lambda left, right: left == right,
     "==": lambda left, right: left == right,
     "!=": lambda left, right: left != right,
@@ -100,7 +100,7 @@ def properties_of(query: Query) -> set[str]:
     return {comparison.property for comparison in comparisons(query)}
 
 
-def _query(document: Any, depth: int) -> Query:
+def _query(document: object, depth: int) -> Query:
     if depth > MAX_DEPTH:
         raise _malformed(document, f"nested deeper than {MAX_DEPTH}")
     match document:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, get_args
 import msgspec
 
 from moorage.core.errors import MoorageError
+from moorage.core.json import Json
 from moorage.core.names import reservation_class, reservation_trait
 
 #: The slots of one reservation: {hypervisor hostname: number of slots}.
@@ -284,9 +285,9 @@ def kind_of(step_type: type[ReservationStep]) -> str:
     return str(step_type.__struct_config__.tag)
 
 
-def journal_args(step: Step) -> dict[str, Any]:
+def journal_args(step: Step) -> dict[str, Json]:
     """The arguments in the form that the journal stores. `step_from_journal` reads them."""
-    args: dict[str, Any] = msgspec.to_builtins(step)
+    args: dict[str, Json] = msgspec.to_builtins(step)
     del args["kind"]
     return args
 
@@ -294,7 +295,7 @@ def journal_args(step: Step) -> dict[str, Any]:
 _CLASSES: Mapping[str, type[Step]] = {kind_of(each): each for each in get_args(Step)}
 
 
-def step_from_journal(kind: str, args: Mapping[str, Any]) -> Step:
+def step_from_journal(kind: str, args: Mapping[str, Json]) -> Step:
     return msgspec.convert(args, _CLASSES[kind])
 
 

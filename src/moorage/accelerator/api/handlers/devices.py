@@ -1,7 +1,6 @@
 """Devices and deployables with their attributes, programming, and the search for bitstreams."""
 
 import re
-from typing import Any
 
 from moorage.accelerator.api.handlers import shapes
 from moorage.accelerator.model.errors import BitstreamNotFound, ChecksumMismatch, MultipleBitstreams
@@ -9,6 +8,7 @@ from moorage.accelerator.model.profile import ProgramRequest, function_id_of
 from moorage.accelerator.service.operator_service import LoadableBitstream
 from moorage.accelerator.service.service import AcceleratorService
 from moorage.core.errors import Invalid
+from moorage.core.json import Json
 from moorage.wire.http import Request, Response
 from moorage.wire.microversion import Version
 
@@ -119,7 +119,7 @@ def list_bitstreams(request: Request[AcceleratorService]) -> Response:
     wanted = ProgramRequest(image_id, function_id_of(function_id), function_name)
     project_id = query.first("project_id") or request.caller.project_id
     found: list[LoadableBitstream] = []
-    refusal: dict[str, Any] | None = None
+    refusal: dict[str, Json] | None = None
     try:
         found = request.service.bitstreams.find_loadable(wanted, project_id, query.every("trait"))
     except (BitstreamNotFound, MultipleBitstreams, ChecksumMismatch) as error:
@@ -127,7 +127,7 @@ def list_bitstreams(request: Request[AcceleratorService]) -> Response:
     return Response(body={"bitstreams": [_bitstream_document(one) for one in found], "refusal": refusal})
 
 
-def _bitstream_document(one: LoadableBitstream) -> dict[str, Any]:
+def _bitstream_document(one: LoadableBitstream) -> dict[str, Json]:
     return {"image_uuid": one.image.id, "name": one.image.name, "region_type": one.region_type}
 
 

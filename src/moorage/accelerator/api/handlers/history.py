@@ -9,6 +9,7 @@ from moorage.accelerator.model.rows import HandleRow, HistoryEntry, HistoryFilte
 from moorage.accelerator.service.service import AcceleratorService
 from moorage.core.errors import Invalid
 from moorage.core.ids import is_uuid
+from moorage.core.json import Json
 from moorage.core.parsing import parse_time
 from moorage.wire.http import Request, Response
 
@@ -93,7 +94,7 @@ def _handle_document(row: HandleRow) -> dict[str, Any]:
     }
 
 
-def _record_document(entry: HistoryEntry) -> dict[str, Any]:
+def _record_document(entry: HistoryEntry) -> dict[str, Json]:
     record = entry.record
     what = record.what
     return {

@@ -17,6 +17,7 @@ from moorage.accelerator.model.rows import (
     RequestRecord,
 )
 from moorage.core.errors import Invalid
+from moorage.core.json import Json
 
 MAX_PAGE_SIZE = 1000
 
@@ -48,7 +49,7 @@ def device_document(row: DeviceRecord, base_url: str, *, with_status: bool) -> d
     return body | {"status": row.status} if with_status else body
 
 
-def deployable_document(row: DeployableRecord, base_url: str, *, private: bool) -> dict[str, Any]:
+def deployable_document(row: DeployableRecord, base_url: str, *, private: bool) -> dict[str, Json]:
     """Without `private`, the bitstream is named only if its functions are public (A12)."""
     known = private or any(key == FUNCTION for key, _ in row.attributes)
     return {
@@ -70,7 +71,7 @@ def deployable_document(row: DeployableRecord, base_url: str, *, private: bool) 
     }
 
 
-def request_document(row: RequestRecord, base_url: str) -> dict[str, Any]:
+def request_document(row: RequestRecord, base_url: str) -> dict[str, Json]:
     return {
         "uuid": row.uuid,
         "state": row.state,
@@ -106,7 +107,7 @@ def _handle_info(handle: str | None) -> dict[str, str]:
     return {**pci_parts(mdev.parent), "asked_type": mdev.type, "vgpu_mark": f"{mdev.type}_{mdev.slot}"}
 
 
-def attribute_document(row: AttributeRecord, base_url: str) -> dict[str, Any]:
+def attribute_document(row: AttributeRecord, base_url: str) -> dict[str, Json]:
     return {
         "uuid": row.uuid,
         "deployable_id": row.deployable_id,
@@ -117,7 +118,7 @@ def attribute_document(row: AttributeRecord, base_url: str) -> dict[str, Any]:
     }
 
 
-def profile_document(row: ProfileRecord, base_url: str) -> dict[str, Any]:
+def profile_document(row: ProfileRecord, base_url: str) -> dict[str, Json]:
     return {
         "uuid": row.uuid,
         "name": row.name,
@@ -128,7 +129,7 @@ def profile_document(row: ProfileRecord, base_url: str) -> dict[str, Any]:
     }
 
 
-def shown_profile_document(row: ProfileRecord, base_url: str) -> dict[str, Any]:
+def shown_profile_document(row: ProfileRecord, base_url: str) -> dict[str, Json]:
     """Cyborg 17 shows a single profile with ``str()`` of its times, including "None" (measured)."""
     moments = {
         "created_at": _whole_seconds(row.created_at),

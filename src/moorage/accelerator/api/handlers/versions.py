@@ -4,9 +4,8 @@ Links start with the address that the client used. Clients follow them, and a li
 command fail.
 """
 
-from typing import Any
-
 from moorage.accelerator.service.service import AcceleratorService
+from moorage.core.json import Json
 from moorage.wire.http import Request, Response
 from moorage.wire.microversion import Version, VersionRange
 
@@ -28,7 +27,7 @@ def version(request: Request[AcceleratorService]) -> Response:
     return Response(body=_described(request, "v2.0"))
 
 
-def _described(request: Request[AcceleratorService], identity: str) -> dict[str, Any]:
+def _described(request: Request[AcceleratorService], identity: str) -> dict[str, Json]:
     return {
         "id": identity,
         "status": "CURRENT",

@@ -91,8 +91,9 @@ def path_text(path: Sequence[str | int]) -> str:
 def _with_version_as_text(document: Document) -> Any:
     """The values, with the version as the text in the file: ``1.10``, not the number 1.1."""
     value = document.value
-    if _VERSION_PATH in document.texts and isinstance(value, dict):
-        return {**value, "meta": {**value["meta"], "schema_version": document.texts[_VERSION_PATH]}}
+    meta = value.get("meta") if isinstance(value, dict) else None
+    if _VERSION_PATH in document.texts and isinstance(value, dict) and isinstance(meta, dict):
+        return {**value, "meta": {**meta, "schema_version": document.texts[_VERSION_PATH]}}
     return value
 
 

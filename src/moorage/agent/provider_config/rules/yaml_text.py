@@ -11,12 +11,12 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import yaml
 from yaml.reader import ReaderError
 
 from moorage.agent.provider_config.rules.model import FilePosition
+from moorage.core.json import Json
 
 MAX_DEPTH = 40
 MAX_ALIASES = 1_000
@@ -25,7 +25,7 @@ MAX_VALUES = 100_000
 
 MAX_KEY_CHARACTERS = 1_000
 
-Value = bool | int | float | str | list[Any] | dict[str, Any] | None
+Value = bool | int | float | str | list[Json] | dict[str, Json] | None
 Path = tuple[str | int, ...]
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

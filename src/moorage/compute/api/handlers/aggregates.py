@@ -7,6 +7,7 @@ from moorage.compute.hosts.host_service import ZONE_KEY, HostDetails
 from moorage.compute.model.servers import COMPUTE_BINARY, DEFAULT_ZONE, Aggregate
 from moorage.core import parsing
 from moorage.core.errors import NotFound
+from moorage.core.json import Json
 from moorage.wire.http import Response
 
 
@@ -111,7 +112,7 @@ def _serves(details: HostDetails) -> bool:
     return details.is_up and details.host.is_enabled
 
 
-def _zone_service(details: HostDetails) -> dict[str, Any]:
+def _zone_service(details: HostDetails) -> dict[str, Json]:
     return {
         "available": details.is_up,
         "active": details.host.is_enabled,

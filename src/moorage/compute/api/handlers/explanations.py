@@ -1,11 +1,10 @@
 """Explanations why a server finds a host or not, for an existing or a hypothetical server (`explain_service`)."""
 
-from typing import Any
-
 from moorage.compute.api.handlers.servers import new_server
 from moorage.compute.api.handlers.views import ComputeRequest
 from moorage.compute.api.policy_rules import EXPLAIN_HOSTS_RULE
 from moorage.compute.servers.explain_service import HostExplanation
+from moorage.core.json import Json
 from moorage.scheduler.reasons import NO_VALID_HOST
 from moorage.wire.http import Response
 
@@ -27,7 +26,7 @@ def of_server(request: ComputeRequest, server_id: str) -> Response:
 def _reply(request: ComputeRequest, explained: HostExplanation) -> Response:
     reasons, found = explained.reasons, len(explained.hosts)
     text = f"{found} {'host' if found == 1 else 'hosts'} can run the server."
-    view: dict[str, Any] = {
+    view: dict[str, Json] = {
         "text": text if found else f"{NO_VALID_HOST} {reasons.user_message()}",
         "hosts": found,
         "constraints": [

@@ -9,6 +9,7 @@ from typing import Any
 from moorage.compute.api.handlers.views import ComputeRequest
 from moorage.compute.api.schemas.events import TAG_REQUIRED
 from moorage.core.errors import NotFound
+from moorage.core.json import Json
 from moorage.wire.http import Response
 
 log = logging.getLogger(__name__)
@@ -21,7 +22,7 @@ def create(request: ComputeRequest) -> Response:
     return Response(200 if counts_as_up else 207, {"events": answered})
 
 
-def _answered(request: ComputeRequest, event: dict[str, Any]) -> dict[str, Any]:
+def _answered(request: ComputeRequest, event: dict[str, Json]) -> dict[str, Json]:
     code = _code(request, event)
     if code != 200:
         return event | {"status": "failed", "code": code}

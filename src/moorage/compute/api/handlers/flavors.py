@@ -14,6 +14,7 @@ from moorage.compute.api.handlers.views import (
 )
 from moorage.compute.model.servers import Flavor
 from moorage.core.errors import Invalid, NotBuilt, NotFound
+from moorage.core.json import Json
 from moorage.wire.http import Response
 
 #: From here on, Nova refuses unknown extra specs in its own namespaces.
@@ -159,7 +160,7 @@ def _access(flavor_id: str, projects: list[str]) -> Response:
     return Response(body={"flavor_access": [{"flavor_id": flavor_id, "tenant_id": project} for project in projects]})
 
 
-def _texts(specs: Mapping[str, Any]) -> dict[str, str]:
+def _texts(specs: Mapping[str, Json]) -> dict[str, str]:
     """Numbers become text, because Placement and drivers read text."""
     return {key: str(value) for key, value in specs.items()}
 

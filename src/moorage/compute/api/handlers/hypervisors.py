@@ -8,6 +8,7 @@ from moorage.compute.api.handlers.views import ComputeRequest, next_link, page_o
 from moorage.compute.hosts.host_service import HostDetails
 from moorage.core.errors import Invalid, NotBuilt, NotFound
 from moorage.core.ids import is_uuid
+from moorage.core.json import Json
 from moorage.wire.http import Response
 
 #: The keys of `_capacity`, and of the statistics over all hosts.
@@ -124,7 +125,7 @@ def _view(request: ComputeRequest, details: HostDetails, *, detailed: bool) -> d
     return view | _capacity(details) | {"cpu_info": _cpu_info(request, details)}
 
 
-def _servers_if_wanted(request: ComputeRequest, details: HostDetails) -> dict[str, Any]:
+def _servers_if_wanted(request: ComputeRequest, details: HostDetails) -> dict[str, Json]:
     if request.version < (2, 53) or not parse_flag(request.query.first("with_servers") or False):
         return {}
     # From 2.75 on an empty list is shown too.

@@ -11,6 +11,7 @@ from moorage.compute.api.handlers.views import (
     page_of_rows,
 )
 from moorage.compute.model.servers import Action, ActionEvent
+from moorage.core.json import Json
 from moorage.wire.http import Response
 
 _SEES_EVENTS = "os_compute_api:os-instance-actions:events"
@@ -57,9 +58,9 @@ def _view(request: ComputeRequest, action: Action) -> dict[str, Any]:
     return view
 
 
-def _event(request: ComputeRequest, action: Action, event: ActionEvent) -> dict[str, Any]:
+def _event(request: ComputeRequest, action: Action, event: ActionEvent) -> dict[str, Json]:
     """`details` name no host, so all users see them here; Nova shows them only to administrators."""
-    view: dict[str, Any] = {
+    view: dict[str, Json] = {
         "event": event.name,
         "start_time": format_microseconds(event.started_at),
         "finish_time": format_microseconds(event.finished_at),

@@ -11,6 +11,7 @@ from moorage.compute.api.handlers.views import (
 )
 from moorage.compute.store.move_store import MIGRATION_FILTERS, Migration
 from moorage.core.errors import NotFound
+from moorage.core.json import Json
 from moorage.wire.http import Response
 
 _LIVE = "live-migration"
@@ -54,8 +55,8 @@ def show_of_server(request: ComputeRequest, server_id: str, migration_id: str) -
     raise NotFound(f"In-progress live migration {migration_id} is not found for server {server_id}.")
 
 
-def _common(request: ComputeRequest, one: Migration) -> dict[str, Any]:
-    view: dict[str, Any] = {
+def _common(request: ComputeRequest, one: Migration) -> dict[str, Json]:
+    view: dict[str, Json] = {
         "id": one.number,
         "status": one.status,
         "source_compute": one.source_host,
@@ -85,7 +86,7 @@ def _view(request: ComputeRequest, one: Migration) -> dict[str, Any]:
     return view
 
 
-def _view_of_server(request: ComputeRequest, one: Migration) -> dict[str, Any]:
+def _view_of_server(request: ComputeRequest, one: Migration) -> dict[str, Json]:
     """The progress in bytes is not known."""
     amounts = ("total", "processed", "remaining")
     unknown = {f"{what}_{amount}_bytes": None for what in ("memory", "disk") for amount in amounts}

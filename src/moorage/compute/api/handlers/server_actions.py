@@ -30,7 +30,7 @@ GONE = frozenset({"os-getRDPConsole", "resetNetwork"})
 @dataclass(frozen=True)
 class ActionRow:
     rule: str
-    handler: Callable[[ComputeRequest, str, Any], Response]
+    handler: Callable[[ComputeRequest, str, object], Response]
     since: int = 1  #: minor microversion
 
 
@@ -53,8 +53,8 @@ def act(request: ComputeRequest, server_id: str) -> Response:
     return row.handler(request, server_id, argument)
 
 
-def _operate(operation: Operation) -> Callable[[ComputeRequest, str, Any], Response]:
-    def handler(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+def _operate(operation: Operation) -> Callable[[ComputeRequest, str, object], Response]:
+    def handler(request: ComputeRequest, server_id: str, argument: object) -> Response:
         request.service.operations.begin_operation(request.caller, request.request_id, server_id, operation)
         return Response(202)
 
@@ -71,7 +71,7 @@ def _lock(request: ComputeRequest, server_id: str, argument: Any) -> Response:
     return Response(202)
 
 
-def _unlock(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+def _unlock(request: ComputeRequest, server_id: str, argument: object) -> Response:
     may_override = request.allowed("os_compute_api:os-lock-server:unlock:unlock_override")
     request.service.servers.unlock(request.caller, request.request_id, server_id, may_override=may_override)
     return Response(202)
@@ -92,12 +92,12 @@ def _reset_state(request: ComputeRequest, server_id: str, argument: Any) -> Resp
     return Response(202)
 
 
-def _force_delete(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+def _force_delete(request: ComputeRequest, server_id: str, argument: object) -> Response:
     request.service.deletion.delete_server(request.caller, request.request_id, server_id, at_once=True)
     return Response(202)
 
 
-def shelve(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+def shelve(request: ComputeRequest, server_id: str, argument: object) -> Response:
     request.service.operations.shelve(request.caller, request.request_id, server_id)
     return Response(202)
 
@@ -117,22 +117,22 @@ def resize(request: ComputeRequest, server_id: str, argument: Any) -> Response:
     return Response(202)
 
 
-def confirm(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+def confirm(request: ComputeRequest, server_id: str, argument: object) -> Response:
     request.service.moves.confirm(request.caller, request.request_id, server_id)
     return Response(204)
 
 
-def revert(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+def revert(request: ComputeRequest, server_id: str, argument: object) -> Response:
     request.service.moves.revert(request.caller, request.request_id, server_id)
     return Response(202)
 
 
-def migrate(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+def migrate(request: ComputeRequest, server_id: str, argument: object) -> Response:
     request.service.moves.migrate(request.caller, request.request_id, server_id, _destination(argument))
     return Response(202)
 
 
-def migrate_live(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+def migrate_live(request: ComputeRequest, server_id: str, argument: object) -> Response:
     request.service.moves.migrate_live(request.caller, request.request_id, server_id, _destination(argument))
     return Response(202)
 

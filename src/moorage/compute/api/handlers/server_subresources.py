@@ -3,13 +3,13 @@
 There is no network and no volume service, so their lists are empty; changes are refused (`unsupported_routes`).
 """
 
-from typing import Any
 from urllib.parse import quote
 
 from moorage.compute.api.handlers.views import ComputeRequest
 from moorage.compute.api.schemas.servers import TAG
 from moorage.compute.model.servers import PowerState, Server
 from moorage.core.errors import Conflict, NotBuilt, NotFound
+from moorage.core.json import Json
 from moorage.wire.http import Response
 
 _POWER_STATES = {
@@ -140,7 +140,7 @@ def diagnostics(request: ComputeRequest, server_id: str) -> Response:
     if status is None:
         raise Conflict(f"Instance {server_id} is not ready: it is on no host")
     report = status.host.report
-    body: dict[str, Any] = {
+    body: dict[str, Json] = {
         "state": _POWER_STATES.get(server.power_state, "crashed"),
         "driver": _DRIVERS.get(report.hypervisor_type, report.hypervisor_type),
         "hypervisor": report.hypervisor_type.lower(),

@@ -9,6 +9,7 @@ from moorage.compute.api.handlers.views import ComputeRequest, format_microsecon
 from moorage.compute.hosts.host_service import HostStatus
 from moorage.compute.model import lifecycle
 from moorage.compute.model.servers import Fault, Flavor, Server, VmState
+from moorage.core.json import Json
 
 _SEES_HOSTS = "os_compute_api:os-extended-server-attributes"
 
@@ -30,11 +31,11 @@ class ServerViewContext:
         return ServerViewContext({} if status is None else {status.host.name: status})
 
 
-def brief_view(request: ComputeRequest, server: Server) -> dict[str, Any]:
+def brief_view(request: ComputeRequest, server: Server) -> dict[str, Json]:
     return {"id": server.id, "name": server.name, "links": resource_links(request, "servers", server.id)}
 
 
-def full_view(request: ComputeRequest, server: Server, shown: ServerViewContext) -> dict[str, Any]:
+def full_view(request: ComputeRequest, server: Server, shown: ServerViewContext) -> dict[str, Json]:
     status = None if server.host is None else shown.hosts.get(server.host)
     view = {
         **brief_view(request, server),
@@ -70,7 +71,7 @@ def full_view(request: ComputeRequest, server: Server, shown: ServerViewContext)
     return view | _added(request, server, status)
 
 
-def single_view(request: ComputeRequest, server: Server) -> dict[str, Any]:
+def single_view(request: ComputeRequest, server: Server) -> dict[str, Json]:
     """A single server; lists do not show groups."""
     view = full_view(request, server, ServerViewContext.of_one(request, server))
     if request.version >= (2, 71):
@@ -78,7 +79,7 @@ def single_view(request: ComputeRequest, server: Server) -> dict[str, Any]:
     return view
 
 
-def changed_view(request: ComputeRequest, server: Server) -> dict[str, Any]:
+def changed_view(request: ComputeRequest, server: Server) -> dict[str, Json]:
     """The answer to a change: below 2.75 without the former extensions."""
     view = single_view(request, server)
     if request.version < (2, 75):
@@ -87,7 +88,7 @@ def changed_view(request: ComputeRequest, server: Server) -> dict[str, Any]:
     return view
 
 
-def rebuilt_view(request: ComputeRequest, server: Server) -> dict[str, Any]:
+def rebuilt_view(request: ComputeRequest, server: Server) -> dict[str, Json]:
     """The answer to a rebuild, in which the user data have another name."""
     view = changed_view(request, server)
     if request.version >= (2, 54):
@@ -107,7 +108,7 @@ def host_id(project_id: str, host: str | None) -> str:
     return "" if host is None else hashlib.sha224(f"{project_id}{host}".encode()).hexdigest()
 
 
-def _added(request: ComputeRequest, server: Server, status: HostStatus | None) -> dict[str, Any]:
+def _added(request: ComputeRequest, server: Server, status: HostStatus | None) -> dict[str, Json]:
     """Values that later microversions add."""
     rows: list[tuple[int, str, Any]] = [
         (9, "locked", server.locked_by is not None),
@@ -124,9 +125,9 @@ def _added(request: ComputeRequest, server: Server, status: HostStatus | None) -
     return view
 
 
-def _host_attributes(request: ComputeRequest, server: Server) -> dict[str, Any]:
+def _host_attributes(request: ComputeRequest, server: Server) -> dict[str, Json]:
     prefix = "OS-EXT-SRV-ATTR"
-    view: dict[str, Any] = {
+    view: dict[str, Json] = {
         f"{prefix}:host": server.host,
         f"{prefix}:hypervisor_hostname": server.host,
         f"{prefix}:instance_name": server.instance_name,
@@ -154,7 +155,7 @@ def _host_status(status: HostStatus | None) -> str:
     return "DOWN" if status.host.forced_down else "UNKNOWN"
 
 
-def _image(request: ComputeRequest, server: Server) -> dict[str, Any] | str:
+def _image(request: ComputeRequest, server: Server) -> dict[str, Json] | str:
     if server.image_id is None:
         return ""
     return {
@@ -164,13 +165,13 @@ def _image(request: ComputeRequest, server: Server) -> dict[str, Any] | str:
     }
 
 
-def _flavor(request: ComputeRequest, flavor: Flavor) -> dict[str, Any]:
+def _flavor(request: ComputeRequest, flavor: Flavor) -> dict[str, Json]:
     if request.version < (2, 47):
         return {
             "id": flavor.id,
             "links": [{"rel": "bookmark", "href": f"{request.base_url}/flavors/{flavor.id}"}],
         }
-    view: dict[str, Any] = {
+    view: dict[str, Json] = {
         "vcpus": flavor.vcpus,
         "ram": flavor.ram_mb,
         "disk": flavor.disk_gb,
@@ -183,9 +184,9 @@ def _flavor(request: ComputeRequest, flavor: Flavor) -> dict[str, Any]:
     return view
 
 
-def _fault(request: ComputeRequest, fault: Fault) -> dict[str, Any]:
+def _fault(request: ComputeRequest, fault: Fault) -> dict[str, Json]:
     """Details name hosts, so only administrators get them."""
-    view: dict[str, Any] = {"code": fault.code, "created": format_seconds(fault.created_at), "message": fault.message}
+    view: dict[str, Json] = {"code": fault.code, "created": format_seconds(fault.created_at), "message": fault.message}
     if fault.details and request.caller.is_admin:
         view["details"] = fault.details
     return view

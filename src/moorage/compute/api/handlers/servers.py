@@ -16,6 +16,7 @@ from moorage.compute.api.handlers.views import (
 from moorage.compute.model.servers import Server
 from moorage.compute.requests.server_request import NewServer
 from moorage.core.errors import Invalid, NotBuilt, NotFound
+from moorage.core.json import Json
 from moorage.wire.http import Response
 
 #: Hints that Nova's filters use and this service does not; other hints have no effect in Nova either.
@@ -186,7 +187,7 @@ def _check_networks(networks: object) -> None:
         raise NotBuilt("Networks and ports are not offered: there is no network service. Use networks: none.")
 
 
-def _check_host_name(body: dict[str, Any]) -> None:
+def _check_host_name(body: dict[str, Json]) -> None:
     """A host and its hypervisor have the same name here."""
     host, hypervisor = body.get("host"), body.get("hypervisor_hostname")
     if host and hypervisor and host != hypervisor:

@@ -3,8 +3,6 @@
 Server groups have ``policies`` with one member before microversion 2.64, ``policy`` and ``policy_rules`` since.
 """
 
-from typing import Any
-
 from moorage.compute.api.schemas.flavors import NAME
 from moorage.compute.model.quota import CLASS_PREFIX, DEFAULTS, OF_FILES, OF_NETWORKS
 from moorage.wire.body import Schema, VersionedSchema
@@ -40,7 +38,7 @@ QUOTA_SET = _versions("quota_set", force={"type": ["boolean", "string"]})
 QUOTA_CLASS_SET = _versions("quota_class_set")
 
 
-def _keypair(name_pattern: str, *required: str, **more: Any) -> Schema:
+def _keypair(name_pattern: str, *required: str, **more: object) -> Schema:
     name = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": name_pattern}
     properties = {"name": name, "public_key": {"type": "string"}} | more
     inner = {

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from email.utils import format_datetime
 from functools import lru_cache, wraps
-from typing import Any, Concatenate, ParamSpec
+from typing import Concatenate, ParamSpec
 from urllib.parse import urlsplit
 
 from moorage.core.errors import NotAcceptable
@@ -115,7 +115,7 @@ def checked_query(request: PlacementApiRequest, schemas: Schema | VersionedSchem
     return values
 
 
-def body_error_text(error: Any) -> str:
+def body_error_text(error: object) -> str:
     return f"JSON does not validate: {error}"
 
 

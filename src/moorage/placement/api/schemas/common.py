@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from moorage.core.json import Json
 from moorage.placement.search.query import looks_like_uuid
 from moorage.wire.body import Schema
 
@@ -19,7 +20,7 @@ TEXT: JsonSchema = {"type": "string"}
 
 
 def closed(
-    properties: Mapping[str, Any], *, required: tuple[str, ...] = (), patterns: Mapping[str, Any] | None = None
+    properties: Mapping[str, Json], *, required: tuple[str, ...] = (), patterns: Mapping[str, Json] | None = None
 ) -> JsonSchema:
     """An object with these properties and no others."""
     schema: JsonSchema = {"type": "object", "properties": dict(properties)}
@@ -31,7 +32,7 @@ def closed(
     return schema
 
 
-def closed_before_required(properties: Mapping[str, Any], *, required: tuple[str, ...]) -> JsonSchema:
+def closed_before_required(properties: Mapping[str, Json], *, required: tuple[str, ...]) -> JsonSchema:
     """`closed` with its keywords in the other order: only the first violated keyword is reported, and messages
     quote both.
     """

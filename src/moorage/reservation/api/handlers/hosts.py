@@ -1,7 +1,6 @@
 """Handlers of hosts with their properties and allocations, and of floating IPs: administrators register both."""
 
-from typing import Any
-
+from moorage.core.json import Json
 from moorage.reservation.api.schemas import host as schema
 from moorage.reservation.model.leases import Allocation, RegisteredHost
 from moorage.reservation.service import ReservationService
@@ -76,7 +75,7 @@ def delete_floating_ip(request: Request[ReservationService], floatingip_id: str)
 
 def encode_matching_slots(
     request: Request[ReservationService], host: RegisteredHost, slots: list[tuple[str, Allocation]]
-) -> dict[str, Any]:
+) -> dict[str, Json]:
     lease_id, reservation_id = request.query.first("lease_id"), request.query.first("reservation_id")
     wanted = [
         (lease, slot)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
 
+from moorage.core.json import Json
 from moorage.reservation.api.handlers.hosts import encode_matching_slots
 from moorage.reservation.api.schemas import host as host_schema
 from moorage.reservation.api.schemas import lease as lease_schema
@@ -14,7 +15,7 @@ from moorage.reservation.service import ReservationService
 from moorage.wire.http import Request, Response
 
 
-def encode_leases(request: Request[ReservationService], leases: Sequence[Lease]) -> list[dict[str, Any]]:
+def encode_leases(request: Request[ReservationService], leases: Sequence[Lease]) -> list[dict[str, Json]]:
     """The leases in the shape of the request's microversion."""
     if request.version < (1, 1):
         return [lease_schema.encode(lease) for lease in leases]

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from moorage.core.errors import Forbidden, Invalid
+from moorage.core.json import Json
 from moorage.reservation.api.schemas.common import encode_date, encode_time
 from moorage.reservation.capacity.addresses import RegisteredAddress
 from moorage.reservation.model.leases import Allocation, RegisteredHost
@@ -24,7 +25,7 @@ PRIVATE = Schema(
 )
 
 
-def decode_create(body: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
+def decode_create(body: Mapping[str, Json]) -> tuple[str, dict[str, str]]:
     """(hypervisor's name, extra capabilities)"""
     name = body.get("name")
     if not isinstance(name, str) or not name:
@@ -32,7 +33,7 @@ def decode_create(body: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
     return name, {key: _text(key, value) for key, value in body.items() if key != "name"}
 
 
-def decode_update(body: Mapping[str, Any]) -> dict[str, str | None]:
+def decode_update(body: Mapping[str, Json]) -> dict[str, str | None]:
     """{extra capability: its value; None removes it}"""
     return {key: None if value is None else _text(key, value) for key, value in body.items()}
 
@@ -58,7 +59,7 @@ def encode(host: RegisteredHost) -> dict[str, Any]:
     return own | {key: value for key, value in host.extra.items() if key not in own}
 
 
-def encode_allocation(host: RegisteredHost, slots: Iterable[tuple[str, Allocation]]) -> dict[str, Any]:
+def encode_allocation(host: RegisteredHost, slots: Iterable[tuple[str, Allocation]]) -> dict[str, Json]:
     """A reservation appears once for each of its slots on the host."""
     return {
         "resource_id": str(host.id),
@@ -74,7 +75,7 @@ def encode_allocation(host: RegisteredHost, slots: Iterable[tuple[str, Allocatio
     }
 
 
-def encode_property(name: str, private: bool, values: list[str], *, detail: bool) -> dict[str, Any]:
+def encode_property(name: str, private: bool, values: list[str], *, detail: bool) -> dict[str, Json]:
     return {"property": name, "private": private, "values": values} if detail else {"property": name}
 
 
@@ -118,7 +119,7 @@ def decode_limits(body: Mapping[str, Any]) -> ProjectLimits | None:
     return None if limits is None else ProjectLimits(limits.get("now", {}), limits.get("hours", {}))
 
 
-def encode_limits(project_id: str, limits: ProjectLimits, period: timedelta) -> dict[str, Any]:
+def encode_limits(project_id: str, limits: ProjectLimits, period: timedelta) -> dict[str, Json]:
     return {
         "limits": {
             "project_id": project_id,
@@ -142,7 +143,7 @@ CREATE_FLOATING_IP = Schema(
 )
 
 
-def encode_floating_ip(floating_ip: RegisteredAddress) -> dict[str, Any]:
+def encode_floating_ip(floating_ip: RegisteredAddress) -> dict[str, Json]:
     return {
         "id": floating_ip.id,
         "floating_network_id": floating_ip.floating_network_id,

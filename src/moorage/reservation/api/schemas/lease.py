@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from moorage.core.errors import Invalid
+from moorage.core.json import Json
 from moorage.reservation.api.schemas import reservation
 from moorage.reservation.api.schemas.common import decode_date, decode_when, encode_date, encode_time
 from moorage.reservation.capacity.lease_update import LeaseChange, NewLease, period_of
@@ -209,7 +210,7 @@ def encode_ours(lease: Lease, done: Sequence[BeforeEndResult], *, to_admin: bool
     return encoded
 
 
-def encode_timeline(timeline: Sequence[tuple[Event, Sequence[StepCount]]], *, to_admin: bool) -> list[dict[str, Any]]:
+def encode_timeline(timeline: Sequence[tuple[Event, Sequence[StepCount]]], *, to_admin: bool) -> list[dict[str, Json]]:
     """Errors may name hosts and services, so only administrators get them."""
     return [
         {
@@ -237,7 +238,7 @@ def encode_timeline(timeline: Sequence[tuple[Event, Sequence[StepCount]]], *, to
     ]
 
 
-def _encode_event(event: Event) -> dict[str, Any]:
+def _encode_event(event: Event) -> dict[str, Json]:
     return {
         "id": event.id,
         "lease_id": event.lease_id,
@@ -284,7 +285,7 @@ def decode_maintenance(body: Mapping[str, Any]) -> tuple[NewLease, Sequence[str]
     return decode_create({**plain, "reservations": [whole]}), names
 
 
-def encode_affected(found: Sequence[Lease]) -> list[dict[str, Any]]:
+def encode_affected(found: Sequence[Lease]) -> list[dict[str, Json]]:
     """The keys of leases that are shown to operators who plan a maintenance."""
     encoded = (encode(each) for each in found)
     return [{key: each[key] for key in _AFFECTED_KEYS} for each in encoded]

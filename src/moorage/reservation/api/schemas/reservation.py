@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 from moorage.core.errors import Invalid
+from moorage.core.json import Json
 from moorage.reservation.api.schemas.common import encode_time, peer_wording
 from moorage.reservation.capacity.resource_types.floating_ip import check_amount
 from moorage.reservation.capacity.resource_types.physical_host import check_range
@@ -312,7 +313,7 @@ def _amounts(body: Mapping[str, Any]) -> dict[str, int]:
     return {name: int(amount) for name, amount in body["resources"].items()}
 
 
-def _count(body: Mapping[str, Any], name: str) -> int:
+def _count(body: Mapping[str, Json], name: str) -> int:
     """An integer, which may be sent as text."""
     text = str(body[name])
     if not text.removeprefix("-").isdecimal() or len(text) > 9:
@@ -320,14 +321,14 @@ def _count(body: Mapping[str, Any], name: str) -> int:
     return int(text)
 
 
-def _before_end(body: Mapping[str, Any]) -> str:
+def _before_end(body: Mapping[str, Json]) -> str:
     given = body.get("before_end")
     if given is not None and given not in BEFORE_END:
         raise Invalid("Malformed parameter before_end")
     return "default" if given is None else str(given)
 
 
-def _shown(reservation: Reservation) -> dict[str, Any]:
+def _shown(reservation: Reservation) -> dict[str, Json]:
     request = reservation.request
     if isinstance(request, HostRequest):
         return {
@@ -392,7 +393,7 @@ def _properties(request: InstanceRequest | FlavorRequest) -> str:
 
 
 #: {resource type: function that decodes a new reservation of it}
-_DECODERS: Mapping[str, Callable[[Mapping[str, Any]], UnresolvedRequest]] = {
+_DECODERS: Mapping[str, Callable[[Mapping[str, Json]], UnresolvedRequest]] = {
     VIRTUAL_INSTANCE: _decode_instance,
     FLAVOR_INSTANCE: _decode_flavor,
     PHYSICAL_HOST: _decode_host,

@@ -163,7 +163,7 @@ class LeaseConverter:
         self,
         host_ids: Mapping[str, int],
         floating_ips: Mapping[str, RegisteredAddress],
-        times: Callable[[Any], tuple[datetime, datetime | None]],
+        times: Callable[[object], tuple[datetime, datetime | None]],
         new_id: Callable[[], str],
         now: datetime,
         cleaning_time: timedelta,
