@@ -1,4 +1,4 @@
-"""Which requests form a group, and the result of each request."""
+"""Group commit: which requests are written together, and the result of each request."""
 
 import threading
 
@@ -8,8 +8,11 @@ from moorage.core.errors import Conflict, Unavailable
 from moorage.db.group_commit import MAX_GROUP, GroupCommit
 
 
-class Desk:
-    """Writes that wait for `go`, so that a test chooses which items arrive meanwhile. Items are (subject, name)."""
+class ControlledWriter:
+    """A writer that waits for `go`, so that a test decides which items arrive during a write.
+
+    An item is (subject, name); a group may contain only one item of a subject.
+    """
 
     def __init__(self, outcome=lambda item: None):
         self.groups = []
@@ -25,7 +28,7 @@ class Desk:
         return [self.outcome(item) for item in items]
 
     def submit_while_first_is_written(self, items):
-        """{name: its outcome}; the first item is being written while the others arrive one by one."""
+        """Submits the other items, one by one, while the first is being written. Returns {name: its error or None}."""
         outcomes = {}
 
         def submit(item):
@@ -56,64 +59,64 @@ class Desk:
         raise AssertionError("it does not wait")
 
 
-def test_who_comes_meanwhile_is_written_together():
-    desk = Desk()
-    outcomes = desk.submit_while_first_is_written([(name, name) for name in "abcdef"])
-    assert [[name for _, name in group] for group in desk.groups] == [["a"], ["b", "c", "d", "e", "f"]]
+def test_items_that_arrive_during_a_write_are_written_together():
+    writer = ControlledWriter()
+    outcomes = writer.submit_while_first_is_written([(name, name) for name in "abcdef"])
+    assert [[name for _, name in group] for group in writer.groups] == [["a"], ["b", "c", "d", "e", "f"]]
     assert set(outcomes.values()) == {None}
 
 
-def test_everybody_gets_their_own_outcome():
-    desk = Desk(lambda item: Conflict(item[1]) if item[1] in "ce" else None)
-    outcomes = desk.submit_while_first_is_written([(name, name) for name in "abcdef"])
+def test_each_item_of_a_group_gets_its_own_outcome():
+    writer = ControlledWriter(lambda item: Conflict(item[1]) if item[1] in "ce" else None)
+    outcomes = writer.submit_while_first_is_written([(name, name) for name in "abcdef"])
     assert {name: error and error.message for name, error in outcomes.items()} == {
         "a": None, "b": None, "c": "c", "d": None, "e": "e", "f": None,
     }  # fmt: skip
 
 
-def test_nothing_is_twice_in_a_group_and_order_stays():
-    desk = Desk()
-    desk.submit_while_first_is_written([("x", "a"), ("x", "b"), ("y", "c"), ("x", "d"), ("y", "e")])
-    assert [[name for _, name in group] for group in desk.groups] == [["a"], ["b", "c"], ["d", "e"]]
+def test_a_group_contains_one_item_of_a_subject_and_keeps_the_order():
+    writer = ControlledWriter()
+    writer.submit_while_first_is_written([("x", "a"), ("x", "b"), ("y", "c"), ("x", "d"), ("y", "e")])
+    assert [[name for _, name in group] for group in writer.groups] == [["a"], ["b", "c"], ["d", "e"]]
 
 
-def test_a_group_is_bounded():
-    desk = Desk()
-    desk.submit_while_first_is_written([(str(number), str(number)) for number in range(MAX_GROUP + 3)])
-    assert [len(group) for group in desk.groups] == [1, MAX_GROUP, 2]
+def test_a_group_has_a_maximum_size():
+    writer = ControlledWriter()
+    writer.submit_while_first_is_written([(str(number), str(number)) for number in range(MAX_GROUP + 3)])
+    assert [len(group) for group in writer.groups] == [1, MAX_GROUP, 2]
 
 
-def test_one_that_breaks_the_group_does_not_fail_its_neighbours():
+def test_an_item_whose_write_raises_does_not_fail_the_other_items_of_its_group():
     def outcome(item):
         if item[1] == "c":
             raise ValueError("c is broken")
 
-    desk = Desk(outcome)
-    outcomes = desk.submit_while_first_is_written([(name, name) for name in "abcd"])
+    writer = ControlledWriter(outcome)
+    outcomes = writer.submit_while_first_is_written([(name, name) for name in "abcd"])
     assert isinstance(outcomes.pop("c"), ValueError)
     assert outcomes == {"a": None, "b": None, "d": None}
 
 
-def test_without_a_database_all_are_told_at_once():
+def test_if_the_database_is_unavailable_the_whole_group_fails_after_one_attempt():
     def outcome(item):
         if item[1] != "a":
             raise Unavailable("no database")
 
-    desk = Desk(outcome)
-    outcomes = desk.submit_while_first_is_written([(name, name) for name in "abc"])
+    writer = ControlledWriter(outcome)
+    outcomes = writer.submit_while_first_is_written([(name, name) for name in "abc"])
     assert [type(outcomes[name]) for name in "abc"] == [type(None), Unavailable, Unavailable]
-    assert len(desk.groups) == 2
+    assert len(writer.groups) == 2
 
 
-def test_a_leader_that_is_stopped_leaves_nobody_waiting():
+def test_after_the_writing_thread_was_stopped_the_next_item_is_written():
     def outcome(item):
         if item[1] == "a":
             raise SystemExit
 
-    desk = Desk(outcome)
-    desk.go.release()
+    writer = ControlledWriter(outcome)
+    writer.go.release()
     with pytest.raises(SystemExit):
-        desk.grouping.submit(("a", "a"))
-    desk.go.release()
-    desk.grouping.submit(("b", "b"))
-    assert [group[0][1] for group in desk.groups] == ["a", "b"]
+        writer.grouping.submit(("a", "a"))
+    writer.go.release()
+    writer.grouping.submit(("b", "b"))
+    assert [group[0][1] for group in writer.groups] == ["a", "b"]

@@ -1,4 +1,4 @@
-"""One request at a time tries a database that hangs; the others do not wait for it."""
+"""While a database hangs, one request at a time tries to connect, and the others are refused without waiting."""
 
 import threading
 
@@ -14,7 +14,7 @@ class Gone(Exception):
 
 
 class Database:
-    """Connects as ordered; hangs until `answer` is set."""
+    """A database whose connects hang until `answer` is set; then they succeed if `is_up`."""
 
     def __init__(self):
         self.is_up = False
@@ -33,12 +33,12 @@ class Database:
 @pytest.fixture
 def database(monkeypatch):
     monkeypatch.setattr(timeouts, "RETRY_AFTER_S", 0.0)
-    monkeypatch.setattr(timeouts, "HUNG_S", 0.0)  # each attempt counts as a long one
+    monkeypatch.setattr(timeouts, "HUNG_S", 0.0)  # each failed attempt counts as a hanging one
     return Database()
 
 
-def hung(gate, database):
-    """`gate`, after a connect that took long and failed."""
+def with_hung_connect(gate, database):
+    """Returns `gate` after a connect that hung and failed."""
     database.answer.set()
     with pytest.raises(Gone):
         gate.pass_through(database.connect)
@@ -47,8 +47,8 @@ def hung(gate, database):
     return gate
 
 
-def test_while_one_tries_the_others_are_refused_at_once(database):
-    gate = hung(_ConnectGate(list), database)
+def test_while_one_request_tries_a_hung_database_others_are_refused_at_once(database):
+    gate = with_hung_connect(_ConnectGate(list), database)
     got = []
     trying = threading.Thread(target=lambda: got.append(gate.pass_through(database.connect)))
     trying.start()
@@ -60,28 +60,28 @@ def test_while_one_tries_the_others_are_refused_at_once(database):
     trying.join(20)
     assert got == ["a connection"]
     assert database.attempts == 2
-    assert gate.pass_through(database.connect) == "a connection", "open again for everybody"
+    assert gate.pass_through(database.connect) == "a connection", "after the success every request may connect"
 
 
-def test_for_a_while_after_an_attempt_nobody_tries(database, monkeypatch):
+def test_after_a_failed_attempt_no_request_tries_for_a_while(database, monkeypatch):
     monkeypatch.setattr(timeouts, "RETRY_AFTER_S", 1000.0)
-    gate = hung(_ConnectGate(list), database)
+    gate = with_hung_connect(_ConnectGate(list), database)
     with pytest.raises(Unavailable):
         gate.pass_through(database.connect)
     assert database.attempts == 1
 
 
-def test_a_database_that_refuses_at_once_is_tried_by_everybody(database, monkeypatch):
-    """It may be back a moment later, and a try costs nothing."""
+def test_a_database_that_refuses_connections_at_once_is_tried_by_every_request(database, monkeypatch):
+    """The database may be back at any time, and such an attempt takes no time."""
     monkeypatch.setattr(timeouts, "HUNG_S", 1000.0)
     monkeypatch.setattr(timeouts, "RETRY_AFTER_S", 1000.0)
-    gate = hung(_ConnectGate(list), database)
+    gate = with_hung_connect(_ConnectGate(list), database)
     database.is_up = True
     database.answer.set()
     assert gate.pass_through(database.connect) == "a connection"
 
 
-def test_when_an_answer_does_not_come_idle_connections_are_forgotten_and_nobody_tries(database, monkeypatch):
+def test_after_a_query_that_hung_idle_connections_are_dropped_and_no_request_tries(database, monkeypatch):
     monkeypatch.setattr(timeouts, "RETRY_AFTER_S", 1000.0)
     forgotten = []
     gate = _ConnectGate(lambda: forgotten.append("all"))
@@ -91,7 +91,7 @@ def test_when_an_answer_does_not_come_idle_connections_are_forgotten_and_nobody_
     assert (forgotten, database.attempts) == (["all"], 0)
 
 
-def test_an_attempt_of_before_the_database_was_back_refuses_nobody_after_it(database, monkeypatch):
+def test_the_late_failure_of_an_earlier_attempt_does_not_refuse_requests_after_a_success(database, monkeypatch):
     monkeypatch.setattr(timeouts, "RETRY_AFTER_S", 1000.0)
     gate = _ConnectGate(list)
     failed = []

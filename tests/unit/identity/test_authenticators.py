@@ -47,7 +47,7 @@ def basic(name, password):
 
 @pytest.fixture
 def bcrypts(monkeypatch):
-    """The number of bcrypt's runs."""
+    """A list with one entry for each run of bcrypt."""
     runs = []
     original = users_module.bcrypt.checkpw
     monkeypatch.setattr(users_module.bcrypt, "checkpw", lambda *given: runs.append(1) or original(*given))
@@ -55,13 +55,13 @@ def bcrypts(monkeypatch):
 
 
 class TestEmbeddedTokens:
-    def test_the_caller_is_the_tokens_user_in_its_project(self, identity, token):
+    def test_the_caller_is_the_user_of_the_token_in_its_project(self, identity, token):
         caller = EmbeddedTokens(identity).authenticate({"x-auth-token": token("admin", "demo")}, {})
         assert (caller.user_name, caller.project_name, caller.roles) == ("admin", "demo", {"admin"})
         assert caller.user_id != caller.user_name
 
-    def test_the_caller_carries_the_token_and_does_not_show_it(self, identity, token):
-        """For requests in the user's name; never in a log, and not part of equality."""
+    def test_the_caller_has_the_token_as_credentials_and_its_repr_does_not_show_it(self, identity, token):
+        """The token is for requests in the user's name. It is not part of the caller's equality."""
         given = token("demo")
         for headers in ({"x-auth-token": given}, {"x-auth-token": given, "x-service-token": token("moorage")}):
             caller = EmbeddedTokens(identity).authenticate(
@@ -76,7 +76,7 @@ class TestEmbeddedTokens:
             with pytest.raises(Unauthorized, match="requires authentication"):
                 EmbeddedTokens(identity).authenticate(headers, {})
 
-    def test_a_service_token_carries_a_users_token_over_its_end(self, identity, token, clock):
+    def test_with_a_service_token_an_expired_user_token_is_accepted_for_48_hours(self, identity, token, clock):
         users = token("demo")
         clock.sleep(3601)
         authenticator = EmbeddedTokens(identity)
@@ -89,7 +89,7 @@ class TestEmbeddedTokens:
         with pytest.raises(Unauthorized, match="expired"):
             authenticator.authenticate(headers, {})
 
-    def test_a_service_token_must_be_one_of_a_service(self, identity, token):
+    def test_a_service_token_of_a_user_without_the_role_service_is_refused(self, identity, token):
         for service_token in ("nonsense", token("admin")):
             with pytest.raises(Unauthorized):
                 EmbeddedTokens(identity).authenticate(
@@ -124,7 +124,7 @@ class TestHttpBasic:
         with pytest.raises(Unauthorized):
             HttpBasic(identity, clock).authenticate(headers, {})
 
-    def test_bcrypt_is_paid_once_in_a_few_seconds(self, identity, state, clock, bcrypts):
+    def test_a_checked_password_is_cached_for_a_few_seconds(self, identity, state, clock, bcrypts):
         authenticator = HttpBasic(identity, clock, cache_s=5)
         headers = basic("demo", first_credentials(state, "demo")[0])
         for _ in range(10):
@@ -134,7 +134,7 @@ class TestHttpBasic:
         authenticator.authenticate(headers, {})
         assert len(bcrypts) == 2
 
-    def test_a_wrong_password_is_never_remembered(self, identity, state, clock, bcrypts):
+    def test_a_wrong_password_is_not_cached(self, identity, state, clock, bcrypts):
         authenticator = HttpBasic(identity, clock)
         authenticator.authenticate(basic("demo", first_credentials(state, "demo")[0]), {})
         for _ in range(2):
@@ -142,7 +142,7 @@ class TestHttpBasic:
                 authenticator.authenticate(basic("demo", "wrong"), {})
         assert len(bcrypts) == 3
 
-    def test_a_new_password_counts_at_once_though_the_old_one_was_remembered(self, identity, state, clock):
+    def test_a_changed_password_invalidates_the_cached_one(self, identity, state, clock):
         authenticator = HttpBasic(identity, clock, cache_s=60)
         old = basic("demo", first_credentials(state, "demo")[0])
         authenticator.authenticate(old, {})
@@ -155,7 +155,7 @@ class TestHttpBasic:
             authenticator.authenticate(old, {})
         assert authenticator.authenticate(basic("demo", "fresh"), {})
 
-    def test_no_password_is_kept(self, identity, state, clock):
+    def test_the_cache_contains_no_password(self, identity, state, clock):
         authenticator = HttpBasic(identity, clock)
         password, _ = first_credentials(state, "demo")
         authenticator.authenticate(basic("demo", password), {})
@@ -167,20 +167,20 @@ class TestTokensOrBasicOrder:
     def both(self, identity, clock):
         return TokensOrBasic(EmbeddedTokens(identity), HttpBasic(identity, clock))
 
-    def test_each_alone(self, both, state, token):
+    def test_a_token_or_a_password_alone_is_accepted(self, both, state, token):
         assert both.authenticate({"x-auth-token": token("admin")}, {}).user_name == "admin"
         assert both.authenticate(basic("demo", first_credentials(state, "demo")[0]), {}).user_name == "demo"
 
-    def test_the_token_counts_where_both_are_sent(self, both, state, token):
+    def test_if_both_are_sent_the_token_is_used(self, both, state, token):
         headers = basic("demo", first_credentials(state, "demo")[0]) | {"x-auth-token": token("admin")}
         assert both.authenticate(headers, {}).user_name == "admin"
 
-    def test_a_bad_token_is_not_saved_by_good_basic(self, both, state):
+    def test_an_invalid_token_is_refused_even_with_a_valid_password(self, both, state):
         headers = basic("demo", first_credentials(state, "demo")[0]) | {"x-auth-token": "nonsense"}
         with pytest.raises(Unauthorized):
             both.authenticate(headers, {})
 
-    def test_neither_is_refused(self, both):
+    def test_a_request_with_neither_is_refused(self, both):
         with pytest.raises(Unauthorized):
             both.authenticate({}, {})
 
@@ -191,13 +191,13 @@ class TestNoAuth:
         assert NoAuth().authenticate(headers, {"REMOTE_ADDR": "127.0.0.1"}).credentials == {}
 
     @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "::ffff:127.0.0.1", "127.9.9.9", "unix:", ""])
-    def test_everybody_here_may_do_everything(self, address):
+    def test_a_caller_on_this_machine_is_an_administrator(self, address):
         caller = NoAuth(project_id="demo").authenticate({"x-auth-token": "notused"}, {"REMOTE_ADDR": address})
         assert caller.project_id == "demo"
         assert {"admin", "service"} <= caller.roles
 
     @pytest.mark.parametrize("address", ["10.0.0.1", "::ffff:10.0.0.1", "2001:db8::1", "example.org"])
-    def test_nobody_from_elsewhere_unless_told(self, address):
+    def test_callers_from_other_machines_are_refused_unless_an_option_allows_them(self, address):
         with pytest.raises(Unauthorized, match="only requests from this machine"):
             NoAuth().authenticate({}, {"REMOTE_ADDR": address})
         assert NoAuth(beyond_loopback=True).authenticate({}, {"REMOTE_ADDR": address})
@@ -206,20 +206,20 @@ class TestNoAuth:
         "host",
         ["", "localhost", "LOCALHOST:8778", "127.0.0.1:8778", "[::1]:8778", "10.1.2.3", "cloud.test", "cloud.test:1"],
     )
-    def test_addresses_and_known_names_are_answered(self, host):
+    def test_requests_to_an_address_or_a_known_host_name_are_accepted(self, host):
         assert NoAuth(names={"cloud.test"}).authenticate({"host": host}, {"REMOTE_ADDR": "127.0.0.1"})
 
     @pytest.mark.parametrize(
         "host", ["evil.test", "evil.test:8778", "127.0.0.1.evil.test", "localhost.evil.test", "[evil", "a@b"]
     )
-    def test_a_name_that_a_page_from_elsewhere_may_have_given_us_is_refused(self, host):
+    def test_requests_to_an_unknown_host_name_are_refused_against_dns_rebinding(self, host):
         here = {"REMOTE_ADDR": "127.0.0.1"}
         with pytest.raises(Unauthorized, match="could have made that name"):
             NoAuth(names={"cloud.test"}).authenticate({"host": host}, here)
         assert NoAuth(names={"cloud.test"}, beyond_loopback=True).authenticate({"host": host}, here)
 
     @pytest.mark.parametrize("header", ["HTTP_FORWARDED", "HTTP_X_FORWARDED_FOR", "HTTP_X_FORWARDED_PROTO"])
-    def test_who_comes_through_a_proxy_of_this_machine_is_not_on_it(self, header):
+    def test_requests_through_a_proxy_on_this_machine_are_refused(self, header):
         through = {"REMOTE_ADDR": "127.0.0.1", header: "x"}
         with pytest.raises(Unauthorized, match="came through a proxy"):
             NoAuth().authenticate({}, through)
@@ -242,7 +242,7 @@ class TestNoAuth:
         ],
     )
     @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
-    def test_a_page_of_another_site_changes_nothing(self, headers, method):
+    def test_changes_from_a_web_page_of_another_site_are_refused(self, headers, method):
         sent = {"host": "127.0.0.1:8778", **headers}
         for authenticator in (NoAuth(), NoAuth(beyond_loopback=True, origins={"https://console.test"})):
             with pytest.raises(Forbidden, match="may not change anything"):
@@ -259,22 +259,22 @@ class TestNoAuth:
             {"origin": "https://console.test", "sec-fetch-site": "cross-site"},
         ],
     )
-    def test_programs_and_pages_of_ours_and_of_named_origins_do(self, headers):
+    def test_changes_from_programs_own_pages_and_allowed_origins_are_accepted(self, headers):
         sent = {"host": "127.0.0.1:8778", **headers}
         authenticator = NoAuth(origins={"https://console.test"})
         assert authenticator.authenticate(sent, {"REMOTE_ADDR": "127.0.0.1", "REQUEST_METHOD": "POST"})
 
-    def test_pages_of_other_sites_may_look_where_the_browser_lets_them(self):
+    def test_read_requests_from_a_web_page_of_another_site_are_accepted(self):
         page = {"origin": "https://evil.test", "sec-fetch-site": "cross-site"}
         assert NoAuth().authenticate(page, {"REMOTE_ADDR": "127.0.0.1", "REQUEST_METHOD": "GET"})
 
     @pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.1", "plane.example", ""])
-    def test_a_server_does_not_start_on_other_addresses(self, address):
+    def test_mode_none_on_an_address_beyond_loopback_is_a_start_error(self, address):
         with pytest.raises(StartError, match="allow_none_beyond_loopback"):
             refuse_beyond_loopback(address)
 
     @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "[::1]", "localhost"])
-    def test_a_server_starts_on_loopback(self, address):
+    def test_mode_none_on_loopback_may_start(self, address):
         refuse_beyond_loopback(address)
 
 
@@ -293,12 +293,12 @@ class TestPeersTestTokens:
             ({"x-auth-token": "u:p", "x-project-id": "other"}, "u", "other", set()),
         ],
     )
-    def test_convention(self, headers, user, project, roles):
+    def test_user_project_and_roles_are_read_from_the_token_and_headers(self, headers, user, project, roles):
         caller = TestTokens().authenticate(headers, {})
         assert (caller.user_id, caller.project_id, caller.roles) == (user, project, roles)
         assert not caller.system_scope
 
-    def test_system_scope(self):
+    def test_the_header_for_system_scope_is_read(self):
         headers = {"x-auth-token": "admin", "openstack-system-scope": "all"}
         assert TestTokens().authenticate(headers, {}).system_scope
 
@@ -307,7 +307,7 @@ class TestPeersTestTokens:
             TestTokens().authenticate({}, {})
 
 
-def test_credentials_of_the_first_start_are_those_of_the_file(identity, state):
+def test_first_credentials_returns_the_password_in_the_credentials_file(identity, state):
     assert (
         first_credentials(state, "admin")[0]
         == json.loads((state / "credentials.json").read_text())["admin"]["password"]

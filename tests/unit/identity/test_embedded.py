@@ -35,7 +35,7 @@ def log_in(identity, state, name="demo"):
     return identity.issue_token(user, accounts.default_project(user), ("password",))
 
 
-def test_the_first_start_makes_three_users_with_passwords_of_their_own(state, clock):
+def test_the_first_start_creates_three_users_with_different_passwords(state, clock):
     identity = start(state, clock)
     accounts = identity.accounts()
     roles = {
@@ -59,7 +59,7 @@ def test_the_first_start_makes_three_users_with_passwords_of_their_own(state, cl
         assert log_in(identity, state, name)
 
 
-def test_files_are_for_us_alone(state, clock):
+def test_the_files_of_users_and_keys_are_readable_only_by_their_owner(state, clock):
     os.umask(0)
     try:
         start(state, clock)
@@ -70,7 +70,7 @@ def test_files_are_for_us_alone(state, clock):
     assert state.stat().st_mode & 0o777 == 0o700
 
 
-def test_the_same_chance_makes_the_same_files(tmp_path, clock):
+def test_the_same_random_bytes_give_the_same_passwords(tmp_path, clock):
     def bytes_of(count):
         return bytes(count)
 
@@ -79,21 +79,21 @@ def test_the_same_chance_makes_the_same_files(tmp_path, clock):
     assert (tmp_path / "a/credentials.json").read_text() == (tmp_path / "b/credentials.json").read_text()
 
 
-def test_the_second_start_finds_what_the_first_made(state, clock):
+def test_the_second_start_uses_the_users_and_the_key_of_the_first(state, clock):
     token, held = log_in(start(state, clock), state)
     before = (state / "users.yaml").read_text()
     assert start(state, clock, seed=2).identify(token).user.id == held.user.id
     assert (state / "users.yaml").read_text() == before
 
 
-def test_many_first_starts_at_once_agree(state, clock):
+def test_concurrent_first_starts_use_the_same_users_and_key(state, clock):
     with ThreadPoolExecutor(4) as pool:
         identities = list(pool.map(lambda seed: start(state, clock, seed=seed), range(4)))
     token, _ = log_in(identities[0], state)
     assert len({identity.identify(token).user.id for identity in identities}) == 1
 
 
-def test_a_users_file_elsewhere_is_used_and_not_touched(state, tmp_path, clock):
+def test_a_configured_users_file_is_used_and_not_changed(state, tmp_path, clock):
     start(state, clock)
     elsewhere = tmp_path / "mine.yaml"
     elsewhere.write_text((state / "users.yaml").read_text().replace("demo", "play"))
@@ -107,21 +107,21 @@ def test_a_users_file_elsewhere_is_used_and_not_touched(state, tmp_path, clock):
         first_credentials(tmp_path / "other", "moorage")
 
 
-def test_a_key_that_others_may_read_is_refused(state, clock):
+def test_a_key_file_that_other_users_can_read_is_a_start_error(state, clock):
     start(state, clock)
     (state / "token.key").chmod(0o640)
     with pytest.raises(StartError, match="chmod 0600"):
         start(state, clock)
 
 
-def test_a_cut_key_is_refused(state, clock):
+def test_a_key_file_of_a_wrong_size_is_a_start_error(state, clock):
     start(state, clock)
     (state / "token.key").write_bytes(b"short")
     with pytest.raises(StartError, match="5 bytes"):
         start(state, clock)
 
 
-def test_a_role_taken_away_is_gone_from_tokens_already_given(state, clock):
+def test_a_removed_role_is_also_removed_from_existing_tokens(state, clock):
     identity = start(state, clock)
     token, _ = log_in(identity, state, "admin")
     edit(state, lambda document: document["users"]["admin"]["roles"].update(admin=["reader"]))
@@ -142,7 +142,7 @@ def test_a_role_taken_away_is_gone_from_tokens_already_given(state, clock):
     ],
     ids=["new password", "disabled", "removed"],
 )
-def test_tokens_end_with_their_user_and_password(state, clock, change):
+def test_tokens_are_invalid_after_their_user_is_deleted_disabled_or_gets_a_new_password(state, clock, change):
     identity = start(state, clock)
     token, _ = log_in(identity, state)
     edit(state, lambda document: change(document["users"]))
@@ -151,7 +151,7 @@ def test_tokens_end_with_their_user_and_password(state, clock, change):
         identity.identify(token)
 
 
-def test_tokens_end_with_their_project(state, clock):
+def test_tokens_are_invalid_after_their_project_is_disabled(state, clock):
     identity = start(state, clock)
     token, _ = log_in(identity, state)
     edit(state, lambda document: document["projects"]["demo"].update(enabled=False))
@@ -160,7 +160,7 @@ def test_tokens_end_with_their_project(state, clock):
         identity.identify(token)
 
 
-def test_the_lifetime_is_an_argument(state, clock):
+def test_tokens_expire_after_the_configured_lifetime(state, clock):
     identity = start(state, clock, token_lifetime=timedelta(minutes=5))
     token, held = log_in(identity, state)
     assert held.claims.expires_at - clock.now() == timedelta(minutes=5)
@@ -169,6 +169,6 @@ def test_the_lifetime_is_an_argument(state, clock):
         identity.identify(token)
 
 
-def test_no_first_password_looks_like_an_option_to_a_command_line(state, clock):
+def test_generated_passwords_contain_no_hyphen_that_a_command_line_could_read_as_an_option(state, clock):
     start(state, clock, random_bytes=lambda size: b"\xfb\xef" * (size // 2))
     assert "-" not in first_credentials(state, "demo")[0]

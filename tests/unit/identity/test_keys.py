@@ -1,4 +1,4 @@
-"""Which tokens are valid while the signing key changes."""
+"""Rotation of the signing key: which tokens are valid during and after it."""
 
 from datetime import timedelta
 
@@ -15,7 +15,7 @@ from tests.conftest import START
 HOUR = timedelta(hours=1)
 
 
-class Passing(VirtualClock):
+class SteppingClock(VirtualClock):
     """Calls `at` for each second of a sleep."""
 
     def __init__(self):
@@ -30,7 +30,7 @@ class Passing(VirtualClock):
 
 @pytest.fixture
 def clock():
-    return Passing()
+    return SteppingClock()
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def log_in(identity, state, name="demo"):
     return identity.issue_token(user, accounts.default_project(user), ("password",))[0]
 
 
-def is_good(identity, token, **options):
+def is_valid(identity, token, **options):
     try:
         identity.identify(token, **options)
     except Unauthorized:
@@ -69,7 +69,7 @@ def is_good(identity, token, **options):
     return True
 
 
-def test_a_new_key_signs_and_tokens_of_the_one_before_stay_good_to_their_end(start, state, change, clock):
+def test_after_a_rotation_the_new_key_signs_and_older_tokens_stay_valid_until_they_expire(start, state, change, clock):
     running = start()
     old = log_in(running, state)
     before = (state / "token.key").read_bytes()
@@ -78,26 +78,26 @@ def test_a_new_key_signs_and_tokens_of_the_one_before_stay_good_to_their_end(sta
     new = log_in(running, state)
     assert (state / "token.key").read_bytes() != before
     for identity in (running, start()):
-        assert is_good(identity, old)
-        assert is_good(identity, new)
+        assert is_valid(identity, old)
+        assert is_valid(identity, new)
     clock.sleep(3600)
-    assert not is_good(start(), old)
-    assert is_good(start(), old, grace=SERVICE_TOKEN_GRACE)
+    assert not is_valid(start(), old)
+    assert is_valid(start(), old, grace=SERVICE_TOKEN_GRACE)
     clock.sleep((done.until - clock.now()).total_seconds())
-    assert not is_good(start(), old, grace=SERVICE_TOKEN_GRACE * 2)
+    assert not is_valid(start(), old, grace=SERVICE_TOKEN_GRACE * 2)
     for name in ("token.key", "token.key.others"):
         assert (state / name).stat().st_mode & 0o777 == 0o600
 
 
-def test_no_process_refuses_a_token_that_another_gives_while_the_key_changes(start, state, change, clock):
-    """They read the files at different moments; each second another one is first."""
+def test_during_a_rotation_every_process_accepts_the_tokens_of_every_other(start, state, change, clock):
+    """The processes read the key files at different times; in each second another one issues the token."""
     processes = [start() for _ in range(3)]
     refused = []
 
     def ask():
         first, *rest = processes
         token = log_in(first, state)
-        refused.extend(one for one in rest if not is_good(one, token))
+        refused.extend(one for one in rest if not is_valid(one, token))
         processes.append(processes.pop(0))
 
     clock.at = ask
@@ -106,20 +106,20 @@ def test_no_process_refuses_a_token_that_another_gives_while_the_key_changes(sta
     assert refused == []
 
 
-def test_a_key_in_use_twice_before_stays_for_its_tokens(start, state, change, clock):
+def test_several_rotations_keep_each_previous_key_until_its_tokens_have_expired(start, state, change, clock):
     running = start()
     tokens = []
     for _ in range(3):
         tokens.append(log_in(running, state))
         change()
         clock.sleep(1)
-    assert all(is_good(running, token) for token in tokens)
+    assert all(is_valid(running, token) for token in tokens)
     clock.sleep(60 * 3600)
     change()
     assert len((state / "token.key.others").read_text().splitlines()) == 1
 
 
-def test_at_once_ends_all_tokens(start, state, change, clock):
+def test_a_rotation_with_at_once_invalidates_all_tokens(start, state, change, clock):
     running = start()
     older = log_in(running, state)
     change()
@@ -127,19 +127,19 @@ def test_at_once_ends_all_tokens(start, state, change, clock):
     old = log_in(running, state)
     assert change(at_once=True).until is None
     clock.sleep(1)
-    assert not is_good(running, older)
-    assert not is_good(running, old)
-    assert is_good(running, log_in(running, state))
+    assert not is_valid(running, older)
+    assert not is_valid(running, old)
+    assert is_valid(running, log_in(running, state))
 
 
-def test_who_removes_the_key_ends_the_ones_before_it_too(start, state, change):
+def test_removing_the_key_file_also_invalidates_tokens_of_previous_keys(start, state, change):
     token = log_in(start(), state)
     change()
     (state / "token.key").unlink()
-    assert not is_good(start(), token)
+    assert not is_valid(start(), token)
 
 
-def test_a_kill_in_the_middle_changes_nothing_that_counts(start, state, change, clock):
+def test_an_interrupted_rotation_keeps_the_key_and_can_be_repeated(start, state, change, clock):
     running = start()
     token = log_in(running, state)
     before = (state / "token.key").read_bytes()
@@ -154,12 +154,12 @@ def test_a_kill_in_the_middle_changes_nothing_that_counts(start, state, change, 
     assert (state / "token.key").read_bytes() == before
     change()
     clock.sleep(1)
-    assert is_good(running, token)
-    assert is_good(start(), token)
+    assert is_valid(running, token)
+    assert is_valid(start(), token)
 
 
 @pytest.mark.parametrize("text", ["nonsense\n", "17 !!\n", "17 c2hvcnQ=\n", "99999999999999999 eA==\n"])
-def test_a_file_of_keys_that_cannot_be_read_is_named_with_its_line(start, state, text):
+def test_an_invalid_file_of_previous_keys_is_a_start_error_with_the_line(start, state, text):
     start()
     (state / "token.key.others").touch(0o600)
     (state / "token.key.others").write_text(text)
@@ -167,7 +167,7 @@ def test_a_file_of_keys_that_cannot_be_read_is_named_with_its_line(start, state,
         start()
 
 
-def test_without_a_plane_there_is_no_key_to_change(change, state):
+def test_a_rotation_before_the_first_start_is_refused(change, state):
     state.mkdir()
     with pytest.raises(StartError, match="first start"):
         change()

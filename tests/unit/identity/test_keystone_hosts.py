@@ -1,4 +1,4 @@
-"""Keystone's users that act as the agents of hosts."""
+"""Users of Keystone that act as the agents of hosts."""
 
 import pytest
 
@@ -10,11 +10,11 @@ WHERE = "moorage.conf: [identity] host_users"
 
 
 def caller(text, user, *, domain="default", roles="member", own_domain="default", **more):
-    """The caller for a user as keystonemiddleware describes it."""
+    """The caller for a user that keystonemiddleware has authenticated."""
     tokens = KeystoneTokens(
         auth_url="http://keystone/v3", username="moorage", password="x", hosts=parse_host_users(text, own_domain, WHERE)
     )
-    said = {
+    environ = {
         "moorage.keystone": True,
         "HTTP_X_IDENTITY_STATUS": "Confirmed",
         "HTTP_X_USER_ID": "7c1d",
@@ -23,7 +23,7 @@ def caller(text, user, *, domain="default", roles="member", own_domain="default"
         "HTTP_X_PROJECT_ID": "5f",
         "HTTP_X_ROLES": roles,
     }
-    return tokens.authenticate({}, said | more)
+    return tokens.authenticate({}, environ | more)
 
 
 @pytest.mark.parametrize(
@@ -35,18 +35,18 @@ def caller(text, user, *, domain="default", roles="member", own_domain="default"
         ("agent-7=compute-1,agent-{host}", "agent-7", "compute-1"),
     ],
 )
-def test_a_user_that_is_named_is_the_agent_of_its_host_and_has_no_role(text, user, host):
+def test_a_user_that_matches_the_option_is_the_agent_of_its_host_and_has_no_role(text, user, host):
     found = caller(text, user, roles="admin,service,member")
     assert (found.host, found.roles, found.project_id, found.is_admin) == (host, frozenset(), "", False)
 
 
 @pytest.mark.parametrize("user", ["moorage", "agent-", "agent", "xagent-compute-1", "Agent-compute-1", ""])
-def test_another_user_is_nobodys_agent(user):
+def test_a_user_that_does_not_match_the_option_is_no_agent(user):
     found = caller("agent-{host}, alice=compute-2", user)
     assert (found.host, found.roles) == (None, {"member"})
 
 
-def test_a_user_of_another_domain_is_nobodys_agent_whatever_its_name():
+def test_a_user_of_another_domain_is_no_agent_whatever_its_name():
     """The owner of a domain can create users of any name there."""
     assert caller("agent-{host}", "agent-compute-1", domain="mine").host is None
     assert caller("agent-{host}", "agent-compute-1", domain="").host is None
@@ -55,18 +55,18 @@ def test_a_user_of_another_domain_is_nobodys_agent_whatever_its_name():
 
 
 @pytest.mark.parametrize("name", [*sorted(QUEUES), "a b", "-x"])
-def test_an_agent_of_a_queue_is_let_in_nowhere(name):
+def test_an_agent_user_with_the_name_of_a_queue_or_an_invalid_host_name_is_refused(name):
     with pytest.raises(Unauthorized):
         caller("agent-{host}", f"agent-{name}")
 
 
-def test_without_the_option_nobody_is_an_agent():
+def test_without_the_option_no_user_is_an_agent():
     assert caller("", "agent-compute-1").host is None
 
 
 @pytest.mark.parametrize(
     "text", ["{host}", "alice", "alice=", "=compute-1", "a-{host},b-{host}", "{x}-{host}", "alice=audit", "a={host}"]
 )
-def test_what_would_make_everybody_or_nobody_a_host_stops_the_start(text):
+def test_an_ambiguous_or_empty_pattern_for_host_users_is_a_start_error(text):
     with pytest.raises(StartError, match=r"\[identity\] host_users has"):
         parse_host_users(text, "default", WHERE)

@@ -41,36 +41,36 @@ def test_roles_imply_others_as_in_keystone(roles, held):
     assert {name for name, rule in rules.items() if rule(caller(*roles))} == held
 
 
-def test_a_system_token_has_no_roles_in_projects():
+def test_a_system_scoped_caller_is_no_administrator_of_projects():
     assert not admin(caller("admin", system=True))
 
 
-def test_a_role_outside_of_any_project_is_none():
-    """For example that of a token for a domain."""
+def test_a_role_without_a_project_does_not_count():
+    """For example the role of a domain-scoped token."""
     outside = Caller("u", "", frozenset({"admin"}))
     assert not admin(outside)
     assert not reader(outside)
     assert not in_project(outside)
 
 
-def test_what_is_not_in_the_table_is_denied_to_everybody():
+def test_a_rule_that_is_not_in_the_table_is_denied_to_every_caller():
     table = RuleTable({"known": anyone})
     assert table.allows("known", ANONYMOUS)
     assert not table.allows("unknown", caller("admin", "service"))
     assert "unknown" in table.refusal_message("unknown")
 
 
-def test_a_role_of_ones_own():
+def test_has_role_accepts_callers_with_a_custom_role():
     assert has_role("fpga_user")(caller("fpga_user"))
     assert not has_role("fpga_user")(caller("member"))
 
 
-def test_in_project_is_everybody_but_callers_for_the_whole_system():
+def test_in_project_accepts_all_callers_except_system_scoped_ones():
     assert in_project(caller())
     assert not in_project(caller("admin", system=True))
 
 
-def test_a_table_can_be_opened_to_more_callers_and_to_no_more_rules():
+def test_also_allowing_admits_more_callers_but_adds_no_rules():
     table = RuleTable({"known": service}, "not {rule}").also_allowing(admin)
     assert table.allows("known", caller("service"))
     assert table.allows("known", caller("admin"))

@@ -1,4 +1,4 @@
-"""Which process knows a revoked token, and for how long."""
+"""Revoked tokens: which processes refuse them, and for how long they are stored."""
 
 import os
 from datetime import timedelta
@@ -30,7 +30,7 @@ def log_in(identity, state, name="demo"):
     return identity.issue_token(user, accounts.default_project(user), ("password",))
 
 
-def is_good(identity, token):
+def is_valid(identity, token):
     try:
         identity.identify(token)
     except Unauthorized as error:
@@ -44,16 +44,18 @@ def lines(state):
     return (state / "revoked_tokens").read_text().splitlines()
 
 
-def test_a_restart_forgets_no_revocation(start, state):
+def test_a_revoked_token_is_refused_after_a_restart(start, state):
     identity = start()
     token, held = log_in(identity, state)
     identity.revoke_token(held, with_descendants=True)
-    assert not is_good(identity, token)
-    assert not is_good(start(), token)
+    assert not is_valid(identity, token)
+    assert not is_valid(start(), token)
     assert (state / "revoked_tokens").stat().st_mode & 0o777 == 0o600
 
 
-def test_another_process_knows_within_a_second_and_looks_at_no_file_in_between(start, state, clock, monkeypatch):
+def test_another_process_refuses_a_revoked_token_within_a_second_and_checks_the_file_once(
+    start, state, clock, monkeypatch
+):
     here, there = start(), start()
     token, held = log_in(here, state)
     looks = []
@@ -62,22 +64,22 @@ def test_another_process_knows_within_a_second_and_looks_at_no_file_in_between(s
     here.revoke_token(held, with_descendants=True)
     looks.clear()
     for _ in range(100):
-        assert is_good(there, token)
+        assert is_valid(there, token)
     assert looks == []
     clock.sleep(1)
-    assert not is_good(there, token)
+    assert not is_valid(there, token)
     assert len(looks) <= 4
 
 
-def test_a_clock_that_is_set_back_delays_no_revocation(start, state, clock):
+def test_a_clock_that_is_set_back_does_not_delay_a_revocation(start, state, clock):
     here, there = start(), start()
     token, held = log_in(here, state)
     here.revoke_token(held, with_descendants=True)
     clock._now -= timedelta(seconds=50)
-    assert not is_good(there, token)
+    assert not is_valid(there, token)
 
 
-def test_revocations_go_when_nobody_would_take_the_token_any_more(start, state, clock):
+def test_revocations_are_deleted_after_their_token_has_expired(start, state, clock):
     identity = start()
     for _ in range(120):
         identity.revoke_token(log_in(identity, state)[1], with_descendants=False)
@@ -86,7 +88,7 @@ def test_revocations_go_when_nobody_would_take_the_token_any_more(start, state, 
     assert len(lines(state)) == 1
 
 
-def test_somebody_who_revokes_in_a_loop_does_not_fill_the_disk(start, state, clock, monkeypatch):
+def test_many_revocations_of_one_user_become_one_that_covers_all_its_tokens(start, state, clock, monkeypatch):
     monkeypatch.setattr(revocations, "MAX_LINES_PER_USER", 20)
     identity = start()
     others, _ = log_in(identity, state, "admin")
@@ -97,13 +99,13 @@ def test_somebody_who_revokes_in_a_loop_does_not_fill_the_disk(start, state, clo
         clock.sleep(1)
         identity.revoke_token(log_in(identity, state)[1], with_descendants=False)
         assert len(lines(state)) <= 21
-    assert not is_good(identity, old)
-    assert not is_good(identity, kept)
-    assert is_good(identity, others)
-    assert is_good(identity, log_in(identity, state)[0])
+    assert not is_valid(identity, old)
+    assert not is_valid(identity, kept)
+    assert is_valid(identity, others)
+    assert is_valid(identity, log_in(identity, state)[0])
 
 
-def test_a_line_that_a_crash_left_half_written_hides_no_other(start, state, caplog):
+def test_a_partly_written_line_in_the_file_hides_no_other_revocation(start, state, caplog):
     identity = start()
     (first, one), (second, two) = log_in(identity, state), log_in(identity, state)
     identity.revoke_token(one, with_descendants=False)
@@ -111,16 +113,16 @@ def test_a_line_that_a_crash_left_half_written_hides_no_other(start, state, capl
         file.write("token 17")
     identity.revoke_token(two, with_descendants=False)
     again = start()
-    assert not is_good(again, first)
-    assert not is_good(again, second)
+    assert not is_valid(again, first)
+    assert not is_valid(again, second)
     assert "a line of the revoked tokens cannot be read" in caplog.messages
 
 
-def test_a_file_that_cannot_be_read_any_more_leaves_what_is_known(start, state, clock):
+def test_if_the_file_becomes_unreadable_known_revocations_stay_in_force(start, state, clock):
     identity = start()
     token, held = log_in(identity, state)
     identity.revoke_token(held, with_descendants=True)
     (state / "revoked_tokens").unlink()
     (state / "revoked_tokens").mkdir()
     clock.sleep(1)
-    assert not is_good(identity, token)
+    assert not is_valid(identity, token)

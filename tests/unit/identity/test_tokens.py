@@ -25,18 +25,18 @@ def signer() -> TokenSigner:
     return TokenSigner(b"k" * 32)
 
 
-def test_what_was_signed_is_read(signer):
+def test_a_signed_token_reads_back_the_same(signer):
     token = signer.sign_claims(CLAIMS)
     assert signer.read_claims(token, NOW) == CLAIMS
     assert len(token) < 400
 
 
-def test_without_scope(signer):
+def test_an_unscoped_token_reads_back_the_same(signer):
     claims = dataclasses.replace(CLAIMS, project_id=None)
     assert signer.read_claims(signer.sign_claims(claims), NOW) == claims
 
 
-def test_a_token_is_over_at_its_end_not_before(signer):
+def test_a_token_expires_exactly_at_its_end(signer):
     token = signer.sign_claims(CLAIMS)
     signer.read_claims(token, CLAIMS.expires_at - timedelta(microseconds=1))
     with pytest.raises(Unauthorized, match="expired at 2026-03-01T10:30:00Z"):
@@ -49,7 +49,7 @@ def test_a_token_of_another_key_is_refused(signer):
         signer.read_claims(TokenSigner(b"x" * 32).sign_claims(CLAIMS), NOW)
 
 
-def test_any_changed_character_of_the_claims_is_noticed(signer):
+def test_a_token_with_any_changed_character_is_refused(signer):
     token = signer.sign_claims(CLAIMS)
     end = token.rindex(".")
     for place in range(end):
@@ -58,7 +58,7 @@ def test_any_changed_character_of_the_claims_is_noticed(signer):
             signer.read_claims(changed, NOW)
 
 
-def test_claims_cannot_be_swapped_under_a_signature(signer):
+def test_forged_claims_with_the_signature_of_another_token_are_refused(signer):
     prefix, _, mac = signer.sign_claims(CLAIMS).split(".")
     body = {"a": "", "e": 2**31, "i": 0, "k": "", "m": [], "p": "admin", "u": "admin"}
     forged = base64.urlsafe_b64encode(json.dumps(body).encode()).rstrip(b"=").decode()
@@ -71,13 +71,13 @@ def test_claims_cannot_be_swapped_under_a_signature(signer):
     "text",
     ["", ".", "..", "moor1..", "moor1.e30.", "gAAAAABl", "moor1." + "A" * 600 + ".AAAA", "moor1.é.é", "moor1.\0.x"],
 )
-def test_nonsense_is_refused_shortly(signer, text):
+def test_a_text_that_is_no_token_is_refused_with_a_short_message(signer, text):
     with pytest.raises(Unauthorized) as refused:
         signer.read_claims(text, NOW)
     assert len(refused.value.message) < 80
 
 
-def test_a_token_from_the_future_is_refused_beyond_the_leeway(signer):
+def test_a_token_issued_more_than_a_minute_in_the_future_is_refused(signer):
     token = signer.sign_claims(CLAIMS)
     signer.read_claims(token, NOW - timedelta(seconds=59))
     with pytest.raises(Unauthorized, match="clocks"):

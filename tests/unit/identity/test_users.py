@@ -32,7 +32,7 @@ def write(path: Path, content: str) -> Path:
     return path
 
 
-def test_a_users_file_says_who_has_which_role_where():
+def test_users_with_roles_in_projects_are_read_from_the_users_file():
     accounts = parse_accounts(text(), "users.yaml")
     alice = accounts.user_named("alice")
     assert alice is accounts.users["u1"]
@@ -66,33 +66,33 @@ def test_a_users_file_says_who_has_which_role_where():
         (text().replace("id: u1", "id: ../x"), ":5", "../x"),
     ],
 )
-def test_a_faulty_file_is_refused_with_its_line(content, place, words):
+def test_an_invalid_users_file_is_a_start_error_with_the_line(content, place, words):
     with pytest.raises(StartError) as refused:
         parse_accounts(content, "/etc/users.yaml")
     assert refused.value.message.startswith(f"/etc/users.yaml{place}:")
     assert words in refused.value.message
 
 
-def test_a_password_in_plain_text_is_not_repeated_in_the_error():
+def test_the_error_for_a_plain_text_password_does_not_contain_it():
     with pytest.raises(StartError) as refused:
         parse_accounts(text(password="topsecret"), "users.yaml")
     assert "topsecret" not in refused.value.message
 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
-def test_a_file_that_others_may_write_is_refused_with_the_remedy(tmp_path, mode):
+def test_a_users_file_that_other_users_can_write_is_a_start_error_with_the_remedy(tmp_path, mode):
     path = write(tmp_path / "users.yaml", text())
     path.chmod(mode)
     with pytest.raises(StartError, match="chmod go-w"):
         load_accounts(path)
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path):
+def test_a_missing_users_file_is_a_start_error(tmp_path):
     with pytest.raises(StartError, match="cannot be read"):
         load_accounts(tmp_path / "users.yaml")
 
 
-def test_an_edit_takes_effect_within_a_second(tmp_path, clock):
+def test_a_change_of_the_users_file_takes_effect_within_a_second(tmp_path, clock):
     path = write(tmp_path / "users.yaml", text())
     users = UsersFile(path, clock)
     os.utime(path, ns=(1, 1))
@@ -102,7 +102,7 @@ def test_an_edit_takes_effect_within_a_second(tmp_path, clock):
     assert users.accounts().user_named("alice").roles["p1"] == {"admin"}
 
 
-def test_the_file_is_looked_at_once_a_second_at_most(tmp_path, clock, monkeypatch):
+def test_the_users_file_is_checked_at_most_once_per_second(tmp_path, clock, monkeypatch):
     path = write(tmp_path / "users.yaml", text())
     users = UsersFile(path, clock)
     looks = []
@@ -115,7 +115,7 @@ def test_the_file_is_looked_at_once_a_second_at_most(tmp_path, clock, monkeypatc
 
 
 @pytest.mark.parametrize("trouble", ["faulty", "gone", "writable"])
-def test_an_edit_that_cannot_be_read_is_logged_and_ignored(tmp_path, clock, caplog, trouble):
+def test_an_invalid_change_of_the_users_file_is_logged_once_and_ignored(tmp_path, clock, caplog, trouble):
     path = write(tmp_path / "users.yaml", text())
     users = UsersFile(path, clock)
     if trouble == "gone":
@@ -133,7 +133,7 @@ def test_an_edit_that_cannot_be_read_is_logged_and_ignored(tmp_path, clock, capl
     assert users.accounts().user_named("alice").roles["p1"] == {"reader"}
 
 
-def test_passwords():
+def test_only_the_correct_password_matches():
     alice = parse_accounts(text(), "users.yaml").user_named("alice")
     assert password_matches(alice, "secret", 4)
     for wrong in ("Secret", "", "secret\0", "secret" + "x" * 80):
@@ -141,13 +141,13 @@ def test_passwords():
     assert not password_matches(None, "nobody", 4)
 
 
-def test_a_disabled_user_has_no_password():
+def test_no_password_matches_a_disabled_user():
     assert not password_matches(
         parse_accounts(text(more="    enabled: false\n"), "users.yaml").user_named("alice"), "secret", 4
     )
 
 
-def test_hashes_of_htpasswd_are_understood():
+def test_password_hashes_of_htpasswd_are_accepted():
     assert password_matches(
         parse_accounts(text(password=HASH.replace("$2b$", "$2y$")), "users.yaml").user_named("alice"), "secret", 4
     )

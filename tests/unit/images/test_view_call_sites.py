@@ -1,5 +1,6 @@
-"""Every call that reads or writes images for somebody names its view. Whoever adds a call must add it to `CALLS` here,
-with its view and the reason.
+"""Every call in the source code that reads or writes images names its view.
+
+If you add a call, add it to `CALLS` here, with its view and the reason.
 """
 
 import ast
@@ -19,7 +20,7 @@ VIEWS = {CallerView, ProjectView, OwnerView, PublicView}
 
 #: (module, function): {(operation, its view as written)}
 CALLS = {
-    # The request of a user, with the user's token; then whether the server's project may use it too.
+    # The request of a user, with the user's token; then a check whether the server's project may use the image, too.
     ("compute.requests.server_request", "usable_image"): {("get", "CallerView.of(caller)")},
     ("compute.requests.server_request", "_may_use"): {("get", "ProjectView(project_id)")},
     ("compute.servers.operate_service", "OperateService._announce"): {("announce", "view")},
@@ -32,16 +33,16 @@ CALLS = {
         ("delete", "view"),
     },
     ("compute.agents.disk_image_service", "DiskImageService.withdraw_image"): {
-        ("delete", "OwnerView(_server_of(job)['project_id'])")
+        ("delete", "OwnerView(job.server.project_id)")
     },
-    # A host acts for the project of the server; its requests go through compute and the accelerator service, which hold
-    # the project against the host's servers and jobs.
+    # A host acts for the project of the server. Its requests go through compute and the accelerator service, which
+    # compare the project with the host's servers and jobs.
     ("agent.virt.libvirt_images", "BaseImages.image_record"): {("get", "view")},
     ("agent.virt.libvirt_images", "BaseImages.copy_file"): {("open", "view")},
     ("agent.virt.libvirt_images", "BaseImages._fetch"): {("open", "view")},
-    # The image before a lease's end: of the server's project.
+    # Snapshots before the end of a lease become images of the server's project.
     ("reservation.steps.notification_steps", "SnapshotSteps._snapshot"): {("has_image", "view")},
-    # Bitstreams: for the project that asks.
+    # Bitstreams are read for the project that requests them.
     ("accelerator.host.bitstream_lookup", "_find_by_id"): {("get", "target.view")},
     ("accelerator.host.bitstream_lookup", "_search"): {("find", "target.view")},
     ("accelerator.service.operator_service", "_get_images"): {("get", "target.view")},
@@ -49,8 +50,9 @@ CALLS = {
     ("accelerator.host.programming", "RegionProgrammer._fetched_data"): {("open", "chosen.view")},
 }
 
-#: Where code gets the image service: each is passed to a class whose every operation takes a view.
-WAYS = {
+#: (module, function) that gets a connection to the image service -> the classes to which it passes it. Every operation
+#: of these classes takes a view.
+CONNECTIONS = {
     ("wiring.services", "_compute_service"): {"GlanceImages", "ImageLookup", "ImageWriter"},
     ("wiring.services", "_compute_tasks"): {"ImageWriter"},
     ("wiring.services", "build_accelerator"): {"GlanceImages"},
@@ -103,7 +105,7 @@ def calls_in(function):
             yield node.func.attr, ast.unparse(node.args[place]) if len(node.args) > place else "no view"
 
 
-def test_every_call_site_has_the_view_that_it_should_have():
+def test_every_call_in_the_source_code_names_the_listed_view():
     found = {}
     for module, tree in modules():
         for name, function in functions(tree) if knows_images(tree) else ():
@@ -112,19 +114,19 @@ def test_every_call_site_has_the_view_that_it_should_have():
     assert found == CALLS
 
 
-def test_every_way_to_the_image_service_leads_to_a_client_with_views():
+def test_every_connection_to_the_image_service_is_passed_to_a_class_whose_operations_take_a_view():
     found = {}
     for module, tree in modules():
         for name, function in functions(tree):
             for outer in ast.walk(function):
                 for argument in outer.args if isinstance(outer, ast.Call) else ():
-                    if is_way(argument):
+                    if is_connection(argument):
                         found.setdefault((module, name), set()).add(ast.unparse(outer.func))
-    assert found == WAYS
+    assert found == CONNECTIONS
 
 
-def is_way(node):
-    """``parts.client("image")``, ``transport("image")``"""
+def is_connection(node):
+    """Whether `node` is a call such as ``parts.client("image")`` or ``transport("image")``."""
     return (
         isinstance(node, ast.Call)
         and getattr(node.func, "attr", getattr(node.func, "id", "")) in ("client", "transport")
@@ -132,16 +134,18 @@ def is_way(node):
     )
 
 
-def test_no_way_to_the_image_service_is_kept_for_other_uses():
-    """Each is passed to a class of `WAYS`, never kept in a variable for other requests."""
+def test_no_connection_to_the_image_service_is_kept_in_a_variable():
+    """Otherwise it could be used for requests without a view."""
     for module, tree in modules():
-        ways = sum(is_way(node) for node in ast.walk(tree))
-        arguments = sum(is_way(one) for node in ast.walk(tree) if isinstance(node, ast.Call) for one in node.args)
+        ways = sum(is_connection(node) for node in ast.walk(tree))
+        arguments = sum(
+            is_connection(one) for node in ast.walk(tree) if isinstance(node, ast.Call) for one in node.args
+        )
         assert ways == arguments, module
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
-def test_every_operation_takes_a_view_first(kind):
+def test_the_first_parameter_of_every_operation_is_the_view(kind):
     operations = {name: one for name, one in vars(kind).items() if callable(one) and not name.startswith("_")}
     assert operations
     for name, operation in operations.items():
@@ -152,11 +156,11 @@ def test_every_operation_takes_a_view_first(kind):
         assert set(typing.get_args(hint) or {hint}) <= VIEWS, name
 
 
-def test_the_cache_takes_the_view_that_it_fetches_in():
+def test_opening_an_image_in_the_cache_requires_a_view():
     view = inspect.signature(inspect.unwrap(cache.DigestCache.open)).parameters["view"]
     assert view.default is inspect.Parameter.empty
 
 
-def test_a_call_without_a_view_is_noticed():
+def test_the_search_for_calls_finds_calls_without_a_view():
     tree = ast.parse("def f(self, image_id):\n    self._images.get(image_id)\n    images.find()")
     assert set(calls_in(tree)) == {("get", "image_id"), ("find", "no view")}

@@ -1,4 +1,4 @@
-"""Tasks in threads and in virtual time."""
+"""Background tasks, run in threads and in virtual time."""
 
 import logging
 import threading
@@ -11,11 +11,11 @@ from moorage.core.clock import AdjustableClock, SystemClock, VirtualClock
 from moorage.jobs.background_tasks import PAUSE_AFTER_FAILURE, TasksInVirtualTime, TaskThreads, Wakeups
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-PATIENCE_S = 20
+TIMEOUT_S = 20
 
 
 class Task:
-    """Each tick calls `on_tick` and returns its result."""
+    """A task whose runs call `on_tick` with the number of the run, and return its result."""
 
     def __init__(self, name, on_tick, listens_to=()):
         self.name = name
@@ -32,20 +32,20 @@ class Task:
 
     def wait_for(self, ticks):
         with self.news:
-            assert self.news.wait_for(lambda: self.ticks >= ticks, PATIENCE_S), f"{self.ticks} ticks"
+            assert self.news.wait_for(lambda: self.ticks >= ticks, TIMEOUT_S), f"{self.ticks} ticks"
 
 
 # ------------------------------------------------------------------------------------------------------ wake-ups
 
 
-def test_a_wake_before_the_wait_is_not_lost():
+def test_a_wake_up_before_the_wait_is_not_lost():
     wakeups = Wakeups()
     event = wakeups.listen("a")
     wakeups.wake("a")
     assert event.wait(0)
 
 
-def test_each_listener_of_a_topic_has_an_event_of_its_own():
+def test_each_listener_of_a_queue_has_its_own_event():
     wakeups = Wakeups()
     first, second, other = wakeups.listen("a", "b"), wakeups.listen("a"), wakeups.listen("c")
     wakeups.wake("a")
@@ -60,7 +60,7 @@ def test_each_listener_of_a_topic_has_an_event_of_its_own():
     assert wakeups.queues() == {"a", "b", "c"}
 
 
-def test_topics_of_ones_own_are_no_queues_that_others_hint_at():
+def test_own_topics_of_a_listener_are_not_in_the_list_of_queues():
     wakeups = Wakeups()
     event = wakeups.listen("queue", own=("task",))
     wakeups.wake("task")
@@ -87,7 +87,7 @@ def threads():
         one.stop()
 
 
-def test_a_task_that_waits_for_a_wake_is_woken_by_its_name_and_its_topics(threads):
+def test_a_waiting_task_is_woken_by_its_name_and_by_its_queues(threads):
     wakeups = Wakeups()
     task = Task("a", lambda _: None, listens_to=("jobs",))
     threads(task, wakeups=wakeups)
@@ -98,7 +98,7 @@ def test_a_task_that_waits_for_a_wake_is_woken_by_its_name_and_its_topics(thread
     task.wait_for(3)
 
 
-def test_one_that_rests_does_all_that_woke_it_meanwhile_in_one_round(threads):
+def test_wake_ups_during_the_minimum_pause_of_a_task_cause_one_run(threads):
     wakeups, times = Wakeups(), []
     task = Task("a", lambda _: times.append(None))
     task.min_pause_s = 1.0
@@ -106,15 +106,15 @@ def test_one_that_rests_does_all_that_woke_it_meanwhile_in_one_round(threads):
     task.wait_for(1)
     for _ in range(20):
         wakeups.wake("a")
-        time.sleep(0.005)  # enough for another round, if there were no pause
+        time.sleep(0.005)  # enough time for another run if there were no pause
     task.wait_for(2)
     assert len(times) == 2
 
 
-def test_no_wake_is_lost_whenever_it_comes(threads):
-    """Wakes during the tick, at its end and before the wait: after each one a later tick begins."""
+def test_no_wake_up_is_lost_whenever_it_comes(threads):
+    """After each wake-up another run begins, whether it came during a run, at its end or before the wait."""
     wakeups = Wakeups()
-    work = []  # the open work; a tick takes all of it, as a claim does
+    work = []  # the open work; a run takes all of it, as a claim of jobs does
     done = []
 
     def take_all(_):
@@ -136,15 +136,15 @@ def test_no_wake_is_lost_whenever_it_comes(threads):
     assert seen.is_set(), f"{len(work)} left after the last wake"
 
 
-def test_a_wake_during_a_tick_is_followed_by_another_tick(threads):
-    """A change that this tick missed must be seen by the next one."""
+def test_a_wake_up_during_a_run_is_followed_by_another_run(threads):
+    """The next run sees a change that this run has missed."""
     wakeups = Wakeups()
     task = Task("a", lambda ticks: wakeups.wake("a") if ticks < 5 else None)
     threads(task, wakeups=wakeups)
     task.wait_for(5)
 
 
-def test_a_clock_that_was_set_is_noticed_without_a_wake(threads, monkeypatch):
+def test_a_task_notices_without_a_wake_up_that_the_clock_was_advanced(threads, monkeypatch):
     monkeypatch.setattr("moorage.jobs.background_tasks.LONGEST_WAIT_S", 0.01)
     clock = AdjustableClock()
     task = Task("a", lambda _: clock.now() + timedelta(hours=1))
@@ -154,7 +154,7 @@ def test_a_clock_that_was_set_is_noticed_without_a_wake(threads, monkeypatch):
     task.wait_for(2)
 
 
-def test_a_task_is_not_called_before_it_is_due(threads, monkeypatch):
+def test_a_task_does_not_run_before_it_is_due(threads, monkeypatch):
     monkeypatch.setattr("moorage.jobs.background_tasks.LONGEST_WAIT_S", 0.001)
     clock = SystemClock()
     due = [clock.now()]
@@ -172,14 +172,14 @@ def test_a_task_is_not_called_before_it_is_due(threads, monkeypatch):
     assert early == []
 
 
-def test_a_task_ticks_again_when_it_is_due(threads):
+def test_a_task_runs_again_when_it_is_due(threads):
     clock = SystemClock()
     task = Task("a", lambda _: clock.now() + timedelta(milliseconds=5))
     threads(task, clock=clock)
     task.wait_for(4)
 
 
-def test_a_task_that_raises_goes_on_and_leaves_a_line_in_the_log(threads, caplog, monkeypatch):
+def test_a_task_that_raises_an_exception_is_logged_and_runs_again(threads, caplog, monkeypatch):
     monkeypatch.setattr("moorage.jobs.background_tasks.PAUSE_AFTER_FAILURE", timedelta(milliseconds=5))
 
     def fail_twice(ticks):
@@ -194,16 +194,16 @@ def test_a_task_that_raises_goes_on_and_leaves_a_line_in_the_log(threads, caplog
     assert "trouble" in caplog.text
 
 
-def test_one_task_that_hangs_does_not_hold_up_another(threads):
+def test_a_task_that_hangs_does_not_delay_another_task(threads):
     release = threading.Event()
-    slow, quick = Task("slow", lambda _: release.wait(PATIENCE_S)), Task("quick", lambda ticks: START)
-    slow.on_tick = lambda _: release.wait(PATIENCE_S) and None
+    slow, quick = Task("slow", lambda _: release.wait(TIMEOUT_S)), Task("quick", lambda ticks: START)
+    slow.on_tick = lambda _: release.wait(TIMEOUT_S) and None
     threads(slow, quick)
     quick.wait_for(5)
     release.set()
 
 
-def test_stopping_ends_a_task_that_waits(threads):
+def test_stop_ends_a_waiting_task(threads):
     task = Task("a", lambda _: None)
     running = threads(task)
     task.wait_for(1)
@@ -212,7 +212,7 @@ def test_stopping_ends_a_task_that_waits(threads):
     assert task.ticks == 1
 
 
-def test_a_jump_of_the_clock_makes_what_is_due_then_happen_now(threads):
+def test_advancing_the_clock_runs_the_tasks_that_become_due(threads):
     clock, wakeups = AdjustableClock(), Wakeups()
     clock.on_advance.append(wakeups.wake_all)
     end_of_lease = clock.now() + timedelta(days=30)
@@ -228,11 +228,11 @@ def test_a_jump_of_the_clock_makes_what_is_due_then_happen_now(threads):
     threads(task, clock=clock, wakeups=wakeups)
     task.wait_for(1)
     clock.advance(timedelta(days=30).total_seconds())
-    assert ended.wait(PATIENCE_S)
+    assert ended.wait(TIMEOUT_S)
 
 
-def test_a_task_that_is_due_in_the_very_far_future_waits(threads):
-    """Leases may end in the year 9999, but Python's longest wait is shorter."""
+def test_a_task_that_is_due_in_the_year_9999_waits_and_can_be_woken(threads):
+    """Leases may end then, but the longest wait in Python is shorter."""
     wakeups = Wakeups()
     task = Task("a", lambda _: datetime.max.replace(tzinfo=UTC))
     threads(task, wakeups=wakeups)
@@ -244,7 +244,7 @@ def test_a_task_that_is_due_in_the_very_far_future_waits(threads):
 # -------------------------------------------------------------------------------------------------- virtual time
 
 
-def test_thirty_days_pass_in_the_time_the_work_takes():
+def test_in_virtual_time_an_hourly_task_runs_at_every_hour_of_thirty_days():
     clock = VirtualClock(START)
     seen = []
 
@@ -257,7 +257,7 @@ def test_thirty_days_pass_in_the_time_the_work_takes():
     assert clock.now() == START + timedelta(days=30)
 
 
-def test_what_is_due_at_the_last_moment_happens_and_later_things_do_not():
+def test_run_until_includes_what_is_due_at_its_end_and_nothing_later():
     clock = VirtualClock(START)
     seen = []
     due = [START + timedelta(seconds=5), START + timedelta(seconds=6)]
@@ -273,7 +273,7 @@ def test_what_is_due_at_the_last_moment_happens_and_later_things_do_not():
     assert seen == [START, *due]
 
 
-def test_tasks_wake_each_other_at_the_same_moment_and_in_their_order():
+def test_in_virtual_time_a_woken_task_runs_at_the_same_time():
     clock, wakeups = VirtualClock(START), Wakeups()
     story = []
 
@@ -290,7 +290,7 @@ def test_tasks_wake_each_other_at_the_same_moment_and_in_their_order():
     assert story == [("agent", START), ("build", START), ("agent", START)]
 
 
-def test_in_virtual_time_a_task_that_raises_is_tried_again_after_a_pause():
+def test_in_virtual_time_a_task_that_raises_an_exception_runs_again_after_a_pause():
     clock = VirtualClock(START)
     seen = []
 
@@ -303,14 +303,14 @@ def test_in_virtual_time_a_task_that_raises_is_tried_again_after_a_pause():
     assert seen == [START, START + PAUSE_AFTER_FAILURE]
 
 
-def test_tasks_that_never_come_to_rest_are_named():
+def test_settle_raises_an_error_that_names_tasks_that_are_always_due():
     clock = VirtualClock(START)
     turns = TasksInVirtualTime(clock, Wakeups(), [Task("restless", lambda _: clock.now())])
     with pytest.raises(RuntimeError, match="restless"):
         turns.settle(limit=50)
 
 
-def test_sleeping_past_another_task_s_moment_delays_it_and_nothing_else():
+def test_in_virtual_time_a_task_that_sleeps_only_delays_tasks_that_become_due():
     clock = VirtualClock(START)
     seen = []
 

@@ -1,4 +1,4 @@
-"""One of the workers of a queue polls it."""
+"""The election of the one worker of a queue that polls it while all are idle."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,29 +8,29 @@ from moorage.jobs.poller_election import PollerElection
 WORKERS = (1, 2, 3)
 
 
-def rested():
-    """All have polled once without a job; worker 1 keeps polling."""
+def idle_workers():
+    """An election in which no worker found a job, so that only worker 1 polls; and the list of woken workers."""
     woken = []
     shared = PollerElection(woken.append)
     assert [shared.found_no_job(worker) for worker in WORKERS] == [True, False, False]
     return shared, woken
 
 
-def asking(shared):
+def polling(shared):
     return [worker for worker in WORKERS if shared.may_poll(worker)]
 
 
-def test_at_the_start_everybody_asks_for_what_he_had_begun():
-    assert asking(PollerElection(lambda _: None)) == [1, 2, 3]
+def test_at_the_start_every_worker_polls_once():
+    assert polling(PollerElection(lambda _: None)) == [1, 2, 3]
 
 
-def test_a_hint_is_followed_by_the_one_who_looks():
-    shared, _ = rested()
-    assert asking(shared) == [1]
+def test_of_idle_workers_only_the_elected_one_polls():
+    shared, _ = idle_workers()
+    assert polling(shared) == [1]
 
 
-def test_who_finds_work_calls_one_who_looks_then():
-    shared, woken = rested()
+def test_when_the_poller_begins_a_job_an_idle_worker_is_woken_to_poll():
+    shared, woken = idle_workers()
     shared.began_job(1)
     assert woken == [2]
     assert shared.may_poll(2)
@@ -39,40 +39,40 @@ def test_who_finds_work_calls_one_who_looks_then():
     assert [worker for worker in (2, 3) if shared.may_poll(worker)] == [2]
 
 
-def test_who_was_called_and_finds_work_calls_the_next():
-    shared, woken = rested()
+def test_when_the_woken_worker_begins_a_job_the_next_idle_one_is_woken():
+    shared, woken = idle_workers()
     shared.began_job(1)
     assert shared.may_poll(2)
     shared.began_job(2)
     assert shared.may_poll(3)
     shared.began_job(3)
-    assert woken == [2, 3], "nobody was left to be called"
+    assert woken == [2, 3], "no idle worker is left"
 
 
-def test_the_first_who_is_done_looks_when_all_have_worked():
-    shared, _ = rested()
+def test_after_all_workers_had_jobs_the_first_idle_one_becomes_the_poller():
+    shared, _ = idle_workers()
     for worker in WORKERS:
         shared.began_job(worker)
-    assert shared.may_poll(2), "who has just worked asks again"
+    assert shared.may_poll(2), "a worker polls again after a job"
     assert shared.found_no_job(2)
     assert not shared.found_no_job(1)
 
 
-def test_work_for_somebody_while_another_looks_calls_nobody():
-    shared, woken = rested()
+def test_a_job_of_another_worker_wakes_no_worker_while_the_poller_is_idle():
+    shared, woken = idle_workers()
     shared.began_job(2)
     assert woken == []
 
 
-def test_who_was_called_and_got_no_answer_asks_again():
-    shared, _ = rested()
+def test_a_woken_worker_whose_poll_fails_polls_again():
+    shared, _ = idle_workers()
     shared.began_job(1)
     assert [shared.may_poll(2) for _ in range(3)] == [True, True, True]
 
 
 @given(st.lists(st.tuples(st.sampled_from(WORKERS), st.sampled_from(["work", "nothing", "no answer"])), max_size=60))
-def test_at_no_time_everybody_rests_and_nobody_looks_or_is_called(moves):
-    """Otherwise a queue would be forgotten."""
+def test_at_any_time_a_worker_is_busy_polling_or_woken(moves):
+    """Otherwise no worker would poll the queue any more."""
     shared = PollerElection(lambda _: None)
     for worker, answer in moves:
         if not shared.may_poll(worker):

@@ -1,4 +1,4 @@
-"""Many tasks in few threads."""
+"""A pool of threads that runs many tasks."""
 
 import threading
 import time
@@ -10,11 +10,11 @@ from moorage.core.clock import SystemClock
 from moorage.jobs.background_tasks import Wakeups
 from moorage.jobs.task_pool import TaskPool
 
-PATIENCE_S = 20
+TIMEOUT_S = 20
 
 
-class Counting:
-    """Ticks as ordered; counts them, and records whether two ever ran at the same time."""
+class CountingTask:
+    """A task that counts its runs, and those that began while another one was in progress."""
 
     def __init__(self, name, period_s=None, *, listens_to=(), action=lambda: None):
         self.name, self.period_s, self.listens_to, self.action = name, period_s, listens_to, action
@@ -39,7 +39,7 @@ class Counting:
 
     def wait_for(self, ticks):
         with self._changed:
-            assert self._changed.wait_for(lambda: self.ticks >= ticks, PATIENCE_S), f"{self.name}: {self.ticks}"
+            assert self._changed.wait_for(lambda: self.ticks >= ticks, TIMEOUT_S), f"{self.name}: {self.ticks}"
 
 
 @pytest.fixture
@@ -54,17 +54,17 @@ def pool(wakeups):
     pool.stop()
 
 
-def test_hundreds_of_tasks_tick_in_two_threads(pool):
+def test_two_threads_run_hundreds_of_tasks(pool):
     before = threading.active_count()
-    tasks = [Counting(f"d{number}", period_s=0.01) for number in range(300)]
+    tasks = [CountingTask(f"d{number}", period_s=0.01) for number in range(300)]
     pool.start(tasks)
     assert threading.active_count() == before + 2
     for task in tasks:
         task.wait_for(3)
 
 
-def test_one_that_is_only_woken_ticks_once_at_the_start_and_once_per_wake(pool, wakeups):
-    task = Counting("d", listens_to=("queue",))
+def test_a_task_without_a_period_runs_at_the_start_and_once_per_wake_up(pool, wakeups):
+    task = CountingTask("d", listens_to=("queue",))
     pool.start([task])
     task.wait_for(1)
     wakeups.wake("queue")
@@ -76,28 +76,28 @@ def test_one_that_is_only_woken_ticks_once_at_the_start_and_once_per_wake(pool, 
     assert task.ticks == 3
 
 
-def test_one_that_rests_does_all_that_woke_it_meanwhile_in_one_round(pool, wakeups):
-    task = Counting("d")
+def test_wake_ups_during_the_minimum_pause_of_a_task_cause_one_run(pool, wakeups):
+    task = CountingTask("d")
     task.min_pause_s = 1.0
     pool.start([task])
     task.wait_for(1)
     for _ in range(20):
         wakeups.wake("d")
-        time.sleep(0.005)  # enough for another round, if there were no pause
+        time.sleep(0.005)  # enough time for another run if there were no pause
     task.wait_for(2)
     assert task.ticks == 2
 
 
-def test_a_wake_during_a_tick_is_followed_by_another_tick_and_they_never_overlap(pool, wakeups):
+def test_a_wake_up_during_a_run_is_followed_by_another_run_that_does_not_overlap(pool, wakeups):
     inside, go_on = threading.Event(), threading.Event()
 
     def wait():
         inside.set()
-        assert go_on.wait(PATIENCE_S)
+        assert go_on.wait(TIMEOUT_S)
 
-    task = Counting("d", action=wait)
+    task = CountingTask("d", action=wait)
     pool.start([task])
-    assert inside.wait(PATIENCE_S)
+    assert inside.wait(TIMEOUT_S)
     for _ in range(5):
         wakeups.wake("d")
     go_on.set()
@@ -106,8 +106,8 @@ def test_a_wake_during_a_tick_is_followed_by_another_tick_and_they_never_overlap
     assert (task.ticks, task.overlaps) == (2, 0)
 
 
-def test_a_wake_brings_the_next_turn_forward_and_takes_its_place(pool, wakeups):
-    task = Counting("d", period_s=0.3)
+def test_a_wake_up_replaces_the_next_periodic_run(pool, wakeups):
+    task = CountingTask("d", period_s=0.3)
     pool.start([task])
     task.wait_for(1)
     for number in range(2, 5):
@@ -117,11 +117,11 @@ def test_a_wake_brings_the_next_turn_forward_and_takes_its_place(pool, wakeups):
     task.wait_for(5)
 
 
-def test_a_tick_that_raises_is_logged_and_the_task_goes_on(wakeups, caplog):
+def test_a_run_that_raises_an_exception_is_logged_and_the_task_runs_again(wakeups, caplog):
     told = []
     pool = TaskPool(SystemClock(), wakeups, 1, lambda done: told.append((done.task, done.succeeded)))
-    failing = Counting("bad", action=lambda: 1 / 0)
-    good = Counting("good", period_s=0.01)
+    failing = CountingTask("bad", action=lambda: 1 / 0)
+    good = CountingTask("good", period_s=0.01)
     pool.start([failing, good])
     failing.wait_for(1)
     good.wait_for(3)
@@ -133,7 +133,7 @@ def test_a_tick_that_raises_is_logged_and_the_task_goes_on(wakeups, caplog):
     assert "task failed" in caplog.text
 
 
-def test_stopping_ends_the_threads_while_nothing_is_due(pool, wakeups):
-    pool.start([Counting("d")])
+def test_stop_ends_the_threads_while_no_task_is_due(pool, wakeups):
+    pool.start([CountingTask("d")])
     pool.stop()
     assert not any(thread.is_alive() for thread in pool._threads)

@@ -1,4 +1,4 @@
-"""The library, unmodified, over a real Unix socket to a real agent with simulated devices."""
+"""The unchanged library os_acc, over a real Unix socket to a real agent with simulated devices."""
 
 import copy
 import inspect
@@ -60,7 +60,7 @@ def info(uuid=None) -> dict:
     return {"uuid": uuid or new_instance(), "name": "web-1", "project_id": "1" * 32, "image_id": None}
 
 
-def test_the_three_verbs_have_the_specs_signatures():
+def test_the_three_functions_have_the_signatures_of_the_specification():
     """R12, A17: exactly initialize(), plug(instance_info, selected_rp, flavor_extra_specs), unplug(instance_info)."""
     names = {
         name: list(inspect.signature(getattr(os_acc, name)).parameters) for name in ("initialize", "plug", "unplug")
@@ -88,8 +88,8 @@ def test_plug_and_unplug_through_the_socket(served):
     assert os_acc.unplug({"uuid": instance["uuid"], "name": "web-1"}) == 0
 
 
-def test_parameters_are_only_read(served):
-    """R17: frozen mappings work, and nothing is changed."""
+def test_plug_does_not_change_its_parameters(served):
+    """R17: read-only mappings are accepted."""
     given = (info(), {"": [rp(GPU)]}, gpu())
     before = copy.deepcopy(given)
     os_acc.plug(*(MappingProxyType(one) for one in given))
@@ -98,8 +98,8 @@ def test_parameters_are_only_read(served):
     assert os_acc.plug(MappingProxyType(info()), frozen, MappingProxyType(gpu())) == [{"pci_id": "0000:65:00.0"}]
 
 
-def test_calls_run_in_executors_and_errors_come_through_futures(served):
-    """R16: each API in ThreadPoolExecutor(max_workers=1), several in parallel; typed exceptions survive."""
+def test_calls_can_run_in_executors_and_raise_their_errors_through_futures(served):
+    """R16: each function in a ThreadPoolExecutor(max_workers=1), several in parallel."""
     served.plug(new_instance(), gpu(), GPU)
     instance = info()
 
@@ -121,7 +121,7 @@ def test_calls_run_in_executors_and_errors_come_through_futures(served):
     assert answers[2:] == [[{"pci_id": "0000:3b:00.1"}], 0]
 
 
-def test_no_address_is_handed_out_twice_over_the_socket(tmp_path, socket_path):
+def test_concurrent_plugs_over_the_socket_never_get_the_same_handle(tmp_path, socket_path):
     """R31: 32 parallel plugs on 16 handles: 16 successes, all distinct, 16 NoCapacity."""
     rig = Rig(tmp_path, devices=many_gpus(16))
     server = SocketServer(wsgi_app(rig.agent, RandomIds()), socket_path)
@@ -136,7 +136,7 @@ def test_no_address_is_handed_out_twice_over_the_socket(tmp_path, socket_path):
 
 
 def test_the_instance_name_is_in_the_log(served, caplog):
-    """R18: the name is for the log."""
+    """R18."""
     with caplog.at_level(logging.INFO, "moorage.accelerator"):
         os_acc.plug(info(), {"uuid": rp(GPU)}, gpu())
     assert "web-1" in [getattr(record, "instance_name", "") for record in caplog.records]
@@ -153,14 +153,14 @@ def test_the_instance_name_is_in_the_log(served, caplog):
         ((info(), None, None), "mapping"),
     ],
 )
-def test_bad_parameters_are_bad_requests(served, args, words):
+def test_invalid_parameters_are_bad_requests(served, args, words):
     """R15, R18, R19, R21."""
     with pytest.raises(exception.BadRequest, match=words):
         os_acc.plug(*args)
     assert not served.held.handles
 
 
-def test_each_error_of_the_agent_has_its_class():
+def test_each_error_of_the_agent_has_its_exception_class():
     """A16: a full typed tree, each with the instance's uuid and a retryable flag."""
     codes = {
         kind.code
@@ -173,7 +173,7 @@ def test_each_error_of_the_agent_has_its_class():
         assert (type(error), str(error), error.instance_uuid) == (kind, "what (instance who)", "who")
 
 
-def test_errors_arrive_as_what_they_are(served):
+def test_each_failure_of_plug_and_unplug_raises_its_exception_class(served):
     one = served.image("one", region_uuid=TYPE_R1, function_uuid=AES)
     two = served.image("two", region_uuid=TYPE_R1, function_uuid=AES)
     with pytest.raises(exception.MultipleBitstreams) as caught:
@@ -194,7 +194,7 @@ def test_errors_arrive_as_what_they_are(served):
         os_acc.unplug(instance)
 
 
-def test_an_agent_that_is_not_there_is_unavailable_in_time(tmp_path):
+def test_a_missing_agent_is_unavailable_within_the_contact_timeout(tmp_path):
     """R14: no agent: CyborgAgentUnavailable, within the configured timeout."""
     os_acc.configure(str(tmp_path / "nobody.sock"), contact_timeout_s=0.3)
     begin = time.monotonic()
@@ -206,8 +206,8 @@ def test_an_agent_that_is_not_there_is_unavailable_in_time(tmp_path):
     assert caught.value.retryable
 
 
-def test_a_dead_socket_is_unavailable(socket_path):
-    """R14: a socket that a killed agent left behind."""
+def test_a_socket_without_an_agent_is_unavailable(socket_path):
+    """R14: a killed agent has left the socket file."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(socket_path))
     listener.close()
@@ -248,20 +248,20 @@ def test_initialize_waits_until_everything_is_published(rig, socket_path):
     server.stop()
 
 
-def test_an_agent_that_never_gets_ready_is_a_timeout(rig):
-    """R13 with a limit, on a virtual clock: no call waits for ever."""
+def test_initialize_times_out_if_the_agent_does_not_become_ready(rig):
+    """R13, on a virtual clock."""
     agent = rig.new_agent()
 
-    class Impatient(InProcessTransport):
+    class WithoutWaiting(InProcessTransport):
         def send(self, method, path, headers, body=None):
             return super().send(method, path.replace("wait_s=5.0", "wait_s=0"), headers, body)
 
-    client = os_acc.Client(Impatient(wsgi_app(agent, RandomIds())), clock=rig.clock, ready_timeout_s=60)
+    client = os_acc.Client(WithoutWaiting(wsgi_app(agent, RandomIds())), clock=rig.clock, ready_timeout_s=60)
     with pytest.raises(exception.Timeout, match="still not ready after 60 s"):
         client.initialize()
 
 
-def test_an_agent_that_restarts_is_contacted_again(rig, socket_path):
+def test_initialize_waits_for_an_agent_that_restarts(rig, socket_path):
     os_acc.configure(str(socket_path), contact_timeout_s=10)
     app = wsgi_app(rig.agent, RandomIds())
     first = SocketServer(app, socket_path)
@@ -274,8 +274,8 @@ def test_an_agent_that_restarts_is_contacted_again(rig, socket_path):
     second.stop()
 
 
-def test_the_socket_is_for_this_user_only_and_replaces_an_old_one(served, socket_path):
-    """Access to the socket is the right to plug: mode 0600."""
+def test_the_socket_is_accessible_only_to_its_owner_and_replaces_an_old_one(served, socket_path):
+    """Its mode is 0600, because every process that can open it can plug devices."""
     assert socket_path.stat().st_mode & 0o777 == 0o600
     again = SocketServer(wsgi_app(served.agent, RandomIds()), socket_path)
     again.start()
@@ -284,14 +284,14 @@ def test_the_socket_is_for_this_user_only_and_replaces_an_old_one(served, socket
     assert not socket_path.exists()
 
 
-def test_a_path_too_long_for_a_socket_is_said_at_the_start(rig, tmp_path):
+def test_a_path_too_long_for_a_socket_is_a_start_error(rig, tmp_path):
     server = SocketServer(wsgi_app(rig.agent, RandomIds()), tmp_path / ("x" * 120))
     with pytest.raises(StartError, match="too long"):
         server.start()
 
 
-def test_the_same_library_in_process(rig):
-    """Only the transport differs, not the client: same bytes, same errors."""
+def test_the_library_works_the_same_with_an_in_process_transport(rig):
+    """Only the transport differs, not the client."""
     client = os_acc.Client(InProcessTransport(wsgi_app(rig.agent, RandomIds())), clock=SystemClock())
     client.initialize()
     instance = info()
@@ -301,14 +301,14 @@ def test_the_same_library_in_process(rig):
     assert client.unplug(instance) == 1
 
 
-def test_the_environment_says_where_the_agent_is(served, socket_path, monkeypatch):
+def test_the_path_of_the_socket_can_be_set_in_the_environment(served, socket_path, monkeypatch):
     monkeypatch.setenv(SOCKET_VARIABLE, str(socket_path))
     monkeypatch.setattr("os_acc.client._configured", None)
     assert configured() is configured()
     os_acc.initialize()
 
 
-def test_an_operator_releases_a_quarantined_handle(served):
+def test_a_released_quarantined_handle_can_be_plugged_again(served):
     instance = info()
     os_acc.plug(instance, {"uuid": rp(GPU)}, gpu())
     served.order(fault("clean", times=1))
@@ -321,7 +321,7 @@ def test_an_operator_releases_a_quarantined_handle(served):
     assert os_acc.plug(info(), {"uuid": rp(GPU)}, gpu()) == [{"pci_id": GPU}]
 
 
-def test_the_predicate_is_part_of_the_library():
-    """R15: a helper that is true and false on resources: and resourcesN:."""
+def test_the_library_can_tell_whether_a_flavor_refers_to_accelerators():
+    """R15."""
     assert os_acc.refers_to_accelerators({"resources3:CUSTOM_ACCELERATOR_FPGA": "1"})
     assert not os_acc.refers_to_accelerators({"resources:VCPU": "1"})

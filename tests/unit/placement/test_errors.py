@@ -1,4 +1,4 @@
-"""The exact format of errors. Source: reference/placement.md, section 5."""
+"""The exact format of errors in OpenStack Placement. Source: reference/placement.md, section 5."""
 
 import pytest
 
@@ -19,16 +19,16 @@ def detail(error):
     return shape(error).body["errors"][0]["detail"]
 
 
-def test_tags_and_line_breaks_leave_the_message():
+def test_tags_and_line_breaks_are_removed_from_a_message():
     start = "The server could not comply with the request since it is either malformed or otherwise incorrect."
     assert detail(e.Invalid("a\nb <class 'x'> c")) == f"{start}\n\n a b  c  "
 
 
-def test_a_route_that_is_not_there_has_no_message():
+def test_the_error_of_an_unknown_route_has_only_the_standard_text():
     assert detail(e.NotFound("The resource could not be found.")) == "The resource could not be found.\n\n   "
 
 
-def test_405_and_406_are_worded_differently():
+def test_the_errors_405_406_and_415_have_their_own_texts():
     assert detail(e.MethodNotAllowed("The method PUT is not allowed for this resource.", allowed="GET")) == (
         "The method PUT is not allowed for this resource. \n\n The method specified is not allowed for this resource."
     )
@@ -40,7 +40,7 @@ def test_405_and_406_are_worded_differently():
     )
 
 
-def test_a_version_out_of_range_has_the_range_in_fields_of_its_own():
+def test_the_error_of_an_unsupported_microversion_has_the_range_in_separate_fields():
     versions = VersionRange("placement", Version(1, 0), NEWEST, loose=True)
     with pytest.raises(e.NotAcceptable) as caught:
         versions.negotiate("placement 0.5")
@@ -52,27 +52,27 @@ def test_a_version_out_of_range_has_the_range_in_fields_of_its_own():
     assert detail(caught.value).endswith("\n\n Invalid microversion: invalid version string: 1.2.3  ")
 
 
-def test_a_page_keeps_the_lines_of_a_message():
+def test_an_error_in_html_keeps_the_line_breaks_of_the_message():
     body = shape(e.Invalid("a\nb"), accept="text/html").body.decode()
     assert body.endswith("otherwise incorrect.<br /><br />\na\nb\n\n\n </body>\n</html>")
     body = shape(e.NotAcceptable("no"), accept="text/html,<script>").body.decode()
     assert body.endswith("browser\n(content of type text/html,&lt;script&gt;. <br /><br />\nno\n </body>\n</html>")
 
 
-def test_the_first_of_two_faults_in_an_allocation_is_the_field_too_many():
+def test_of_two_faults_in_an_allocation_the_unexpected_field_is_reported():
     schema = POST.for_version(NEWEST)
     with pytest.raises(e.Invalid, match="'cow' was unexpected"):
         schema.validate({"01234567-89ab-4def-8123-456789abcdef": {"cow": 1}}, str)
 
 
-def test_only_codes_of_the_peer_leave_the_house():
+def test_error_codes_that_openstack_placement_does_not_have_are_replaced():
     assert shape(e.Conflict("x")).body["errors"][0]["code"] == "placement.undefined_code"
     assert (
         shape(e.Conflict("x", code="placement.duplicate_name")).body["errors"][0]["code"] == "placement.duplicate_name"
     )
 
 
-def test_html_is_escaped():
+def test_the_message_of_an_html_error_is_escaped():
     reply = shape(e.Invalid('say "a" & b'), accept="text/html")
     assert b"say &quot;a&quot; &amp; b" in reply.body
 
@@ -88,5 +88,5 @@ def test_html_is_escaped():
         ("application/json;q=x", 0.0),
     ],
 )
-def test_the_most_special_range_counts(accept, expected):
+def test_the_most_specific_media_range_of_accept_counts(accept, expected):
     assert quality(accept, "application/json") == expected

@@ -1,4 +1,4 @@
-"""The cost of explanations, counted in compared providers, so that it does not depend on the machine."""
+"""The cost of explanations, measured as the number of compared providers, which does not depend on the machine."""
 
 import gc
 from dataclasses import replace
@@ -27,7 +27,7 @@ def flat():
 
 
 def nested():
-    """Two devices below each host."""
+    """Hosts with two devices below each."""
     devices = [
         Provider(number, f"u{number}", f"n{number}", 0, 0, root := number % HOSTS + 1, root, {"VGPU": Inventory(1)})
         for number in range(HOSTS + 1, 3 * HOSTS + 1)
@@ -36,7 +36,7 @@ def nested():
 
 
 def sharing():
-    """One store shares its disk with ten hosts, the others have none."""
+    """A storage provider that shares its disk with ten hosts; the other hosts have no disk."""
     hosts = [host(number, aggregates=frozenset({"g"} if number <= 10 else ())) for number in range(1, HOSTS + 1)]
     store = HOSTS + 1
     disk = {"DISK_GB": Inventory(1000)}
@@ -69,7 +69,7 @@ REQUESTS = {
 
 @pytest.fixture
 def compared(monkeypatch):
-    """The number of compared providers of each call."""
+    """The number of compared providers of each comparison."""
     counts = []
 
     class Counted(MemberBlock):
@@ -88,16 +88,17 @@ def claimed(forest, *ids):
     )
 
 
-#: Again after each claim: the shortage, and how much several groups could get from one provider.
-WEIGHED = {"more than anybody has", "devices, perhaps the same"}
+#: Requests for which more is compared after each claim: how much is missing, and how much several groups can get from
+#: one provider.
+COMPARED_FURTHER = {"more than anybody has", "devices, perhaps the same"}
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_after_a_claim_nobody_is_compared_again_who_has_room_for_another(name, compared):
+def test_after_a_claim_only_the_trees_of_the_changed_hosts_are_compared_again(name, compared):
     providers, pairs = REQUESTS[name]
     forest, request = Forest.build(providers(), NameTable(), 0), parse_request([*pairs, ("limit", "10")], (1, 39))
     explain(forest, request)
-    assert compared[0] >= HOSTS, "all of them at first"
+    assert compared[0] >= HOSTS, "the first explanation must compare all hosts"
     del compared[:]
 
     explain(forest, request)
@@ -107,14 +108,14 @@ def test_after_a_claim_nobody_is_compared_again_who_has_room_for_another(name, c
     for ids in ((HOSTS // 2,), (5, HOSTS - 1)):
         forest = claimed(forest, *ids)
         explain(forest, request)
-        if name in WEIGHED:
+        if name in COMPARED_FURTHER:
             assert near <= sum(compared) <= near * (2 * len(ids) + MAX_CLOSEST)
         else:
             assert sum(compared) <= near * MAX_CLOSEST
         del compared[:]
 
 
-def test_who_gets_full_is_compared_again_and_nobody_else(compared):
+def test_a_host_that_becomes_full_is_the_only_one_that_is_compared_again(compared):
     forest, request = Forest.build(flat(), NameTable(), 0), parse_request([*FITS, ("limit", "10")], (1, 39))
     explain(forest, request)
     del compared[:]
@@ -123,7 +124,7 @@ def test_who_gets_full_is_compared_again_and_nobody_else(compared):
     assert compared == [1]
 
 
-def test_another_limit_is_the_same_question(compared):
+def test_the_same_request_with_another_limit_compares_nothing_again(compared):
     forest = Forest.build(flat(), NameTable(), 0)
     explain(forest, parse_request([*FITS, ("limit", "10")], (1, 39)))
     del compared[:]
@@ -131,7 +132,7 @@ def test_another_limit_is_the_same_question(compared):
     assert compared == []
 
 
-def test_what_is_claimed_of_a_shared_provider_is_seen_by_those_it_shares_with(compared):
+def test_after_a_claim_on_a_sharing_provider_the_hosts_that_it_serves_are_compared_again(compared):
     forest, request = (
         Forest.build(sharing(), NameTable(), 0),
         parse_request([("resources", "VCPU:1,DISK_GB:10")], (1, 39)),
@@ -140,25 +141,25 @@ def test_what_is_claimed_of_a_shared_provider_is_seen_by_those_it_shares_with(co
     del compared[:]
     forest = forest.with_changes({HOSTS + 1: replace(forest.by_uuid("store"), used={"DISK_GB": 995})})
     assert "resources:DISK_GB=10 left 0" in explain(forest, request).text
-    assert compared[0] == 20, "ten hosts with the store near each"
+    assert compared[0] == 20, "ten hosts, each with the sharing provider"
 
 
-def test_what_is_kept_keeps_no_provider_that_is_no_more():
-    """For sixty thousand hosts, a state for each kind of request would be gigabytes."""
-    before = providers_there_are()
+def test_cached_explanations_keep_no_outdated_provider_in_memory():
+    """With sixty thousand hosts, keeping a forest for each kind of request would take gigabytes."""
+    before = providers_in_memory()
     forest = Forest.build(flat(), NameTable(), 0)
     for units in range(1, 20):
         explain(forest, parse_request([("resources", f"VCPU:{units}")], (1, 39)))
         forest = claimed(forest, *range(1, HOSTS + 1))
-    assert providers_there_are() - before < 3 * HOSTS
+    assert providers_in_memory() - before < 3 * HOSTS
 
 
-def providers_there_are():
+def providers_in_memory():
     gc.collect()
     return sum(type(one) is Provider for one in gc.get_objects())
 
 
-def test_nothing_is_kept_of_a_request_without_end(compared):
+def test_the_explanation_of_a_huge_request_is_not_cached(compared):
     forest = Forest.build(flat(), NameTable(), 0)
     pairs = [(f"resources_{number}", f"VCPU:{number + 1}") for number in range(200)]
     request = parse_request([*pairs, ("group_policy", "none")], (1, 39))

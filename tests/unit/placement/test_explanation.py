@@ -1,4 +1,4 @@
-"""The texts for users when no host is found."""
+"""The texts of explanations that users read when no host is found."""
 
 from moorage.placement.explain.explanation import explain
 from moorage.placement.forest.forest import Forest
@@ -29,29 +29,29 @@ def text(*pairs):
     return explain(Forest.build(TREE, NameTable(), 0), parse_request(pairs, (1, 39))).text
 
 
-def test_no_hosts():
+def test_without_hosts_the_explanation_says_so():
     nothing = explain(Forest.build([], NameTable(), 0), parse_request([("resources", "VCPU:1")], (1, 39)))
     assert nothing.text == "No valid host: there are no hosts at all."
 
 
-def test_each_constraint_that_took_hosts_away_is_named_in_order():
+def test_each_constraint_that_excluded_hosts_is_named_in_order():
     assert text(("resources", "VCPU:2"), ("root_required", "!CUSTOM_RESERVATION_HOST")) == (
         "No valid host: 2 hosts considered; root_required=!CUSTOM_RESERVATION_HOST left 1 "
         "(compute-2 has CUSTOM_RESERVATION_HOST); resources:VCPU=2 left 0 (compute-1 has 15 of 16 in use)."
     )
 
 
-def test_a_class_that_is_nowhere():
+def test_a_class_that_no_host_has_is_explained():
     assert "left 0 (compute-1 has no FPGA, compute-2 has no FPGA)" in text(("resources", "FPGA:1"))
 
 
-def test_units_that_one_consumer_may_not_have():
+def test_an_amount_that_breaks_the_unit_rules_is_explained():
     assert "(compute-1 gives one consumer 1 to 50 units in steps of 10, compute-2 has no DISK_GB)" in text(
         ("resources", "DISK_GB:60")
     )
 
 
-def test_traits_and_aggregates():
+def test_missing_and_forbidden_traits_and_aggregates_are_explained():
     assert "required=CUSTOM_GPU left 0 (compute-1 has no CUSTOM_GPU where the resources are)" in text(
         ("resources", "DISK_GB:10"), ("required", "CUSTOM_GPU")
     )
@@ -64,24 +64,24 @@ def test_traits_and_aggregates():
     )
 
 
-def test_groups_that_fit_only_one_by_one():
+def test_groups_that_fit_alone_but_not_together_are_explained():
     assert text(("resources1", "PGPU:1"), ("resources2", "PGPU:1"), ("group_policy", "isolate")) == (
         "No valid host: 2 hosts considered; resources1:PGPU=1 left 1 (compute-2 has no PGPU); all groups together, "
         "group_policy=isolate left 0 (compute-1 can serve each group alone but not all of them at once)."
     )
 
 
-def test_one_provider_must_have_all_of_a_granular_group():
+def test_a_granular_group_that_no_single_provider_can_serve_is_explained():
     assert "resources1:PGPU=1 left 0 (compute-1_gpu has PGPU but not the rest of the group, " in text(
         ("resources1", "VCPU:1,PGPU:1")
     )
 
 
-def test_a_success_counts():
+def test_a_request_with_candidates_is_explained_with_their_number():
     assert text(("resources", "VCPU:1")) == "2 candidates on 2 of 2 hosts."
 
 
-def test_steps_say_who_went_and_why():
+def test_each_step_names_the_excluded_hosts_with_the_reason():
     explanation = explain(Forest.build(TREE, NameTable(), 0), parse_request([("resources", "PGPU:1")], (1, 39)))
     first, last = explanation.steps
     assert (first.constraint, first.before, first.after) == ("resources:PGPU=1", 2, 1)
@@ -90,8 +90,8 @@ def test_steps_say_who_went_and_why():
     assert explanation.candidates == 1
 
 
-def test_what_only_shares_is_no_host():
-    """Three of the four candidates are stores alone."""
+def test_sharing_providers_are_not_counted_as_hosts():
+    """Three of the four candidates use only sharing providers."""
     stores = [
         Provider(
             number, f"u{number}", f"store-{number}", 0, 0, None, number, {"DISK_GB": Inventory(999)}, {},
@@ -105,5 +105,5 @@ def test_what_only_shares_is_no_host():
     )
 
 
-def test_with_a_limit_all_hosts_that_fit_are_counted_all_the_same():
+def test_a_limit_of_candidates_does_not_limit_the_counted_hosts():
     assert text(("resources", "VCPU:1"), ("limit", "1")) == "at least 1 candidate on 2 of 2 hosts."

@@ -15,25 +15,25 @@ def allowed(policy: str, *roles: str, system: bool = False) -> set[str]:
 EVERYTHING = {rule.removeprefix("placement:") for rule in POLICIES["new"].rules}
 
 
-def test_services_do_everything():
+def test_the_role_service_is_allowed_everything():
     assert all(allowed(policy, "service") == EVERYTHING for policy in POLICIES)
 
 
-def test_admins_reshape_only_by_the_old_defaults():
+def test_the_role_admin_may_reshape_only_with_the_old_policy():
     assert EVERYTHING - allowed("new", "admin") == {"reshaper:reshape"}
     assert allowed("old", "admin") == EVERYTHING
 
 
 @pytest.mark.parametrize("policy", ["new", "old"])
-def test_readers_see_their_own_usages_and_nothing_else(policy):
+def test_the_role_reader_may_only_read_the_usages_of_its_project(policy):
     assert allowed(policy, "reader") == {"usages"}
     assert allowed(policy) == set()
 
 
-def test_the_open_policy_asks_for_no_role():
+def test_the_open_policy_requires_no_role():
     assert allowed("open") == EVERYTHING
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_caller_for_the_whole_system_may_do_nothing(policy):
+def test_a_system_scoped_caller_is_allowed_nothing(policy):
     assert allowed(policy, "admin", "service", system=True) == set()

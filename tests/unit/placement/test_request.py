@@ -1,4 +1,4 @@
-"""Candidate queries, and the peer's messages for invalid ones."""
+"""Parsing of queries for candidates, and OpenStack Placement's messages for invalid ones."""
 
 import pytest
 
@@ -18,7 +18,7 @@ A, B = "4d17d41a-830d-47b2-91c7-4f9fc0ae611e", "5e28e52b-941e-48c3-a2d8-5fa0d1bf
 NEWEST = (1, 39)
 
 
-def test_a_query_becomes_groups():
+def test_a_query_is_parsed_to_request_groups():
     request = parse_request(
         [
             ("resources", "VCPU:2,MEMORY_MB:512"),
@@ -52,11 +52,11 @@ def test_a_query_becomes_groups():
     assert request.same_subtrees == (frozenset({"_NET", "_NUMA"}),)
 
 
-def test_before_1_29_trees_are_unknown():
+def test_before_1_29_requests_are_not_nested():
     assert not parse_request([("resources", "VCPU:1")], (1, 28)).nested
 
 
-def test_before_1_33_suffixes_are_numbers():
+def test_before_1_33_only_numeric_suffixes_are_read():
     pairs = [("resources1", "VCPU:1"), ("resources_A", "VCPU:1"), ("group_policy", "none")]
     assert [group.suffix for group in parse_request(pairs, (1, 32)).groups] == ["1"]
     assert [group.suffix for group in parse_request(pairs, (1, 33)).groups] == ["1", "_A"]
@@ -73,7 +73,7 @@ def test_before_1_33_suffixes_are_numbers():
         ("VCPU:0", "requires amount >= 1"),
     ],
 )
-def test_resources_that_cannot_be_read(text, words):
+def test_invalid_resources_are_refused_with_the_peers_message(text, words):
     with pytest.raises(Invalid) as caught:
         parse_resources(text)
     assert words in caught.value.message
@@ -90,13 +90,13 @@ def test_resources_that_cannot_be_read(text, words):
         (["in:A,!B"], NEWEST, "does not support forbidden traits"),
     ],
 )
-def test_traits_that_cannot_be_read(values, version, words):
+def test_invalid_traits_are_refused_with_the_peers_message(values, version, words):
     with pytest.raises(Invalid) as caught:
         parse_traits(values, version)
     assert words in caught.value.message
 
 
-def test_repeated_required_counts_from_1_39_on():
+def test_repeated_required_parameters_all_count_only_from_1_39_on():
     values = ["A", "!!B"]
     assert parse_traits(values, (1, 38)) == TraitFilter((), frozenset({"B"}))
     assert parse_traits(values, NEWEST) == TraitFilter((frozenset({"A"}),), frozenset({"B"}))
@@ -111,13 +111,13 @@ def test_repeated_required_counts_from_1_39_on():
         (["in:nobody"], NEWEST, "contain valid UUID(s). Got: nobody"),
     ],
 )
-def test_aggregates_that_cannot_be_read(values, version, words):
+def test_invalid_member_of_is_refused_with_the_peers_message(values, version, words):
     with pytest.raises(Invalid) as caught:
         parse_member_of(values, version)
     assert words in caught.value.message
 
 
-def test_aggregates_and_or_and_not():
+def test_repeated_member_of_is_parsed_to_required_and_forbidden_aggregates():
     assert parse_member_of([f"in:{A},{B}", A, f"!in:{B}"], NEWEST) == AggregateFilter(
         (frozenset({A, B}), frozenset({A})), frozenset({B})
     )
@@ -175,7 +175,7 @@ def test_aggregates_and_or_and_not():
         ),
     ],
 )
-def test_groups_that_make_no_sense(pairs, version, code, words):
+def test_invalid_combinations_of_parameters_are_refused_with_the_peers_message(pairs, version, code, words):
     with pytest.raises(Invalid) as caught:
         parse_request(pairs, version)
     assert words in caught.value.message
@@ -183,11 +183,11 @@ def test_groups_that_make_no_sense(pairs, version, code, words):
 
 
 @pytest.mark.parametrize("text", [A, A.upper(), A.replace("-", ""), f"{{{A}}}", f"urn:uuid:{A}"])
-def test_uuids_come_in_several_forms(text):
+def test_uuids_are_accepted_in_several_forms_and_normalized(text):
     assert looks_like_uuid(text)
     assert canonical_uuid(text) == A, "one form is kept"
 
 
 @pytest.mark.parametrize("text", ["", "x", A[:-1], f"{A}\n", None, 7])
-def test_other_things_are_no_uuids(text):
+def test_other_values_are_not_accepted_as_uuids(text):
     assert not looks_like_uuid(text)

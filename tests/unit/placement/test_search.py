@@ -1,4 +1,4 @@
-"""The cost of a search, counted in tried providers, so that it does not depend on the machine."""
+"""The cost of a search, measured as the number of tried providers, which does not depend on the machine."""
 
 from dataclasses import replace
 
@@ -48,12 +48,12 @@ def groups(count, **extra):
 
 @pytest.fixture
 def steps(monkeypatch):
-    """Steps spent (members tried, providers named), over all searches of a test."""
+    """The steps (tried members, named providers) of all searches of a test."""
     spent = []
 
     class Counted(SearchBudget):
         def spend(self, work, steps):
-            if work is not BudgetItem.COMPARING:  # done in arrays; a few steps for thousands of providers
+            if work is not BudgetItem.COMPARING:  # array operations: a few steps for thousands of providers
                 spent.append(steps)
             super().spend(work, steps)
 
@@ -65,18 +65,18 @@ def forest(providers):
     return Forest.build(providers, NameTable(), 0)
 
 
-def test_a_limit_stops_the_work(steps):
+def test_a_search_ends_when_the_limit_is_reached(steps):
     assert len(list_candidates(forest(wide(5000, 1)), groups(1, limit=3))) == 3
     assert sum(steps) <= 3 * 3 * 3
 
 
-def test_hosts_with_only_one_way_are_not_tried_one_by_one(steps):
+def test_hosts_with_one_possible_candidate_are_found_without_trying_each(steps):
     request = parse_request([("resources", "VCPU:1,MEMORY_MB:1")], (1, 39))
     assert len(list_candidates(forest(flat(5000)), request)) == 5000
     assert steps == []
 
 
-def test_full_hosts_are_not_looked_at(steps):
+def test_full_hosts_are_not_tried(steps):
     providers = flat(100)
     providers[57] = Provider(58, "u58", "n58", 0, 0, None, 58, {"VCPU": Inventory(64)})
     request = parse_request([("resources", "VCPU:17")], (1, 39))
@@ -92,16 +92,16 @@ def test_more_groups_than_devices_fail_without_trying_every_order(steps, distinc
     assert sum(steps) <= (8 * 8 if not distinct else 2**7 * 8)
 
 
-def test_64_groups_on_64_equal_devices_are_found_at_once(steps):
+def test_64_groups_on_64_equal_devices_are_found_in_few_steps(steps):
     assert len(list_candidates(forest(wide(1, 64)), groups(64, limit=1))) == 1
     assert sum(steps) <= 64 * 65
 
 
-def test_a_limit_shows_many_hosts_and_not_one_host_many_times():
+def test_limited_candidates_are_spread_over_as_many_hosts_as_possible():
     many = forest(wide(5, 8))
     found = list_candidates(many, groups(3, limit=5))
     assert len({candidate.anchor for candidate in found}) == 5
-    assert len(list_candidates(many, groups(3, limit=50))) == 50, "the permutations fill what is left"
+    assert len(list_candidates(many, groups(3, limit=50))) == 50, "permutations must fill the rest of the limit"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_limit_shows_many_hosts_and_not_one_host_many_times():
     ],
     ids=["one way each", "searched"],
 )
-def test_a_sample_is_from_all_over_the_cloud_and_another_one_for_each_seed(steps, providers, request_):
+def test_a_sample_is_spread_over_all_hosts_and_depends_on_its_seed(steps, providers, request_):
     many = forest(providers)
     first, again, other = (
         {candidate.anchor for candidate in list_candidates(many, request_, sample=seed)}
@@ -123,11 +123,11 @@ def test_a_sample_is_from_all_over_the_cloud_and_another_one_for_each_seed(steps
     assert len(first & other) < 10
     for anchors in (first, other):
         tenths = {anchor * 10 // len(providers) for anchor in anchors}
-        assert len(tenths) >= 5, "half of the cloud was not looked at"
-    assert sum(steps) <= 3 * 50 * 3, "more hosts were looked at than are wanted"
+        assert len(tenths) >= 5, "the sample is from less than half of the hosts"
+    assert sum(steps) <= 3 * 50 * 3, "more hosts were tried than the sample needs"
 
 
-def test_of_a_cloud_that_is_nearly_full_a_sample_finds_what_is_left():
+def test_a_sample_finds_the_only_host_with_room():
     providers = flat(3000)
     providers[57] = Provider(58, "u58", "n58", 0, 0, None, 58, {"VCPU": Inventory(64)})
     request = parse_request([("resources", "VCPU:17"), ("limit", "5")], (1, 39))
@@ -136,13 +136,13 @@ def test_of_a_cloud_that_is_nearly_full_a_sample_finds_what_is_left():
 
 
 @pytest.mark.parametrize("suffix", ["", "1"])
-def test_a_search_in_one_tree_looks_at_no_other(monkeypatch, suffix):
-    looked_at = []
+def test_a_search_with_in_tree_compares_only_the_providers_of_that_tree(monkeypatch, suffix):
+    compared = []
 
     class Watched(candidates.MemberBlock):
         def __init__(self, *parts):
             super().__init__(*parts)
-            looked_at.append(len(self.slots))
+            compared.append(len(self.slots))
 
     monkeypatch.setattr(candidates, "MemberBlock", Watched)
     providers = wide(100, 3)
@@ -150,10 +150,10 @@ def test_a_search_in_one_tree_looks_at_no_other(monkeypatch, suffix):
     providers[4] = replace(providers[4], uuid=uuid)
     pairs = [("resources", "PGPU:1"), ("resources1", "PGPU:1"), ("group_policy", "none"), (f"in_tree{suffix}", uuid)]
     assert len(list_candidates(forest(providers), parse_request(pairs, (1, 39)))) == 6
-    assert looked_at == [4]
+    assert compared == [4]
 
 
-def test_hosts_that_all_differ_are_searched_until_there_are_enough(steps):
+def test_a_search_of_hosts_that_all_differ_ends_when_the_limit_is_reached(steps):
     """600 hosts with devices of different sizes, and thousands of solutions on each."""
     providers = []
     for host in range(600):
@@ -168,7 +168,7 @@ def test_hosts_that_all_differ_are_searched_until_there_are_enough(steps):
     assert sum(steps) <= 100 * 5 * 5
 
 
-def test_too_much_work_is_refused_with_a_reason():
+def test_a_search_beyond_the_step_limit_is_refused_with_a_reason():
     with pytest.raises(
         Invalid, match=r"stopped at its limit of 1000 steps\. It spent most of them on trying"
     ) as caught:
@@ -177,7 +177,7 @@ def test_too_much_work_is_refused_with_a_reason():
 
 
 def test_groups_on_one_provider_share_its_capacity():
-    """Upstream's option for wide trees ignores usage here and returns candidates that cannot be claimed (measured)."""
+    """OpenStack Placement's option for wide trees ignores usage here, so they cannot be claimed (measured)."""
     root = Provider(1, "u1", "n1", 0, 0, None, 1, {"VGPU": Inventory(2)}, {"VGPU": 1})
     pairs = [("resources1", "VGPU:1"), ("resources2", "VGPU:1"), ("group_policy", "none")]
     assert list_candidates(forest([root]), parse_request(pairs, (1, 39))) == []

@@ -1,4 +1,4 @@
-"""Threads that wait for the same read share one that began after they came."""
+"""Threads that wait for the same read share one read that began after they had asked for it."""
 
 import threading
 
@@ -8,8 +8,8 @@ from moorage.core.errors import Unavailable
 from moorage.placement.sync.shared_reader import SharedReader
 
 
-class ShownLock:
-    """A lock that tells when somebody waits for it."""
+class ObservableLock:
+    """A lock that signals each thread that waits for it."""
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -23,7 +23,7 @@ class ShownLock:
         self.lock.release()
 
 
-def test_those_who_wait_are_answered_by_one_asking_that_began_after_they_came():
+def test_waiting_threads_share_one_read_that_began_after_they_had_asked():
     began, let, asked = threading.Event(), threading.Event(), []
 
     def ask():
@@ -37,7 +37,7 @@ def test_those_who_wait_are_answered_by_one_asking_that_began_after_they_came():
     first = threading.Thread(target=lambda: answers.append(together()))
     first.start()
     assert began.wait(timeout=10)
-    together._next.lock = shown = ShownLock()
+    together._next.lock = shown = ObservableLock()
     others = [threading.Thread(target=lambda: answers.append(together())) for _ in range(5)]
     for thread in others:
         thread.start()
@@ -46,11 +46,11 @@ def test_those_who_wait_are_answered_by_one_asking_that_began_after_they_came():
     let.set()
     for thread in [first, *others]:
         thread.join()
-    # All five came after the first read had begun, so none of them may use its answer.
+    # All five asked after the first read had begun, so none of them may use its result.
     assert sorted(answers) == [1, 2, 2, 2, 2, 2]
 
 
-def test_when_asking_fails_everybody_who_waited_asks():
+def test_after_a_failed_read_the_next_thread_reads_again():
     asked = []
 
     def ask():

@@ -1,4 +1,4 @@
-"""The cost of hostile requests, counted in steps, so that it does not depend on the machine."""
+"""The cost of hostile requests, measured in steps, which do not depend on the machine."""
 
 import tracemalloc
 
@@ -50,12 +50,12 @@ def spent(monkeypatch):
     """The budgets of the searches of a test."""
     made = []
 
-    class Kept(SearchBudget):
+    class RecordedBudget(SearchBudget):
         def __init__(self, steps):
             super().__init__(steps)
             made.append(self)
 
-    monkeypatch.setattr(candidates, "SearchBudget", Kept)
+    monkeypatch.setattr(candidates, "SearchBudget", RecordedBudget)
     return made
 
 
@@ -82,13 +82,13 @@ IMPOSSIBLE = {
 
 
 @pytest.mark.parametrize("name", IMPOSSIBLE)
-def test_what_cannot_fit_is_found_out_quickly(spent, name):
+def test_an_impossible_or_wide_request_needs_few_steps(spent, name):
     forest, request, most = IMPOSSIBLE[name]
     assert len(find_candidates(forest, request)) in (0, 1000)
     assert spent[0].spent <= most
 
 
-#: Without a limit, or nearly fitting in very many ways: {name: (forest, request, what the refusal says)}
+#: Requests with too many candidates or too many ways to try: {name: (forest, request, advice in the error)}
 ENDLESS = {
     "all orders of 16 devices": (SINGLE, groups(16), "distinguish the providers"),
     "fifty groups anywhere": (WIDE, groups(50, policy="none"), "distinguish the providers"),
@@ -106,7 +106,7 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("name", ENDLESS)
-def test_what_has_no_end_is_refused_with_what_to_do(name):
+def test_a_request_that_needs_too_many_steps_is_refused_with_advice(name):
     forest, request, advice = ENDLESS[name]
     with pytest.raises(Invalid, match=advice) as refusal:
         find_candidates(forest, request)
@@ -114,18 +114,18 @@ def test_what_has_no_end_is_refused_with_what_to_do(name):
     assert "max_search_steps" in str(refusal.value)
 
 
-def test_explaining_has_the_same_limit():
+def test_an_explanation_has_the_same_step_limit():
     forest, request, _ = ENDLESS["three thousand different groups"]
     with pytest.raises(Invalid, match="fewer different groups"):
         explain(forest, request, max_steps=100_000)
 
 
-#: A twentieth of the usual limit: being watched makes it slow.
+#: A twentieth of the usual limit, because tracing memory makes the search slow.
 STEPS = MAX_STEPS // 20
 
 
 @pytest.mark.parametrize("name", ENDLESS)
-def test_a_refused_search_has_taken_bounded_memory(name):
+def test_the_memory_of_a_refused_search_is_limited(name):
     forest, request, _ = ENDLESS[name]
     tracemalloc.start()
     try:
@@ -137,23 +137,23 @@ def test_a_refused_search_has_taken_bounded_memory(name):
     assert most_bytes < 100 * STEPS + 2**20
 
 
-def test_the_limit_is_an_option():
+def test_the_step_limit_can_be_set():
     request = groups(8)
     forest = cloud(1, 4)
     with pytest.raises(Invalid, match="limit of 1000 steps"):
         find_candidates(forest, request, max_steps=1000)
-    assert len(find_candidates(forest, request)) == 40320, "8! orders, none missing"
+    assert len(find_candidates(forest, request)) == 40320, "all 8! orders must be found"
 
 
-def test_a_remembered_search_is_charged_as_the_first_time(spent):
+def test_a_repeated_search_counts_as_many_steps_as_the_first(spent):
     request = groups(6, limit=["500"])
     find_candidates(SINGLE, request)
     find_candidates(SINGLE, request)
     assert spent[0].spent == spent[1].spent > 0
 
 
-def test_explaining_many_groups_costs_no_more_than_some_steps_each():
-    """The closest hosts are omitted if they would cost more than the search; changes are tried a few times only."""
+def test_an_explanation_of_many_groups_omits_the_closest_hosts_to_stay_within_the_limit():
+    """The closest hosts are omitted if they would cost more than the search; only a few changes are tried."""
     forest, request, _ = ENDLESS["three thousand different groups"]
     explanation = explain(cloud(20, 1), request)
     assert explanation.candidates == 0
@@ -161,7 +161,7 @@ def test_explaining_many_groups_costs_no_more_than_some_steps_each():
     assert explain(forest, request, max_steps=2 * MAX_STEPS).closest == ()
 
 
-def test_thousands_of_traits_and_aggregates_cost_no_search(spent):
+def test_thousands_of_traits_and_aggregates_need_few_steps(spent):
     traits = ",".join(f"CUSTOM_{number}" for number in range(2000))
     aggregates = "in:" + ",".join(f"00000000-0000-0000-0000-{number:012}" for number in range(2000))
     pairs = [("resources_1", "VGPU:1"), ("required_1", traits), ("member_of_1", aggregates)]
