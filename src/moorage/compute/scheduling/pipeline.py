@@ -287,14 +287,17 @@ class HostSelector:
     def _fetch_pool(
         self, request: PlacementRequest, seed: str | None = None, servers: int = 1, widened: int = 0
     ) -> CandidatePool:
-        """Fetches candidates: a sample by `seed`, if a sample is enough; the next larger number for each `widened`."""
+        """Fetches candidates: a sample by `seed`, if a sample is enough; the next larger number for each `widened`.
+
+        Without a seed, for an explanation, at most `max_placement_results`.
+        """
         options = self._options
         with read(self._engine) as connection:
             unusual = scheduling_store.unusual_hosts(connection, {*WEIGHERS, *options.weighers})
         is_sampled = seed is not None and not options.weighers
         is_sampled = is_sampled and prefers_free_capacity(options.multipliers, unusual.multipliers.values())
         limits: list[int | None] = [None]
-        if not request.needs_all_candidates:
+        if seed is None or not request.needs_all_candidates:
             sample_size, most = max(options.sample_size, CANDIDATES_PER_SERVER * servers), options.max_placement_results
             limits.insert(0, most + request.excluded_count)
             if is_sampled and options.sample_size and sample_size < most and not request.requirements.functions:
