@@ -16,7 +16,7 @@ _REFUSED = frozenset({"program", "prepare", "release", "identify"})
 
 @contextmanager
 def watched(world: "World") -> Iterator[None]:
-    fail_if_ordered, set_handle = SimulatedAccelerators._fail_if_ordered, SimulatedAccelerators._set_handle
+    fail_if_ordered, set_handle = SimulatedAccelerators._raise_if_faulty, SimulatedAccelerators._set_handle
 
     def fail_randomly(driver: Any, verb: str, at: str, kind: Any) -> None:
         part = world.part_of(driver._directory)
@@ -41,8 +41,8 @@ def watched(world: "World") -> Iterator[None]:
         if part is not None:
             part.point(f"after a change of {pci_id}")
 
-    SimulatedAccelerators._fail_if_ordered, SimulatedAccelerators._set_handle = fail_randomly, changed
+    SimulatedAccelerators._raise_if_faulty, SimulatedAccelerators._set_handle = fail_randomly, changed
     try:
         yield
     finally:
-        SimulatedAccelerators._fail_if_ordered, SimulatedAccelerators._set_handle = fail_if_ordered, set_handle
+        SimulatedAccelerators._raise_if_faulty, SimulatedAccelerators._set_handle = fail_if_ordered, set_handle

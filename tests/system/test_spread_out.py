@@ -193,7 +193,7 @@ def test_an_agent_repeats_its_report_until_compute_answers(tmp_path):
         server = clients.create_server(flavor=clients.create_fpga_flavor())
         agent.wait_for_programming()
         services.kill()
-        until(lambda: "could not ask for a job" in agent.log)
+        until(lambda: "could not request a job" in agent.log)
         services.start()
         clients.wait_for_status(server, "ACTIVE", "ERROR")
         assert clients.server(server)["status"] == "ACTIVE"

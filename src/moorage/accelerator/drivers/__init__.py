@@ -1,4 +1,4 @@
-"""The drivers: all code that talks to cards. `base` is the contract; `simulated` needs no hardware.
+"""The drivers: all code that accesses cards. `base` defines the interface; `simulated` needs no hardware.
 
 ::
 
@@ -9,7 +9,7 @@
        `- FpgaDriver (fpga)       cards with regions: stage, check, program, verify
           `- FpgaDflDriver, FpgaManagerDriver (kernel), OpaeDriver, XrtDriver (vendors' tools)
 
-`device_spec` is the operator's list of the devices to give out; `sysfs`, `vendor_cli` and `bitstream_headers` are what
-drivers read and run. Not here: who holds a handle (`moorage.accelerator.host`). Callers: `wiring.host` builds the
-drivers, `host` calls them through `AcceleratorDriver`.
+`device_spec` reads the operator's list of the devices to give out. `sysfs`, `vendor_cli` and `bitstream_headers` read
+the kernel's files, run vendors' programs and read bitstream files. Not here: who holds a handle
+(`moorage.accelerator.host`). Callers: `wiring.host` builds the drivers, `host` calls them through `AcceleratorDriver`.
 """

@@ -1,4 +1,4 @@
-"""The contract between the attach engine and the drivers of devices: seven verbs, all repeatable.
+"""The interface between the attach engine and the drivers of devices: seven operations, which may all be repeated.
 
 A driver does not record who holds a handle; the checkpoint does. Drivers are called from several threads, but never
 for the same handle at once, nor to program the same region at once.
@@ -26,15 +26,15 @@ class DeviceGone(DriverError):
 
 @dataclass(frozen=True, slots=True)
 class RegionContent:
-    """The content of a region. `bitstream` None while idle: blank. State unknown: programming was interrupted."""
+    """The content of a region. Idle without `bitstream`: the region is blank. Unknown: programming was interrupted."""
 
     state: RegionState
     bitstream: Bitstream | None = None
 
 
 class AcceleratorDriver(Protocol):
-    """Any verb may raise `DriverError` and nothing else. It must do so for a handle or deployable that the driver does
-    not have (`DeviceGone` if its device has vanished).
+    """A method may raise only `DriverError`. It must do so for a handle or deployable that the driver does not have
+    (`DeviceGone` if its device has vanished).
     """
 
     name: str

@@ -41,7 +41,7 @@ class Functions(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSpec:
-    """Matches devices, and says how to give them out. Empty fields match everything; at least one must be set."""
+    """Matches devices, and defines how to give them out. Empty fields match everything; at least one must be set."""
 
     vendor: str = ""
     product: str = ""
@@ -51,7 +51,7 @@ class DeviceSpec:
     functions: str = str(Functions.WHOLE)
     mdev_type: str = ""  #: with ``mdev``: one of the types that the kernel's driver offers
     traits: tuple[str, ...] = ()
-    reset: str = "kernel"  #: ``none``: no data of a tenant stays in the device
+    reset: str = "kernel"  #: ``none``: the device is not reset, because no data of a tenant can stay in it
     bind: str = VFIO  #: ``none``: the attaching hypervisor binds the driver itself, as libvirt does
     region_type: str = ""  #: UUID of the region type, for an FPGA that does not report one
     blank: str = ""  #: file of the FPGA's blank bitstream
@@ -73,7 +73,7 @@ class DeviceSpec:
 
 
 def parse_specs(text: str, where: str) -> tuple[DeviceSpec, ...]:
-    """Raises `StartError` that names `where`, the spec and the correction."""
+    """Raises `StartError` with `where`, the number of the spec and the correction."""
     if not text.strip():
         return ()
     try:

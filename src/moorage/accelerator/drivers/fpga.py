@@ -1,11 +1,11 @@
 """The common part of FPGA drivers: cards with programmable regions, and verified programming.
 
-A driver discovers the regions of a card, reads the id that a region shows, and loads a file. The order of steps is
-here: check the data, its header and its region type; note that loading begins; load; check the id that the region
-shows; note the result. If the last note is missing, the region's content is unknown.
+A driver discovers the regions of a card, reads the id that a region shows, and loads a file. This module has the order
+of the steps: check the data, its header and its region type; record that loading begins; load; check the id that the
+region shows; record the result. After a crash without the last record, the region's content is unknown.
 
-An FPGA shows at most the id of its function, not the image it came from. So `RegionNotes` keeps on disk what this host
-loaded, together with the id that the card showed right afterwards; the note is valid while the card shows that id.
+An FPGA shows at most the id of its function, not the image that was loaded. So `RegionNotes` stores on disk what this
+host has loaded, with the id that the card showed afterwards. A note is valid while the card shows that id.
 """
 
 import hashlib
@@ -110,7 +110,7 @@ class FpgaDriver(PciDriver):
 
     @abstractmethod
     def _loaded_id(self, region: FpgaRegion) -> str:
-        """The text, usually an id, by which `region` shows its content; empty if it shows nothing now."""
+        """The text, usually an id, with which `region` identifies its content; empty if it shows none now."""
 
     @abstractmethod
     def _load_file(self, region: FpgaRegion, path: Path, head: BitstreamHeader | None) -> None: ...
@@ -154,7 +154,7 @@ class FpgaDriver(PciDriver):
         self._notes.change_note(deployable, lambda note: _note_of(region, shown, bitstream))
 
     def prepare(self, handle: str, instance_uuid: str) -> None:
-        """First note what the card shows now: while a guest has the whole card, it shows nothing."""
+        """First records the id that the card shows, because a card shows none while a guest has all of it."""
         function, spec = self._find_function(handle)
         card = self._card_behind(function)
         for region in self._discover_regions(card, spec) if VFIO not in (function.driver, card.driver) else ():
@@ -179,7 +179,7 @@ class FpgaDriver(PciDriver):
         return nullcontext(blank)
 
     def _foreign_bitstream(self, shown: str) -> Bitstream | None:
-        """Factory content, or content loaded by another program: its data is not known."""
+        """The bitstream for factory content or content that another program loaded, whose data is not known."""
         return Bitstream(digest="", functions=(Function(canonical_id(shown)),)) if shown else None
 
     def _device(self, function: PciFunction, spec: DeviceSpec) -> Device | None:
@@ -191,10 +191,10 @@ class FpgaDriver(PciDriver):
         return replace(device, deployables=parts, shell_id=regions[0].region_type)
 
     def _current_regions(self, card: PciFunction, spec: DeviceSpec) -> Sequence[FpgaRegion]:
-        """The regions that the card shows; while a guest has the whole card, those that it showed last."""
-        return self._remembered(card) if card.driver == VFIO else self._discover_regions(card, spec)
+        """The regions that the card shows; while a guest has the whole card, those that were recorded last."""
+        return self._recorded_regions(card) if card.driver == VFIO else self._discover_regions(card, spec)
 
-    def _remembered(self, card: PciFunction) -> Sequence[FpgaRegion]:
+    def _recorded_regions(self, card: PciFunction) -> Sequence[FpgaRegion]:
         found: list[FpgaRegion] = []
         while (note := self._notes.get_note(f"{card.address}_R{len(found) + 1}")) is not None:
             found.append(FpgaRegion(card.address, len(found) + 1, note.region_type, note.handles))
@@ -216,9 +216,7 @@ def _note_of(region: FpgaRegion, shown: str, bitstream: Bitstream | None) -> Reg
 
 
 def _note_with_shown_id(note: RegionNote | None, region: FpgaRegion, shown: str) -> RegionNote:
-    """Update `note` with the id that `region` shows. If the id changed, the loaded bitstream is dropped from
-    the note.
-    """
+    """`note` with the id that `region` shows; if that has changed, without the loaded bitstream."""
     if note is None or (shown and shown != note.seen and not note.loading):
         return RegionNote(region.region_type, region.handles, shown)
     return replace(note, region_type=region.region_type, handles=region.handles)
@@ -226,7 +224,7 @@ def _note_with_shown_id(note: RegionNote | None, region: FpgaRegion, shown: str)
 
 @contextmanager
 def staged_bitstream(path: Path, bitstream: Bitstream, data: BinaryIO | None) -> Iterator[Path]:
-    """Write `data` to `path` while the body runs. A file left behind by a kill is removed by the next call.
+    """Writes `data` to `path` for the body of the context. The next call removes a file that a kill left behind.
 
     Raises `DriverError` if the copied data does not match the digest of `bitstream`.
     """

@@ -37,8 +37,8 @@ Reconfigure = Callable[[Path, int, Path, int], None]
 
 
 def load_port(node: Path, port: int, file: Path, offset: int) -> None:
-    """Load `file` into a port. The kernel copies the data from our memory, so the file is mapped. Returns once it is
-    loaded.
+    """Loads `file` into a port, and returns when it is loaded. Maps the file, because the kernel copies the data from
+    this process's memory.
     """
     try:
         with file.open("rb") as bits, mmap.mmap(bits.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
@@ -91,8 +91,8 @@ class FpgaDflDriver(FpgaDriver):
         """A port assigned to a virtual function appears there, as long as a driver of the host has the function."""
         for address in (region.address, *region.handles):
             for port in self._sysfs.paths_below(address, "fpga_region/region*/dfl-port.*"):
-                is_it = address != region.address or self._sysfs.read_text(port / "id") == str(region.number - 1)
-                if is_it and (afu_id := self._sysfs.read_text(port / "afu_id")):
+                is_of_region = address != region.address or self._sysfs.read_text(port / "id") == str(region.number - 1)
+                if is_of_region and (afu_id := self._sysfs.read_text(port / "afu_id")):
                     return canonical_id(afu_id)
         return ""
 

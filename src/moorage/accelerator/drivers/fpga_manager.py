@@ -1,6 +1,6 @@
 """FPGAs of the kernel's FPGA manager class: the whole card is one region, loaded through the firmware loader.
 
-The mainline kernel has no file for loading; there are two ways, and the driver detects which one a card supports:
+The mainline kernel has no file for loading. The driver supports two ways, and detects which one a card has:
 
 * ``/sys/class/fpga_manager/fpga0/firmware``: the name of a file in the firmware directory is written there (vendors'
   kernels);
@@ -92,7 +92,7 @@ class FpgaManagerDriver(FpgaDriver):
             file.unlink(missing_ok=True)
 
     def _apply(self, overlay: str, region: FpgaRegion) -> None:
-        """Remove the overlay that was applied before; otherwise the kernel loads nothing."""
+        """Applies the overlay. First removes the one that was applied before; otherwise the kernel loads nothing."""
         place = self._overlays / f"moorage-{region.address.replace(':', '-')}"
         try:
             if place.exists():

@@ -108,7 +108,7 @@ class NvidiaDriver(PciDriver):
 
 
 def nvml_bindings() -> Any:
-    """The untyped module `pynvml`; None if it is not installed."""
+    """The module `pynvml`, which has no types; None if it is not installed."""
     try:
         import pynvml
     except ImportError:

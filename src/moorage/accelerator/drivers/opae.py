@@ -23,13 +23,13 @@ PATH = "/usr/bin:/usr/local/bin"
 _CARD = ("--segment", "{segment}", "--bus", "{bus}", "--device", "{device}", "--function", "{function}")
 
 #: Reading takes about a second, loading a large bitstream about ten.
-LOOK_TIMEOUT_S = 30.0
+READ_TIMEOUT_S = 30.0
 LOAD_TIMEOUT_S = 180.0
 
 _LINE = re.compile(r"^\s*(?P<name>[A-Za-z][A-Za-z .:]*?)\s*:\s*(?P<value>\S.*?)\s*$")
 
 
-def fpgainfo(path: str = PATH, timeout_s: float = LOOK_TIMEOUT_S) -> VendorTool:
+def fpgainfo(path: str = PATH, timeout_s: float = READ_TIMEOUT_S) -> VendorTool:
     return VendorTool("fpgainfo", {"fme": ("fme", *_CARD), "port": ("port", *_CARD)}, path, timeout_s)
 
 

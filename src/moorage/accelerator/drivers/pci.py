@@ -1,7 +1,7 @@
 """Any PCI device that an operator's specs match: given out whole, by virtual functions, or as mediated devices.
 
-Between two tenants, the kernel resets a function. If it cannot, the function is quarantined, unless its spec says that
-there is nothing to clean (``"reset": "none"``). Drivers for particular cards are subclasses that refine `_device`.
+The kernel resets a function between two tenants. If it cannot, the function is quarantined, unless its spec has
+``"reset": "none"`` (nothing to clean). Drivers for particular cards are subclasses that override `_device`.
 
 Mediated devices are shares of a card that its kernel driver creates and removes on request. A parent is a directory of
 ``/sys/class/mdev_bus``: one for each card, or virtual function, whose driver can create them.
@@ -83,7 +83,7 @@ class PciDriver:
             raise DriverError(f"{handle} is still bound to {VFIO}: its guest may still use it")
 
     def clean(self, handle: str) -> None:
-        """A removed mediated device is gone with its guest's data; verify that it was removed."""
+        """For a mediated device, only checks that it was removed, because its data was removed with it."""
         if (mdev := mdev_of(handle)) is not None:
             self._check_mdev(mdev)
             if self._mediated.exists(mdev.parent, mdev.uuid):
@@ -105,7 +105,7 @@ class PciDriver:
         return self._config_space_health(pci_id)
 
     def _config_space_health(self, pci_id: str) -> Health:
-        """The configuration space of a card that fell off its bus reads as all ones."""
+        """FAILED if the configuration space reads as all ones, as for a card that has lost its bus."""
         function = self._sysfs.pci_function(pci_id)
         if function is None:
             return Health.GONE
@@ -113,7 +113,7 @@ class PciDriver:
         return Health.FAILED if config == b"\xff" * len(config) else Health.OK
 
     def _bind(self, function: PciFunction, driver: str) -> None:
-        """Bind to `driver`; empty: to the kernel's choice."""
+        """Binds to `driver`; empty: to the driver that the kernel chooses."""
         self._sysfs.write_attribute(function.address, "driver_override", f"{driver}\n")
         if function.driver is not None:
             self._sysfs.unbind(function.address, function.driver)
@@ -145,7 +145,7 @@ class PciDriver:
         return function, spec
 
     def _card_behind(self, function: PciFunction) -> PciFunction:
-        """The card that a handle belongs to, which specs match: often the handle itself."""
+        """The card to which `function` belongs, often itself; device specs match cards."""
         card = self._sysfs.pci_function(function.physical_function) if function.physical_function else None
         return card if card is not None and self._is_split(card) else function
 
@@ -188,10 +188,9 @@ class MediatedDevices:
         self._parents = sysfs.root / "class" / "mdev_bus"
 
     def available_mdevs(self, parent: str, kind: str) -> Iterator[Mdev]:
-        """The mediated devices of `kind` on `parent` that we may give out: those created by us, plus the free
-        capacity.
+        """The mediated devices of `kind` on `parent` that may be given out: Moorage's own, and the free capacity.
 
-        Devices created by other programs are left to them. A parent that does not offer the type now has none.
+        Those that other programs created are not among them. A parent that does not offer the type now has none.
         """
         directory = self._type(parent, kind)
         room = self._sysfs.read_text(directory / "available_instances")
@@ -210,7 +209,7 @@ class MediatedDevices:
                 yield share
 
     def create(self, parent: str, kind: str, uuid: str) -> None:
-        """Does nothing if it exists: the uuid shows that it is ours."""
+        """Does nothing if the device exists; Moorage has then created it, because the uuid is derived (`Mdev.uuid`)."""
         if self.exists(parent, uuid):
             return
         self._sysfs.write_text(self._type(parent, kind) / "create", uuid)

@@ -35,7 +35,7 @@ class QatDriver(PciDriver):
     )
 
     def health(self, pci_id: str) -> Health:
-        """A card that was brought down does not work, and neither do its functions."""
+        """FAILED also for a card that an operator brought down, because its functions do not work then."""
         answers = super().health(pci_id)
         down = self._sysfs.read_attribute(pci_id, "qat/state") == "down"
         return Health.FAILED if answers is Health.OK and down else answers

@@ -1,8 +1,9 @@
 """Simulated devices in a file: regions that can be programmed, handles that get dirty, and injected faults.
 
-``<directory>/devices.json`` is the state of the hardware. It outlives the process: a process killed while programming
-leaves its region half-programmed (a power cut may lose the last steps). ``<directory>/control.json`` sets latencies
-and faults (`FaultControl`) and is read at each call. A person or a test may write both files while the agent runs::
+``<directory>/devices.json`` is the state of the hardware. It survives the process: if the process is killed while it
+programs a region, the region stays half-programmed (a power cut may lose the last steps). ``<directory>/control.json``
+sets latencies and faults (`FaultControl`), and is read at each call. A person or a test may write both files while the
+agent runs::
 
     {
         "latency_s": {"program": 5.0},
@@ -33,19 +34,19 @@ DEFAULT_LATENCY_S: Mapping[str, float] = {"program": 0.5}
 
 
 class FaultKind(StrEnum):
-    FAILS = "fails"  #: the verb raises and changes nothing
-    DIES = "dies"  #: program: stops half-way; the region stays half-programmed
-    VANISHES = "vanishes"  #: discover: the card is missing, and every other verb fails on it
-    SICK = "sick"  #: health: the card has failed
+    FAILS = "fails"  #: the operation raises and changes nothing
+    DIES = "dies"  #: for program: it stops half-way; the region stays half-programmed
+    VANISHES = "vanishes"  #: for discover: the card is missing, and every other operation on it fails
+    SICK = "sick"  #: for health: the card has failed
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedFault:
-    """`at`: the verb's deployable, handle or card, or ``*``. `times`: how often the fault occurs; 0: always."""
+    """`times`: how often the fault occurs; 0: always."""
 
-    verb: str
+    verb: str  #: name of the driver's method
     kind: FaultKind
-    at: str = "*"
+    at: str = "*"  #: the operation's deployable, handle or card; ``*``: any
     times: int = 0
 
 
@@ -89,14 +90,14 @@ class SimulatedAccelerators:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def discover(self) -> Sequence[Device]:
-        self._fail_if_ordered("discover", "", FaultKind.FAILS)
+        self._raise_if_faulty("discover", "", FaultKind.FAILS)
         self._sleep_latency("discover")
         return [
-            device for device in self._devices if not self._is_struck("discover", device.pci_id, FaultKind.VANISHES)
+            device for device in self._devices if not self._has_fault("discover", device.pci_id, FaultKind.VANISHES)
         ]
 
     def identify(self, deployable: str) -> RegionContent:
-        self._fail_if_ordered("identify", deployable, FaultKind.FAILS)
+        self._raise_if_faulty("identify", deployable, FaultKind.FAILS)
         region = self._read().regions.get(deployable)
         if region is None and deployable in self._deployables:
             return RegionContent(RegionState.IDLE, self._deployables[deployable].bitstream)
@@ -111,39 +112,39 @@ class SimulatedAccelerators:
             raise DriverError(f"{deployable} cannot be programmed")
         if bitstream is not None:
             _check_digest(deployable, bitstream, data)
-        self._fail_if_ordered("program", deployable, FaultKind.FAILS)
+        self._raise_if_faulty("program", deployable, FaultKind.FAILS)
         self._set_region(deployable, RegionContent(RegionState.PROGRAMMING))
         self._sleep_latency("program")
-        if self._is_struck("program", deployable, FaultKind.DIES):
+        if self._has_fault("program", deployable, FaultKind.DIES):
             raise DriverError(f"{deployable} died half-way through programming")
         self._set_region(deployable, RegionContent(RegionState.IDLE, bitstream))
 
     def prepare(self, pci_id: str, instance_uuid: str) -> None:
-        self._fail_if_ordered("prepare", pci_id, FaultKind.FAILS)
+        self._raise_if_faulty("prepare", pci_id, FaultKind.FAILS)
         self._sleep_latency("prepare")
         self._set_handle(pci_id, _Handle(prepared_for=instance_uuid, dirty=True))
 
     def release(self, pci_id: str) -> None:
-        self._fail_if_ordered("release", pci_id, FaultKind.FAILS)
+        self._raise_if_faulty("release", pci_id, FaultKind.FAILS)
         self._sleep_latency("release")
         self._set_handle(pci_id, _Handle(dirty=True))
 
     def clean(self, pci_id: str) -> None:
-        self._fail_if_ordered("clean", pci_id, FaultKind.FAILS)
+        self._raise_if_faulty("clean", pci_id, FaultKind.FAILS)
         self._sleep_latency("clean")
         self._set_handle(pci_id, _Handle())
 
     def health(self, pci_id: str) -> Health:
-        if self._is_struck("discover", self._card_of(pci_id), FaultKind.VANISHES):
+        if self._has_fault("discover", self._card_of(pci_id), FaultKind.VANISHES):
             return Health.GONE
-        return Health.FAILED if self._is_struck("health", pci_id, FaultKind.SICK) else Health.OK
+        return Health.FAILED if self._has_fault("health", pci_id, FaultKind.SICK) else Health.OK
 
     def is_dirty(self, pci_id: str) -> bool:
-        """Whether a guest could find data of the previous one. For rehearsals and tests."""
+        """Whether a guest could find data of the previous guest. For rehearsals and tests."""
         return self._read().handles.get(pci_id, _Handle()).dirty
 
     def order(self, control: FaultControl) -> None:
-        """Write the control file."""
+        """Writes the control file."""
         write_durably(self._control_path, msgspec.json.encode(control))
 
     def _sleep_latency(self, verb: str) -> None:
@@ -151,19 +152,19 @@ class SimulatedAccelerators:
         if seconds > 0:
             self._clock.sleep(seconds)
 
-    def _fail_if_ordered(self, verb: str, at: str, kind: FaultKind) -> None:
-        if at and self._is_struck("discover", self._card_of(at), FaultKind.VANISHES):
+    def _raise_if_faulty(self, verb: str, at: str, kind: FaultKind) -> None:
+        if at and self._has_fault("discover", self._card_of(at), FaultKind.VANISHES):
             raise DriverError(f"{verb} of {at} failed: its card has vanished")
-        if self._is_struck(verb, at, kind):
-            raise DriverError(f"{verb} of {at or 'the host'} failed, as ordered by {self._control_path.name}")
+        if self._has_fault(verb, at, kind):
+            raise DriverError(f"{verb} of {at or 'the host'} failed, as requested by {self._control_path.name}")
 
-    def _is_struck(self, verb: str, at: str, kind: FaultKind) -> bool:
+    def _has_fault(self, verb: str, at: str, kind: FaultKind) -> bool:
         for fault in self._control().faults:
-            if fault.verb == verb and fault.kind is kind and fault.at in ("*", at) and self._count_strike(fault):
+            if fault.verb == verb and fault.kind is kind and fault.at in ("*", at) and self._count_fault(fault):
                 return True
         return False
 
-    def _count_strike(self, fault: SimulatedFault) -> bool:
+    def _count_fault(self, fault: SimulatedFault) -> bool:
         if fault.times == 0:
             return True
         # Counting starts again when the control file is rewritten, even with the same content.

@@ -1,4 +1,4 @@
-"""Runs a vendor's program without a shell: only in listed forms, and only with checked values.
+"""Runs a vendor's program without a shell, only in the listed forms and only with checked values.
 
 A form is a sequence of arguments. ``{bdf}``, ``{bus}``, ``{device}``, ``{function}`` and ``{segment}`` stand for a PCI
 address and its parts, ``{file}`` for an existing file, and ``{output}`` for a file to be written. No other arguments
@@ -122,7 +122,7 @@ class VendorTool:
         return out, err
 
     def _await_end(self, process: "subprocess.Popen[bytes]", ends_at: float) -> None:
-        """Wait for the exit: a program may close its outputs and keep running."""
+        """Waits for the exit, because a program may close its outputs and keep running."""
         descriptor = os.pidfd_open(process.pid)
         try:
             with selectors.DefaultSelector() as selector:  # select() takes no number above 1023

@@ -1,8 +1,8 @@
 """AMD's (Xilinx's) Alveo cards through the tools of the Xilinx Runtime: `xbmgmt` and `xbutil`.
 
 A card has two PCI functions: .0 manages it and stays with the host, .1 is the user function and the handle. `xbutil`
-loads an .xclbin through the user function while the host has it, before it is attached. The card has one region, whose
-type is the shell that the .xclbin must fit. The tools write JSON reports to a given file.
+loads an .xclbin through the user function while the host has that function, so before it is attached. The card has one
+region, whose type is the shell that the .xclbin must fit. The tools write JSON reports to a given file.
 Source: XRT's pages on xbmgmt and xbutil, and its report writers for the names in the JSON.
 """
 
@@ -25,7 +25,7 @@ from moorage.core.ids import is_uuid
 R = TypeVar("R")
 
 PATH = "/opt/xilinx/xrt/bin"
-LOOK_TIMEOUT_S = 30.0
+READ_TIMEOUT_S = 30.0
 LOAD_TIMEOUT_S = 240.0
 
 
@@ -33,7 +33,7 @@ def _examine(report: str) -> tuple[str, ...]:
     return ("examine", "--device", "{bdf}", "--report", report, "--format", "JSON", "--output", "{output}")
 
 
-def xbmgmt(path: str = PATH, timeout_s: float = LOOK_TIMEOUT_S) -> VendorTool:
+def xbmgmt(path: str = PATH, timeout_s: float = READ_TIMEOUT_S) -> VendorTool:
     return VendorTool("xbmgmt", {"platform": _examine("platform")}, path, timeout_s)
 
 

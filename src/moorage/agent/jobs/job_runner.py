@@ -1,6 +1,6 @@
-"""One job of this host, from its payload to its result: the method for each kind of job.
+"""Runs one job of this host: decodes its payload, calls the method for its kind, and encodes the result.
 
-`JobRunner` does the jobs of the compute service, `AcceleratorRunner` those of the accelerator service.
+`JobRunner` runs the jobs of the compute service, `AcceleratorRunner` those of the accelerator service.
 
 Spec: docs/evidence/specs/accelerator-attach.md
 """
@@ -49,7 +49,7 @@ from moorage.jobs.contract import (
 
 P = TypeVar("P", bound=JobPayload)
 
-#: Takes a payload and returns a result, both as on the wire.
+#: Runs one job: takes its payload and returns its result, both as JSON objects.
 JobWork = Callable[[Mapping[str, object], KeepAlive], JsonObject]
 
 #: A report contains this many characters from the end of the guest's console.
@@ -60,7 +60,7 @@ _POWER = (JobKind.PAUSE, JobKind.UNPAUSE, JobKind.SUSPEND, JobKind.RESUME, JobKi
 
 
 def work_of(kind: JobKind, payload_type: type[P], run: Callable[[P, KeepAlive], JobResult]) -> JobWork:
-    """`run` for jobs as they come: with their payload decoded, and its result encoded."""
+    """A `JobWork` that decodes the payload, calls `run` and encodes the result."""
 
     def run_job(document: Mapping[str, object], keep_alive: KeepAlive) -> JsonObject:
         return result_document(run(payload_of(kind, document, payload_type), keep_alive))
@@ -68,7 +68,7 @@ def work_of(kind: JobKind, payload_type: type[P], run: Callable[[P, KeepAlive], 
     return run_job
 
 
-def _look_up(works: Mapping[str, JobWork], kind: str) -> JobWork:
+def _work_for(works: Mapping[str, JobWork], kind: str) -> JobWork:
     if kind not in works:
         raise MoorageError(
             f"this agent has no job of kind {kind!r}; it has {', '.join(works)}. Upgrade the agent", code="agent.kind"
@@ -79,8 +79,8 @@ def _look_up(works: Mapping[str, JobWork], kind: str) -> JobWork:
 class JobRunner:
     """`devices_changed` is called when accelerators were attached or released.
 
-    `releases_on_stop`: stopping a server releases its accelerators on the host, although Placement keeps its
-    allocation; starting it attaches as many. `others`: further kinds of jobs, not about a server, by kind.
+    `releases_on_stop`: stopping a server releases its accelerators on the host, although its allocation in Placement
+    stays; starting it attaches the same number again. `others`: {kind: work} of jobs that are not about a server.
     """
 
     def __init__(
@@ -140,8 +140,8 @@ class JobRunner:
         }
 
     def run_job(self, kind: str, payload: Mapping[str, object], keep_alive: KeepAlive) -> JsonObject:
-        """Raises `MoorageError` with the sentence for the report."""
-        return _look_up(self._works, kind)(payload, keep_alive)
+        """Returns the result. Raises `MoorageError`, whose message goes into the report."""
+        return _work_for(self._works, kind)(payload, keep_alive)
 
     # -------------------------------------------------------------------------- build and destroy
 
@@ -184,15 +184,15 @@ class JobRunner:
         return replace(result, released=released, devices=())
 
     def _soft_delete(self, job: ServerJob, keep_alive: KeepAlive) -> ServerResult:
-        """A server that could not be built has no domain: that counts as off."""
+        """Stops the server. A server that could not be built has no domain, and counts as stopped."""
         try:
             return self._power(PowerAction.STOP, job, keep_alive)
         except NoSuchDomain:
             return ServerResult()
 
     def _attach_devices(self, job: ServerJob, keep_alive: KeepAlive) -> tuple[Mapping[str, str], ...] | None:
-        """Attach the devices of a server that is about to run: stopping it may have released them. Returns them; None
-        if it has none.
+        """Attaches the devices of a server that is about to run, because stopping it may have released them. Returns
+        them; None if it has none.
         """
         built = self._builder.attach(job, keep_alive)
         if not built.devices:
@@ -249,7 +249,7 @@ class JobRunner:
         return self._built_result(job, built)
 
     def _strip(self, job: ServerJob, keep_alive: KeepAlive) -> ServerResult:
-        return self._released_result(self._moves.strip_devices(job.server, keep_alive))
+        return self._released_result(self._moves.stop_and_detach(job.server, keep_alive))
 
     def _move_in(self, job: StartJob, keep_alive: KeepAlive) -> ServerResult:
         try:
@@ -283,7 +283,7 @@ class JobRunner:
 
 
 class AcceleratorAgentApi(Protocol):
-    """The methods of the host's accelerator agent that its service's jobs call."""
+    """The methods of the host's accelerator agent that jobs of the accelerator service call."""
 
     def bind_requests(self, order: BindJob) -> Mapping[str, str]:
         """Attach devices; returns {accelerator request: address of its device}."""
@@ -302,7 +302,7 @@ class AcceleratorAgentApi(Protocol):
         ...
 
     def apply_operator_wishes(self, wishes: WishesJob) -> None:
-        """Replace all of an operator's settings for this host's devices."""
+        """Replaces all settings of operators for this host's devices."""
         ...
 
 
@@ -318,8 +318,8 @@ class AcceleratorRunner:
         }
 
     def run_job(self, kind: str, payload: Mapping[str, object], keep_alive: KeepAlive) -> JsonObject:
-        """Raises `MoorageError` with the sentence for the report."""
-        work = _look_up(self._works, kind)
+        """Returns the result. Raises `MoorageError`, whose message goes into the report."""
+        work = _work_for(self._works, kind)
         return run_keeping_alive(lambda: work(payload, keep_alive), keep_alive, self._period_s)
 
     def _bind(self, order: BindJob, keep_alive: KeepAlive) -> BindResult:

@@ -1,4 +1,4 @@
-"""Workers that do this host's jobs: claim one from its service, do it, report its result with the claim's epoch.
+"""Workers for this host's jobs: each claims a job from its service, runs it, and reports its result with the epoch.
 
 Not here: the work of each kind of job (`job_runner`).
 """
@@ -22,7 +22,7 @@ from moorage.telemetry.logs import request_context
 
 log = logging.getLogger(__name__)
 
-#: Between attempts while the service does not answer.
+#: Pauses between attempts while the service does not answer.
 BACKOFF = Backoff(first_s=1.0, longest_s=30.0)
 
 
@@ -34,16 +34,16 @@ class JobRunnerApi(Protocol):
     def run_job(self, kind: str, payload: Mapping[str, object], keep_alive: Callable[[], None]) -> JsonObject:
         """Returns the job's result.
 
-        Raises `MoorageError` with the sentence for the report; `JobLost` if another worker has the job now.
+        Raises `MoorageError`, whose message goes into the report; `JobLost` if another worker has the job now.
         """
         ...
 
 
 class JobsTask:
-    """One worker. Several share a queue; `number` identifies each, also after a restart.
+    """One worker of a queue; `number` identifies it among the others, also after a restart.
 
-    The workers of one queue share `election`, so that one of them polls. `what` names the service's jobs in the task's
-    name, because another service may have jobs for this host too.
+    The workers of a queue share `election`, so that only one of them polls. `what` is the part of the task's name that
+    distinguishes the services that have jobs for this host.
     """
 
     def __init__(
@@ -82,20 +82,20 @@ class JobsTask:
             self._election.answered_at = self._clock.now()
             if jobs:
                 self._election.began_job(self._number)
-            has_more = [self._work(job) for job in jobs]
+            has_more = [self._run_and_report(job) for job in jobs]
         except MoorageError as error:
             self._failures += 1
-            # At most a poll period (or the first pause): a hint during the failure must not wait a long period.
+            # At most a poll period (or the first pause), because a hint that arrives during the pause is not noticed.
             longest_s = max(self._poll_period.total_seconds(), BACKOFF.first_s)
             pause_s = min(BACKOFF.pause_s(self._failures), longest_s)
-            log.warning("could not ask for a job; trying again", extra={"why": str(error), "pause_s": pause_s})
+            log.warning("could not request a job; trying again", extra={"why": str(error), "pause_s": pause_s})
             return self._clock.now() + timedelta(seconds=pause_s)
         self._failures = 0
         if any(has_more):
             return self._clock.now()
         return self._clock.now() + self._poll_period if self._election.found_no_job(self._number) else None
 
-    def _work(self, job: AgentJob) -> bool:
+    def _run_and_report(self, job: AgentJob) -> bool:
         """Runs `job` and reports it. Returns True if another job may be waiting."""
         # The id of the request that caused the job goes into all logs and calls.
         context = request_context.set((f"agent {self._host}", str(job.payload.get("request_id", ""))))
@@ -107,7 +107,7 @@ class JobsTask:
                 return self._report(job, outcome, result)
         except JobLost as lost:
             outcome = "lost"
-            log.warning("another worker has the job; left as it is", extra={"why": str(lost)})
+            log.warning("another worker has the job; this one stops working on it", extra={"why": str(lost)})
             return True
         finally:
             self._ended(job.kind, outcome, time.perf_counter() - began)
@@ -133,14 +133,12 @@ class JobsTask:
             return self._failed(job, error)
 
     def _failed(self, job: AgentJob, error: Exception) -> tuple[ReportState, JsonObject]:
-        sentence, code = failure_report(error)
-        log.warning("job failed", extra={"kind": job.kind, "why": sentence})
-        return ReportState.FAILED, result_document(JobFailure(error=sentence, code=code))
+        message, code = failure_report(error)
+        log.warning("job failed", extra={"kind": job.kind, "why": message})
+        return ReportState.FAILED, result_document(JobFailure(error=message, code=code))
 
     def _keep_alive(self, job: AgentJob) -> None:
-        """Extend the claim. Raises `JobLost`. Logs only if the service does not answer: that is no reason to undo the
-        work.
-        """
+        """Extends the claim. Raises `JobLost`. If the service does not answer, only logs that; the work continues."""
         try:
             self._report(job, ReportState.RUNNING, {})
         except Unavailable as error:
@@ -159,9 +157,9 @@ def worker_name(host: str, number: int, what: str = "jobs") -> str:
 
 
 class JobsWhileReady(HostJobsClient):
-    """Claims no jobs while the hypervisor does not answer, so that they wait and are done when it is back.
+    """Claims no jobs while the hypervisor does not answer, so that they wait until it answers again.
 
-    `ready` raises `MoorageError` while the hypervisor is away; `claim_jobs` raises the same.
+    `ready` raises `MoorageError` while the hypervisor is unavailable; `claim_jobs` raises the same error.
     """
 
     def __init__(self, jobs: HostJobsClient, ready: Callable[[], object]) -> None:  # no link of its own

@@ -1,4 +1,4 @@
-"""Keeps a job alive while a call of unknown length runs: its claim is extended each period, by another thread.
+"""Keeps a job alive while a call of unknown length runs: another thread extends its claim each period.
 
 Most calls end within the first period, so a call runs in its caller's thread, and a thread for the reports is started
 only when the period is over. One thread for all calls waits for that moment.
@@ -21,7 +21,8 @@ KeepAlive = Callable[[], None]
 def run_keeping_alive(call: Callable[[], T], keep_alive: KeepAlive, period_s: float) -> T:
     """Run `call`, and call `keep_alive` every `period_s` meanwhile.
 
-    An error of `keep_alive`, such as `JobLost`, is raised after the call has ended, so that nothing continues unseen.
+    An error of `keep_alive`, such as `JobLost`, is raised after the call has ended, so that the call
+    never continues in the background.
     The periods are real time on purpose: under a virtual clock the call sleeps virtually and returns at once.
     """
     reports = _Reports(keep_alive, period_s, copy_context())  # the request's id goes with the context
@@ -34,7 +35,7 @@ def run_keeping_alive(call: Callable[[], T], keep_alive: KeepAlive, period_s: fl
 
 
 class _Reports:
-    """The reports on one call."""
+    """Sends the reports for one call, from a thread of its own."""
 
     def __init__(self, keep_alive: KeepAlive, period_s: float, context: Context) -> None:
         self._keep_alive = keep_alive

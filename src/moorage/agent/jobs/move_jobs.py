@@ -1,12 +1,12 @@
 """A host's part in moving a server: resize, cold and live migration, shelve. By kind of job::
 
-move-out:    stop -> snapshot -> unplug   a failure before the unplug starts the server again, as it was
-move-in:     a build from the image that move-out made; it stays off if the server was off
-move-back:   plug -> start                undoes move-out: the domain and its disk were never removed
+move-out:    stop -> snapshot -> unplug   after a failure before the unplug, starts the server again if it ran
+move-in:     a build from the image that move-out made; does not start a server that was off
+move-back:   plug -> start                undoes move-out, which keeps the domain and its disk
 remake:      plug -> rebuild              from that image, on the same host; a failure leaves it off, without devices
 strip:       stop -> unplug
 remake-back, return:  stop -> unplug -> plug -> rebuild, from the image of the old disk
-shelve:      stop -> snapshot             the devices stay until the server is offloaded
+shelve:      stop -> snapshot             the devices stay attached until the server is offloaded
 receive, hand-over, take-over             live migration: the domain keeps running; it has no devices
 """
 
@@ -39,8 +39,8 @@ class MoveJobs:
             self._power(job, PowerAction.STOP, keep_alive)
             self._builder.run_keeping_alive(lambda: self._snapshots.upload_disk(job), keep_alive)
         except JobLost:
-            raise  # whoever has the job now relies on the server being off
-        except Exception:  # raised again after the server runs as it did before: any failure must leave it so
+            raise  # the worker that has the job now relies on the server being off
+        except Exception:  # any failure must leave the server as it was; raised again
             if job.start:
                 self._power(job, PowerAction.START, keep_alive)
             raise
@@ -59,17 +59,15 @@ class MoveJobs:
             return self._builder.rebuild(job, keep_alive)
         except JobLost:
             raise
-        except (
-            Exception
-        ):  # raised again after the new flavor's devices are given back: `remake_back` attaches the old ones
-            self.strip_devices(job.server, keep_alive)
+        except Exception:  # releases the new flavor's devices, then raised again; `remake_back` attaches the old ones
+            self.stop_and_detach(job.server, keep_alive)
             raise
 
     def remake_back(self, job: RebuildJob, keep_alive: KeepAlive) -> BuiltServer:
-        self.strip_devices(job.server, keep_alive)
+        self.stop_and_detach(job.server, keep_alive)
         return self._builder.rebuild(job, keep_alive)
 
-    def strip_devices(self, server: ServerRef, keep_alive: KeepAlive) -> int:
+    def stop_and_detach(self, server: ServerRef, keep_alive: KeepAlive) -> int:
         """Returns the number of released devices.
 
         Stops the domain first: no guest may hold the next tenant's device.

@@ -1,12 +1,12 @@
-"""Builds and destroys servers on this host: plug the devices, then start the domain; and the reverse.
+"""Builds and destroys servers on this host: attaches the devices and starts the domain, or the reverse.
 
     build:   plug -> spawn          after a failure: destroy, unplug, and report the reason
     rebuild: plug -> rebuild        its devices are plugged already; a failure leaves everything as it is
     attach:  plug -> spawn          only if the domain's devices differ from the server's
-    destroy: destroy -> unplug      in this order: the next tenant must not get a device that a guest still holds
+    destroy: destroy -> unplug      in this order: another tenant must not get a device that a guest still uses
 
-Each may run again after a crash at any line: `plug` returns the same devices for the same server, `spawn` finds the
-domain, and `destroy` and `unplug` find nothing left to do.
+Each may run again after a crash at any line: `plug` returns the same devices for the same server, `spawn` keeps an
+existing domain, and `destroy` and `unplug` do nothing the second time.
 """
 
 import logging
@@ -30,10 +30,10 @@ T = TypeVar("T")
 
 
 class Acceleration(Protocol):
-    """The library `os_acc`, as specified."""
+    """The functions of the library `os_acc`, as its specification defines them."""
 
     def initialize(self) -> None:
-        """Returns when all devices are found and their traits are published."""
+        """Waits until all devices are discovered and their traits are published."""
         ...
 
     def plug(
@@ -48,7 +48,7 @@ class Acceleration(Protocol):
 
 
 class NoAcceleration:
-    """The accelerators of a host without an accelerator agent: none."""
+    """`Acceleration` for a host without an accelerator agent."""
 
     def initialize(self) -> None:
         return
@@ -73,7 +73,7 @@ class JobLost(MoorageError):
 
 
 class BuildFailed(MoorageError):
-    """The server could not be built. Its parts were removed again, or the message names those that are left."""
+    """The server could not be built. Its parts were removed, or the message says that some could not be."""
 
     code = "agent.build_failed"
     is_left = False  #: whether parts of the server are left on the host
@@ -106,13 +106,13 @@ class ServerBuilder:
         """Raises `BuildFailed`, which says whether parts are left, and `JobLost`, which undoes nothing."""
         try:
             devices = self._plug_devices(job, keep_alive)
-            if devices:  # attaching may have taken long; without devices the claim is new
+            if devices:  # attaching them may have taken long
                 keep_alive()
             spec = self._spec(job, devices)
             self.run_keeping_alive(lambda: self._driver.spawn(spec, start=start), keep_alive)
         except JobLost:
             raise
-        except Exception as error:  # os_acc has errors of its own; any failed build must be undone
+        except Exception as error:  # any failed build must be undone; os_acc's errors are no `MoorageError`s
             sentence, code = failure_report(error)
             log.warning("build failed", extra={"server": job.server.id, "why": sentence})
             leftovers = self._undo(job, keep_alive)
@@ -122,14 +122,14 @@ class ServerBuilder:
         return BuiltServer(devices)
 
     def rebuild(self, job: RebuildJob, keep_alive: KeepAlive) -> BuiltServer:
-        """The devices stay attached: the driver turns the guest off before it removes the disk."""
+        """Rebuilds the server. The devices stay attached: the driver stops the guest before it removes the disk."""
         devices = self._plug_devices(job, keep_alive)
         spec = self._spec(job, devices)
         self.run_keeping_alive(lambda: self._driver.rebuild(spec, key=job.key, start=job.start), keep_alive)
         return BuiltServer(devices)
 
     def attach(self, job: ServerJob, keep_alive: KeepAlive) -> BuiltServer:
-        """Before a start: give the domain, which is off, the devices of its server."""
+        """Attaches the server's devices to its domain, which must be off, before a start."""
         if not self._refers_to_accelerators(job.server.flavor.extra_specs):
             return BuiltServer(())
         devices = self._plug_devices(job, keep_alive)
@@ -141,7 +141,7 @@ class ServerBuilder:
         return BuiltServer(devices)
 
     def detach(self, server: ServerRef, keep_alive: KeepAlive) -> int:
-        """Release the devices of a domain that is off; returns how many."""
+        """Releases the devices of a domain that is off; returns their number."""
         return self.run_keeping_alive(
             lambda: self._acceleration.unplug(_instance_info(server.id, server.name)), keep_alive
         )
@@ -194,8 +194,8 @@ class ServerBuilder:
     def _undo(self, job: ServerJob, keep_alive: KeepAlive) -> list[str]:
         """Removes the parts of a failed build. Returns one sentence per part that could not be removed.
 
-        The devices stay the server's while its domain may hold them. Compute orders another clean-up later, for example
-        after an operator has made room on a full disk.
+        The server keeps its devices while its domain may use them. Compute requests another clean-up later, for example
+        after an operator has freed space on a full disk.
         """
         server = job.server
         try:
@@ -206,7 +206,7 @@ class ServerBuilder:
                 )
         except JobLost:
             raise
-        except Exception as error:  # the report must contain the first error, not this one
+        except Exception as error:  # the report's main error is that of the build, not this one
             log.exception("a failed build could not be undone", extra={"server": server.id})
             return [f"and it could not be undone: {failure_report(error)[0]}"]
         return []
@@ -229,12 +229,12 @@ def failure_report(error: Exception) -> tuple[str, str]:
     """(sentence, code) for a job's report, which the server's owner reads.
 
     The errors of os_acc are not `MoorageError`s, but have a message and a code too. The text of any other error may
-    contain a path, a URL or a secret: the owner gets a reference, and this host's log has the error under it.
+    contain a path, a URL or a secret, so the owner gets only a reference to an entry in this host's log.
     """
     if isinstance(error, MoorageError):
-        if (said := message_for_tenants(error)) != error.message:
+        if (message_for_owner := message_for_tenants(error)) != error.message:
             log.warning("another service failed", extra={"why": error.message})
-        return said, error.error_code
+        return message_for_owner, error.error_code
     message, code = getattr(error, "message", None), getattr(error, "code", None)
     if isinstance(message, str) and isinstance(code, str):
         return message, code

@@ -1,6 +1,6 @@
 """Uploads disks of servers as images, from the hypervisor to the compute service, which requested them.
 
-Not here: the owner of the image, and how many backups are kept; the compute service decides both.
+Not here: the image's owner and the number of backups to keep; the compute service decides both.
 """
 
 import logging
@@ -24,10 +24,10 @@ class Snapshots(Protocol):
 
 
 class NoSnapshots:
-    """The snapshots of a host without an image service: refused."""
+    """`Snapshots` for a host without an image service: refuses them."""
 
     def upload_disk(self, job: SnapshotJob | ShelveJob) -> None:
-        raise MoorageError("this host has no image service to put an image into", code="agent.no_images")
+        raise MoorageError("this host has no image service, so it cannot store the image", code="agent.no_images")
 
 
 class ImageSnapshots:
@@ -54,7 +54,7 @@ class ImageSnapshots:
             raise
 
     def _withdraw(self, image_id: str) -> None:
-        """Delete the announced image: without this, its clients would wait for it forever."""
+        """Deletes the image record, because no data will come; clients would wait for the data without an end."""
         try:
             self._images.withdraw_disk_image(image_id)
         except MoorageError as error:
