@@ -20,6 +20,7 @@ from bench.databases import DatabaseServer
 from bench.processes import cpu_seconds
 from bench.servers import Server as ServerProcess
 from bench.table import Figure
+from moorage.compute.deps import ComputeDeps, ComputeSettings
 from moorage.compute.model.quota import DEFAULTS
 from moorage.compute.model.servers import Flavor, PowerState, Server, TaskState, VmState
 from moorage.compute.requests.server_request import NewServer
@@ -100,16 +101,8 @@ class _Bench:
         )
         hints = InProcessHints(Wakeups())
         unlimited = dict.fromkeys(DEFAULTS, -1)
-        self._service = ComputeService(
-            engine,
-            self._clock,
-            self._ids,
-            hints,
-            quotas=unlimited,
-            usages=self._client,
-            placement=self._client,
-            up_window_s=3600,
-        )
+        deps = ComputeDeps(engine, self._clock, self._ids, hints, placement=self._client)
+        self._service = ComputeService(deps, ComputeSettings(quotas=unlimited, up_window_s=3600))
         self._builder = BuildTask(engine, self._clock, self._ids, self._client, self._service.hosts, hints)
         self._placer = HostSelector(engine, self._clock, self._client, self._service.hosts)
         self._placer.ensure_traits()

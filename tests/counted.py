@@ -4,10 +4,15 @@ from collections import Counter
 
 from sqlalchemy import Engine, select
 
+from moorage.compute.deps import ComputeDeps, ComputeSettings
 from moorage.compute.model.quota import added_amounts, larger_amounts
 from moorage.compute.model.servers import Flavor
 from moorage.compute.requests.quota_service import QuotaService, flavor_amounts
 from moorage.compute.store.tables import moves, quota_locks, servers
+from moorage.core.clock import SystemClock
+from moorage.core.ids import RandomIds
+from moorage.jobs.background_tasks import Wakeups
+from moorage.jobs.wakeups import InProcessHints
 
 
 def slowly(engine: Engine) -> dict[str, dict[str, int]]:
@@ -37,7 +42,8 @@ def slowly(engine: Engine) -> dict[str, dict[str, int]]:
 
 def check(engine: Engine) -> None:
     """Asserts that the stored sums, after the changed servers were counted again, equal the sums over all servers."""
-    expected, quotas = slowly(engine), QuotaService(engine, defaults={})
+    deps = ComputeDeps(engine, SystemClock(), RandomIds(), InProcessHints(Wakeups()))
+    expected, quotas = slowly(engine), QuotaService(deps, ComputeSettings(quotas={}))
     for project in expected:
         assert _some(quotas.usage(project)) == expected[project]
     with engine.connect() as connection:

@@ -117,7 +117,7 @@ def build_compute(parts: Components) -> None:
     scheduler = scheduler_options(parts.config)
     service = _compute_service(parts, engine, placement, scheduler)
     show_state(parts.plane.metrics.registry, engine, parts.clock, up_window_s=parts.config.compute.host_down_after_s)
-    parts.plane.tasks += _compute_tasks(parts, engine, service, placement, scheduler)
+    parts.plane.tasks += _compute_tasks(parts, service, placement, scheduler)
     parts.plane.tasks += _job_pruning(parts, "compute", engine, jobs, parts.config.compute.finished_jobs_days)
     parts.serve("compute", compute_routes.API, service, compute_routes.RULES, engine)
 
@@ -125,39 +125,37 @@ def build_compute(parts: Components) -> None:
 def _compute_service(
     parts: Components, engine: Engine, placement: "PlacementClient", scheduler: "SchedulerSettings"
 ) -> "ComputeService":
+    from moorage.compute.deps import ComputeDeps, ComputeSettings
     from moorage.compute.service import ComputeService
     from moorage.images.client import ImageLookup, ImageWriter
     from moorage.images.glance import GlanceImages
 
     options = parts.config.compute
-    return ComputeService(
+    deps = ComputeDeps(
         engine,
         parts.clock,
         parts.ids,
         parts.hints,
+        placement=placement,
         images=ImageLookup(parts.client("image")),
         image_writer=ImageWriter(parts.client("image")),
-        disk_images=ImageWriter(parts.client("image")),
         image_source=GlanceImages(parts.client("image")),
-        reclaim_after_s=options.reclaim_instance_interval,
-        offload_after_s=options.shelved_offload_time,
-        quotas=_quotas(parts.config),
-        usages=placement,
-        placement=placement,
-        scheduler=scheduler,
         profiles=_device_profiles(parts),
+    )
+    settings = ComputeSettings(
+        quotas=_quotas(parts.config),
         up_window_s=options.host_down_after_s,
         job_lease_s=parts.config.agent.job_lease_s,
+        reclaim_after_s=options.reclaim_instance_interval,
+        offload_after_s=options.shelved_offload_time,
         allow_resize_to_same_host=options.allow_resize_to_same_host,
+        scheduler=scheduler,
     )
+    return ComputeService(deps, settings)
 
 
 def _compute_tasks(
-    parts: Components,
-    engine: Engine,
-    service: "ComputeService",
-    placement: "PlacementClient",
-    scheduler: "SchedulerSettings",
+    parts: Components, service: "ComputeService", placement: "PlacementClient", scheduler: "SchedulerSettings"
 ) -> "list[Task]":
     from moorage.compute.agents.down_hosts import DeadHostsTask
     from moorage.compute.catalogue.baremetal_flavors import BareMetal, BareMetalTask
@@ -166,30 +164,14 @@ def _compute_tasks(
     from moorage.compute.scheduling.pipeline import HostSelector
     from moorage.compute.servers.delete_service import ReclaimTask
     from moorage.compute.store.meters import ComputeMeters
-    from moorage.images.client import ImageWriter
 
-    clock, options = parts.clock, parts.config.compute
+    clock, options, deps = parts.clock, parts.config.compute, service.deps
     return [
-        ReclaimTask(
-            engine,
-            clock,
-            service.deletion,
-            service.operations,
-            after_s=options.reclaim_instance_interval,
-            offload_after_s=options.shelved_offload_time,
-        ),
-        DeadHostsTask(
-            engine,
-            clock,
-            parts.ids,
-            parts.hints,
-            service.hosts,
-            service.agents,
-            grace_s=options.host_down_after_s,
-        ),
-        BareMetalTask(BareMetal(engine, clock, placement), clock, period_s=options.bare_metal_period_s),
+        ReclaimTask(deps, service.settings, service.deletion, service.operations),
+        DeadHostsTask(deps, service.settings, service.hosts, service.agents),
+        BareMetalTask(BareMetal(deps, placement), clock, period_s=options.bare_metal_period_s),
         BuildTask(
-            engine,
+            deps.engine,
             clock,
             parts.ids,
             placement,
@@ -201,13 +183,9 @@ def _compute_tasks(
             meters=ComputeMeters(parts.plane.metrics.registry),
         ),
         MigrationTask(
-            engine,
-            clock,
-            parts.ids,
+            deps,
             placement,
-            HostSelector(engine, clock, placement, service.hosts, scheduler),
-            parts.hints,
-            images=ImageWriter(parts.client("image")),
+            HostSelector(deps.engine, clock, placement, service.hosts, scheduler),
             worker=parts.worker("mover"),
             poll_s=options.poll_period_s,
         ),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from moorage.compute.deps import ComputeDeps, ComputeSettings
 from moorage.compute.model.servers import Flavor, HostReport
 from moorage.compute.requests.server_request import NewServer
 from moorage.compute.service import ComputeService
@@ -28,7 +29,7 @@ def engine(kind):
 
 @pytest.fixture
 def compute(engine, clock, ids):
-    service = ComputeService(engine, clock, ids, InProcessHints(Wakeups()))
+    service = ComputeService(ComputeDeps(engine, clock, ids, InProcessHints(Wakeups())), ComputeSettings())
     service.flavors.create(SMALL)
     with write(engine) as connection:
         for name, root in ROOTS.items():

@@ -10,8 +10,10 @@ import pytest
 from sqlalchemy import event
 
 from moorage.compute.agents.agent_service import REPORT_REFRESH, WRITE_INTERVAL, AgentService, Heartbeats
+from moorage.compute.deps import ComputeDeps, ComputeSettings
 from moorage.compute.hosts.host_service import HostService
 from moorage.compute.model.servers import HostReport
+from moorage.compute.moves.migration_engine import MigrationEngine
 from moorage.compute.store import host_store, server_store
 from moorage.core.errors import NotFound, Unavailable
 from moorage.db.session import read, write
@@ -37,14 +39,21 @@ def engine(kind):
         yield engine
 
 
+def new_agents(engine, clock, ids):
+    deps = ComputeDeps(engine, clock, ids, InProcessHints(Wakeups()))
+    return AgentService(deps, ComputeSettings(), MigrationEngine(deps))
+
+
 @pytest.fixture
 def agents(engine, clock, ids):
-    return AgentService(engine, clock, ids, InProcessHints(Wakeups()))
+    return new_agents(engine, clock, ids)
 
 
 @pytest.fixture
 def hosts(engine, clock, ids):
-    return HostService(engine, clock, ids, InProcessHints(Wakeups()), up_window_s=UP_WINDOW_S)
+    return HostService(
+        ComputeDeps(engine, clock, ids, InProcessHints(Wakeups())), ComputeSettings(up_window_s=UP_WINDOW_S)
+    )
 
 
 @pytest.fixture
@@ -118,7 +127,7 @@ def test_a_restarted_service_counts_a_claim_as_a_heartbeat_and_does_not_rewrite_
     agents.register_host(host_report(1))
     clock.sleep(UP_WINDOW_S + 1)
     assert not hosts.hosts()[0].is_up
-    again = AgentService(engine, clock, ids, InProcessHints(Wakeups()))
+    again = new_agents(engine, clock, ids)
     assert again.claim_jobs("compute-1", "compute-1/1", 1) == []
     assert hosts.hosts()[0].is_up
     written = []
@@ -137,7 +146,7 @@ def test_a_changed_host_report_is_written_at_once(agents, engine, clock):
 
 def test_a_report_that_another_process_overwrote_is_written_again_after_the_refresh_period(agents, engine, clock, ids):
     agents.register_host(host_report(1))
-    AgentService(engine, clock, ids, InProcessHints(Wakeups())).register_host(host_report(1, vcpus=32))
+    new_agents(engine, clock, ids).register_host(host_report(1, vcpus=32))
     clock.sleep(REPORT_REFRESH.total_seconds())
     agents.register_host(host_report(1))
     with read(engine) as connection:

@@ -10,8 +10,8 @@ from contextlib import suppress
 import pytest
 from sqlalchemy import event, select
 
+from moorage.compute.deps import ComputeDeps, ComputeSettings
 from moorage.compute.model.migration_workflow import Move, MoveKind
-from moorage.compute.model.quota import DEFAULTS
 from moorage.compute.model.servers import Flavor, VmState
 from moorage.compute.requests.server_request import NewServer
 from moorage.compute.service import ComputeService
@@ -41,7 +41,7 @@ def engine(kind):
 
 @pytest.fixture
 def compute(engine, clock, ids):
-    service = ComputeService(engine, clock, ids, InProcessHints(Wakeups()), quotas=DEFAULTS)
+    service = ComputeService(ComputeDeps(engine, clock, ids, InProcessHints(Wakeups())), ComputeSettings())
     service.flavors.create(SMALL)
     return service
 

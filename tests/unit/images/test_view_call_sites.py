@@ -54,7 +54,6 @@ CALLS = {
 #: of these classes takes a view.
 CONNECTIONS = {
     ("wiring.services", "_compute_service"): {"GlanceImages", "ImageLookup", "ImageWriter"},
-    ("wiring.services", "_compute_tasks"): {"ImageWriter"},
     ("wiring.services", "build_accelerator"): {"GlanceImages"},
     ("wiring.services", "build_reservation"): {"ImageLookup"},
 }

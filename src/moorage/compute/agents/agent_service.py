@@ -9,10 +9,11 @@ Heartbeats are written in batches (`Heartbeats`), so that a thousand hosts cost 
 import threading
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from sqlalchemy import Connection, Engine
 
+from moorage.compute.deps import ComputeDeps, ComputeSettings
 from moorage.compute.model import lifecycle, migration_workflow
 from moorage.compute.model.job_payloads import host_job, job_header, server_situation
 from moorage.compute.model.lifecycle import Operation, OperationOutcome
@@ -30,49 +31,25 @@ from moorage.compute.scheduling import build_retries
 from moorage.compute.store import action_store, host_store, move_store, server_store
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, NotFound
-from moorage.core.ids import Ids
 from moorage.core.json import JsonObject
 from moorage.core.names import check_not_queue_name
 from moorage.db.session import SingleReads, in_transaction
 from moorage.jobs.contract import JobKind, ServerJob, ServerResult, failure_of, payload_of, result_of
-from moorage.jobs.host_jobs import JOB_LEASE_S, HostJobs
+from moorage.jobs.host_jobs import HostJobs
 from moorage.jobs.job_api import JobReport
 from moorage.jobs.model import Job, NewJob
-from moorage.jobs.wakeups import Hints
-from moorage.placement.client.placement_client import Provider
-
-
-class ProviderLookup(Protocol):
-    def provider_by_name(self, name: str) -> Provider | None: ...
 
 
 class AgentService:
-    """`job_lease_s`: see `moorage.jobs.host_jobs`. `offload_after_s`: see `ReclaimTask`; 0: offload shelved servers at
-    once. `placement` None: the provider that a host reports is not verified.
-    """
-
-    def __init__(
-        self,
-        engine: Engine,
-        clock: Clock,
-        ids: Ids,
-        hints: Hints,
-        *,
-        job_lease_s: float = JOB_LEASE_S,
-        offload_after_s: float = 0,
-        placement: ProviderLookup | None = None,
-    ) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._ids = ids
-        self._hints = hints
-        self._lease = timedelta(seconds=job_lease_s)
-        self._heartbeats = Heartbeats(engine, clock)
-        self._jobs = HostJobs(engine, clock, server_store.HOST_JOBS, self, hints.send, lease_s=job_lease_s)
-        self._awaits_cleanup = SingleReads(engine).prepare(move_store.HAS_LEFTOVERS)
-        self._offload_after_s = offload_after_s
-        self._placement = placement
-        self._migrations = MigrationEngine(clock, ids)
+    def __init__(self, deps: ComputeDeps, settings: ComputeSettings, migrations: MigrationEngine) -> None:
+        self._deps = deps
+        self._settings = settings
+        self._migrations = migrations
+        self._heartbeats = Heartbeats(deps.engine, deps.clock)
+        self._jobs = HostJobs(
+            deps.engine, deps.clock, server_store.HOST_JOBS, self, deps.hints.send, lease_s=settings.job_lease_s
+        )
+        self._awaits_cleanup = SingleReads(deps.engine).prepare(move_store.HAS_LEFTOVERS)
 
     def register_host(self, report: HostReport, *, by: str | None = None) -> bool:
         """Registers a host or records its heartbeat; returns True for a new host. `by`: the calling agent's host; None:
@@ -89,9 +66,10 @@ class AgentService:
             return False
         if by is not None:
             self._check_provider(report)
-        new_uuid = self._ids.uuid()
+        new_uuid = self._deps.ids.uuid()
         is_new = in_transaction(
-            self._engine, lambda connection: host_store.register(connection, report, new_uuid, self._clock.now())
+            self._deps.engine,
+            lambda connection: host_store.register(connection, report, new_uuid, self._deps.clock.now()),
         )
         self._heartbeats.remember_report(report)
         return is_new
@@ -101,9 +79,9 @@ class AgentService:
 
         With the provider of another host, even of one not registered yet, a host would receive that host's servers.
         """
-        if self._placement is None:
+        if self._deps.placement is None:
             return
-        provider = self._placement.provider_by_name(report.name)
+        provider = self._deps.placement.provider_by_name(report.name)
         if provider is None or provider.uuid != report.provider_uuid:
             raise Conflict(
                 f"provider {report.provider_uuid} is not the provider of host {report.name} in Placement; the host's "
@@ -119,7 +97,7 @@ class AgentService:
         is_left = self._awaits_cleanup(of_host=host)
         if not is_left and not self._heartbeats.record_heartbeat(host):
             self._heartbeats.remember_report(
-                in_transaction(self._engine, lambda connection: self._first_heartbeat(connection, host))
+                in_transaction(self._deps.engine, lambda connection: self._first_heartbeat(connection, host))
             )
         return self._jobs.claim_jobs(cleanup_queue(host) if is_left else host, worker, limit)
 
@@ -128,7 +106,7 @@ class AgentService:
         host = host_store.host(connection, name)
         if host is None:
             raise NotFound(f"Compute host {name} could not be found; an agent registers it first.")
-        host_store.record_heartbeats(connection, [name], self._clock.now())
+        host_store.record_heartbeats(connection, [name], self._deps.clock.now())
         return host.report
 
     def report_job(self, job_id: str, report: JobReport, *, host: str | None = None) -> bool:
@@ -137,7 +115,7 @@ class AgentService:
 
     def retry_pause(self, connection: Connection, job: Job, report: JobReport) -> timedelta | None:
         """See `JobOwner`: a cleanup is repeated until it succeeds."""
-        return self._lease if job.kind in migration_workflow.REPEATED_STEPS else None
+        return timedelta(seconds=self._settings.job_lease_s) if job.kind in migration_workflow.REPEATED_STEPS else None
 
     def apply_report(self, connection: Connection, job: Job, report: JobReport) -> list[str]:
         """Applies the report on a finished job in the caller's transaction; returns the queues to wake after the
@@ -155,7 +133,7 @@ class AgentService:
     ) -> list[str]:
         operation = lifecycle.BY_KIND[job.kind]
         server = server_store.lock_server(connection, job.key)
-        now = self._clock.now()
+        now = self._deps.clock.now()
         if server is None:
             return []
         queues = []
@@ -177,23 +155,25 @@ class AgentService:
         if result.devices is not None:
             changes.setdefault("devices", list(result.devices))
         server_store.update_server(connection, server.id, now, **changes)
-        if operation is lifecycle.SHELVE and report.error is None and self._offload_after_s == 0:
+        if operation is lifecycle.SHELVE and report.error is None and self._settings.offload_after_s == 0:
             return [self._offload(connection, server, job.queue, order)]
         if not _frees_allocation(operation, report):
             return queues
         payload: JsonObject = {**_ids(order), "final": operation is lifecycle.DELETE}
-        release = NewJob(self._ids.uuid(), BUILD_QUEUE, JobKind.RELEASE, server.id, payload)
+        release = NewJob(self._deps.ids.uuid(), BUILD_QUEUE, JobKind.RELEASE, server.id, payload)
         server_store.BUILD_JOBS.enqueue(connection, release, now)
         # During a deletion a move may still have a job before the release; wake its queue, which would wait for a poll.
         return [*queues, server_store.HOST_JOBS.next_queue(connection, server.id) or BUILD_QUEUE]
 
     def _offload(self, connection: Connection, server: Server, host: str, order: ServerJob) -> str:
         """A shelved server leaves its host at once, as part of the same action."""
-        operation, now = lifecycle.SHELVE_OFFLOAD, self._clock.now()
+        operation, now = lifecycle.SHELVE_OFFLOAD, self._deps.clock.now()
         action_store.begin_event(connection, order.action_id, operation.event, host, now)
         server_store.update_server(connection, server.id, now, task_state=operation.task)
         payload = ServerJob(**job_header(server, _ids(order)))
-        server_store.HOST_JOBS.enqueue(connection, host_job(self._ids.uuid(), host, operation.job_kind, payload), now)
+        server_store.HOST_JOBS.enqueue(
+            connection, host_job(self._deps.ids.uuid(), host, operation.job_kind, payload), now
+        )
         return host
 
     def _apply_step_report(

@@ -6,8 +6,9 @@ The host sends only the disk; the job that ordered the image determines its proj
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
+from moorage.compute.deps import ComputeDeps
 from moorage.compute.moves.migration_engine import cleanup_queue
 from moorage.compute.store import server_store
 from moorage.compute.store.server_store import ServerQuery
@@ -29,16 +30,13 @@ class ServerDisk:
     size_bytes: int
 
 
+@dataclass(frozen=True)
 class DiskImageService:
-    """`images` None: no image service is configured."""
-
-    def __init__(self, engine: Engine, images: ImageWriter | None) -> None:
-        self._engine = engine
-        self._writer = images
+    deps: ComputeDeps
 
     def images_named_for(self, host: str, project_id: str) -> frozenset[str] | None:
         """See `moorage.images.for_hosts.NamedImages`."""
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             here = ServerQuery(host=host, project_id=project_id, softly_deleted=True)
             servers = list(server_store.find_servers(connection, here))
             jobs = [job for _, job in _open_jobs(connection, host) if job.server.project_id == project_id]
@@ -70,11 +68,15 @@ class DiskImageService:
         writer.delete(OwnerView(job.server.project_id), image_id)
 
     def _writer_and_job(self, host: str, image_id: str) -> tuple[ImageWriter, SnapshotJob | ShelveJob]:
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             jobs = [job for state, job in _open_jobs(connection, host) if state is JobState.CLAIMED]
         for job in jobs:
-            if self._writer is not None and isinstance(job, SnapshotJob | ShelveJob) and job.image.id == image_id:
-                return self._writer, job
+            if (
+                self.deps.image_writer is not None
+                and isinstance(job, SnapshotJob | ShelveJob)
+                and job.image.id == image_id
+            ):
+                return self.deps.image_writer, job
         raise NotFound(f"no job of host {host} orders an image {image_id}")
 
 

@@ -7,13 +7,13 @@ is left unchanged, because the report is about its former state.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
+from moorage.compute.deps import ComputeDeps
 from moorage.compute.model import power_sync
 from moorage.compute.model.servers import Fault, Server
 from moorage.compute.store import server_store
 from moorage.compute.store.server_store import ServerQuery
-from moorage.core.clock import Clock
 from moorage.core.errors import NotFound
 from moorage.db.session import in_transaction, read
 
@@ -33,13 +33,12 @@ class DomainReport:
     power: str  #: see `power_sync.POWERS`
 
 
+@dataclass(frozen=True)
 class DomainService:
-    def __init__(self, engine: Engine, clock: Clock) -> None:
-        self._engine = engine
-        self._clock = clock
+    deps: ComputeDeps
 
     def expected_servers(self, host: str) -> list[ExpectedServer]:
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             servers = list(server_store.find_servers(connection, ServerQuery(host=host, softly_deleted=True)))
         return [
             ExpectedServer(server.id, server.updated_at.isoformat() if power_sync.is_settled(server) else None)
@@ -48,7 +47,7 @@ class DomainService:
 
     def server_on_host(self, host: str, server_id: str) -> Server:
         """Raises `NotFound` for a server that is not on this host."""
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             server = server_store.server(connection, server_id)
         if server is None or server.host != host:
             raise NotFound(f"there is no server {server_id} on host {host}")
@@ -56,7 +55,7 @@ class DomainService:
 
     def report_domains(self, host: str, reports: Sequence[DomainReport], consoles: Mapping[str, str]) -> None:
         """Applies the reports of a host. `consoles`: {server id: last part of its console text}, where it changed."""
-        now = self._clock.now()
+        now = self.deps.clock.now()
 
         def apply_reports(connection: Connection) -> None:
             for report in reports:
@@ -75,4 +74,4 @@ class DomainService:
                 if server is not None and server.host == host:
                     server_store.save_console(connection, server_id, text, now)
 
-        in_transaction(self._engine, apply_reports)
+        in_transaction(self.deps.engine, apply_reports)

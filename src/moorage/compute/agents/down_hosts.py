@@ -18,23 +18,21 @@ import logging
 from datetime import datetime, timedelta
 from functools import partial
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
 from moorage.compute.agents.agent_service import AgentService
-from moorage.compute.hosts.host_service import UP_WINDOW_S, HostService
+from moorage.compute.deps import ComputeDeps, ComputeSettings
+from moorage.compute.hosts.host_service import HostService
 from moorage.compute.model import lifecycle, migration_workflow
 from moorage.compute.model.lifecycle import HostDies
 from moorage.compute.model.migration_workflow import STEPS, Move, MoveKind, StepName
 from moorage.compute.model.servers import Server, VmState
 from moorage.compute.moves.migration_engine import MigrationEngine
 from moorage.compute.store import move_store, server_store
-from moorage.core.clock import Clock
-from moorage.core.ids import Ids
 from moorage.db.session import in_transaction, read
 from moorage.jobs.contract import JobFailure, JobResult, ServerJob, ServerResult, payload_of, result_document
 from moorage.jobs.job_api import JobReport, ReportState
 from moorage.jobs.model import Job, JobState
-from moorage.jobs.wakeups import Hints
 
 log = logging.getLogger(__name__)
 
@@ -45,35 +43,22 @@ _OPEN = frozenset({JobState.READY, JobState.CLAIMED})
 
 
 class DeadHostsTask:
-    """`grace_s`: time that a host must be down at every check to be dead."""
+    """A host is dead if it was down at every check for `up_window_s` of the settings."""
 
     name = "compute.dead_hosts"
 
-    def __init__(
-        self,
-        engine: Engine,
-        clock: Clock,
-        ids: Ids,
-        hints: Hints,
-        hosts: HostService,
-        agents: AgentService,
-        *,
-        grace_s: float = UP_WINDOW_S,
-    ) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._ids = ids
-        self._hints = hints
+    def __init__(self, deps: ComputeDeps, settings: ComputeSettings, hosts: HostService, agents: AgentService) -> None:
+        self._deps = deps
         self._hosts = hosts
         self._agents = agents
-        self._grace = timedelta(seconds=grace_s)
+        self._grace = timedelta(seconds=settings.up_window_s)
         self._period = self._grace / CHECKS_BEFORE_DEAD
-        self._migrations = MigrationEngine(clock, ids)
+        self._migrations = MigrationEngine(deps)
         #: {host: when it was first found down}
         self._down: dict[str, datetime] = {}
 
     def run_once(self) -> datetime | None:
-        now = self._clock.now()
+        now = self._deps.clock.now()
         self._down = {host: self._down.get(host, now) for host in self._hosts.down_hosts()}
         for host, since in self._down.items():
             if now - since >= self._grace:
@@ -81,12 +66,12 @@ class DeadHostsTask:
         return now + self._period
 
     def _end_open_jobs(self, host: str) -> None:
-        with read(self._engine) as connection:
+        with read(self._deps.engine) as connection:
             jobs = server_store.HOST_JOBS.open_in(connection, host)
         for job in jobs:
-            queues = in_transaction(self._engine, partial(self._end_job, job_id=job.id))
+            queues = in_transaction(self._deps.engine, partial(self._end_job, job_id=job.id))
             for queue in queues:
-                self._hints.send(queue)
+                self._deps.hints.send(queue)
             if queues:
                 log.warning(
                     "job ended without its dead host", extra={"host": host, "server": job.key, "kind": job.kind}
@@ -117,7 +102,7 @@ class DeadHostsTask:
             return []
         if operation.host_dies is HostDies.RECORDED:
             return self._apply_report(connection, job, ServerResult())
-        now = self._clock.now()
+        now = self._deps.clock.now()
         server_store.HOST_JOBS.revoke(connection, server.id, job.queue, now)
         ids = {"action_id": order.action_id, "request_id": order.request_id}
         queues = [self._migrations.record_leftovers(connection, server, job.queue, server.placed, ids)]
@@ -163,11 +148,11 @@ class DeadHostsTask:
             if other.queue != job.queue and other.state in _OPEN
         ]
         if waiting:
-            server_store.HOST_JOBS.revoke_one(connection, job.id, self._clock.now())
+            server_store.HOST_JOBS.revoke_one(connection, job.id, self._deps.clock.now())
         return waiting[:1]
 
     def _continue_move(self, connection: Connection, move: Move, server: Server, reason: str) -> list[str]:
-        other = migration_workflow.retried_elsewhere(move, self._ids.uuid(), self._clock.now())
+        other = migration_workflow.retried_elsewhere(move, self._deps.ids.uuid(), self._deps.clock.now())
         if other is None:
             return self._migrations.continue_without_host(connection, move, server, reason)
         move_store.insert_move(connection, other)

@@ -6,38 +6,34 @@ files stay on the host: its agent validates them, and changes Placement or refus
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
+from moorage.compute.deps import ComputeDeps
 from moorage.compute.store import host_store, server_store
-from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, NotFound
-from moorage.core.ids import Ids
 from moorage.db.session import in_transaction, read
 from moorage.jobs.contract import JobKind, ProviderConfigJob, payload_document
 from moorage.jobs.model import Job, NewJob
-from moorage.jobs.wakeups import Hints
 
 #: An order that no agent has claimed by then expires, because its author no longer expects it to happen.
 ORDER_LIFETIME = timedelta(minutes=5)
 
 
+@dataclass(frozen=True)
 class ProviderConfigService:
-    def __init__(self, engine: Engine, clock: Clock, ids: Ids, hints: Hints) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._ids = ids
-        self._hints = hints
+    deps: ComputeDeps
 
     def order_provider_config(self, host: str, action: str, files: Mapping[str, str], request_id: str) -> Job:
         """`action`: show, plan or apply. Raises `NotFound`, and `Conflict` for a host that is forced down."""
-        now = self._clock.now()
+        now = self.deps.clock.now()
         payload = ProviderConfigJob(
             do=action, files=files, expires_at=(now + ORDER_LIFETIME).isoformat(), request_id=request_id
         )
         kind = JobKind.PROVIDER_CONFIG
-        new = NewJob(self._ids.uuid(), host, kind, f"provider-config:{host}", payload_document(kind, payload))
+        new = NewJob(self.deps.ids.uuid(), host, kind, f"provider-config:{host}", payload_document(kind, payload))
 
         def enqueue_order(connection: Connection) -> Job:
             found = host_store.host(connection, host)
@@ -48,12 +44,12 @@ class ProviderConfigService:
             server_store.HOST_JOBS.enqueue(connection, new, now)
             return self._found(connection, host, new.id)
 
-        job = in_transaction(self._engine, enqueue_order)
-        self._hints.send(host)
+        job = in_transaction(self.deps.engine, enqueue_order)
+        self.deps.hints.send(host)
         return job
 
     def find_order(self, host: str, order_id: str) -> Job:
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             return self._found(connection, host, order_id)
 
     def _found(self, connection: Connection, host: str, order_id: str) -> Job:

@@ -17,8 +17,9 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
+from moorage.compute.deps import ComputeDeps
 from moorage.compute.model.servers import Flavor, Host, Server, VmState
 from moorage.compute.requests.server_request import flavor_fields
 from moorage.compute.store import host_store, server_store
@@ -55,11 +56,10 @@ class FlavorMigrationStep:
     note: str = ""
 
 
+@dataclass(frozen=True)
 class BareMetal:
-    def __init__(self, engine: Engine, clock: Clock, placement: PlacementClient) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._placement = placement
+    deps: ComputeDeps
+    placement: PlacementClient
 
     def migrate_servers(
         self, *, dry_run: bool, after: str = "", limit: int = PAGE
@@ -68,7 +68,7 @@ class BareMetal:
 
         Nodes without a server are skipped. A failure for one node does not affect the others.
         """
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             nodes = [host for host in host_store.all_hosts(connection) if _is_node(host) and host.name > after]
             nodes = sorted(nodes, key=lambda host: host.name)[:limit]
             servers = [(host, server) for host in nodes for server in _servers_on(connection, host.name)]
@@ -84,7 +84,7 @@ class BareMetal:
 
     def _migrated(self, host: Host, server: Server, *, dry_run: bool) -> FlavorMigrationStep:
         node = host.report.provider_uuid
-        _, inventories = self._placement.inventories(node)
+        _, inventories = self.placement.inventories(node)
         resource_class = class_of(inventories)
         if resource_class is None:
             log.warning("a node has no resource class", extra={"host": host.name, "server": server.id})
@@ -97,7 +97,7 @@ class BareMetal:
         flavor = with_class(server.flavor, resource_class)
         is_new = flavor is not server.flavor
         if is_new and not dry_run:
-            in_transaction(self._engine, lambda connection: self._save(connection, server.id, resource_class))
+            in_transaction(self.deps.engine, lambda connection: self._save(connection, server.id, resource_class))
         was_healed = self._heal(server, flavor, node, inventories, dry_run=dry_run)
         outcome = (
             FlavorMigrationOutcome.DONE
@@ -112,20 +112,22 @@ class BareMetal:
         server = server_store.lock_server(connection, server_id)
         if server is not None:
             flavor = asdict(with_class(server.flavor, resource_class))
-            server_store.update_server(connection, server_id, self._clock.now(), flavor=flavor)
+            server_store.update_server(connection, server_id, self.deps.clock.now(), flavor=flavor)
 
     def _heal(
         self, server: Server, flavor: Flavor, node: str, inventories: Mapping[str, Inventory], *, dry_run: bool
     ) -> bool:
         """Whether the allocation on the node differed from what the flavor requests; corrects it unless `dry_run`."""
-        holder = self._placement.holder(server.id)
+        holder = self.placement.holder(server.id)
         if holder is None:
-            holder = Consumer(server.id, None, server.project_id, server.user_id, SERVER_TYPE, {}, self._clock.now())
+            holder = Consumer(
+                server.id, None, server.project_id, server.user_id, SERVER_TYPE, {}, self.deps.clock.now()
+            )
         wanted = amounts_of(flavor, inventories)
         if dict(holder.allocations.get(node, {})) == wanted:
             return False
         if not dry_run:
-            self._placement.hold(replace(holder, allocations={**holder.allocations, node: wanted}))
+            self.placement.hold(replace(holder, allocations={**holder.allocations, node: wanted}))
         return True
 
 

@@ -1,27 +1,24 @@
 """Use cases of flavors, their extra specs and their access lists."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
+from moorage.compute.deps import ComputeDeps
 from moorage.compute.model.servers import Flavor
 from moorage.compute.requests.server_request import flavor_fields, visible_flavor
 from moorage.compute.store import flavor_store as store
 from moorage.core.caller import Caller
-from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, NotFound
-from moorage.core.ids import Ids
 from moorage.db.session import in_transaction, read
 from moorage.scheduler.extra_specs import check_known_specs
 from moorage.scheduler.flavor_resources import request_for
 
 
+@dataclass(frozen=True)
 class FlavorService:
-    def __init__(self, engine: Engine, clock: Clock, ids: Ids) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._ids = ids
+    deps: ComputeDeps
 
     def find(self, caller: Caller, is_public: bool | None) -> list[Flavor]:
         """Flavors, sorted by id. `is_public` True: flavors that the caller's project may use; None: all; False: private
@@ -29,28 +26,28 @@ class FlavorService:
 
         A caller without the right to see all flavors always gets the first kind.
         """
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             if is_public or not _sees_all(caller):
                 return store.all_flavors(connection, visible_to=caller.project_id)
             found = store.all_flavors(connection)
         return found if is_public is None else [flavor for flavor in found if not flavor.is_public]
 
     def get(self, caller: Caller, flavor_id: str) -> Flavor:
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             return visible_flavor(connection, caller, flavor_id)
 
     def create(self, flavor: Flavor) -> Flavor:
         """An empty `flavor.id` is replaced by a uuid."""
-        flavor = replace(flavor, id=flavor.id or self._ids.uuid())
+        flavor = replace(flavor, id=flavor.id or self.deps.ids.uuid())
 
         def insert_flavor(connection: Connection) -> None:
             if store.flavor(connection, flavor.id) is not None:
                 raise Conflict(f"Flavor with ID {flavor.id} already exists.")
             if store.flavor_by_name(connection, flavor.name) is not None:
                 raise Conflict(f"Flavor with name {flavor.name} already exists.")
-            store.insert_flavor(connection, flavor, self._clock.now())
+            store.insert_flavor(connection, flavor, self.deps.clock.now())
 
-        in_transaction(self._engine, insert_flavor)
+        in_transaction(self.deps.engine, insert_flavor)
         return flavor
 
     def set_description(self, flavor_id: str, description: str | None) -> Flavor:
@@ -59,7 +56,7 @@ class FlavorService:
             store.set_description(connection, flavor_id, description)
             return replace(flavor, description=description)
 
-        return in_transaction(self._engine, write_description)
+        return in_transaction(self.deps.engine, write_description)
 
     def delete(self, flavor_id: str) -> None:
         """Servers keep their own copies."""
@@ -68,7 +65,7 @@ class FlavorService:
             if not store.delete_flavor(connection, flavor_id):
                 raise _no_flavor(flavor_id)
 
-        in_transaction(self._engine, delete_flavor)
+        in_transaction(self.deps.engine, delete_flavor)
 
     # ---------------------------------------------------------------------------------- extra specs
 
@@ -85,7 +82,7 @@ class FlavorService:
             request_for(flavor_fields(replace(flavor, extra_specs=together)))
             store.set_extra_specs(connection, flavor_id, together)
 
-        in_transaction(self._engine, add_specs)
+        in_transaction(self.deps.engine, add_specs)
 
     def remove_extra_spec(self, flavor_id: str, key: str) -> None:
         """Removes one key; raises `NotFound` if it does not exist.
@@ -100,13 +97,13 @@ class FlavorService:
                 raise NotFound(f"Flavor {flavor_id} has no extra specs with key {key}.")
             store.set_extra_specs(connection, flavor_id, left)
 
-        in_transaction(self._engine, remove_spec)
+        in_transaction(self.deps.engine, remove_spec)
 
     # --------------------------------------------------------------------------------------- access
 
     def access(self, flavor_id: str) -> list[str]:
         """Projects that may use the private flavor."""
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             flavor = store.flavor(connection, flavor_id)
             if flavor is None:
                 raise _no_flavor(flavor_id)
@@ -126,7 +123,7 @@ class FlavorService:
             store.add_access(connection, flavor_id, project_id)
             return sorted([*before, project_id])
 
-        return in_transaction(self._engine, add_project)
+        return in_transaction(self.deps.engine, add_project)
 
     def remove_access(self, flavor_id: str, project_id: str) -> list[str]:
         def remove_project(connection: Connection) -> list[str]:
@@ -136,7 +133,7 @@ class FlavorService:
                 raise NotFound(f"Flavor access not found for {flavor_id} / {project_id} combination.")
             return store.access(connection, flavor_id)
 
-        return in_transaction(self._engine, remove_project)
+        return in_transaction(self.deps.engine, remove_project)
 
 
 def _sees_all(caller: Caller) -> bool:

@@ -3,31 +3,31 @@
 import base64
 import binascii
 import hashlib
+from dataclasses import dataclass
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
+from moorage.compute.deps import ComputeDeps
 from moorage.compute.model.servers import Keypair
 from moorage.compute.requests.quota_service import QuotaService
 from moorage.compute.store import keypair_store
-from moorage.core.clock import Clock
 from moorage.core.errors import Invalid, NotFound, OverQuota
 from moorage.db.session import in_transaction, read
 
 _PEM_BEGIN, _PEM_END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
 
+@dataclass(frozen=True)
 class KeypairService:
-    def __init__(self, engine: Engine, clock: Clock, quotas: QuotaService) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._quotas = quotas
+    deps: ComputeDeps
+    quotas: QuotaService
 
     def keypairs_of_user(self, user_id: str) -> list[Keypair]:
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             return keypair_store.keypairs_of(connection, user_id)
 
     def get(self, user_id: str, name: str) -> Keypair:
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             pair = keypair_store.keypair(connection, user_id, name)
         if pair is None:
             raise NotFound(f"Keypair {name} not found for user {user_id}")
@@ -39,15 +39,15 @@ class KeypairService:
         As in Nova, the limit is that of the caller's project and applies to each user.
         """
         fingerprint = x509_fingerprint(public_key) if kind == "x509" else ssh_fingerprint(public_key)
-        pair = Keypair(user_id, name, kind, public_key, fingerprint, self._clock.now())
+        pair = Keypair(user_id, name, kind, public_key, fingerprint, self.deps.clock.now())
 
         def insert_pair(connection: Connection) -> None:
-            limit = self._quotas.lock_limits(connection, project_id)["key_pairs"]
+            limit = self.quotas.lock_limits(connection, project_id)["key_pairs"]
             if 0 <= limit <= keypair_store.count(connection, user_id):
                 raise OverQuota("Quota exceeded, too many key pairs.")
             keypair_store.insert_keypair(connection, pair)
 
-        in_transaction(self._engine, insert_pair)
+        in_transaction(self.deps.engine, insert_pair)
         return pair
 
     def delete(self, user_id: str, name: str) -> None:
@@ -55,7 +55,7 @@ class KeypairService:
             if not keypair_store.delete_keypair(connection, user_id, name):
                 raise NotFound(f"Keypair {name} not found for user {user_id}")
 
-        in_transaction(self._engine, delete_pair)
+        in_transaction(self.deps.engine, delete_pair)
 
 
 def ssh_fingerprint(public_key: str) -> str:

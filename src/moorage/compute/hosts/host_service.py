@@ -3,10 +3,12 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from typing import NoReturn
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
+from moorage.compute.deps import ComputeDeps, ComputeSettings
 from moorage.compute.hosts.placement_publishing import enqueue_aggregates
 from moorage.compute.model.migration_workflow import only_awaits_cleanup_on
 from moorage.compute.model.servers import (
@@ -18,16 +20,11 @@ from moorage.compute.model.servers import (
     Host,
 )
 from moorage.compute.store import host_store, move_store, server_store
-from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, NotFound
-from moorage.core.ids import Ids
-from moorage.db.session import SingleReads, in_transaction, read
+from moorage.db.session import PreparedRead, SingleReads, in_transaction, read
 from moorage.jobs.contract import JobKind
 from moorage.jobs.model import NewJob
-from moorage.jobs.wakeups import Hints
 
-#: A compute service whose last heartbeat is older than this is down.
-UP_WINDOW_S = 60.0
 ZONE_KEY = "availability_zone"
 
 
@@ -60,23 +57,25 @@ class HostDetails(HostStatus):
         return sum(flavor.disk_gb + flavor.ephemeral_gb for flavor in self.flavors)
 
 
+@dataclass(frozen=True)
 class HostService:
-    """`up_window_s`: see `UP_WINDOW_S`."""
+    deps: ComputeDeps
+    settings: ComputeSettings
 
-    def __init__(
-        self, engine: Engine, clock: Clock, ids: Ids, hints: Hints, *, up_window_s: float = UP_WINDOW_S
-    ) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._ids = ids
-        self._hints = hints
-        self.up_window = timedelta(seconds=up_window_s)
-        reads = SingleReads(engine)
-        self._by_name = reads.prepare(host_store.BY_NAME)
-        self._metadata_of = reads.prepare(host_store.METADATA_OF)
+    @property
+    def up_window(self) -> timedelta:
+        return timedelta(seconds=self.settings.up_window_s)
+
+    @cached_property
+    def _by_name(self) -> PreparedRead:
+        return SingleReads(self.deps.engine).prepare(host_store.BY_NAME)
+
+    @cached_property
+    def _metadata_of(self) -> PreparedRead:
+        return SingleReads(self.deps.engine).prepare(host_store.METADATA_OF)
 
     def hosts(self) -> list[HostDetails]:
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             return self._details(connection)
 
     def status(self, name: str) -> HostStatus | None:
@@ -95,7 +94,7 @@ class HostService:
         """{host: its status}, for those that exist."""
         if not names:
             return {}
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             zones = host_store.zones_of(connection, names)
             found = host_store.hosts_by_name(connection, names)
         return {one.name: HostStatus(one, self.is_up(one), zones.get(one.name, DEFAULT_ZONE)) for one in found}
@@ -115,12 +114,12 @@ class HostService:
         ]
 
     def is_up(self, host: Host) -> bool:
-        return not host.forced_down and host.heartbeat_at >= self._clock.now() - self.up_window
+        return not host.forced_down and host.heartbeat_at >= self.deps.clock.now() - self.up_window
 
     def down_hosts(self) -> list[str]:
         """Names of the hosts that are down."""
-        with read(self._engine) as connection:
-            return host_store.down_since(connection, self._clock.now() - self.up_window)
+        with read(self.deps.engine) as connection:
+            return host_store.down_since(connection, self.deps.clock.now() - self.up_window)
 
     def set_service(
         self,
@@ -171,8 +170,8 @@ class HostService:
                 self._enqueue_status(connection, name)
             return next(one for one in self._details(connection) if one.host.name == name)
 
-        details = in_transaction(self._engine, change_service)
-        self._hints.send(BUILD_QUEUE)
+        details = in_transaction(self.deps.engine, change_service)
+        self.deps.hints.send(BUILD_QUEUE)
         return details
 
     def delete_service(self, name: str) -> None:
@@ -201,24 +200,24 @@ class HostService:
                 )
             host_store.delete_host(connection, name)
             payload = {"provider": host.report.provider_uuid, "host": name}
-            job = NewJob(self._ids.uuid(), BUILD_QUEUE, JobKind.FORGET_HOST, f"host:{name}", payload)
-            server_store.BUILD_JOBS.enqueue(connection, job, self._clock.now())
+            job = NewJob(self.deps.ids.uuid(), BUILD_QUEUE, JobKind.FORGET_HOST, f"host:{name}", payload)
+            server_store.BUILD_JOBS.enqueue(connection, job, self.deps.clock.now())
 
-        in_transaction(self._engine, delete_host)
-        self._hints.send(BUILD_QUEUE)
+        in_transaction(self.deps.engine, delete_host)
+        self.deps.hints.send(BUILD_QUEUE)
 
     def _enqueue_status(self, connection: Connection, host: str) -> None:
         """Enqueues the publication of the trait that keeps a disabled host out of Placement's candidates.
 
         The scheduler's own filter rejects the host from the commit on.
         """
-        job = NewJob(self._ids.uuid(), BUILD_QUEUE, JobKind.PUBLISH_STATUS, f"host:{host}", {"host": host})
-        server_store.BUILD_JOBS.enqueue(connection, job, self._clock.now())
+        job = NewJob(self.deps.ids.uuid(), BUILD_QUEUE, JobKind.PUBLISH_STATUS, f"host:{host}", {"host": host})
+        server_store.BUILD_JOBS.enqueue(connection, job, self.deps.clock.now())
 
     # ------------------------------------------------------------------------------------ aggregates
 
     def aggregates(self) -> list[Aggregate]:
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             return host_store.all_aggregates(connection)
 
     def aggregate(self, aggregate_id: int) -> Aggregate:
@@ -228,9 +227,9 @@ class HostService:
         metadata = {ZONE_KEY: zone} if zone else {}
 
         def insert_aggregate(connection: Connection) -> int:
-            return host_store.insert_aggregate(connection, self._ids.uuid(), name, metadata, self._clock.now())
+            return host_store.insert_aggregate(connection, self.deps.ids.uuid(), name, metadata, self.deps.clock.now())
 
-        return self.aggregate(in_transaction(self._engine, insert_aggregate))
+        return self.aggregate(in_transaction(self.deps.engine, insert_aggregate))
 
     def update_aggregate(
         self,
@@ -248,9 +247,9 @@ class HostService:
             if kept.get(ZONE_KEY) != aggregate.zone:
                 for name_of_host in aggregate.hosts:
                     _check_zone(connection, aggregate_id, name_of_host, kept.get(ZONE_KEY))
-            host_store.update_aggregate(connection, aggregate_id, name or aggregate.name, kept, self._clock.now())
+            host_store.update_aggregate(connection, aggregate_id, name or aggregate.name, kept, self.deps.clock.now())
 
-        in_transaction(self._engine, change_aggregate)
+        in_transaction(self.deps.engine, change_aggregate)
         return self.aggregate(aggregate_id)
 
     def delete_aggregate(self, aggregate_id: int) -> None:
@@ -260,7 +259,7 @@ class HostService:
                 raise Invalid(f"Cannot remove host from aggregate {aggregate_id}. Reason: Host aggregate is not empty.")
             host_store.delete_aggregate(connection, aggregate_id)
 
-        in_transaction(self._engine, delete_if_empty)
+        in_transaction(self.deps.engine, delete_if_empty)
 
     def add_host(self, aggregate_id: int, name: str) -> Aggregate:
         def add_member(connection: Connection) -> None:
@@ -275,10 +274,10 @@ class HostService:
             if aggregate.zone:
                 _check_zone(connection, aggregate_id, name, aggregate.zone)
             host_store.add_member(connection, aggregate_id, name)
-            enqueue_aggregates(connection, self._clock, self._ids, name)
+            enqueue_aggregates(connection, self.deps.clock, self.deps.ids, name)
 
-        in_transaction(self._engine, add_member)
-        self._hints.send(BUILD_QUEUE)
+        in_transaction(self.deps.engine, add_member)
+        self.deps.hints.send(BUILD_QUEUE)
         return self.aggregate(aggregate_id)
 
     def remove_host(self, aggregate_id: int, name: str) -> Aggregate:
@@ -287,10 +286,10 @@ class HostService:
                 _missing(aggregate_id)
             if not host_store.remove_member(connection, aggregate_id, name):
                 raise NotFound(f"Aggregate {aggregate_id} has no host {name}.")
-            enqueue_aggregates(connection, self._clock, self._ids, name)
+            enqueue_aggregates(connection, self.deps.clock, self.deps.ids, name)
 
-        in_transaction(self._engine, remove_member)
-        self._hints.send(BUILD_QUEUE)
+        in_transaction(self.deps.engine, remove_member)
+        self.deps.hints.send(BUILD_QUEUE)
         return self.aggregate(aggregate_id)
 
 

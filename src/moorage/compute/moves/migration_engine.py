@@ -5,19 +5,18 @@ sends the wake-ups after the commit.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection
 
+from moorage.compute.deps import ComputeDeps
 from moorage.compute.model import lifecycle, migration_workflow
 from moorage.compute.model.job_payloads import host_job, job_header
 from moorage.compute.model.migration_workflow import EVENTS, STEPS, MigrationStep, Move, MoveKind, StepName, Where
 from moorage.compute.model.servers import MOVE_QUEUE, Fault, Placed, Server, VmState
 from moorage.compute.store import action_store, move_store, server_store
-from moorage.core.clock import Clock
 from moorage.core.errors import Conflict
-from moorage.core.ids import Ids
 from moorage.jobs.contract import (
     HandOverJob,
     ImagePayload,
@@ -43,12 +42,11 @@ def is_cleanup_queue(queue: str) -> bool:
     return queue.endswith(_CLEANUP)
 
 
+@dataclass(frozen=True)
 class MigrationEngine:
     """Begins, advances, aborts and completes moves."""
 
-    def __init__(self, clock: Clock, ids: Ids) -> None:
-        self._clock = clock
-        self._ids = ids
+    deps: ComputeDeps
 
     def begin_step(
         self, connection: Connection, move: Move, server: Server, name: JobKind, *, apart: bool = False
@@ -58,11 +56,11 @@ class MigrationEngine:
         `apart`: the job does not wait for the server's other jobs. Set it only if those jobs do not touch the same
         host's copy of the server or the same allocations.
         """
-        now = self._clock.now()
+        now = self.deps.clock.now()
         step = migration_workflow.step_of(move, name)
         details = dict(move.details)
         if step.name == StepName.MIGRATE:
-            details.setdefault("transit_image_id", self._ids.uuid())
+            details.setdefault("transit_image_id", self.deps.ids.uuid())
         move_store.update_move(
             connection, move.id, now, step=step.name, status=step.status or move.status, details=details
         )
@@ -71,7 +69,7 @@ class MigrationEngine:
         key = f"move:{move.id}" if apart else server.id
         host = migration_workflow.host_of_step(move, step, server.host)
         if host is None:
-            job = NewJob(self._ids.uuid(), MOVE_QUEUE, step.name, key, {"move_id": move.id, **_ids(move)})
+            job = NewJob(self.deps.ids.uuid(), MOVE_QUEUE, step.name, key, {"move_id": move.id, **_ids(move)})
             server_store.BUILD_JOBS.enqueue(connection, job, now)
             return MOVE_QUEUE
         action_store.begin_event(connection, details["action_id"], EVENTS[step.name], host, now)
@@ -99,7 +97,7 @@ class MigrationEngine:
         `result`: of the step's job; without content if it failed. `error`: why the step failed; None: it succeeded.
         `apart`: see `begin_step`.
         """
-        now = self._clock.now()
+        now = self.deps.clock.now()
         step = migration_workflow.current_step(move)
         if step.name in EVENTS:
             action_store.finish_event(connection, move.details["action_id"], EVENTS[step.name], now, error=error)
@@ -137,7 +135,7 @@ class MigrationEngine:
         """
         if step.name == StepName.POST_LIVE:
             return self.arrive_in_error(connection, move, server, error)
-        now, move = self._clock.now(), replace(move, status="error")
+        now, move = self.deps.clock.now(), replace(move, status="error")
         move_store.update_move(connection, move.id, now, status=move.status, step=None)
         queues = []
         if step.name in (StepName.FINISH_REVERT, StepName.FINISH_REVERT_IN_PLACE):
@@ -164,7 +162,7 @@ class MigrationEngine:
         if migration_workflow.has_stopped_in_error(move) and migration_workflow.is_in_place(move):
             details.pop("transit_image_id", None)  # keep the image: it may be the only copy of the disk
         move = replace(move, details=details)
-        move_store.update_move(connection, move.id, self._clock.now(), details=details)
+        move_store.update_move(connection, move.id, self.deps.clock.now(), details=details)
         if not migration_workflow.has_stopped_in_error(move):
             return []
         if server.placed != move.old_placed:
@@ -194,7 +192,7 @@ class MigrationEngine:
                 "longer needs the old host: wait for its end (os-migrations)."
             )
         move = replace(move, details={**move.details, "abandoned": True})
-        move_store.update_move(connection, move.id, self._clock.now(), details=move.details)
+        move_store.update_move(connection, move.id, self.deps.clock.now(), details=move.details)
         if step.where is not Where.SOURCE:
             return [MOVE_QUEUE]  # the current step ends by itself
         return [
@@ -223,9 +221,9 @@ class MigrationEngine:
         record holds `placed`, the server's allocations there, so that no other consumer gets them. `ids`: as for
         `host_job`. With `kind` FAILED_BUILD the host is up, and deletes the remains alongside its other jobs.
         """
-        now = self._clock.now()
+        now = self.deps.clock.now()
         leftovers = Move(
-            self._ids.uuid(), 0, server.id, kind, "accepted", None, True, host, None, None,
+            self.deps.ids.uuid(), 0, server.id, kind, "accepted", None, True, host, None, None,
             server.vm_state, server.flavor, server.flavor, placed, None, dict(ids), server.user_id, server.project_id,
             now, now,
         )  # fmt: skip
@@ -236,7 +234,7 @@ class MigrationEngine:
                 # The deletion's release job must come after `KEEP_ALLOCATIONS`, so as not to release the kept
                 # allocations.
                 server_store.BUILD_JOBS.revoke_one(connection, job.id, now)
-                release = NewJob(self._ids.uuid(), job.queue, job.kind, job.key, job.payload)
+                release = NewJob(self.deps.ids.uuid(), job.queue, job.kind, job.key, job.payload)
                 server_store.BUILD_JOBS.enqueue(connection, release, now)
         return queue
 
@@ -250,7 +248,7 @@ class MigrationEngine:
         dead host to the record of leftovers; a second job continues the move. Both have the server's key, so they run
         in this order.
         """
-        now = self._clock.now()
+        now = self.deps.clock.now()
         step = migration_workflow.current_step(move)
         host = migration_workflow.host_of_step(move, step, server.host) or ""
         server_store.HOST_JOBS.revoke(connection, server.id, host, now)
@@ -275,8 +273,8 @@ class MigrationEngine:
         If the server still exists at all, it is on the destination.
         """
         queues = self._finish_at_destination(connection, move, server, VmState.ERROR, ServerResult())
-        fault = Fault(500, reason, f"move {move.id}, {move.step}", self._clock.now())
-        server_store.update_server(connection, server.id, self._clock.now(), fault=fault)
+        fault = Fault(500, reason, f"move {move.id}, {move.step}", self.deps.clock.now())
+        server_store.update_server(connection, server.id, self.deps.clock.now(), fault=fault)
         return queues
 
     def return_to_dead_host(self, connection: Connection, move: Move, server: Server, reason: str) -> None:
@@ -285,7 +283,7 @@ class MigrationEngine:
 
         If the host comes back before an evacuation, it finishes the step.
         """
-        now = self._clock.now()
+        now = self.deps.clock.now()
         self._restore_at_source(connection, move, server)
         fault = Fault(500, reason, f"move {move.id}, {move.step}", now)
         task = migration_workflow.current_step(move).task
@@ -298,7 +296,7 @@ class MigrationEngine:
         failed evacuation the server is in ERROR; after any other move it has its former state. The state of a server
         that is being deleted does not change.
         """
-        now = self._clock.now()
+        now = self.deps.clock.now()
         status = STEPS[move.kind][StepName.ROLLBACK_ALLOCATIONS].status
         move_store.update_move(connection, move.id, now, step=None, status=status, is_open=False)
         if migration_workflow.is_abandoned(move):
@@ -321,12 +319,12 @@ class MigrationEngine:
         """Closes a move that has nothing left to clean up, on any host or in Placement."""
         kept = move.status in ("reverted", "error", "failed")
         status = move.status if kept else migration_workflow.FINAL_STATUSES[move.kind]
-        move_store.update_move(connection, move.id, self._clock.now(), step=None, status=status, is_open=False)
+        move_store.update_move(connection, move.id, self.deps.clock.now(), step=None, status=status, is_open=False)
 
     def _finish_at_destination(
         self, connection: Connection, move: Move, server: Server, state: VmState, result: ServerResult
     ) -> list[str]:
-        now = self._clock.now()
+        now = self.deps.clock.now()
         as_before = state in (VmState.RESIZED, VmState.ERROR)
         power = lifecycle.POWER_STATES.get(move.old_state if as_before else state)
         changes: dict[str, Any] = {
@@ -356,7 +354,7 @@ class MigrationEngine:
         }  # fmt: skip
         if not migration_workflow.is_abandoned(move):
             back |= {"vm_state": state, "task_state": None, "power_state": lifecycle.POWER_STATES.get(state)}
-        server_store.update_server(connection, server.id, self._clock.now(), **back)
+        server_store.update_server(connection, server.id, self.deps.clock.now(), **back)
 
     def _host_job(self, move: Move, server: Server, step: MigrationStep, host: str) -> NewJob:
         """The job of a step.
@@ -390,7 +388,7 @@ class MigrationEngine:
                 payload = HandOverJob(**header, move_id=move.id, start=start, target=details["target"])
             case _:
                 payload = StartJob(**header, move_id=move.id, start=start)
-        return host_job(self._ids.uuid(), host, step.name, payload)
+        return host_job(self.deps.ids.uuid(), host, step.name, payload)
 
 
 #: Steps that build the guest from the image of its disk that `StepName.MIGRATE` made.

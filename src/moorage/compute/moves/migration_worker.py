@@ -11,8 +11,9 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
+from moorage.compute.deps import ComputeDeps
 from moorage.compute.model.migration_workflow import (
     EVENTS,
     STEPS,
@@ -35,47 +36,36 @@ from moorage.compute.scheduling.pipeline import Batch, HostSelector
 from moorage.compute.scheduling.placement_request import HostRequest
 from moorage.compute.scheduling.selection import NoHost, Selection
 from moorage.compute.store import action_store, move_store, server_store
-from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError
-from moorage.core.ids import Ids
 from moorage.db.session import in_transaction, read
-from moorage.images.client import ImageWriter
 from moorage.images.views import OwnerView
 from moorage.jobs.contract import JobKind, ServerResult
 from moorage.jobs.model import Job
-from moorage.jobs.wakeups import Hints
 from moorage.placement.client.placement_client import MOVE_TYPE, SERVER_TYPE, PlacementClient
 
 log = logging.getLogger(__name__)
 
 
 class MigrationTask:
-    """`worker`, `poll_s`: see `BuildTask`. `images` None: no image service is configured, so no image is in transit."""
+    """`worker`, `poll_s`: see `BuildTask`."""
 
     name = "compute.moving"
     listens_to = (MOVE_QUEUE,)
 
     def __init__(
         self,
-        engine: Engine,
-        clock: Clock,
-        ids: Ids,
+        deps: ComputeDeps,
         placement: PlacementClient,
         selector: HostSelector,
-        hints: Hints,
         *,
-        images: ImageWriter | None = None,
         worker: str | None = None,
         poll_s: float | None = 5.0,
     ) -> None:
-        self._engine = engine
-        self._clock = clock
+        self._deps = deps
         self._placement = placement
         self._selector = selector
-        self._hints = hints
-        self._images = images
-        self._migrations = MigrationEngine(clock, ids)
-        self._jobs = JobWorker(engine, clock, MOVE_QUEUE, worker or f"mover/{ids.uuid()}", poll_s)
+        self._migrations = MigrationEngine(deps)
+        self._jobs = JobWorker(deps.engine, deps.clock, MOVE_QUEUE, worker or f"mover/{deps.ids.uuid()}", poll_s)
         self._steps: dict[JobKind, Callable[[Job, Move, Server], list[str]]] = {
             StepName.PREP: self._prep,
             StepName.KEEP_ALLOCATIONS: self._keep_allocations,
@@ -92,12 +82,12 @@ class MigrationTask:
 
     def _run_step(self, job: Job) -> None:
         for queue in self._step_queues(job):
-            self._hints.send(queue)
+            self._deps.hints.send(queue)
 
     def _step_queues(self, job: Job) -> list[str]:
         if job.kind is JobKind.FORGET_IMAGE:
             return self._delete_server_image(job)
-        with read(self._engine) as connection:
+        with read(self._deps.engine) as connection:
             move = move_store.move(connection, job.payload["move_id"])
             server = None if move is None else server_store.server(connection, move.server_id)
         if move is None or server is None:
@@ -129,7 +119,7 @@ class MigrationTask:
         """Raises `PlacementRejected`."""
 
         def record_destination(connection: Connection, move: Move, server: Server) -> list[str]:
-            now = self._clock.now()
+            now = self._deps.clock.now()
             action_id = move.details["action_id"]
             if isinstance(place, NoHost):
                 message = f"No valid host was found. {place.reason}".strip()
@@ -163,7 +153,7 @@ class MigrationTask:
 
     def _excluded_hosts(self, move: Move) -> dict[str, str]:
         """{host: reason}"""
-        with read(self._engine) as connection:
+        with read(self._deps.engine) as connection:
             others = move_store.open_moves(connection, move.server_id)
         left = [host for host in map(host_with_leftovers, others) if host is not None]
         refused = dict.fromkeys(left, "the host has not yet cleaned up what is left of the server")
@@ -185,7 +175,7 @@ class MigrationTask:
     def _holder_at_source(self, move: Move, server: Server) -> str:
         """The consumer of `old_placed`: the server itself, or another move of it that was to bring it back."""
         if move.old_placed is not None:
-            with read(self._engine) as connection:
+            with read(self._deps.engine) as connection:
                 others = [other.id for other in move_store.open_moves(connection, server.id) if other.id != move.id]
             for consumer in (server.id, *others) if others else ():
                 holder = self._placement.holder(consumer)
@@ -227,7 +217,7 @@ class MigrationTask:
         return self._finish_job(job, complete_move)
 
     def _delete_server_image(self, job: Job) -> list[str]:
-        with read(self._engine) as connection:
+        with read(self._deps.engine) as connection:
             server = server_store.server(connection, job.key)
         if server is not None:
             self._delete_image(server, job.payload["image_id"])
@@ -235,8 +225,8 @@ class MigrationTask:
 
     def _delete_image(self, server: Server, image_id: str | None) -> None:
         """Deletes an image of the server's disk if the server's project owns it."""
-        if image_id is not None and self._images is not None:
-            self._images.delete(OwnerView(server.project_id), image_id)
+        if image_id is not None and self._deps.image_writer is not None:
+            self._deps.image_writer.delete(OwnerView(server.project_id), image_id)
 
     def _finish_job(self, job: Job, work: Callable[[Connection, Move, Server], list[str]]) -> list[str]:
         """Finishes the job and applies `work` in one transaction; returns the queues to wake."""
@@ -251,4 +241,4 @@ class MigrationTask:
             waiting = server_store.BUILD_JOBS.next_queue(connection, job.key)
             return queues if waiting is None else [*queues, waiting]
 
-        return in_transaction(self._engine, end)
+        return in_transaction(self._deps.engine, end)

@@ -6,8 +6,9 @@ Each use case checks the request and begins a move; `migration_engine` continues
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
+from moorage.compute.deps import ComputeDeps, ComputeSettings
 from moorage.compute.hosts.host_service import HostService
 from moorage.compute.model import lifecycle
 from moorage.compute.model.job_payloads import server_situation
@@ -25,7 +26,6 @@ from moorage.compute.requests.host_commands import HostCommands, check_capabilit
 from moorage.compute.requests.quota_service import QuotaService
 from moorage.compute.requests.server_request import (
     PlacementNames,
-    ProfileLookup,
     flavor_fields,
     usable_flavor,
     with_device_profile,
@@ -33,11 +33,8 @@ from moorage.compute.requests.server_request import (
 from moorage.compute.requests.server_service import visible
 from moorage.compute.store import action_store, host_store, move_store, server_store
 from moorage.core.caller import Caller
-from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, NotFound
-from moorage.core.ids import Ids
 from moorage.db.session import in_transaction, read
-from moorage.jobs.wakeups import Hints
 from moorage.scheduler.flavor_resources import request_for, scheduling_properties
 
 _OPERATIONS: dict[MoveKind, Operation] = {
@@ -57,36 +54,17 @@ class Destination:
     zone: str | None = None
 
 
+@dataclass(frozen=True)
 class MoveService:
-    """`names`, `profiles`: see `CreateService`.
+    """`names`: see `CreateService`."""
 
-    `stays_on_host`: whether a resize may end on the host where it began.
-    """
-
-    def __init__(
-        self,
-        engine: Engine,
-        clock: Clock,
-        ids: Ids,
-        hints: Hints,
-        hosts: HostService,
-        quotas: QuotaService,
-        *,
-        names: PlacementNames | None = None,
-        profiles: ProfileLookup | None = None,
-        stays_on_host: bool = False,
-    ) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._ids = ids
-        self._hints = hints
-        self._hosts = hosts
-        self._quotas = quotas
-        self._names = names
-        self._profiles = profiles
-        self._stays_on_host = stays_on_host
-        self._commands = HostCommands(clock, ids)
-        self._migrations = MigrationEngine(clock, ids)
+    deps: ComputeDeps
+    settings: ComputeSettings
+    hosts: HostService
+    quotas: QuotaService
+    names: PlacementNames | None
+    commands: HostCommands
+    migrations: MigrationEngine
 
     def resize(self, caller: Caller, request_id: str, server_id: str, flavor_id: str) -> None:
         """Begins a resize to another flavor.
@@ -107,7 +85,7 @@ class MoveService:
                     "Resize to a flavor with a smaller disk is not allowed: data at the end of the disk would be lost."
                 )
             self._check_up(connection, server)
-            self._quotas.admit_resize(connection, server.project_id, server.flavor, flavor, others)
+            self.quotas.admit_resize(connection, server.project_id, server.flavor, flavor, others)
 
         self._begin_move(caller, request_id, server_id, MoveKind.RESIZE, check, flavor=flavor)
 
@@ -115,14 +93,14 @@ class MoveService:
         """The server's own copy of the new flavor. Raises `Invalid` already here, before scheduling, if it cannot be
         placed.
         """
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             server = visible(server_store.server(connection, server_id), caller, server_id)
             flavor = usable_flavor(connection, caller, flavor_id)
-        if self._profiles is not None:
-            flavor = with_device_profile(flavor, self._profiles)
+        if self.deps.profiles is not None:
+            flavor = with_device_profile(flavor, self.deps.profiles)
         request = request_for(flavor_fields(flavor), scheduling_properties(server.image_properties or {}))
-        if self._names is not None:
-            self._names.check(*request.names)
+        if self.names is not None:
+            self.names.check(*request.names)
         return flavor
 
     def migrate(self, caller: Caller, request_id: str, server_id: str, destination: Destination) -> None:
@@ -145,7 +123,7 @@ class MoveService:
         def check(connection: Connection, server: Server) -> Sequence[str]:
             if self._is_up(connection, server.host):
                 raise Invalid(f"Compute service of {server.host} is still in use.")
-            server_store.HOST_JOBS.revoke(connection, server.id, server.host or "", self._clock.now())
+            server_store.HOST_JOBS.revoke(connection, server.id, server.host or "", self.deps.clock.now())
             return [
                 queue
                 for move in move_store.open_moves(connection, server.id)
@@ -166,8 +144,8 @@ class MoveService:
     def _abort_for_evacuation(self, connection: Connection, move: Move, server: Server) -> Sequence[str]:
         """Rolls an earlier move back before an evacuation. Raises `Conflict` if that move must end first."""
         if not is_rebuilding_at_destination(move) or self._is_up(connection, move.dest_host):
-            return self._migrations.abort_for_evacuation(connection, move, server)
-        return self._migrations.continue_without_host(connection, move, server, None)
+            return self.migrations.abort_for_evacuation(connection, move, server)
+        return self.migrations.continue_without_host(connection, move, server, None)
 
     def unshelve(self, caller: Caller, request_id: str, server_id: str, destination: Destination) -> None:
         """Starts a shelved server on its host, or builds an offloaded one on any host from the image of its disk.
@@ -186,17 +164,17 @@ class MoveService:
                     f"Instance {server_id} is still on its host: only an offloaded instance can be unshelved on "
                     "another host."
                 )
-            return self._commands.command_host(connection, caller, request_id, server, lifecycle.UNSHELVE)
+            return self.commands.command_host(connection, caller, request_id, server, lifecycle.UNSHELVE)
 
-        queue = in_transaction(self._engine, unshelve_on_host)
+        queue = in_transaction(self.deps.engine, unshelve_on_host)
         if queue is not None:
-            self._hints.send(queue)
+            self.deps.hints.send(queue)
             return
         others = self._other_usage(caller, server_id)
 
         def check(connection: Connection, server: Server) -> None:
             _check_not_moving(connection, server)
-            self._quotas.admit_return(connection, server.project_id, server.flavor, others)
+            self.quotas.admit_return(connection, server.project_id, server.flavor, others)
 
         self._begin_move(caller, request_id, server_id, MoveKind.UNSHELVE, check, destination=destination)
 
@@ -208,19 +186,19 @@ class MoveService:
             move = self._with_action(connection, caller, request_id, server, move, lifecycle.CONFIRM_RESIZE)
             power = lifecycle.POWER_STATES[move.old_state]
             server_store.update_server(
-                connection, server_id, self._clock.now(), vm_state=move.old_state, power_state=power
+                connection, server_id, self.deps.clock.now(), vm_state=move.old_state, power_state=power
             )
-            return self._migrations.begin_step(connection, move, server, StepName.CONFIRM, apart=True)
+            return self.migrations.begin_step(connection, move, server, StepName.CONFIRM, apart=True)
 
-        self._hints.send(in_transaction(self._engine, begin_confirm))
+        self.deps.hints.send(in_transaction(self.deps.engine, begin_confirm))
 
     def revert(self, caller: Caller, request_id: str, server_id: str) -> None:
         def begin_revert(connection: Connection) -> str:
             server, move = self._lock_finished_move(connection, caller, server_id, lifecycle.REVERT_RESIZE)
             move = self._with_action(connection, caller, request_id, server, move, lifecycle.REVERT_RESIZE)
-            return self._migrations.begin_step(connection, move, server, StepName.REVERT)
+            return self.migrations.begin_step(connection, move, server, StepName.REVERT)
 
-        self._hints.send(in_transaction(self._engine, begin_revert))
+        self.deps.hints.send(in_transaction(self.deps.engine, begin_revert))
 
     # ------------------------------------------------------------------------------------- in common
 
@@ -249,20 +227,20 @@ class MoveService:
             check_capability(connection, server, operation)
             self._check_destination(connection, server, destination)
             first = check(connection, server)
-            action = self._commands.begin_action(
+            action = self.commands.begin_action(
                 connection, caller, request_id, server_id, _ACTION_NAMES.get(kind, operation.name)
             )
-            now = self._clock.now()
+            now = self.deps.clock.now()
             action_store.begin_event(connection, action.id, "conductor_migrate_server", None, now)
             details = {
                 "action_id": action.id, "request_id": request_id,
                 "image_properties": scheduling_properties(server.image_properties or {}), "zone": destination.zone,
                 "ends": VmState.STOPPED if ends_stopped or server.vm_state is VmState.STOPPED else VmState.ACTIVE,
                 "parked_image_id": server.parked_image_id if kind is MoveKind.UNSHELVE else None,
-                "may_stay": kind is MoveKind.RESIZE and self._stays_on_host,
+                "may_stay": kind is MoveKind.RESIZE and self.settings.allow_resize_to_same_host,
             }  # fmt: skip
             move = Move(
-                self._ids.uuid(), 0, server_id, kind, "accepted", None, True, server.host or "", None, destination.host,
+                self.deps.ids.uuid(), 0, server_id, kind, "accepted", None, True, server.host or "", None, destination.host,
                 server.vm_state, server.flavor, flavor or server.flavor, server.placed, None, details,
                 caller.user_id, caller.project_id, now, now,
             )  # fmt: skip
@@ -270,10 +248,10 @@ class MoveService:
             if first:
                 server_store.update_server(connection, server_id, now, task_state=operation.task)
                 return first
-            return [self._migrations.begin_step(connection, move, server, StepName.PREP)]
+            return [self.migrations.begin_step(connection, move, server, StepName.PREP)]
 
-        for queue in in_transaction(self._engine, record_move):
-            self._hints.send(queue)
+        for queue in in_transaction(self.deps.engine, record_move):
+            self.deps.hints.send(queue)
 
     def _lock_finished_move(
         self, connection: Connection, caller: Caller, server_id: str, operation: Operation
@@ -288,14 +266,14 @@ class MoveService:
     def _with_action(
         self, connection: Connection, caller: Caller, request_id: str, server: Server, move: Move, operation: Operation
     ) -> Move:
-        action = self._commands.begin_action(connection, caller, request_id, server.id, operation.name)
+        action = self.commands.begin_action(connection, caller, request_id, server.id, operation.name)
         return replace(move, details={**move.details, "action_id": action.id, "request_id": request_id})
 
     def _other_usage(self, caller: Caller, server_id: str) -> dict[str, int]:
         """Usage of other consumers in the server's project. Asks Placement, so call it outside any transaction."""
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             server = visible(server_store.server(connection, server_id), caller, server_id)
-        return self._quotas.other_usage(server.project_id)
+        return self.quotas.other_usage(server.project_id)
 
     def _check_movable(self, connection: Connection, server: Server) -> None:
         _check_not_moving(connection, server)
@@ -307,7 +285,7 @@ class MoveService:
 
     def _is_up(self, connection: Connection, name: str | None) -> bool:
         host = None if name is None else host_store.host(connection, name)
-        return host is not None and self._hosts.is_up(host)
+        return host is not None and self.hosts.is_up(host)
 
     def _check_destination(self, connection: Connection, server: Server, destination: Destination) -> None:
         if destination.host is None:

@@ -1,18 +1,20 @@
 """Use cases of server groups: create, find, delete; and how a new server joins one."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
+from moorage.compute.deps import ComputeDeps
 from moorage.compute.model.servers import Server, ServerGroup
 from moorage.compute.requests.quota_service import QuotaService
 from moorage.compute.store import group_store as store
 from moorage.compute.store import host_store
 from moorage.core.caller import Caller
-from moorage.core.clock import Clock
 from moorage.core.errors import Forbidden, Invalid, NotFound, OverQuota, Unavailable
-from moorage.core.ids import Ids, is_uuid
-from moorage.db.session import SingleReads, in_transaction, read
+from moorage.core.ids import is_uuid
+from moorage.db.session import PreparedRead, SingleReads, in_transaction, read
 from moorage.scheduler.server_groups import GroupPolicy, group_rejection
 
 #: Maximum number of new placements of a server after `PlacementRejected`; then its job is postponed.
@@ -35,36 +37,37 @@ def rechecks_exhausted() -> Unavailable:
     )
 
 
+@dataclass(frozen=True)
 class GroupService:
-    def __init__(self, engine: Engine, clock: Clock, ids: Ids, quotas: QuotaService) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._ids = ids
-        self._quotas = quotas
-        self._ids_of = SingleReads(engine).prepare(store.IDS_OF)
+    deps: ComputeDeps
+    quotas: QuotaService
+
+    @cached_property
+    def _ids_of(self) -> PreparedRead:
+        return SingleReads(self.deps.engine).prepare(store.IDS_OF)
 
     def create(self, caller: Caller, name: str, policy: GroupPolicy, rules: Mapping[str, int]) -> ServerGroup:
         if rules and policy is not GroupPolicy.ANTI_AFFINITY:
             raise Invalid(f"The rule max_server_per_host is for the policy anti-affinity only; this one is {policy}.")
         group = ServerGroup(
-            self._ids.uuid(), name, caller.project_id, caller.user_id, policy, dict(rules), self._clock.now()
+            self.deps.ids.uuid(), name, caller.project_id, caller.user_id, policy, dict(rules), self.deps.clock.now()
         )
 
         def insert_group(connection: Connection) -> None:
-            most = self._quotas.lock_limits(connection, caller.project_id)["server_groups"]
+            most = self.quotas.lock_limits(connection, caller.project_id)["server_groups"]
             if 0 <= most <= store.count_groups(connection, caller.project_id):
                 raise OverQuota("Quota exceeded, too many server groups.")
             store.insert_group(connection, group)
 
-        in_transaction(self._engine, insert_group)
+        in_transaction(self.deps.engine, insert_group)
         return group
 
     def find(self, caller: Caller, *, all_projects: bool) -> list[ServerGroup]:
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             return store.groups(connection, None if all_projects else caller.project_id)
 
     def get(self, caller: Caller, group_id: str) -> ServerGroup:
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             return _visible(store.group(connection, group_id) if is_uuid(group_id) else None, caller, group_id)
 
     def ids_of(self, server_id: str) -> list[str]:
@@ -74,7 +77,7 @@ class GroupService:
     def delete(self, caller: Caller, group_id: str) -> None:
         """Its servers stay where they are, without a group."""
         self.get(caller, group_id)
-        if not in_transaction(self._engine, lambda connection: store.delete_group(connection, group_id)):
+        if not in_transaction(self.deps.engine, lambda connection: store.delete_group(connection, group_id)):
             raise _missing(group_id)
 
     def group_from_hints(
@@ -100,7 +103,7 @@ class GroupService:
 
     def member_limit(self, project_id: str) -> int:
         """Maximum number of members; below 0: no limit."""
-        return self._quotas.limits(project_id)["server_group_members"]
+        return self.quotas.limits(project_id)["server_group_members"]
 
     def add_members(self, connection: Connection, group: ServerGroup, server_ids: Sequence[str], most: int) -> None:
         """Adds members; call in the transaction that has locked `group`. `most`: the result of `member_limit` before

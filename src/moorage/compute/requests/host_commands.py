@@ -4,17 +4,17 @@ Runs in the caller's transaction; the caller wakes the returned queue after the 
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
+from moorage.compute.deps import ComputeDeps
 from moorage.compute.model.job_payloads import JobHeader, host_job, job_header
 from moorage.compute.model.lifecycle import Operation
 from moorage.compute.model.servers import Action, Server
 from moorage.compute.store import action_store, host_store, server_store
 from moorage.core.caller import Caller
-from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid
-from moorage.core.ids import Ids
 from moorage.jobs.contract import ServerJob
 
 #: Builds the payload of a job from the fields that all jobs have, and the `key` of the request.
@@ -26,18 +26,17 @@ def server_job(header: JobHeader, key: str) -> ServerJob:
     return ServerJob(**header, key=key)
 
 
+@dataclass(frozen=True)
 class HostCommands:
-    def __init__(self, clock: Clock, ids: Ids) -> None:
-        self._clock = clock
-        self._ids = ids
+    deps: ComputeDeps
 
     def begin_action(
         self, connection: Connection, caller: Caller, request_id: str, server_id: str, name: str
     ) -> Action:
         """Records the action, without events."""
-        now = self._clock.now()
+        now = self.deps.clock.now()
         action = Action(
-            self._ids.uuid(), server_id, request_id, name, caller.user_id, caller.project_id, now, now, None
+            self.deps.ids.uuid(), server_id, request_id, name, caller.user_id, caller.project_id, now, now, None
         )
         action_store.begin_action(connection, action)
         return action
@@ -59,12 +58,12 @@ class HostCommands:
         if server.host is None:
             raise Conflict(f"Instance {server.id} is not ready: it is on no host")
         check_capability(connection, server, operation)
-        now = self._clock.now()
+        now = self.deps.clock.now()
         action = self.begin_action(connection, caller, request_id, server.id, operation.name)
         action_store.begin_event(connection, action.id, operation.event, server.host, now)
         if operation.task is not None:
             server_store.update_server(connection, server.id, now, task_state=operation.task)
-        job_id = self._ids.uuid()
+        job_id = self.deps.ids.uuid()
         ids = {"action_id": action.id, "request_id": request_id}
         job = host_job(job_id, server.host, operation.job_kind, payload(job_header(server, ids), job_id))
         server_store.HOST_JOBS.enqueue(connection, job, now)

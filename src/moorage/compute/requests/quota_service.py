@@ -8,10 +8,12 @@ from Placement before the transaction.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from dataclasses import dataclass
+from functools import cached_property
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
+from moorage.compute.deps import ComputeDeps, ComputeSettings
 from moorage.compute.model.quota import (
     UNLIMITED,
     Amounts,
@@ -30,44 +32,36 @@ from moorage.compute.store import quota_store
 from moorage.compute.store import quota_store as store
 from moorage.compute.store.quota_store import Uncounted
 from moorage.core.errors import Invalid, OverQuota
-from moorage.db.session import SingleReads, in_transaction, read, read_one_state
+from moorage.db.session import PreparedRead, SingleReads, in_transaction, read, read_one_state
 from moorage.scheduler.flavor_resources import request_for
 
 #: Consumer types of servers and of their moves, which are counted from the rows.
 _OWN_TYPES = frozenset({"INSTANCE", "MIGRATION"})
 
 
-class UsageLookup(Protocol):
-    def project_usages(self, project_id: str) -> Mapping[str, Mapping[str, int]]:
-        """{consumer type: {resource class: units}}"""
-        ...
-
-
+@dataclass(frozen=True)
 class QuotaService:
-    """`defaults`: a value for every limit, such as `moorage.compute.model.quota.DEFAULTS`. `placement` None: only
-    servers count.
-    """
+    deps: ComputeDeps
+    settings: ComputeSettings
 
-    def __init__(self, engine: Engine, *, defaults: Amounts, placement: UsageLookup | None = None) -> None:
-        self._engine = engine
-        self._defaults = dict(defaults)
-        self._placement = placement
-        self._in_force = SingleReads(engine).prepare(store.LIMITS_IN_FORCE)
+    @cached_property
+    def _in_force(self) -> PreparedRead:
+        return SingleReads(self.deps.engine).prepare(store.LIMITS_IN_FORCE)
 
     # ------------------------------------------------------------------------------------ show and set
 
     def defaults(self) -> dict[str, int]:
         """Limits of projects without limits of their own."""
-        with read(self._engine) as connection:
-            return self._defaults | store.limits_of(connection, store.ALL_PROJECTS)
+        with read(self.deps.engine) as connection:
+            return self.settings.quotas | store.limits_of(connection, store.ALL_PROJECTS)
 
     def limits(self, project_id: str) -> dict[str, int]:
-        return self._defaults | store.limits_of_values(self._in_force(of_project=project_id))
+        return self.settings.quotas | store.limits_of_values(self._in_force(of_project=project_id))
 
     def usage(self, project_id: str) -> dict[str, int]:
         """Current usage, as counted against the limits."""
         others = self.other_usage(project_id)
-        with read_one_state(self._engine) as connection:
+        with read_one_state(self.deps.engine) as connection:
             kept = quota_store.used(connection, project_id)
             return sum_amounts((_with(kept, quota_store.uncounted(connection, project_id)), others))
 
@@ -87,18 +81,18 @@ class QuotaService:
             store.set_limits(connection, project_id, limits)
             return self._limits(connection, project_id)
 
-        return in_transaction(self._engine, check_and_set)
+        return in_transaction(self.deps.engine, check_and_set)
 
     def set_defaults(self, limits: Amounts) -> dict[str, int]:
         def write_defaults(connection: Connection) -> None:
             quota_store.lock_project(connection, store.ALL_PROJECTS)
             store.set_limits(connection, store.ALL_PROJECTS, limits)
 
-        in_transaction(self._engine, write_defaults)
+        in_transaction(self.deps.engine, write_defaults)
         return self.defaults()
 
     def reset(self, project_id: str) -> None:
-        in_transaction(self._engine, lambda connection: store.reset_limits(connection, project_id))
+        in_transaction(self.deps.engine, lambda connection: store.reset_limits(connection, project_id))
 
     # ------------------------------------------------------------------------------------------ admit
 
@@ -109,13 +103,13 @@ class QuotaService:
         if none
         of them is limited except the number of servers, to which others do not add, there is no request to Placement.
         """
-        if self._placement is None:
+        if self.deps.placement is None:
             return {}
         if asked is not None:
             limits = self.limits(project_id)
             if all(limits.get(name, UNLIMITED) == UNLIMITED for name in asked if name != "instances"):
                 return {}
-        usages = self._placement.project_usages(project_id)
+        usages = self.deps.placement.project_usages(project_id)
         parts = [
             resource_amounts(held, servers=1) | {"instances": 0}
             for kind, held in usages.items()
@@ -174,7 +168,7 @@ class QuotaService:
         _check_limits(self._limits(connection, project_id), sum_amounts((now, others)), asked)
 
     def _limits(self, connection: Connection, project_id: str) -> dict[str, int]:
-        return self._defaults | store.limits_in_force(connection, project_id)
+        return self.settings.quotas | store.limits_in_force(connection, project_id)
 
 
 def flavor_amounts(flavor: Flavor) -> dict[str, int]:

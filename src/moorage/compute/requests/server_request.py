@@ -2,12 +2,13 @@
 
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from sqlalchemy import Connection
 
+from moorage.compute.deps import ProfileLookup
 from moorage.compute.model.servers import DEFAULT_ZONE, Flavor
 from moorage.compute.store import flavor_store, host_store
 from moorage.core.caller import Caller
@@ -128,15 +129,6 @@ def hostname_for(name: str, server_id: str) -> str:
 
 
 _GB = 1 << 30
-
-
-class ProfileLookup(Protocol):
-    def profile_groups(self, name: str) -> Sequence[Mapping[str, str]] | None:
-        """``[{"resources:CUSTOM_ACCELERATOR_FPGA": "1", "trait:CUSTOM_X": "required", "accel:function_id": ...}]``.
-
-        None if there is no such profile.
-        """
-        ...
 
 
 def check_image_fits_flavor(image: ImageRecord, flavor: Flavor) -> None:

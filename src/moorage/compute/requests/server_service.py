@@ -4,10 +4,13 @@ Not here: creation (`create_service`), operations on hosts (`operate_service`) a
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
+from moorage.compute.deps import ComputeDeps
 from moorage.compute.model import lifecycle
 from moorage.compute.model.job_payloads import server_situation
 from moorage.compute.model.servers import Action, Locker, Server, VmState
@@ -16,23 +19,23 @@ from moorage.compute.requests.quota_service import QuotaService
 from moorage.compute.store import action_store, move_store, server_store
 from moorage.compute.store.move_store import Migration
 from moorage.core.caller import Caller
-from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, NotFound
-from moorage.core.ids import Ids
-from moorage.db.session import SingleReads, in_transaction, read
+from moorage.db.session import PreparedRead, SingleReads, in_transaction, read
 
 MAX_METADATA_ITEMS = 128
 #: Event of the create action while a host is selected.
 SCHEDULE_EVENT = "schedule_instances"
 
 
+@dataclass(frozen=True)
 class ServerService:
-    def __init__(self, engine: Engine, clock: Clock, ids: Ids, quotas: QuotaService) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._commands = HostCommands(clock, ids)
-        self._quotas = quotas
-        self._by_id = SingleReads(engine).prepare(server_store.BY_ID)
+    deps: ComputeDeps
+    quotas: QuotaService
+    commands: HostCommands
+
+    @cached_property
+    def _by_id(self) -> PreparedRead:
+        return SingleReads(self.deps.engine).prepare(server_store.BY_ID)
 
     # ---------------------------------------------------------------------------------------- read
 
@@ -50,7 +53,7 @@ class ServerService:
         marker: str | None = None,
     ) -> tuple[list[Server], bool]:
         """(at most `limit` servers after `marker`, whether there are more)."""
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             found: Iterator[Server] = filter(passes, server_store.find_servers(connection, query))
             if marker is not None:
                 found = _after(marker, found)
@@ -59,19 +62,19 @@ class ServerService:
 
     def console(self, caller: Caller, server_id: str) -> str:
         """The latest console text that the host reported; empty before its first report."""
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             server = visible(server_store.server(connection, server_id), caller, server_id)
             if server.host is None:
                 raise Conflict(f"Instance {server_id} is not ready")
             return server_store.console(connection, server_id)
 
     def actions(self, caller: Caller, server_id: str) -> list[Action]:
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             visible(server_store.server(connection, server_id), caller, server_id, deleted=True)
             return action_store.actions_of(connection, server_id)
 
     def action(self, caller: Caller, server_id: str, request_id: str) -> Action:
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             visible(server_store.server(connection, server_id), caller, server_id, deleted=True)
             action = action_store.action(connection, server_id, request_id)
         if action is None:
@@ -80,11 +83,11 @@ class ServerService:
 
     def migrations(self, wanted: Mapping[str, str]) -> list[Migration]:
         """Moves of all projects, newest first; keys of `wanted`: `move_store.MIGRATION_FILTERS`."""
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             return move_store.migrations(connection, wanted)
 
     def running_in(self, since: datetime, until: datetime) -> list[Server]:
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             return list(server_store.servers_running_in(connection, since, until))
 
     # -------------------------------------------------------------------------------------- change
@@ -95,14 +98,16 @@ class ServerService:
             if server.locked_by is Locker.ADMIN and not caller.is_admin:
                 return
             locker = Locker.OWNER if caller.project_id == server.project_id else Locker.ADMIN
-            server_store.update_server(connection, server_id, self._clock.now(), locked_by=locker, locked_reason=reason)
+            server_store.update_server(
+                connection, server_id, self.deps.clock.now(), locked_by=locker, locked_reason=reason
+            )
 
         self._change(caller, server_id, set_lock, action=(request_id, "lock"))
 
     def unlock(self, caller: Caller, request_id: str, server_id: str, *, may_override: bool) -> None:
         def clear_lock(connection: Connection, server: Server) -> None:
             lifecycle.check_unlock(server_situation(server), caller, may_override=may_override)
-            server_store.update_server(connection, server_id, self._clock.now(), locked_by=None, locked_reason=None)
+            server_store.update_server(connection, server_id, self.deps.clock.now(), locked_by=None, locked_reason=None)
 
         self._change(caller, server_id, clear_lock, action=(request_id, "unlock"))
 
@@ -111,7 +116,7 @@ class ServerService:
 
         def set_columns(connection: Connection, server: Server) -> None:
             if values:
-                server_store.update_server(connection, server_id, self._clock.now(), **values)
+                server_store.update_server(connection, server_id, self.deps.clock.now(), **values)
 
         self._change(caller, server_id, set_columns)
         return self.get(caller, server_id)
@@ -126,8 +131,8 @@ class ServerService:
             _check_lock(server, caller)
             after.clear()
             after.update({} if instead else server.metadata, **items)
-            self._quotas.check_metadata(connection, server.project_id, after)
-            server_store.update_server(connection, server_id, self._clock.now(), metadata=after)
+            self.quotas.check_metadata(connection, server.project_id, after)
+            server_store.update_server(connection, server_id, self.deps.clock.now(), metadata=after)
 
         self._change(caller, server_id, write_metadata)
         return after
@@ -138,7 +143,7 @@ class ServerService:
             left = dict(server.metadata)
             if left.pop(key, None) is None:
                 raise NotFound("Metadata item was not found")
-            server_store.update_server(connection, server_id, self._clock.now(), metadata=left)
+            server_store.update_server(connection, server_id, self.deps.clock.now(), metadata=left)
 
         self._change(caller, server_id, remove_key)
 
@@ -158,9 +163,9 @@ class ServerService:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
             work(connection, server)
             if action is not None:
-                self._commands.begin_action(connection, caller, action[0], server_id, action[1])
+                self.commands.begin_action(connection, caller, action[0], server_id, action[1])
 
-        in_transaction(self._engine, change)
+        in_transaction(self.deps.engine, change)
 
 
 def visible(server: Server | None, caller: Caller, server_id: str, *, deleted: bool = False) -> Server:
@@ -187,10 +192,9 @@ MAX_TAGS = 50
 _TAGGABLE = frozenset({"active", "paused", "suspended", "stopped"})
 
 
+@dataclass(frozen=True)
 class TagService:
-    def __init__(self, engine: Engine, clock: Clock) -> None:
-        self._engine = engine
-        self._clock = clock
+    deps: ComputeDeps
 
     def add(self, caller: Caller, server_id: str, tag: str) -> bool:
         """False if the server has the tag already."""
@@ -227,7 +231,7 @@ class TagService:
             if server.vm_state not in _TAGGABLE:
                 raise Conflict(f"Cannot '{name}' instance {server_id} while it is in vm_state {server.vm_state}")
             after = change(server.tags)
-            server_store.update_server(connection, server_id, self._clock.now(), tags=list(after))
+            server_store.update_server(connection, server_id, self.deps.clock.now(), tags=list(after))
             return server.tags, after
 
-        return in_transaction(self._engine, change_tags)
+        return in_transaction(self.deps.engine, change_tags)

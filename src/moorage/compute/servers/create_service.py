@@ -4,11 +4,12 @@ A request that could never be placed is refused here, not by the scheduler minut
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
+from moorage.compute.deps import ComputeDeps
 from moorage.compute.model import lifecycle
 from moorage.compute.model.job_payloads import scheduling_id
 from moorage.compute.model.servers import BUILD_QUEUE, Action, Flavor, PowerState, Server, TaskState, VmState
@@ -17,7 +18,6 @@ from moorage.compute.requests.quota_service import QuotaService, flavor_amounts
 from moorage.compute.requests.server_request import (
     NewServer,
     PlacementNames,
-    ProfileLookup,
     check_image_fits_flavor,
     flavor_fields,
     hostname_for,
@@ -29,49 +29,26 @@ from moorage.compute.requests.server_request import (
 from moorage.compute.requests.server_service import SCHEDULE_EVENT
 from moorage.compute.store import action_store, keypair_store, server_store
 from moorage.core.caller import Caller
-from moorage.core.clock import Clock
 from moorage.core.errors import Invalid
-from moorage.core.ids import Ids
 from moorage.core.json import Json
 from moorage.db.session import in_transaction, read
 from moorage.images.base import ImageRecord
-from moorage.images.client import ImageLookup
 from moorage.jobs.contract import JobKind
 from moorage.jobs.model import NewJob
-from moorage.jobs.wakeups import Hints
 from moorage.scheduler.flavor_resources import request_for, scheduling_properties
 
 #: Maximum number of servers of one request; they are inserted in one transaction, and get hosts together.
 MAX_SERVERS_PER_REQUEST = 1000
 
 
+@dataclass(frozen=True)
 class CreateService:
-    """`images` None: image ids are not checked (no image service is configured). `names`, `profiles` None: Placement
-    and the accelerator service are not queried.
-    """
+    """`names` None: names of resource classes and traits are not checked."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        clock: Clock,
-        ids: Ids,
-        hints: Hints,
-        quotas: QuotaService,
-        groups: GroupService,
-        *,
-        images: ImageLookup | None = None,
-        names: PlacementNames | None = None,
-        profiles: ProfileLookup | None = None,
-    ) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._ids = ids
-        self._hints = hints
-        self._quotas = quotas
-        self._groups = groups
-        self._images = images
-        self._names = names
-        self._profiles = profiles
+    deps: ComputeDeps
+    quotas: QuotaService
+    groups: GroupService
+    names: PlacementNames | None
 
     def create_servers(self, caller: Caller, request_id: str, new: NewServer, *, may_force_host: bool) -> list[Server]:
         """Creates `new.count` servers in BUILD, with a job that selects their hosts.
@@ -79,12 +56,12 @@ class CreateService:
         If the project's limits have no room for all, fewer are created, at least `new.least`.
         """
         image, flavor, zone, host, needs = self._resolve_references(caller, new, may_force_host=may_force_host)
-        member_limit = self._groups.member_limit(caller.project_id) if "group" in new.scheduler_hints else 0
-        now, one = self._clock.now(), flavor_amounts(flavor)
-        others = self._quotas.other_usage(caller.project_id, one)
+        member_limit = self.groups.member_limit(caller.project_id) if "group" in new.scheduler_hints else 0
+        now, one = self.deps.clock.now(), flavor_amounts(flavor)
+        others = self.quotas.other_usage(caller.project_id, one)
         model = replace(
             self._new_server(caller, new, flavor, zone, host, now),
-            reservation_id=f"r-{self._ids.uuid()[:8]}",
+            reservation_id=f"r-{self.deps.ids.uuid()[:8]}",
             image_properties=None if image is None else dict(image.properties),
         )
         most = min(
@@ -92,7 +69,7 @@ class CreateService:
         )  # one more: to refuse it, unless the project's limits leave room for fewer
 
         def insert_servers(connection: Connection) -> list[Server]:
-            count = self._quotas.admit_servers(
+            count = self.quotas.admit_servers(
                 connection, caller.project_id, one, min(new.least, new.count), most, others
             )
             if count > MAX_SERVERS_PER_REQUEST:
@@ -100,27 +77,27 @@ class CreateService:
                     f"One request creates at most {MAX_SERVERS_PER_REQUEST} servers; create the others with further "
                     "requests."
                 )
-            self._quotas.check_metadata(connection, caller.project_id, new.metadata)
-            group = self._groups.group_from_hints(connection, caller, new.scheduler_hints, flavor.id)
+            self.quotas.check_metadata(connection, caller.project_id, new.metadata)
+            group = self.groups.group_from_hints(connection, caller, new.scheduler_hints, flavor.id)
             key_data = keypair_store.public_key(connection, caller.user_id, new.key_name)
-            made = [_numbered(replace(model, key_data=key_data), new, self._ids.uuid(), at) for at in range(count)]
+            made = [_numbered(replace(model, key_data=key_data), new, self.deps.ids.uuid(), at) for at in range(count)]
             server_store.insert_servers(connection, made, one)
             actions = [
                 Action(
-                    self._ids.uuid(), server.id, request_id, lifecycle.CREATE.name, caller.user_id, caller.project_id,
+                    self.deps.ids.uuid(), server.id, request_id, lifecycle.CREATE.name, caller.user_id, caller.project_id,
                     now, now, None,
                 )
                 for server in made
             ]  # fmt: skip
             action_store.begin_actions(connection, actions, SCHEDULE_EVENT, now)
             if group is not None:
-                self._groups.add_members(connection, group, [action.server_id for action in actions], member_limit)
+                self.groups.add_members(connection, group, [action.server_id for action in actions], member_limit)
             job = _build_job(actions, {"request_id": request_id, "image_properties": needs})
             server_store.BUILD_JOBS.enqueue(connection, job, now)
             return made
 
-        built = in_transaction(self._engine, insert_servers)
-        self._hints.send(BUILD_QUEUE)
+        built = in_transaction(self.deps.engine, insert_servers)
+        self.deps.hints.send(BUILD_QUEUE)
         return built
 
     def hypothetical_server(
@@ -132,9 +109,9 @@ class CreateService:
         _, flavor, zone, host, needs = self._resolve_references(
             caller, new, may_force_host=may_force_host, image_needed=False
         )
-        with read(self._engine) as connection:
-            self._groups.group_from_hints(connection, caller, new.scheduler_hints, flavor.id, lock=False)
-        return self._new_server(caller, new, flavor, zone, host, self._clock.now()), needs
+        with read(self.deps.engine) as connection:
+            self.groups.group_from_hints(connection, caller, new.scheduler_hints, flavor.id, lock=False)
+        return self._new_server(caller, new, flavor, zone, host, self.deps.clock.now()), needs
 
     def _resolve_references(
         self, caller: Caller, new: NewServer, *, may_force_host: bool, image_needed: bool = True
@@ -142,24 +119,24 @@ class CreateService:
         """(image, flavor, zone, host, image properties that matter for scheduling), all checked."""
         image = self._image(caller, new.image_id) if new.image_id or image_needed else None
         needs = {} if image is None else scheduling_properties(image.properties)
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             flavor = usable_flavor(connection, caller, new.flavor_id)
             zone, host = requested_zone_and_host(connection, new, may_force_host=may_force_host)
             keypair_store.public_key(connection, caller.user_id, new.key_name)
         if image is not None:
             check_image_fits_flavor(image, flavor)
-        if self._profiles is not None:
-            flavor = with_device_profile(flavor, self._profiles)
+        if self.deps.profiles is not None:
+            flavor = with_device_profile(flavor, self.deps.profiles)
         request = request_for(flavor_fields(flavor), needs)
-        if self._names is not None:
-            self._names.check(*request.names)
+        if self.names is not None:
+            self.names.check(*request.names)
         return image, flavor, zone, host, needs
 
     def _image(self, caller: Caller, image_id: str | None) -> ImageRecord | None:
         """Raises `Invalid` for an image that the caller cannot use."""
         if image_id is None:
             raise Invalid("Invalid imageRef provided: servers boot from images only; volumes are not offered.")
-        return usable_image(self._images, caller, caller.project_id, image_id)
+        return usable_image(self.deps.images, caller, caller.project_id, image_id)
 
     def _new_server(
         self, caller: Caller, new: NewServer, flavor: Flavor, zone: str | None, host: str | None, now: datetime
@@ -176,7 +153,7 @@ class CreateService:
             created_at=now, updated_at=now, launched_at=None, deleted_at=None,
             access_ipv4=new.access_ipv4, access_ipv6=new.access_ipv6, disk_config=new.disk_config,
         )  # fmt: skip
-        return _numbered(server, new, self._ids.uuid(), 0)
+        return _numbered(server, new, self.deps.ids.uuid(), 0)
 
 
 def _numbered(server: Server, new: NewServer, server_id: str, index: int) -> Server:

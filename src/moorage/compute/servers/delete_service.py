@@ -6,10 +6,12 @@ Not here: a deletion that waits for a host which dies later (`agents.down_hosts`
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
+from moorage.compute.deps import ComputeDeps, ComputeSettings
 from moorage.compute.hosts.host_service import HostService
 from moorage.compute.model import lifecycle
 from moorage.compute.model.job_payloads import host_build_id, scheduling_id, server_situation
@@ -34,32 +36,24 @@ from moorage.compute.requests.server_service import visible
 from moorage.compute.servers.operate_service import OperateService
 from moorage.compute.store import action_store, host_store, move_store, server_store
 from moorage.core.caller import Caller
-from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError
-from moorage.core.ids import Ids
 from moorage.core.json import JsonObject
 from moorage.db.session import in_transaction, read
 from moorage.jobs.contract import JobKind
 from moorage.jobs.model import NewJob
-from moorage.jobs.wakeups import Hints
 
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
 class DeleteService:
     """`reclaim_after_s`: how long a deleted server can be restored; 0: deletion is immediate."""
 
-    def __init__(
-        self, engine: Engine, clock: Clock, ids: Ids, hints: Hints, hosts: HostService, *, reclaim_after_s: float = 0
-    ) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._ids = ids
-        self._hints = hints
-        self._hosts = hosts
-        self._reclaim_after_s = reclaim_after_s
-        self._commands = HostCommands(clock, ids)
-        self._migrations = MigrationEngine(clock, ids)
+    deps: ComputeDeps
+    settings: ComputeSettings
+    hosts: HostService
+    commands: HostCommands
+    migrations: MigrationEngine
 
     def delete_server(self, caller: Caller, request_id: str, server_id: str, *, at_once: bool = False) -> None:
         """Works in any state, also during a build; repeated requests are one deletion.
@@ -78,11 +72,11 @@ class DeleteService:
                 return self._delete_softly(connection, caller, request_id, server)
             return self._destroy(connection, caller, request_id, server)
 
-        for queue in in_transaction(self._engine, begin_deletion):
-            self._hints.send(queue)
+        for queue in in_transaction(self.deps.engine, begin_deletion):
+            self.deps.hints.send(queue)
 
     def _is_kept(self, connection: Connection, server: Server) -> bool:
-        if self._reclaim_after_s <= 0 or server.launched_at is None or server.host is None:
+        if self.settings.reclaim_after_s <= 0 or server.launched_at is None or server.host is None:
             return False
         is_moving = any(is_undecided(move) for move in move_store.open_moves(connection, server.id))
         return server.vm_state in lifecycle.SOFT_DELETE.allowed and not is_moving
@@ -95,8 +89,8 @@ class DeleteService:
         is_asked = server.task_state is TaskState.SOFT_DELETING
         if server.vm_state is VmState.SOFT_DELETED or (is_asked and not is_down):
             return ()
-        operation, now = lifecycle.SOFT_DELETE, self._clock.now()
-        queues = [] if is_asked else [self._commands.command_host(connection, caller, request_id, server, operation)]
+        operation, now = lifecycle.SOFT_DELETE, self.deps.clock.now()
+        queues = [] if is_asked else [self.commands.command_host(connection, caller, request_id, server, operation)]
         if is_down:
             after = lifecycle.SERVER_STATES.check_transition(server.vm_state, VmState.SOFT_DELETED)
             power = lifecycle.POWER_STATES.get(after)
@@ -111,7 +105,7 @@ class DeleteService:
         queues = [self._begin_cleanup(connection, move, server) for move in elsewhere]
         queues.append(self._destroy_here(connection, caller, request_id, server))
         queues += [
-            self._migrations.begin_step(connection, move, server, StepName.COMPLETE)
+            self.migrations.begin_step(connection, move, server, StepName.COMPLETE)
             for move in moving
             if move not in elsewhere
         ]
@@ -121,8 +115,8 @@ class DeleteService:
         if server.parked_image_id is None:
             return []
         payload = {"image_id": server.parked_image_id, "request_id": request_id}
-        job = NewJob(self._ids.uuid(), MOVE_QUEUE, JobKind.FORGET_IMAGE, server.id, payload)
-        server_store.BUILD_JOBS.enqueue(connection, job, self._clock.now())
+        job = NewJob(self.deps.ids.uuid(), MOVE_QUEUE, JobKind.FORGET_IMAGE, server.id, payload)
+        server_store.BUILD_JOBS.enqueue(connection, job, self.deps.clock.now())
         return [MOVE_QUEUE]
 
     def _is_out_of_reach(self, connection: Connection, server: Server) -> bool:
@@ -134,7 +128,7 @@ class DeleteService:
 
     def _is_down(self, connection: Connection, name: str | None) -> bool:
         host = None if name is None else host_store.host(connection, name)
-        return host is not None and not self._hosts.is_up(host)
+        return host is not None and not self.hosts.is_up(host)
 
     def _is_stranded(self, connection: Connection, move: Move) -> bool:
         """Whether the move waits for a destination that is down, too."""
@@ -148,42 +142,42 @@ class DeleteService:
         Its allocations there stay until the host has cleaned up, as after an evacuation; so do those at the destination
         of an unfinished evacuation.
         """
-        now, host, placed = self._clock.now(), server.host or "", server.placed
+        now, host, placed = self.deps.clock.now(), server.host or "", server.placed
         moving = move_store.open_moves(connection, server.id)
         queues = [self._begin_cleanup(connection, move, server) for move in moving if move.status == "finished"]
         server_store.HOST_JOBS.revoke(connection, server.id, host, now)
         for move in moving:
             if self._is_stranded(connection, move):
                 # The evacuation holds the allocations of this host, the server those of the destination.
-                queues.append(self._migrations.begin_step(connection, move, server, StepName.CONFIRM, apart=True))
+                queues.append(self.migrations.begin_step(connection, move, server, StepName.CONFIRM, apart=True))
                 host, placed = move.dest_host or "", move.new_placed
                 server_store.HOST_JOBS.revoke(connection, server.id, host, now)
-        action = self._commands.begin_action(connection, caller, request_id, server.id, lifecycle.DELETE.name)
+        action = self.commands.begin_action(connection, caller, request_id, server.id, lifecycle.DELETE.name)
         action_store.finish_event(connection, action.id, lifecycle.DELETE.event, now)
         after = lifecycle.SERVER_STATES.check_transition(server.vm_state, VmState.DELETED)
         gone = {"vm_state": after, "task_state": None, "power_state": PowerState.NONE, "placed": None}
         server_store.update_server(connection, server.id, now, deleted_at=now, **gone)
         ids = {"action_id": action.id, "request_id": request_id}
-        queues.append(self._migrations.record_leftovers(connection, server, host, placed, ids, apart=True))
+        queues.append(self.migrations.record_leftovers(connection, server, host, placed, ids, apart=True))
         return queues + self._delete_parked_image(connection, request_id, server)
 
     def _begin_cleanup(self, connection: Connection, move: Move, server: Server) -> str:
         if move.status == "finished":
-            return self._migrations.begin_step(connection, move, server, StepName.CONFIRM, apart=True)
-        return self._migrations.begin_step(connection, move, server, StepName.CLEAN_UP)
+            return self.migrations.begin_step(connection, move, server, StepName.CONFIRM, apart=True)
+        return self.migrations.begin_step(connection, move, server, StepName.CLEAN_UP)
 
     def _destroy_here(self, connection: Connection, caller: Caller, request_id: str, server: Server) -> str:
-        now = self._clock.now()
+        now = self.deps.clock.now()
         # Cancel jobs that have not begun; running ones end first, because jobs with one key run in order.
         server_store.BUILD_JOBS.cancel(connection, scheduling_id(server.id), now)
         server_store.HOST_JOBS.cancel(connection, host_build_id(server.id), now)
         if server.host is not None:
-            return self._commands.command_host(connection, caller, request_id, server, lifecycle.DELETE)
-        action = self._commands.begin_action(connection, caller, request_id, server.id, lifecycle.DELETE.name)
+            return self.commands.command_host(connection, caller, request_id, server, lifecycle.DELETE)
+        action = self.commands.begin_action(connection, caller, request_id, server.id, lifecycle.DELETE.name)
         action_store.begin_event(connection, action.id, lifecycle.DELETE.event, None, now)
         server_store.update_server(connection, server.id, now, task_state=TaskState.DELETING)
         payload: JsonObject = {"action_id": action.id, "request_id": request_id, "final": True}
-        release = NewJob(self._ids.uuid(), BUILD_QUEUE, JobKind.RELEASE, server.id, payload)
+        release = NewJob(self.deps.ids.uuid(), BUILD_QUEUE, JobKind.RELEASE, server.id, payload)
         server_store.BUILD_JOBS.enqueue(connection, release, now)
         return BUILD_QUEUE
 
@@ -197,30 +191,19 @@ PERIOD_S = 60.0
 class ReclaimTask:
     """Deletes soft-deleted servers and offloads shelved ones when their time is over.
 
-    `after_s`: how long a deleted server can be restored; 0: only those of a former setting are reclaimed.
-    `offload_after_s`: how long a shelved server stays on its host; negative: always.
+    With a `reclaim_after_s` of 0, only the servers of a former setting are reclaimed.
     """
 
     name = "compute.reclaim"
 
     def __init__(
-        self,
-        engine: Engine,
-        clock: Clock,
-        deletion: DeleteService,
-        operations: OperateService,
-        *,
-        after_s: float,
-        offload_after_s: float = 0,
-        period_s: float = PERIOD_S,
+        self, deps: ComputeDeps, settings: ComputeSettings, deletion: DeleteService, operations: OperateService
     ) -> None:
-        self._engine = engine
-        self._clock = clock
+        self._deps = deps
         self._deletion = deletion
         self._operations = operations
-        self._after = timedelta(seconds=after_s)
-        self._offload_after = timedelta(seconds=offload_after_s)
-        self._period = timedelta(seconds=period_s)
+        self._after = timedelta(seconds=settings.reclaim_after_s)
+        self._offload_after = timedelta(seconds=settings.offload_after_s)
 
     def run_once(self) -> datetime | None:
         """`DeleteService.delete_server` ignores a deletion that is already in progress.
@@ -230,12 +213,16 @@ class ReclaimTask:
         due = self._end_due_servers(VmState.SOFT_DELETED, self._after, self._delete)
         if self._offload_after >= timedelta(0):
             due += self._end_due_servers(VmState.SHELVED, self._offload_after, self._offload)
-        return self._clock.now() + self._period if self._after or self._offload_after > timedelta(0) or due else None
+        return (
+            self._deps.clock.now() + timedelta(seconds=PERIOD_S)
+            if self._after or self._offload_after > timedelta(0) or due
+            else None
+        )
 
     def _end_due_servers(self, state: VmState, after: timedelta, end: Callable[[str], object]) -> int:
         """Returns the number of servers that were due."""
-        with read(self._engine) as connection:
-            due = server_store.parked_until(connection, state, self._clock.now() - after)
+        with read(self._deps.engine) as connection:
+            due = server_store.parked_until(connection, state, self._deps.clock.now() - after)
         for server_id in due:
             try:
                 end(server_id)

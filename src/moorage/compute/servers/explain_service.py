@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import Engine
-
+from moorage.compute.deps import ComputeDeps
 from moorage.compute.model.servers import Server
 from moorage.compute.requests.server_request import NewServer
 from moorage.compute.requests.server_service import visible
@@ -28,22 +27,22 @@ class HostExplanation:
     fault: str | None = None
 
 
+@dataclass(frozen=True)
 class ExplainService:
     """`selector` None: this process is not connected to Placement."""
 
-    def __init__(self, engine: Engine, creation: CreateService, selector: HostSelector | None) -> None:
-        self._engine = engine
-        self._creation = creation
-        self._selector = selector
+    deps: ComputeDeps
+    creation: CreateService
+    selector: HostSelector | None
 
     def explain_new_server(self, caller: Caller, new: NewServer, *, may_force_host: bool) -> HostExplanation:
         """Raises as creating the server would."""
-        server, needs = self._creation.hypothetical_server(caller, new, may_force_host=may_force_host)
+        server, needs = self.creation.hypothetical_server(caller, new, may_force_host=may_force_host)
         return self._explained(server, needs)
 
     def explain_server(self, caller: Caller, server_id: str) -> HostExplanation:
         """Explains another placement of the same server. Its own allocations count as used; its host is excluded."""
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             server = visible(server_store.server(connection, server_id), caller, server_id)
         rules_out = {} if server.host is None else {server.host: "the server is on this host now"}
         return self._explained(server, scheduling_properties(server.image_properties or {}), rules_out)
@@ -51,10 +50,10 @@ class ExplainService:
     def _explained(
         self, server: Server, needs: Mapping[str, str], excluded_hosts: Mapping[str, str] | None = None
     ) -> HostExplanation:
-        if self._selector is None:
+        if self.selector is None:
             raise NotBuilt("This compute service is not connected to Placement.")
         try:
-            hosts, no_host = self._selector.explain(HostRequest(server, needs, excluded_hosts=excluded_hosts or {}))
+            hosts, no_host = self.selector.explain(HostRequest(server, needs, excluded_hosts=excluded_hosts or {}))
         except RemoteError as error:
             if error.status >= 500:
                 raise Unavailable(error.message) from error

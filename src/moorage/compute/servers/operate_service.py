@@ -6,10 +6,11 @@ Each decides, commits, then wakes the host. Moves to other hosts are in `move_se
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
+from moorage.compute.deps import ComputeDeps
 from moorage.compute.model import lifecycle
 from moorage.compute.model.job_payloads import server_situation
 from moorage.compute.model.lifecycle import Operation
@@ -21,16 +22,13 @@ from moorage.compute.requests.server_service import MAX_METADATA_ITEMS, visible
 from moorage.compute.store import host_store, keypair_store, move_store, server_store
 from moorage.compute.store.scheduling_store import host_state
 from moorage.core.caller import Caller
-from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, MoorageError, OverQuota
-from moorage.core.ids import Ids
 from moorage.db.session import in_transaction, read
 from moorage.images.attributes import refuse_base
 from moorage.images.base import ImageRecord
-from moorage.images.client import ImageLookup, ImageWriter
+from moorage.images.client import ImageWriter
 from moorage.images.views import CallerView
 from moorage.jobs.contract import ImagePayload, RebuildJob, RescueJob, ShelveJob, SnapshotJob
-from moorage.jobs.wakeups import Hints
 from moorage.scheduler.filters import HostState, ServerRequirements, runs_the_image
 from moorage.scheduler.flavor_resources import ResourceRequest, request_for, required_platform, scheduling_properties
 
@@ -55,41 +53,15 @@ class NewImage:
     rotation: int | None = None
 
 
-class TraitLookup(Protocol):
-    def traits(self, uuid: str) -> tuple[int, frozenset[str]]:
-        """(generation, traits) of a provider."""
-        ...
-
-
+@dataclass(frozen=True)
 class OperateService:
-    """`image_writer` None: no image service is configured, so no image can be made. `placement` None: a rebuild does
-    not check the traits of the host.
-    """
-
-    def __init__(
-        self,
-        engine: Engine,
-        clock: Clock,
-        ids: Ids,
-        hints: Hints,
-        *,
-        images: ImageLookup | None = None,
-        image_writer: ImageWriter | None = None,
-        placement: TraitLookup | None = None,
-    ) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._ids = ids
-        self._hints = hints
-        self._images = images
-        self._image_writer = image_writer
-        self._placement = placement
-        self._commands = HostCommands(clock, ids)
-        self._migrations = MigrationEngine(clock, ids)
+    deps: ComputeDeps
+    commands: HostCommands
+    migrations: MigrationEngine
 
     def new_password(self) -> str:
         """A random password of 12 characters for the guest's administrator, for a request without one."""
-        return self._ids.uuid().replace("-", "")[:12]
+        return self.deps.ids.uuid().replace("-", "")[:12]
 
     def begin_operation(
         self,
@@ -104,11 +76,11 @@ class OperateService:
         def begin(connection: Connection) -> tuple[Server, str]:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
             lifecycle.check(operation, server_situation(server), caller)
-            queue = self._commands.command_host(connection, caller, request_id, server, operation, payload)
+            queue = self.commands.command_host(connection, caller, request_id, server, operation, payload)
             return server, queue
 
-        server, queue = in_transaction(self._engine, begin)
-        self._hints.send(queue)
+        server, queue = in_transaction(self.deps.engine, begin)
+        self.deps.hints.send(queue)
         return server
 
     def rebuild(self, caller: Caller, request_id: str, server_id: str, wanted: Rebuild) -> None:
@@ -120,7 +92,7 @@ class OperateService:
         if len(wanted.changes.get("metadata", ())) > MAX_METADATA_ITEMS:
             raise OverQuota(f"Maximum number of metadata items exceeds {MAX_METADATA_ITEMS}")
         operation = lifecycle.REBUILD
-        image = usable_image(self._images, caller, self._project_of(caller, server_id), wanted.image_id)
+        image = usable_image(self.deps.images, caller, self._project_of(caller, server_id), wanted.image_id)
         renewed = {} if image is None else {"image_properties": dict(image.properties)}
         if image is not None:
             self._check_fits(caller, server_id, image)
@@ -131,30 +103,30 @@ class OperateService:
             changes = {**wanted.changes, "image_id": wanted.image_id, **renewed}
             if "key_name" in changes:
                 changes["key_data"] = keypair_store.public_key(connection, caller.user_id, changes["key_name"])
-            server_store.update_server(connection, server_id, self._clock.now(), **changes)
+            server_store.update_server(connection, server_id, self.deps.clock.now(), **changes)
             start = operation.after(server.vm_state) is VmState.ACTIVE
-            return self._commands.command_host(
+            return self.commands.command_host(
                 connection, caller, request_id, replace(server, **changes), operation,
                 lambda header, key: RebuildJob(**header, key=key, start=start),
             )  # fmt: skip
 
-        self._hints.send(in_transaction(self._engine, begin_rebuild))
+        self.deps.hints.send(in_transaction(self.deps.engine, begin_rebuild))
 
     def _project_of(self, caller: Caller, server_id: str) -> str:
         """Raises `NotFound` if the caller may not see the server."""
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             return visible(server_store.server(connection, server_id), caller, server_id).project_id
 
     def _check_fits(self, caller: Caller, server_id: str, image: ImageRecord) -> None:
         """Asks Placement, so it runs outside any transaction."""
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             server = visible(server_store.server(connection, server_id), caller, server_id)
             host = None if server.host is None else host_store.host(connection, server.host)
         check_image_fits_flavor(image, server.flavor)
-        if host is None or self._placement is None:
+        if host is None or self.deps.placement is None:
             return
         providers = {host.report.provider_uuid, *(server.placed.allocations if server.placed else ())}
-        traits = frozenset().union(*(self._placement.traits(uuid)[1] for uuid in sorted(providers)))
+        traits = frozenset().union(*(self.deps.placement.traits(uuid)[1] for uuid in sorted(providers)))
         kind, processors = host.report.hypervisor_type, host.report.cpu_info
         view = host_state(
             host.name, host.report.provider_uuid, "", kind, processors, is_up=True, is_enabled=host.is_enabled
@@ -166,7 +138,7 @@ class OperateService:
     def rescue(self, caller: Caller, request_id: str, server_id: str, image_id: str | None, password: str) -> None:
         """Boots `image_id`, or the server's own image, with the server's disk attached as a second disk."""
         if image_id is not None:
-            usable_image(self._images, caller, self._project_of(caller, server_id), image_id)
+            usable_image(self.deps.images, caller, self._project_of(caller, server_id), image_id)
 
         def begin_rescue(connection: Connection) -> str:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
@@ -174,37 +146,37 @@ class OperateService:
             image = image_id or server.image_id
             if image is None:
                 raise Invalid(f"Instance {server_id} has no image for the rescue; name one.")
-            return self._commands.command_host(
+            return self.commands.command_host(
                 connection, caller, request_id, server, lifecycle.RESCUE,
                 lambda header, key: RescueJob(**header, key=key, image_id=image, password=password),
             )  # fmt: skip
 
-        self._hints.send(in_transaction(self._engine, begin_rescue))
+        self.deps.hints.send(in_transaction(self.deps.engine, begin_rescue))
 
     def make_image(self, caller: Caller, request_id: str, server_id: str, wanted: NewImage) -> str:
         """Returns the id of the image that is being made. Raises `Invalid` for metadata that are base attributes of an
         image.
         """
-        if self._image_writer is None:
+        if self.deps.image_writer is None:
             raise Conflict("No image service is configured, so no image can be made.")
         operation = lifecycle.SNAPSHOT if wanted.backup_type is None else lifecycle.BACKUP
         refuse_base(wanted.metadata, f"metadata of {operation.name}")
-        image_id = self._ids.uuid()
+        image_id = self.deps.ids.uuid()
 
         def begin_image(connection: Connection) -> tuple[Server, dict[str, str], str]:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
             lifecycle.check(operation, server_situation(server), caller)
             properties = image_properties(server, wanted)
             image = ImagePayload(image_id, wanted.name, properties)
-            queue = self._commands.command_host(
+            queue = self.commands.command_host(
                 connection, caller, request_id, server, operation,
                 lambda header, key: SnapshotJob(**header, key=key, image=image, rotation=wanted.rotation),
             )  # fmt: skip
             return server, properties, queue
 
-        server, properties, queue = in_transaction(self._engine, begin_image)
-        self._announce(self._image_writer, CallerView.of(caller), image_id, wanted.name, server, properties)
-        self._hints.send(queue)
+        server, properties, queue = in_transaction(self.deps.engine, begin_image)
+        self._announce(self.deps.image_writer, CallerView.of(caller), image_id, wanted.name, server, properties)
+        self.deps.hints.send(queue)
         return image_id
 
     def _announce(
@@ -224,9 +196,9 @@ class OperateService:
 
     def shelve(self, caller: Caller, request_id: str, server_id: str) -> None:
         """Turns the server off and makes an image of its disk; by default the server then leaves its host."""
-        if self._image_writer is None:
+        if self.deps.image_writer is None:
             raise Conflict("No image service is configured, so no image can be made.")
-        image_id = self._ids.uuid()
+        image_id = self.deps.ids.uuid()
 
         def begin_shelve(connection: Connection) -> str:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
@@ -234,13 +206,13 @@ class OperateService:
             wanted = NewImage(f"{server.name}-shelved", {})
             image = ImagePayload(image_id, wanted.name, image_properties(server, wanted))
             start = server.vm_state is not VmState.STOPPED
-            server_store.update_server(connection, server_id, self._clock.now(), parked_image_id=image_id)
-            return self._commands.command_host(
+            server_store.update_server(connection, server_id, self.deps.clock.now(), parked_image_id=image_id)
+            return self.commands.command_host(
                 connection, caller, request_id, server, lifecycle.SHELVE,
                 lambda header, key: ShelveJob(**header, key=key, image=image, start=start),
             )  # fmt: skip
 
-        self._hints.send(in_transaction(self._engine, begin_shelve))
+        self.deps.hints.send(in_transaction(self.deps.engine, begin_shelve))
 
     def reset_state(self, caller: Caller, server_id: str, state: VmState) -> None:
         """Sets the server to `state` without a task, at once, for administrators. Abandons its moves in progress."""
@@ -248,12 +220,12 @@ class OperateService:
         def set_state(connection: Connection) -> Sequence[str]:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
             after = lifecycle.SERVER_STATES.check_transition(server.vm_state, state)
-            server_store.update_server(connection, server_id, self._clock.now(), vm_state=after, task_state=None)
+            server_store.update_server(connection, server_id, self.deps.clock.now(), vm_state=after, task_state=None)
             moving = move_store.open_moves(connection, server_id)
-            return [queue for move in moving for queue in self._migrations.abandon_move(connection, move, server)]
+            return [queue for move in moving for queue in self.migrations.abandon_move(connection, move, server)]
 
-        for queue in in_transaction(self._engine, set_state):
-            self._hints.send(queue)
+        for queue in in_transaction(self.deps.engine, set_state):
+            self.deps.hints.send(queue)
 
 
 def image_properties(server: Server, wanted: NewImage) -> dict[str, str]:

@@ -65,7 +65,7 @@ def _period(request: ComputeRequest) -> tuple[datetime, datetime]:
     return usage_period(
         None if start is None else parse_moment(start, "start"),
         None if end is None else parse_moment(end, "end"),
-        request.service.clock.now(),
+        request.service.deps.clock.now(),
     )
 
 

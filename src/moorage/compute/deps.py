@@ -1,0 +1,55 @@
+"""What the parts of the compute service share: the database, clock, ids and hints, clients of other services, settings."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sqlalchemy import Engine
+
+from moorage.compute.model.quota import DEFAULTS
+from moorage.core.clock import Clock
+from moorage.core.ids import Ids
+from moorage.images.base import ImageSource
+from moorage.images.client import ImageLookup, ImageWriter
+from moorage.jobs.host_jobs import JOB_LEASE_S
+from moorage.jobs.wakeups import Hints
+from moorage.placement.client.placement_client import PlacementClient
+from moorage.scheduler.options import SchedulerSettings
+
+
+class ProfileLookup(Protocol):
+    def profile_groups(self, name: str) -> Sequence[Mapping[str, str]] | None:
+        """``[{"resources:CUSTOM_ACCELERATOR_FPGA": "1", "trait:CUSTOM_X": "required", "accel:function_id": ...}]``.
+
+        None if there is no such profile.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class ComputeDeps:
+    """`placement` None: names in flavors, providers of hosts and usages in Placement are not looked at, and nothing is
+    scheduled. `images`, `image_writer`, `image_source` None: no image service is configured; image ids are not checked,
+    and no image can be made. `profiles` None: the cloud has no accelerators.
+    """
+
+    engine: Engine
+    clock: Clock
+    ids: Ids
+    hints: Hints
+    placement: PlacementClient | None = None
+    images: ImageLookup | None = None
+    image_writer: ImageWriter | None = None
+    image_source: ImageSource | None = None  #: for hosts
+    profiles: ProfileLookup | None = None
+
+
+@dataclass(frozen=True)
+class ComputeSettings:
+    quotas: dict[str, int] = field(default_factory=lambda: dict(DEFAULTS))  #: a value for every limit
+    up_window_s: float = 60.0  #: a host is up if its last heartbeat is not older
+    job_lease_s: float = JOB_LEASE_S  #: see `moorage.jobs.host_jobs`
+    reclaim_after_s: float = 0  #: servers are deleted this long after the request; 0: at once
+    offload_after_s: float = 0  #: shelved servers are offloaded after this time; 0: at once, negative: never
+    allow_resize_to_same_host: bool = False  #: whether a resize may end on the host where it began
+    scheduler: SchedulerSettings | None = None
