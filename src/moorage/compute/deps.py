@@ -1,4 +1,4 @@
-"""What the parts of the compute service share: the database, clock, ids and hints, clients of other services, settings."""
+"""What the parts of the compute service share: database, clock, ids and hints, clients of other services, settings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

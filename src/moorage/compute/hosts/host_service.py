@@ -67,12 +67,16 @@ class HostService:
         return timedelta(seconds=self.settings.up_window_s)
 
     @cached_property
+    def _reads(self) -> SingleReads:
+        return SingleReads(self.deps.engine)
+
+    @cached_property
     def _by_name(self) -> PreparedRead:
-        return SingleReads(self.deps.engine).prepare(host_store.BY_NAME)
+        return self._reads.prepare(host_store.BY_NAME)
 
     @cached_property
     def _metadata_of(self) -> PreparedRead:
-        return SingleReads(self.deps.engine).prepare(host_store.METADATA_OF)
+        return self._reads.prepare(host_store.METADATA_OF)
 
     def hosts(self) -> list[HostDetails]:
         with read(self.deps.engine) as connection:

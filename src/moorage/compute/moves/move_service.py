@@ -240,8 +240,8 @@ class MoveService:
                 "may_stay": kind is MoveKind.RESIZE and self.settings.allow_resize_to_same_host,
             }  # fmt: skip
             move = Move(
-                self.deps.ids.uuid(), 0, server_id, kind, "accepted", None, True, server.host or "", None, destination.host,
-                server.vm_state, server.flavor, flavor or server.flavor, server.placed, None, details,
+                self.deps.ids.uuid(), 0, server_id, kind, "accepted", None, True, server.host or "", None,
+                destination.host, server.vm_state, server.flavor, flavor or server.flavor, server.placed, None, details,
                 caller.user_id, caller.project_id, now, now,
             )  # fmt: skip
             move_store.insert_move(connection, move)

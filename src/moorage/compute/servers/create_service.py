@@ -84,8 +84,8 @@ class CreateService:
             server_store.insert_servers(connection, made, one)
             actions = [
                 Action(
-                    self.deps.ids.uuid(), server.id, request_id, lifecycle.CREATE.name, caller.user_id, caller.project_id,
-                    now, now, None,
+                    self.deps.ids.uuid(), server.id, request_id, lifecycle.CREATE.name, caller.user_id,
+                    caller.project_id, now, now, None,
                 )
                 for server in made
             ]  # fmt: skip
