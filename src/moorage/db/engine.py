@@ -1,15 +1,15 @@
 """Turns a database URL into an engine with the settings that each database needs.
 
 Accepts `sqlite:///path`, `postgresql://...` (psycopg 3) and `mysql://...` or `mariadb://...` (PyMySQL).
-Also here: SQL expressions that differ between the databases (`in_list`).
+Also here: SQL expressions that differ between the databases (`in_list`, `ListStatement`).
 """
 
 import re
 import sqlite3
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from sqlalchemy import (
     ARRAY,
@@ -30,6 +30,8 @@ from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from moorage.core.errors import StartError
 from moorage.db import timeouts
+
+S = TypeVar("S")
 
 _DRIVERS = {
     "sqlite": "sqlite",
@@ -213,3 +215,15 @@ def in_list(connection: Connection, column: Column[Any], values: Collection[obje
     if dialect_name(connection) == "postgresql":
         return column == any_(bindparam(None, list(values), ARRAY(column.type)))
     return column.in_(values)
+
+
+class ListStatement(Generic[S]):
+    """A statement with ``column IN ids``, as `in_list` makes it, built once: building takes longer than running it."""
+
+    def __init__(self, column: Column[Any], build: Callable[[ColumnElement[bool]], S]) -> None:
+        """`build` makes the statement from the condition on `column`. Its parameter ``ids`` is a list."""
+        self._of_postgresql = build(column == any_(bindparam("ids", type_=ARRAY(column.type))))
+        self._of_others = build(column.in_(bindparam("ids", expanding=True)))
+
+    def on(self, connection: Connection) -> S:
+        return self._of_postgresql if dialect_name(connection) == "postgresql" else self._of_others

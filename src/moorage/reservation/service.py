@@ -22,7 +22,6 @@ from moorage.reservation.booking.capacity_requests import CapacityRequests
 from moorage.reservation.booking.enforcement import Enforcement, Rules
 from moorage.reservation.booking.external_enforcement import ExternalService
 from moorage.reservation.booking.external_lookups import AcceleratorLookup, ExternalLookups
-from moorage.reservation.events.batch_executor import BatchExecutor
 from moorage.reservation.events.event_executor import EventExecutor
 from moorage.reservation.events.event_runner import TOPIC, ReservationRunner
 from moorage.reservation.hosts.floating_ip_service import FloatingIps
@@ -40,7 +39,6 @@ from moorage.reservation.steps.host_aggregate_steps import HostAggregateSteps
 from moorage.reservation.steps.instance_steps import InstanceSteps, ServerGroupSteps
 from moorage.reservation.steps.notification_steps import MailServer, NotificationSteps, SnapshotSteps
 from moorage.reservation.steps.plan_builder import PlanBuilder
-from moorage.reservation.steps.step_registry import StepRegistry
 from moorage.wire.microversion import Version, parse_version
 
 log = logging.getLogger(__name__)
@@ -70,7 +68,7 @@ class AcceleratorServiceApi(AcceleratorLookup, AcceleratorPrograms, Protocol):
 
 
 class ReservationService:
-    """Builds the parts of the service. The handlers in `api` call its public attributes, and `runner` the executors."""
+    """Builds the parts of the service. The handlers in `api` call its public attributes, and `runner` the executor."""
 
     def __init__(
         self,
@@ -103,7 +101,7 @@ class ReservationService:
         self._network = network
         self.enforcement = Enforcement(engine, rules or Rules(), external)
         self._images = images
-        self.executor, self._batch_executor = self._executors(settings, ids, worker, accelerators)
+        self.executor = self._executor(settings, ids, worker, accelerators)
 
         lookups = ExternalLookups(placement, compute, accelerators, has_network=network is not None)
         capacity_requests = CapacityRequests(engine, lookups)
@@ -167,9 +165,9 @@ class ReservationService:
             max_holds=settings.max_holds,
         )
 
-    def _executors(
+    def _executor(
         self, settings: ReservationSettings, ids: Ids, worker: str | None, accelerators: AcceleratorServiceApi | None
-    ) -> tuple[EventExecutor, BatchExecutor]:
+    ) -> EventExecutor:
         instances = InstanceSteps(self._placement, self._compute)
         steps = (
             instances,
@@ -181,19 +179,16 @@ class ReservationService:
             NotificationSteps(self._engine, settings.allowed, settings.mail),
             FloatingIpSteps(self._engine, self._network),
         )
-        step_registry = StepRegistry([each.actions for each in steps], instances.joint_actions)
-        executor = EventExecutor(
+        return EventExecutor(
             self._engine,
             self._clock,
             ids,
-            step_registry,
+            instances,
+            {kind: action for each in steps for kind, action in each.actions.items()},
             PlanBuilder(self.enforcement.notifies_ends, settings.compat_server_groups, settings.before_end_of_hosts),
-            instances.generation,
             worker=worker or ids.uuid(),
             start_deadline_s=settings.start_deadline_s,
-        )
-        return executor, BatchExecutor(
-            self._engine, self._clock, step_registry, executor, requests_at_once=settings.requests_at_once
+            requests_at_once=settings.requests_at_once,
         )
 
     def now(self) -> datetime:
@@ -220,7 +215,7 @@ class ReservationService:
 
     def runner(self, *, poll_s: float | None = None) -> ReservationRunner:
         """The background task that runs events. `poll_s`: see `ReservationRunner`."""
-        return ReservationRunner(self._engine, self._clock, self.executor, self._batch_executor, poll_s=poll_s)
+        return ReservationRunner(self._engine, self._clock, self.executor, poll_s=poll_s)
 
     def host_monitor(self, *, period_s: float) -> HostMonitor:
         """The background task that detects failed and recovered hosts."""

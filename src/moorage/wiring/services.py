@@ -315,7 +315,7 @@ def build_reservation(parts: Components) -> None:
 
 def requests_at_once(clock: Clock) -> int:
     """Maximum number of parallel requests when leases start. One in virtual time, so that the order is fixed."""
-    from moorage.reservation.events.batch_executor import REQUESTS_AT_ONCE
+    from moorage.reservation.events.event_executor import REQUESTS_AT_ONCE
 
     return REQUESTS_AT_ONCE if isinstance(clock, SystemClock | AdjustableClock) else 1
 

@@ -74,12 +74,10 @@ def test_the_last_step_in_the_journal_says_whether_a_region_was_programmed(world
     own = one.reservations[0].id
 
     def journal(event, *plan):
-        """`plan`: (step, whether it is done)"""
+        """`plan`: (step, whether it is done); those come first"""
         with write(engine) as connection:
-            event_store.insert_steps(connection, {event.id: [step for step, _ in plan]}, NOW)
-            for seq, (_, done) in enumerate(plan, 1):
-                if done:
-                    event_store.step_done(connection, event.id, seq, NOW)
+            event_store.insert_steps(connection, {event.id: event_store.new_rows(step for step, _ in plan)}, NOW)
+            event_store.steps_done(connection, {event.id: sum(done for _, done in plan)}, NOW)
 
     def update(minutes):
         event = replace(
@@ -89,7 +87,7 @@ def test_the_last_step_in_the_journal_says_whether_a_region_was_programmed(world
             created_at=NOW + timedelta(minutes=minutes),
         )
         with write(engine) as connection:
-            event_store.insert_event(connection, event)
+            event_store.insert_events(connection, [event])
         return event
 
     def load(region):

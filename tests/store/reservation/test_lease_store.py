@@ -13,7 +13,7 @@ from moorage.reservation.model.leases import Allocation, Event, EventStatus, Eve
 from moorage.reservation.model.reservation_requests import InstanceRequest, Size
 from moorage.reservation.model.steps import DeleteClass, EnsureClass
 from moorage.reservation.store import event_store, host_store, lease_store, property_store
-from moorage.reservation.store.event_store import Fenced, StepState
+from moorage.reservation.store.event_store import Release, StepState
 from tests.migrated import migrated_engine
 from tests.store.conftest import on_every_database
 from tests.store.reservation.worlds import END, NOW, START, add_host, new_lease
@@ -54,11 +54,11 @@ def test_a_lease_changes_its_status_only_if_no_other_transaction_has_changed_it(
     lease = new_lease(ids)
     with write(database) as connection:
         lease_store.insert_lease(connection, lease)
-        lease_store.move(connection, lease, LeaseStatus.STARTING, NOW)
+        lease_store.move(connection, [lease.id], LeaseStatus.PENDING, LeaseStatus.STARTING, NOW)
     with pytest.raises(Conflict, match="changed by another"), write(database) as connection:
-        lease_store.move(connection, lease, LeaseStatus.UPDATING, NOW)
+        lease_store.move(connection, [lease.id], LeaseStatus.PENDING, LeaseStatus.UPDATING, NOW)
     with pytest.raises(Conflict, match="cannot go"), write(database) as connection:
-        lease_store.move(connection, replace(lease, status=LeaseStatus.STARTING), LeaseStatus.PENDING, NOW)
+        lease_store.move(connection, [lease.id], LeaseStatus.STARTING, LeaseStatus.PENDING, NOW)
 
 
 @on_every_database
@@ -68,7 +68,7 @@ def test_deleting_a_lease_deletes_its_allocations_events_and_steps(database, ids
     with write(database) as connection:
         lease_store.insert_lease(connection, lease)
         host_store.insert_allocations(connection, slots(ids, lease, host_id, 2), NOW)
-        event_store.insert_steps(connection, {lease.events[0].id: [DeleteClass("r")]}, NOW)
+        event_store.insert_steps(connection, {lease.events[0].id: event_store.new_rows([DeleteClass("r")])}, NOW)
     with write(database) as connection:
         host_store.delete_allocations_of(connection, [each.id for each in lease.reservations])
         lease_store.delete_lease(connection, lease.id)
@@ -151,8 +151,9 @@ def test_an_event_can_be_claimed_only_once_per_epoch(database, ids):
     with write(database) as connection:
         lease_store.insert_lease(connection, lease)
     with write(database) as connection:
-        assert event_store.claim(connection, start.id, 0, "a", until, START) == 1
-        assert event_store.claim(connection, start.id, 0, "b", until, START) is None
+        assert event_store.claim(connection, {start.id: 0}, "a", until, START) == {start.id: 1}
+    with pytest.raises(Conflict, match="claimed by another"), write(database) as connection:
+        event_store.claim(connection, {start.id: 0}, "b", until, START)
     with read(database) as connection:
         taken = lease_store.find_lease(connection, lease.id).event(EventType.START)
     assert (taken.status, taken.claimed_by, taken.claim_until, taken.attempt) == (
@@ -170,21 +171,72 @@ def test_a_worker_that_lost_its_claim_on_an_event_cannot_extend_finish_or_releas
     start = lease.event(EventType.START)
     with write(database) as connection:
         lease_store.insert_lease(connection, lease)
-        event_store.insert_steps(connection, {start.id: [EnsureClass("r")]}, NOW)
-        first = event_store.claim(connection, start.id, 0, "slow", START, START)
-        second = event_store.claim(connection, start.id, first, "quick", START, START)
+        event_store.insert_steps(connection, {start.id: event_store.new_rows([EnsureClass("r")])}, NOW)
+        first = event_store.claim(connection, {start.id: 0}, "slow", START, START)
+        second = event_store.claim(connection, first, "quick", START, START)
+        before = lease_store.find_lease(connection, lease.id)
     for late in (
-        lambda connection: event_store.hold(connection, start.id, first, END),
-        lambda connection: event_store.finish(connection, start.id, first, EventStatus.DONE, NOW),
-        lambda connection: event_store.release(connection, start.id, first, retry_at=NOW, error="", now=NOW),
+        lambda connection: event_store.extend(connection, first, END),
+        lambda connection: event_store.finish(connection, first, EventStatus.DONE, NOW),
+        lambda connection: event_store.release(connection, [Release(start.id, first[start.id], NOW, "")], NOW),
     ):
-        with pytest.raises(Fenced), write(database) as connection:
-            late(connection)
+        with write(database) as connection:
+            assert late(connection) == {}
+            assert lease_store.find_lease(connection, lease.id) == before
     with write(database) as connection:
-        event_store.hold(connection, start.id, second, END)
-        event_store.step_done(connection, start.id, 1, NOW)
-        event_store.finish(connection, start.id, second, EventStatus.DONE, NOW)
-        assert [row.state for row in event_store.steps_of(connection, start.id)] == [StepState.DONE]
+        assert event_store.extend(connection, second, END) == second
+        event_store.steps_done(connection, {start.id: 1}, NOW)
+        assert event_store.finish(connection, second, EventStatus.DONE, NOW) == second
+        assert [row.state for row in event_store.steps_of(connection, [start.id])[start.id]] == [StepState.DONE]
+
+
+@on_every_database
+@pytest.mark.parametrize("write_all", ["extend", "finish", "release"])
+def test_of_many_events_those_are_written_whose_claim_is_held(database, ids, write_all):
+    leases = [new_lease(ids) for _ in range(4)]
+    starts = [lease.event(EventType.START) for lease in leases]
+    with write(database) as connection:
+        for lease in leases:
+            lease_store.insert_lease(connection, lease)
+        mine = event_store.claim(connection, {start.id: 0 for start in starts}, "slow", START, START)
+        lost = {starts[number].id: 1 for number in (1, 2)}
+        event_store.claim(connection, lost, "quick", START, START)
+        before = event_store.of_leases(connection, [lease.id for lease in leases])
+        written = {
+            "extend": lambda: event_store.extend(connection, mine, END),
+            "finish": lambda: event_store.finish(connection, mine, EventStatus.DONE, END),
+            "release": lambda: event_store.release(
+                connection, [Release(event_id, epoch, END, "slow") for event_id, epoch in mine.items()], END
+            ),
+        }[write_all]()
+        after = event_store.of_leases(connection, [lease.id for lease in leases])
+    assert written == {starts[0].id: 1, starts[3].id: 1}
+    changed = {start.id for lease, start in zip(leases, starts, strict=True) if after[lease.id] != before[lease.id]}
+    assert changed == written.keys()
+
+
+@on_every_database
+def test_steps_are_done_up_to_a_number_and_a_failed_one_stays(database, ids):
+    leases = [new_lease(ids) for _ in range(3)]
+    starts = [lease.event(EventType.START).id for lease in leases]
+    journal = event_store.new_rows([EnsureClass("a"), EnsureClass("b"), EnsureClass("c")])
+    with write(database) as connection:
+        for lease in leases:
+            lease_store.insert_lease(connection, lease)
+        event_store.insert_steps(connection, dict.fromkeys(starts, journal), NOW)
+        failed = replace(journal[0], state=StepState.FAILED, attempt=3, last_error="no")
+        event_store.steps_not_done(connection, {starts[0]: failed, starts[1]: replace(journal[2], attempt=1)}, NOW)
+        event_store.steps_done(connection, {starts[0]: 2, starts[1]: 2, starts[2]: 1}, NOW)
+        event_store.insert_steps(connection, {starts[2]: event_store.new_rows([DeleteClass("d")], 3)}, NOW)
+        found = event_store.steps_of(connection, starts)
+    done, undone = StepState.DONE, StepState.UNDONE
+    assert {key: [(row.seq, row.state, row.attempt) for row in found[key]] for key in starts} == {
+        starts[0]: [(1, StepState.FAILED, 3), (2, done, 0), (3, undone, 0)],
+        starts[1]: [(1, done, 0), (2, done, 0), (3, undone, 1)],
+        starts[2]: [(1, done, 0), (2, undone, 0), (3, undone, 0), (4, undone, 0)],
+    }
+    assert found[starts[0]][0].last_error == "no"
+    assert found[starts[2]][3].step == DeleteClass("d")
 
 
 @on_every_database
@@ -193,12 +245,11 @@ def test_fencing_the_other_events_of_a_lease_ends_their_claims(database, ids):
     start, end = lease.event(EventType.START), lease.event(EventType.END)
     with write(database) as connection:
         lease_store.insert_lease(connection, lease)
-        epoch = event_store.claim(connection, start.id, 0, "a", END, START)
+        claimed = event_store.claim(connection, {start.id: 0}, "a", END, START)
         event_store.fence_others(connection, lease.id, end.id)
-    with pytest.raises(Fenced), write(database) as connection:
-        event_store.hold(connection, start.id, epoch, END)
     with write(database) as connection:
-        event_store.drop_claim(connection, start.id, "a")
+        assert event_store.extend(connection, claimed, END) == {}
+        event_store.drop_claims(connection, [start.id], "a")
         assert lease_store.find_lease(connection, lease.id).event(EventType.START).claim_until is None
 
 

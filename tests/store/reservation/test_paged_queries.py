@@ -88,7 +88,7 @@ def test_each_filter_of_leases_finds_exactly_the_matching_leases(database, some)
     expected = [x for x in some if x.end_date > meeting["ends_after"] and x.start_date < meeting["starts_before"]]
     assert sorted(x.id for x in found) == sorted(x.id for x in expected) != []
     with write(database) as connection:
-        lease_store.move(connection, some[0], LeaseStatus.STARTING, NOW)
+        lease_store.move(connection, [some[0].id], LeaseStatus.PENDING, LeaseStatus.STARTING, NOW)
         lease_store.change(connection, some[1].id, NOW, name="course")
     assert [x.id for x in all_pages(database, {"status": LeaseStatus.STARTING})] == [some[0].id]
     assert [x.id for x in all_pages(database, {"name": "course"})] == [some[1].id]

@@ -3,7 +3,7 @@ from functools import partial
 
 import pytest
 
-from moorage.reservation.events.batch_executor import ParallelRequests
+from moorage.reservation.events.event_executor import ParallelRequests
 
 
 def test_one_after_the_other_keeps_the_order_and_the_thread():

@@ -8,7 +8,7 @@ from moorage.core.errors import RemoteError
 from moorage.db.session import read
 from moorage.reservation.store import host_store
 from tests.wire.reservation.plane import NOW, Plane, class_of, instance, lease
-from tests.wire.reservation.processes import READ_HOSTS, WRITE_INVENTORIES
+from tests.wire.reservation.processes import ADD_INVENTORY, READ_HOSTS
 from tests.wire.reservation.test_older import aggregate_of, older
 
 SOON = {"start": "2026-03-01 10:00", "end": "2026-03-02 10:00"}
@@ -202,7 +202,7 @@ def test_placement_that_is_away_delays_the_move_and_loses_nothing(pool):
     made, reservation = create(pool, instance(4))
     pool.run_until(STARTS)
     set_host(pool, "compute-1", up=False)
-    away = {WRITE_INVENTORIES: RemoteError("Placement is away", status=503)}
+    away = {ADD_INVENTORY: RemoteError("Placement is away", status=503)}
     look(pool, pool.new_process(fails=away, times=1))
     assert pool.lease(made["id"])["status"] == "UPDATING"
     pool.run_for(20)

@@ -301,7 +301,7 @@ def test_inventory_in_use_is_retried_and_never_skipped(reserved):
     assert "inventory" not in traces(reserved, reservation)
     assert traces(reserved, reservation) == ["class", "compute-1"]
     with read(reserved.engine) as connection:
-        (end,) = [e for e in event_store.of_lease(connection, made["id"]) if e.type is EventType.END]
+        (end,) = [e for e in event_store.of_leases(connection, [made["id"]])[made["id"]] if e.type is EventType.END]
     assert "1 of CUSTOM_RESERVATION_" in end.last_error
     reserved.placement.release(foreign)
     reserved.run_for(60)
@@ -381,7 +381,7 @@ def test_a_start_is_given_up_at_its_deadline_and_cleaned_up_at_the_end(reserved)
     shown = reserved.lease(made["id"])
     assert (shown["status"], shown["reservations"][0]["status"]) == ("ERROR", "error")
     with read(reserved.engine) as connection:
-        (start,) = [e for e in event_store.of_lease(connection, made["id"]) if e.type is EventType.START]
+        (start,) = [e for e in event_store.of_leases(connection, [made["id"]])[made["id"]] if e.type is EventType.START]
     assert start.status is EventStatus.ERROR
     assert start.last_error.startswith("not finished by the deadline 2026-03-05 11:00; grant_access: ")
     while (due := runner.run_once()) <= ENDS + timedelta(minutes=1):

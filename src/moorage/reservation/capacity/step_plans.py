@@ -42,7 +42,9 @@ def plan_start(
     regions: RegionsOfAll = MappingProxyType({}),
 ) -> list[Step]:
     """Prepares the hosts of all reservations before it gives access, so that the project finds all capacity (R24)."""
-    steps = [step for each in reservations for step in plan_hosts(each, slots, services, {})]
+    steps: list[Step] = []
+    for each in reservations:
+        steps += type_named(each.resource_type).plan_hosts(each, slots.get(each.id, {}), services, {})
     for each in reservations:
         steps += type_named(each.resource_type).plan_regions(each, regions.get(each.id, ()), project_id)
     for each in reservations:

@@ -1,18 +1,18 @@
 """Runs the events of leases: create, start, before_end, end, update and delete.
 
-    event_runner (a background task: reads due events, orders them by `model.event_order`)
-      |-> batch_executor   starts, and before_end events without actions: up to 100 in shared transactions
-      |-> event_executor   every other event, one at a time:
+    event_runner    a background task: reads due events, orders them by `model.event_order`, and puts new starts and
+      |             before_end events into batches; every other event is a batch of one
+      v
+    event_executor  claim (epoch + 1) -> journal -> step, step, ... -> finish: events, leases, reservations
+                    any process, any number of events; `steps.plan_builder` plans the journal
+                                            |
+                                            |-> a step waits or fails: its event is released, and retried later, up to
+                                            |   a deadline; the others of the batch go on
+                                            |-> the process dies: the claims expire after 60 s, and the next process
+                                            |   continues at the first step that is not done
+                                            |-> a claim was lost: no write changes the event, and this worker leaves it
 
-          claim (epoch + 1) -> journal of steps -> step, step, ... -> finish: lease, reservations, event
-          any process          (plan_builder)      (step_registry)    in one transaction
-                                    |
-                                    |-> a step waits or fails: release the claim, retry later, up to a deadline
-                                    |-> the process dies: the claim expires after 60 s, and the next process
-                                        continues at the first step that is not done
-                                    |-> the claim was lost: every write raises `Fenced`, and this worker stops
-
-The start of a lease is decided in `event_order.schedule_events`. `BatchExecutor.start_leases` commits it with its first
-transaction; a start that runs alone is committed by `EventExecutor.claim`. Steps may run twice, so each is idempotent
-(see `steps`). `lease_service` and `healing` run the events that they create at once.
+The start of a lease is decided in `event_order.schedule_events`; `EventExecutor` commits it with its first transaction.
+Steps may run twice, so each is idempotent (see `steps`). `lease_service` and `healing` run the events that they create
+at once (`EventExecutor.run_claimed`).
 """

@@ -1,18 +1,32 @@
-"""Runs one event of a lease: claims it, runs its steps, records each of them, and finishes the event.
+"""Runs the events of leases, always as a list: a batch of one runs the same code.
 
-    claim (epoch + 1) -> journal -> step, step, ... -> finish: lease, reservations and event change together
-                                     |-> waits or fails: the claim is released, and the event is due again later
+    claim    events, leases and journals of steps: one transaction for all
+    publish  the inventories with which the events begin: one request for each, or two requests for all of a host
+    record   these steps as done, and extend the claims: one transaction
+    steps    the other steps of each event, in order, several events at once
+    finish   events, leases and reservations: one transaction
 
-A crash leaves the journal behind. The next process to claim the event continues at the first step that is not done.
-A worker that lost its claim stops, because each of its writes raises `Fenced`. Nothing here waits: a step that needs
-time returns `Waiting`.
+An event in which a step waits or fails is released and due again later; the others of its batch go on. An event that
+was begun before, or has slow steps, is a batch of its own, and each of its slow steps is recorded when it is done.
+
+A crash leaves the journal behind. The next process to claim the event continues at the first step that is not recorded
+as done. A worker that lost its claim stops, because its writes find no event in the epoch of the claim. Nothing here
+waits: a step that needs time returns `Waiting`. See
+docs/evidence/decisions/0018-leases-that-start-together-share-their-transactions.md
 """
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import StrEnum
+from enum import Enum
+from functools import partial
+from queue import Empty, SimpleQueue
+from types import MappingProxyType
+from typing import TypeVar, get_args
 
 from sqlalchemy import Connection, Engine
 
@@ -30,27 +44,35 @@ from moorage.reservation.model.leases import (
     Event,
     EventStatus,
     EventType,
-    Generation,
     Lease,
     LeaseStatus,
-    Reservation,
     ReservationStatus,
     status_after_update,
 )
-from moorage.reservation.model.steps import Further, Step, Waiting
-from moorage.reservation.steps.plan_builder import PlanBuilder
-from moorage.reservation.steps.step_registry import StepRegistry
-from moorage.reservation.store import (
-    address_store,
-    batch_event_store,
-    event_store,
-    host_store,
-    lease_store,
-    limit_store,
+from moorage.reservation.model.steps import (
+    Actions,
+    ClearHost,
+    EnsureAggregate,
+    EnsureClass,
+    EnsureFlavor,
+    EnsureGroup,
+    GrantAccess,
+    LendHost,
+    OpenAggregate,
+    PutInventory,
+    Step,
+    Waiting,
+    kind_of,
 )
-from moorage.reservation.store.event_store import Fenced, StepRow, StepState
+from moorage.reservation.steps.instance_steps import InstanceSteps
+from moorage.reservation.steps.plan_builder import PlanBuilder
+from moorage.reservation.store import address_store, event_store, host_store, lease_store, limit_store
+from moorage.reservation.store.event_store import OPEN, Epochs, Release, StepRow, StepState, new_rows
 
 log = logging.getLogger(__name__)
+
+#: Events per batch: enough to make the shared cost negligible, few enough that the first need not wait long.
+MAX_BATCH = 100
 
 #: A waiting step is retried after 1, 2, 4 ... s, a failed one after 2, 4, 8 ... s, up to these bounds.
 MAX_WAIT_S = 8
@@ -60,29 +82,93 @@ MAX_BACKOFF_S = 60
 ACTION_TRIES = 5
 ACTION_GRACE = timedelta(seconds=60)
 
+#: Maximum number of failures that the error of an event names.
+MAX_REASONS = 3
 
-class EventOutcome(StrEnum):
-    FINISHED = "finished"
-    WAITING = "waiting"  #: not finished; due again later
-    FAILED = "failed"  #: given up
-    FENCED = "fenced"  #: another worker has claimed the event
+#: Claims are extended, between two steps, after this time.
+_RENEWAL = CLAIM / 4
+
+#: Steps that take a few requests and are cheap to repeat. Events without any other share a batch.
+_QUICK = (
+    EnsureClass,
+    EnsureFlavor,
+    EnsureGroup,
+    EnsureAggregate,
+    PutInventory,
+    GrantAccess,
+    ClearHost,
+    LendHost,
+    OpenAggregate,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class EventClaim:
-    """The right to run an event, until another worker raises the epoch."""
+    """The right to run an event, until another worker raises the epoch.
+
+    `deadline`: when the event is given up. None: never, because creations fail at once, and ends and deletions must be
+    completed. `journal`: its steps, if they were written together with the claim. None: they must be read, or planned.
+    """
 
     event_id: str
     lease_id: str
     type: EventType
     epoch: int
+    deadline: datetime | None = None
+    journal: Sequence[StepRow] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class StepResult:
-    outcome: EventOutcome
-    reason: str = ""
-    error: MoorageError | None = None  #: the error whose message is `reason`, if any
+class _Retry:
+    """The event is released until the pause is over. `row`: the step that waits or failed; `further`: steps to add."""
+
+    reason: str
+    pause_s: int
+    row: StepRow | None = None
+    further: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _GiveUp:
+    """The event ends with an error. `error`: that of its step, if a step failed."""
+
+    reason: str
+    error: MoorageError | None = None
+
+
+class _End(Enum):
+    FINISHED = "finished"
+    LOST = "lost"  #: another worker has claimed the event
+
+
+class _Run:
+    """A claimed event in progress. `lease`: as it was claimed; None: not read."""
+
+    def __init__(self, claim: EventClaim, renew_at: datetime, lease: Lease | None = None) -> None:
+        self.claim = claim
+        self.renew_at = renew_at
+        self.lease = lease
+        self.todo: deque[StepRow] = deque()  #: the steps that are left, in order
+        self.length = 0  #: of the journal
+        self.done = 0  #: number of the last step that is done or given up
+        self.recorded = 0  #: number of the last step that is so in the journal
+        self.failures: list[str] = []  #: the errors of steps that were given up
+        self.end: _Retry | _GiveUp | _End | None = None  #: None: it goes on
+        self.read_journal(claim.journal or ())
+
+    def read_journal(self, rows: Sequence[StepRow]) -> None:
+        self.todo.extend(row for row in rows if row.state is StepState.UNDONE)
+        self.failures += [row.last_error or row.step.kind for row in rows if row.state is StepState.FAILED]
+        self.length = len(rows)
+
+    def first_inventories(self) -> list[PutInventory]:
+        """The inventories with which the steps that are left begin."""
+        first = []
+        for row in self.todo:
+            if not isinstance(row.step, PutInventory):
+                break
+            first.append(row.step)
+        return first
 
 
 class EventExecutor:
@@ -93,42 +179,44 @@ class EventExecutor:
         engine: Engine,
         clock: Clock,
         ids: Ids,
-        step_registry: StepRegistry,
+        instances: InstanceSteps,
+        actions: Actions,
         plan_builder: PlanBuilder,
-        generation: Callable[[Reservation], Generation],
         *,
         worker: str,
         start_deadline_s: int,
+        requests_at_once: int,
     ) -> None:
-        """`generation` determines the generation of an older system's reservation; it may call other services."""
+        """`instances` publishes many inventories together, and determines the generation of older reservations."""
+        if missing := set(get_args(Step)) - actions.keys():
+            raise ValueError(f"no action for the steps {', '.join(sorted(map(kind_of, missing)))}")
         self._engine = engine
         self._clock = clock
         self._ids = ids
-        self._step_registry = step_registry
-        self._generation = generation
+        self._instances = instances
+        self._actions = actions
+        self._worker = worker
         self._start_deadline = timedelta(seconds=start_deadline_s)
+        self._in_parallel = ParallelRequests(requests_at_once)
         self.plan_builder = plan_builder
-        self.worker = worker
 
-    def claim(self, event: UnfinishedEvent) -> EventClaim | None:
-        """Claims a due event; None if another worker was first or the lease's state no longer admits it."""
+    # --- called by the runner and by requests
 
-        def claim_in_transaction(connection: Connection) -> EventClaim | None:
-            now = self._clock.now()
-            lease = lease_store.lock(connection, event.lease_id)
-            admitted, running = RUNS_IN[event.type]
-            if lease is None or lease.status not in admitted:
-                return None
-            if any(other.claimed(now) for other in lease.events):
-                return None
-            epoch = event_store.claim(connection, event.event_id, event.epoch, self.worker, now + CLAIM, now)
-            if epoch is None:
-                return None
-            if running is not None and lease.status is not running:
-                lease_store.move(connection, lease, running, now)
-            return EventClaim(event.event_id, lease.id, event.type, epoch)
+    def run_events(self, events: Sequence[UnfinishedEvent]) -> frozenset[str]:
+        """Claims due events of one type, each of another lease, and runs them; those with slow steps last and alone.
 
-        return in_transaction(self._engine, claim_in_transaction)
+        Returns the ids of those that were not claimed, because they or their leases have changed since they were read.
+        """
+        runs, alone, gone = in_transaction(self._engine, lambda connection: self._claim(connection, events))
+        self._run(runs)
+        return gone.union(*(self.run_events([event]) for event in alone))
+
+    def run_claimed(self, claims: Sequence[EventClaim]) -> dict[str, MoorageError]:
+        """Runs events that this worker has claimed; returns {id of an event that was given up: error of its step}."""
+        runs = [_Run(claim, self._clock.now() + _RENEWAL) for claim in claims]
+        self._run(runs)
+        given_up = {run.claim.event_id: run.end.error for run in runs if isinstance(run.end, _GiveUp)}
+        return {event_id: error for event_id, error in given_up.items() if error is not None}
 
     def new_claimed_event(self, lease_id: str, kind: EventType) -> Event:
         """A new event that this worker has claimed already, for operations that a request runs itself."""
@@ -143,80 +231,18 @@ class EventExecutor:
             updated_at=None,
             epoch=1,
             attempt=1,
-            claimed_by=self.worker,
+            claimed_by=self._worker,
             claim_until=now + CLAIM,
         )
 
-    def run_event(self, claim: EventClaim) -> StepResult:
-        """Runs the steps that are not done yet. Handles errors of other services; returns the outcome."""
-        try:
-            with read(self._engine) as connection:
-                lease = lease_store.find_lease(connection, claim.lease_id)
-            # before_end actions have a deadline of their own, checked before each action below.
-            if claim.type is not EventType.BEFORE_END and (late := self._too_late(claim, lease)):
-                self._give_up(claim, late)
-                return StepResult(EventOutcome.FAILED, late)
-            if lease is not None and (unknown := self._determine_generations_or_wait(claim, lease)):
-                return unknown
-            for row in self._journal(claim):
-                if row.state is not StepState.UNDONE:
-                    continue
-                if claim.type is EventType.BEFORE_END and (late := self._too_late(claim, lease, ACTION_GRACE)):
-                    self._give_up(claim, late)
-                    return StepResult(EventOutcome.FAILED, late)
-                if trouble := self._step(claim, row):
-                    return trouble
-            self._finish(claim)
-        except Fenced as error:
-            return self.release_lost_claim(claim, error)
-        log.info("lease event done", extra={"lease_id": claim.lease_id, "type": claim.type})
-        return StepResult(EventOutcome.FINISHED)
-
-    def run_creation(self, claim: EventClaim, steps: Sequence[Step]) -> StepResult:
-        """Runs a creation whose journal (`steps`) the caller has just written, with one transaction at the end.
-
-        Records all steps as done in the transaction that finishes the event. If a step waits, finds further steps or
-        takes long, starts again with `run_event`, which is harmless because steps may be repeated.
-        """
-        renewal = self._clock.now() + CLAIM / 4
-        for seq, step in enumerate(steps, 1):
-            try:
-                found = self._step_registry.run_step(step)
-            except MoorageError as error:
-                return self.record_stopped_step(claim, seq, step, error)
-            if found is not None or self._clock.now() >= renewal:
-                return self.run_event(claim)
-
-        def finish(connection: Connection) -> None:
-            now = self._clock.now()
-            lease_store.lock_rows(connection, [claim.lease_id])
-            batch_event_store.finish(connection, {claim.event_id: claim.epoch}, now)
-            lease_store.move_all(connection, [claim.lease_id], LeaseStatus.CREATING, LeaseStatus.PENDING, now)
-
-        try:
-            in_transaction(self._engine, finish)
-        except Fenced as error:
-            return self.release_lost_claim(claim, error)
-        log.info("lease event done", extra={"lease_id": claim.lease_id, "type": claim.type})
-        return StepResult(EventOutcome.FINISHED)
-
-    def release_lost_claim(self, claim: EventClaim, error: Fenced | None = None) -> StepResult:
-        """Another worker has the event: drop our claim, so that it need not wait for the claim to expire."""
-        log.warning(
-            "lost the claim on an event to another worker",
-            extra={"event_id": claim.event_id, "lease_id": claim.lease_id},
-        )
-        in_transaction(self._engine, lambda connection: event_store.drop_claim(connection, claim.event_id, self.worker))
-        return StepResult(EventOutcome.FENCED, error.message if error else "")
-
-    def record_stopped_step(self, claim: EventClaim, seq: int, step: Step, why: MoorageError | Waiting) -> StepResult:
-        """Handles a failed or waiting step in an event's first attempt: releases the event, or undoes a creation."""
-        row = StepRow(seq, step, StepState.UNDONE, 0, None)
-        try:
-            stop = self._waits(claim, row, why) if isinstance(why, Waiting) else self._failed(claim, row, why)
-        except Fenced as error:
-            return self.release_lost_claim(claim, error)
-        return stop or StepResult(EventOutcome.WAITING)
+    def begin_update(self, connection: Connection, lease: Lease, steps: Sequence[Step]) -> EventClaim:
+        """Writes an update of a locked lease with its journal. The caller runs it after the transaction."""
+        now, journal = self._clock.now(), new_rows(steps)
+        event = self.new_claimed_event(lease.id, EventType.UPDATE)
+        lease_store.move(connection, [lease.id], lease.status, LeaseStatus.UPDATING, now)
+        event_store.insert_events(connection, [event])
+        event_store.insert_steps(connection, {event.id: journal}, now)
+        return EventClaim(event.id, lease.id, EventType.UPDATE, event.epoch, lease.end_date, journal)
 
     def determine_generations(self, lease: Lease) -> bool:
         """Determines and stores the generation of each of the lease's older reservations, once (A1).
@@ -225,207 +251,431 @@ class EventExecutor:
         """
         unknown = [reservation for reservation in lease.reservations if reservation.generation is None]
         for reservation in unknown:
-            generation = self._generation(reservation)
-
-            def store_generation(
-                connection: Connection, reservation: Reservation = reservation, generation: Generation = generation
-            ) -> None:
-                lease_store.set_generation(connection, reservation.id, generation)
-
-            in_transaction(self._engine, store_generation)
+            generation = self._instances.generation(reservation)
+            store = partial(lease_store.set_generation, reservation_id=reservation.id, generation=generation)
+            in_transaction(self._engine, store)
         return bool(unknown)
 
-    def _determine_generations_or_wait(self, claim: EventClaim, lease: Lease) -> StepResult | None:
-        try:
-            self.determine_generations(lease)
-        except MoorageError as error:
-            reason = f"cannot determine the generation of an older reservation: {error.message}"
+    # --- claim
 
-            def release_claim(connection: Connection) -> None:
-                now = self._clock.now()
-                retry_at = now + timedelta(seconds=MAX_WAIT_S)
-                event_store.release(connection, claim.event_id, claim.epoch, retry_at=retry_at, error=reason, now=now)
+    def _claim(
+        self, connection: Connection, events: Sequence[UnfinishedEvent]
+    ) -> tuple[list[_Run], list[UnfinishedEvent], frozenset[str]]:
+        """(the claimed events, those that must run alone, ids of those that have changed)"""
+        now, kind = self._clock.now(), events[0].type
+        ids = [event.lease_id for event in events]
+        lease_store.lock_rows(connection, ids)
+        leases = {lease.id: lease for lease in lease_store.find_leases(connection, ids)}
+        there = [event for event in events if _is_as_read(event, leases.get(event.lease_id), now)]
+        new = [leases[event.lease_id] for event in there if self._is_new(event, leases[event.lease_id])]
+        plans = self.plan_builder.event_steps(connection, kind, new, now) if new else {}
+        shared = {lease_id for lease_id, plan in plans.items() if all(isinstance(step, _QUICK) for step in plan)}
+        taken = [event for event in there if len(events) == 1 or event.lease_id in shared]
+        runs = self._begin(connection, [(event, leases[event.lease_id]) for event in taken], plans) if taken else []
+        alone = [event for event in there if len(events) > 1 and event.lease_id not in shared]
+        return runs, alone, frozenset(event.event_id for event in events).difference(event.event_id for event in there)
 
-            in_transaction(self._engine, release_claim)
-            return StepResult(EventOutcome.WAITING, reason)
-        return None
-
-    def _journal(self, claim: EventClaim) -> list[StepRow]:
-        """The event's steps; plans and stores them in the event's first attempt."""
-
-        def read_or_plan_steps(connection: Connection) -> list[StepRow]:
-            now = self._clock.now()
-            event_store.hold(connection, claim.event_id, claim.epoch, now + CLAIM)
-            rows = event_store.steps_of(connection, claim.event_id)
-            if not rows:
-                lease = lease_store.find_lease(connection, claim.lease_id)
-                steps = [] if lease is None else self.plan_builder.event_steps(connection, lease, claim.type, now)
-                event_store.insert_steps(connection, {claim.event_id: steps}, now)
-                rows = event_store.steps_of(connection, claim.event_id)
-            return rows
-
-        return in_transaction(self._engine, read_or_plan_steps)
-
-    def _step(self, claim: EventClaim, row: StepRow) -> StepResult | None:
-        """Runs one step. None if it is done, else the result with which the event stops, temporarily or finally."""
-        try:
-            found = self._step_registry.run_step(row.step)
-        except MoorageError as error:
-            return self._failed(claim, row, error)
-        if isinstance(found, Waiting):
-            return self._waits(claim, row, found)
-        further = found.steps if isinstance(found, Further) else ()
-
-        def record_step(connection: Connection) -> StepResult | None:
-            now = self._clock.now()
-            event_store.hold(connection, claim.event_id, claim.epoch, now + CLAIM)
-            event_store.step_done(connection, claim.event_id, row.seq, now)
-            if not further:
-                return None
-            there = len(event_store.steps_of(connection, claim.event_id))
-            event_store.insert_steps(connection, {claim.event_id: further}, now, there)
-            reason = f"{row.step.kind}: {len(further)} further steps"
-            event_store.release(connection, claim.event_id, claim.epoch, retry_at=now, error=reason, now=now)
-            return StepResult(EventOutcome.WAITING, reason)
-
-        return in_transaction(self._engine, record_step)
-
-    def _failed(self, claim: EventClaim, row: StepRow, error: MoorageError) -> StepResult | None:
-        reason = f"{row.step.kind}: {error.message}"
-        log.warning("a step of a lease event failed", extra={"lease_id": claim.lease_id, "reason": reason})
-        if claim.type is EventType.CREATE:
-            self._give_up(claim, reason)  # a request waits for the answer: undo at once, see `lease_service`
-            return StepResult(EventOutcome.FAILED, error.message, error)
-        if claim.type is EventType.BEFORE_END and self._abandoned(claim, row, reason):
-            return None
-        return self._retry_later(claim, row, reason, min(MAX_BACKOFF_S, 2 ** min(row.attempt + 1, 10)))
-
-    def _waits(self, claim: EventClaim, row: StepRow, found: Waiting) -> StepResult:
-        return self._retry_later(
-            claim, row, f"{row.step.kind}: {found.reason}", min(MAX_WAIT_S, 2 ** min(row.attempt, 10))
+    def _is_new(self, seen: UnfinishedEvent, lease: Lease) -> bool:
+        """True if the event can be planned now: never attempted, not late, and all generations are known."""
+        deadline = self._deadline(lease, seen.type)
+        return (
+            any((event.id, event.attempt) == (seen.event_id, 0) for event in lease.events)
+            and all(reservation.generation is not None for reservation in lease.reservations)
+            and (deadline is None or seen.type is EventType.BEFORE_END or self._clock.now() < deadline)
         )
 
-    def _abandoned(self, claim: EventClaim, row: StepRow, reason: str) -> bool:
-        """Gives up a before_end action after `ACTION_TRIES` or at the lease's end; the other actions continue."""
+    def _begin(
+        self,
+        connection: Connection,
+        events: Sequence[tuple[UnfinishedEvent, Lease]],
+        plans: Mapping[str, Sequence[Step]],
+    ) -> list[_Run]:
+        """Claims events of locked leases and writes their journals. Those without steps are finished at once."""
+        now, running = self._clock.now(), RUNS_IN[events[0][0].type][1]
+        seen = {event.event_id: event.epoch for event, _ in events}
+        epochs = event_store.claim(connection, seen, self._worker, now + CLAIM, now)
+        runs = []
+        moving: dict[LeaseStatus, list[str]] = defaultdict(list)
+        for event, lease in events:
+            journal = new_rows(plans[lease.id]) if lease.id in plans else None
+            deadline = self._deadline(lease, event.type)
+            claim = EventClaim(event.event_id, lease.id, event.type, epochs[event.event_id], deadline, journal)
+            runs.append(_Run(claim, now + _RENEWAL, lease))
+            if running not in (None, lease.status):
+                moving[lease.status].append(lease.id)
+        for status, ids in moving.items():
+            lease_store.move(connection, ids, status, running or status, now)
+        event_store.insert_steps(connection, {run.claim.event_id: run.claim.journal or () for run in runs}, now)
+        if idle := [run for run in runs if run.claim.journal == []]:
+            self._close(connection, idle)
+            for run in idle:
+                run.end = _End.FINISHED
+        return runs
 
-        def record_failure(connection: Connection) -> bool:
-            now = self._clock.now()
-            lease = lease_store.find_lease(connection, claim.lease_id)
-            if lease is None or (row.attempt + 1 < ACTION_TRIES and now < lease.end_date):
-                return False
-            event_store.hold(connection, claim.event_id, claim.epoch, now + CLAIM)
-            tries, failed = row.attempt + 1, StepState.FAILED
-            event_store.step_not_done(connection, claim.event_id, row.seq, tries, reason, now, failed)
-            return True
+    def _prepare(self, run: _Run) -> None:
+        """Reads the journal of an event, or plans its steps if it has none. An event that is late is given up."""
+        claim = run.claim
+        if run.lease is None:
+            with read(self._engine) as connection:
+                run.lease = lease_store.find_lease(connection, claim.lease_id)
+        # before_end actions have a deadline of their own, checked before each action.
+        if claim.type is not EventType.BEFORE_END and (late := self._too_late(run)):
+            run.end = late
+            return
+        try:
+            if run.lease is not None:
+                self.determine_generations(run.lease)
+        except MoorageError as error:
+            run.end = _Retry(f"cannot determine the generation of an older reservation: {error.message}", MAX_WAIT_S)
+            return
+        journal = in_transaction(self._engine, lambda connection: self._read_or_plan(connection, claim))
+        if journal is None:
+            self._stop_lost([run], {})
+        else:
+            run.read_journal(journal)
 
-        return in_transaction(self._engine, record_failure)
-
-    def _retry_later(self, claim: EventClaim, row: StepRow, reason: str, pause_s: int) -> StepResult:
-        """Releases the event until the pause is over, or until its deadline, when it is given up."""
-
-        def release_event(connection: Connection) -> None:
-            now = self._clock.now()
-            retry_at = now + timedelta(seconds=pause_s)
-            lease = lease_store.find_lease(connection, claim.lease_id)
-            if lease is not None and (deadline := self._deadline(lease, claim.type)):
-                retry_at = min(retry_at, max(deadline, now))
-            event_store.release(connection, claim.event_id, claim.epoch, retry_at=retry_at, error=reason, now=now)
-            event_store.step_not_done(connection, claim.event_id, row.seq, row.attempt + 1, reason, now)
-
-        in_transaction(self._engine, release_event)
-        return StepResult(EventOutcome.WAITING, reason)
-
-    def _too_late(self, claim: EventClaim, lease: Lease | None, grace: timedelta = timedelta(0)) -> str | None:
-        if lease is None or not self.is_late(lease, claim.type, grace):
+    def _read_or_plan(self, connection: Connection, claim: EventClaim) -> list[StepRow] | None:
+        """The journal of the event, planned and written if there is none. None: the claim was lost."""
+        now = self._clock.now()
+        if not event_store.extend(connection, {claim.event_id: claim.epoch}, now + CLAIM):
             return None
-        deadline = self._deadline(lease, claim.type)
-        last = next((event.last_error for event in lease.events if event.id == claim.event_id), None)
-        return f"not finished by the deadline {deadline:%Y-%m-%d %H:%M}" + (f"; {last}" if last else "")
+        if journal := event_store.steps_of(connection, [claim.event_id]).get(claim.event_id):
+            return journal
+        leases = lease_store.find_leases(connection, [claim.lease_id])
+        journal = new_rows(self.plan_builder.event_steps(connection, claim.type, leases, now)[claim.lease_id])
+        event_store.insert_steps(connection, {claim.event_id: journal}, now)
+        return journal
 
-    def is_late(self, lease: Lease, kind: EventType, grace: timedelta = timedelta(0)) -> bool:
-        """True if the deadline of an event of this kind has passed, plus `grace`."""
-        deadline = self._deadline(lease, kind)
-        return deadline is not None and self._clock.now() >= deadline + grace
+    # --- steps
+
+    def _run(self, runs: Sequence[_Run]) -> None:
+        for run in runs:
+            if run.claim.journal is None:
+                self._prepare(run)
+        if self._publish(runs):
+            self._record(runs)
+        self._run_parts(runs, [partial(self._run_steps, run) for run in runs if run.end is None])
+        if finished := [run for run in runs if run.end is None]:
+            self._finish(finished)
+        if released := [(run, run.end) for run in runs if isinstance(run.end, _Retry)]:
+            self._release(released)
+        if given_up := [(run, run.end) for run in runs if isinstance(run.end, _GiveUp)]:
+            self._give_up(given_up)
+        for run in runs:
+            if run.end is _End.FINISHED:
+                log.info("lease event done", extra={"lease_id": run.claim.lease_id, "type": run.claim.type})
+
+    def _publish(self, runs: Sequence[_Run]) -> bool:
+        """Writes the inventories with which events begin, before any project gets access (R24). False: none."""
+        of_host: dict[str, list[PutInventory]] = defaultdict(list)
+        for run in runs:
+            for step in run.first_inventories():
+                of_host[step.host].append(step)
+        errors: dict[str, MoorageError] = {}
+
+        def publish(host: str) -> None:
+            try:
+                self._instances.put_inventories(of_host[host])
+            except MoorageError as error:
+                errors[host] = error
+
+        self._run_parts(runs, [partial(publish, host) for host in of_host])
+        for run in runs:
+            for step in run.first_inventories() if run.end is None else ():
+                if step.host in errors:
+                    self._step_failed(run, errors[step.host])
+                    break
+                run.done = run.todo.popleft().seq
+        return bool(of_host)
+
+    def _run_parts(self, runs: Sequence[_Run], parts: Sequence[Callable[[], None]]) -> None:
+        """Runs parts of these events, several at once, and extends the claims meanwhile."""
+        for _ in self._in_parallel(parts):
+            now = self._clock.now()
+            if any(run.end is None and now >= run.renew_at for run in runs):
+                self._record(runs)
+
+    def _run_steps(self, run: _Run) -> None:
+        """Runs the steps that are left until one of them waits, fails, or finds further steps."""
+        while run.end is None and run.todo:
+            row = run.todo[0]
+            if run.claim.type is EventType.BEFORE_END and (late := self._too_late(run, ACTION_GRACE)):
+                run.end = late
+                break
+            try:
+                found = self._actions[type(row.step)](row.step)
+            except MoorageError as error:
+                self._step_failed(run, error)
+                continue
+            if isinstance(found, Waiting):
+                pause_s = min(MAX_WAIT_S, 2 ** min(row.attempt, 10))
+                run.end = _Retry(f"{row.step.kind}: {found.reason}", pause_s, row)
+                break
+            run.done = run.todo.popleft().seq
+            if found is not None and found.steps:
+                run.end = _Retry(f"{row.step.kind}: {len(found.steps)} further steps", 0, further=found.steps)
+            elif run.todo and (not isinstance(row.step, _QUICK) or self._clock.now() >= run.renew_at):
+                self._record([run])
+
+    def _step_failed(self, run: _Run, error: MoorageError) -> None:
+        """Decides how an event goes on after the first step that is left has failed."""
+        row, kind = run.todo[0], run.claim.type
+        reason = f"{row.step.kind}: {error.message}"
+        log.warning("a step of a lease event failed", extra={"lease_id": run.claim.lease_id, "reason": reason})
+        if kind is EventType.CREATE:
+            run.end = _GiveUp(reason, error)  # a request waits for the answer: undo at once, see `lease_service`
+        elif kind is not EventType.BEFORE_END or not self._abandon_action(run, reason):
+            run.end = _Retry(reason, min(MAX_BACKOFF_S, 2 ** min(row.attempt + 1, 10)), row)
+
+    def _abandon_action(self, run: _Run, reason: str) -> bool:
+        """Gives up a before_end action after `ACTION_TRIES` or at the lease's end; the other actions continue."""
+        row = run.todo[0]
+        with read(self._engine) as connection:
+            lease = lease_store.find_lease(connection, run.claim.lease_id)
+        if lease is None or (row.attempt + 1 < ACTION_TRIES and self._clock.now() < lease.end_date):
+            return False
+        run.done = run.todo.popleft().seq
+        run.failures.append(reason)
+        failed = replace(row, state=StepState.FAILED, attempt=row.attempt + 1, last_error=reason)
+        self._record([run], {run.claim.event_id: failed})
+        return True
+
+    # --- record
+
+    def _record(self, runs: Sequence[_Run], failed: Mapping[str, StepRow] = MappingProxyType({})) -> None:
+        """Extends the claims, and records the steps that are done. `failed`: {event id: a step that was given up}"""
+        going = [run for run in runs if run.end is None]
+        done = _unrecorded(going)
+
+        def record(connection: Connection) -> Epochs:
+            now = self._clock.now()
+            mine = event_store.extend(connection, _epochs(going), now + CLAIM)
+            if given_up := {key: row for key, row in failed.items() if key in mine}:
+                event_store.steps_not_done(connection, given_up, now)
+            event_store.steps_done(connection, {key: number for key, number in done.items() if key in mine}, now)
+            return mine
+
+        mine = in_transaction(self._engine, record)
+        for run in going:
+            run.recorded = done.get(run.claim.event_id, run.recorded)
+            run.renew_at = self._clock.now() + _RENEWAL
+        self._stop_lost(going, mine)
+
+    def _finish(self, runs: Sequence[_Run]) -> None:
+        def finish(connection: Connection) -> Epochs:
+            lease_store.lock_rows(connection, [run.claim.lease_id for run in runs])
+            return self._close(connection, runs)
+
+        mine = in_transaction(self._engine, finish)
+        for run in runs:
+            run.end = _End.FINISHED
+        self._stop_lost(runs, mine)
+
+    def _close(self, connection: Connection, runs: Sequence[_Run]) -> Epochs:
+        """Ends the events and changes their leases; returns those whose claims were still held."""
+        now, sound = self._clock.now(), [run for run in runs if not run.failures]
+        mine = dict(event_store.finish(connection, _epochs(sound), EventStatus.DONE, now))
+        for run in runs:
+            if run.failures:
+                error = _summary(run.failures)
+                mine |= event_store.finish(connection, _epochs([run]), EventStatus.ERROR, now, error)
+        ended = [run for run in runs if run.claim.event_id in mine]
+        event_store.steps_done(connection, _unrecorded(ended), now)
+        if ended:
+            _change_leases(connection, [run.claim for run in ended], now)
+        return mine
+
+    def _release(self, stopped: Sequence[tuple[_Run, _Retry]]) -> None:
+        """Gives the events back until their pauses are over, or until their deadlines, when they are given up."""
+
+        def release(connection: Connection) -> Epochs:
+            now = self._clock.now()
+            releases = []
+            for run, retry in stopped:
+                retry_at = now + timedelta(seconds=retry.pause_s)
+                if run.claim.deadline is not None:
+                    retry_at = min(retry_at, max(run.claim.deadline, now))
+                releases.append(Release(run.claim.event_id, run.claim.epoch, retry_at, retry.reason))
+            mine = event_store.release(connection, releases, now)
+            held = [(run, retry) for run, retry in stopped if run.claim.event_id in mine]
+            if failed := {
+                run.claim.event_id: replace(retry.row, attempt=retry.row.attempt + 1, last_error=retry.reason)
+                for run, retry in held
+                if retry.row is not None
+            }:
+                event_store.steps_not_done(connection, failed, now)
+            event_store.steps_done(connection, _unrecorded([run for run, _ in held]), now)
+            further = {run.claim.event_id: new_rows(retry.further, run.length) for run, retry in held}
+            event_store.insert_steps(connection, further, now)
+            return mine
+
+        self._stop_lost([run for run, _ in stopped], in_transaction(self._engine, release))
+
+    def _give_up(self, stopped: Sequence[tuple[_Run, _GiveUp]]) -> None:
+        """Ends the events with an error, and changes their leases."""
+
+        def give_up(connection: Connection) -> Epochs:
+            now, mine = self._clock.now(), dict[str, int]()
+            lease_store.lock_rows(connection, [run.claim.lease_id for run, _ in stopped])
+            for run, end in stopped:
+                mine |= event_store.finish(connection, _epochs([run]), EventStatus.ERROR, now, end.reason)
+                lease = lease_store.find_lease(connection, run.claim.lease_id)
+                if run.claim.event_id in mine and lease is not None:
+                    self._change_failed(connection, lease, run.claim.type, now)
+            return mine
+
+        for run, end in stopped:
+            log.error("gave up a lease event", extra={"lease_id": run.claim.lease_id, "reason": end.reason})
+        self._stop_lost([run for run, _ in stopped], in_transaction(self._engine, give_up))
+
+    def _change_failed(self, connection: Connection, lease: Lease, kind: EventType, now: datetime) -> None:
+        """Changes the lease as required by an event that was given up."""
+        if kind is EventType.CREATE:  # deleting the lease undoes its creation (R12)
+            lease_store.move(connection, [lease.id], lease.status, LeaseStatus.DELETING, now)
+            deletion = Event(
+                self._ids.uuid(), lease.id, EventType.DELETE, DUE_IMMEDIATELY, EventStatus.UNDONE, now, None
+            )
+            event_store.insert_events(connection, [deletion])
+        elif kind is EventType.UPDATE:
+            lease_store.move(connection, [lease.id], lease.status, status_after_update(lease), now)
+        elif kind is EventType.START:
+            lease_store.move(connection, [lease.id], lease.status, LeaseStatus.ERROR, now)
+            lease_store.move_reservations(connection, [lease.id], ReservationStatus.ERROR, now)
+
+    def _stop_lost(self, runs: Sequence[_Run], mine: Epochs) -> None:
+        """Stops the events that another worker has, and drops our claims, so that it need not wait for their end."""
+        lost = [run for run in runs if run.claim.event_id not in mine]
+        for run in lost:
+            run.end = _End.LOST
+            log.warning(
+                "lost the claim on an event to another worker",
+                extra={"event_id": run.claim.event_id, "lease_id": run.claim.lease_id},
+            )
+        if ids := [run.claim.event_id for run in lost]:
+            in_transaction(self._engine, lambda connection: event_store.drop_claims(connection, ids, self._worker))
+
+    # --- deadlines
 
     def _deadline(self, lease: Lease, kind: EventType) -> datetime | None:
-        """When the event is given up. None: never, because ends and deletions must be completed."""
         if kind is EventType.START:
             return min(lease.end_date, lease.start_date + self._start_deadline)
         return lease.end_date if kind in (EventType.UPDATE, EventType.BEFORE_END) else None
 
-    def _give_up(self, claim: EventClaim, reason: str) -> None:
-        def finish_with_error(connection: Connection) -> None:
-            now = self._clock.now()
-            lease = lease_store.lock(connection, claim.lease_id)
-            event_store.finish(connection, claim.event_id, claim.epoch, EventStatus.ERROR, now, reason)
-            if lease is None:
-                return
-            if claim.type is EventType.CREATE:
-                self._replace_by_delete(connection, lease, claim)
-            elif claim.type is EventType.UPDATE:
-                lease_store.move(connection, lease, status_after_update(lease), now)
-            elif claim.type is EventType.START:
-                lease_store.move(connection, lease, LeaseStatus.ERROR, now)
-                lease_store.move_reservations(connection, [lease.id], ReservationStatus.ERROR, now)
+    def _too_late(self, run: _Run, grace: timedelta = timedelta(0)) -> _GiveUp | None:
+        """The end of an event whose deadline has passed, plus `grace`. None: it may go on."""
+        deadline = run.claim.deadline
+        if deadline is None or self._clock.now() < deadline + grace:
+            return None
+        events = run.lease.events if run.lease is not None else ()
+        last = next((event.last_error for event in events if event.id == run.claim.event_id), None)
+        return _GiveUp(f"not finished by the deadline {deadline:%Y-%m-%d %H:%M}" + (f"; {last}" if last else ""))
 
-        log.error("gave up a lease event", extra={"lease_id": claim.lease_id, "reason": reason})
-        in_transaction(self._engine, finish_with_error)
 
-    def _replace_by_delete(self, connection: Connection, lease: Lease, claim: EventClaim) -> None:
-        """Undoes a failed creation by deleting the lease (R12)."""
-        now = self._clock.now()
-        lease_store.move(connection, lease, LeaseStatus.DELETING, now)
-        event_store.insert_event(
-            connection,
-            Event(self._ids.uuid(), lease.id, EventType.DELETE, DUE_IMMEDIATELY, EventStatus.UNDONE, now, None),
+def _is_as_read(seen: UnfinishedEvent, lease: Lease | None, now: datetime) -> bool:
+    """True if the event is unchanged since it was read, its lease admits it, and no event of the lease is claimed."""
+    return (
+        lease is not None
+        and lease.status in RUNS_IN[seen.type][0]
+        and any(
+            (event.id, event.epoch) == (seen.event_id, seen.epoch) and event.status in OPEN for event in lease.events
         )
-
-    def _finish(self, claim: EventClaim) -> None:
-        def finish_event(connection: Connection) -> None:
-            now = self._clock.now()
-            lease = lease_store.lock(connection, claim.lease_id)
-            error = event_store.failures(connection, claim.event_id) if claim.type is EventType.BEFORE_END else None
-            status = EventStatus.ERROR if error else EventStatus.DONE
-            event_store.finish(connection, claim.event_id, claim.epoch, status, now, error)
-            if lease is not None:
-                self._after(connection, claim, lease)
-
-        in_transaction(self._engine, finish_event)
-
-    def _after(self, connection: Connection, claim: EventClaim, lease: Lease) -> None:
-        """Changes the lease and its reservations as the finished event requires."""
-        now = self._clock.now()
-        ids = [reservation.id for reservation in lease.reservations]
-        match claim.type:
-            case EventType.CREATE:
-                lease_store.move(connection, lease, LeaseStatus.PENDING, now)
-            case EventType.START:
-                lease_store.move(connection, lease, LeaseStatus.ACTIVE, now)
-                lease_store.move_reservations(connection, [lease.id], ReservationStatus.ACTIVE, now)
-            case EventType.UPDATE:
-                lease_store.move(connection, lease, status_after_update(lease), now)
-            case EventType.END:
-                lease_store.move(connection, lease, LeaseStatus.TERMINATED, now)
-                lease_store.move_reservations(connection, [lease.id], ReservationStatus.DELETED, now)
-                host_store.delete_allocations_of(connection, ids)
-                address_store.release_all(
-                    connection, [want.reservation_id for want in build_address_requests(lease.reservations)]
-                )
-                limit_store.close(connection, lease.id, now)
-                _close(connection, lease, claim.event_id, now)
-            case EventType.DELETE:
-                host_store.delete_allocations_of(connection, ids)
-                address_store.release_all(
-                    connection, [want.reservation_id for want in build_address_requests(lease.reservations)]
-                )
-                limit_store.close(connection, lease.id, now)
-                lease_store.delete_lease(connection, lease.id)
-            case EventType.BEFORE_END:
-                pass  # the lease does not change
+        and not any(event.claimed(now) for event in lease.events)
+    )
 
 
-def _close(connection: Connection, lease: Lease, event_id: str, now: datetime) -> None:
-    """Marks the events of an ended lease that never ran as done."""
-    for event in lease.events:
-        if event.id != event_id and event.type in WIRE_EVENTS and event.status is EventStatus.UNDONE:
-            event_store.move_event(connection, event, event.time, now, EventStatus.DONE)
+def _epochs(runs: Sequence[_Run]) -> Epochs:
+    return {run.claim.event_id: run.claim.epoch for run in runs}
+
+
+def _unrecorded(runs: Sequence[_Run]) -> dict[str, int]:
+    """{event id: number of its last step that is done} of events with steps whose end is not in the journal yet."""
+    return {run.claim.event_id: run.done for run in runs if run.done > run.recorded}
+
+
+def _summary(failures: Sequence[str]) -> str:
+    """Up to `MAX_REASONS` different ones."""
+    reasons = list(dict.fromkeys(failures))
+    more = [f"and {len(reasons) - MAX_REASONS} more"] if len(reasons) > MAX_REASONS else []
+    return "; ".join(reasons[:MAX_REASONS] + more)
+
+
+def _change_leases(connection: Connection, ended: Sequence[EventClaim], now: datetime) -> None:
+    """Changes leases and their reservations as required by their finished events, which are of one type."""
+    ids = [claim.lease_id for claim in ended]
+    match ended[0].type:
+        case EventType.CREATE:
+            lease_store.move(connection, ids, LeaseStatus.CREATING, LeaseStatus.PENDING, now)
+        case EventType.START:
+            lease_store.move(connection, ids, LeaseStatus.STARTING, LeaseStatus.ACTIVE, now)
+            lease_store.move_reservations(connection, ids, ReservationStatus.ACTIVE, now)
+        case EventType.UPDATE:
+            for lease in lease_store.find_leases(connection, ids):
+                lease_store.move(connection, [lease.id], lease.status, status_after_update(lease), now)
+        case EventType.END:
+            leases = lease_store.find_leases(connection, ids)
+            lease_store.move(connection, ids, LeaseStatus.TERMINATING, LeaseStatus.TERMINATED, now)
+            lease_store.move_reservations(connection, ids, ReservationStatus.DELETED, now)
+            _free_resources(connection, leases, now)
+            for event in (event for lease in leases for event in lease.events):
+                if event.type in WIRE_EVENTS and event.status is EventStatus.UNDONE:  # it never ran
+                    event_store.move_event(connection, event, event.time, now, EventStatus.DONE)
+        case EventType.DELETE:
+            _free_resources(connection, lease_store.find_leases(connection, ids), now)
+            for lease_id in ids:
+                lease_store.delete_lease(connection, lease_id)
+        case EventType.BEFORE_END:
+            pass  # the lease does not change
+
+
+def _free_resources(connection: Connection, leases: Sequence[Lease], now: datetime) -> None:
+    """Deletes the allocations of ended leases."""
+    reservations = [reservation for lease in leases for reservation in lease.reservations]
+    host_store.delete_allocations_of(connection, [each.id for each in reservations])
+    address_store.release_all(connection, [want.reservation_id for want in build_address_requests(reservations)])
+    for lease in leases:
+        limit_store.close(connection, lease.id, now)
+
+
+T = TypeVar("T")
+
+#: Parallel requests: enough to use the waiting time; more would compete for one processor.
+REQUESTS_AT_ONCE = 8
+
+
+class ParallelRequests:
+    """Runs independent callables in up to `threads` threads; with one, in the caller's thread and in order.
+
+    Most of each request is waiting for a disk elsewhere. The threads are daemons made for one call: a pool would make
+    the process wait for them when it stops.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+
+    def __call__(self, requests: Sequence[Callable[[], T]]) -> Iterator[T]:
+        """Yields results as they arrive. An exception is raised to the caller; the other callables still run."""
+        if self._threads < 2 or len(requests) < 2:
+            yield from (request() for request in requests)
+            return
+        todo: SimpleQueue[Callable[[], T]] = SimpleQueue()
+        done: SimpleQueue[Future[T]] = SimpleQueue()
+        for request in requests:
+            todo.put(request)
+        for number in range(min(self._threads, len(requests))):
+            threading.Thread(target=_run_queue, args=(todo, done), name=f"at-once-{number}", daemon=True).start()
+        for _ in requests:
+            yield done.get().result()
+
+
+def _run_queue(todo: SimpleQueue[Callable[[], T]], done: SimpleQueue[Future[T]]) -> None:
+    while True:
+        try:
+            request = todo.get_nowait()
+        except Empty:
+            return
+        future: Future[T] = Future()
+        try:
+            future.set_result(request())
+        except BaseException as error:  # noqa: BLE001 - the top of a thread: the thread that waits raises it again
+            future.set_exception(error)
+        done.put(future)

@@ -11,8 +11,7 @@ from sqlalchemy import Engine
 
 from moorage.core.clock import Clock
 from moorage.db.session import read
-from moorage.reservation.events.batch_executor import MAX_BATCH, BatchExecutor, BatchResult
-from moorage.reservation.events.event_executor import EventExecutor
+from moorage.reservation.events.event_executor import MAX_BATCH, EventExecutor
 from moorage.reservation.model.event_order import UnfinishedEvent, runnable, schedule_events
 from moorage.reservation.model.leases import EventType, LeaseStatus
 from moorage.reservation.store import event_store
@@ -44,14 +43,12 @@ class ReservationRunner:
         engine: Engine,
         clock: Clock,
         executor: EventExecutor,
-        batch_executor: BatchExecutor,
         *,
         poll_s: float | None = None,
     ) -> None:
         self._engine = engine
         self._clock = clock
         self._executor = executor
-        self._batch_executor = batch_executor
         self._poll_s = poll_s
 
     def run_once(self) -> datetime | None:
@@ -62,24 +59,9 @@ class ReservationRunner:
             if not turns:
                 return self._next_due()
             for group in _batches(turns[: MAX_EVENTS - done]):
-                match _batch_type(group[0]):
-                    case EventType.START:
-                        shared = self._batch_executor.start_leases(group)
-                    case EventType.BEFORE_END:
-                        shared = self._batch_executor.finish_idle_before_end(group)
-                    case _:
-                        shared = BatchResult()
-                done += len(shared.done)
-                lost |= shared.gone
-                for event in group:
-                    if event.event_id in shared.done | shared.gone:
-                        continue
-                    claim = self._executor.claim(event)
-                    if claim is None:
-                        lost.add(event.event_id)
-                    else:
-                        self._executor.run_event(claim)
-                        done += 1
+                gone = self._executor.run_events(group)
+                done += len(group) - len(gone)
+                lost |= gone
         return self._clock.now()
 
     def _runnable_events(self, lost: Collection[str]) -> list[UnfinishedEvent]:

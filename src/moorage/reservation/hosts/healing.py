@@ -29,7 +29,7 @@ from moorage.reservation.capacity import host_selection
 from moorage.reservation.capacity.step_plans import plan_move, plan_regions
 from moorage.reservation.events.event_executor import EventClaim, EventExecutor
 from moorage.reservation.leases.lease_service import LeaseChanged, LeaseService
-from moorage.reservation.model.leases import Allocation, EventType, Lease, LeaseStatus, Reservation
+from moorage.reservation.model.leases import Allocation, Lease, LeaseStatus, Reservation
 from moorage.reservation.model.steps import Step
 from moorage.reservation.steps.plan_builder import abandoned_regions, regions_to_load, services_of, slots_of
 from moorage.reservation.store import event_store, host_store, lease_store
@@ -108,7 +108,7 @@ class Healing:
         except LeaseChanged:
             return  # retried in the next round
         if claim is not None:
-            self._executor.run_event(claim)
+            self._executor.run_claimed([claim])
             self._on_change()
 
     def _stable(self, lease_id: str) -> Lease | None:
@@ -176,7 +176,7 @@ class Healing:
             steps += plan_regions(each.reservation, new.get(key, ()), old.get(key, ()), lease.project_id)
             steps += plan_move(each.reservation, slots, services, lost)
         log.warning("moving slots of a lease off failed hosts", extra={"lease_id": lease.id})
-        return self._begin(connection, lease, steps)
+        return self._executor.begin_update(connection, lease, steps)
 
     def _load(self, lease_id: str) -> None:
         """Programs regions that could not be programmed while their host was down, before servers start there."""
@@ -191,11 +191,11 @@ class Healing:
                 for each in lease.reservations
                 for step in plan_regions(each, regions.get(each.id, ()), (), lease.project_id)
             ]
-            return self._begin(connection, lease, steps) if steps else None
+            return self._executor.begin_update(connection, lease, steps) if steps else None
 
         claim = in_transaction(self._engine, begin_loading)
         if claim is not None:
-            self._executor.run_event(claim)
+            self._executor.run_claimed([claim])
             self._on_change()
 
     def _reallocate(
@@ -217,14 +217,6 @@ class Healing:
             self._leases.allocate(connection, reservation.id, missing, start, lease.end_date)
         left = [row for row in rows if row.host_id in failed and row not in surplus]
         return _Moved(reservation, len(surplus), len(left))
-
-    def _begin(self, connection: Connection, lease: Lease, steps: Sequence[Step]) -> EventClaim:
-        now = self._clock.now()
-        event = self._executor.new_claimed_event(lease.id, EventType.UPDATE)
-        lease_store.move(connection, lease, LeaseStatus.UPDATING, now)
-        event_store.insert_event(connection, event)
-        event_store.insert_steps(connection, {event.id: steps}, now)
-        return EventClaim(event.id, lease.id, EventType.UPDATE, event.epoch)
 
     def _recover(self, connection: Connection, lease_id: str, failed: Failed) -> None:
         """Clears the flags that no longer apply."""

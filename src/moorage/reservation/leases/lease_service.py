@@ -34,7 +34,7 @@ from moorage.reservation.capacity.lease_update import (
 )
 from moorage.reservation.capacity.resource_types.registry import type_named
 from moorage.reservation.capacity.step_plans import SlotsOfAll, plan_change, plan_hosts, plan_regions
-from moorage.reservation.events.event_executor import EventClaim, EventExecutor, EventOutcome
+from moorage.reservation.events.event_executor import EventClaim, EventExecutor
 from moorage.reservation.model.before_end_actions import Allowed
 from moorage.reservation.model.leases import (
     Allocation,
@@ -136,11 +136,16 @@ class LeaseService:
             replace(draft.lease, events=(*draft.lease.events, creation))
             for draft, creation in zip(drafts, creations, strict=True)
         ]
-
-        journals = {
-            creation.id: self._executor.plan_builder.creation_steps(lease)
+        claims = [
+            EventClaim(
+                creation.id,
+                lease.id,
+                EventType.CREATE,
+                creation.epoch,
+                journal=event_store.new_rows(self._executor.plan_builder.creation_steps(lease)),
+            )
             for lease, creation in zip(leases, creations, strict=True)
-        }
+        ]
 
         def commit(connection: Connection, plans: Sequence[host_selection.Plan]) -> None:
             for lease, plan in zip(leases, plans, strict=True):
@@ -150,6 +155,7 @@ class LeaseService:
             self._addresses.allocate_new(connection, leases)
             for lease, plan in zip(leases, plans, strict=True):
                 self._enforcement.record_creation(connection, lease, plan, of=len(leases))
+            journals = {claim.event_id: claim.journal or () for claim in claims}
             event_store.insert_steps(connection, journals, self._clock.now())
 
         bookings = [draft.booking for draft in drafts]
@@ -159,19 +165,18 @@ class LeaseService:
             self._admission.admit_all(
                 bookings, before=conversion.delete_hold, commit=commit, excluding=conversion.excluding
             )
-        for creation in creations:
-            claim = EventClaim(creation.id, creation.lease_id, EventType.CREATE, creation.epoch)
-            result = self._executor.run_creation(claim, journals[creation.id])
-            if result.outcome is EventOutcome.FAILED:
-                self._undo_creation(creation.lease_id)
-                for other in creations:
-                    if other is not creation:
-                        self._delete(other.lease_id)
-                self._on_change()
-                raise Unavailable(
-                    f"The lease could not be created, and all changes were undone: {result.reason}"
-                ) from result.error
+        failed = self._executor.run_claimed(claims)
+        for claim in claims if failed else ():
+            if claim.event_id in failed:
+                self._undo_creation(claim.lease_id)
+            else:
+                self._delete(claim.lease_id)
         self._on_change()
+        if failed:
+            error = next(iter(failed.values()))
+            raise Unavailable(
+                f"The lease could not be created, and all changes were undone: {error.message}"
+            ) from error
         return [self._current(lease.id) for lease in leases]
 
     def _planned(self, booking: Booking) -> host_selection.Plan:
@@ -187,7 +192,7 @@ class LeaseService:
             except LeaseChanged:
                 continue
             if claim is not None:
-                self._executor.run_event(claim)
+                self._executor.run_claimed([claim])
             self._on_change()
             return self._current(lease_id)
         raise Conflict(f"lease {lease_id} was changed by other requests meanwhile; repeat the request")
@@ -208,16 +213,16 @@ class LeaseService:
                 raise _not_found(lease_id)
             if lease.status is LeaseStatus.DELETING:
                 return False
-            lease_store.move(connection, lease, LeaseStatus.DELETING, self._clock.now())
             now = self._clock.now()
+            lease_store.move(connection, [lease.id], lease.status, LeaseStatus.DELETING, now)
             busy = any(event.claimed(now) for event in lease.events)
             mine = replace(deletion, claimed_by=None, claim_until=None, status=EventStatus.UNDONE)
-            event_store.insert_event(connection, mine if busy else deletion)
+            event_store.insert_events(connection, [mine if busy else deletion])
             event_store.fence_others(connection, lease_id, deletion.id)
             return not busy
 
         if in_transaction(self._engine, begin_deletion):
-            self._executor.run_event(EventClaim(deletion.id, lease_id, EventType.DELETE, deletion.epoch))
+            self._executor.run_claimed([EventClaim(deletion.id, lease_id, EventType.DELETE, deletion.epoch)])
             self._admission.invalidate()
 
     def _new_lease(self, caller: Caller, new: NewLease, start: datetime, end: datetime, before_end: datetime) -> Lease:
@@ -274,8 +279,8 @@ class LeaseService:
         with read(self._engine) as connection:
             pending = event_store.unfinished_of(connection, lease_id, self._clock.now())
         for event in pending:
-            if event.type is EventType.DELETE and (claim := self._executor.claim(event)):
-                self._executor.run_event(claim)
+            if event.type is EventType.DELETE:
+                self._executor.run_events([event])
         self._admission.invalidate()
 
     def preview_update(self, caller: Caller, lease_id: str, change: LeaseChange) -> UpdatePreview:
@@ -375,14 +380,7 @@ class LeaseService:
                 request = decision.requests[reservation.id]
                 steps += plan_change(reservation, request)
                 steps += self._executor.plan_builder.server_group_steps(reservation, request)
-        if not steps:
-            return None
-        now = self._clock.now()
-        event = self._executor.new_claimed_event(lease.id, EventType.UPDATE)
-        lease_store.move(connection, lease, LeaseStatus.UPDATING, now)
-        event_store.insert_event(connection, event)
-        event_store.insert_steps(connection, {event.id: steps}, now)
-        return EventClaim(event.id, lease.id, EventType.UPDATE, event.epoch)
+        return self._executor.begin_update(connection, lease, steps) if steps else None
 
     def allocate(
         self,

@@ -10,7 +10,6 @@ from typing import Any, TypeAlias, get_args
 
 import msgspec
 
-from moorage.core.errors import MoorageError
 from moorage.core.json import Json
 from moorage.core.names import reservation_class, reservation_trait
 
@@ -316,9 +315,3 @@ class Further:
 #: {class of steps: the method that runs one}. None: done. It raises a `MoorageError` if the step failed and may be
 #: retried.
 Actions: TypeAlias = Mapping[type[ReservationStep], Callable[[Any], Waiting | Further | None]]
-
-#: Runs some of many steps; returns (positions of these steps, the error if they failed).
-Part: TypeAlias = Callable[[], tuple[Sequence[int], MoorageError | None]]
-
-#: Methods that split many steps of a class into parts, which may run in any order and in parallel.
-JointActions: TypeAlias = Mapping[type[ReservationStep], Callable[[Sequence[Any]], Sequence[Part]]]

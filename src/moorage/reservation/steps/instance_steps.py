@@ -9,15 +9,13 @@ Also here: the steps of server groups, and servers that are being moved when a r
 """
 
 import logging
-from collections import defaultdict
 from collections.abc import Sequence
-from functools import partial
 
 from sqlalchemy import Engine
 
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.compute.client.values import Migration, ServerGroup
-from moorage.core.errors import Conflict, MoorageError, NotFound, RemoteError
+from moorage.core.errors import Conflict, NotFound, RemoteError
 from moorage.core.names import reservation_flavor, reservation_provider
 from moorage.db.session import in_transaction
 from moorage.placement.client.placement_client import Inventory, PlacementClient, Provider
@@ -35,27 +33,24 @@ from moorage.reservation.model.steps import (
     EnsureGroup,
     GrantAccess,
     JoinAggregate,
-    JointActions,
-    Part,
     PutInventory,
     ReclaimInventory,
     RetireInventory,
     RevokeAccess,
     Waiting,
 )
-from moorage.reservation.steps.reservation_providers import SlotPublisher, publish_slots
+from moorage.reservation.steps.reservation_providers import SlotPublisher
 from moorage.reservation.store import lease_store
 
 
 class InstanceSteps:
-    """`actions` run one step each, `joint_actions` many steps of one kind together."""
+    """`actions` maps each class of steps to the method that runs one."""
 
     def __init__(self, placement: PlacementClient, compute: ComputeClient) -> None:
         self._placement = placement
         self._compute = compute
         self._slot_publisher = SlotPublisher(placement)
         self._in_flight_moves = InFlightMoves(placement, compute)
-        self.joint_actions: JointActions = {PutInventory: self._put_inventories}
         self.actions: Actions = {
             EnsureClass: self._ensure_class,
             EnsureFlavor: self._ensure_flavor,
@@ -94,25 +89,12 @@ class InstanceSteps:
         specs = {**step.extra_specs, f"resources:{step.resource_class}": "1"}
         self._compute.set_extra_specs(step.reservation_id, specs)
 
+    def put_inventories(self, steps: Sequence[PutInventory]) -> None:
+        """Runs many steps of one host: see `SlotPublisher.publish`."""
+        self._slot_publisher.publish(steps[0].host, {step.resource_class: step.total for step in steps})
+
     def _put_inventory(self, step: PutInventory) -> None:
-        publish_slots(self._placement, step.host, step.resource_class, step.total)
-
-    def _put_inventories(self, steps: Sequence[PutInventory]) -> list[Part]:
-        """One part per host, in the order in which the steps name the hosts."""
-        of_host: dict[str, list[int]] = defaultdict(list)
-        for position, step in enumerate(steps):
-            of_host[step.host].append(position)
-
-        def publish(host: str, positions: Sequence[int]) -> tuple[Sequence[int], MoorageError | None]:
-            try:
-                self._slot_publisher.publish(
-                    host, {steps[each].resource_class: steps[each].total for each in positions}
-                )
-            except MoorageError as error:
-                return positions, error
-            return positions, None
-
-        return [partial(publish, host, positions) for host, positions in of_host.items()]
+        self.put_inventories([step])
 
     def _join_aggregate(self, step: JoinAggregate) -> None:
         self._compute.add_host(step.aggregate_id, step.host)

@@ -17,7 +17,7 @@ from moorage.reservation.capacity.step_plans import (
     plan_start,
 )
 from moorage.reservation.model.leases import Allocation, EventType, Lease, Reservation, ReservationStatus
-from moorage.reservation.model.reservation_requests import ReservationRequest
+from moorage.reservation.model.reservation_requests import AnyRequest, ReservationRequest
 from moorage.reservation.model.steps import DeleteGroup, Step, TellEnd
 from moorage.reservation.store import event_store, host_store, region_store
 
@@ -30,30 +30,25 @@ class PlanBuilder:
     makes_server_groups: bool = False  #: see `plan_group`
     before_end_of_hosts: str = ""  #: see `plan_before_end`
 
-    def event_steps(self, connection: Connection, lease: Lease, kind: EventType, now: datetime) -> list[Step]:
+    def event_steps(
+        self, connection: Connection, kind: EventType, leases: Collection[Lease], now: datetime
+    ) -> dict[str, list[Step]]:
+        """{lease id: the steps of its event of this kind}"""
         match kind:
             case EventType.CREATE:
-                return self.creation_steps(lease)
+                return {lease.id: self.creation_steps(lease) for lease in leases}
             case EventType.START:
-                return self.start_steps(connection, [lease])[lease.id]
+                return _start_steps(connection, leases)
             case EventType.BEFORE_END:
-                return plan_before_end(lease, self.before_end_of_hosts)
+                return {lease.id: plan_before_end(lease, self.before_end_of_hosts) for lease in leases}
             case EventType.END | EventType.DELETE:
-                return self._end(connection, lease, now)
-        return []  # the steps of an update are stored with the update itself
+                return {lease.id: self._end(connection, lease, now) for lease in leases}
+            case EventType.UPDATE:
+                return {lease.id: [] for lease in leases}  # its steps are stored with the update itself
 
     def creation_steps(self, lease: Lease) -> list[Step]:
         groups = [step for each in lease.reservations for step in self.server_group_steps(each, each.request)]
         return groups + plan_create(lease.reservations)
-
-    def start_steps(self, connection: Connection, leases: Collection[Lease]) -> dict[str, list[Step]]:
-        """{lease id: the steps of its start}; the number of SQL statements does not depend on the number of leases."""
-        rows = host_store.allocations_of(connection, [each.id for lease in leases for each in lease.reservations])
-        slots = _slots(connection, leases, rows)
-        services, regions = services_of(connection, slots), _of_hosts_up(region_store.held(connection, rows))
-        return {
-            lease.id: plan_start(lease.reservations, slots, services, lease.project_id, regions) for lease in leases
-        }
 
     def server_group_steps(self, reservation: Reservation, request: ReservationRequest) -> list[Step]:
         """See `plan_group`; empty unless server groups are configured."""
@@ -74,6 +69,22 @@ class PlanBuilder:
         ]
         end = plan_end(lease.reservations, slots, services, lease.project_id, regions)
         return notify + leaving + end + [DeleteGroup(each) for each in lost]
+
+
+def _start_steps(connection: Connection, leases: Collection[Lease]) -> dict[str, list[Step]]:
+    """The number of SQL statements does not depend on the number of leases."""
+    rows = host_store.allocations_of(connection, [each.id for lease in leases for each in lease.reservations])
+    slots = _slots(connection, leases, rows)
+    services = services_of(connection, slots)
+    programmed = {
+        each.id
+        for lease in leases
+        for each in lease.reservations
+        if isinstance(each.request, AnyRequest) and each.request.programs
+    }
+    in_regions = [row for row in rows if row.reservation_id in programmed]
+    regions = _of_hosts_up(region_store.held(connection, in_regions)) if in_regions else {}
+    return {lease.id: plan_start(lease.reservations, slots, services, lease.project_id, regions) for lease in leases}
 
 
 def slots_of(connection: Connection, lease: Lease) -> SlotsOfAll:

@@ -1,35 +1,41 @@
-"""SQL of events and of the journal of their steps.
+"""SQL of events and of the journal of their steps. A function takes many events, in a constant number of statements.
 
 A conditional UPDATE claims an event: it requires the epoch that was read, and increments it. Every later write requires
-the new epoch. A worker that has lost its claim meanwhile (it was slow, or the lease is being deleted) therefore gets
-`Fenced` and writes nothing.
+the new epoch, and returns the events that it has written. A worker that has lost its claim meanwhile (it was slow, or
+the lease is being deleted) therefore writes nothing. A claim lasts until its time is over, as that of a job does
+(`moorage.jobs.store`): `claim`, `extend`, `release` and `finish` mean the same there.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 
-from sqlalchemy import Connection, Row, Update, bindparam, case, delete, func, insert, select, tuple_, update
+from sqlalchemy import (
+    Connection,
+    Row,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    select,
+    tuple_,
+    update,
+)
 
 from moorage.core.errors import Conflict
-from moorage.db.engine import in_list
+from moorage.db.engine import ListStatement, in_list
 from moorage.db.types import UtcDateTime
 from moorage.reservation.model.event_order import UnfinishedEvent
 from moorage.reservation.model.leases import EVENT_STATES, Event, EventStatus, EventType, LeaseStatus
 from moorage.reservation.model.steps import RetireInventory, Step, journal_args, kind_of, step_from_journal
 from moorage.reservation.store.tables import computehost_allocations, events, leases, reservations, steps
 
-#: Maximum number of failures that the error of an event names.
-MAX_REASONS = 3
-
-
-class Fenced(Conflict):
-    """Another worker has claimed this event."""
-
-    code = "reservation.fenced"
+#: {event id: its epoch}
+Epochs: TypeAlias = Mapping[str, int]
 
 
 class StepState(StrEnum):
@@ -50,6 +56,16 @@ class StepRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Release:
+    """An event to give back: it is due again at `retry_at`."""
+
+    event_id: str
+    epoch: int
+    retry_at: datetime
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class StepCount:
     """Counts of an event's steps of one kind. `attempts`: maximum of failed attempts; `changed_at`: latest change."""
 
@@ -65,7 +81,6 @@ class StepCount:
 OPEN = (EventStatus.UNDONE, EventStatus.IN_PROGRESS)
 
 _ORDERED = select(events).order_by(events.c.lease_id, events.c.time, events.c.event_type)
-_OF_LEASE = _ORDERED.where(events.c.lease_id == bindparam("lease_id"))
 _OF_PROJECT = _ORDERED.join(leases, leases.c.id == events.c.lease_id).where(
     leases.c.project_id == bindparam("project_id")
 )
@@ -89,22 +104,22 @@ _COMING = (
     .limit(50)
 )
 
-_CLAIM = (
+_OF_LEASES = ListStatement(events.c.lease_id, _ORDERED.where)
+_CLAIMED = ListStatement(events.c.id, update(events).where(events.c.epoch == bindparam("in_epoch")).where)
+_CLAIM = ListStatement(
+    events.c.id,
     update(events)
-    .where(
-        events.c.id == bindparam("event_id"),
-        events.c.epoch == bindparam("seen_epoch"),
-        events.c.status.in_(OPEN),
-    )
+    .where(events.c.epoch == bindparam("in_epoch"), events.c.status.in_(OPEN))
     .values(epoch=events.c.epoch + 1, attempt=events.c.attempt + 1)
+    .where,
 )
-_HOLD = update(events).where(events.c.id == bindparam("event_id"), events.c.epoch == bindparam("my_epoch"))
+_HELD = ListStatement(events.c.id, select(events.c.id).where(events.c.epoch == bindparam("in_epoch")).where)
+_RELEASE = update(events).where(events.c.id == bindparam("of_event"), events.c.epoch == bindparam("in_epoch"))
 _FENCE_OTHERS = (
     update(events)
     .where(events.c.lease_id == bindparam("of_lease"), events.c.id != bindparam("but"))
     .values(epoch=events.c.epoch + 1)
 )
-_STEPS = select(steps).where(steps.c.event_id == bindparam("event_id")).order_by(steps.c.seq)
 _STEP_COUNTS = (
     select(
         steps.c.event_id,
@@ -121,11 +136,12 @@ _STEP_COUNTS = (
     .group_by(steps.c.event_id, steps.c.kind)
     .order_by(func.min(steps.c.seq))
 )
+_STEPS = ListStatement(steps.c.event_id, select(steps).order_by(steps.c.event_id, steps.c.seq).where)
+_STEPS_DONE = ListStatement(
+    steps.c.event_id,
+    update(steps).where(steps.c.seq <= bindparam("number"), steps.c.state == StepState.UNDONE).where,
+)
 _STEP = update(steps).where(steps.c.event_id == bindparam("of_event"), steps.c.seq == bindparam("number"))
-
-
-def insert_event(connection: Connection, event: Event) -> None:
-    insert_events(connection, [event])
 
 
 def insert_events(connection: Connection, new: Collection[Event]) -> None:
@@ -150,14 +166,10 @@ def insert_events(connection: Connection, new: Collection[Event]) -> None:
         connection.execute(insert(events), rows)
 
 
-def of_lease(connection: Connection, lease_id: str) -> list[Event]:
-    return [_event(row) for row in connection.execute(_OF_LEASE, {"lease_id": lease_id})]
-
-
 def of_leases(connection: Connection, ids: Collection[str]) -> Mapping[str, list[Event]]:
     """{lease id: its events}"""
     found: dict[str, list[Event]] = defaultdict(list)
-    for row in connection.execute(_ORDERED.where(in_list(connection, events.c.lease_id, ids))):
+    for row in connection.execute(_OF_LEASES.on(connection), {"ids": list(ids)}):
         found[row.lease_id].append(_event(row))
     return found
 
@@ -198,41 +210,49 @@ def coming(connection: Connection, now: datetime) -> list[UnfinishedEvent]:
     return [_unfinished(row, frozenset()) for row in connection.execute(_COMING, {"now": now})]
 
 
-def claim(connection: Connection, event_id: str, epoch: int, worker: str, until: datetime, now: datetime) -> int | None:
-    """Claims the event that was read with `epoch`. Returns the new epoch, or None if another worker was first."""
-    claimed = connection.execute(
-        _CLAIM,
+def claim(connection: Connection, seen: Epochs, worker: str, until: datetime, now: datetime) -> Epochs:
+    """Claims open events that the caller has read in these epochs, with their leases locked; returns the new epochs.
+
+    Raises `Conflict` if one has changed, which the lock prevents.
+    """
+    values = {"status": EventStatus.IN_PROGRESS, "claimed_by": worker, "claim_until": until, "updated_at": now}
+    claim_some = _CLAIM.on(connection)
+    taken = [connection.execute(claim_some, which | values).rowcount for which in _by_epoch(seen)]
+    if sum(taken) != len(seen):
+        raise Conflict(f"one of the events {', '.join(seen)} was claimed by another worker", code="reservation.fenced")
+    return {event_id: epoch + 1 for event_id, epoch in seen.items()}
+
+
+def extend(connection: Connection, claimed: Epochs, until: datetime) -> Epochs:
+    """Extends the claims; returns those still held, which cannot be lost before the transaction ends."""
+    return _write(connection, claimed, {"claim_until": until})
+
+
+def release(connection: Connection, released: Sequence[Release], now: datetime) -> Epochs:
+    """Gives up the claims; each event is due again at its `retry_at`. Returns those that were still held."""
+    rows = [
         {
-            "event_id": event_id,
-            "seen_epoch": epoch,
-            "status": EventStatus.IN_PROGRESS,
-            "claimed_by": worker,
-            "claim_until": until,
+            "of_event": each.event_id,
+            "in_epoch": each.epoch,
+            "claimed_by": None,
+            "claim_until": None,
+            "retry_at": each.retry_at,
+            "last_error": each.error,
             "updated_at": now,
-        },
-    )
-    return epoch + 1 if claimed.rowcount == 1 else None
-
-
-def hold(connection: Connection, event_id: str, epoch: int, until: datetime) -> None:
-    """Extends the claim, which then cannot be lost before the transaction ends. Raises `Fenced`."""
-    _write(connection, event_id, epoch, {"claim_until": until})
-
-
-def release(
-    connection: Connection, event_id: str, epoch: int, *, retry_at: datetime, error: str, now: datetime
-) -> None:
-    """Gives up the claim; the event is due again at `retry_at`. Raises `Fenced`."""
-    values = {"claimed_by": None, "claim_until": None, "retry_at": retry_at, "last_error": error, "updated_at": now}
-    _write(connection, event_id, epoch, values)
+        }
+        for each in released
+    ]
+    claimed = {each.event_id: each.epoch for each in released}
+    return claimed if connection.execute(_RELEASE, rows).rowcount == len(rows) else _held(connection, claimed)
 
 
 def finish(
-    connection: Connection, event_id: str, epoch: int, status: EventStatus, now: datetime, error: str | None = None
-) -> None:
-    values = {"claimed_by": None, "claim_until": None, "retry_at": None, "status": status, "updated_at": now}
-    held = _HOLD.where(events.c.status.in_(sorted(EVENT_STATES.states_before(status))))
-    _write(connection, event_id, epoch, values | {"last_error": error}, held)
+    connection: Connection, claimed: Epochs, status: EventStatus, now: datetime, error: str | None = None
+) -> Epochs:
+    """Ends the events with this status; returns those whose claims were still held."""
+    EVENT_STATES.check_transition(EventStatus.IN_PROGRESS, status)
+    values = {"claimed_by": None, "claim_until": None, "retry_at": None, "last_error": error}
+    return _write(connection, claimed, values | {"status": status, "updated_at": now})
 
 
 def fence_others(connection: Connection, lease_id: str, event_id: str) -> None:
@@ -243,11 +263,11 @@ def fence_others(connection: Connection, lease_id: str, event_id: str) -> None:
     connection.execute(_FENCE_OTHERS, {"of_lease": lease_id, "but": event_id})
 
 
-def drop_claim(connection: Connection, event_id: str, worker: str) -> None:
-    """Drops the claim of a fenced worker that has stopped."""
+def drop_claims(connection: Connection, event_ids: Collection[str], worker: str) -> None:
+    """Drops the claims of a fenced worker that has stopped."""
     connection.execute(
         update(events)
-        .where(events.c.id == event_id, events.c.claimed_by == worker)
+        .where(in_list(connection, events.c.id, event_ids), events.c.claimed_by == worker)
         .values(claimed_by=None, claim_until=None)
     )
 
@@ -277,35 +297,36 @@ def delete_of_lease(connection: Connection, lease_id: str) -> None:
     connection.execute(delete(events).where(events.c.lease_id == lease_id))
 
 
-def insert_steps(connection: Connection, plans: Mapping[str, Sequence[Step]], now: datetime, after: int = 0) -> None:
-    """Appends steps to the journals of events, {event id: its steps}. `after`: number of steps that an event has."""
+def new_rows(plan: Iterable[Step], after: int = 0) -> list[StepRow]:
+    """New rows of a journal. `after`: number of the rows that it has."""
+    return [StepRow(seq, step, StepState.UNDONE, 0, None) for seq, step in enumerate(plan, after + 1)]
+
+
+def insert_steps(connection: Connection, journals: Mapping[str, Sequence[StepRow]], now: datetime) -> None:
+    """Appends to the journals of events, {event id: new rows}."""
     rows = [
         {
             "event_id": event_id,
-            "seq": seq,
-            "kind": step.kind,
-            "args": journal_args(step),
-            "state": StepState.UNDONE,
-            "attempt": 0,
+            "seq": row.seq,
+            "kind": row.step.kind,
+            "args": journal_args(row.step),
+            "state": row.state,
+            "attempt": row.attempt,
             "created_at": now,
         }
-        for event_id, plan in plans.items()
-        for seq, step in enumerate(plan, after + 1)
+        for event_id, journal in journals.items()
+        for row in journal
     ]
     if rows:
         connection.execute(insert(steps), rows)
 
 
-def steps_of(connection: Connection, event_id: str) -> list[StepRow]:
-    return [_step(row) for row in connection.execute(_STEPS, {"event_id": event_id})]
-
-
-def failures(connection: Connection, event_id: str) -> str | None:
-    """The errors of the event's failed steps, up to `MAX_REASONS` different ones; None if no step failed."""
-    failed = [row for row in steps_of(connection, event_id) if row.state is StepState.FAILED]
-    reasons = list(dict.fromkeys(row.last_error or row.step.kind for row in failed))
-    more = [f"and {len(reasons) - MAX_REASONS} more"] if len(reasons) > MAX_REASONS else []
-    return "; ".join(reasons[:MAX_REASONS] + more) or None
+def steps_of(connection: Connection, event_ids: Collection[str]) -> Mapping[str, list[StepRow]]:
+    """{event id: its journal}; events without steps have no entry."""
+    found: dict[str, list[StepRow]] = defaultdict(list)
+    for row in connection.execute(_STEPS.on(connection), {"ids": list(event_ids)}):
+        found[row.event_id].append(_step(row))
+    return found
 
 
 def step_counts(connection: Connection, lease_id: str) -> dict[str, list[StepCount]]:
@@ -352,28 +373,53 @@ def retired_hosts(connection: Connection, lease_id: str) -> dict[str, set[str]]:
     return found
 
 
-def step_done(connection: Connection, event_id: str, seq: int, now: datetime) -> None:
-    values = {"state": StepState.DONE, "last_error": None, "updated_at": now}
-    connection.execute(_STEP, {"of_event": event_id, "number": seq, **values})
+def steps_done(connection: Connection, last: Mapping[str, int], now: datetime) -> None:
+    """Marks the undone steps up to these as done, {event id: number of the last one}.
+
+    One statement for each number: events that were planned alike have as many steps.
+    """
+    of_number: dict[int, list[str]] = defaultdict(list)
+    for event_id, number in last.items():
+        of_number[number].append(event_id)
+    for number, ids in of_number.items():
+        values = {"ids": ids, "number": number, "state": StepState.DONE, "last_error": None, "updated_at": now}
+        connection.execute(_STEPS_DONE.on(connection), values)
 
 
-def step_not_done(
-    connection: Connection,
-    event_id: str,
-    seq: int,
-    attempt: int,
-    error: str,
-    now: datetime,
-    state: StepState = StepState.UNDONE,
-) -> None:
-    values = {"attempt": attempt, "last_error": error, "updated_at": now, "state": state}
-    connection.execute(_STEP, {"of_event": event_id, "number": seq, **values})
+def steps_not_done(connection: Connection, failed: Mapping[str, StepRow], now: datetime) -> None:
+    """Records the state, the attempts and the error of one step of each event, {event id: its step}; at least one."""
+    rows = [
+        {
+            "of_event": event_id,
+            "number": row.seq,
+            "state": row.state,
+            "attempt": row.attempt,
+            "last_error": row.last_error,
+            "updated_at": now,
+        }
+        for event_id, row in failed.items()
+    ]
+    connection.execute(_STEP, rows)
 
 
-def _write(connection: Connection, event_id: str, epoch: int, values: Mapping[str, Any], held: Update = _HOLD) -> None:
-    written = connection.execute(held, {"event_id": event_id, "my_epoch": epoch, **values})
-    if written.rowcount != 1:
-        raise Fenced(f"the claim on event {event_id} in epoch {epoch} was lost")
+def _write(connection: Connection, claimed: Epochs, values: dict[str, Any]) -> Epochs:
+    """Writes the events whose claims are still held; returns these."""
+    write_some = _CLAIMED.on(connection)
+    written = [connection.execute(write_some, which | values).rowcount for which in _by_epoch(claimed)]
+    return claimed if sum(written) == len(claimed) else _held(connection, claimed)
+
+
+def _held(connection: Connection, claimed: Epochs) -> Epochs:
+    found = [connection.execute(_HELD.on(connection), which).scalars() for which in _by_epoch(claimed)]
+    return {event_id: claimed[event_id] for ids in found for event_id in ids}
+
+
+def _by_epoch(epochs: Epochs) -> list[dict[str, Any]]:
+    """Parameters that select the events, one for each epoch. Most events have the same epoch."""
+    of_epoch: dict[int, list[str]] = defaultdict(list)
+    for event_id, epoch in epochs.items():
+        of_epoch[epoch].append(event_id)
+    return [{"ids": ids, "in_epoch": epoch} for epoch, ids in of_epoch.items()]
 
 
 def _step(row: Row[Any]) -> StepRow:

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, delete, insert, or_, select, update
 
 from moorage.core.errors import Conflict, Invalid
-from moorage.db.engine import in_list
+from moorage.db.engine import ListStatement
 from moorage.reservation.model.before_end_actions import EndAction, EndActionKind
 from moorage.reservation.model.leases import (
     LEASE_STATES,
@@ -30,10 +30,9 @@ from moorage.reservation.store.tables import leases, older_reservations, reserva
 
 _ALL = select(leases).order_by(leases.c.created_at, leases.c.id)
 _OF_PROJECT = _ALL.where(leases.c.project_id == bindparam("project_id"))
-_ONE = select(leases).where(leases.c.id == bindparam("lease_id"))
-_LOCK = select(leases.c.id).where(leases.c.id == bindparam("lease_id")).with_for_update()
-
-_LOCK_MANY = select(leases.c.id).order_by(leases.c.id).with_for_update()
+_SOME = ListStatement(leases.c.id, select(leases).where)
+_LOCK = ListStatement(leases.c.id, select(leases.c.id).order_by(leases.c.id).with_for_update().where)
+_MOVE = ListStatement(leases.c.id, update(leases).where(leases.c.status == bindparam("before")).where)
 
 _RESERVATIONS = (
     request_store.joined(
@@ -49,7 +48,11 @@ _RESERVATIONS = (
 _RESERVATIONS_OF_PROJECT = _RESERVATIONS.join(leases, leases.c.id == reservations.c.lease_id).where(
     leases.c.project_id == bindparam("project_id")
 )
-_RESERVATIONS_OF = _RESERVATIONS.where(reservations.c.lease_id == bindparam("lease_id"))
+_RESERVATIONS_OF_LEASES = ListStatement(reservations.c.lease_id, _RESERVATIONS.where)
+_MOVE_RESERVATIONS = ListStatement(
+    reservations.c.lease_id,
+    update(reservations).where(reservations.c.status.in_(bindparam("before", expanding=True))).where,
+)
 _IDS_OF = select(reservations.c.id).where(reservations.c.lease_id == bindparam("lease_id"))
 
 _UPDATE = update(leases).where(leases.c.id == bindparam("lease_id"))
@@ -100,15 +103,13 @@ def find_page(connection: Connection, wanted: LeasePage) -> tuple[list[Lease], b
 
 
 def find_leases(connection: Connection, ids: Collection[str]) -> list[Lease]:
-    """The leases with these ids, in the same order; omits ids without a lease."""
-    if not ids:
+    """The leases with these ids, in the same order; omits ids without a lease. Three SQL statements at most."""
+    rows = connection.execute(_SOME.on(connection), {"ids": list(ids)}).all() if ids else ()
+    if not rows:
         return []
     its_reservations = reservations_of_leases(connection, ids)
     its_events = event_store.of_leases(connection, ids)
-    found = {
-        row.id: lease_of(row, its_reservations[row.id], its_events[row.id])
-        for row in connection.execute(select(leases).where(leases.c.id.in_(ids)))
-    }
+    found = {row.id: lease_of(row, its_reservations[row.id], its_events[row.id]) for row in rows}
     return [found[each] for each in ids if each in found]
 
 
@@ -125,17 +126,13 @@ def page_statement(connection: Connection, wanted: LeasePage) -> Select[Any]:
 def reservations_of_leases(connection: Connection, ids: Collection[str]) -> Mapping[str, list[Reservation]]:
     """{lease id: its reservations}; leases without reservations have no entry."""
     found: dict[str, list[Reservation]] = defaultdict(list)
-    for row in connection.execute(_RESERVATIONS.where(in_list(connection, reservations.c.lease_id, ids))):
+    for row in connection.execute(_RESERVATIONS_OF_LEASES.on(connection), {"ids": list(ids)}):
         found[row.lease_id].append(_reservation(row))
     return found
 
 
 def find_lease(connection: Connection, lease_id: str) -> Lease | None:
-    row = connection.execute(_ONE, {"lease_id": lease_id}).one_or_none()
-    if row is None:
-        return None
-    found = [_reservation(each) for each in connection.execute(_RESERVATIONS_OF, {"lease_id": lease_id})]
-    return lease_of(row, found, event_store.of_lease(connection, lease_id))
+    return next(iter(find_leases(connection, [lease_id])), None)
 
 
 def find_lease_of_reservation(connection: Connection, reservation_id: str) -> Lease | None:
@@ -147,44 +144,21 @@ def find_lease_of_reservation(connection: Connection, reservation_id: str) -> Le
 
 def lock(connection: Connection, lease_id: str) -> Lease | None:
     """Locks the lease until the transaction ends; returns its present state."""
-    connection.execute(_LOCK, {"lease_id": lease_id})
+    lock_rows(connection, [lease_id])
     return find_lease(connection, lease_id)
-
-
-def lock_all(connection: Connection, ids: Collection[str]) -> dict[str, Lease]:
-    """{lease id: its present state} of the leases that exist, locked. Always five SQL statements."""
-    if not ids:
-        return {}
-    lock_rows(connection, ids)
-    rows = connection.execute(select(leases).where(in_list(connection, leases.c.id, ids))).all()
-    found, events = reservations_of_leases(connection, ids), event_store.of_leases(connection, ids)
-    return {row.id: lease_of(row, found[row.id], events[row.id]) for row in rows}
 
 
 def lock_rows(connection: Connection, ids: Collection[str]) -> None:
     """Locks the leases in the order of their ids, as every transaction does."""
-    connection.execute(_LOCK_MANY.where(in_list(connection, leases.c.id, ids)))
+    connection.execute(_LOCK.on(connection), {"ids": list(ids)})
 
 
-def move_all(
-    connection: Connection, ids: Collection[str], before: LeaseStatus, after: LeaseStatus, now: datetime
-) -> None:
+def move(connection: Connection, ids: Collection[str], before: LeaseStatus, after: LeaseStatus, now: datetime) -> None:
     """Changes the status of all these leases. Raises `Conflict` if one is not in `before`; the caller rolls back."""
     LEASE_STATES.check_transition(before, after)
-    moving = update(leases).where(in_list(connection, leases.c.id, ids), leases.c.status == before)
-    if connection.execute(moving.values(status=after, updated_at=now)).rowcount != len(ids):
+    values = {"ids": list(ids), "before": before, "status": after, "updated_at": now}
+    if connection.execute(_MOVE.on(connection), values).rowcount != len(ids):
         raise Conflict(f"lease {' or '.join(ids)} was changed by another request", code="reservation.lease_changed")
-
-
-def move(connection: Connection, lease: Lease, after: LeaseStatus, now: datetime) -> None:
-    """Changes the status to `after` if `lease` still has the status it was read with. Raises `Conflict` otherwise."""
-    if lease.status is not after:
-        LEASE_STATES.check_transition(lease.status, after)
-    moved = connection.execute(
-        _UPDATE.where(leases.c.status == lease.status), {"lease_id": lease.id, "status": after, "updated_at": now}
-    )
-    if moved.rowcount != 1:
-        raise Conflict(f"lease {lease.id} was changed by another request", code="reservation.lease_changed")
 
 
 def change(connection: Connection, lease_id: str, now: datetime, **values: str | datetime) -> None:
@@ -200,12 +174,9 @@ def move_reservations(
     connection: Connection, lease_ids: Collection[str], status: ReservationStatus, now: datetime
 ) -> None:
     """Changes the status of the reservations for which `RESERVATION_STATES` allows it; the others stay."""
-    before = RESERVATION_STATES.states_before(status)
-    connection.execute(
-        update(reservations)
-        .where(in_list(connection, reservations.c.lease_id, lease_ids), reservations.c.status.in_(before))
-        .values(status=status, updated_at=now)
-    )
+    before = sorted(RESERVATION_STATES.states_before(status))
+    values = {"ids": list(lease_ids), "before": before, "status": status, "updated_at": now}
+    connection.execute(_MOVE_RESERVATIONS.on(connection), values)
 
 
 def set_generation(connection: Connection, reservation_id: str, generation: Generation) -> None:

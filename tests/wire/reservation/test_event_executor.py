@@ -37,7 +37,10 @@ ENDS = STARTS + timedelta(days=1)
 TRANSACTIONS, STATEMENTS = 6, 28
 
 #: Of one that passes by what is due before ends: the same without journal, requests and states.
-PASSED_BY = 4, 16
+PASSED_BY = 4, 15
+
+#: Of the end of a lease with slots on two hosts.
+END = 10, 51
 
 SPREAD = instance(2, vcpus=1, memory_mb=64, disk_gb=1, affinity="False")
 WHOLE_HOST = {
@@ -232,7 +235,7 @@ def test_whole_hosts_are_lent_together(hosts):
     taken = Work(hosts)
     found = taken.of(taken.process.runner.run_once)
     assert statuses(hosts, made) == ["ACTIVE"] * 3
-    assert found["transaction"] == TRANSACTIONS
+    assert found["transaction"] == TRANSACTIONS - 1, "there are no inventories to record"
 
 
 @pytest.mark.parametrize("count", [1, 20])
@@ -345,3 +348,40 @@ def test_what_another_runner_took_is_left_to_it(hosts):
     second.run_once()
     check_active(hosts, made)
     assert process.calls == []
+
+
+def test_a_host_that_refuses_its_inventories_delays_only_the_leases_on_it(hosts):
+    def on(host):
+        return instance(
+            1, vcpus=1, memory_mb=64, disk_gb=1, resource_properties=f'["==", "$hypervisor_hostname", "{host}"]'
+        )
+
+    there, elsewhere = create(hosts, 3, on("compute-3")), create(hosts, 3, on("compute-4"))
+    refusing = hosts.placement.provider_by_name("blazar_compute-3").uuid
+
+    def refuse(call):
+        if call.name == WRITE_INVENTORIES and call.is_about(refusing):
+            raise RemoteError("no", status=503)
+
+    runner = hosts.new_process(before=refuse).runner
+    hosts.clock.advance_to(STARTS)
+    due = runner.run_once()
+    assert statuses(hosts, there + elsewhere) == ["STARTING"] * 3 + ["ACTIVE"] * 3
+    hosts.clock.advance_to(due)
+    hosts.runner.run_once()
+    assert statuses(hosts, there) == ["ACTIVE"] * 3
+
+
+def test_an_end_takes_a_transaction_for_each_slow_step(hosts):
+    """One claims the event, five record the steps before the last one, one ends the event, and three read what is due."""
+    made = create(hosts, 1)
+    hosts.clock.advance_to(STARTS)
+    hosts.runner.run_once()
+    work = Work(hosts)
+    runner = work.process.runner
+    hosts.clock.advance_to(ENDS - timedelta(minutes=60))
+    runner.run_once()
+    hosts.clock.advance_to(ENDS)
+    taken = work.of(runner.run_once)
+    assert statuses(hosts, made) == ["TERMINATED"]
+    assert (taken["transaction"], taken["statement"]) == END
