@@ -1,13 +1,13 @@
 """Accelerators: from the card in a host to a device in a server.
 
 * `model`    values, states and decisions; pure
-* `drivers`  one class per way to talk to cards, and a simulated one
+* `drivers`  one class per way to access cards, and a simulated one
 * `host`     the agent of one host: discovers devices, programs regions, attaches and releases handles for `os_acc`
 * `store`    SQL of the central service
 * `service`  the central service: reports of hosts, device profiles, accelerator requests (ARQs), history, changes by
              operators
-* `api`      the Accelerator API v2 over HTTP, as Cyborg speaks it, and the routes for agents
-* `client`   the API as other services call it
+* `api`      the Accelerator API v2 over HTTP, compatible with Cyborg's, and the routes for agents
+* `client`   the client of that API for other services and agents
 
 A field of a device passes through
 

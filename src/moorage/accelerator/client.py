@@ -70,14 +70,16 @@ class AttachHandle:
 
 @dataclass(frozen=True, slots=True)
 class NoBitstream:
-    """The reason why no region can be loaded with the wanted bitstream or function."""
+    """The reason why no region can be programmed with the wanted bitstream or function."""
 
     message: str
     is_ambiguous: bool  #: several images match; the message names them
 
 
 class AcceleratorClient(HostJobsClient):
-    """The Accelerator API v2 of a plane. `http` is made for service type ``accelerator``, below ``/accelerator``."""
+    """A client of a plane's Accelerator API v2. `http` must be for service type ``accelerator``, below
+    ``/accelerator``.
+    """
 
     def devices(self, hostname: str | None = None) -> list[RemoteDevice]:
         body = self._http.get("/v2/devices", params={"hostname": hostname})
@@ -92,7 +94,7 @@ class AcceleratorClient(HostJobsClient):
         return [_decode_request(row) for row in body["arqs"]]
 
     def handles(self, host: str) -> list[AttachHandle] | None:
-        """The attach handles of a host; None if the service is not ours or denies access."""
+        """The attach handles of a host; None if the service is not Moorage's or denies access."""
         answer = self._http.request_raw("GET", "/moorage/v1/handles", params={"host": host}, accept=(403, 404))
         if answer.status != 200:
             return None
@@ -108,8 +110,8 @@ class AcceleratorClient(HostJobsClient):
         self._http.request("DELETE", f"/v2/accelerator_requests?instance={quote(instance_uuid)}")
 
     def find_bitstream(self, wanted: ProgramRequest, project_id: str, traits: Iterable[str] = ()) -> NoBitstream | None:
-        """Check whether some region with all `traits` could be loaded for `project_id`: None if so, otherwise the
-        reason. For administrators. Raises `NotFound` if the service is not ours.
+        """Checks whether a region with all `traits` could be programmed for `project_id`. Returns None if so, otherwise
+        the reason. For administrators. Raises `NotFound` if the service is not Moorage's.
         """
         params = [
             *_image_or_function(wanted).items(),
@@ -126,8 +128,8 @@ class AcceleratorClient(HostJobsClient):
         )
 
     def empty(self, uuid: str, only: ProgramRequest, wait_s: float) -> str | None:
-        """Load the blank into a deployable that carries `only`; returns the id of the image that it carries
-        afterwards. Waits up to `wait_s`; after that, the host still does it, before later jobs for the deployable. For
+        """Loads the blank into a deployable that has `only`; returns the id of its image afterwards. Waits up to
+        `wait_s`; if that is too short, the host still does it, before later jobs for the deployable. For
         administrators.
         """
         return self._program(uuid, {"op": "remove", "value": [_image_or_function(only)], "wait_s": wait_s})

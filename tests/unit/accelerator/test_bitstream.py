@@ -56,7 +56,7 @@ def test_images_are_also_searched_by_function_name():
     [
         (image(region_uuid=REGION_TYPE_CARD_1), REGION_TYPE_CARD_1),
         (image(region_uuid=""), "none given"),
-        (image(function_uuid="0b3ddd11-8f2c-4d0a-a3aa-77c2b8f0f202"), "does not carry"),
+        (image(function_uuid="0b3ddd11-8f2c-4d0a-a3aa-77c2b8f0f202"), "does not have"),
         (image(vendor="xilinx"), "vendor xilinx"),
         (image(board="U280"), "board U280"),
         (image(shell_id="7d3c8c5a-0000-4000-8000-000000000000"), "shell_id"),

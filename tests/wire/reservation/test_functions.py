@@ -110,7 +110,7 @@ def test_a_private_image_is_that_of_the_leases_project(cloud):
     theirs = cloud.bitstream("b", region_uuid=TYPE_R1, function_uuid=SHA, visibility="private", owner="other")
     for named, seen in (
         ({"bitstream_id": theirs}, "no image matches the search"),
-        ({"function_id": SHA}, f"rejected {mine} (aes): it does not carry the function"),
+        ({"function_id": SHA}, f"rejected {mine} (aes): it does not have the function"),
     ):
         refused = create(cloud, of(**named), start=START, status=404)["error_message"]
         assert refused.partition("no image fits")[2].partition("; ")[2] == seen

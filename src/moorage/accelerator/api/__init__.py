@@ -1,4 +1,4 @@
-"""The Accelerator API v2 over HTTP, as Cyborg speaks it, with routes of our own for agents and operators.
+"""The Accelerator API v2 over HTTP, compatible with Cyborg's, with additional routes for agents and operators.
 
 * `routes`    the route table, the policy rules and the shape of errors
 * `schemas`   JSON schemas of request bodies

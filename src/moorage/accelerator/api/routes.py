@@ -58,7 +58,7 @@ RULES = RuleTable(
 
 
 def error_shape(problem: Problem) -> Response:
-    """JSON in a JSON string, as Cyborg sends it and openstacksdk reads it."""
+    """JSON in a JSON string, which Cyborg sends and openstacksdk reads."""
     fault = {
         "faultcode": "Client" if problem.status < 500 else "Server",
         "faultstring": problem.message,

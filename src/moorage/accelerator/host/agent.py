@@ -1,7 +1,7 @@
 """The accelerator agent of one host: it discovers devices, serves `os_acc` and jobs, and reports to the service.
 
-It starts with discovery and recovery, and is ready once the providers of its devices are published. Later rounds
-discover again; unchanged devices change nothing. Not here: publishing, which the host's resource tracker does.
+It starts with discovery and recovery, and is ready when the providers of its devices are published. The host's resource
+tracker publishes them, and makes the agent discover again in each of its updates.
 Spec: docs/evidence/specs/accelerator-attach.md
 """
 
@@ -90,7 +90,7 @@ class AcceleratorAgent:
         self._programmer = RegionProgrammer(self._registry, checkpoint, bitstreams, self._announce_changes)
         self._engine = AttachEngine(self._registry, checkpoint, self._programmer)
         self._discovering = threading.Lock()
-        #: The offer that the resource tracker saw last.
+        #: `offered_state` at the last call of `nodes`.
         self._offered: object = None
         self._started = False
         self._ready = threading.Event()
@@ -104,7 +104,7 @@ class AcceleratorAgent:
         return self._checkpoint.state
 
     def start(self) -> None:
-        """Discover devices, and finish or undo what the last run left half-done. Serve no request before this
+        """Discovers devices, and finishes or undoes operations that a crash interrupted. Serve no request before it
         returns.
         """
         with self._discovering:
@@ -117,7 +117,10 @@ class AcceleratorAgent:
             self._ready.set()  # nothing to publish, so nothing to wait for
 
     def close(self) -> None:
-        """Release the checkpoint. Call nothing afterwards; another process may become the agent of this host."""
+        """Releases the checkpoint, so that another process can become the agent of this host.
+
+        Call nothing afterwards.
+        """
         self._checkpoint.close()
 
     # ---------------------------------------------------------- what the host's resource tracker calls
@@ -154,7 +157,7 @@ class AcceleratorAgent:
         self._checkpoint.step(partial(h.with_providers, rp_uuids=rp_uuids))
         self._ready.set()
         if rp_uuids != before:
-            self._listener.report_wanted()  # requests are bound by provider, so the service must know the new uuids
+            self._listener.report_wanted()  # the service binds requests by provider, so it needs the new uuids
 
     def _discover_devices(self) -> None:
         held = self.attach_state
@@ -180,7 +183,7 @@ class AcceleratorAgent:
             return self._engine.unplug(instance_uuid, instance_name_of(instance_info))
 
     def bind_requests(self, order: BindJob) -> dict[str, str]:
-        """Returns handle addresses by accelerator request. The same order again has the same answer."""
+        """Returns {accelerator request: address of its handle}. A repetition returns the same."""
         selected = {group: [provider] for group, provider in order.providers.items()}
         info = {"uuid": order.instance_uuid, "project_id": order.project_id, "user_id": order.user_id}
         request = decode_plug(info, selected, extra_specs_of(order))
@@ -221,7 +224,7 @@ class AcceleratorAgent:
                 self._announce_changes(is_reported=is_reported)
 
     def _announce_changes(self, *, is_reported: bool = False) -> None:
-        # Attaching a handle changes nothing in Placement; a handle that cannot be given out again does.
+        # Placement needs no update when a handle is attached, but when one cannot be given out again.
         if h.offered_state(self.attach_state) != self._offered:
             self._listener.offer_changed()
         if is_reported:
@@ -230,8 +233,8 @@ class AcceleratorAgent:
             self._listener.report_wanted()
 
     def program_region(self, order: ProgramJob) -> str | None:
-        """Load an image or the blank into a region, for an operator. Returns the id of the image loaded afterwards, if
-        any.
+        """Loads an image or the blank into a region, for an operator. Returns the id of the region's image afterwards,
+        or None.
         """
         self._check_started()
         unit = self._registry.deployable(order.deployable)
@@ -244,7 +247,7 @@ class AcceleratorAgent:
         return chosen.image.id
 
     def apply_operator_wishes(self, wishes: WishesJob) -> None:
-        """Replaces all earlier wishes."""
+        """Replaces all earlier settings of operators."""
         wanted = h.OperatorWishes(frozenset(wishes.withdrawn), wishes.traits)
         before = self.attach_state.wishes
         if self._checkpoint.step(partial(h.with_operator_wishes, wishes=wanted)).wishes != before:
@@ -285,7 +288,7 @@ class AcceleratorAgent:
 class HistoryReportTask:
     """Reports the history of changes made by jobs. Nothing waits for these records, so they are reported in batches."""
 
-    #: Until they are reported, records stay in the checkpoint and make every write of it larger.
+    #: Short, because records stay in the checkpoint until they are reported, and make every write of it larger.
     min_pause_s = 0.2
 
     def __init__(self, agent: AcceleratorAgent) -> None:

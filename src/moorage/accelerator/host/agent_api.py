@@ -1,4 +1,4 @@
-"""The HTTP API of a host's accelerator agent, spoken by `os_acc` over a Unix socket that only this user can open.
+"""The HTTP API of a host's accelerator agent, for `os_acc`, on a Unix socket that only this user can open.
 
 ::
 
@@ -7,8 +7,8 @@
     POST /v1/unplug              {"instance_info"} -> {"released": 1}
     POST /v1/handles/{pci_id}/release     204: a quarantined handle was cleaned and is free
 
-Permissions and errors are those of `moorage.wire.unix_socket_api`. There are only a few local callers at a time: the
-standard library's server is enough, and needs no process of its own.
+For permissions and errors see `moorage.wire.unix_socket_api`. The server is that of the standard library, because only
+few local callers use it, and it needs no process of its own.
 """
 
 import contextlib
@@ -108,7 +108,7 @@ class SocketServer:
                 f"{self.path} is too long for a socket ({_MAX_PATH_BYTES} bytes); choose a shorter directory"
             )
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Bind under another name, then rename: the socket never exists at `path` with a wider mode.
+        # Bind under another name and rename, so that the socket at `path` never has a wider mode.
         part = self.path.with_name(self.path.name + ".n")
         part.unlink(missing_ok=True)
         # typeshed declares (host, port) only, but the address of an AF_UNIX server is a path.
@@ -147,7 +147,7 @@ class _Exchange(ServerHandler):
     def __init__(self, handler: "_RequestHandler", environ: dict[str, str]) -> None:
         streams = cast(IO[bytes], handler.rfile), cast(IO[bytes], handler.wfile), handler.get_stderr()
         super().__init__(*streams, environ, multithread=True)
-        #: The standard library would mix the process's environment into the request's.
+        #: Otherwise the standard library would add the process's environment to the request's.
         self.os_environ = {}
         self.request_handler = handler  # the base class logs through it
 

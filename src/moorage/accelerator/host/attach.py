@@ -1,8 +1,8 @@
 """The engine behind `os_acc`: plug, unplug, and recovery after a crash.
 
-Each step is in the checkpoint before the device is touched, so a kill at any moment leaves a state that `recover` can
-finish or undo. When a plug fails, everything it claimed is given back before the caller gets the error. A handle is
-never free while it is dirty; a handle that cannot be cleaned is quarantined.
+Each step is written to the checkpoint before the device is accessed, so that after a kill at any moment `recover` can
+finish or undo the operation. If a plug fails, it releases all that it has claimed before the caller gets the error. A
+handle is never free while it is dirty; a handle that cannot be cleaned is quarantined.
 Spec: docs/evidence/specs/accelerator-attach.md
 """
 
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class AttachEngine:
-    """Thread-safe: calls for one instance follow one another, others run side by side."""
+    """Thread-safe. Calls for the same instance run one at a time."""
 
     def __init__(self, registry: DeviceRegistry, checkpoint: Checkpoint, programmer: RegionProgrammer) -> None:
         self._registry = registry
@@ -43,7 +43,7 @@ class AttachEngine:
         self._instances = KeyedLocks()
 
     def plug(self, request: PlugRequest) -> list[str]:
-        """PCI addresses for `request`, group after group. The same request again: the same answer (A9)."""
+        """Returns the handles' addresses, group after group. Returns the same for a repeated request (A9)."""
         profile = from_extra_specs(request.extra_specs)
         with self._instances.held(request.instance_uuid):
             if answer := self._already_plugged(request):
@@ -65,14 +65,14 @@ class AttachEngine:
                 partial(self._claim_step, new=new, demands=demands, placed=placed, chosen=chosen)
             )
             try:
-                return self._hand_over(held.attachments[request.instance_uuid], placed, chosen)
-            except Exception as error:  # raised again; any failure must give back the claimed handles
+                return self._prepare_attachment(held.attachments[request.instance_uuid], placed, chosen)
+            except Exception as error:  # any failure must release the claimed handles; raised again
                 self._roll_back(request.instance_uuid, str(error))
                 raise
 
     def unplug(self, instance_uuid: str, instance_name: str = "") -> int:
-        """Returns the number of handles released; 0 if the instance has none. `CleanFailed` names the quarantined
-        handles.
+        """Returns the number of released handles; 0 if the instance has none. Raises `CleanFailed` with the handles
+        that are quarantined.
         """
         with self._instances.held(instance_uuid):
             if instance_uuid not in self._checkpoint.state.attachments:
@@ -82,7 +82,7 @@ class AttachEngine:
             return released
 
     def release_quarantined(self, pci_id: str) -> None:
-        """Clean a quarantined handle again, by an operator's order; it is free if that works. Raises `CleanFailed`."""
+        """Cleans a quarantined handle again, for an operator, and frees it. Raises `CleanFailed`."""
         record = self._checkpoint.state.handles.get(pci_id)
         if record is None or record.state is not HandleState.QUARANTINED:
             raise BadRequest(f"{pci_id} is not quarantined on this host")
@@ -92,7 +92,10 @@ class AttachEngine:
             raise CleanFailed(f"the handle stays quarantined; cleaning it failed again: {failures[0]}")
 
     def recover(self) -> None:
-        """Run before any request is served: repair regions first, then finish or undo interrupted plugs and unplugs."""
+        """Repairs regions, then finishes or undoes interrupted plugs and unplugs.
+
+        Call it before requests are served.
+        """
         held = self._checkpoint.state
         for deployable in held.regions:
             self._programmer.recover_region(deployable)
@@ -107,10 +110,10 @@ class AttachEngine:
                 self._clean_or_quarantine(pci_id, record.deployable)
 
     def _prepare_again(self, attachment: Attachment) -> None:
-        """Prepare the handles of an attachment again: a restart of the host undid driver bindings and mediated devices
-        (R51). Drivers do nothing where a handle is still prepared.
+        """Prepares the handles of an attachment again, because a restart of the host removes driver bindings and
+        mediated devices (R51). Drivers do nothing if a handle is still prepared.
 
-        A handle that cannot be prepared stays with its instance: the guest does not start, and reports why.
+        An instance keeps a handle that cannot be prepared; the start of its guest then fails with the reason.
         """
         for handle in attachment.handles:
             try:
@@ -125,7 +128,7 @@ class AttachEngine:
         attachment = self._checkpoint.state.attachments.get(request.instance_uuid)
         if attachment is None:
             return []
-        if attachment.step is not AttachStep.ATTACHED:  # an earlier roll-back could not be recorded: repeat it
+        if attachment.step is not AttachStep.ATTACHED:  # an earlier roll-back could not be recorded, so repeat it
             self._release(request.instance_uuid)
             return []
         if attachment.request_digest != request.digest:
@@ -158,7 +161,7 @@ class AttachEngine:
     def _find_bitstreams(
         self, placed: Sequence[tuple[ProfileGroup, ManagedDeployable, str]], project_id: str
     ) -> dict[str, ChosenBitstream]:
-        """The bitstream for each region to be programmed, by deployable. Runs before anything is claimed."""
+        """{deployable: bitstream} for each region to program. Runs before anything is claimed."""
         chosen: dict[str, ChosenBitstream] = {}
         for group, unit, _ in placed:
             name = unit.deployable.name
@@ -183,8 +186,8 @@ class AttachEngine:
         placed: Sequence[tuple[ProfileGroup, ManagedDeployable, str]],
         chosen: Mapping[str, ChosenBitstream],
     ) -> AttachState:
-        """Claim the handles. If nothing has to be programmed, also begin to prepare them: one step needs only one disk
-        write.
+        """Claims the handles. If nothing has to be programmed, the same step also begins to prepare them, which saves a
+        write to the disk.
         """
         after = h.claim_handles(held, new, demands)
         if chosen:
@@ -193,7 +196,7 @@ class AttachEngine:
             _check_functions(after, group, unit)
         return h.begin_preparing(after, new.instance_uuid)
 
-    def _hand_over(
+    def _prepare_attachment(
         self,
         attachment: Attachment,
         placed: Sequence[tuple[ProfileGroup, ManagedDeployable, str]],
@@ -219,8 +222,8 @@ class AttachEngine:
     # ------------------------------------------------------------------------------------ releasing
 
     def _roll_back(self, instance_uuid: str, reason: str) -> None:
-        """Undo a plug. Failures are only logged, because the caller already gets an error; unclean handles are
-        quarantined.
+        """Undoes a plug. Only logs failures, because the caller gets the first error; handles that cannot be cleaned
+        are quarantined.
         """
         try:
             self._release(instance_uuid, reason)
@@ -247,7 +250,7 @@ class AttachEngine:
         return len(handles)
 
     def _clean_or_quarantine(self, pci_id: str, deployable: str) -> list[str]:
-        """Returns failures; empty on success."""
+        """Returns the failure as a list; empty on success."""
         return self._clean_handles([ClaimedHandle(pci_id, deployable, rp_uuid="")], lambda held: held)
 
     def _clean_handles(
@@ -256,8 +259,8 @@ class AttachEngine:
         """Release all `handles`, then clean them, then mark each free or quarantined. Returns ``<handle> (<reason>)``
         per failure.
 
-        A crash in between leaves handles dirty or ``cleaning``, and everything is repeated. `at_last` is applied in
-        the same step that frees the handles.
+        After a crash in between, handles are dirty or ``cleaning``, and `recover` repeats all of it. `at_last` is
+        applied in the step that frees the handles.
         """
         failures: dict[str, str] = {}
         for handle in handles:
@@ -309,7 +312,7 @@ def _pci_ids(attachment: Attachment) -> list[str]:
 
 
 def _check_functions(held: AttachState, group: ProfileGroup, unit: ManagedDeployable) -> None:
-    """R26: the scheduler relied on a pre-programmed function; check that the region still carries it."""
+    """Raises `ConflictingBitstreams` if the region no longer has a function that the group requires (R26)."""
     if group.wanted or not unit.deployable.programmable:
         return
     loaded = held.region(unit.deployable.name).bitstream
@@ -320,5 +323,5 @@ def _check_functions(held: AttachState, group: ProfileGroup, unit: ManagedDeploy
         if not any(same_id(trait.id, function.id or function.name) for function in carried):
             names = ", ".join(sorted(function_trait(unit.device.vendor, one) for one in carried)) or "no function"
             raise ConflictingBitstreams(
-                f"{group.label} needs function {trait.id}, but region {unit.deployable.name} now carries {names}"
+                f"{group.label} needs function {trait.id}, but region {unit.deployable.name} now has {names}"
             )

@@ -1,7 +1,6 @@
-"""Finds the image of a bitstream: for hosts, which load it, and for the service, which only reports whether one
-exists.
+"""Finds the image of a bitstream: for hosts, which load it, and for the service, which reports whether there is one.
 
-Which of the images fits is decided in `model.bitstream`.
+`model.bitstream` decides which of the images fits.
 Spec: docs/evidence/specs/accelerator-attach.md
 """
 

@@ -1,9 +1,9 @@
 """The attach state of a host on disk: one file, with two slots of JSON that are written in turn.
 
-A write is durable before it counts (`moorage.durable.DurableDocument`): after a kill at any moment, a reader finds the
-old or the new document, never half of one. The same document holds the journal of the device history. A lock file
-keeps a second process away, because two agents on one file would hand out the same devices. What the contents mean:
-`model.attach_state`.
+Writes are durable and atomic (`moorage.durable.DurableDocument`): after a kill at any moment, a reader finds the old or
+the new document, never a part of one. The document also contains the journal of the device history. A lock file
+excludes a second process, because two agents on one file would give out the same devices. For the meaning of the
+contents see `model.attach_state`.
 Spec: docs/evidence/specs/accelerator-attach.md
 """
 
@@ -51,7 +51,7 @@ class Checkpoint:
         self._attach_state = self._read()
 
     def close(self) -> None:
-        """Release the lock. The lock of a process that dies is released by the kernel."""
+        """Releases the lock, as the kernel does when the process ends."""
         self._document.close()
         self._process_lock.close()
 
@@ -60,14 +60,14 @@ class Checkpoint:
         return self._attach_state
 
     def step(self, change: Callable[[AttachState], AttachState], reason: str = "") -> AttachState:
-        """Apply `change` and return once the result is on disk. `change` is pure; if it raises, nothing has changed.
+        """Applies `change`, and returns when the result is on disk. `change` is pure; if it raises, nothing changes.
 
-        `reason` is recorded in the device history: why something failed or was undone.
+        `reason`: why something failed or was undone, for the device history.
         """
         with self._lock:
             after = change(self._attach_state)
-            if seen := derive_transitions(self._attach_state, after, reason):
-                after = with_transitions(after, seen, self._clock.now())
+            if transitions := derive_transitions(self._attach_state, after, reason):
+                after = with_transitions(after, transitions, self._clock.now())
             if after != self._attach_state:
                 self._write(after)
                 self._attach_state = after
@@ -108,7 +108,7 @@ def _locked_for_this_process(path: Path) -> IO[bytes]:
     except OSError as error:
         file.close()
         raise StartError(
-            f"another process uses {path}, and two would hand out the same devices; stop the other one, or use "
+            f"another process uses {path}, and two would give out the same devices; stop the other one, or use "
             "another directory"
         ) from error
     return file

@@ -1,4 +1,4 @@
-"""All devices of one host, across its drivers: discovered together, looked up by deployable."""
+"""All devices of one host: discovers them with all drivers, and looks them up by deployable."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -37,7 +37,7 @@ class DeviceRegistry:
         """
         last = {device.pci_id: device for device in known}
         found: dict[str, Device] = {}
-        silent: set[str] = set()
+        failed_drivers: set[str] = set()
         for driver in self._drivers.values():
             try:
                 for device in driver.discover():
@@ -46,11 +46,11 @@ class DeviceRegistry:
                     found[device.pci_id] = self._inspected(driver, replace(device, driver=driver.name))
             except DriverError as error:
                 log.warning("discovery failed", extra={"driver": driver.name, "reason": error.message})
-                silent.add(driver.name)
+                failed_drivers.add(driver.name)
         for device in last.values():
             if device.pci_id in found:
                 continue
-            if device.driver in silent:
+            if device.driver in failed_drivers:
                 found[device.pci_id] = replace(device, health=Health.UNKNOWN)
             elif any(handle in in_use for part in device.deployables for handle in part.handles):
                 found[device.pci_id] = replace(device, health=Health.GONE)

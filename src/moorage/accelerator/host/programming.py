@@ -63,10 +63,10 @@ class KeyedLocks:
 
 @dataclass(frozen=True, slots=True)
 class ChosenBitstream:
-    """An image that fits a region, and the bitstream that the region carries once the image is loaded."""
+    """An image that fits a region, and the bitstream that the region has when the image is loaded."""
 
     image: ImageRecord
-    view: ServiceView  #: in which the image was found, and will be fetched
+    view: ServiceView  #: the view in which the image was found, and in which it is fetched
     bitstream: Bitstream
     signed: ImageSignature | None = None  #: the signature to verify, if any
 
@@ -130,9 +130,9 @@ class RegionProgrammer:
     def load_bitstream(
         self, deployable: str, chosen: ChosenBitstream, instance_uuid: str, by: Requester | None = None
     ) -> None:
-        """Load the chosen bitstream into `deployable`, unless it is loaded already.
+        """Loads the chosen bitstream into `deployable`, unless it is loaded already.
 
-        `by`: who ordered it, if it is not for an instance.
+        `by`: the requester, if it is not for an instance.
         """
         with self._locks.held(deployable):
             self._verify_signature(chosen)
@@ -141,13 +141,13 @@ class RegionProgrammer:
             if region.state is RegionState.IDLE and loaded == chosen.bitstream.digest:
                 self._update_voucher(deployable, region, chosen.bitstream)
                 return
-            # Verify before the first step: a bad image must not cost the region its current content.
+            # Verify before the first step, so that the region keeps its present content if the image is bad.
             with self._fetched_data(chosen) as file:
                 self._program(deployable, chosen.bitstream, file, instance_uuid, by)
 
     def load_blank(self, deployable: str, by: Requester, only: ProgramRequest) -> str | None:
-        """Load the vendor's blank into `deployable`, unless it is blank already, or `only` names something and the
-        region carries something else. Returns the id of the image that the region carries afterwards, if any.
+        """Loads the vendor's blank into `deployable`, unless it is blank already, or `only` is set and the region has
+        other content. Returns the id of the region's image afterwards, or None.
         """
         with self._locks.held(deployable):
             region = self._settled_region(deployable)
@@ -158,13 +158,15 @@ class RegionProgrammer:
             return None
 
     def _verify_signature(self, chosen: ChosenBitstream) -> None:
-        """Verify the signature, also of a loaded bitstream: it may have been loaded when no signature was required."""
+        """Verifies the signature. A loaded bitstream needs that too: perhaps no signature was required when it was
+        loaded.
+        """
         if chosen.signed is not None and not self._signatures.is_verified(chosen.signed):
             with self._fetched_data(chosen) as file:
                 self._signatures.verify_data(chosen.signed, file.file)
 
     def _update_voucher(self, deployable: str, region: h.RegionRecord, chosen: Bitstream) -> None:
-        """The image of the loaded bitstream may have been signed since; record that."""
+        """Records the voucher of the chosen image, which may have been signed since the bitstream was loaded."""
         there = region.bitstream
         if there is not None and there.image_id == chosen.image_id and there.voucher is not chosen.voucher:
             self._checkpoint.step(partial(h.with_voucher, deployable=deployable, unsigned=chosen.voucher))
@@ -187,14 +189,14 @@ class RegionProgrammer:
                 self._last_logged.pop(deployable, None)
 
     def _log_once(self, deployable: str, reason: str) -> None:
-        """Log once per reason: the repair is tried in every round, and some cards can never be blanked."""
+        """Logs each reason once, because every round tries the repair, and some cards cannot be blanked at all."""
         if self._last_logged.get(deployable) != reason:
             self._last_logged[deployable] = reason
             log.error("region cannot be repaired", extra={"region": deployable, "reason": reason})
 
     def recover_region(self, deployable: str) -> None:
-        """At start, or when a card returns: trust the device's report of its content; if it has none, repair the
-        region.
+        """Records the content that the device reports for the region, or repairs the region if the content is unknown.
+        Call it at the start, and when a card returns.
         """
         with self._locks.held(deployable):
             if self._settled_region(deployable).state is RegionState.IDLE:
@@ -207,8 +209,8 @@ class RegionProgrammer:
         self.blank_if_needed(deployable)
 
     def _settled_region(self, deployable: str) -> h.RegionRecord:
-        """The region's record. The caller holds the region's lock, so a record in ``programming`` was left behind by a
-        crash or a full disk; its end is recorded first.
+        """The region's record. The caller holds the region's lock, so ``programming`` in the record comes from a crash
+        or a full disk; then the end of that programming is recorded first.
         """
         region = self._checkpoint.state.region(deployable)
         if region.state is RegionState.PROGRAMMING:
@@ -219,7 +221,7 @@ class RegionProgrammer:
     @contextmanager
     def _fetched_data(self, chosen: ChosenBitstream) -> Iterator[CachedFile]:
         image = chosen.image
-        # An exception of the body must not be mistaken for one of the fetch, so enter and exit explicitly.
+        # Entered and exited explicitly, so that errors of the body are not translated as errors of the fetch.
         context = self._cache.open(image, self._images, chosen.view)
         try:
             file = context.__enter__()
@@ -252,7 +254,7 @@ class RegionProgrammer:
             driver.program(deployable, wanted, file.file if file else None)
         except DriverError as error:
             self._record_interrupted(deployable, wanted, error.message)
-            # The wake-up leads back to a repair of the region. Without a change it would loop forever.
+            # `_region_changed` causes another repair of the region. Without a change, that would loop forever.
             after = self._checkpoint.state.region(deployable)
             if (after.state, after.bitstream) != (before.state, before.bitstream):
                 self._region_changed()
@@ -261,13 +263,13 @@ class RegionProgrammer:
         self._region_changed()
 
     def _record_interrupted(self, deployable: str, wanted: Bitstream | None, reason: str) -> None:
-        """Record the end of a failed or interrupted programming, with what the device reports now."""
+        """Records the end of a failed or interrupted programming, with the content that the device reports now."""
         found = self._registry.identify(deployable)
-        mending = reason if wanted is None else ""
+        blank_failure = reason if wanted is None else ""
         if found.state is not RegionState.IDLE:
-            self._checkpoint.step(partial(h.mark_region_unknown, deployable=deployable, failed=mending), reason)
+            self._checkpoint.step(partial(h.mark_region_unknown, deployable=deployable, failed=blank_failure), reason)
         elif wanted is not None and found.bitstream is not None and found.bitstream.digest == wanted.digest:
             self._checkpoint.step(partial(h.end_programming, deployable=deployable, loaded=wanted), reason)
         else:
-            carried = partial(h.end_programming, deployable=deployable, loaded=found.bitstream, failed=mending)
+            carried = partial(h.end_programming, deployable=deployable, loaded=found.bitstream, failed=blank_failure)
             self._checkpoint.step(carried, reason)

@@ -1,13 +1,13 @@
 """Verifies signatures of bitstreams with the keys in an operator's directory, and creates them for the CLI.
 
 There are two kinds. The signature of a manifest (`model.bitstream`) covers the data, the region type, the functions
-and the card together. The other kind covers only the data, as Glance does: the properties `img_signature` (base64),
-`img_signature_hash_method`, `img_signature_key_type` and `img_signature_certificate_uuid`, all four or none. With it,
-anybody who can write the image's other properties decides what the data claims to be. It is verified if present, but
-satisfies a requirement only if the operator allows that.
+and the card together. The other kind covers only the data, as in Glance: the properties `img_signature` (base64),
+`img_signature_hash_method`, `img_signature_key_type` and `img_signature_certificate_uuid`, all four or none. It does
+not protect the image's other properties, which describe the bitstream. It is verified if present, but satisfies a
+requirement only if the operator allows that.
 
-A key is a file ``<directory>/<name>.pem``: a public key or an X.509 certificate. Write access to that directory
-decides whose bitstreams run. The files are read on each use, so the removal of a key takes effect at once.
+A key is a file ``<directory>/<name>.pem``: a public key or an X.509 certificate. A user who can write that directory
+can admit bitstreams. The files are read on each use, so the removal of a key takes effect at once.
 Spec: docs/evidence/specs/accelerator-attach.md
 """
 
@@ -90,8 +90,8 @@ class SignatureVerifier:
         self._digests: dict[tuple[str, str], bytes] = {}
 
     def check_image(self, image: ImageRecord, *, demanded: bool) -> ImageSignature | None:
-        """Check all that needs no data; None if there is nothing to verify. Raises `SignatureMissing`,
-        `SignatureRejected`.
+        """Checks everything that does not need the data. Returns the signature to verify, or None. Raises
+        `SignatureMissing`, `SignatureRejected`.
         """
         given = {name: image.properties[name] for name in PROPERTIES if image.properties.get(name)}
         has_manifest = bool(image.properties.get(MANIFEST) or image.properties.get(MANIFEST_SIGNATURE))
@@ -252,7 +252,7 @@ def _key_name(image: ImageRecord, name: str, where: str) -> str:
 
 
 def _key_mismatch(key: object, kind: str) -> str:
-    """Describes a key that is not of `kind`; empty if it is."""
+    """A description of a key that is not of `kind`; empty if it is."""
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
     if isinstance(key, rsa.RSAPublicKey):

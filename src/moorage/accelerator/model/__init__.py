@@ -1,4 +1,4 @@
-"""Values, states and decisions of accelerators. Pure: no I/O, no clock, no ids drawn.
+"""Values, states and decisions of accelerators. Pure: no I/O, no clock, no random ids.
 
 * `devices`, `naming`, `inventory`  devices and their states; traits and resource classes; provider nodes for Placement
 * `profile`, `bitstream`  request groups of a flavor's extra specs or a device profile; which image fits a region

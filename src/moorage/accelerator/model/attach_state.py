@@ -1,10 +1,10 @@
 """The attach state of one host and its transitions.
 
-`AttachState` is the whole content of the host's checkpoint. Each function below takes one step and returns the next
-`AttachState`; `moorage.accelerator.host.attach` writes it to disk before (or after) it touches a device.
+`AttachState` is the whole content of the host's checkpoint. Each function below performs one transition and returns the
+next `AttachState`; `moorage.accelerator.host.attach` writes it to disk before (or after) it accesses a device.
 
-An attachment goes ``claimed -> preparing -> attached -> releasing`` and then disappears. After a crash, its step tells
-`AttachEngine.recover` which devices may have been touched. Pure: no I/O here.
+The steps of an attachment are ``claimed -> preparing -> attached -> releasing``; then it is removed. After a crash,
+`AttachEngine.recover` sees from the step which devices may have been accessed. Pure: no I/O here.
 Spec: docs/evidence/specs/accelerator-attach.md
 """
 
@@ -29,7 +29,7 @@ from moorage.accelerator.model.errors import AlreadyPlugged, ConflictingBitstrea
 
 
 class AttachStep(StrEnum):
-    CLAIMED = "claimed"  #: no handle was touched yet; the region may be in programming
+    CLAIMED = "claimed"  #: no handle was accessed yet; its region may be in programming
     PREPARING = "preparing"
     ATTACHED = "attached"
     RELEASING = "releasing"
@@ -37,12 +37,12 @@ class AttachStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HandleRecord:
-    """A handle that is not free. `instance_uuid` is empty once no instance holds it."""
+    """A handle that is not free. `instance_uuid` is empty if no instance holds it any more."""
 
     state: HandleState
     deployable: str
     instance_uuid: str = ""
-    digest: str = ""  #: of the bitstream that the region must carry for this holder; empty: any
+    digest: str = ""  #: of the bitstream that the region must have for this holder; empty: any
     reason: str = ""  #: why it is quarantined
 
 
@@ -54,7 +54,8 @@ class RegionRecord:
     bitstream: Bitstream | None = None
     wanted: Bitstream | None = None
     by: Requester = field(default_factory=Requester)  #: the requester, while programming
-    failed: str = ""  #: why the blank could not be loaded; retried in every round, recorded once
+    #: Why the blank could not be loaded. Loading is retried in every round; the history has a failure only once.
+    failed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +73,9 @@ class Attachment:
     instance_uuid: str
     instance_name: str
     project_id: str
-    request_digest: str  #: a repeated plug of the same request has the same digest
+    request_digest: str  #: equal for a repetition of the same request
     step: AttachStep
-    handles: tuple[ClaimedHandle, ...]  #: in the order of the plug answer
+    handles: tuple[ClaimedHandle, ...]  #: in the order in which `plug` returns them
     user_id: str = ""
 
     @property
@@ -96,7 +97,7 @@ class HandleRequest:
 
 @dataclass(frozen=True, slots=True)
 class OperatorWishes:
-    """An operator's settings for the devices of a host."""
+    """The operators' settings for the devices of a host."""
 
     withdrawn: frozenset[str] = frozenset()  #: addresses of cards that the operator disabled
     traits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  #: extra traits, by deployable
@@ -119,7 +120,7 @@ class AttachState:
         return self.regions.get(deployable, RegionRecord())
 
     def holders(self, deployable: str, *, besides: str = "") -> list[HandleRecord]:
-        """Records of handles in use or on their way back to free."""
+        """Records of the handles that are in use or being cleaned, without those of the instance `besides`."""
         return [
             record
             for record in self.handles.values()
@@ -156,15 +157,15 @@ def claim_handles(held: AttachState, new: Attachment, demands: Sequence[HandleRe
 
 
 def _check_region(held: AttachState, demand: HandleRequest, new: Attachment) -> None:
-    """A10: while another instance holds a handle of the region, the region keeps (or gets) the bitstream it was given
-    for.
+    """Raises an error if the request needs another bitstream than another instance that holds a handle of the region,
+    or the region cannot be used now (A10).
     """
     region = held.region(demand.deployable)
     if region.state is RegionState.UNKNOWN or (region.state is RegionState.PROGRAMMING and not demand.digest):
         raise NoCapacity(f"region {demand.deployable} is {region.state} and cannot be used now")
     loaded = region.bitstream
     if not demand.digest and loaded is not None and not loaded.public and loaded.owner != new.project_id:
-        raise ConflictingBitstreams(f"region {demand.deployable} carries a bitstream of another project")
+        raise ConflictingBitstreams(f"region {demand.deployable} has a bitstream of another project")
     loaded_digest = loaded.digest if loaded else ""
     for other in held.holders(demand.deployable, besides=new.instance_uuid):
         if (other.digest or loaded_digest) != (demand.digest or loaded_digest):
@@ -177,19 +178,17 @@ def _check_region(held: AttachState, demand: HandleRequest, new: Attachment) -> 
 def begin_programming(
     held: AttachState, deployable: str, wanted: Bitstream | None, for_instance: str = "", by: Requester | None = None
 ) -> AttachState:
-    """Begin to load `wanted`, or the vendor's blank if None. Raises `ConflictingBitstreams` while another instance
+    """Begins to load `wanted`, or the vendor's blank if None. Raises `ConflictingBitstreams` while another instance
     uses the region.
 
-    `by`: who ordered it, if not an instance that plugs.
-
     An instance that only waits for the same bitstream does not use the region yet, and no instance uses a region whose
-    content is unknown.
+    content is unknown. `by`: the requester, if it is not for an instance.
     """
     region = held.region(deployable)
-    lost = region.state is RegionState.UNKNOWN
+    is_unknown = region.state is RegionState.UNKNOWN
     for other in held.holders(deployable, besides=for_instance):
         same = wanted is not None and other.digest == wanted.digest
-        if not (_is_untouched(held, other) and (same or lost)):
+        if not (_is_untouched(held, other) and (same or is_unknown)):
             raise ConflictingBitstreams(f"region {deployable} is in use; it cannot be programmed now")
     state = REGION_TRANSITIONS.check_transition(region.state, RegionState.PROGRAMMING)
     attachment = held.attachments.get(for_instance)
@@ -226,7 +225,7 @@ def mark_attached(held: AttachState, instance_uuid: str) -> AttachState:
 
 
 def begin_release(held: AttachState, instance_uuid: str) -> AttachState:
-    """Handles that were never touched become free at once and the attachment is removed; other handles become dirty."""
+    """If no handle was accessed yet, frees all and removes the attachment; otherwise all handles become dirty."""
     attachment = held.attachments[instance_uuid]
     if attachment.step is AttachStep.CLAIMED:
         return _without_attachment(_with_states(held, instance_uuid, HandleState.FREE), instance_uuid)
@@ -236,7 +235,7 @@ def begin_release(held: AttachState, instance_uuid: str) -> AttachState:
 
 
 def begin_cleaning(held: AttachState, pci_id: str) -> AttachState:
-    """Repeatable: a crash during cleaning leaves ``cleaning``."""
+    """May be repeated, because a handle stays ``cleaning`` after a crash."""
     if held.handles[pci_id].state is HandleState.CLEANING:
         return held
     return _with_state(held, pci_id, HandleState.CLEANING)
@@ -261,7 +260,7 @@ def end_release(held: AttachState, instance_uuid: str) -> AttachState:
 
 
 def leave_quarantine(held: AttachState, pci_id: str) -> AttachState:
-    """An operator lets the handle be cleaned again; it is dirty until that succeeds."""
+    """An operator requests that the handle is cleaned again; it is dirty until that succeeds."""
     held = _with_state(held, pci_id, HandleState.DIRTY)
     return replace(held, handles={**held.handles, pci_id: replace(held.handles[pci_id], reason="")})
 
@@ -270,7 +269,7 @@ def leave_quarantine(held: AttachState, pci_id: str) -> AttachState:
 
 
 def with_devices(held: AttachState, devices: Iterable[Device]) -> AttachState:
-    """Replace the devices by those found now. Known regions keep their records, which say what we loaded."""
+    """Replaces the devices by `devices`. Known regions keep their records, which contain what this agent loaded."""
     found = tuple(devices)
     regions = {
         part.name: held.regions.get(part.name, RegionRecord(RegionState.IDLE, part.bitstream))
@@ -284,10 +283,10 @@ def with_devices(held: AttachState, devices: Iterable[Device]) -> AttachState:
 def adopt_region_content(
     held: AttachState, deployable: str, state: RegionState, bitstream: Bitstream | None
 ) -> AttachState:
-    """At start, before requests are served: take the device's own report of an idle region as the truth.
+    """Records what the device reports about the content of an idle region. Call it before requests are served.
 
-    This corrects our record and is not a step in the region's life, hence not in the transition table. A bitstream
-    without a digest is known to the device only, so it equals no bitstream in our records.
+    This corrects the record and is no transition of the region, so the transition table does not have it. A bitstream
+    without a digest is known only from the device, so it is never equal to a recorded one.
     """
     known = held.region(deployable).bitstream
     digest = bitstream.digest if bitstream is not None else ""
@@ -297,7 +296,7 @@ def adopt_region_content(
 
 
 def with_voucher(held: AttachState, deployable: str, unsigned: Voucher) -> AttachState:
-    """At start: set who vouches for a bitstream without a signed manifest, as the options decide."""
+    """Sets the voucher of a bitstream without a signed manifest, which depends on the options at the start."""
     region = held.region(deployable)
     if region.bitstream is None or not region.bitstream.digest or region.bitstream.voucher is Voucher.SIGNATURE:
         return held
@@ -305,7 +304,7 @@ def with_voucher(held: AttachState, deployable: str, unsigned: Voucher) -> Attac
 
 
 def devices_as_loaded(held: AttachState) -> list[Device]:
-    """The devices, with the content of their regions as recorded here."""
+    """The devices, with the recorded content of their regions."""
     return [_with_bitstreams(device, held.regions) for device in held.devices]
 
 
@@ -335,13 +334,13 @@ def drop_reported_records(held: AttachState, upto: int) -> AttachState:
 
 
 def withheld_deployables(held: AttachState) -> frozenset[str]:
-    """Deployables to keep the scheduler away from: their content is unknown, or an operator disabled the card."""
+    """Deployables that must not be offered: their content is unknown, or an operator disabled the card."""
     withdrawn = (device for device in held.devices if device.pci_id in held.wishes.withdrawn)
     return unknown_regions(held) | {part.name for device in withdrawn for part in device.deployables}
 
 
 def offered_state(held: AttachState) -> object:
-    """The part of the state that inventories and traits are derived from; compare two to see whether they changed."""
+    """The part of the state that determines inventories and traits. They are unchanged if two such values are equal."""
     kept_back = frozenset(pci_id for pci_id, record in held.handles.items() if record.state in WITHHELD)
     return held.devices, held.regions, held.wishes, kept_back
 

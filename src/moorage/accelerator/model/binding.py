@@ -50,7 +50,7 @@ TRANSITIONS = transition_table(
 #: States in which the host holds, or may hold, a handle for the request.
 ON_HOST = frozenset({RequestState.BIND_STARTED, RequestState.BOUND, RequestState.BIND_FAILED})
 
-#: States in which the handle counts as taken. A request that is being deleted is about to give its handle back.
+#: States in which the handle counts as taken; not ``Deleting``, because the handle is then about to be released.
 HOLDING = frozenset({RequestState.BIND_STARTED, RequestState.BOUND})
 
 #: Time that Nova waits until a request is resolved (its ``arq_binding_timeout``). Nova does not check the state of a
@@ -63,7 +63,7 @@ _REQUIRED = ("hostname", "device_rp_uuid", "instance_uuid")
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """The place to bind one request to."""
+    """The host, provider and instance to bind one request to."""
 
     hostname: str
     device_rp_uuid: str
@@ -82,7 +82,7 @@ def expected_content(order: ProgramJob) -> ProgramRequest:
 
 
 def units_of_group(group: Mapping[str, str]) -> int:
-    """The number of requests that one group of a profile stands for."""
+    """The number of requests that are created for one group of a profile."""
     return sum(int(value) for key, value in group.items() if key.startswith("resources:"))
 
 
@@ -159,15 +159,15 @@ def handles_by_request(order: BindJob, attachment: Attachment) -> dict[str, str]
 
 
 def is_hidden(request: RequestRecord) -> bool:
-    """Deleted for every caller, although its host still has to release the handle."""
+    """Whether callers must not see the request: it is being deleted, and its host still has to release the handle."""
     return request.state == RequestState.DELETING
 
 
 def state_shown_to_compute(request: RequestRecord, now: datetime) -> str:
-    """The state of a request as Nova sees it, which asks by instance.
+    """The state of a request in a list by instance, which is how Nova reads requests.
 
     A failure is shown only after Nova has stopped waiting; before that, an event reports it (`NOVA_BIND_TIMEOUT`).
-    Callers that ask for a request by uuid or for all requests are not Nova and see the failure at once.
+    Callers that read a request by uuid, or all requests, are not Nova and see the failure at once.
     """
     if request.state != RequestState.BIND_FAILED or request.updated_at is None:
         return request.state

@@ -1,14 +1,14 @@
-"""The choice of the image to program: the searches, the choice among the images found, and signed manifests.
+"""Chooses the image to program: property filters for the search, the choice among the results, signed manifests.
 
-Image properties read here (the names of the bitstream metadata spec, and Cyborg's own)::
+Image properties used here (the names of the bitstream metadata spec, and Cyborg's)::
 
     region_uuid                      type of the region it was made for; an image without it is not programmed
-    function_uuid, function_name     comma-separated, if it carries several
+    function_uuid, function_name     comma-separated, if it has several
     accel:function_id                Cyborg's name for function_uuid
     vendor, board, shell_id          must match the device, if given
 
-Only public images, which an operator vouches for, and the project's own images are programmed. Anybody can create a
-community image, or share one, with false properties.
+Only public images, which an operator vouches for, and the project's own images are programmed. Community and shared
+images are not, because every user can create those with false properties.
 
 A manifest is one text that covers the data's digest, the region's type, the functions and the card, so that one
 signature covers all of them. It consists of two properties of the image::
@@ -143,7 +143,7 @@ def rejection_reason(image: ImageRecord, wanted: ProgramRequest, target: Bitstre
         return why
     functions = functions_of(image)
     if not wanted.bitstream_id and not any(is_wanted_function(wanted, function) for function in functions):
-        return "it does not carry the function"
+        return "it does not have the function"
     return _unpublishable_functions(functions, "" if target.device is None else target.device.vendor)
 
 
@@ -161,7 +161,9 @@ def _device_mismatch(image: ImageRecord, device: Device) -> str:
 
 
 def _unpublishable_functions(functions: Sequence[Function], vendor: str) -> str | None:
-    """Any user can publish an image to others; its properties must not break the publishing of a host's traits."""
+    """The reason why the functions cannot be traits; None if they can. Images of any user must not break a host's
+    update of Placement.
+    """
     if len(functions) > MAX_FUNCTIONS:
         return f"it names {len(functions)} functions; at most {MAX_FUNCTIONS} can be published"
     for function in functions:
@@ -201,12 +203,12 @@ def _may_use(image: ImageRecord, target: BitstreamTarget) -> bool:
 
 
 def _may_know(image: ImageRecord, target: BitstreamTarget) -> bool:
-    """Whether the project may know of the image. All projects may read community images."""
+    """Whether a message to the project may name the image. All projects may read community images."""
     return _may_use(image, target) or image.visibility == "community"
 
 
 def carries_bitstream(bitstream: Bitstream | None, wanted: ProgramRequest) -> bool:
-    """Whether a region with `bitstream` already carries the wanted function or image."""
+    """Whether `bitstream` is the wanted image, or has the wanted function."""
     if bitstream is None:
         return False
     if wanted.bitstream_id:
@@ -221,7 +223,7 @@ def is_wanted_function(wanted: ProgramRequest, function: Function) -> bool:
 
 
 def functions_of(image: ImageRecord) -> tuple[Function, ...]:
-    """Ids and names are paired by their place in the two lists."""
+    """The functions of the image: ids and names are paired by their position in the two lists."""
     ids = _split_list(image.properties.get(FUNCTION_ID) or image.properties.get(CYBORG_FUNCTION_ID))
     names = _split_list(image.properties.get(FUNCTION_NAME))
     return tuple(Function(identity, name) for identity, name in zip_longest(ids, names, fillvalue=""))
@@ -294,7 +296,7 @@ def manifest_mismatch(manifest: Manifest, digest: str, properties: Mapping[str, 
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """JSON readers differ in which of two equal names they use, so duplicates are refused."""
+    """Refuses duplicate names, because JSON parsers differ in which of them they use."""
     document = dict(pairs)
     if len(document) != len(pairs):
         raise ValueError("a name occurs twice")

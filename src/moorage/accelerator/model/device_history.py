@@ -1,7 +1,8 @@
 """The device history on a host: one record per change of a handle's holder or a region's content.
 
-A record is made in the checkpoint step that changes the state (`history_derivation`) and is in the same file, so both
-are written together or not at all. It leaves the file once the central service has it. Pure: no I/O here.
+A record is created in the checkpoint step that changes the state (`history_derivation`) and is stored in the same file,
+so both are written together or not at all. It is removed from the file when the central service has stored it. Pure: no
+I/O here.
 """
 
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-#: Records that a host keeps while the service is away. Every checkpoint write contains all of them.
+#: Records that a host keeps while the service is unavailable. Every checkpoint write contains all of them.
 MAX_PENDING_RECORDS = 1000
 #: Maximum characters of texts from other sources, as the columns of the service's table allow.
 MAX_TEXT_CHARACTERS = 255
@@ -17,18 +18,18 @@ MAX_REASON_CHARACTERS = 2000
 
 
 class DeviceEvent(StrEnum):
-    PROGRAM = "program"  #: a region was programmed, or failed to be; no digest: with the blank
+    PROGRAM = "program"  #: a region was programmed, or programming failed; no digest: the blank
     ATTACH = "attach"
     DETACH = "detach"  #: the instance released it; it is dirty
     CLEAN = "clean"  #: it was cleaned and is free
     QUARANTINE = "quarantine"  #: it could not be cleaned
     RELEASE = "release"  #: an operator ends the quarantine, so that it is cleaned again
-    GAP = "gap"  #: records were dropped here, because the service was away too long
+    GAP = "gap"  #: records were dropped here, because the service was unavailable for too long
 
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """On whose behalf a change was made. All empty: a repair, or an operator on the host itself."""
+    """The instance, project and user for whom a change was made. All empty: a repair, or a command on the host."""
 
     instance_uuid: str = ""
     project_id: str = ""
@@ -45,7 +46,7 @@ class DeviceTransition:
     who: Requester = Requester()
     image_id: str = ""  #: of the bitstream in the region, or to be loaded into it
     digest: str = ""  #: sha512 of it
-    done: bool = True  #: or it failed
+    done: bool = True  #: False: it failed
     reason: str = ""
 
 

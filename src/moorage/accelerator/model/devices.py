@@ -48,7 +48,7 @@ class HandleState(StrEnum):
 #: States in which no instance holds a handle, but it cannot be given out.
 WITHHELD = frozenset({HandleState.DIRTY, HandleState.CLEANING, HandleState.QUARANTINED})
 
-#: A claimed handle that was never touched becomes free at once; any other handle is cleaned first.
+#: A claimed handle that was not prepared yet becomes free at once; any other handle is cleaned first.
 HANDLE_TRANSITIONS = transition_table(
     "an attach handle",
     {
@@ -80,7 +80,7 @@ REGION_TRANSITIONS = transition_table(
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function of a device, with a UUID, a free name or both."""
+    """A function of a device, with a UUID, a name or both."""
 
     id: str = ""
     name: str = ""
@@ -102,7 +102,7 @@ class Bitstream:
     image_id: str = ""
     image_name: str = ""
     functions: tuple[Function, ...] = ()
-    public: bool = True  #: may all projects see and use it? If not, only `owner`
+    public: bool = True  #: whether all projects may see and use it, or only `owner`
     owner: str = ""
     voucher: Voucher = Voucher.OPERATOR
 
@@ -133,7 +133,7 @@ class Deployable:
 class Device:
     pci_id: str
     type: DeviceType
-    vendor: str  #: ``intel``: the word in traits
+    vendor: str  #: ``intel``: the name in traits
     vendor_id: str  #: ``8086``: PCI, hexadecimal
     product_id: str
     model: str
@@ -165,10 +165,10 @@ class Mdev:
 
     @property
     def uuid(self) -> str:
-        """Derived from the text form, so a device created again after a restart keeps the uuid that the guest knows
-        (R51).
+        """Derived from the text form, so that a device created again after a restart has the uuid in the guest's
+        definition (R51).
 
-        Unique on its host, which is all that the kernel and libvirt require.
+        It is unique on its host, as the kernel and libvirt require.
         """
         return str(uuid.uuid5(_MDEVS, str(self)))
 
@@ -204,7 +204,7 @@ def plug_answer(handle: str) -> dict[str, str]:
     """A handle in the answer of `plug`, for the definition of a guest.
 
     ``{"pci_id": "0000:3b:00.1"}``, or ``{"type": "MDEV", "mdev": <uuid>, "parent": "0000:17:00.0", "asked_type":
-    "nvidia-63"}``: ``pci_id`` is left out there, so that no caller passes the whole card through by mistake.
+    "nvidia-63"}``: it has no ``pci_id``, so that no caller passes the whole card through by mistake.
     """
     mdev = mdev_of(handle)
     if mdev is None:

@@ -1,13 +1,13 @@
 """Errors of attaching and releasing accelerators.
 
-`os_acc.exception` turns each code back into a class on the other side of the socket.
+`os_acc.exception` has a class for each code, for the client's side of the socket.
 """
 
 from collections.abc import Sequence
 
 from moorage.core.errors import Conflict, Invalid, MoorageError, NotFound, Unavailable
 
-#: For requests that we reject although Cyborg does not check them and answers 500 (`AcceleratorOptions.legacy_500`).
+#: Code of errors for requests that Cyborg does not check and answers with 500 (see `AcceleratorOptions.legacy_500`).
 UNCHECKED = "accelerator.unchecked_by_the_peer"
 
 

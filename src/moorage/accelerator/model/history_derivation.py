@@ -1,6 +1,6 @@
 """Derives the device history from attach states: compares the state before a step with the state after it.
 
-So no step can change a holder or a region without a record, wherever the step is taken. Pure: no I/O here.
+So every step that changes a holder or a region makes a record. Pure: no I/O here.
 """
 
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ def _region_transitions(before: AttachState, after: AttachState, reason: str) ->
             continue
         done = now.state is RegionState.IDLE and _loaded_digest(now) == (was.wanted.digest if was.wanted else "")
         if was.wanted is None and not done and was.failed and was.failed == now.failed:
-            continue  # the repair of a region is retried in every round; record it once
+            continue  # a failed repair is retried in every round; record it only once
         unknown = "the region's content is now unknown" if now.state is RegionState.UNKNOWN else ""
         yield DeviceTransition(
             DeviceEvent.PROGRAM,

@@ -1,4 +1,4 @@
-"""Resource classes and traits of accelerators: the names that are published, and all spellings that are understood.
+"""Resource classes and traits of accelerators: the names that hosts publish, and all spellings that are accepted.
 
 Published (the spec's forms)::
 
@@ -8,7 +8,7 @@ Published (the spec's forms)::
 With `NameScheme.CYBORG`, a host publishes the class that today's Cyborg uses for the type, and each trait in both
 forms. It never publishes two classes for one unit, because the unit could then be allocated twice.
 
-Also understood: ``CUSTOM_FPGA_REGION_<VENDOR>_<ID>`` (the scheduling spec and Cyborg),
+Also accepted: ``CUSTOM_FPGA_REGION_<VENDOR>_<ID>`` (the scheduling spec and Cyborg),
 ``CUSTOM_FPGA_FUNCTION_ID_<VENDOR>_<ID>`` (Cyborg), and ids with dashes, underscores or neither.
 Pure: no I/O here.
 """
@@ -84,7 +84,7 @@ def function_trait(vendor: str, function: Function) -> str:
 
 
 def function_traits(vendor: str, function: Function) -> frozenset[str]:
-    """The trait of a function in two forms: the spec's and present Cyborg's."""
+    """The trait of a function in two forms: the spec's, and that of today's Cyborg."""
     return frozenset(
         {function_trait(vendor, function), custom_name(f"FPGA_FUNCTION_ID_{vendor}_{function.id or function.name}")}
     )

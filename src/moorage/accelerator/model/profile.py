@@ -1,4 +1,4 @@
-"""Device profiles: the anonymous one in a flavor's extra specs, and those of the Accelerator API.
+"""Device profiles: the anonymous profile in a flavor's extra specs, and the named ones of the Accelerator API.
 
 Keys of one group share a suffix, as in Nova's granular requests::
 
@@ -7,7 +7,7 @@ Keys of one group share a suffix, as in Nova's granular requests::
     function_A:<uuid or trait> = required         (also ``function_A = <uuid>``, ``accel_A:function_id = <uuid>``)
     function_name_A:<name> = required             (also ``function_name_A = <name>``, ``accel_A:function_name = ...``)
 
-``accel_A:bitstream_signature = required`` requires that the bitstream is signed; without a suffix, this holds for all
+``accel_A:bitstream_signature = required`` requires that the bitstream is signed; without a suffix, it does so for all
 groups.
 
 Keys without a suffix form one group.
@@ -31,7 +31,7 @@ from moorage.core.names import is_custom
 _SUFFIX = r"(?P<suffix>|[A-Za-z0-9_-]{1,64})"
 
 
-#: ``function_name`` comes before ``function``: otherwise its tail would be read as a suffix.
+#: ``function_name`` comes before ``function``; otherwise ``_name`` would be parsed as a suffix.
 _KEY = re.compile(
     rf"(?P<kind>resources|trait|accel|bitstream|function_name|function){_SUFFIX}(?::(?P<name>.+))?\Z", re.DOTALL
 )
@@ -58,7 +58,7 @@ _MAX_DIGITS = 10
 MAX_CHARACTERS = 255
 
 
-#: Each unit of a group becomes a row once requests are created, and no host has more units than this.
+#: Each unit of a group becomes a request, which is a row; and no host has more units than this.
 MAX_UNITS_PER_GROUP = 1000
 
 
@@ -95,13 +95,13 @@ class ProfileGroup:
     amounts: Mapping[str, int]
     required_traits: frozenset[str] = frozenset()
     wanted: ProgramRequest = ProgramRequest()
-    signed: bool = False  #: is a verified signature required?
-    hinted: bool = False  #: does `wanted` come from the server's image (a hint)?
+    signed: bool = False  #: whether a verified signature is required
+    hinted: bool = False  #: whether `wanted` comes from the server's image (a hint)
 
     @property
     def is_open(self) -> bool:
-        """Whether an image hint may choose the content: the group names no bitstream or function, and relies on no
-        loaded one.
+        """Whether a hint of an image may choose the content: the group names no bitstream or function, and requires no
+        function that is loaded already.
         """
         traits = (parse_trait(text) for text in self.required_traits)
         relies = any(trait is not None and trait.kind is TraitKind.FUNCTION for trait in traits)
@@ -156,8 +156,8 @@ def from_extra_specs(extra_specs: Mapping[str, str]) -> Profile:
 
 def apply_image_hints(profile: Profile, properties: Mapping[str, str]) -> Profile:
     """Add the hints of the server's own image: ``accel:bitstream_id``, ``accel:function_id`` or
-    ``accel:function_name``, with the meaning that they have in a flavor. What the flavor says itself takes precedence
-    (R18).
+    ``accel:function_name``, with the same meaning as in a flavor. A group of the flavor that names a bitstream or
+    function is not changed (R18).
     """
     hints = {
         (kind, text.strip())

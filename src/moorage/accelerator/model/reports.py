@@ -30,8 +30,8 @@ class DeployableReport:
     functions: tuple[Function, ...] = ()
 
 
-# Agents of the previous release send reports too, so a new field needs a default: otherwise the service refuses theirs.
-# The service ignores fields that it does not know.
+# A new field needs a default; otherwise the service refuses the reports of agents of the previous release. The service
+# ignores fields that it does not know.
 @dataclass(frozen=True, slots=True)
 class DeviceReport:
     address: str

@@ -1,4 +1,4 @@
-"""Decodes and checks the parameters of plug, before anything is looked up or touched (R21). Pure.
+"""Decodes and checks the parameters of `plug`, before any image is looked up or any device is accessed (R21). Pure.
 
 Spec: docs/evidence/specs/accelerator-attach.md
 """

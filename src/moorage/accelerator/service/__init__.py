@@ -1,6 +1,6 @@
 """Use cases of the central accelerator service. Each method is one transaction, followed by wake-ups of hosts.
 
-* `service`           what hosts report, and device profiles; `AcceleratorService` holds the others
+* `service`           reports of hosts, and device profiles; `AcceleratorService` contains the other services
 * `request_service`   accelerator requests (ARQs): create, bind, unbind, delete
 * `operator_service`  enable and disable devices, program regions, attributes; which bitstreams could be loaded
 * `history_service`   the history of devices

@@ -1,7 +1,7 @@
 """Sends events to compute when the accelerator requests of a server are bound or failed, until Nova has stopped
 waiting.
 
-A request is in its new state before its event is sent, so a caller that reads it upon the event sees that state. A
+The new state of a request is committed before its event is sent, so a caller that gets the event reads that state. A
 failure is sent repeatedly until the requests are deleted, because Nova handles an event only while it waits for one.
 """
 

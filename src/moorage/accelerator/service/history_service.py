@@ -1,7 +1,7 @@
 """The device history, as reported by hosts: who held which handle, and the results of programming and cleaning.
 
 A host reports a record until the service confirms it; a record counts once, by its sequence number on its host.
-Records outlive the devices, servers and projects that they name, up to an age set by the operator.
+Records stay when the devices, servers and projects in them are deleted, up to an age that the operator sets.
 """
 
 from collections.abc import Sequence
@@ -35,9 +35,7 @@ class DeviceHistoryService:
             _check_record(record)
         try:
             self._write_once(host, records)
-        except (
-            IntegrityError
-        ):  # the same report arrived twice at the same time; the second attempt sees the records of the other one
+        except IntegrityError:  # the same report arrived twice at once; the second attempt sees the other's records
             self._write_once(host, records)
 
     def _write_once(self, host: str, records: Sequence[HistoryRecord]) -> None:

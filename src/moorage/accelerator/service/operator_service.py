@@ -1,8 +1,8 @@
-"""Operators' actions on devices: enable and disable them, program regions, set attributes; and the search for
+"""Operators' actions on devices (enable and disable them, program regions, set attributes), and the search for
 bitstreams.
 
-A host's agent keeps all of an operator's wishes, and each job contains all of them, so a repeated or late job changes
-nothing. Attributes whose key begins with ``trait`` become traits of the deployable's resource provider.
+Each job for a host's agent contains all settings of operators for the host, so a repeated or late job does no harm.
+Attributes whose key begins with ``trait`` become traits of the deployable's resource provider.
 """
 
 from collections.abc import Collection, Sequence
@@ -209,7 +209,7 @@ class OperatorService:
     # ---------------------------------------------------------------------------------------------------
 
     def _enqueue_wishes(self, connection: Connection, host: str) -> None:
-        """Enqueue a job with all wishes for the host, as of this transaction."""
+        """Enqueues a job with all settings of operators for the host, as of this transaction."""
         self._jobs.enqueue(
             connection, host, JobKind.WISHES, f"{host}/{JobKind.WISHES}", self._operator_wishes(connection, host)
         )
@@ -230,7 +230,7 @@ class OperatorService:
 
 @dataclass(frozen=True, slots=True)
 class LoadableBitstream:
-    """An image that fits regions of this type. If the card decides among several images, any one of them."""
+    """An image that fits regions of this type. If only the card can decide between several images, one of them."""
 
     image: ImageRecord
     region_type: str

@@ -198,8 +198,8 @@ class RequestService:
         return {host for host, _ in by_place}
 
     def _check_devices(self, connection: Connection, host: str, providers: Sequence[str]) -> None:
-        """Raises `NotFound` or `Conflict` for a device that cannot be given out, as far as this database knows. The
-        host decides.
+        """Raises `NotFound` or `Conflict` for a device that cannot be given out according to this database. The host
+        makes the final decision.
         """
         known = {
             place.rp_uuid: place for place in accelerator_store.usable_deployables(connection, host, providers, HOLDING)
@@ -293,8 +293,8 @@ class RequestService:
             accelerator_store.set_handles(connection, provider_name(host, deployable), states, self._clock.now())
 
     def _is_being_released(self, connection: Connection, job: Job, report: JobReport) -> bool:
-        """Whether the device is about to become free: Nova schedules the next server while the last one's device is
-        still cleaned.
+        """Whether the device is about to become free. Nova may schedule the next server while the previous server's
+        device is still being cleaned.
         """
         places = set(payload_of(job.kind, job.payload, BindJob).providers.values())
         leaving = (row for row in accelerator_store.requests(connection, hostname=job.queue) if is_hidden(row))
@@ -309,7 +309,7 @@ class RequestService:
             if row.state == RequestState.BIND_STARTED
         ]
         if not rows:
-            return ()  # deleted meanwhile; the next job tells the host
+            return ()  # they were deleted meanwhile; the next job for the host releases the handles
         handles = {} if report.error is not None else result_of(job.kind, report.result, BindResult).handles
         reported = accelerator_store.requests(connection, hostname=job.queue, instance_uuid=order.instance_uuid)
         accelerator_store.delete_rows(

@@ -45,7 +45,7 @@ R = TypeVar("R", DeviceRecord, DeployableRecord, RequestRecord)
 
 
 class AcceleratorService:
-    """Holds the services of the package: `requests` for accelerator requests, `operator` for devices, `jobs` for
+    """Contains the services of the package: `requests` for accelerator requests, `operator` for devices, `jobs` for
     hosts, `history` for the device history, and `bitstreams` for loadable bitstreams (which needs `images`).
     """
 
@@ -70,12 +70,12 @@ class AcceleratorService:
         self._ids = ids
 
     def _named_images(self, host: str, project_id: str) -> frozenset[str] | None:
-        """See `moorage.images.for_hosts.NamedImages`. Empty for a project with work on the host: bitstreams are
-        searched, not named.
+        """See `moorage.images.for_hosts.NamedImages`. Empty for a project with work on the host, because hosts search
+        for bitstreams.
         """
         with read(self._engine) as connection:
             rows = accelerator_store.requests(connection, hostname=host, project_id=project_id)
-        # Reported requests do not count: a host could report any project.
+        # Requests that the host itself reported do not count, because it could report any project.
         has_work = any(row.device_profile_name is not None for row in rows)
         return frozenset() if has_work or self.jobs.has_open_job_for(host, project_id) else None
 

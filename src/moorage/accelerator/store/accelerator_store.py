@@ -1,4 +1,4 @@
-"""SQL of the accelerator service: statements only; the service owns the transactions."""
+"""SQL statements of the accelerator service. The service begins and ends the transactions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -54,7 +54,7 @@ _TAKEN = (
     )
     .scalar_subquery()
 )
-_PLACES = (
+_USABLE_DEPLOYABLES = (
     select(
         t.deployables.c.rp_uuid, t.deployables.c.name, t.deployables.c.num_accelerators, t.deployables.c.handles,
         _TAKEN.label("taken"),
@@ -77,7 +77,7 @@ _VISIBLE_REQUESTS = (
     .limit(bindparam("at_most"))
 )
 _PROFILES_BY_NAME = _ALL[t.device_profiles].where(t.device_profiles.c.name.in_(bindparam("names", expanding=True)))
-_A_REQUEST_OF_PROFILE = (
+_ONE_REQUEST_OF_PROFILE = (
     select(t.accelerator_requests.c.uuid)
     .where(t.accelerator_requests.c.device_profile_name == bindparam("profile"))
     .limit(1)
@@ -85,8 +85,9 @@ _A_REQUEST_OF_PROFILE = (
 
 
 def devices(connection: Connection, **equal: str | None) -> list[DeviceRecord]:
-    """Rows whose columns have the given values; None does not filter. The same holds for other functions with
-    `equal`.
+    """Rows whose columns have the values in `equal`; None does not filter.
+
+    The other functions with `equal` do the same.
     """
     return _select_equal(connection, DeviceRecord, t.devices, equal)
 
@@ -104,7 +105,7 @@ def usable_deployables(
 ) -> list[DeployableUsage]:
     """The deployables of `providers` on `host`. Requests in one of the states `having` count as taken accelerators."""
     values = {"host": host, "rp_uuids": sorted(set(providers)), "having": sorted(having)}
-    return _rows(connection, DeployableUsage, _PLACES, values)
+    return _rows(connection, DeployableUsage, _USABLE_DEPLOYABLES, values)
 
 
 def set_handles(connection: Connection, name: str, handles: Mapping[str, str], now: datetime) -> None:
@@ -143,7 +144,7 @@ def requests_by_uuid(connection: Connection, uuids: Sequence[str]) -> list[Reque
 
 def find_request_of_profile(connection: Connection, profile: str) -> str | None:
     """The uuid of a request created from the profile, if there is one."""
-    uuid: str | None = connection.execute(_A_REQUEST_OF_PROFILE, {"profile": profile}).scalar()
+    uuid: str | None = connection.execute(_ONE_REQUEST_OF_PROFILE, {"profile": profile}).scalar()
     return uuid
 
 
@@ -163,11 +164,11 @@ def profile(connection: Connection, **equal: str) -> ProfileRecord | None:
 
 
 def lock_request_creation(connection: Connection) -> None:
-    """Serialize the creation of requests until this transaction ends, so that a project's requests can be counted
+    """Serializes the creation of requests until this transaction ends, so that a project's requests can be counted
     first.
 
-    Locks the oldest profile: no request can be created without a profile. This must be the first statement of the
-    transaction: otherwise MariaDB reads an older snapshot than the state after the lock.
+    Locks the oldest profile, because no request can be created without a profile. Must be the first statement of the
+    transaction; otherwise MariaDB's snapshot is older than the lock.
     """
     connection.execute(_OLDEST_PROFILE)
 

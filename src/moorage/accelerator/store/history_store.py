@@ -1,4 +1,4 @@
-"""SQL of the device history: statements only; `history_service` owns the transactions."""
+"""SQL statements of the device history. `history_service` begins and ends the transactions."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -89,7 +89,7 @@ def _entries(names: tuple[str, ...], newest_first: bool) -> Select[Any]:
 def delete_before(connection: Connection, moment: datetime, limit: int) -> int:
     """Deletes up to `limit` records older than `moment`, oldest first; returns the number deleted."""
     old = connection.execute(_OLD, {"moment": moment, "at_most": limit})
-    ids = [row.id for row in old]  # MariaDB takes no LIMIT in a subquery of IN
+    ids = [row.id for row in old]  # MariaDB does not support LIMIT in a subquery of IN
     if ids:
         connection.execute(_DELETE, {"of_ids": ids})
     return len(ids)

@@ -45,6 +45,6 @@ def register_gauges(registry: CollectorRegistry, engine: Engine, clock: Clock) -
 
 
 def _samples_with_zeros(family: str, known: Iterable[str], found: Mapping[str, int]) -> Iterator[GaugeSample]:
-    """A sample for each known value, 0 if nothing has it: an alert on a missing series would never fire."""
+    """A sample for each known value, also for 0, because an alert on a series that does not exist never fires."""
     for value in dict.fromkeys([*known, *sorted(found)]):
         yield family, (value,), found.get(value, 0)

@@ -106,8 +106,8 @@ attributes = Table(
     **TABLE_OPTIONS,
 )
 
-#: The device history as reported by hosts, see `device_history`. It has no foreign keys, so records outlive what they
-#: name.
+#: The device history as reported by hosts, see `device_history`. It has no foreign keys, so that records stay when the
+#: devices, servers and projects in them are deleted.
 history = Table(
     "history",
     metadata,

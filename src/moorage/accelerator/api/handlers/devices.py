@@ -67,7 +67,7 @@ def disable_device(request: Request[AcceleratorService], uuid: str) -> Response:
 
 
 def program_deployable(request: Request[AcceleratorService], uuid: str) -> Response:
-    """Cyborg only supports ``replace``, with an image that the caller may use. Our extensions: ``remove``, ``wait_s``,
+    """Cyborg supports only ``replace``, with an image that the caller may use. Moorage adds ``remove``, ``wait_s``,
     functions and ``project_id``.
     """
     (operation,) = request.json
@@ -106,7 +106,7 @@ def delete_attribute(request: Request[AcceleratorService], uuid: str) -> Respons
 
 
 def list_bitstreams(request: Request[AcceleratorService]) -> Response:
-    """If there is no bitstream, answers 200 with the reason. A 404 means that the service has no image service."""
+    """Answers 200 with the reason if there is no bitstream. A 404 means that the service has no image service."""
     query = request.query
     if unknown := sorted(query.names() - {*_BITSTREAM_KEYS, "project_id", "trait"}):
         raise Invalid(

@@ -27,7 +27,7 @@ _PARAMETERS = {
     "limit",
     "order",
 }
-_ORDERS = ("oldest", "newest")  # fmt: skip
+_ORDERS = ("oldest", "newest")
 
 
 def list_history(request: Request[AcceleratorService]) -> Response:
@@ -55,16 +55,16 @@ def list_history(request: Request[AcceleratorService]) -> Response:
         since=_time(query.first("since"), "since"),
         until=_time(query.first("until"), "until"),
     )
-    most = decode_limit(query.first("limit"))
+    page_size = decode_limit(query.first("limit"))
     found = request.service.history.list_entries(
-        wanted, query.first("device"), _position(query.first("after")), most + 1, newest_first=order == "newest"
+        wanted, query.first("device"), _position(query.first("after")), page_size + 1, newest_first=order == "newest"
     )
-    following = str(found[most - 1].place) if len(found) > most else None
-    return Response(body={"records": [_record_document(entry) for entry in found[:most]], "next": following})
+    next_page = str(found[page_size - 1].place) if len(found) > page_size else None
+    return Response(body={"records": [_record_document(entry) for entry in found[:page_size]], "next": next_page})
 
 
 def list_handles(request: Request[AcceleratorService]) -> Response:
-    """The handles of one host. With ten thousand hosts, a list of all would be too long."""
+    """Lists the handles of one host only, because with ten thousand hosts a list of all would be too long."""
     host = request.query.first("host")
     if not host:
         raise Invalid("Name the host whose handles to list: ?host=NAME.")

@@ -72,19 +72,19 @@ def list_requests(request: Request[AcceleratorService]) -> Response:
 
 
 def list_requests_page(request: Request[AcceleratorService]) -> Response:
-    """Our own: the list in Cyborg's API has no pages."""
+    """Lists a page of requests; the list in Cyborg's API has no pages."""
     query = request.query
     if unknown := sorted(query.names() - {"after", "limit"}):
         raise Invalid(
             f"Unknown query parameters: {', '.join(unknown)}. A page of accelerator requests takes after, limit."
         )
-    after, most = query.first("after"), decode_limit(query.first("limit"))
+    after, page_size = query.first("after"), decode_limit(query.first("limit"))
     if after is not None and not is_uuid(after):
         raise Invalid(f"after={after!r} is not a UUID; use `next` of the previous page.")
-    rows = request.service.requests.list_requests_page(request.caller, after, most + 1)
-    following = rows[most - 1].uuid if len(rows) > most else None
+    rows = request.service.requests.list_requests_page(request.caller, after, page_size + 1)
+    next_page = rows[page_size - 1].uuid if len(rows) > page_size else None
     return Response(
-        body={"arqs": [shapes.request_document(row, request.base_url) for row in rows[:most]], "next": following}
+        body={"arqs": [shapes.request_document(row, request.base_url) for row in rows[:page_size]], "next": next_page}
     )
 
 
@@ -135,7 +135,6 @@ def _delete_requests(request: Request[AcceleratorService], uuids: Sequence[str])
         request.service.requests.delete_requests(request.caller, uuids)
     except NotFound as error:
         if request.change is not None and error.fields["deleted"]:
-            request.change.status = (
-                204  # Cyborg answers 404; the audit trail must still show that requests were deleted
-            )
+            # Cyborg answers 404, but the audit trail must show that requests were deleted.
+            request.change.status = 204
         raise

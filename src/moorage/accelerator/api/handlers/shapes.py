@@ -1,5 +1,5 @@
-"""Rows as Cyborg's JSON. As in Cyborg, some values are JSON in a string, and some times are Python's ``str`` of a
-datetime.
+"""Encodes rows as Cyborg's JSON. As in Cyborg, some values are JSON in a string, and some times are Python's ``str`` of
+a datetime.
 """
 
 import json
@@ -96,9 +96,7 @@ def _handle_type(handle: str | None) -> str:
 
 
 def _handle_info(handle: str | None) -> dict[str, str]:
-    """For a mediated device, the address of its card; the device's uuid is that of the handle. The names, such as
-    `vgpu_mark`, are Nova's.
-    """
+    """The PCI address of the handle, or of a mediated device's card, with fields that Nova expects (`vgpu_mark`)."""
     if not handle:
         return {}
     mdev = mdev_of(handle)

@@ -1,7 +1,7 @@
-"""The version documents, by which clients discover the API without authentication.
+"""The version documents, with which clients discover the API without authentication.
 
-Links start with the address that the client used. Clients follow them, and a link that does not resolve makes every
-command fail.
+Links start with the address that the client used, because clients follow them: every command fails if a link does not
+resolve.
 """
 
 from moorage.accelerator.service.service import AcceleratorService
