@@ -1,4 +1,4 @@
-"""A file is replaced completely, and only its owner can access it."""
+"""`moorage.durable`: files are replaced completely, and only their owner can access them."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from moorage.durable import DurableDocument, write_atomically, write_durably
 
 
 @pytest.mark.parametrize("write", [write_durably, write_atomically])
-def test_the_new_content_is_there_and_nobody_else_can_read_it(tmp_path, write):
+def test_a_file_is_replaced_and_readable_only_by_its_owner(tmp_path, write):
     path = tmp_path / "file"
     path.write_bytes(b"old")
     path.chmod(0o644)
@@ -16,7 +16,7 @@ def test_the_new_content_is_there_and_nobody_else_can_read_it(tmp_path, write):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_cannot_be_written_leaves_the_old_content(tmp_path):
+def test_a_failed_write_keeps_the_old_content(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"old")
     with pytest.raises(TypeError):
@@ -26,7 +26,7 @@ def test_what_cannot_be_written_leaves_the_old_content(tmp_path):
     assert path.read_bytes() == b"new"
 
 
-def test_a_draft_that_a_crash_left_is_not_followed(tmp_path):
+def test_a_symbolic_link_in_place_of_the_temporary_file_is_not_followed(tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_bytes(b"of somebody else")
     (tmp_path / "file.new").symlink_to(elsewhere)
@@ -36,7 +36,7 @@ def test_a_draft_that_a_crash_left_is_not_followed(tmp_path):
     assert not (tmp_path / "file").is_symlink()
 
 
-def test_a_document_is_read_as_it_was_written_last_whoever_reads_it(tmp_path):
+def test_a_document_has_the_content_of_the_last_write_for_every_reader(tmp_path):
     path = tmp_path / "document"
     document = DurableDocument(path)
     assert document.read() is None
@@ -53,8 +53,8 @@ def test_a_document_is_read_as_it_was_written_last_whoever_reads_it(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_of_a_document_that_was_half_written_the_one_before_counts(tmp_path):
-    """After a power cut any part of a write may exist, before or after the old content of the place."""
+def test_a_partly_written_document_is_read_with_its_previous_content(tmp_path):
+    """After a power failure, the beginning or the end of a write may be missing."""
     path = tmp_path / "document"
     document = DurableDocument(path)
     for number in range(5):
@@ -73,7 +73,7 @@ def test_of_a_document_that_was_half_written_the_one_before_counts(tmp_path):
             document.read()
 
 
-def test_a_document_writes_in_place_and_one_that_has_grown_is_made_anew(tmp_path):
+def test_a_document_is_written_in_place_until_it_needs_a_larger_file(tmp_path):
     path = tmp_path / "document"
     document = DurableDocument(path)
     document.write(b"small")
@@ -86,7 +86,7 @@ def test_a_document_writes_in_place_and_one_that_has_grown_is_made_anew(tmp_path
     assert DurableDocument(path).read() == b"large" * size
 
 
-def test_another_file_is_read_whole_and_becomes_a_document(tmp_path):
+def test_an_ordinary_file_is_read_completely_and_becomes_a_document_with_the_first_write(tmp_path):
     path = tmp_path / "document"
     path.write_bytes(b'{"version": 1}')
     document = DurableDocument(path)

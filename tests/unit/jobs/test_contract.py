@@ -1,4 +1,4 @@
-"""The contract of jobs, against documents that the release before it wrote.
+"""The contract of jobs, compared with documents that the previous release wrote.
 
 `recorded_jobs.json`: {kind: {"payload": ..., "results": {"done" or "failed": ...}}}, recorded in the wire tests at
 1ff03e81, when creators and agents still wrote these documents field by field.
@@ -40,19 +40,19 @@ def as_json(document):
     return json.loads(msgspec.json.encode(document))
 
 
-def test_there_is_a_document_of_every_kind():
+def test_a_document_of_every_kind_of_job_was_recorded():
     assert set(KINDS) == set(CONTRACTS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_payload_is_written_as_the_release_before_wrote_it(kind):
-    """So an agent of that release finds every field that it reads."""
+def test_a_payload_is_written_as_in_the_previous_release(kind):
+    """So an agent of the previous release finds every field that it reads."""
     document = RECORDED[kind]["payload"]
     assert as_json(payload_document(kind, payload_of(kind, document, JobPayload))) == document
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_result_is_written_as_the_release_before_wrote_it(kind):
+def test_a_result_is_written_as_in_the_previous_release(kind):
     results = RECORDED[kind]["results"]
     if "done" in results:
         assert as_json(result_document(result_of(kind, results["done"], JobResult))) == results["done"]
@@ -67,7 +67,7 @@ def test_unknown_fields_of_a_newer_release_are_ignored(kind):
     assert payload_of(kind, newer, JobPayload) == payload_of(kind, document, JobPayload)
 
 
-def test_a_job_of_the_release_before_is_run(tmp_path):
+def test_a_job_of_the_previous_release_is_run(tmp_path):
     driver = SimulatedDriver(HostDescription(), tmp_path, VirtualClock(datetime(2030, 1, 1, tzinfo=UTC)))
     builder = ServerBuilder(driver, NoAcceleration(), lambda _: False, lambda _: frozenset())
     runner = JobRunner(driver, builder, lambda: None)
@@ -80,7 +80,7 @@ def test_a_job_of_the_release_before_is_run(tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_missing_field_is_named_with_the_kind_and_the_remedy(kind):
+def test_a_missing_field_of_a_payload_is_an_error_that_names_it_the_kind_and_the_remedy(kind):
     payload_type = CONTRACTS[kind].payload
     for field in msgspec.structs.fields(payload_type):
         if field.required:
@@ -90,7 +90,7 @@ def test_a_missing_field_is_named_with_the_kind_and_the_remedy(kind):
             assert caught.value.error_code == "agent.payload"
 
 
-def test_a_malformed_part_is_named_with_its_place():
+def test_a_malformed_field_of_a_payload_is_an_error_with_its_path():
     document = json.loads(json.dumps(RECORDED["build"]["payload"]))
     document["server"]["flavor"]["vcpus"] = "two"
     with pytest.raises(Invalid, match=r"Expected `int`, got `str` - at `\$\.server\.flavor\.vcpus`"):
@@ -98,14 +98,14 @@ def test_a_malformed_part_is_named_with_its_place():
 
 
 @pytest.mark.parametrize("result", [{"devices": "all"}, {"devices": [1]}, {"console": 5}, {"released": "one"}])
-def test_a_malformed_result_is_named_with_its_place(result):
+def test_a_malformed_result_is_an_error_with_its_path(result):
     place = next(iter(result))
     with pytest.raises(Invalid, match=rf"\$\.{place}.*kind start.*upgrade") as caught:
         result_of(JobKind.START, result, JobResult)
     assert caught.value.error_code == "jobs.report"
 
 
-def test_a_payload_of_another_kind_is_not_written():
+def test_a_payload_of_another_kind_of_job_is_a_type_error():
     payload = payload_of(JobKind.STOP, RECORDED["stop"]["payload"], ServerJob)
     with pytest.raises(TypeError, match="a job of kind set-password has a PasswordJob, not a ServerJob"):
         payload_document(JobKind.SET_PASSWORD, payload)

@@ -13,14 +13,14 @@ def calendar(*usages: HostUsage, cores: int = 8) -> Calendar:
     return Calendar([HostCapacity(1, {"VCPU": cores, "MEMORY_MB": 1024})], usages)
 
 
-def test_a_period_does_not_hold_its_end():
-    """A16 (instance-reservation): half-open periods; back to back on a full host is possible (D5: the peer refuses)."""
+def test_usage_does_not_include_the_end_of_its_period():
+    """A16 (instance-reservation): a lease may start when another one on its host ends (D5: refused by the peer)."""
     full = calendar(HostUsage(1, DAYS[0], DAYS[1], {"VCPU": 8}))
     assert full.slots(ONE, DAYS[1], DAYS[2]).tolist() == [8]
     assert full.slots(ONE, DAYS[0], DAYS[1]).tolist() == [0]
 
 
-def test_neighbours_that_meet_inside_the_window_do_not_add_up():
+def test_usages_that_follow_each_other_within_the_period_are_not_added_up():
     """D5: the peer answers 2 or 3 here, depending on the order of the rows."""
     two = calendar(HostUsage(1, DAYS[0], DAYS[1], {"VCPU": 2}), HostUsage(1, DAYS[1], DAYS[2], {"VCPU": 5}))
     assert two.slots(ONE, DAYS[0], DAYS[2]).tolist() == [3]
@@ -31,7 +31,7 @@ def test_usage_outside_the_window_does_not_count():
     assert busy.slots(ONE, DAYS[2], DAYS[3]).tolist() == [8]
 
 
-def test_the_scarcest_resource_decides():
+def test_the_scarcest_resource_limits_the_number_of_slots():
     assert calendar().slots(SlotDemand({"VCPU": 1, "MEMORY_MB": 512}), DAYS[0], DAYS[1]).tolist() == [2]
 
 
@@ -50,37 +50,37 @@ def test_an_overcommitted_host_has_no_slots_rather_than_negative_ones():
     assert shrunk.slots(ONE, DAYS[0], DAYS[1]).tolist() == [0]
 
 
-def test_a_whole_host_is_to_be_had_where_nothing_is_in_use():
+def test_a_whole_host_is_free_only_if_nothing_on_it_is_in_use():
     whole = SlotDemand(whole_host=True)
     busy = calendar(HostUsage(1, DAYS[1], DAYS[2], {"VCPU": 1}))
     assert busy.slots(whole, DAYS[0], DAYS[1]).tolist() == [1]
     assert busy.slots(whole, DAYS[0], DAYS[2]).tolist() == [0]
 
 
-def test_who_has_a_host_as_a_whole_leaves_no_room():
-    """Also if it has more now than when it was reserved."""
+def test_a_host_that_is_reserved_whole_has_no_slots():
+    """Even if its capacity has grown since it was reserved."""
     lent = calendar(HostUsage(1, DAYS[1], DAYS[2], {WHOLE_HOST: 1}), cores=16)
     assert lent.slots(ONE, DAYS[0], DAYS[1]).tolist() == [16]
     assert lent.slots(ONE, DAYS[0], DAYS[2]).tolist() == [0]
     assert lent.slots(SlotDemand(whole_host=True), DAYS[1], DAYS[2]).tolist() == [0]
 
 
-def test_usage_of_a_class_that_was_not_there_before_is_taken_in():
+def test_usage_of_a_class_that_the_calendar_does_not_have_is_added():
     changed = calendar().with_usage([HostUsage(1, DAYS[0], DAYS[1], {"VCPU": 3, "VGPU": 1})])
     assert changed.slots(ONE, DAYS[0], DAYS[1]).tolist() == [5]
     assert changed.slots(SlotDemand({"VGPU": 1}), DAYS[0], DAYS[1]).tolist() == [0]
 
 
-def test_seconds_are_rounded_so_that_a_period_never_looks_shorter():
+def test_fractions_of_a_second_are_rounded_so_that_a_period_is_never_too_short():
     late = DAYS[1].replace(microsecond=1)
     assert calendar(HostUsage(1, DAYS[0], late, {"VCPU": 8})).slots(ONE, DAYS[1], DAYS[2]).tolist() == [0]
 
 
-def test_there_may_be_no_host_at_all():
+def test_a_calendar_may_have_no_hosts():
     assert Calendar([], []).slots(ONE, DAYS[0], DAYS[1]).tolist() == []
 
 
-def test_a_host_that_is_read_anew_costs_no_row_of_others(monkeypatch):
+def test_replacing_a_host_does_not_copy_the_usage_of_other_hosts(monkeypatch):
     hosts = [HostCapacity(number, {"VCPU": 8}) for number in range(1, 101)]
     there = Calendar(hosts, [HostUsage(number, *DAYS[:2], {"VCPU": 1}) for number in range(1, 101)])
     rows, block = [], calendar_module.UsageProfiles
@@ -89,11 +89,11 @@ def test_a_host_that_is_read_anew_costs_no_row_of_others(monkeypatch):
         [HostUsage(5, *DAYS[:2], {"VCPU": 2})]
     )
     assert changed.slots(ONE, DAYS[0], DAYS[1]).tolist()[:6] == [5, 8, 7, 7, 5, 7]
-    assert rows == [3], "one of the first host, none of the second, two of the fifth"
+    assert rows == [3], "one row of the first host, none of the second, two of the fifth"
 
 
-def test_how_full_it_is_sums_up_all_rows_once_and_then_what_differs(monkeypatch):
-    """So the cost of a quarter's view depends on its steps, not on the number of reservations."""
+def test_utilisation_sums_up_all_rows_once_and_later_only_the_changed_ones(monkeypatch):
+    """So the cost of showing three months depends on the number of steps, not on the number of reservations."""
     hosts = [HostCapacity(number, {"VCPU": 8}) for number in range(1, 101)]
     there = Calendar(hosts, [HostUsage(number, *DAYS[:2], {"VCPU": 1}) for number in range(1, 101)])
     rows, total = [], usage_profiles.total
@@ -108,4 +108,6 @@ def test_how_full_it_is_sums_up_all_rows_once_and_then_what_differs(monkeypatch)
     rows.clear()
     assert most(there.with_usage([HostUsage(7, *DAYS[1:3], {"VCPU": 3})])) == [100, 3]
     assert most(there.replaced(hosts[:2], [HostUsage(1, *DAYS[:2], {"VCPU": 4})])) == [102, 0]
-    assert rows == [1, 3], "the change; the new row of the first host and what it and the second had"
+    assert rows == [1, 3], (
+        "first the added row; then the new row of the first host, and the old ones of the first and second"
+    )

@@ -28,7 +28,7 @@ def ask(amount: int, affinity: bool | None = None, *, name: str = "r", vcpus: in
 
 
 def on(counts: dict[int, int], vcpus: int = 1):
-    """{host: slots} as what each slot takes."""
+    """`counts` ({host: number of slots}) as {host: amounts of each slot}."""
     return {host: ({"VCPU": vcpus},) * count for host, count in counts.items()}
 
 
@@ -36,45 +36,45 @@ def whole(amount: int, most: int | None = None, *, name: str = "r", **more) -> C
     return CapacityRequest(name, SlotDemand(whole_host=True), amount, most=most, **more)
 
 
-def test_search_answers_how_many_fit_on_each_host():
+def test_the_number_of_free_slots_on_each_host_is_found():
     """R16 (instance-reservation)"""
     calendar = hosts(8, 4, 2, taken=(HostUsage(2, START, END, {"VCPU": 3}),))
     assert query_available_hosts(calendar, ask(1, vcpus=2), START, END).tolist() == [4, 0, 1]
 
 
-def test_search_looks_only_at_eligible_hosts():
+def test_only_eligible_hosts_have_free_slots():
     assert query_available_hosts(hosts(8, 4), ask(1, eligible=frozenset({2})), START, END).tolist() == [0, 4]
 
 
-def test_without_policy_amount_may_exceed_the_number_of_hosts():
-    """R17 (instance-reservation): affinity NULL is any spread."""
+def test_without_affinity_slots_are_spread_over_any_hosts():
+    """R17 (instance-reservation): affinity NULL."""
     assert pickup_hosts({1: 2, 2: 3}, ask(5)) == {1: 2, 2: 3}
 
 
-def test_affinity_takes_one_host():
-    """R17 (instance-reservation): affinity True; the smallest gap that is large enough."""
+def test_with_affinity_all_slots_are_on_the_host_that_they_fill_best():
+    """R17 (instance-reservation): affinity True."""
     assert pickup_hosts({1: 9, 2: 3, 3: 4}, ask(4, affinity=True)) == {3: 4}
     assert pickup_hosts({1: 3, 2: 3}, ask(4, affinity=True)) is None
 
 
-def test_anti_affinity_takes_distinct_hosts():
+def test_with_anti_affinity_each_slot_is_on_another_host():
     """R17 (instance-reservation): affinity False."""
     assert pickup_hosts({1: 9, 2: 3, 3: 4}, ask(3, affinity=False)) == {1: 1, 2: 1, 3: 1}
     assert pickup_hosts({1: 9, 2: 9}, ask(3, affinity=False)) is None
 
 
-def test_hosts_that_are_held_are_preferred():
+def test_hosts_that_the_reservation_already_has_are_preferred():
     """R17 (instance-reservation): on update the reservation's own hosts come first."""
     assert pickup_hosts({1: 1, 2: 8}, ask(3, held=on({2: 2}))) == {2: 3}
     assert pickup_hosts({1: 2, 2: 8}, ask(1, affinity=False, held=on({2: 1}))) == {2: 1}
     assert pickup_hosts({1: 2, 2: 8}, ask(2, affinity=True, held=on({2: 2}))) == {2: 2}
 
 
-def test_held_slots_stay_where_they_are_when_others_would_fit_tighter():
+def test_held_slots_stay_even_if_other_hosts_would_be_filled_better():
     assert pickup_hosts({1: 2, 2: 8, 3: 8}, ask(4, held=on({2: 1, 3: 2}))) == {3: 3, 2: 1}
 
 
-def test_what_must_be_kept_is_kept_or_there_is_no_plan():
+def test_with_keep_held_the_held_slots_are_kept_or_the_request_is_refused():
     assert pickup_hosts({1: 8}, ask(3, held=on({2: 2}), keep_held=True)) is None
     assert pickup_hosts({1: 8, 2: 2}, ask(3, held=on({2: 2}), keep_held=True)) == {2: 2, 1: 1}
 
@@ -87,7 +87,7 @@ def test_an_increase_adds_and_a_decrease_removes_exactly_the_surplus():
     assert difference([(1, one), (1, one)], {1: [one, two]}) == ([1], [(1, two)])
 
 
-def test_reservations_of_one_lease_see_each_other():
+def test_the_reservations_of_a_lease_are_planned_together():
     """D2: the peer accepts two 8-vCPU reservations on one 8-vCPU host."""
     result = plan(hosts(8), [ask(1, name="a", vcpus=8), ask(1, name="b", vcpus=8)], START, END)
     assert isinstance(result, Shortage)
@@ -97,17 +97,17 @@ def test_reservations_of_one_lease_see_each_other():
     }
 
 
-def test_affinity_goes_before_what_fits_anywhere():
+def test_reservations_with_affinity_are_planned_before_those_without():
     planned = plan(hosts(4, 4), [ask(4, name="loose"), ask(4, affinity=True, name="tight")], START, END)
     assert planned == {"tight": on({1: 4}), "loose": on({2: 4})}
 
 
-def test_whole_hosts_go_before_what_fits_around_them():
+def test_reservations_of_whole_hosts_are_planned_before_those_of_slots():
     planned = plan(hosts(2, 4), [ask(2, name="loose"), whole(1, name="whole")], START, END)
     assert {name: set(placing) for name, placing in planned.items()} == {"whole": {1}, "loose": {2}}
 
 
-def test_more_than_the_least_is_taken_when_all_have_what_they_need():
+def test_hosts_above_the_minimum_are_reserved_after_all_reservations_have_their_minimum():
     planned = plan(hosts(4, 4, 4, 4), [whole(1, most=9, name="whole"), ask(5, name="loose")], START, END)
     assert {name: len(placing) for name, placing in planned.items()} == {"whole": 2, "loose": 2}
 
@@ -132,12 +132,12 @@ def instructions(work) -> int:
 
 
 @pytest.mark.parametrize("affinity", [None, True, False])
-def test_a_plan_does_not_look_at_one_host_after_another(affinity):
-    """G1: counts Python's instructions; it took 8 ms for 10,000 hosts."""
+def test_planning_uses_array_operations_instead_of_a_loop_over_hosts(affinity):
+    """G1: counts Python's instructions, which must not grow with the hosts; a loop took 8 ms for 10,000 hosts."""
     few, many = hosts(*[8] * 20), hosts(*[8] * 2000)
     wanted = [ask(2, affinity, held=on({3: 1}))]
     for calendar in (few, many):
-        plan(calendar, wanted, START, END)  # built once per calendar, at the first query
+        plan(calendar, wanted, START, END)  # computes what each calendar caches at its first query
     assert (
         instructions(lambda: plan(many, wanted, START, END))
         <= instructions(lambda: plan(few, wanted, START, END)) + 100
@@ -145,7 +145,7 @@ def test_a_plan_does_not_look_at_one_host_after_another(affinity):
 
 
 def test_a_request_for_nothing_is_refused():
-    """D6: the peer loops for ever on it."""
+    """D6: the peer runs into an endless loop."""
     with pytest.raises(Invalid, match="at least one resource"):
         SlotDemand({"VCPU": 0, "MEMORY_MB": 0})
 
@@ -160,21 +160,21 @@ def test_a_request_for_nothing_is_refused():
         (ask(6, held=on({3: 1}), keep_held=True), 12, "cannot be kept"),
     ],
 )
-def test_a_shortage_says_what_is_free(asked, free, words):
+def test_the_reason_of_a_shortage_names_what_is_free(asked, free, words):
     result = plan(hosts(8, 4), [asked], START, END)
     assert isinstance(result, Shortage)
     assert (result.free, result.reservation_id) == (free, "r")
     assert words in result.reason
 
 
-def test_a_plan_holds_only_where_all_of_it_fits():
+def test_a_plan_still_fits_only_if_all_of_its_slots_fit():
     planned = {"a": on({1: 2}), "b": on({1: 2})}
     assert still_fits(hosts(4), planned, START, END)
     assert not still_fits(hosts(3), planned, START, END)
     assert not still_fits(hosts(), planned, START, END)
 
 
-def test_a_whole_host_and_a_slot_of_it_do_not_hold_together():
+def test_a_plan_for_a_whole_host_and_a_slot_on_it_exclude_each_other():
     planned = plan(hosts(4), [whole(1)], START, END)
     taken = HostUsage(1, START, END, {"VCPU": 1})
     assert still_fits(hosts(4), planned, START, END)

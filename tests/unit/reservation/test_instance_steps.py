@@ -36,7 +36,7 @@ def kinds(steps):
     return [(step.kind, step.reservation_id) for step in steps]
 
 
-def test_a_class_is_made_before_the_flavor_that_names_it():
+def test_the_resource_class_is_created_before_the_flavor_that_names_it():
     """R8, R9 (instance-reservation)."""
     assert kinds(plan_create([A, B])) == [
         ("ensure_class", "a"),
@@ -46,7 +46,7 @@ def test_a_class_is_made_before_the_flavor_that_names_it():
     ]
 
 
-def test_a_start_has_one_inventory_per_distinct_host_and_access_last():
+def test_a_start_writes_one_inventory_per_host_and_grants_access_last():
     """R20, R24 (instance-reservation)."""
     assert plan_start([A, B], SLOTS, {}, "p") == [
         PutInventory("a", "compute-1", 3),
@@ -57,8 +57,8 @@ def test_a_start_has_one_inventory_per_distinct_host_and_access_last():
     ]
 
 
-def test_an_end_takes_down_in_the_order_of_the_spec():
-    """R29, R30, R31, R32 (instance-reservation): inventory once per distinct host."""
+def test_an_end_removes_access_servers_flavor_inventories_and_class_in_this_order():
+    """R29, R30, R31, R32 (instance-reservation): one step for the inventory of each host."""
     steps = plan_end([A], SLOTS, {}, "p")
     assert [step.kind for step in steps] == [
         "revoke_access",
@@ -70,11 +70,11 @@ def test_an_end_takes_down_in_the_order_of_the_spec():
     ]
 
 
-def test_a_reservation_that_has_ended_needs_no_end():
+def test_a_deleted_reservation_has_no_steps_at_the_end():
     assert plan_end([reservation("a", ReservationStatus.DELETED)], SLOTS, {}, "p") == []
 
 
-def test_steps_survive_the_journal():
+def test_steps_read_back_the_same_from_the_journal():
     steps = [
         *plan_create([A]),
         *plan_start([A, HYBRID], SLOTS, SERVICES, "p"),
@@ -94,19 +94,19 @@ def test_steps_survive_the_journal():
         (7, "group", False, Generation.AGGREGATE),
     ],
 )
-def test_three_generations_are_told_apart(aggregate_id, group_id, has_class, generation):
-    """A1 (instance-reservation): by the columns alone, every row of the peer would look like one without inventory."""
+def test_the_three_generations_of_reservations_are_distinguished(aggregate_id, group_id, has_class, generation):
+    """A1 (instance-reservation): with the columns alone, every row of the peer would be one without inventory."""
     assert generation_of(aggregate_id, group_id, has_class=has_class) is generation
 
 
-def test_an_older_reservation_starts_with_its_hosts_in_its_aggregate():
-    """R25 (instance-reservation): there, too, access comes last; without a class there is no inventory."""
+def test_the_start_of_an_older_reservation_adds_its_hosts_to_its_aggregate():
+    """R25 (instance-reservation): access is granted last here, too; without a class there is no inventory."""
     joined = [JoinAggregate("b", "service-1", 7), GrantAccess("b", "p")]
     assert plan_start([HYBRID], SLOTS, SERVICES, "p") == [PutInventory("b", "compute-1", 2), *joined]
     assert plan_start([AGGREGATE], SLOTS, SERVICES, "p") == joined
 
 
-def test_an_older_reservation_ends_with_its_group_and_its_aggregate():
+def test_the_end_of_an_older_reservation_deletes_its_server_group_and_aggregate():
     """R33 (instance-reservation)."""
     kinds_of = [step.kind for step in plan_end([HYBRID], SLOTS, SERVICES, "p")]
     assert kinds_of == [
@@ -126,7 +126,7 @@ def test_an_older_reservation_ends_with_its_group_and_its_aggregate():
     ]
 
 
-def test_a_host_without_slots_loses_the_class():
+def test_the_inventory_of_a_host_that_has_no_slots_any_more_is_dropped():
     """A4 (instance-reservation): an inventory of 0 is not allowed, so it is deleted."""
     steps = plan_hosts(A, {"a": {"compute-1": 2}}, {}, {"compute-1": 1, "compute-2": 1})
     assert steps == [PutInventory("a", "compute-1", 2), DropInventory("a", "compute-2")]

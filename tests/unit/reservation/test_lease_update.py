@@ -46,7 +46,7 @@ def change(**values) -> LeaseChange:
     return LeaseChange(reservations=(ReservationChange("r", **values),))
 
 
-def test_now_is_the_current_minute():
+def test_the_start_now_means_the_current_minute():
     assert period_of(NewLease("x", "now", MINUTE + HOUR), NOW) == (MINUTE, MINUTE + HOUR)
 
 
@@ -58,20 +58,20 @@ def test_now_is_the_current_minute():
         (MINUTE + HOUR, "now", "End date must be later than start date."),
     ],
 )
-def test_a_wrong_period_is_refused(start, end, words):
+def test_an_invalid_period_is_refused_with_the_peers_message(start, end, words):
     with pytest.raises(Invalid) as refusal:
         period_of(NewLease("x", start, end), NOW)
     assert refusal.value.message == words
 
 
-def test_before_end_lies_in_the_lease():
+def test_the_before_end_event_must_be_within_the_lease():
     assert check_before_end(None, MINUTE, MINUTE + 3 * HOUR, 60) == MINUTE + 2 * HOUR
     assert check_before_end(None, MINUTE, MINUTE + HOUR / 2, 60) == MINUTE
     with pytest.raises(Forbidden, match="out of lease limits"):
         check_before_end(MINUTE + 2 * HOUR, MINUTE, MINUTE + HOUR, 60)
 
 
-def test_a_lease_can_be_renamed_in_every_stable_state():
+def test_a_pending_active_or_ended_lease_can_be_renamed():
     for each in (PENDING, ACTIVE, ENDED):
         decision = decide(each, LeaseChange(name="new"), NOW)
         assert (decision.name, decision.moved, decision.requests) == ("new", False, {})
@@ -82,21 +82,21 @@ def test_an_ended_lease_can_only_be_renamed():
         decide(ENDED, LeaseChange(end_date=MINUTE + HOUR), NOW)
 
 
-def test_prolonging_grows_and_reducing_does_not():
+def test_prolonging_a_lease_needs_more_capacity_and_shortening_does_not():
     assert decide(ACTIVE, LeaseChange(end_date=ACTIVE.end_date + HOUR), NOW).grows
     shorter = decide(ACTIVE, LeaseChange(end_date=ACTIVE.end_date - HOUR), NOW)
     assert (shorter.moved, shorter.grows) == (True, False)
 
 
-def test_before_end_keeps_its_distance_when_the_end_moves():
+def test_the_before_end_event_moves_with_the_end():
     assert decide(ACTIVE, LeaseChange(end_date=ACTIVE.end_date + HOUR), NOW).before_end == ACTIVE.end_date
 
 
-def test_end_now_ends_a_started_lease():
+def test_a_started_lease_can_end_now():
     assert decide(ACTIVE, LeaseChange(end_date="now"), NOW).end_date == MINUTE
 
 
-def test_end_now_in_the_first_minute_ends_with_it():
+def test_a_lease_that_ends_now_in_its_first_minute_ends_after_that_minute():
     """D14: the peer accepts an empty lease here, or answers 400."""
     young = lease(LeaseStatus.ACTIVE, MINUTE, MINUTE + HOUR, ReservationStatus.ACTIVE)
     assert decide(young, LeaseChange(end_date="now"), NOW).end_date == MINUTE + timedelta(minutes=1)
@@ -108,12 +108,12 @@ def test_a_pending_lease_cannot_end_before_it_starts(end):
         decide(PENDING, LeaseChange(end_date=end), NOW)
 
 
-def test_the_end_cannot_lie_in_the_past():
+def test_an_end_in_the_past_is_refused():
     with pytest.raises(Invalid, match="End date must be later than current and start date"):
         decide(ACTIVE, LeaseChange(end_date=MINUTE - timedelta(minutes=1)), NOW)
 
 
-def test_the_start_moves_only_before_it():
+def test_the_start_of_a_lease_can_only_be_changed_before_it():
     """D14: the peer moves the start of a started lease in its first minute."""
     assert decide(PENDING, LeaseChange(start_date="now"), NOW).start_date == MINUTE
     with pytest.raises(Invalid, match="already started"):
@@ -122,24 +122,24 @@ def test_the_start_moves_only_before_it():
         decide(PENDING, LeaseChange(start_date=MINUTE - HOUR), NOW)
 
 
-def test_dates_that_are_what_they_were_change_nothing():
+def test_an_update_with_the_same_dates_changes_nothing():
     same = LeaseChange(start_date=ACTIVE.start_date, end_date=ACTIVE.end_date)
     assert not decide(ACTIVE, same, NOW).moved
 
 
-def test_a_pending_reservation_can_change_in_everything():
+def test_every_field_of_a_pending_reservation_can_be_changed():
     decision = decide(PENDING, change(vcpus=2, amount=1, affinity=False, affinity_given=True), NOW)
     assert decision.requests == {"r": InstanceRequest(Size(2, 1024, 10), 1, affinity=False)}
 
 
-def test_affinity_can_be_taken_back_to_none():
+def test_affinity_can_be_changed_to_none():
     tight = replace(PENDING.reservations[0], request=replace(PENDING.reservations[0].request, affinity=True))
     decision = decide(replace(PENDING, reservations=(tight,)), change(affinity=None, affinity_given=True), NOW)
     assert decision.requests["r"].affinity is None
 
 
-def test_an_active_reservation_grows():
-    """A15 (instance-reservation): amount may grow."""
+def test_the_amount_of_an_active_reservation_can_be_increased():
+    """A15 (instance-reservation)."""
     assert decide(ACTIVE, change(amount=5), NOW).requests["r"].amount == 5
 
 
@@ -152,22 +152,22 @@ def test_an_active_reservation_grows():
         ({"resource_type": "physical:host"}, "resource type"),
     ],
 )
-def test_an_active_reservation_changes_in_nothing_else(values, words):
+def test_no_other_change_of_an_active_reservation_is_accepted(values, words):
     """A15 (instance-reservation), D13: 409, and the lease stays ACTIVE."""
     with pytest.raises(Conflict, match=words):
         decide(ACTIVE, change(**values), NOW)
 
 
-def test_values_that_are_what_they_were_are_no_change():
+def test_an_update_with_the_same_values_changes_nothing():
     assert decide(ACTIVE, change(amount=3, vcpus=1, affinity=None, affinity_given=True), NOW).requests == {}
 
 
-def test_an_unknown_reservation_is_named():
+def test_an_update_of_an_unknown_reservation_is_refused_with_its_id():
     with pytest.raises(Invalid, match="Invalid reservation IDs are: zz"):
         decide(ACTIVE, LeaseChange(reservations=(ReservationChange("zz"),)), NOW)
 
 
 @pytest.mark.parametrize("status", [LeaseStatus.STARTING, LeaseStatus.UPDATING, LeaseStatus.DELETING])
-def test_a_lease_in_motion_is_not_updated(status):
+def test_a_lease_with_an_operation_in_progress_cannot_be_updated(status):
     with pytest.raises(Conflict, match=f"is {status}"):
         decide(replace(ACTIVE, status=status), LeaseChange(name="x"), NOW)

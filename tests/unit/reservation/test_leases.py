@@ -19,12 +19,12 @@ from moorage.reservation.model.reservation_requests import Size
 from tests.unit.reservation.test_lease_update import ACTIVE, ENDED, PENDING
 
 
-def test_a_lease_can_be_deleted_in_every_state():
-    """D7: the peer's leases can be stuck in STARTING for ever."""
+def test_a_lease_can_be_deleted_in_every_status():
+    """D7: a lease of the peer can stay in STARTING for ever."""
     assert LEASE_STATES.states_before(LeaseStatus.DELETING) == set(LeaseStatus) - {LeaseStatus.DELETING}
 
 
-def test_the_way_of_a_lease():
+def test_the_usual_statuses_of_a_lease_follow_each_other():
     way = [
         LeaseStatus.CREATING,
         LeaseStatus.PENDING,
@@ -39,11 +39,11 @@ def test_the_way_of_a_lease():
         LEASE_STATES.check_transition(LeaseStatus.TERMINATED, LeaseStatus.ACTIVE)
 
 
-def test_deleted_is_final_for_a_reservation():
+def test_deleted_is_a_final_status_of_a_reservation():
     assert ReservationStatus.DELETED not in RESERVATION_STATES.allowed
 
 
-def test_only_an_event_that_was_taken_up_is_armed_again():
+def test_every_other_status_of_an_event_can_change_back_to_undone():
     assert EVENT_STATES.states_before(EventStatus.UNDONE) == {
         EventStatus.IN_PROGRESS,
         EventStatus.DONE,
@@ -51,8 +51,8 @@ def test_only_an_event_that_was_taken_up_is_armed_again():
     }
 
 
-def test_an_event_can_be_taken_up_again_in_the_state_that_it_brings_about():
-    """D7: an interrupted event is resumed."""
+def test_an_interrupted_event_can_run_again_in_the_lease_status_that_it_has_set():
+    """D7."""
     for kind in EventType:
         admitted, running = RUNS_IN[kind]
         if running is not None:
@@ -61,10 +61,10 @@ def test_an_event_can_be_taken_up_again_in_the_state_that_it_brings_about():
                 LEASE_STATES.check_transition(status, running)
 
 
-def test_the_status_after_an_update_follows_from_the_events():
+def test_the_status_of_a_lease_after_an_update_follows_from_its_events():
     for each in (PENDING, ACTIVE, ENDED):
         assert status_after_update(replace(each, status=LeaseStatus.UPDATING)) is each.status
 
 
-def test_a_size_names_only_what_it_needs():
+def test_a_size_without_disk_requests_no_disk():
     assert Size(1, 512, 0).resources() == {"VCPU": 1, "MEMORY_MB": 512}

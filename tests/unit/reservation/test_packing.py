@@ -3,7 +3,7 @@ from moorage.reservation.capacity.host_selection import CapacityRequest, Shortag
 from moorage.reservation.model.slot_demand import DemandGroup, SlotDemand, label, relabelled
 from tests.unit.reservation.test_host_selection import END, START
 
-#: A host with two NUMA nodes and two regions of FPGAs, each at one of them.
+#: A host with two NUMA nodes and two FPGA regions, one at each node.
 NODES = ("numa0", "numa1")
 HOST = HostCapacity(
     1,
@@ -28,34 +28,34 @@ def used(**amounts):
     return HostUsage(1, START, END, {name.replace("_1", "#1"): amount for name, amount in amounts.items()})
 
 
-def test_an_amount_comes_from_one_provider():
-    """Of two nodes with 4 each there is room for two servers of 3, not of 5, and not for two and a half."""
+def test_an_amount_is_taken_from_one_provider():
+    """Two nodes with 4 VCPU each have room for two slots of 3 VCPU, but not for one of 5."""
     assert fit(SlotDemand({"VCPU": 3})) == 2
     assert fit(SlotDemand({"VCPU": 5})) == 0
     assert fit(SlotDemand({"VCPU": 1})) == 8
 
 
-def test_what_is_taken_of_one_provider_is_not_taken_of_the_other():
+def test_usage_counts_only_against_its_own_provider():
     assert fit(SlotDemand({"VCPU": 3}), used(VCPU=2)) == 1
     assert fit(SlotDemand({"VCPU": 3}), used(VCPU=2, VCPU_1=2)) == 0
 
 
-def test_classes_without_a_group_may_lie_anywhere():
+def test_classes_without_a_group_may_be_taken_from_different_providers():
     assert fit(SlotDemand({"VCPU": 3, "CUSTOM_FPGA": 1, "DISK_GB": 10})) == 2
 
 
-def test_a_group_is_of_one_provider():
+def test_all_classes_of_a_group_are_taken_from_one_provider():
     assert fit(SlotDemand(groups={"1": DemandGroup({"VCPU": 2}), "2": DemandGroup({"VCPU": 2})})) == 2
     assert fit(SlotDemand(groups={"1": DemandGroup({"VCPU": 1, "CUSTOM_FPGA": 1})})) == 0
 
 
-def test_isolated_groups_are_of_different_providers():
+def test_isolated_groups_are_taken_from_different_providers():
     two = {"1": DemandGroup({"VCPU": 1}), "2": DemandGroup({"VCPU": 1})}
     assert fit(SlotDemand(groups=two), used(VCPU=4)) == 2
     assert fit(SlotDemand(groups=two, isolate=True), used(VCPU=4)) == 0
 
 
-def test_a_device_in_the_same_subtree_is_at_the_node_of_the_processors():
+def test_groups_in_the_same_subtree_are_taken_from_the_same_numa_node():
     near = SlotDemand(
         groups={"n": DemandGroup({"VCPU": 3}), "a": DemandGroup({"CUSTOM_FPGA": 1})}, same_subtree=(("n", "a"),)
     )
@@ -63,7 +63,7 @@ def test_a_device_in_the_same_subtree_is_at_the_node_of_the_processors():
     assert fit(near, used(VCPU=4, CUSTOM_FPGA_1=1)) == 0
 
 
-def test_traits_choose_providers():
+def test_traits_of_a_group_restrict_its_providers():
     def having(required, forbidden):
         return frozenset({"fpga1"}) if required else frozenset({"fpga0"})
 
@@ -74,7 +74,7 @@ def test_traits_choose_providers():
     assert fit(SlotDemand(plain.resources, plain=plain).known(lambda *_: frozenset())) == 0
 
 
-def test_a_plan_says_which_provider_each_slot_takes_from():
+def test_a_plan_names_the_provider_of_each_slot():
     planned = plan(Calendar([HOST], [used(VCPU=2)]), [CapacityRequest("r", SlotDemand({"VCPU": 2}), 3)], START, END)
     assert sorted(map(str, planned["r"][1])) == ["{'VCPU#1': 2}", "{'VCPU#1': 2}", "{'VCPU': 2}"]
     assert isinstance(
@@ -82,13 +82,13 @@ def test_a_plan_says_which_provider_each_slot_takes_from():
     )
 
 
-def test_slots_that_are_held_stay_on_their_provider():
+def test_held_slots_keep_their_provider():
     held = {1: [{"VCPU#1": 3}]}
     planned = plan(Calendar([HOST], []), [CapacityRequest("r", SlotDemand({"VCPU": 3}), 2, held=held)], START, END)
     assert planned["r"][1] == ({"VCPU#1": 3}, {"VCPU": 3})
 
 
-def test_providers_keep_their_labels_when_others_go():
+def test_providers_keep_their_labels_when_other_providers_are_removed():
     before = {"VCPU": "numa0", "VCPU#1": "numa1"}
     assert relabelled(before, {"VCPU": "numa1"}) == {"VCPU": "VCPU#1"}
     assert relabelled({}, {"VCPU": "a", "VCPU#1": "b", "X": "b"}) == {"VCPU": "VCPU", "VCPU#1": "VCPU#1", "X": "X"}

@@ -6,15 +6,15 @@ import pytest
 from moorage.reservation.events.event_executor import ParallelRequests
 
 
-def test_one_after_the_other_keeps_the_order_and_the_thread():
+def test_with_one_thread_requests_run_in_order_in_the_callers_thread():
     seen = []
     works = [partial(seen.append, number) for number in range(5)]
     assert list(ParallelRequests(1)([*works, threading.current_thread])) == [None] * 5 + [threading.current_thread()]
     assert seen == [0, 1, 2, 3, 4]
 
 
-def test_so_many_are_under_way_at_the_same_time_and_no_more():
-    """Each waits for three others, so fewer threads than four would never finish."""
+def test_as_many_requests_as_threads_run_at_the_same_time():
+    """Each request waits for three others, so with fewer than four threads none would finish."""
     together, lock, under_way, most = threading.Barrier(4, timeout=30), threading.Lock(), [0], [0]
 
     def work(number):
@@ -30,7 +30,7 @@ def test_so_many_are_under_way_at_the_same_time_and_no_more():
     assert most[0] <= 4
 
 
-def test_what_raises_is_raised_where_the_results_are_taken():
+def test_the_error_of_a_request_is_raised_when_the_results_are_read():
     def fail():
         raise KeyError("mine")
 

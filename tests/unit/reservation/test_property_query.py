@@ -30,12 +30,12 @@ HOST = {"rack": "9", "gpu": "True", "vcpus": "16"}
         ('["not", ["in", "$gpu", ["True", "Maybe"]]]', False),
     ],
 )
-def test_queries(text, expected):
+def test_a_query_matches_a_host_by_its_properties(text, expected):
     assert matches(parse(text), HOST) is expected
 
 
 def test_numbers_are_compared_as_numbers():
-    """The peer says that rack 10 is not greater than rack 9."""
+    """In the peer, rack 10 is not greater than rack 9."""
     assert matches(parse('[">", "$rack", "9"]'), {"rack": "10"})
 
 
@@ -81,5 +81,5 @@ def test_a_malformed_query_is_refused_with_the_reason(text, words):
     assert words in refusal.value.message
 
 
-def test_the_properties_of_a_query_are_known():
+def test_the_names_of_the_properties_in_a_query_are_found():
     assert properties_of(parse('["and", ["=", "$a", "1"], ["or", ["=", "$b", "1"], ["<", "$a", "3"]]]')) == {"a", "b"}

@@ -63,22 +63,22 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("kind", "args"), ROWS)
-def test_a_row_of_any_release_is_read_and_written_alike(kind, args):
-    """A release may run beside the one before it, on the same journal."""
+def test_a_step_of_any_release_is_read_and_written_the_same(kind, args):
+    """Two releases may run at the same time on the same journal."""
     step = step_from_journal(kind, args)
     assert (step.kind, journal_args(step)) == (kind, args)
 
 
-def test_the_rows_have_every_kind():
+def test_the_rows_of_this_test_contain_every_kind_of_step():
     assert {kind for kind, _ in ROWS} == {kind_of(each) for each in get_args(Step)}
 
 
-def test_a_row_without_an_argument_is_refused():
+def test_a_stored_step_with_a_missing_argument_is_refused():
     with pytest.raises(ValueError, match="host"):
         step_from_journal("put_inventory", {"reservation_id": "r", "total": 1})
 
 
-def test_the_class_of_a_step_is_the_reservations():
+def test_the_resource_class_of_a_step_is_named_by_its_reservation():
     """R8 (instance-reservation): upper case and underscores only."""
     step = EnsureClass("4d17d41a-830d-47b2-91c7-4f9fc0ae611e")
     assert step.resource_class == "CUSTOM_RESERVATION_4D17D41A_830D_47B2_91C7_4F9FC0AE611E"

@@ -1,4 +1,4 @@
-"""Flavors as requests: the rules F1 to F5, and the rest of the syntax row by row of reference/compute.md 2.2."""
+"""Flavors as placement requests: the rules F1 to F5, and the rest of the syntax in reference/compute.md 2.2."""
 
 import pytest
 
@@ -21,12 +21,12 @@ BASE = {"DISK_GB": 10, "MEMORY_MB": 512, "VCPU": 2}
 ZEROS = {"resources:VCPU": "0", "resources:MEMORY_MB": "0", "resources:DISK_GB": "0"}
 
 
-def test_the_flavors_own_fields_are_the_beginning():
+def test_without_extra_specs_the_fields_of_the_flavor_are_requested():
     """F3 (flavor-resources): start from the base flavor attributes."""
     assert asked() == BASE
 
 
-def test_a_custom_class_is_added():
+def test_a_custom_class_is_added_to_the_request():
     """F1 (flavor-resources): `resources:$CUSTOM_RESOURCE_CLASS=$N` is added to the request."""
     assert asked({"resources:CUSTOM_GOLD": "1"}) == BASE | {"CUSTOM_GOLD": 1}
 
@@ -37,28 +37,28 @@ def test_a_standard_class_of_zero_is_not_requested(name):
     assert asked({f"resources:{name}": "0"}) == {key: value for key, value in BASE.items() if key != name}
 
 
-def test_amounts_override_the_fields():
+def test_amounts_in_extra_specs_override_the_fields_of_the_flavor():
     """F3 (flavor-resources): then adjust amounts of existing classes."""
     assert asked({"resources:VCPU": "5", "resources:MEMORY_MB": " 64 "}) == BASE | {"VCPU": 5, "MEMORY_MB": 64}
 
 
-def test_three_zeros_and_a_custom_class_ask_for_exactly_that_class():
+def test_three_zeros_and_a_custom_class_request_only_that_class():
     """F4 (flavor-resources)."""
     assert asked(ZEROS | {"resources:CUSTOM_GOLD": "1"}) == {"CUSTOM_GOLD": 1}
 
 
-def test_the_query_is_what_is_allocated():
+def test_all_requested_amounts_are_one_parameter_of_the_query():
     """F5 (flavor-resources): what is requested is one parameter, and the allocation follows from it."""
     request = request_for(flavor({"resources:CUSTOM_LLC": "2", "resources:VCPU": "0"}))
     assert candidate_query(request)[0] == ("resources", "CUSTOM_LLC:2,DISK_GB:10,MEMORY_MB:512")
 
 
-def test_disk_is_root_ephemeral_and_swap_rounded_up():
+def test_the_requested_disk_is_root_plus_ephemeral_plus_swap_rounded_up():
     assert asked(ephemeral_gb=5, swap_mb=1025)["DISK_GB"] == 17
     assert "DISK_GB" not in asked(root_gb=0)
 
 
-def test_a_custom_class_of_zero_is_as_if_absent():
+def test_a_custom_class_of_zero_is_ignored():
     assert asked({"resources:CUSTOM_GOLD": "0"}) == BASE
 
 
@@ -68,14 +68,14 @@ def test_dedicated_processors_replace_the_shared_ones():
 
 
 @pytest.mark.parametrize("amount", ["2", "0"])
-def test_an_override_counts_in_whatever_group_it_stands(amount):
+def test_an_amount_in_any_group_overrides_the_field_of_the_flavor(amount):
     specs = {"resources1:VCPU": amount, "resources1:CUSTOM_A": "1"}
     groups = request_for(flavor(specs)).groups
     assert "VCPU" not in groups[""].resources
     assert groups["1"].resources.get("VCPU", 0) == int(amount)
 
 
-def test_suffixes_are_groups_of_their_own():
+def test_each_suffix_is_a_separate_group():
     specs = {
         "resources_NUMA-0:CUSTOM_A": "1",
         "trait_NUMA-0:CUSTOM_T": "required",
@@ -84,7 +84,7 @@ def test_suffixes_are_groups_of_their_own():
     assert request_for(flavor(specs)).groups["_NUMA-0"] == RequestGroup({"CUSTOM_A": 1}, ("CUSTOM_T",), ("CUSTOM_U",))
 
 
-def test_keys_of_others_are_left_alone():
+def test_other_extra_specs_are_ignored():
     others = {
         "bitstream_1": "x",
         "bitstream:8f7c3f5e": "required",
@@ -132,13 +132,13 @@ def test_keys_of_others_are_left_alone():
         ({"root_required": "CUSTOM_A,!CUSTOM_A"}, "CUSTOM_A is required and forbidden"),
     ],
 )
-def test_what_no_server_could_be_placed_with_is_refused_by_name(specs, said):
+def test_invalid_extra_specs_are_refused_with_the_reason(specs, said):
     with pytest.raises(Invalid) as refusal:
         request_for(flavor(specs))
     assert said in refusal.value.message
 
 
-def test_what_depends_on_the_flavors_fields_is_refused_with_them():
+def test_extra_specs_that_contradict_the_fields_of_the_flavor_are_refused():
     with pytest.raises(Invalid, match="the number of dedicated processors must be the same"):
         request_for(flavor({"resources:PCPU": "3"}))
     with pytest.raises(Invalid, match="requests nothing"):
@@ -147,21 +147,21 @@ def test_what_depends_on_the_flavors_fields_is_refused_with_them():
         request_for(flavor(ZEROS | {"resources1:CUSTOM_A": "1", "trait:CUSTOM_T": "required"}))
 
 
-def test_traits_of_the_image_are_required_too():
+def test_traits_of_the_image_are_also_required():
     request = request_for(flavor({"trait:CUSTOM_T": "required"}), {"trait:CUSTOM_U": "required", "os_type": "linux"})
     assert request.groups[""].required == ("CUSTOM_T", "CUSTOM_U")
     with pytest.raises(Invalid, match="an image can only require"):
         request_for(flavor(), {"trait:CUSTOM_U": "forbidden"})
 
 
-def test_with_a_device_profile_the_hypervisor_must_be_able_to_attach_accelerators():
+def test_with_a_device_profile_the_trait_compute_accelerators_is_required():
     specs = {"accel:device_profile": "dp", "root_required": "HW_CPU_X86_AVX2"}
     assert request_for(flavor(specs)).root_required == ("HW_CPU_X86_AVX2", "COMPUTE_ACCELERATORS")
     again = {"accel:device_profile": "dp", "root_required": "COMPUTE_ACCELERATORS"}
     assert request_for(flavor(again)).root_required == ("COMPUTE_ACCELERATORS",)
 
 
-def test_the_query_has_all_parts_in_a_stable_order():
+def test_the_parameters_of_a_query_have_a_stable_order():
     specs = {
         "resources_N:CUSTOM_X": "1",
         "resources_M:CUSTOM_X": "1",
@@ -181,13 +181,13 @@ def test_the_query_has_all_parts_in_a_stable_order():
     ]
 
 
-def test_a_forced_host_is_a_tree_for_each_group():
+def test_a_requested_host_sets_in_tree_for_each_group():
     query = candidate_query(request_for(flavor({"resources1:CUSTOM_X": "1"})), SearchScope(in_tree="tree"))
     assert [pair for pair in query if pair[0].startswith("in_tree")] == [("in_tree", "tree"), ("in_tree1", "tree")]
 
 
-def test_groups_below_one_provider_and_traits_of_the_host():
-    """A group of a `same_subtree` may consist of traits: it names the provider above the others."""
+def test_same_subtree_and_root_required_are_passed_to_the_query():
+    """A group in `same_subtree` may consist of traits only; it names the provider above the others."""
     specs = {
         "resources_A:CUSTOM_A": "1",
         "resources_B:CUSTOM_B": "1",
@@ -211,7 +211,7 @@ def test_groups_below_one_provider_and_traits_of_the_host():
     ]
 
 
-def test_an_aggregate_is_asked_for_with_whatever_group_there_is():
+def test_member_of_is_set_on_the_first_group_if_there_is_none_without_suffix():
     request = request_for(
         flavor(ZEROS | {"resources_B:CUSTOM_A": "1", "resources_C:CUSTOM_A": "1", "group_policy": "none"})
     )
@@ -219,7 +219,7 @@ def test_an_aggregate_is_asked_for_with_whatever_group_there_is():
     assert [pair for pair in query if pair[0].startswith("member_of")] == [("member_of_B", "in:x")]
 
 
-def test_the_names_that_placement_must_know():
+def test_the_names_of_a_request_are_its_classes_and_traits():
     specs = {"resources:CUSTOM_A": "1", "trait:in:CUSTOM_T,CUSTOM_U": "required", "root_required": "!CUSTOM_R"}
     assert request_for(flavor(specs)).names == (
         {"CUSTOM_A", "DISK_GB", "MEMORY_MB", "VCPU"},
@@ -227,7 +227,7 @@ def test_the_names_that_placement_must_know():
     )
 
 
-def test_who_takes_from_a_reservation_may_land_on_a_reserved_host():
+def test_a_request_for_a_reservation_does_not_exclude_reserved_hosts():
     request = request_for(flavor({"resources:CUSTOM_RESERVATION_1": "1"}))
     assert request.is_for_reserved
     assert ("root_required", "!COMPUTE_STATUS_DISABLED") in candidate_query(request)
@@ -243,15 +243,15 @@ FPGA, OWN, OTHERS = "CUSTOM_ACCELERATOR_FPGA", "CUSTOM_RESERVATION_1", "CUSTOM_R
         ({f"resources:{FPGA}": "1", f"resources:{OWN}": "1", f"trait:{OWN}": "required"}, {}, False),
         ({f"resources:{FPGA}": "1", f"resources:{OWN}": "1"}, {f"trait:{OTHERS}": "required"}, True),
         ({f"resources:{OWN}": "1"}, {}, False),
-        ({f"resources:{FPGA}": "1"}, {}, False),  # it comes to no host of reservations at all
+        ({f"resources:{FPGA}": "1"}, {}, False),  # such a request excludes reserved hosts anyway
     ],
     ids=["any region", "its own", "its image asks for another's", "no region", "of no reservation"],
 )
-def test_who_takes_from_a_reservation_is_kept_off_regions_of_others(specs, image, is_kept_off):
+def test_a_request_for_a_reservation_excludes_regions_reserved_by_others(specs, image, is_kept_off):
     query = dict(candidate_query(request_for(flavor(specs), image)))
     assert (f"!{RESERVED_REGION_TRAIT}" in query.get("required", "").split(",")) is is_kept_off
 
 
-def test_a_group_of_its_own_is_kept_off_regions_of_others_by_itself():
+def test_regions_reserved_by_others_are_excluded_in_the_group_that_requests_a_region():
     query = dict(candidate_query(request_for(flavor({f"resources1:{FPGA}": "1", f"resources:{OWN}": "1"}))))
     assert (query["required1"], "required" in query) == (f"!{RESERVED_REGION_TRAIT}", False)

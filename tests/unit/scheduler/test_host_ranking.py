@@ -1,4 +1,4 @@
-"""Filters with reasons, weighers, the resulting order, and the messages about rejected hosts."""
+"""Filters and their reasons, weighers and the order of hosts, and the messages about rejected hosts."""
 
 import math
 from dataclasses import replace
@@ -57,18 +57,18 @@ ROOTS = ["a", "b", "c"]
         ),
     ],
 )
-def test_each_filter_has_its_reason(host, wanted, verdict):
+def test_each_filter_rejects_a_host_with_its_reason(host, wanted, verdict):
     assert rejects(host, wanted) == verdict
 
 
-def test_every_filter_is_tried_here():
+def test_every_filter_is_covered_by_the_test_above():
     assert {passes.__name__ for passes in FILTERS} == {
         "is_wanted_host", "is_not_ruled_out", "is_beside_wanted_servers", "in_wanted_zone", "service_is_enabled",
         "service_is_up", "runs_the_image", "keeps_the_group",
     }  # fmt: skip
 
 
-def contest(facts, *, task=None, multipliers=None, aggregate_multipliers=None, roots=ROOTS):
+def ranking_of(facts, *, task=None, multipliers=None, aggregate_multipliers=None, roots=ROOTS):
     return HostRanking(roots, lambda root: facts[root], task or WeigherInput(), multipliers, aggregate_multipliers)
 
 
@@ -88,30 +88,30 @@ def order(made, server="server", group=None):
 )
 def test_each_weigher_orders_hosts(field, best_first):
     facts = {root: HostFacts(**{field: number}) for number, root in enumerate(ROOTS)}
-    assert order(contest(facts)) == list(best_first)
+    assert order(ranking_of(facts)) == list(best_first)
 
 
-def test_devices_go_to_who_wants_them_and_are_kept_from_others():
+def test_hosts_with_free_accelerators_are_preferred_only_by_servers_that_request_them():
     """R10 (accelerator-attach): hosts are ranked by available accelerators; 0, 1 and 4 free: 4 first."""
     facts = {
         "a": HostFacts(free_accelerators=0),
         "b": HostFacts(free_accelerators=1),
         "c": HostFacts(free_accelerators=4),
     }
-    assert order(contest(facts, task=WeigherInput(wants_accelerators=True))) == ["c", "b", "a"]
-    assert order(contest(facts)) == ["a", "b", "c"]
+    assert order(ranking_of(facts, task=WeigherInput(wants_accelerators=True))) == ["c", "b", "a"]
+    assert order(ranking_of(facts)) == ["a", "b", "c"]
 
 
-def test_a_device_that_carries_the_function_already_is_preferred():
+def test_a_host_where_the_function_is_already_loaded_is_preferred():
     facts = {
         "a": HostFacts(free_accelerators=4),
         "b": HostFacts(free_accelerators=1, has_function=True),
         "c": HostFacts(),
     }
-    assert order(contest(facts, task=WeigherInput(wants_accelerators=True)))[0] == "b"
+    assert order(ranking_of(facts, task=WeigherInput(wants_accelerators=True)))[0] == "b"
 
 
-def test_neither_room_nor_free_devices_outweigh_the_function():
+def test_a_loaded_function_outweighs_free_resources_and_free_accelerators():
     """A15, R10 (accelerator-attach): hosts with the function come first, then hosts with more free accelerators."""
     full = {"free_memory_mb": 9.0, "free_processors": 9.0, "free_disk_gb": 9.0}
     facts = {
@@ -119,25 +119,25 @@ def test_neither_room_nor_free_devices_outweigh_the_function():
         "b": HostFacts(free_accelerators=1, has_function=True, jobs=5),
         "c": HostFacts(**full, free_accelerators=3),
     }
-    assert order(contest(facts, task=WeigherInput(wants_accelerators=True))) == ["b", "a", "c"]
+    assert order(ranking_of(facts, task=WeigherInput(wants_accelerators=True))) == ["b", "a", "c"]
 
 
-def test_a_failed_build_weighs_more_than_any_room():
+def test_a_failed_build_outweighs_any_free_resources():
     facts = {"a": HostFacts(free_memory_mb=1e6, failed_builds=1), "b": HostFacts(), "c": HostFacts(free_memory_mb=1)}
-    assert order(contest(facts)) == ["c", "b", "a"]
+    assert order(ranking_of(facts)) == ["c", "b", "a"]
 
 
-def test_multipliers_come_from_options_and_from_aggregates():
+def test_weight_multipliers_come_from_options_and_aggregates():
     facts = {root: HostFacts(free_memory_mb=number) for number, root in enumerate(ROOTS)}
-    assert order(contest(facts, multipliers={"ram": -1.0})) == ["a", "b", "c"]
+    assert order(ranking_of(facts, multipliers={"ram": -1.0})) == ["a", "b", "c"]
     packed = multipliers_in({"ram_weight_multiplier": "-2", "other": "x", "cpu_weight_multiplier": "many"})
     assert packed == {"ram": -2.0}
-    weights = dict(zip(ROOTS, contest(facts, aggregate_multipliers={"c": packed}).weights(), strict=True))
+    weights = dict(zip(ROOTS, ranking_of(facts, aggregate_multipliers={"c": packed}).weights(), strict=True))
     assert weights == {"a": 0.0, "b": 0.5, "c": -2.0}
-    assert order(contest(facts, multipliers={"ram": 0.0}, aggregate_multipliers={"c": packed}))[-1] == "c"
+    assert order(ranking_of(facts, multipliers={"ram": 0.0}, aggregate_multipliers={"c": packed}))[-1] == "c"
 
 
-def test_what_a_weigher_does_not_know_adds_nothing_whatever_the_factor():
+def test_an_unknown_value_of_a_weigher_adds_no_weight():
     facts = {root: HostFacts(jobs=number) for number, root in enumerate(ROOTS)}
     more = {"outside": lambda facts, _: (math.nan, 1.0, 3.0)[facts.jobs], "silent": lambda facts, _: math.nan}
     for factor, weights in ((2.0, [0.0, 0.0, 2.0]), (-2.0, [0.0, 0.0, -2.0])):
@@ -145,14 +145,14 @@ def test_what_a_weigher_does_not_know_adds_nothing_whatever_the_factor():
         assert made.weights().tolist() == weights
 
 
-def test_soft_policies_order_and_hard_ones_close():
+def test_soft_group_policies_order_hosts_and_hard_ones_reject_them():
     members = {"a": 2, "b": 1}
     facts = {root: HostFacts() for root in ROOTS}
     together, apart = (
         ServerGroupView(policy, members) for policy in (GroupPolicy.SOFT_AFFINITY, GroupPolicy.SOFT_ANTI_AFFINITY)
     )
-    assert order(contest(facts), group=together) == ["a", "b", "c"]
-    assert order(contest(facts), group=apart) == ["c", "b", "a"]
+    assert order(ranking_of(facts), group=together) == ["a", "b", "c"]
+    assert order(ranking_of(facts), group=apart) == ["c", "b", "a"]
     hard = ServerGroupView(GroupPolicy.AFFINITY, members)
     assert (affinity_root(hard), affinity_root(apart), affinity_root(ServerGroupView(GroupPolicy.AFFINITY))) == (
         "a",
@@ -166,33 +166,33 @@ def test_soft_policies_order_and_hard_ones_close():
     assert group_rejection(ServerGroupView(GroupPolicy.AFFINITY), "a") is None
 
 
-def test_what_was_claimed_is_weighed_anew():
+def test_a_host_is_weighed_again_after_it_was_refreshed():
     facts = {"a": HostFacts(free_memory_mb=10), "b": HostFacts(free_memory_mb=9), "c": HostFacts()}
-    made = contest(facts)
+    made = ranking_of(facts)
     assert order(made)[0] == "a"
     facts["a"] = HostFacts(free_memory_mb=8)
     made.refresh_root("a")
     assert order(made)[0] == "b"
 
 
-def test_equal_hosts_are_ordered_differently_for_different_servers_and_alike_for_one():
+def test_equal_hosts_have_a_different_order_for_each_server():
     roots = list("abcdef")
-    made = contest({root: HostFacts() for root in roots}, roots=roots)
+    made = ranking_of({root: HostFacts() for root in roots}, roots=roots)
     firsts = [order(made, f"server-{number}")[0] for number in range(50)]
     assert len(set(firsts)) > 3
     assert order(made, "server-1") == order(made, "server-1")
 
 
-def test_one_of_the_best_few_is_taken_at_random():
+def test_the_first_host_is_chosen_randomly_from_the_best_ones():
     facts = {root: HostFacts(free_memory_mb=-number) for number, root in enumerate(ROOTS)}
-    made = contest(facts)
+    made = ranking_of(facts)
     firsts = {next(made.order(f"server-{number}", subset=2)) for number in range(40)}
     assert firsts == {"a", "b"}
     assert list(made.order("server", subset=100)) != []
-    assert list(contest({}, roots=[]).order("server")) == []
+    assert list(ranking_of({}, roots=[]).order("server")) == []
 
 
-def test_functions_are_found_however_they_are_spelt():
+def test_functions_are_recognised_in_all_spellings():
     specs = {
         "function_A:9aff01-02": "required",
         "functionB": "CUSTOM_FPGA_INTEL_FUNCTION_GZIP",
@@ -206,7 +206,7 @@ def test_functions_are_found_however_they_are_spelt():
     assert not carries_function(["CUSTOM_FPGA_INTEL_REGION_9AFF_0102", "HW_CPU_X86_AVX"], frozenset({"9AFF0102"}))
 
 
-def test_reasons_are_counted_and_name_no_host_for_users():
+def test_the_message_for_users_has_the_reasons_with_counts_and_without_host_names():
     down, zone = ("service_is_up", "its compute service is down"), ("in_wanted_zone", "not in availability zone x")
     reasons = Reasons(
         "resources=VCPU:1",
@@ -224,7 +224,7 @@ def test_reasons_are_counted_and_name_no_host_for_users():
     assert "node-2: its compute service is down" in text
 
 
-def test_refused_claims_and_notes_are_reasons_too():
+def test_refused_claims_and_notes_are_part_of_the_messages():
     assert (
         Reasons("q", refused_claims={"h": 2}).user_message() == "all of 2 claims were overtaken by others; try again."
     )
@@ -237,13 +237,13 @@ def test_refused_claims_and_notes_are_reasons_too():
     ]
 
 
-def test_a_filter_of_another_package_may_read_the_former_name_of_excluded_hosts_and_is_warned():
+def test_the_former_name_of_excluded_hosts_works_with_a_deprecation_warning():
     requirements = ServerRequirements("server", excluded_hosts={"h": "full"})
     with pytest.warns(DeprecationWarning, match="excluded_hosts"):
         assert requirements.not_hosts == {"h": "full"}
 
 
-def test_the_former_name_of_plugin_weighers_works_and_warns():
+def test_the_former_name_of_plugin_weighers_works_with_a_deprecation_warning():
     weighers = {"outside": lambda fact, _: fact.free_memory_mb}
     with pytest.warns(DeprecationWarning, match="plugin_weighers"):
         ranking = HostRanking(

@@ -19,7 +19,7 @@ from moorage.scheduler.extra_specs import check_known_specs
         {"unknown:namespace": "1", "no_namespace": "1", "quota:cpu_shares": "5"},
     ],
 )
-def test_what_nova_takes_is_taken(specs):
+def test_extra_specs_that_nova_accepts_are_accepted(specs):
     check_known_specs(specs)
 
 
@@ -37,7 +37,7 @@ def test_what_nova_takes_is_taken(specs):
         ({"accel:x": "1"}, "accel:x: there is no such extra spec"),
     ],
 )
-def test_what_nova_refuses_is_refused_with_a_remedy(specs, said):
+def test_extra_specs_that_nova_refuses_are_refused_with_advice(specs, said):
     with pytest.raises(Invalid) as refusal:
         check_known_specs(specs)
     assert said in refusal.value.message

@@ -1,4 +1,4 @@
-"""Conditions from aggregates in the query, as in Nova's request filters."""
+"""Conditions of a query that follow from aggregates, as in Nova's request filters."""
 
 import pytest
 
@@ -23,19 +23,19 @@ def values(*arguments, **options):
     return list(found(*arguments, **options))
 
 
-def test_a_zone_is_its_aggregates():
+def test_a_requested_zone_becomes_a_condition_on_its_aggregates():
     assert found("east") == {"in:e": "availability zone east"}
     assert values("east", aggregates=[*ALL, AggregateView("e2", {"availability_zone": "east"})]) == ["in:e,e2"]
     assert found("north") == NoOpenAggregate("no host is in availability zone north")
 
 
-def test_the_default_zone_is_where_no_other_is():
+def test_the_default_zone_consists_of_hosts_in_no_other_zone():
     assert values("nova") == ["!in:e,w"]
     assert values("nova", aggregates=[RED]) == []
     assert values("nova", aggregates=[*ALL, AggregateView("n", {"availability_zone": "nova"})]) == ["in:n"]
 
 
-def test_projects_are_kept_to_their_aggregates_only_where_that_is_switched_on():
+def test_projects_are_limited_to_their_aggregates_only_if_the_option_is_on():
     assert values() == []
     on = {"limit_tenants_to_placement_aggregate": True}
     assert values(**on) == values(project="pink", **on) == ["in:r"]
@@ -52,17 +52,17 @@ def test_projects_are_kept_to_their_aggregates_only_where_that_is_switched_on():
         ({"trait:CUSTOM_FAST": "forbidden"}, ["!in:f"]),
     ],
 )
-def test_an_isolated_aggregate_is_closed_to_who_does_not_ask_for_its_traits(specs, expected):
+def test_an_isolated_aggregate_is_excluded_unless_its_traits_are_required(specs, expected):
     assert values(specs=specs) == []
     assert values(specs=specs, enable_isolated_aggregate_filtering=True) == expected
 
 
-def test_conditions_add_up():
+def test_all_conditions_apply_together():
     every = {"limit_tenants_to_placement_aggregate": True, "enable_isolated_aggregate_filtering": True}
     assert values("east", **every) == ["in:e", "in:r", "!in:f"]
 
 
-def test_what_of_an_image_matters_is_kept_and_read():
+def test_only_the_scheduling_properties_of_an_image_are_kept():
     needs = scheduling_properties({"trait:CUSTOM_A": "required", "hw_architecture": "arm64", "os_distro": "debian"})
     assert needs == {"trait:CUSTOM_A": "required", "hw_architecture": "arm64"}
     assert required_platform(needs) == ("aarch64", None)

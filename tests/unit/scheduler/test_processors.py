@@ -1,4 +1,4 @@
-"""Dedicated processors: the rows of Nova's table about ``hw:cpu_policy``, and invalid combinations."""
+"""Dedicated processors: each row of Nova's table about ``hw:cpu_policy``, and invalid combinations."""
 
 import pytest
 
@@ -7,17 +7,17 @@ from moorage.scheduler.flavor_resources import FlavorFields, request_for
 
 
 def asked(specs, vcpus=4, **image):
-    """(processors, required, forbidden) of the group without a suffix."""
+    """({PCPU or VCPU: amount}, the group) of the group without a suffix."""
     group = request_for(FlavorFields(vcpus, 512, 0, extra_specs=specs), image).groups[""]
     return {name: group.resources[name] for name in ("PCPU", "VCPU") if name in group.resources}, group
 
 
-def test_dedicated_means_the_other_class():
+def test_dedicated_processors_are_requested_as_pcpu():
     assert asked({"hw:cpu_policy": "dedicated"})[0] == {"PCPU": 4}
     assert asked({"hw:cpu_policy": "shared"})[0] == {"VCPU": 4}
 
 
-def test_the_emulator_takes_one_more():
+def test_isolated_emulator_threads_request_one_more_processor():
     specs = {"hw:cpu_policy": "dedicated", "hw:emulator_threads_policy": "isolate"}
     assert asked(specs)[0] == {"PCPU": 5}
 
@@ -25,19 +25,19 @@ def test_the_emulator_takes_one_more():
 @pytest.mark.parametrize(
     ("mask", "dedicated"), [("2-3", 2), ("^0", 3), ("^0-1", 2), ("0-2,^1", 2), ("0,3", 2), (" 1 , 2 ", 2)]
 )
-def test_a_mask_splits_them(mask, dedicated):
+def test_a_dedicated_mask_divides_the_processors_into_pcpu_and_vcpu(mask, dedicated):
     specs = {"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": mask}
     assert asked(specs)[0] == {"PCPU": dedicated, "VCPU": 4 - dedicated}
 
 
-def test_threads_become_a_trait():
+def test_the_thread_policy_requires_or_forbids_hyperthreading():
     _, isolated = asked({"hw:cpu_policy": "dedicated", "hw:cpu_thread_policy": "isolate"})
     assert (isolated.required, isolated.forbidden) == ((), ("HW_CPU_HYPERTHREADING",))
     _, together = asked({"hw:cpu_policy": "dedicated", "hw:cpu_thread_policy": "require"})
     assert (together.required, together.forbidden) == (("HW_CPU_HYPERTHREADING",), ())
 
 
-def test_the_image_decides_where_the_flavor_leaves_it_open():
+def test_the_cpu_policy_of_the_image_applies_if_the_flavor_has_none():
     assert asked({}, hw_cpu_policy="dedicated")[0] == {"PCPU": 4}
     assert asked({"hw:cpu_policy": "dedicated"}, hw_cpu_policy="dedicated")[0] == {"PCPU": 4}
     with pytest.raises(Invalid, match="the flavor has hw:cpu_policy=shared"):
@@ -68,13 +68,13 @@ def test_the_image_decides_where_the_flavor_leaves_it_open():
         ),
     ],
 )
-def test_what_cannot_be_meant_is_refused(specs, said):
+def test_an_invalid_combination_of_cpu_options_is_refused_with_the_reason(specs, said):
     with pytest.raises(Invalid) as refusal:
         asked(specs)
     assert said in refusal.value.message
 
 
-def test_persistent_memory_is_a_class_for_each_name():
+def test_each_name_of_persistent_memory_is_requested_as_its_own_class():
     request = request_for(FlavorFields(1, 512, 0, extra_specs={"hw:pmem": "4GB,4GB,1TB"}))
     amounts = request.groups[""].resources
     assert (amounts["CUSTOM_PMEM_NAMESPACE_4GB"], amounts["CUSTOM_PMEM_NAMESPACE_1TB"]) == (2, 1)

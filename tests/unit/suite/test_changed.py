@@ -1,4 +1,4 @@
-"""`make test-changed` runs the tests that a change can affect, by imports, by conftest and by directory."""
+"""`make test-changed`: the tests that a change can affect, by imports, by conftest and by directory."""
 
 from pathlib import Path
 
@@ -9,18 +9,18 @@ from tests.changed import affected_tests, all_modules
 ROOT = Path(__file__).parents[3]
 
 
-def test_a_module_affects_what_imports_it_directly_or_through_others():
+def test_a_module_affects_tests_that_import_it_directly_or_indirectly():
     affected = affected_tests(["src/moorage/placement/rules/capacity_check.py"])
     assert "tests/property/placement/test_capacity_check.py" in affected  # imports it
     assert "tests/wire/compute/test_create_server.py" in affected  # through the service and the wiring
     assert "tests/unit/reservation/test_calendar.py" not in affected
 
 
-def test_a_program_that_is_started_counts_as_imported():
+def test_a_module_affects_tests_that_start_it_as_a_program():
     assert "tests/system/test_up.py" in affected_tests(["src/moorage/cli/main.py"])
 
 
-def test_a_conftest_affects_the_tests_below_it_and_no_others():
+def test_a_conftest_affects_only_the_tests_in_its_directory():
     affected = affected_tests(["tests/wire/identity/conftest.py"])
     assert affected == sorted(str(p.relative_to(ROOT)) for p in (ROOT / "tests/wire/identity").glob("test_*.py"))
 
@@ -34,14 +34,14 @@ def test_a_conftest_affects_the_tests_below_it_and_no_others():
         ("src/moorage/placement/rules/a_module_that_was_removed.py", "tests/property/placement/test_capacity_check.py"),
     ],
 )
-def test_a_file_that_is_not_python_affects_what_is_around_it(path, test):
+def test_a_data_file_or_removed_module_affects_the_tests_of_its_package(path, test):
     assert test in affected_tests([path])
 
 
-def test_what_everything_is_made_with_affects_all_tests():
+def test_a_requirements_file_affects_all_tests():
     tests = [path for path in all_modules().values() if Path(path).name.startswith("test_")]
     assert affected_tests(["requirements/runtime.txt"]) == sorted(tests)
 
 
-def test_a_change_of_nothing_affects_nothing():
+def test_no_change_affects_no_test():
     assert affected_tests([]) == []

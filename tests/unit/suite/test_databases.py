@@ -1,4 +1,4 @@
-"""A reused database is equal to a new one."""
+"""Databases of tests: a reused database is equal to a new one."""
 
 import pytest
 from sqlalchemy import Engine
@@ -30,7 +30,7 @@ def rows(url: str, *before: str) -> list[tuple]:
     "change",
     ["UPDATE counters SET value = 7", "INSERT INTO counters VALUES (2, 1)", "DELETE FROM counters"],
 )
-def test_a_test_finds_the_rows_of_the_schema_whatever_the_one_before_did(kind, change):
+def test_a_reused_database_has_the_rows_of_its_schema_whatever_the_previous_test_changed(kind, change):
     schema = Schema("counters", make)
     with temporary_database(kind, schema) as url:
         assert rows(url, change) != [(1, 0)]

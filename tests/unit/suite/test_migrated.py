@@ -3,7 +3,7 @@
 from tests import migrated
 
 
-def test_a_database_that_another_process_created_meanwhile_is_not_overwritten(tmp_path, monkeypatch):
+def test_a_database_that_another_process_creates_at_the_same_time_is_not_overwritten(tmp_path, monkeypatch):
     path = tmp_path / "placement.sqlite"
     template = tmp_path / "template.sqlite"
     template.write_bytes(b"template")

@@ -1,4 +1,4 @@
-"""A fork behaves like a program that was started normally."""
+"""The fork server of the tests: a fork behaves like a program that was started normally."""
 
 import os
 import signal
@@ -41,37 +41,37 @@ def is_there(pid):
         ("import atexit; atexit.register(print, 'end'); raise SystemExit(0)", 0, ""),
     ],
 )
-def test_its_exit_status_is_the_programs(server, text, status, error):
+def test_a_fork_returns_the_exit_status_of_its_program(server, text, status, error):
     done = run(server, f"-c {text}")
     assert (done.returncode, done.stderr) == (status, error)
     assert done.stdout == ("end\n" if "atexit" in text else "")
 
 
-def test_an_exception_is_shown_and_is_status_1(server):
+def test_an_exception_in_a_fork_is_printed_and_the_exit_status_is_1(server):
     done = run(server, "-c raise ValueError('bad')")
     assert done.returncode == 1
     assert "ValueError: bad" in done.stderr
 
 
-def test_it_has_the_words_environment_and_directory_of_who_asks_and_nothing_to_read(server, tmp_path):
+def test_a_fork_has_the_given_arguments_environment_and_directory_and_an_empty_stdin(server, tmp_path):
     text = "import os, sys; print(sys.argv[1:], os.environ['A'], os.getcwd(), repr(sys.stdin.read()))"
     done = server.run(f"-c {text}", ["x", 1], environment={"A": "b"}, timeout=20, directory=tmp_path)
     assert done.stdout == f"['x', '1'] b {tmp_path} ''\n"
 
 
-def test_a_program_of_a_module_finds_more_packages_in_pythonpath(server, tmp_path):
+def test_a_fork_imports_modules_from_the_given_pythonpath(server, tmp_path):
     (tmp_path / "own.py").write_text("def main():\n    print('own')\n    return 4\n")
     assert run(server, "own:main").returncode == 1
     done = run(server, "own:main", PYTHONPATH=str(tmp_path))
     assert (done.returncode, done.stdout) == (4, "own\n")
 
 
-def test_one_that_takes_too_long_is_killed(server):
+def test_a_fork_that_exceeds_its_timeout_is_killed(server):
     with pytest.raises(subprocess.TimeoutExpired):
         server.run(WAITS, (), environment={}, timeout=0.2)
 
 
-def test_one_that_nobody_has_any_more_is_killed_and_so_are_those_of_a_server_that_ends(tmp_path):
+def test_a_fork_is_killed_when_its_object_is_deleted_or_its_server_ends(tmp_path):
     out = tmp_path / "out"
     with ForkServer(Path(sys.executable), "json") as server, out.open("w") as stream:
         forks = [
@@ -88,7 +88,7 @@ def test_one_that_nobody_has_any_more_is_killed_and_so_are_those_of_a_server_tha
     assert forks[0].wait(10) == -signal.SIGKILL
 
 
-def test_for_shells_it_is_an_executable_that_passes_signals_on(server, tmp_path):
+def test_the_executable_of_a_fork_passes_signals_on(server, tmp_path):
     program = server.executable("waits", WAITS)
     with subprocess.Popen([program], stdout=subprocess.PIPE, text=True, env=os.environ) as asking:
         pid = int(asking.stdout.readline())

@@ -1,4 +1,4 @@
-"""A failed test is run once more, alone: `.ci/run` is red only if it fails again."""
+"""`tests.rerun`: a failed test is run once more, alone, and a run fails only if the test fails again."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ FAILS = "tests/unit/core/test_names.py::test_that_is_not_there"
 
 
 @pytest.fixture
-def again(tmp_path):
+def rerun(tmp_path):
     """Runs `tests.rerun` on a record: (exit status, output, the record afterwards, the page)."""
 
     def run(failed):
@@ -28,22 +28,22 @@ def again(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_test_that_passes_alone_is_recorded_and_one_that_fails_again_makes_the_run_red(again):
-    status, _, record, page = again({PASSES: "call: no answer | within 5 s"})
+def test_a_failed_test_that_passes_alone_is_recorded_as_unsteady_and_one_that_fails_again_fails_the_run(rerun):
+    status, _, record, page = rerun({PASSES: "call: no answer | within 5 s"})
     assert (status, record["failed"], record["unsteady"]) == (0, {}, {PASSES: "call: no answer | within 5 s"})
     assert page.splitlines()[-1].endswith(f"| `{PASSES}` | call: no answer / within 5 s |")
-    status, out, record, page = again({FAILS: "call: wrong"})
+    status, out, record, page = rerun({FAILS: "call: wrong"})
     assert (status, record["failed"], record["unsteady"]) == (1, {FAILS: "call: wrong"}, {})
     assert f"failed twice: {FAILS} (call: wrong)" in out
     assert len(page.splitlines()) == 1
 
 
-def test_many_failures_are_no_question_of_steadiness(again):
-    status, out, record, _ = again({f"tests/test_{number}.py": "call: wrong" for number in range(30)})
+def test_many_failed_tests_are_not_run_again(rerun):
+    status, out, record, _ = rerun({f"tests/test_{number}.py": "call: wrong" for number in range(30)})
     assert status == 1
     assert "30 tests failed; none is run again" in out
     assert len(record["failed"]) == 30
 
 
-def test_a_run_that_failed_without_a_failed_test_is_red(again):
-    assert again({})[0] == 1
+def test_a_run_that_failed_without_a_failed_test_stays_failed(rerun):
+    assert rerun({})[0] == 1

@@ -1,4 +1,4 @@
-"""The suite of a test: by the closest marker, its requirements, its directory."""
+"""The suite of a test follows from its closest marker, its requirements and its directory."""
 
 import json
 import subprocess
@@ -38,7 +38,7 @@ def test_each_test_belongs_to_one_suite(collected):
 
 
 @pytest.mark.slow
-def test_the_closest_marker_the_database_and_the_directory_decide(collected):
+def test_the_suite_of_a_test_follows_from_its_marker_its_database_and_its_directory(collected):
     def suites(path, words=""):
         return {suite for suite in ("core", "extended") for test in collected[suite] if path in test and words in test}
 
@@ -46,12 +46,12 @@ def test_the_closest_marker_the_database_and_the_directory_decide(collected):
     assert suites("compute/test_server_store.py", "sqlite") == {"core"}
     assert suites("compute/test_server_store.py", "postgresql") == {"extended"}
     assert suites("test_gabbi.py", "passes[sqlite]") == {"core"}  # by its marker, in an extended directory
-    assert suites("test_gabbi.py", "front_end") == {"extended"}
+    assert suites("test_gabbi.py", "http_server") == {"extended"}
     assert suites("test_names.py") == {"core"}
     assert suites("test_hints.py") == {"extended"}
 
 
-def test_the_record_of_a_run_says_what_failed_and_how_long_each_test_took(tmp_path):
+def test_the_record_of_a_run_has_the_failed_tests_and_the_duration_of_each_test(tmp_path):
     (tmp_path / "conftest.py").write_text(
         "from tests.run_record import RunRecord\n"
         "def pytest_configure(config): config.pluginmanager.register(RunRecord())\n"

@@ -1,4 +1,4 @@
-"""Entries of the audit trail as datagrams, to real sockets."""
+"""Entries of the audit trail that are sent to syslog, with real sockets."""
 
 import os
 import re
@@ -23,7 +23,7 @@ def unix(tmp_path):
         yield receiver
 
 
-def test_a_unix_socket_gets_the_old_form(unix):
+def test_a_unix_socket_gets_messages_in_the_older_format(unix):
     sink = SyslogSink(unix.getsockname(), CLOCK)
     assert Trail([sink], CLOCK, observer="here").write_entry({"action": "a"})
     message = unix.recv(8192).decode()
@@ -35,7 +35,7 @@ def test_a_unix_socket_gets_the_old_form(unix):
     sink.close()
 
 
-def test_udp_gets_rfc_5424():
+def test_udp_messages_have_the_format_of_rfc_5424():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
         receiver.bind(("127.0.0.1", 0))
         receiver.settimeout(10)
@@ -46,7 +46,7 @@ def test_udp_gets_rfc_5424():
     assert re.fullmatch(r'<85>1 2026-03-01T09:30:00\.000Z \S+ moorage-trail \d+ - - \{"a":1\}', message)
 
 
-def test_nothing_waits_for_a_daemon_that_does_not_keep_up(unix):
+def test_entries_are_dropped_instead_of_waiting_for_a_slow_syslog_daemon(unix):
     lost = []
     trail = Trail([SyslogSink(unix.getsockname(), CLOCK)], CLOCK, observer="here", lost=lost.append)
     taken = [trail.write_entry({"action": "x" * 1000}) for _ in range(5000)]
@@ -55,7 +55,7 @@ def test_nothing_waits_for_a_daemon_that_does_not_keep_up(unix):
     assert lost, "the socket's buffer is smaller than 5 MB"
 
 
-def test_a_daemon_that_is_away_costs_entries_until_it_is_back(tmp_path, monkeypatch):
+def test_entries_are_lost_while_the_syslog_daemon_is_down_and_sent_when_it_is_back(tmp_path, monkeypatch):
     monkeypatch.setattr("moorage.telemetry.syslog.RETRY_S", 0.0)
     lost = []
     trail = Trail([SyslogSink(str(tmp_path / "log"), CLOCK)], CLOCK, observer="here", lost=lost.append)
@@ -72,11 +72,11 @@ def test_a_daemon_that_is_away_costs_entries_until_it_is_back(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("address", ["log", "tcp://10.0.0.1:514", "udp://10.0.0.1", "udp://:514", "udp://10.0.0.1:x"])
-def test_an_address_that_cannot_be_meant_is_refused_at_the_start(address):
+def test_an_invalid_syslog_address_is_a_start_error(address):
     with pytest.raises(StartError, match="udp://host:514"):
         SyslogSink(address, CLOCK)
 
 
-def test_a_name_without_an_address_is_refused_at_the_start():
+def test_a_syslog_host_name_that_cannot_be_resolved_is_a_start_error():
     with pytest.raises(StartError, match="cannot be resolved"):
         SyslogSink("udp://nowhere.invalid:514", CLOCK)

@@ -1,4 +1,4 @@
-"""The audit trail: lines, the file that processes share and rotate, lost entries, and reading all files."""
+"""The audit trail: its lines, its file, which processes share and rotate, lost entries, and reading."""
 
 import json
 import multiprocessing
@@ -27,7 +27,7 @@ def lines(path):
     return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
-def test_a_line_has_time_and_a_number_that_counts_up(tmp_path):
+def test_each_entry_has_a_time_and_the_next_number(tmp_path):
     trail = opened(tmp_path / "t")
     for action in "ab":
         assert trail.write_entry({"action": action})
@@ -38,19 +38,19 @@ def test_a_line_has_time_and_a_number_that_counts_up(tmp_path):
     assert (first["id"], number) == (f"{process}-1", "2")
 
 
-def test_the_file_is_for_its_owner_alone(tmp_path):
+def test_the_file_of_the_trail_is_readable_only_by_its_owner(tmp_path):
     opened(tmp_path / "t").write_entry({})
     assert (tmp_path / "t").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_link_is_not_followed(tmp_path):
+def test_a_symbolic_link_in_place_of_the_file_is_not_followed(tmp_path):
     (tmp_path / "t").symlink_to(tmp_path / "elsewhere")
     assert not opened(tmp_path / "t").write_entry({})
     assert not (tmp_path / "elsewhere").exists()
 
 
 @pytest.mark.parametrize("text", ["x" * 100_000, "\0" * 5000, "\udcff" * 10, "\N{SNOWMAN}" * 3000])
-def test_a_line_stays_below_its_bound_whatever_is_in_it(tmp_path, text):
+def test_an_entry_with_long_texts_is_cut_to_the_maximum_size(tmp_path, text):
     trail = opened(tmp_path / "t")
     entry = {
         "action": text,
@@ -63,13 +63,13 @@ def test_a_line_stays_below_its_bound_whatever_is_in_it(tmp_path, text):
     assert json.loads(raw)["id"].endswith("-1")
 
 
-def test_it_is_rotated_and_the_oldest_is_deleted(tmp_path):
+def test_the_file_is_rotated_and_the_oldest_one_is_deleted(tmp_path):
     trail = opened(tmp_path / "t", rotate_bytes=5000, keep=2)
     for number in range(100):
         trail.write_entry({"action": str(number), "pad": "x" * 200})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["t", "t.1", "t.2", "t.lock"]
     kept = [int(entry["action"]) for entry in TrailReader(tmp_path / "t", EVERYTHING).read_entries()]
-    assert kept == list(range(kept[0], 100)), "in order, without a gap"
+    assert kept == list(range(kept[0], 100)), "the kept entries must be in order and without a gap"
     assert 20 < kept[0] < 80
     for path in (tmp_path / "t.1", tmp_path / "t.2"):
         assert 5000 <= path.stat().st_size < 5000 + MAX_ENTRY_BYTES + 1000
@@ -82,7 +82,7 @@ def append(path, worker, count):
             os._exit(3)
 
 
-def test_processes_and_threads_lose_nothing_while_they_append_and_rotate(tmp_path):
+def test_concurrent_processes_and_threads_lose_no_entry_while_the_file_is_rotated(tmp_path):
     path = tmp_path / "t"
     context = multiprocessing.get_context("fork")
     processes = [context.Process(target=append, args=(path, worker, 400)) for worker in range(4)]
@@ -104,10 +104,10 @@ def test_processes_and_threads_lose_nothing_while_they_append_and_rotate(tmp_pat
         f"{t}/{n}" for t in "ab" for n in range(200)
     }
     assert (len(found), set(found), reading.damaged) == (len(wanted), wanted, 0)
-    assert (tmp_path / "t.5").exists(), "it was rotated"
+    assert (tmp_path / "t.5").exists(), "the file was not rotated"
 
 
-def test_a_process_that_was_forked_has_numbers_of_its_own(tmp_path):
+def test_a_forked_process_numbers_its_entries_separately(tmp_path):
     trail = opened(tmp_path / "t")
     trail.write_entry({})
     child = os.fork()
@@ -121,7 +121,7 @@ def test_a_process_that_was_forked_has_numbers_of_its_own(tmp_path):
     assert [one.rpartition("-")[2] for one in ids] == ["1", "1", "2"]
 
 
-def test_a_file_that_somebody_renames_is_begun_anew(tmp_path, monkeypatch):
+def test_after_the_file_was_renamed_a_new_one_is_created(tmp_path, monkeypatch):
     monkeypatch.setattr(TrailFile, "CHECK_PERIOD_S", 0.0)
     trail = opened(tmp_path / "t")
     trail.write_entry({"action": "a"})
@@ -130,20 +130,24 @@ def test_a_file_that_somebody_renames_is_begun_anew(tmp_path, monkeypatch):
     assert [entry["action"] for entry in lines(tmp_path / "t")] == ["b"]
 
 
-def test_what_cannot_be_written_is_counted_and_written_again_later(tmp_path, caplog):
+def test_entries_that_cannot_be_written_are_counted_as_lost_until_writing_works_again(tmp_path, caplog):
     caplog.set_level("INFO")
     lost = []
     trail = opened(tmp_path / "missing" / "t", lost=lost.append)
     assert [trail.write_entry({}), trail.write_entry({})] == [False, False]
     assert lost == ["file", "file"]
-    assert [record.message for record in caplog.records] == ["entries of the audit trail are lost"], "said once"
+    assert [record.message for record in caplog.records] == ["entries of the audit trail are lost"], (
+        "the loss must be logged once"
+    )
     (tmp_path / "missing").mkdir()
     assert trail.write_entry({"action": "again"})
     assert caplog.records[-1].message == "the audit trail is written again"
-    assert [entry["id"].rpartition("-")[2] for entry in lines(tmp_path / "missing" / "t")] == ["3"], "a gap says so"
+    assert [entry["id"].rpartition("-")[2] for entry in lines(tmp_path / "missing" / "t")] == ["3"], (
+        "the gap in the numbers shows the loss"
+    )
 
 
-def test_a_full_disk_costs_the_entry():
+def test_an_entry_is_lost_if_the_disk_is_full_and_a_change_that_needs_it_is_refused():
     lost = []
     trail = Trail([TrailFileAt("/dev/full")], VirtualClock(START), observer="here", lost=lost.append)
     assert not trail.write_entry({"action": "a"})
@@ -154,7 +158,7 @@ def test_a_full_disk_costs_the_entry():
 
 
 class TrailFileAt:
-    """A device of the kernel that is always full; `TrailFile` itself accepts regular files only."""
+    """Like `TrailFile`, but for a device such as /dev/full; `TrailFile` accepts only regular files."""
 
     name = "file"
 
@@ -171,7 +175,7 @@ class TrailFileAt:
         os.close(self._descriptor)
 
 
-def test_a_place_that_cannot_be_used_is_refused_at_the_start(tmp_path):
+def test_an_unusable_path_is_a_start_error(tmp_path):
     (tmp_path / "file").touch()
     for path in (Path("/dev/full"), tmp_path, tmp_path / "file" / "t"):
         with pytest.raises(StartError, match="path"):
@@ -179,14 +183,14 @@ def test_a_place_that_cannot_be_used_is_refused_at_the_start(tmp_path):
         assert not opened(path).write_entry({})
 
 
-def test_a_directory_that_is_missing_is_made_at_the_start(tmp_path):
+def test_a_missing_directory_is_created_at_the_start(tmp_path):
     trail = opened(tmp_path / "a" / "b" / "t")
     trail.start()
     assert trail.write_entry({})
     assert (tmp_path / "a" / "b").stat().st_mode & 0o077 == 0
 
 
-def test_what_a_full_disk_cut_off_is_skipped_and_the_next_entry_is_found(tmp_path):
+def test_a_partly_written_entry_is_skipped_and_counted_by_the_reader(tmp_path):
     path = tmp_path / "t"
     trail = opened(path)
     trail.write_entry({"action": "a"})
@@ -238,14 +242,14 @@ ENTRY = {
         ({"user": "ann", "outcome": "success"}, False),
     ],
 )
-def test_filters(tmp_path, wanted, is_found):
+def test_each_filter_finds_only_matching_entries(tmp_path, wanted, is_found):
     trail = opened(tmp_path / "t")
     trail.write_entry(ENTRY)
     assert len(list(TrailReader(tmp_path / "t", TrailFilter(**wanted)).read_entries())) == is_found
 
 
-def test_following_sees_what_is_appended_over_rotations(tmp_path):
-    """Nothing is lost or doubled, also if another process appends to a rotated file."""
+def test_following_the_trail_returns_each_appended_entry_once_across_rotations(tmp_path):
+    """Also if another process still appends to a rotated file."""
     path = tmp_path / "t"
     trail = opened(path, rotate_bytes=5000, keep=3)
     trail.write_entry({"action": "before"})
@@ -271,7 +275,7 @@ def test_following_sees_what_is_appended_over_rotations(tmp_path):
     assert found == [f"{turn}/{number}" for turn in range(20) for number in range(10)]
 
 
-def test_following_waits_for_a_file_that_is_not_there_yet(tmp_path):
+def test_following_the_trail_waits_until_the_file_exists(tmp_path):
     trail = opened(tmp_path / "t")
     following = TrailReader(tmp_path / "t", EVERYTHING).follow_entries(
         sleep=lambda _: trail.write_entry({"action": "a"}), from_now=True

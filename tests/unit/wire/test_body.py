@@ -45,14 +45,14 @@ def test_the_compiled_schema_agrees_with_jsonschema(instance):
     assert accepts(SCHEMA, instance) == slow.is_valid(instance)
 
 
-def test_a_refusal_is_in_the_words_of_the_service():
+def test_the_message_of_a_schema_error_is_formatted_by_the_service():
     with pytest.raises(Invalid) as caught:
         SCHEMA.validate({"name": 7}, lambda error: f"{list(error.path)}: {error.message}")
     assert caught.value.message == "['name']: 7 is not of type 'string'"
     assert caught.value.error_code == "moorage.schema"
 
 
-def test_of_several_schemas_the_newest_not_newer_than_the_request_applies():
+def test_the_schema_of_the_highest_microversion_up_to_the_requested_one_applies():
     old, new = Schema({}), Schema({"type": "object"})
     rows = VersionedSchema([(Version(1, 2), old), (Version(1, 8), None), (Version(1, 12), new)])
     expected = {1: None, 2: old, 7: old, 8: None, 11: None, 12: new, 39: new}
@@ -67,14 +67,14 @@ def test_of_several_schemas_the_newest_not_newer_than_the_request_applies():
         (b'{"a": \n x}', "Expecting value: line 2 column 2 (char 8)"),
     ],
 )
-def test_malformed_json_is_told_as_the_peers_tell_it(raw, words):
+def test_the_error_for_malformed_json_has_the_text_of_pythons_decoder(raw, words):
     with pytest.raises(Invalid) as caught:
         decode_json(raw)
     assert caught.value.message == f"Malformed JSON: {words}"
 
 
 @pytest.mark.parametrize("raw", [b"[NaN]", b"\xff", b"[" * 100_000, b'["\\ud800"]'])
-def test_what_only_one_decoder_refuses_is_refused(raw):
+def test_json_that_only_one_of_two_decoders_refuses_is_refused(raw):
     with pytest.raises(Invalid, match="Malformed JSON: "):
         decode_json(raw)
 
@@ -82,16 +82,16 @@ def test_what_only_one_decoder_refuses_is_refused(raw):
 @pytest.mark.parametrize(
     ("place", "bad"), list(product(["[%s]", '{"a": {"b": [%s]}}', "{%s: 1}", "%s"], ['"x\\u0000"']))
 )
-def test_a_nul_is_found_wherever_it_is(place, bad):
+def test_a_nul_character_is_refused_anywhere_in_a_document(place, bad):
     with pytest.raises(Invalid, match="NUL"):
         decode_json((place % bad).encode())
 
 
-def test_a_backslash_and_five_characters_are_no_nul():
+def test_an_escaped_backslash_before_u0000_is_no_nul_character():
     assert decode_json(b'["\\\\u0000"]') == ["\\u0000"]
 
 
-def test_a_query_keeps_order_and_repetitions_and_takes_none_as_absent():
+def test_a_query_keeps_order_and_repetitions_and_the_value_none_counts_as_absent():
     query = Query("a=1&b=None&a=2&b=3&c=")
     assert query.pairs == [("a", "1"), ("b", "None"), ("a", "2"), ("b", "3"), ("c", "")]
     assert (query.first("a"), query.first("b"), query.first("c"), query.first("d")) == ("1", "3", "", None)
@@ -109,11 +109,11 @@ def test_nesting_deeper_than_a_hundred_levels_is_refused(opening, closing):
         decode_json(opening * 101 + b"1" + closing * 101)
 
 
-def test_many_brackets_side_by_side_are_not_nesting():
+def test_many_lists_side_by_side_are_accepted():
     assert decode_json(b"[" + b",".join([b"[]"] * 500) + b"]") == [[]] * 500
 
 
-def test_deep_nesting_with_a_nul_is_refused_and_not_recursed_into():
+def test_deep_nesting_with_a_nul_character_is_refused_without_recursion():
     with pytest.raises(Invalid):
         decode_json(b"[" * 1000 + rb'"\u0000"' + b"]" * 1000)
 
@@ -129,19 +129,19 @@ def test_deep_nesting_with_a_nul_is_refused_and_not_recursed_into():
     ],
     ids=["list", "text", "keys", "values", "nested"],
 )
-def test_a_refusal_of_a_large_document_does_not_print_it(instance):
+def test_the_error_for_a_large_document_does_not_contain_it(instance):
     with pytest.raises(Invalid) as caught:
         SCHEMA.validate(instance, str)
     assert len(caught.value.message) < 1100
 
 
-def test_a_refusal_of_a_large_document_says_what_and_where():
+def test_the_error_for_a_large_document_has_the_fault_and_its_path():
     with pytest.raises(Invalid) as caught:
         SCHEMA.validate({"name": [0] * 20_000}, lambda error: f"{list(error.path)}: {error.message}")
     assert caught.value.message == "['name']: (a large document) is not of type \"string\""
 
 
-def test_a_refusal_of_a_very_large_document_does_not_search_it_again():
+def test_the_fault_in_a_very_large_document_is_not_located():
     with pytest.raises(Invalid) as caught:
         SCHEMA.validate({"name": [0] * 1_000_000}, lambda error: error.message)
     assert caught.value.message == "does not match the schema; the document is too large to locate the fault"

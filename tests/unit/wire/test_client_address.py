@@ -1,4 +1,4 @@
-"""The address of a client, and which proxies are believed."""
+"""The address of a client, with and without trusted proxies."""
 
 import pytest
 
@@ -30,7 +30,7 @@ PROXY = "10.0.0.1"
         ({"REMOTE_ADDR": "127.0.0.1", "HTTP_X_FORWARDED_FOR": "192.0.2.7"}, ""),
     ],
 )
-def test_the_address_of_the_client(environ, address):
+def test_the_client_address_comes_from_the_connection_or_a_trusted_proxy(environ, address):
     assert TrustedProxies([f"{PROXY}/32"]).client_address(environ) == address
 
 
@@ -48,5 +48,5 @@ def test_the_address_of_the_client(environ, address):
         ({}, ""),
     ],
 )
-def test_the_full_address_that_people_read(environ, address):
+def test_the_full_client_address_for_logs_is_not_shortened(environ, address):
     assert TrustedProxies([f"{PROXY}/32"]).full_address(environ) == address

@@ -1,4 +1,4 @@
-"""Answers to browsers when a page of another origin calls."""
+"""CORS: the headers of responses to web pages of other origins."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def ask():
     return ask
 
 
-def test_a_page_of_a_listed_origin_reads_the_answer(ask):
+def test_a_page_of_an_allowed_origin_may_read_the_response(ask):
     _, headers, body = ask("GET", CONSOLE)
     assert body == b"{}"
     assert headers["access-control-allow-origin"] == CONSOLE
@@ -38,14 +38,14 @@ def test_a_page_of_a_listed_origin_reads_the_answer(ask):
 
 
 @pytest.mark.parametrize("origin", [None, "https://elsewhere.example.org", f"{CONSOLE}.evil.example", "null"])
-def test_any_other_origin_gets_the_answer_without_leave_to_read_it(ask, origin):
+def test_a_page_of_another_origin_gets_no_cors_headers(ask, origin):
     _, headers, body = ask("GET", origin)
     assert body == b"{}"
     assert not [name for name in headers if name.startswith("access-control")]
     assert headers["vary"] == "openstack-api-version"
 
 
-def test_a_preflight_is_answered_before_the_api_sees_it(ask):
+def test_a_preflight_request_is_answered_without_calling_the_api(ask):
     status, headers, body = ask("OPTIONS", CONSOLE, method="PUT", headers="X-Auth-Token, content-type")
     assert (status, body) == ("200 OK", b"")
     assert headers["access-control-allow-origin"] == CONSOLE
@@ -64,6 +64,6 @@ def test_a_preflight_is_answered_before_the_api_sees_it(ask):
         (CONSOLE, {"method": "GET", "headers": "x-auth-token,x-other"}),
     ],
 )
-def test_a_preflight_for_what_is_not_allowed_gets_no_leave(ask, origin, asked):
+def test_a_preflight_request_for_something_not_allowed_gets_no_cors_headers(ask, origin, asked):
     status, headers, _ = ask("OPTIONS", origin, **asked)
     assert (status, headers) == ("200 OK", {"content-length": "0"})

@@ -1,4 +1,4 @@
-"""Headers are read where the WSGI server puts them."""
+"""`Headers`: the headers of a request, read from the WSGI environment."""
 
 from moorage.wire.http import Headers
 
@@ -12,14 +12,14 @@ ENVIRON = {
 }
 
 
-def test_names_are_lower_case_with_dashes():
+def test_header_names_are_lower_case_with_hyphens():
     headers = Headers(ENVIRON)
     assert headers["x-auth-token"] == "secret"
     assert headers.get("content-type") == "text/plain"
     assert "accept" in headers
 
 
-def test_what_is_no_header_is_not_there():
+def test_other_keys_of_the_environment_are_no_headers():
     headers = Headers(ENVIRON)
     for name in ("path", "request-method", "wsgi.version", "content-length", "x-roles"):
         assert name not in headers
@@ -27,7 +27,7 @@ def test_what_is_no_header_is_not_there():
         assert headers.get(name, "else") == "else"
 
 
-def test_all_of_them_are_a_mapping():
+def test_headers_are_a_mapping():
     expected = {"x-auth-token": "secret", "accept": "application/json", "content-type": "text/plain"}
     assert dict(Headers(ENVIRON)) == expected
     assert len(Headers(ENVIRON)) == 3

@@ -1,4 +1,4 @@
-"""Which thread accepts requests (`moorage.wire.server.leader_followers`)."""
+"""Which thread is the leader that accepts requests (`moorage.wire.server.leader_followers`)."""
 
 import threading
 
@@ -7,50 +7,50 @@ import pytest
 from moorage.core import blocking_hook
 from moorage.wire.server.leader_followers import LeaderFollowers
 
-PATIENCE_S = 30
+TIMEOUT_S = 30
 
 
-class Deputy:
-    """A thread that takes over from leaders and reports it."""
+class Follower:
+    """A thread that waits to become the leader."""
 
     def __init__(self, leaders):
         self.leadership = None
-        self.has_it = threading.Event()
+        self.is_leader = threading.Event()
         self._leaders = leaders
         self._thread = threading.Thread(target=self._take, daemon=True)
         self._thread.start()
 
     def _take(self):
         self.leadership = self._leaders.wait_to_lead()
-        self.has_it.set()
+        self.is_leader.set()
 
     def join(self):
-        self._thread.join(PATIENCE_S)
+        self._thread.join(TIMEOUT_S)
         assert not self._thread.is_alive()
 
 
 @pytest.fixture(autouse=True)
-def _nobody_listens():
+def _without_callback():
     yield
     blocking_hook.set_callback(None)
 
 
-def test_who_waits_gives_the_wheel_to_the_deputy():
+def test_a_leader_that_is_about_to_block_hands_the_lead_to_a_follower():
     leaders = LeaderFollowers(lambda: True)
     leadership = leaders.wait_to_lead()
-    deputy = Deputy(leaders)
+    follower = Follower(leaders)
     leaders.begin_turn(leadership)
     assert not leadership.is_over
     blocking_hook.about_to_block()
-    blocking_hook.about_to_block()  # a second time it has nothing to give
+    blocking_hook.about_to_block()  # the second call has no effect
     assert leadership.is_over
-    assert deputy.has_it.wait(PATIENCE_S)
-    assert not deputy.leadership.is_over
+    assert follower.is_leader.wait(TIMEOUT_S)
+    assert not follower.leadership.is_over
     leaders.end_turn(leadership)
-    assert not deputy.leadership.is_over
+    assert not follower.leadership.is_over
 
 
-def test_who_serves_the_only_client_keeps_it_while_waiting():
+def test_a_leader_that_serves_the_only_client_keeps_the_lead_while_it_blocks():
     leaders = LeaderFollowers(lambda: False)
     leadership = leaders.wait_to_lead()
     leaders.begin_turn(leadership)
@@ -58,47 +58,49 @@ def test_who_serves_the_only_client_keeps_it_while_waiting():
     assert not leadership.is_over
 
 
-def test_the_wheel_is_taken_from_who_stays_in_a_turn_without_a_word():
+def test_the_lead_is_taken_from_a_leader_whose_turn_takes_too_long():
     leaders = LeaderFollowers(lambda: False)
     leadership = leaders.wait_to_lead()
     leaders.begin_turn(leadership)
-    deputy = Deputy(leaders)
-    assert deputy.has_it.wait(PATIENCE_S)
+    follower = Follower(leaders)
+    assert follower.is_leader.wait(TIMEOUT_S)
     assert leadership.is_over
 
 
-def test_also_where_nothing_was_done_for_long_before(monkeypatch):
-    monkeypatch.setattr("moorage.wire.server.leader_followers.IDLE_CHECKS", 0)  # sleeps at its first look
+def test_the_lead_is_taken_from_a_slow_leader_even_after_a_long_idle_time(monkeypatch):
+    monkeypatch.setattr(
+        "moorage.wire.server.leader_followers.IDLE_CHECKS", 0
+    )  # the follower sleeps after its first check
     leaders = LeaderFollowers(lambda: False)
     leadership = leaders.wait_to_lead()
-    deputy = Deputy(leaders)
+    follower = Follower(leaders)
     while not leaders._sleeps:
-        assert not deputy.has_it.is_set()
+        assert not follower.is_leader.is_set()
     monkeypatch.setattr("moorage.wire.server.leader_followers.IDLE_CHECKS", 20)
     leaders.begin_turn(leadership)
-    assert deputy.has_it.wait(PATIENCE_S)
+    assert follower.is_leader.wait(TIMEOUT_S)
 
 
-def test_who_waits_for_requests_keeps_it(monkeypatch):
+def test_a_leader_that_waits_for_requests_keeps_the_lead(monkeypatch):
     monkeypatch.setattr("moorage.wire.server.leader_followers.CHECK_PERIOD_S", 0.0001)
     leaders = LeaderFollowers(lambda: True)
     leadership = leaders.wait_to_lead()
     leaders.begin_turn(leadership)
     leaders.end_turn(leadership)
-    deputy = Deputy(leaders)
+    follower = Follower(leaders)
     while not leaders._sleeps:
-        assert not deputy.has_it.is_set()
+        assert not follower.is_leader.is_set()
     assert not leadership.is_over
     leaders.close()
-    deputy.join()
-    assert deputy.leadership is None
+    follower.join()
+    assert follower.leadership is None
 
 
-def test_at_the_end_all_are_told():
+def test_close_ends_the_wait_of_all_followers():
     leaders = LeaderFollowers(lambda: True)
     leaders.wait_to_lead()
-    deputies = [Deputy(leaders) for _ in range(3)]
+    followers = [Follower(leaders) for _ in range(3)]
     leaders.close()
-    for deputy in deputies:
-        deputy.join()
-        assert deputy.leadership is None
+    for follower in followers:
+        follower.join()
+        assert follower.leadership is None

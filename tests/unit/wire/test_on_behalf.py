@@ -1,4 +1,4 @@
-"""Requests for a user: with the user's credentials and ours beside them, never with ours instead."""
+"""Requests on behalf of a user: with the user's token and our service token, never with our token alone."""
 
 from moorage.wire.client import NoCredentials, ServiceClient
 from moorage.wire.transports import ClientResponse
@@ -6,7 +6,7 @@ from moorage.wire.transports import ClientResponse
 USER = {"x-auth-token": "users"}
 
 
-class Ours:
+class CountedTokens:
     """A `TokenSource` whose tokens are counted."""
 
     def __init__(self):
@@ -34,24 +34,24 @@ def asked(peer, user, credentials):
     return peer.seen
 
 
-def test_the_users_token_goes_with_ours_beside_it():
-    assert asked(Peer(), USER, Ours()) == [{"x-auth-token": "users", "x-service-token": "ours-0"}]
+def test_a_request_for_a_user_has_the_users_token_and_our_service_token():
+    assert asked(Peer(), USER, CountedTokens()) == [{"x-auth-token": "users", "x-service-token": "ours-0"}]
 
 
-def test_where_ours_is_refused_the_users_is_tried_alone():
-    """Ours may be too old, or belong to a user without the role of a service."""
+def test_a_request_whose_service_token_is_refused_is_repeated_with_the_users_token_alone():
+    """Our token may have expired, or belong to a user without the role service."""
     peer = Peer(lambda headers: "x-service-token" in headers)
-    assert asked(peer, USER, Ours()) == [{"x-auth-token": "users", "x-service-token": "ours-0"}, USER]
+    assert asked(peer, USER, CountedTokens()) == [{"x-auth-token": "users", "x-service-token": "ours-0"}, USER]
 
 
-def test_a_refused_user_is_not_replaced_by_us():
+def test_a_refused_user_token_is_not_replaced_by_ours():
     peer = Peer(lambda headers: True)
-    assert [one["x-auth-token"] for one in asked(peer, USER, Ours())] == ["users", "users"]
+    assert [one["x-auth-token"] for one in asked(peer, USER, CountedTokens())] == ["users", "users"]
 
 
-def test_a_user_without_credentials_sends_none():
-    assert asked(Peer(), {}, Ours()) == [{}]
+def test_for_a_user_without_credentials_no_token_is_sent():
+    assert asked(Peer(), {}, CountedTokens()) == [{}]
 
 
-def test_a_service_without_credentials_has_none_to_add():
+def test_a_service_without_credentials_sends_only_the_users_token():
     assert asked(Peer(), USER, NoCredentials()) == [USER]

@@ -1,4 +1,4 @@
-"""After a jump of a rehearsal's clock, a waiting caller returns when all tasks have run, heartbeats first."""
+"""Advancing an adjustable clock returns when all tasks have run at the new time, heartbeats first."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ DAY_S = 86400
 
 
 class Task:
-    """`looks`: the times of its runs, after `before_look`."""
+    """Records the time of each run in `looks`, after a call of `before_look`."""
 
     def __init__(self, name, clock, looks, *, shows_life=False, before_look=lambda: None):
         self.name = name
@@ -51,11 +51,11 @@ def running():
         plane.stop()
 
 
-def test_all_have_looked_since_the_jump_and_signs_of_life_came_first(running):
+def test_after_the_clock_was_advanced_all_tasks_have_run_with_heartbeats_first(running):
     clock, looks = AdjustableClock(), []
 
     def late():
-        time.sleep(0.02)  # so that a look that does not wait for it would come before it
+        time.sleep(0.02)  # so that a task that does not wait for the heartbeats would run before them
 
     beats = [Task(f"heartbeat {n}", clock, looks, shows_life=True, before_look=late) for n in range(2)]
     others = [Task(f"look {n}", clock, looks) for n in range(2)]
@@ -69,7 +69,7 @@ def test_all_have_looked_since_the_jump_and_signs_of_life_came_first(running):
     assert [sorted(first[:2]), sorted(first[2:])] == [["heartbeat 0", "heartbeat 1"], ["look 0", "look 1"]]
 
 
-def test_the_plane_of_a_rehearsal_catches_up(tmp_path):
+def test_a_plane_with_an_adjustable_clock_waits_for_its_tasks(tmp_path):
     config = write_config(tmp_path, plane={"services": "image", "clock": "adjustable"}, identity={"mode": "none"})
     plane, looks = build_plane(config), []
     plane.tasks.append(Task("look", plane.clock, looks, before_look=lambda: time.sleep(0.02)))
@@ -80,7 +80,7 @@ def test_the_plane_of_a_rehearsal_catches_up(tmp_path):
     plane.stop()
 
 
-def test_a_round_that_was_under_way_does_not_count(running):
+def test_a_run_that_had_begun_before_the_clock_was_advanced_does_not_count(running):
     clock, looks, may_go_on, under_way = AdjustableClock(), [], threading.Event(), threading.Event()
     may_go_on.set()
 
@@ -100,7 +100,7 @@ def test_a_round_that_was_under_way_does_not_count(running):
     assert len(looks) == 3
 
 
-def test_nobody_is_waited_for_without_end(running, monkeypatch):
+def test_the_wait_for_tasks_has_a_time_limit(running, monkeypatch):
     monkeypatch.setattr(components, "CATCH_UP_S", 0.05)
     clock, looks, may_go_on = AdjustableClock(), [], threading.Event()
     may_go_on.set()
@@ -113,7 +113,7 @@ def test_nobody_is_waited_for_without_end(running, monkeypatch):
     may_go_on.set()
 
 
-def test_a_plane_whose_tasks_do_not_run_waits_for_nobody():
+def test_a_plane_that_was_not_started_does_not_wait_for_its_tasks():
     clock = AdjustableClock()
     plane = Plane(app=None, clock=clock, wakeups=Wakeups(), tasks=[Task("look", clock, [])])
     clock.on_advance.append(plane.catch_up)

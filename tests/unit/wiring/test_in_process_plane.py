@@ -1,4 +1,4 @@
-"""Properties of `tests.plane` on which other tests rely."""
+"""`tests.plane`: the properties of an in-process plane on which other tests rely."""
 
 from datetime import timedelta
 
@@ -21,31 +21,31 @@ def names(plane):
     return [row["name"] for row in rows]
 
 
-def test_only_the_services_that_are_asked_for_are_there(tmp_path):
+def test_a_plane_has_only_the_requested_services(tmp_path):
     with InProcessPlane(tmp_path, "placement") as plane:
         assert list(plane.plane.built) == ["placement"]
         assert plane.send("GET", "/compute/v2.1/servers").status == 404
 
 
-def test_callers_are_who_they_say(tmp_path):
+def test_a_request_has_the_given_caller_and_roles(tmp_path):
     with InProcessPlane(tmp_path, "placement") as plane:
         assert plane.send("GET", "/placement/resource_providers", who=None).status == 401
         assert plane.send("GET", "/placement/resource_providers", who="alice:red", roles="member").status == 403
         assert plane.send("GET", "/placement/resource_providers").body == {"resource_providers": []}
 
 
-def test_options_are_those_of_the_configuration(tmp_path):
+def test_options_of_services_can_be_set(tmp_path):
     with InProcessPlane(tmp_path, "placement,compute", endpoints=IMAGE_AWAY, compute={"quota_cores": 7}) as plane:
         limits = plane.send("GET", "/compute/v2.1/limits", who="alice:red", roles="member").body
         assert limits["limits"]["absolute"]["maxTotalCores"] == 7
 
 
-def test_what_the_configuration_forbids_is_no_plane(tmp_path):
+def test_an_invalid_option_of_a_plane_is_a_start_error(tmp_path):
     with pytest.raises(StartError, match="history_s"):
         InProcessPlane(tmp_path, "placement", placement={"history_s": 1})
 
 
-def test_a_restart_finds_what_is_on_disk(tmp_path):
+def test_a_restarted_plane_has_the_data_on_its_disk(tmp_path):
     with InProcessPlane(tmp_path, "placement") as plane:
         make_provider(plane)
         service, transport = plane.service("placement"), plane.transport("/placement")
@@ -62,7 +62,7 @@ def test_a_plane_that_was_killed_does_not_answer(tmp_path):
             plane.send("GET", "/placement/")
 
 
-def test_planes_of_a_cloud_reach_each_other_and_share_databases(tmp_path):
+def test_planes_beside_each_other_share_databases_and_can_call_each_other(tmp_path):
     with InProcessPlane(tmp_path, "placement") as first:
         second = first.beside("second", "placement")
         make_provider(first)
@@ -76,7 +76,7 @@ def test_planes_of_a_cloud_reach_each_other_and_share_databases(tmp_path):
             first.cloud.reach(f"{URL}/placement").send("GET", "/", {})
 
 
-def test_tasks_run_when_time_passes(tmp_path):
+def test_background_tasks_run_in_virtual_time(tmp_path):
     with InProcessPlane(tmp_path, "placement,image,compute,accelerator,agent") as plane:
         plane.settle()
         plane.ways["compute"].clear()
@@ -86,7 +86,7 @@ def test_tasks_run_when_time_passes(tmp_path):
 
 
 @pytest.mark.parametrize(("when", "is_there"), [("before", False), ("after", True)])
-def test_a_part_can_be_killed_around_a_request(tmp_path, when, is_there):
+def test_a_plane_can_be_killed_before_or_after_a_request(tmp_path, when, is_there):
     with InProcessPlane(tmp_path, "placement,image,compute") as plane:
         plane.ways["placement"].die(0, when)
         with pytest.raises(Killed):
@@ -98,7 +98,7 @@ def test_a_part_can_be_killed_around_a_request(tmp_path, when, is_there):
         plane.task("compute.build").run_once()
 
 
-def test_a_service_can_answer_what_a_test_wants(tmp_path):
+def test_a_test_can_replace_the_responses_of_a_service(tmp_path):
     with InProcessPlane(tmp_path, "placement,image,compute") as plane:
         plane.ways["placement"].around = lambda request, send: ClientResponse(503, {}, b"{}")
         assert plane.task("compute.build").run_once() > plane.clock.now()
@@ -106,18 +106,18 @@ def test_a_service_can_answer_what_a_test_wants(tmp_path):
         assert plane.ways["placement"].requests == []
 
 
-def test_a_fault_can_be_for_some_requests_and_some_times(tmp_path):
+def test_a_fault_can_be_limited_to_some_requests_and_a_number_of_times(tmp_path):
     with InProcessPlane(tmp_path, "placement,image,compute") as plane:
         way, noted = plane.ways["placement"], []
         way.on("GET /", lambda request, send: noted.append(request) or send())
         way.on("PUT /traits/", failing(Unavailable("placement is away")), times=4)  # a client repeats it thrice
         now = plane.clock.now()
-        assert plane.task("compute.build").run_once() - now < timedelta(minutes=1), "it tries again"
+        assert plane.task("compute.build").run_once() - now < timedelta(minutes=1), "the task must run again soon"
         assert plane.task("compute.build").run_once() - now > timedelta(minutes=1)
         assert noted == []
 
 
-def test_a_host_is_a_plane_of_its_own(tmp_path):
+def test_a_host_can_be_a_separate_plane(tmp_path):
     with InProcessPlane(tmp_path, "placement,image,compute,accelerator") as plane:
         host = plane.beside("compute-7", "agent", agent={"host": "compute-7"})
         assert "compute-7" in names(plane)

@@ -1,4 +1,4 @@
-"""Cyborg's names of devices are for a real Nova: together with our compute service the start is refused."""
+"""The option for Cyborg's resource classes requires a real Nova; with our compute service it is a start error."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def build(directory, services):
 
 
 @pytest.mark.parametrize(("services", "ours"), [("agent", "agent"), ("compute,accelerator-agent", "compute")])
-def test_they_are_refused_where_our_own_compute_would_ask_for_others(tmp_path, services, ours):
+def test_the_resource_classes_of_cyborg_with_our_compute_service_are_a_start_error(tmp_path, services, ours):
     with pytest.raises(StartError) as refusal:
         build(tmp_path, services)
     said = str(refusal.value)
@@ -30,5 +30,5 @@ def test_they_are_refused_where_our_own_compute_would_ask_for_others(tmp_path, s
     assert "Remove names" in said
 
 
-def test_they_are_for_the_accelerator_agent_of_a_host_of_another_compute(tmp_path):
+def test_the_resource_classes_of_cyborg_are_accepted_for_a_separate_accelerator_agent(tmp_path):
     build(tmp_path, "accelerator-agent")

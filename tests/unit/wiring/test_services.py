@@ -1,4 +1,4 @@
-"""Services with real and with virtual time."""
+"""Options of services that depend on whether time is real or virtual."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -21,6 +21,6 @@ WORLD = VirtualClock(datetime(2026, 3, 1, tzinfo=UTC))
         (PartClock(WORLD), 1),
     ],
 )
-def test_only_in_real_time_are_requests_sent_at_once(clock, expected):
-    """The order in which threads end varies, but a seed of the simulation must always give the same run."""
+def test_requests_are_sent_in_parallel_only_in_real_time(clock, expected):
+    """The order in which threads end varies, but a seed of the simulation must always give the same events."""
     assert requests_at_once(clock) == expected
