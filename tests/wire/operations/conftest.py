@@ -19,18 +19,18 @@ from tests.crash.effects import DRIVER_CALLS
 from tests.images import put_image
 from tests.plane import URL, InProcessPlane, Killed
 
-#: Tasks that only delete old rows, and the one for bare metal, which does not exist here.
+#: Tasks that only delete old rows, and the one for bare metal, of which there is none here.
 TIDYING = ("placement-retention", "compute-jobs", "accelerator-jobs", "accelerator-history", "compute.baremetal")
 
 GPU = "CUSTOM_ACCELERATOR_GPU"
 
 
 class Points:
-    """Counts what builder and agents do to the outside; at a point that a test names, the doer dies.
+    """Counts the effects of builder and agents on the outside. At a point that a test names, the acting process dies.
 
-    That is the point number `die_at`, or the first one after it where anything differs from the point before. If
-    nothing does, the death is the same as at the point before: processes lose what they have in memory, and find the
-    same again. `state` answers something that changes with all that they would find.
+    It dies at the point number `die_at`, or at the first later point with a state that differs from that at the
+    previous point. If the state is the same, a death has the same result as one at the previous point: processes lose
+    their memory, and find the same on disk. `state` returns a value that changes with everything that they would find.
     """
 
     def __init__(self, state):
@@ -56,7 +56,7 @@ class Points:
 
 
 class WatchedHints:
-    """Hints of the API and the builder: sent after a commit."""
+    """Hints of the API and the builder; they are sent after a commit."""
 
     def __init__(self, inner, points):
         self._inner, self._points = inner, points
@@ -69,8 +69,8 @@ class WatchedHints:
 
 
 class SimulatedHost:
-    """An agent in a process of its own. `start` may be called again: what is in memory is new, what is on disk is
-    found.
+    """An agent in a process of its own. `start` may be called again; it then starts with empty memory and the existing
+    files.
     """
 
     def __init__(self, cloud, name):
@@ -86,11 +86,11 @@ class SimulatedHost:
         )
 
     def start(self, **options):
-        """`options` of [agent] that changed."""
+        """`options` of [agent] that changed since the last start."""
         self.plane.restart(agent=options)
 
     def stop(self):
-        """The machine is off: no agent, and no answer to anybody."""
+        """Stops the machine: no agent runs, and nothing answers."""
         self.plane.kill()
 
     def _watch(self, plane):
@@ -101,7 +101,7 @@ class SimulatedHost:
 
     @property
     def agent(self):
-        """None while it is stopped."""
+        """The agent; None while it is stopped."""
         return self.plane.service("agent") if self.plane.is_running else None
 
     @property
@@ -118,12 +118,12 @@ class SimulatedHost:
 
     @property
     def plugged(self):
-        """{server id: PCI addresses}, as the accelerator agent has them."""
+        """{server id: PCI addresses}, according to the accelerator agent."""
         held = self.accelerators.attach_state.attachments
         return {uuid: [handle.pci_id for handle in attachment.handles] for uuid, attachment in held.items()}
 
     def write(self, server_id, text):
-        """Writes to the disk as the guest does."""
+        """Writes to the server's disk, as the guest does."""
         with self._disk(server_id).open("a") as disk:
             disk.write(text)
 
@@ -137,7 +137,7 @@ class SimulatedHost:
 class Cloud:
     """Three kinds of processes: `control` has placement and images, `compute` has compute and its tasks, and the hosts.
 
-    With `accelerators` the accelerator service is there too, and hosts report to it. `options` are those of [compute].
+    With `accelerators`, the accelerator service runs too, and hosts report to it. `options` are those of [compute].
     """
 
     def __init__(self, directory, *, accelerators=False, **options):
@@ -158,7 +158,7 @@ class Cloud:
         self.forget_waits = self.control.forget_waits
         self.placement = PlacementClient(self.client("placement"))
         self.images = ImageDirectory(directory / "images", clock=self.clock, ids=self.ids)
-        # If a server is deleted during a move, its next job has no hint, and is found by polling.
+        # If a server is deleted during a move, its next job has no hint and is found by polling.
         self.compute = self.control.beside("compute", "compute", compute={"poll_period_s": 60.0, **options})
         self._watch(self.compute, "placement", "image")
 
@@ -167,7 +167,9 @@ class Cloud:
             plane.ways[service].around = self._around
 
     def _around(self, request, send):
-        """Of tasks and agents; what the API asks others while it is asked something itself is not watched."""
+        """Counts requests of tasks and agents as points; requests that the API sends while it answers another are not
+        counted.
+        """
         if request.method == "GET" or self._is_asked:
             return send()
         return self.points.around(f"{request.method} {request.resource}", send)
@@ -196,7 +198,7 @@ class Cloud:
         return self.compute.task("compute.dead_hosts")
 
     def new_mover(self, name):
-        """The mover of another process."""
+        """The mover of another process of compute."""
         return self.compute.beside(name, "compute", resting=("compute",)).task("compute.moving")
 
     # ------------------------------------------------------------------------------------ its hosts
@@ -206,16 +208,16 @@ class Cloud:
         self._watch(self.hosts[name].plane, "placement", "compute", "image", "os_acc")
         return self.hosts[name]
 
-    def dies(self, host):
-        """The host is silent until it counts as down, and no longer."""
+    def take_down(self, host):
+        """Stops the host, and waits until it counts as down."""
         host.stop()
         self.run_for(120)
 
-    def comes_back(self, host):
+    def bring_back(self, host):
         host.start()
 
     def step_by_step(self, count):
-        """Runs this many jobs of a move, one after another: builder's and hosts', whichever is next."""
+        """Runs this many jobs of a move, one after another: the next one of the builder or of a host."""
         for _ in range(count):
             queue = self._next_queue()
             if queue is None:
@@ -225,13 +227,13 @@ class Cloud:
             task.run_once()
 
     def _next_queue(self):
-        """The queue of the oldest open job; None: none is open."""
+        """The queue of the oldest open job; None if no job is open."""
         with self.engine.connect() as connection:
             query = "SELECT open_queue FROM jobs WHERE open_queue IS NOT NULL ORDER BY position LIMIT 1"
             return connection.exec_driver_sql(query).scalar()
 
     def restart(self):
-        """Restarts all processes as after a death; leases of unfinished jobs run out."""
+        """Restarts all processes as after a death; the leases of unfinished jobs expire."""
         self.points.die_at = None
         self.compute.restart()
         for host in self.hosts.values():
@@ -243,7 +245,7 @@ class Cloud:
             self.settle()
 
     def _on_disk(self):
-        """The state that all processes would find after a death at this moment, and the moment."""
+        """The present time, and the state that all processes would find after a death now."""
         files = sorted(
             path for path in self.control.directory.rglob("*") if path.is_file() and path.suffix != ".db-shm"
         )
@@ -251,8 +253,8 @@ class Cloud:
         return self.clock.now(), [host.plane.is_running for host in self.hosts.values()], kept
 
     def killed_at(self, point, work):
-        """Run `work` and what follows from it. Answers at which point somebody died, this or a later one (see
-        `Points`); None: nobody did.
+        """Runs `work` and everything that it causes. Returns the point at which a process died, this or a later one
+        (see `Points`); None if no process died.
         """
         self.points.passed.clear()
         self.points.die_at = point
@@ -277,7 +279,7 @@ class Cloud:
         return seen.status, seen.body, seen.headers
 
     def accelerator(self, method, path, body=None):
-        """As an administrator."""
+        """Sends a request to the accelerator service as an administrator."""
         seen = self.control.send(method, f"/accelerator{path}", body)
         return seen.status, seen.body, seen.headers
 
@@ -293,7 +295,7 @@ class Cloud:
         return self.act(server_id, action, argument, who="root:admin", roles="admin", **options)
 
     def do(self, server_id, action, argument=None, **options):
-        """Runs an accepted action, and everything that follows."""
+        """Runs an accepted action, and everything that it causes."""
         status, body = self.act(server_id, action, argument, **options)
         assert status in (200, 202, 204), body
         self.settle()
@@ -319,7 +321,7 @@ class Cloud:
         return name
 
     def boot(self, flavor="small", name="vm", **more):
-        """The id of a running server."""
+        """Creates a server and waits until it runs; returns its id."""
         body = {"name": name, "imageRef": self.image, "flavorRef": flavor, "networks": "none", **more}
         status, answer, _ = self.send("POST", "/v2.1/servers", {"server": body})
         assert status == 202, answer
@@ -353,7 +355,7 @@ class Cloud:
         return answer
 
     def held(self, consumer):
-        """{host: {class: units}}: a consumer's allocations by host."""
+        """{host: {class: units}}: the allocations of a consumer by host."""
         answer = {}
         for provider, units in self.placement.allocations(consumer).items():
             root = self.placement.provider(self.placement.provider(provider).root_uuid)
@@ -374,9 +376,10 @@ class Cloud:
 
 @pytest.fixture
 def make_cloud(tmp_path):
-    """A cloud with `hosts` hosts, an image, and flavors small and gpu; options are those of `Cloud`.
+    """A function that creates a cloud with `hosts` hosts, an image, and flavors small and gpu; options are those of
+    `Cloud`.
 
-    At the end what is kept of what projects use is held against all their servers.
+    After the test it compares the stored usage of projects with all their servers.
     """
     made = []
 

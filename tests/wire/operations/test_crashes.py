@@ -1,7 +1,7 @@
-"""Kills API, builder or agent before and after each effect on the outside, in each operation.
+"""API, builder or agent are killed before and after each effect on the outside, in each operation.
 
-After the restart of all of them the server is in the final state of the operation, or in its state before. Its
-allocation, its devices, the hypervisor's domain and the table agree, and nothing is held twice.
+After the restart of all of them the server is in the final state of the operation, or in its previous state. Its
+allocation, its devices, the hypervisor's domain and the table agree, and nothing is allocated twice.
 """
 
 import pytest
@@ -16,7 +16,7 @@ POWER = {
 
 
 def agrees(cloud, server_id):
-    """The server's status, after a comparison of all its records."""
+    """Compares all records of the server; returns its status."""
     status, task, host_name = cloud.status(server_id)
     assert task is None
     for name, host in cloud.hosts.items():
@@ -31,9 +31,9 @@ def agrees(cloud, server_id):
 
 
 def at_each_point(cloud, work, check, *, is_there=True):
-    """`work` makes a server and answers (its id, what to do to it); `check` is told the id, after each death.
+    """Runs `work` once for each point, with a death there, and then calls `check` with the server's id.
 
-    Answers how many points there are.
+    `work` creates a server, and returns (its id, the operation on it). Returns the number of points.
     """
     point = 0
     while True:
@@ -50,7 +50,7 @@ def at_each_point(cloud, work, check, *, is_there=True):
         point = died_at + 1
 
 
-#: (actions before it, action, argument, status in the end)
+#: (actions before it, action, argument, resulting status)
 OPERATIONS = [
     ([], "suspend", None, "SUSPENDED"),
     (["suspend"], "resume", None, "ACTIVE"),
@@ -68,7 +68,7 @@ OPERATIONS = [
 
 
 @pytest.mark.parametrize(("before", "action", "argument", "status"), OPERATIONS)
-def test_an_operation_is_finished_by_whoever_comes_next(cloud, before, action, argument, status):
+def test_an_operation_is_finished_after_a_death_at_any_point(cloud, before, action, argument, status):
     argument = {"imageRef": cloud.image} if action == "rebuild" else argument
 
     def work():
@@ -83,7 +83,7 @@ def test_an_operation_is_finished_by_whoever_comes_next(cloud, before, action, a
     assert at_each_point(cloud, work, check) >= 4
 
 
-def test_deletion_and_restoring(make_cloud):
+def test_a_soft_deletion_and_a_restore_survive_a_death_at_any_point(make_cloud):
     cloud = make_cloud(reclaim_instance_interval=1_000_000)
 
     def delete(server_id):
@@ -109,14 +109,14 @@ def test_deletion_and_restoring(make_cloud):
     at_each_point(cloud, restoring, is_back)
 
 
-# ----------------------------------------------------------------------------------- to another host
+# ------------------------------------------------------------------------------ moves to another host
 
 
 def other_than(cloud, host):
     return next(name for name in cloud.hosts if name != host)
 
 
-def test_shelving_and_unshelving(make_cloud):
+def test_shelving_and_unshelving_survive_a_death_at_any_point(make_cloud):
     cloud = make_cloud(2)
 
     def shelving():
@@ -140,7 +140,7 @@ def test_shelving_and_unshelving(make_cloud):
 
 
 def waits(cloud, server_id):
-    """Resized: on both hosts, with allocations of the server and of its move."""
+    """The server was resized: it is on both hosts, with allocations of the server and of its move."""
     status, task, host = cloud.status(server_id)
     assert (status, task) == ("VERIFY_RESIZE", None)
     source = other_than(cloud, host)
@@ -151,7 +151,7 @@ def waits(cloud, server_id):
 
 
 @pytest.mark.parametrize("end", [None, "confirmResize", "revertResize"])
-def test_a_migration_and_its_ends(make_cloud, end):
+def test_a_migration_with_confirm_or_revert_survives_a_death_at_any_point(make_cloud, end):
     cloud = make_cloud(2)
 
     def work():
@@ -172,8 +172,8 @@ def test_a_migration_and_its_ends(make_cloud, end):
 
 
 @pytest.mark.parametrize(("where", "call"), [("target", "spawn"), ("source", "snapshot")])
-def test_the_way_back_of_a_migration_that_fails(make_cloud, where, call):
-    """The fault lasts, so that a repetition after a death finds it too."""
+def test_the_reversal_of_a_failed_migration_survives_a_death_at_any_point(make_cloud, where, call):
+    """The fault is permanent, so that a repetition after a death has it, too."""
     cloud = make_cloud(2)
 
     def work():
@@ -198,7 +198,7 @@ def test_the_way_back_of_a_migration_that_fails(make_cloud, where, call):
     assert [image.id for image in cloud.images.images()] == [cloud.image]
 
 
-def test_the_way_back_of_a_live_migration_that_fails(make_cloud):
+def test_the_reversal_of_a_failed_live_migration_survives_a_death_at_any_point(make_cloud):
     cloud = make_cloud(2)
 
     def work():
@@ -218,8 +218,8 @@ def test_the_way_back_of_a_live_migration_that_fails(make_cloud):
     assert at_each_point(cloud, work, check) > 10
 
 
-def test_the_way_back_of_a_migration_whose_server_is_reset(make_cloud):
-    """Reset at the start of the move, so that everything after is the way back."""
+def test_the_reversal_of_a_migration_after_a_reset_survives_a_death_at_any_point(make_cloud):
+    """The reset comes at the start of the move, so all later steps belong to its reversal."""
     cloud = make_cloud(2)
 
     def work():
@@ -237,7 +237,7 @@ def test_the_way_back_of_a_migration_whose_server_is_reset(make_cloud):
 
 
 @pytest.mark.parametrize("end", ["confirmResize", "revertResize"])
-def test_a_resize_in_place_and_its_ends(make_cloud, end):
+def test_a_resize_in_place_with_confirm_or_revert_survives_a_death_at_any_point(make_cloud, end):
     cloud = make_cloud(1, allow_resize_to_same_host=True)
     cloud.flavor("tall-gpu", {f"resources:{GPU}": "1"}, disk=20)
 
@@ -266,7 +266,7 @@ def test_a_resize_in_place_and_its_ends(make_cloud, end):
     assert [image.id for image in cloud.images.images()] == [cloud.image]
 
 
-def test_a_deletion_while_the_host_is_down(make_cloud):
+def test_a_deletion_while_the_host_is_down_survives_a_death_at_any_point(make_cloud):
     """Kills API and builder while the host is down, and the host when it comes back."""
     cloud = make_cloud(2)
 
@@ -299,7 +299,7 @@ def test_a_deletion_while_the_host_is_down(make_cloud):
     assert at_each_point(cloud, work, check, is_there=False) > 3
 
 
-def test_a_live_migration(make_cloud):
+def test_a_live_migration_survives_a_death_at_any_point(make_cloud):
     cloud = make_cloud(2)
 
     def work():
@@ -317,8 +317,8 @@ def test_a_live_migration(make_cloud):
     assert at_each_point(cloud, work, check) > 12
 
 
-def test_an_evacuation(make_cloud):
-    """Also while the old host comes back."""
+def test_an_evacuation_survives_a_death_at_any_point(make_cloud):
+    """Kills also while the old host comes back."""
     cloud = make_cloud(2)
 
     def work():
@@ -348,8 +348,8 @@ def test_an_evacuation(make_cloud):
     assert at_each_point(cloud, work, check) > 12
 
 
-def test_a_migration_whose_destination_dies(make_cloud):
-    """The task that notices it is killed too; leftovers are removed when that host is back."""
+def test_a_migration_whose_destination_died_survives_a_death_at_any_point(make_cloud):
+    """The task that notices the death is killed, too; leftovers are removed when that host is back."""
     cloud = make_cloud(2)
 
     def work():
@@ -366,16 +366,16 @@ def test_a_migration_whose_destination_dies(make_cloud):
         assert cloud.status(server_id)[:2] == ("ACTIVE", None)
         for host in cloud.hosts.values():
             if host.agent is None:
-                cloud.comes_back(host)
+                cloud.bring_back(host)
         cloud.run_for(130)
         assert agrees(cloud, server_id) == "ACTIVE"
 
     assert at_each_point(cloud, work, check) > 8
 
 
-def test_an_evacuation_again_when_the_destination_of_the_first_is_dead_too(make_cloud):
-    """The first destination's leftovers move to a separate move, the server gets back its allocations, then it
-    continues.
+def test_a_second_evacuation_after_the_death_of_the_destination_survives_a_death_at_any_point(make_cloud):
+    """The allocations at the first destination are given to a separate move, the server gets back those of its old
+    host, and then the evacuation continues.
     """
     cloud = make_cloud(3)
     others = []

@@ -48,25 +48,25 @@ def counts(cloud, server_id):
     return [len(host.plugged.get(server_id, ())) for host in (cloud.source, cloud.target)]
 
 
-def test_the_new_flavors_profile_is_what_it_gets(cloud, server_id):
-    """R44 (accelerator-attach): released on the old host, and the new flavor's number bound on the new one."""
+def test_a_resized_server_gets_the_devices_of_the_new_flavors_profile(cloud, server_id):
+    """R44 (accelerator-attach): the old host releases its devices, and the new host binds the new flavor's number."""
     assert bound(cloud, server_id) == [(cloud.source.name, "Bound")]
     cloud.do(server_id, "resize", {"flavorRef": "with-two-gpus"})
     assert cloud.status(server_id) == ("VERIFY_RESIZE", None, cloud.target.name)
     assert (counts(cloud, server_id), gpus(cloud, server_id)) == ([0, 2], {cloud.target.name: 2})
     assert bound(cloud, server_id) == [(cloud.target.name, "Bound")] * 2
     (move,) = cloud.admin("GET", "/v2.1/os-migrations")[1]["migrations"]
-    assert gpus(cloud, move["uuid"]) == {cloud.source.name: 1}  # until it is confirmed nobody else gets it
+    assert gpus(cloud, move["uuid"]) == {cloud.source.name: 1}  # reserved for the server until it is confirmed
 
 
-def test_confirmed_the_old_ones_are_free(cloud, server_id):
+def test_a_confirmed_resize_frees_the_old_devices(cloud, server_id):
     cloud.do(server_id, "resize", {"flavorRef": "with-two-gpus"})
     cloud.do(server_id, "confirmResize")
     assert (counts(cloud, server_id), cloud.used(cloud.source.name)) == ([0, 2], {})
     assert bound(cloud, server_id) == [(cloud.target.name, "Bound")] * 2
 
 
-def test_reverted_it_has_the_old_ones_again(cloud, server_id):
+def test_a_reverted_resize_restores_the_old_devices(cloud, server_id):
     cloud.do(server_id, "resize", {"flavorRef": "with-two-gpus"})
     cloud.do(server_id, "revertResize")
     assert cloud.status(server_id) == ("ACTIVE", None, cloud.source.name)
@@ -75,7 +75,7 @@ def test_reverted_it_has_the_old_ones_again(cloud, server_id):
     assert bound(cloud, server_id) == [(cloud.source.name, "Bound")]
 
 
-def test_to_and_from_a_flavor_without_a_profile(cloud, server_id):
+def test_a_server_can_be_resized_to_and_from_a_flavor_without_a_profile(cloud, server_id):
     cloud.flavor("larger", vcpus=3)
     cloud.do(server_id, "resize", {"flavorRef": "larger"})
     cloud.do(server_id, "confirmResize")
@@ -86,7 +86,7 @@ def test_to_and_from_a_flavor_without_a_profile(cloud, server_id):
     assert (counts(cloud, server_id), bound(cloud, server_id)) == ([2, 0], [(cloud.source.name, "Bound")] * 2)
 
 
-def test_what_the_profile_said_when_it_was_resized_counts(cloud, server_id):
+def test_a_resize_uses_the_profile_as_it_was_at_the_request(cloud, server_id):
     """A profile that is deleted and created again meanwhile does not affect existing servers."""
     cloud.do(server_id, "resize", {"flavorRef": "with-two-gpus"})
     cloud.do(server_id, "confirmResize")
@@ -96,7 +96,7 @@ def test_what_the_profile_said_when_it_was_resized_counts(cloud, server_id):
     assert counts(cloud, server_id) == [2, 0]
 
 
-def test_no_host_with_so_many_leaves_it_as_it_was(cloud, server_id):
+def test_a_resize_without_enough_devices_leaves_the_server_unchanged(cloud, server_id):
     cloud.flavor("many", {"accel:device_profile": profile(cloud, "many-gpus", {f"resources:{GPU}": "64"})})
     cloud.do(server_id, "resize", {"flavorRef": "many"})
     assert cloud.status(server_id) == ("ACTIVE", None, cloud.source.name)
@@ -104,7 +104,7 @@ def test_no_host_with_so_many_leaves_it_as_it_was(cloud, server_id):
     assert bound(cloud, server_id) == [(cloud.source.name, "Bound")]
 
 
-def test_a_failure_on_the_way_gives_the_old_ones_back(cloud, server_id):
+def test_a_failed_resize_attaches_the_old_devices_again(cloud, server_id):
     """R44 (accelerator-attach): the old flavor's devices are attached again."""
     cloud.target.faults.fail("spawn", "out of luck")
     cloud.do(server_id, "resize", {"flavorRef": "with-two-gpus"})
@@ -113,7 +113,7 @@ def test_a_failure_on_the_way_gives_the_old_ones_back(cloud, server_id):
     assert bound(cloud, server_id) == [(cloud.source.name, "Bound")]
 
 
-def test_a_profile_that_is_not_there_is_refused_at_once(cloud, server_id):
+def test_a_missing_profile_is_refused_at_once(cloud, server_id):
     cloud.flavor("nowhere", {"accel:device_profile": "nope"})
     code, body = cloud.act(server_id, "resize", {"flavorRef": "nowhere"})
     assert (code, "there is no device profile of this name" in body["badRequest"]["message"]) == (400, True)
@@ -126,13 +126,13 @@ def test_a_class_that_no_host_offers_is_refused_at_once(cloud, server_id):
     assert (code, "no resource class CUSTOM_NOWHERE" in body["badRequest"]["message"]) == (400, True)
 
 
-def test_the_limits_count_what_the_profile_asks_for(cloud, server_id):
+def test_the_limits_count_the_resources_of_the_profile(cloud, server_id):
     limits = {"quota_set": {"force": True, f"class:{GPU}": 1}}
     assert cloud.admin("PUT", "/v2.1/os-quota-sets/red", limits)[0] == 200
     code, body = cloud.act(server_id, "resize", {"flavorRef": "with-two-gpus"})
     assert (code, f"Quota exceeded for class:{GPU}" in body["forbidden"]["message"]) == (403, True)
 
 
-def test_live_it_does_not_go(cloud, server_id):
+def test_a_server_with_a_device_profile_cannot_be_migrated_live(cloud, server_id):
     """R50 (accelerator-attach): the state of accelerators cannot be migrated."""
     assert cloud.admin_act(server_id, "os-migrateLive", {"host": None, "block_migration": "auto"})[0] == 403

@@ -10,7 +10,7 @@ from tests.wire.operations.conftest import GPU
 
 AES = "9aff21a8-3f5b-4a3c-9d0e-0f1c7d1f0a01"
 FPGA = "CUSTOM_ACCELERATOR_FPGA"
-#: A flavor that asks for devices alone: no other weigher tells the hosts apart.
+#: A flavor that requests only devices, so that no other weigher prefers one of the hosts.
 NO_ROOM = {f"resources:{name}": "0" for name in ("VCPU", "MEMORY_MB", "DISK_GB")}
 
 
@@ -32,7 +32,7 @@ def host_of(cloud, server_id):
 
 
 def boot_on(cloud, host, flavor):
-    """As an administrator, on that host."""
+    """Creates a server on that host, as an administrator."""
     server = {"name": "vm", "imageRef": cloud.image, "flavorRef": flavor, "networks": "none"}
     status, answer, _ = cloud.admin("POST", "/v2.1/servers", {"server": server | {"availability_zone": f"nova:{host}"}})
     assert status == 202, answer
@@ -40,8 +40,8 @@ def boot_on(cloud, host, flavor):
     assert host_of(cloud, answer["server"]["id"]) == host
 
 
-def carriers(cloud):
-    """Hosts with a region that carries AES now, according to Placement."""
+def hosts_with_aes(cloud):
+    """The hosts with a region that has AES now, according to Placement."""
     found = set()
     for name in cloud.hosts:
         tree = cloud.placement.tree(cloud.placement.provider_by_name(name).uuid)
@@ -50,19 +50,19 @@ def carriers(cloud):
     return found
 
 
-def test_the_host_whose_region_carries_the_function_is_taken(cloud):
-    """A15, R10 (accelerator-attach): it has less room and fewer free devices than the others, and is taken all the
-    same; when its region is full the server goes elsewhere, since no host is left out.
+def test_a_host_whose_region_already_has_the_function_is_preferred(cloud):
+    """A15, R10 (accelerator-attach): that host is chosen although it has less room and fewer free devices than the
+    others. When its region is full the server is placed elsewhere, since no host is rejected.
     """
     first = host_of(cloud, cloud.boot("aes"))
-    cloud.run_for(60)  # the resource tracker publishes what the region carries
-    assert carriers(cloud) == {first}
+    cloud.run_for(60)  # the resource tracker publishes the function of the region
+    assert hosts_with_aes(cloud) == {first}
     boot_on(cloud, first, "gpu")
     assert host_of(cloud, cloud.boot("aes")) == first
     assert host_of(cloud, cloud.boot("aes")) != first
 
 
-def test_a_function_that_the_image_names_counts_like_one_of_the_flavor(cloud):
+def test_a_function_named_by_the_image_counts_like_one_of_the_flavor(cloud):
     """The flavor names no function, and the image of the second server names AES."""
     region = f"trait:{region_trait('intel', REGION_TYPE_CARD_0)}"
     cloud.flavor("region", {f"resources:{FPGA}": "1", region: "required"})
@@ -74,7 +74,7 @@ def test_a_function_that_the_image_names_counts_like_one_of_the_flavor(cloud):
 
 
 def test_servers_that_wait_together_are_ranked_by_their_own_functions(cloud):
-    """Both have the same query; only the second wants AES."""
+    """Both servers have the same query; only the second one requests AES."""
     region = f"trait:{region_trait('intel', REGION_TYPE_CARD_0)}"
     cloud.flavor("region", {f"resources:{FPGA}": "1", region: "required"})
     first = host_of(cloud, cloud.boot("aes"))
@@ -91,9 +91,9 @@ def test_servers_that_wait_together_are_ranked_by_their_own_functions(cloud):
     assert host_of(cloud, servers["region"]) != first
 
 
-def test_the_host_with_most_free_devices_is_taken(cloud):
-    """R10 (accelerator-attach): of hosts with 1, 2 and 4 free ones the last; a server that wants none goes to the
-    first.
+def test_servers_with_devices_prefer_hosts_with_many_free_devices(cloud):
+    """R10 (accelerator-attach): of hosts with 1, 2 and 4 free devices, a server with a device gets the last one, and a
+    server without a device the first one.
     """
     cloud.flavor("only-gpu", NO_ROOM | {f"resources:{GPU}": "1"})
     for name, amount in (("compute-1", 3), ("compute-2", 2)):

@@ -1,4 +1,4 @@
-"""Internal addresses and requests: administrators and the log see them, tenants read which service failed."""
+"""Administrators and the log see internal addresses and requests; tenants see only which service failed."""
 
 import json
 import re
@@ -16,7 +16,7 @@ ROLES = {"administrator": "admin", "service": "service", "member": "member"}
 
 @pytest.fixture
 def plane(tmp_path):
-    """Its image service is at an address where nobody listens."""
+    """A plane whose image service is at an address at which nothing answers."""
     endpoints = {"image": f"http://127.0.0.1:{free_port()}"}
     with InProcessPlane(tmp_path, "placement,compute", endpoints=endpoints, reach=SocketTransport) as plane:
         flavor = {"flavor": {"id": "1", "name": "small", "vcpus": 1, "ram": 64, "disk": 1}}
@@ -37,7 +37,7 @@ def broken(status, message):
 
 
 @pytest.mark.parametrize("who", ROLES)
-def test_a_service_that_does_not_answer_is_named_to_members_and_its_address_to_operators(plane, caplog, who):
+def test_members_see_the_name_of_an_unavailable_service_and_operators_its_address(plane, caplog, who):
     address = plane.config.endpoints.image
     caplog.set_level("INFO", "moorage.wire.app")
     seen, message = boot(plane, ROLES[who])
@@ -52,7 +52,7 @@ def test_a_service_that_does_not_answer_is_named_to_members_and_its_address_to_o
     assert record.reason.startswith(f"{address} does not answer: ")
 
 
-def test_a_service_that_failed_is_named_to_members_and_its_request_to_administrators(plane, caplog):
+def test_members_see_the_name_of_a_failed_service_and_administrators_the_request(plane, caplog):
     plane.ways["image"].on("GET", broken(500, "mysql://glance@10.0.0.9 is away"))
     whole = "image answered 500 to GET /v2/images/0a0a0a0a-1b1b-4c4c-8d8d-0e0e0e0e0e0e: mysql://glance@10.0.0.9 is away"
     seen, message = boot(plane, "member")

@@ -28,15 +28,17 @@ def hypervisor_state(cloud, name):
     return next(row["state"] for row in rows if row["hypervisor_hostname"] == name)
 
 
-def test_from_a_host_that_is_up_nothing_is_evacuated(cloud, server_id):
+def test_a_server_of_a_host_that_is_up_cannot_be_evacuated(cloud, server_id):
     code, body = cloud.admin_act(server_id, "evacuate", {})
     assert (code, body["badRequest"]["message"]) == (400, f"Compute service of {cloud.source.name} is still in use.")
     assert cloud.act(server_id, "evacuate", {})[0] == 403
 
 
-def test_its_server_is_built_elsewhere_and_holds_both_until_it_is_back(cloud, server_id):
-    """R46 (accelerator-attach): attached again elsewhere; its resources on the dead host are not offered meanwhile."""
-    cloud.dies(cloud.source)
+def test_an_evacuated_server_has_allocations_on_both_hosts_until_its_old_host_is_back(cloud, server_id):
+    """R46 (accelerator-attach): the device is attached again elsewhere; nobody gets its resources on the dead host
+    meanwhile.
+    """
+    cloud.take_down(cloud.source)
     assert cloud.admin_act(server_id, "evacuate", {})[0] == 200
     assert cloud.status(server_id)[0] == "REBUILD"
     cloud.settle()
@@ -50,18 +52,18 @@ def test_its_server_is_built_elsewhere_and_holds_both_until_it_is_back(cloud, se
     assert cloud.target.servers == {server_id: "running"}
 
 
-def test_below_2_95_it_runs_again(cloud, server_id):
-    cloud.dies(cloud.source)
+def test_an_evacuated_server_is_started_before_microversion_2_95(cloud, server_id):
+    cloud.take_down(cloud.source)
     body = cloud.admin_do(server_id, "evacuate", {"onSharedStorage": "False"}, version="2.13")
     assert list(body) == ["adminPass"]
     assert cloud.status(server_id)[0] == "ACTIVE"
 
 
-def test_the_host_cleans_up_before_it_offers_anything(cloud, server_id):
+def test_a_returning_host_cleans_up_before_it_offers_resources(cloud, server_id):
     """R46 (accelerator-attach): the old host cleans its device when it returns, before it offers it."""
-    cloud.dies(cloud.source)
+    cloud.take_down(cloud.source)
     cloud.admin_do(server_id, "evacuate", {})
-    cloud.comes_back(cloud.source)
+    cloud.bring_back(cloud.source)
     assert (hypervisor_state(cloud, cloud.source.name), cloud.source.servers) == ("down", {server_id: "running"})
     seen = []
     clean = cloud.source.driver.destroy
@@ -80,17 +82,17 @@ def test_the_host_cleans_up_before_it_offers_anything(cloud, server_id):
     assert cloud.target.plugged.keys() == {server_id}
 
 
-def test_it_gets_nothing_else_to_do_before(cloud, server_id):
-    """A server for that host waits until the old one is gone."""
+def test_a_returning_host_gets_no_job_before_it_has_cleaned_up(cloud, server_id):
+    """A server for that host waits until the old one is removed there."""
     other = cloud.boot("small")
     if cloud.status(other)[2] != cloud.source.name:
         cloud.admin_do(other, "migrate", {"host": cloud.source.name})
         cloud.do(other, "confirmResize")
-    cloud.dies(cloud.source)
+    cloud.take_down(cloud.source)
     cloud.act(other, "os-stop")
     cloud.admin_do(server_id, "evacuate", {})
     order = []
-    cloud.comes_back(cloud.source)
+    cloud.bring_back(cloud.source)
     for name in ("destroy", "power"):
         call = getattr(cloud.source.driver, name)
         setattr(cloud.source.driver, name, lambda *a, name=name, call=call: (order.append(name), call(*a))[1])
@@ -100,13 +102,13 @@ def test_it_gets_nothing_else_to_do_before(cloud, server_id):
     assert cloud.status(other)[0] == "SHUTOFF"
 
 
-def test_a_zombie_agent_does_no_harm(cloud, server_id):
-    """It had a job of the server when it was cut off; its report an hour later is refused, and it cleans up."""
+def test_the_late_report_of_a_disconnected_agent_is_refused(cloud, server_id):
+    """It had a job of the server when it was cut off. Its report an hour later is refused, and it cleans up."""
     host = cloud.source
     cloud.act(server_id, "reboot", {"type": "HARD"})
     (job,) = cloud.service.agents.claim_jobs(host.name, "zombie", 1)
     cloud.forget_waits()
-    cloud.dies(host)
+    cloud.take_down(host)
     assert cloud.status(server_id)[1] == "rebooting_hard"
     cloud.admin_do(server_id, "evacuate", {})
     assert cloud.status(server_id) == ("SHUTOFF", None, cloud.target.name)
@@ -115,14 +117,14 @@ def test_a_zombie_agent_does_no_harm(cloud, server_id):
         ComputeClient(cloud.client("compute")).report_job(job.id, job.epoch, "done", {"devices": []})
     assert late.value.error_code == "jobs.fenced"
     assert cloud.status(server_id) == ("SHUTOFF", None, cloud.target.name)
-    cloud.comes_back(host)
+    cloud.bring_back(host)
     cloud.run_for(60)
     assert (host.servers, host.plugged, cloud.used(host.name)) == ({}, {}, {})
     assert cloud.target.plugged.keys() == {server_id}
 
 
-def test_an_evacuation_without_room_is_an_error_that_can_be_repeated(cloud, server_id):
-    cloud.dies(cloud.source)
+def test_an_evacuation_without_a_suitable_host_ends_in_an_error_and_can_be_repeated(cloud, server_id):
+    cloud.take_down(cloud.source)
     cloud.target.faults.fail("spawn", "no room")
     cloud.admin_do(server_id, "evacuate", {})
     server = cloud.show(server_id)
@@ -134,14 +136,14 @@ def test_an_evacuation_without_room_is_an_error_that_can_be_repeated(cloud, serv
     assert cloud.status(server_id) == ("SHUTOFF", None, cloud.target.name)
 
 
-def test_deleted_before_its_host_is_back_nothing_stays(cloud, server_id):
-    cloud.dies(cloud.source)
+def test_an_evacuated_server_deleted_before_its_host_is_back_leaves_nothing(cloud, server_id):
+    cloud.take_down(cloud.source)
     cloud.admin_do(server_id, "evacuate", {})
     cloud.send("DELETE", f"/v2.1/servers/{server_id}")
     cloud.settle()
     assert cloud.show(server_id) is None
     assert cloud.used(cloud.target.name) == {}
-    cloud.comes_back(cloud.source)
+    cloud.bring_back(cloud.source)
     cloud.run_for(60)
     assert (cloud.source.servers, cloud.source.plugged, cloud.used(cloud.source.name)) == ({}, {}, {})
 
@@ -162,14 +164,14 @@ def test_a_host_is_not_forced_up_before_it_has_cleaned_up(cloud, server_id):
     named = {"host": cloud.source.name, "binary": "nova-compute", "forced_down": False}
     assert cloud.admin("PUT", "/v2.1/os-services/force-down", named, version="2.52")[0] == 400
     assert cloud.admin("PUT", path, {"forced_down": True, "status": "enabled"})[0] == 200
-    cloud.comes_back(cloud.source)
+    cloud.bring_back(cloud.source)
     cloud.run_for(60)
     assert (cloud.migrations()[0][1], hypervisor_state(cloud, cloud.source.name)) == ("completed", "down")
     assert cloud.admin("PUT", path, {"forced_down": False})[0] == 200
     assert hypervisor_state(cloud, cloud.source.name) == "up"
 
 
-def test_a_host_that_a_server_moves_from_or_to_is_not_deleted(cloud, server_id):
+def test_a_host_with_a_server_moving_from_or_to_it_cannot_be_deleted(cloud, server_id):
     cloud.admin_do(server_id, "migrate", {"host": cloud.target.name})
     code, body, _ = cloud.admin("DELETE", service_of(cloud, cloud.source))
     assert code == 409
@@ -178,7 +180,7 @@ def test_a_host_that_a_server_moves_from_or_to_is_not_deleted(cloud, server_id):
     )
     cloud.do(server_id, "revertResize")
     cloud.admin_act(server_id, "migrate", {"host": cloud.target.name})
-    cloud.mover.run_once()  # from now on it has a place at its destination
+    cloud.mover.run_once()  # from now on the migration has an allocation at its destination
     assert cloud.status(server_id)[2] == cloud.source.name
     assert cloud.admin("DELETE", service_of(cloud, cloud.target))[0] == 409
     cloud.settle()
@@ -186,27 +188,29 @@ def test_a_host_that_a_server_moves_from_or_to_is_not_deleted(cloud, server_id):
     assert cloud.admin("DELETE", service_of(cloud, cloud.source))[0] == 204
 
 
-def test_a_host_that_never_returns_is_forgotten_with_what_was_held_of_it(cloud, server_id):
-    cloud.dies(cloud.source)
+def test_deleting_a_dead_host_deletes_the_allocations_on_it(cloud, server_id):
+    cloud.take_down(cloud.source)
     cloud.admin_do(server_id, "evacuate", {})
     move = cloud.admin("GET", "/v2.1/os-migrations")[1]["migrations"][0]["uuid"]
     assert cloud.held(move) == {cloud.source.name: HELD}
     assert cloud.admin("DELETE", service_of(cloud, cloud.source))[0] == 204
     cloud.settle()
     assert (cloud.held(move), cloud.placement.provider_by_name(cloud.source.name)) == ({}, None)
-    cloud.comes_back(cloud.source)  # against all odds
+    cloud.bring_back(cloud.source)  # unexpectedly, the host returns
     cloud.run_for(120)
     assert (cloud.source.servers, hypervisor_state(cloud, cloud.source.name)) == ({}, "up")
     assert (cloud.used(cloud.source.name), cloud.migrations()[0][1]) == ({}, "completed")
     assert cloud.status(server_id)[2] == cloud.target.name
 
 
-# --------------------------------------------------------------------------- to a host that dies as well
+# ------------------------------------------------------------------------- the destination dies, too
 
 
 @pytest.fixture
 def stranded(make_cloud):
-    """(cloud, server): its host is dead, and so is the destination of its evacuation. `died_in`: see `strand`."""
+    """A function that returns (cloud, server): the server's host and the destination of its evacuation are dead.
+    `died_in`: see `strand`.
+    """
     return lambda died_in: strand(make_cloud(3), died_in)
 
 
@@ -216,7 +220,7 @@ def strand(cloud, died_in):
     first = cloud.status(server_id)[2]
     others = [host for name, host in cloud.hosts.items() if name != first]
     cloud.source, (cloud.target, cloud.third) = cloud.hosts[first], others
-    cloud.dies(cloud.source)
+    cloud.take_down(cloud.source)
     assert cloud.admin_act(server_id, "evacuate", {"host": cloud.target.name})[0] == 200
     if died_in != "spawn":
         cloud.mover.run_once()
@@ -232,17 +236,17 @@ def strand(cloud, died_in):
         cloud.target.driver.spawn = last
         with pytest.raises(Killed):
             cloud.settle()
-    cloud.dies(cloud.target)
+    cloud.take_down(cloud.target)
     assert cloud.status(server_id) == ("REBUILD", "rebuild_spawning", cloud.source.name)
     assert (cloud.used(cloud.source.name), cloud.used(cloud.target.name)) == (HELD, HELD)
     return cloud, server_id
 
 
 def all_come_back(cloud):
-    """Leftovers are removed before a host counts as up again."""
-    cloud.comes_back(cloud.target)
+    """Brings all hosts back; leftovers must be removed before a host counts as up."""
+    cloud.bring_back(cloud.target)
     assert hypervisor_state(cloud, cloud.target.name) == "down"
-    cloud.comes_back(cloud.source)
+    cloud.bring_back(cloud.source)
     cloud.run_for(120)
     for host in (cloud.source, cloud.target):
         assert (host.servers, host.plugged, cloud.used(host.name)) == ({}, {}, {})
@@ -250,8 +254,8 @@ def all_come_back(cloud):
 
 
 @pytest.mark.parametrize("died_in", ["nothing", "spawn"])
-def test_its_destination_dies_too_and_the_next_request_takes_it_elsewhere(stranded, died_in):
-    """As in the peer, which evacuates in any task state; resources on the second dead host are not offered either."""
+def test_a_second_evacuation_works_after_the_death_of_the_first_destination(stranded, died_in):
+    """As in Nova, which evacuates in any task state. The resources on the second dead host are not offered either."""
     cloud, server_id = stranded(died_in)
     cloud.admin_do(server_id, "evacuate", {})
     assert cloud.status(server_id) == ("SHUTOFF", None, cloud.third.name)
@@ -263,13 +267,13 @@ def test_its_destination_dies_too_and_the_next_request_takes_it_elsewhere(strand
     assert cloud.status(server_id) == ("SHUTOFF", None, cloud.third.name)
 
 
-def test_without_another_host_it_is_an_error_that_can_be_repeated(stranded):
+def test_a_second_evacuation_without_a_host_ends_in_an_error_and_can_be_repeated(stranded):
     cloud, server_id = stranded("nothing")
-    cloud.dies(cloud.third)
+    cloud.take_down(cloud.third)
     cloud.admin_do(server_id, "evacuate", {})
     assert cloud.status(server_id) == ("ERROR", None, cloud.source.name)
     assert cloud.held(server_id) == {cloud.source.name: HELD}
-    cloud.comes_back(cloud.third)
+    cloud.bring_back(cloud.third)
     cloud.run_for(60)
     cloud.admin_do(server_id, "evacuate", {})
     assert cloud.status(server_id) == ("SHUTOFF", None, cloud.third.name)
@@ -277,14 +281,14 @@ def test_without_another_host_it_is_an_error_that_can_be_repeated(stranded):
 
 
 @pytest.mark.parametrize("died_in", ["nothing", "spawn"])
-def test_deleted_when_its_destination_is_dead_too_it_is_gone_at_once(stranded, died_in):
+def test_a_server_is_deleted_at_once_although_the_destination_is_dead_too(stranded, died_in):
     cloud, server_id = stranded(died_in)
     assert (deletes(cloud, server_id), cloud.show(server_id)) == (204, None)
     assert (cloud.held(server_id), cloud.used(cloud.source.name), cloud.used(cloud.target.name)) == ({}, HELD, HELD)
     all_come_back(cloud)
 
 
-def test_a_destination_that_was_only_slow_reports_in_vain_and_cleans_up(stranded):
+def test_the_report_of_a_slow_first_destination_is_refused_and_it_cleans_up(stranded):
     cloud, server_id = stranded("claim")
     (job,) = cloud.claimed
     cloud.admin_do(server_id, "evacuate", {})
@@ -309,8 +313,8 @@ def deletes(cloud, server_id):
 
 
 def test_a_server_of_a_dead_host_is_deleted_at_once(cloud, server_id):
-    """Its resources there are not offered until the host has cleaned up, because it may still run it."""
-    cloud.dies(cloud.source)
+    """Its resources there are not offered until the host has cleaned up, because the host may still run the server."""
+    cloud.take_down(cloud.source)
     assert (deletes(cloud, server_id), cloud.show(server_id), listed(cloud)) == (204, None, [])
     assert (cloud.held(server_id), cloud.used(cloud.source.name)) == ({}, HELD)
     name, events = cloud.actions(server_id)[0]
@@ -321,10 +325,10 @@ def test_a_server_of_a_dead_host_is_deleted_at_once(cloud, server_id):
     assert deletes(cloud, server_id) == 404
 
 
-def test_what_is_left_of_it_goes_before_the_host_counts_as_up(cloud, server_id):
-    cloud.dies(cloud.source)
+def test_leftovers_of_a_deleted_server_are_removed_before_its_host_counts_as_up(cloud, server_id):
+    cloud.take_down(cloud.source)
     deletes(cloud, server_id)
-    cloud.comes_back(cloud.source)
+    cloud.bring_back(cloud.source)
     assert (hypervisor_state(cloud, cloud.source.name), cloud.source.servers) == ("down", {server_id: "running"})
     seen = []
     clean = cloud.source.driver.destroy
@@ -341,57 +345,57 @@ def test_what_is_left_of_it_goes_before_the_host_counts_as_up(cloud, server_id):
     assert hypervisor_state(cloud, cloud.source.name) == "up"
 
 
-def test_deleted_before_its_host_was_known_to_be_down_a_second_request_helps(cloud, server_id):
+def test_a_deletion_sent_before_the_host_counted_as_down_can_be_repeated_afterwards(cloud, server_id):
     cloud.source.stop()
     cloud.forget_waits()
     assert deletes(cloud, server_id) == 204
     assert cloud.status(server_id)[1] == "deleting"
     cloud.run_for(120)
     assert (deletes(cloud, server_id), cloud.show(server_id)) == (204, None)
-    cloud.comes_back(cloud.source)
+    cloud.bring_back(cloud.source)
     cloud.run_for(60)
     assert (cloud.source.servers, cloud.used(cloud.source.name)) == ({}, {})
 
 
-def test_its_late_report_changes_nothing_about_a_deleted_server(cloud, server_id):
+def test_a_late_report_of_the_host_does_not_change_a_deleted_server(cloud, server_id):
     cloud.act(server_id, "reboot", {"type": "HARD"})
     (job,) = cloud.service.agents.claim_jobs(cloud.source.name, "zombie", 1)
     cloud.forget_waits()
-    cloud.dies(cloud.source)
+    cloud.take_down(cloud.source)
     deletes(cloud, server_id)
     with pytest.raises(Conflict) as late:
         ComputeClient(cloud.client("compute")).report_job(job.id, job.epoch, "done", {"devices": []})
     assert (late.value.error_code, cloud.show(server_id)) == ("jobs.fenced", None)
 
 
-def test_of_a_host_that_never_returns_everything_is_forgotten_with_its_service(cloud, server_id):
-    cloud.dies(cloud.source)
+def test_deleting_the_service_of_a_dead_host_deletes_everything_of_it(cloud, server_id):
+    cloud.take_down(cloud.source)
     deletes(cloud, server_id)
     assert cloud.admin("DELETE", service_of(cloud, cloud.source))[0] == 204
     cloud.settle()
     assert cloud.placement.provider_by_name(cloud.source.name) is None
 
 
-def test_resized_and_not_confirmed_it_goes_from_both_hosts(cloud, server_id):
+def test_a_deleted_server_with_an_unconfirmed_resize_is_removed_from_both_hosts(cloud, server_id):
     cloud.admin_do(server_id, "migrate")
-    cloud.dies(cloud.target)
+    cloud.take_down(cloud.target)
     assert (deletes(cloud, server_id), cloud.show(server_id)) == (204, None)
     assert (cloud.source.servers, cloud.used(cloud.source.name), cloud.used(cloud.target.name)) == ({}, {}, HELD)
-    cloud.comes_back(cloud.target)
+    cloud.bring_back(cloud.target)
     cloud.run_for(60)
     assert (cloud.target.servers, cloud.target.plugged, cloud.used(cloud.target.name)) == ({}, {}, {})
 
 
 @pytest.fixture
 def kept(make_cloud):
-    """(cloud, server, its host) with deleted servers kept for an hour."""
+    """(cloud, server, its host); deleted servers are kept for an hour."""
     cloud = make_cloud(1, reclaim_instance_interval=3600)
     return cloud, cloud.boot("gpu"), cloud.hosts[ONE]
 
 
 @pytest.mark.parametrize("when", ["after", "before"])
-def test_one_that_is_kept_is_deleted_softly_at_once_and_off_when_its_host_is_back(kept, when):
-    """`when`: the request comes after its host is known to be down, or once before and once after that."""
+def test_a_soft_deletion_on_a_dead_host_takes_effect_at_once_and_stops_the_guest_later(kept, when):
+    """`when`: the request comes after the host counts as down, or once before and once after that."""
     cloud, server_id, host = kept
     if when == "before":
         host.stop()
@@ -400,43 +404,43 @@ def test_one_that_is_kept_is_deleted_softly_at_once_and_off_when_its_host_is_bac
         assert cloud.status(server_id)[:2] == ("ACTIVE", "soft-deleting")
         cloud.run_for(120)
     else:
-        cloud.dies(host)
+        cloud.take_down(host)
     assert (deletes(cloud, server_id), listed(cloud)) == (204, [])
     assert cloud.status(server_id)[:2] == ("SOFT_DELETED", None)
     assert cloud.used(ONE) == HELD
-    cloud.comes_back(host)
+    cloud.bring_back(host)
     cloud.run_for(60)
     assert (cloud.status(server_id)[:2], host.servers) == (("SOFT_DELETED", None), {server_id: "shutoff"})
     cloud.do(server_id, "restore")
     assert (cloud.status(server_id)[0], host.servers) == ("ACTIVE", {server_id: "running"})
 
 
-def test_one_that_was_kept_on_a_dead_host_is_reclaimed_there_too(kept):
+def test_a_soft_deleted_server_on_a_dead_host_is_reclaimed(kept):
     cloud, server_id, host = kept
-    cloud.dies(host)
+    cloud.take_down(host)
     deletes(cloud, server_id)
     cloud.run_for(3800)
     assert (cloud.show(server_id), cloud.used(ONE)) == (None, HELD)
-    cloud.comes_back(host)
+    cloud.bring_back(host)
     cloud.run_for(60)
     assert (host.servers, cloud.used(ONE)) == ({}, {})
 
 
-def test_one_that_was_to_be_kept_can_be_deleted_for_good(kept):
+def test_a_soft_deleted_server_on_a_dead_host_can_be_deleted_permanently(kept):
     cloud, server_id, host = kept
-    cloud.dies(host)
+    cloud.take_down(host)
     assert deletes(cloud, server_id) == 204
     cloud.do(server_id, "forceDelete")
     assert (cloud.show(server_id), cloud.used(ONE)) == (None, HELD)
-    cloud.comes_back(host)
+    cloud.bring_back(host)
     cloud.run_for(60)
     assert (host.servers, cloud.used(ONE)) == ({}, {})
 
 
-def test_a_device_that_cannot_be_cleaned_keeps_the_host_down(cloud, server_id):
-    cloud.dies(cloud.source)
+def test_a_host_counts_as_down_until_its_leftovers_are_removed(cloud, server_id):
+    cloud.take_down(cloud.source)
     cloud.admin_do(server_id, "evacuate", {})
-    cloud.comes_back(cloud.source)
+    cloud.bring_back(cloud.source)
     cloud.source.faults.fail("destroy", "the guest does not let go")
     cloud.run_for(30)
     assert hypervisor_state(cloud, cloud.source.name) == "down"

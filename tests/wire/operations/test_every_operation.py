@@ -1,4 +1,4 @@
-"""Each operation in each state, over the API: it starts as in the table, or is a conflict and changes nothing.
+"""Each operation in each state, over the API: it is accepted as in the table, or is a conflict and changes nothing.
 
 The table was measured on Nova (reference/compute.md 4.3); tests/unit/compute/test_lifecycle.py compares it with
 `lifecycle.OPERATIONS`, cell by cell.
@@ -13,7 +13,7 @@ from tests.unit.compute.test_lifecycle import ALLOWED
 ONE, TWO = "compute-1", "compute-2"
 IMAGE = object()
 
-#: (operation, action, argument). Moves come last, because only they need cleaning up.
+#: (operation, action, argument). Moves are last, because they need a cleanup.
 ACTIONS = [
     (lifecycle.START, "os-start", None),
     (lifecycle.STOP, "os-stop", None),
@@ -43,12 +43,12 @@ ACTIONS = [
     (lifecycle.CONFIRM_RESIZE, "confirmResize", None),
     (lifecycle.REVERT_RESIZE, "revertResize", None),
 ]
-#: As ``DELETE``; Nova answers ``forceDelete`` with 202.
+#: The same status as of ``DELETE``; Nova answers ``forceDelete`` with 202.
 CODES = {lifecycle.DELETE: 202}
 
 
-def test_every_operation_is_here():
-    others = {lifecycle.CREATE, lifecycle.SOFT_DELETE}  # requests of their own
+def test_every_operation_is_in_the_list_of_this_test():
+    others = {lifecycle.CREATE, lifecycle.SOFT_DELETE}  # they have requests of their own
     assert {operation for operation, _, _ in ACTIONS} == set(lifecycle.OPERATIONS) - others == set(ALLOWED)
 
 
@@ -62,7 +62,7 @@ def cloud(make_cloud):
 
 
 def put(cloud, state, *, task=None, locked=None, is_down=False):
-    """Brings the server into this state, without an operation in progress."""
+    """Brings the server into this state without an operation in progress."""
     is_off = state is VmState.SHELVED_OFFLOADED
     with cloud.engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM jobs")
@@ -87,19 +87,19 @@ def asked(cloud, action, argument, **who):
 
 
 def allowed(operation, action, state):
-    """Also by the other operation with the same request."""
+    """Whether the state allows it, also by another operation with the same request."""
     same = [other for other, name, _ in ACTIONS if name == action and action == "unshelve"] or [operation]
     return next((one for one in same if state.value in ALLOWED[one]), None)
 
 
 @pytest.mark.parametrize("state", [state for state in VmState if state is not VmState.DELETED])
-def test_what_is_allowed_begins_and_all_else_is_a_conflict(cloud, state):
+def test_an_operation_is_accepted_in_its_allowed_states_and_a_conflict_in_all_others(cloud, state):
     """Issue 4: "Every operation of the table in the reference: allowed states, results, 409 otherwise"."""
     for operation, action, argument in ACTIONS:
         put(cloud, state, is_down=operation is lifecycle.EVACUATE)
         begins = allowed(operation, action, state)
         if begins in (lifecycle.CONFIRM_RESIZE, lifecycle.REVERT_RESIZE):
-            continue  # with a move behind it: below
+            continue  # the next test covers states with a move
         code, body = asked(cloud, action, argument)
         (vm_state, task), jobs = stored(cloud)
         if begins is not None:
@@ -118,13 +118,13 @@ def test_what_is_allowed_begins_and_all_else_is_a_conflict(cloud, state):
 @pytest.mark.parametrize(
     ("action", "code", "task"), [("confirmResize", 204, None), ("revertResize", 202, "resize_reverting")]
 )
-def test_what_waits_is_confirmed_or_reverted(cloud, action, code, task):
+def test_a_resized_server_can_be_confirmed_or_reverted(cloud, action, code, task):
     cloud.admin_do(cloud.server_id, "migrate")
     assert asked(cloud, action, None)[0] == code
     assert stored(cloud)[0] == ("active" if task is None else "resized", task)
 
 
-def test_a_busy_server_refuses_all_but_what_tolerates_it(cloud):
+def test_a_server_with_an_operation_in_progress_accepts_only_operations_that_tolerate_it(cloud):
     for operation, action, argument in ACTIONS:
         state = VmState(min(ALLOWED[operation]))
         for task in (TaskState.POWERING_OFF, TaskState.REBOOTING_HARD):
@@ -138,14 +138,14 @@ def test_a_busy_server_refuses_all_but_what_tolerates_it(cloud):
             assert stored(cloud) == ((state, task), 0)
 
 
-def test_a_locked_server_refuses_all_but_images_of_it_and_administrators(cloud):
+def test_a_locked_server_accepts_only_snapshots_from_its_owner(cloud):
     owner = {"who": "alice:red", "roles": "member"}
     for operation, action, argument in ACTIONS:
         put(cloud, VmState(min(ALLOWED[operation])), locked="owner")
         code, body = asked(cloud, action, argument, **owner)
         if operation in (lifecycle.SNAPSHOT, lifecycle.BACKUP):
             assert (action, code) == (action, 202)
-        elif code != 403:  # for administrators only, locked or not
+        elif code != 403:  # only administrators may use it, locked or not
             message = body["conflictingRequest"]["message"]
             assert (action, code, message) == (action, 409, f"Instance {cloud.server_id} is locked")
         else:

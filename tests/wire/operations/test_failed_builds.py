@@ -1,7 +1,7 @@
 """A build fails on a host that cannot undo it, for example because of a full disk: the server is built elsewhere.
 
-Leftover resources stay allocated until the host, which is up all the time, has cleaned up; before that, the server does
-not return there.
+Leftover resources stay allocated until the host, which is up all the time, has cleaned up. Until then, the server is
+not placed on that host again.
 """
 
 import pytest
@@ -11,7 +11,7 @@ from tests.wire.operations.conftest import GPU, Killed
 
 HELD = {"VCPU": 2, "MEMORY_MB": 1024, "DISK_GB": 10, GPU: 1}
 NO_ROOM = "no room on the disk"
-#: Hosts here look for jobs once an hour.
+#: Hosts in this test poll for jobs once an hour.
 AWHILE = 3700
 
 
@@ -20,8 +20,8 @@ def cloud(make_cloud):
     return make_cloud(2)
 
 
-def fills_up(host, *, failures=1000):
-    """During a build, and so full that nothing can be deleted either."""
+def fill_disk(host, *, failures=1000):
+    """The disk becomes full during a build, so full that nothing can be deleted either."""
     spawn = host.driver.spawn
 
     def half(*arguments, **named):
@@ -32,15 +32,15 @@ def fills_up(host, *, failures=1000):
     host.faults.fail("destroy", NO_ROOM, times=failures)
 
 
-def has_room(host):
-    """Its agent was restarted, too."""
+def free_disk(host):
+    """The disk has free space again, and the agent is restarted."""
     host.faults._faults.clear()
     host.start()
     host.cloud.forget_waits()
 
 
-def asked_for(cloud):
-    """A placed server; its host does not know of it yet, and is the first of both."""
+def assigned_server(cloud):
+    """A server with a chosen host that has not claimed the job, its host, and the other host."""
     body = {"name": "vm", "imageRef": cloud.image, "flavorRef": "gpu", "networks": "none"}
     status, answer, _ = cloud.send("POST", "/v2.1/servers", {"server": body})
     assert status == 202, answer
@@ -62,9 +62,9 @@ def is_clean(cloud, host):
         assert connection.exec_driver_sql("SELECT count(*) FROM jobs WHERE open_queue IS NOT NULL").scalar() == 0
 
 
-def test_it_is_built_elsewhere_at_once_and_the_first_host_cleans_up_when_it_can(cloud):
-    server_id, first, second = asked_for(cloud)
-    fills_up(first, failures=3)
+def test_a_server_is_built_elsewhere_at_once_and_the_first_host_cleans_up_later(cloud):
+    server_id, first, second = assigned_server(cloud)
+    fill_disk(first, failures=3)
     cloud.settle()
     assert cloud.status(server_id) == ("ACTIVE", None, second.name)
     assert list(first.plugged) == [server_id]
@@ -77,13 +77,13 @@ def test_it_is_built_elsewhere_at_once_and_the_first_host_cleans_up_when_it_can(
     is_clean(cloud, first)
 
 
-def test_where_there_is_no_other_host_its_error_says_what_could_not_be_undone(make_cloud):
+def test_without_another_host_the_fault_says_what_could_not_be_undone(make_cloud):
     cloud = make_cloud(1)
     server_id = cloud.boot("gpu")
     host = cloud.hosts["compute-1"]
     assert cloud.status(server_id)[0] == "ACTIVE"
     cloud.do(server_id, "forceDelete")
-    fills_up(host)
+    fill_disk(host)
     server_id = cloud.boot("gpu")
     assert cloud.status(server_id)[0] == "ERROR"
     assert "and it could not be undone: no room on the disk" in cloud.show(server_id)["fault"]["message"]
@@ -92,16 +92,16 @@ def test_where_there_is_no_other_host_its_error_says_what_could_not_be_undone(ma
     cloud.run_for(AWHILE)
     assert cloud.status(server_id)[0] == "ERROR"
     assert (list(host.plugged), cloud.used("compute-1")) == ([server_id], HELD)
-    has_room(host)
+    free_disk(host)
     cloud.run_for(AWHILE)
     is_clean(cloud, host)
     cloud.do(server_id, "forceDelete")
     assert cloud.show(server_id) is None
 
 
-def test_deleted_while_it_is_built_it_goes_as_any_other(cloud):
-    server_id, first, _ = asked_for(cloud)
-    fills_up(first, failures=1)
+def test_a_server_deleted_during_a_failing_build_leaves_nothing(cloud):
+    server_id, first, _ = assigned_server(cloud)
+    fill_disk(first, failures=1)
     assert cloud.send("DELETE", f"/v2.1/servers/{server_id}")[0] == 204
     cloud.run_for(AWHILE)
     assert cloud.show(server_id) is None
@@ -109,51 +109,51 @@ def test_deleted_while_it_is_built_it_goes_as_any_other(cloud):
 
 
 @pytest.mark.parametrize("action", ["migrate", "unshelve", "evacuate"])
-def test_a_move_whose_destination_cannot_undo_what_it_had_begun(cloud, action):
-    server_id, source, target = asked_for(cloud)
+def test_a_move_that_its_destination_cannot_undo_is_cleaned_up_later(cloud, action):
+    server_id, source, target = assigned_server(cloud)
     cloud.settle()
     if action == "unshelve":
         cloud.do(server_id, "shelve")
-        fills_up(source, failures=0)
+        fill_disk(source, failures=0)
     if action == "evacuate":
-        cloud.dies(source)
+        cloud.take_down(source)
     before = cloud.status(server_id)
-    fills_up(target)
+    fill_disk(target)
     cloud.admin_do(server_id, action, {"migrate": None, "unshelve": {"host": target.name}, "evacuate": {}}[action])
     assert cloud.status(server_id)[1:] == before[1:]
     assert cloud.status(server_id)[0] == ("ERROR" if action == "evacuate" else before[0])
     assert (list(target.plugged), cloud.used(target.name)) == ([server_id], HELD)
     assert state_of(cloud, target) == "up"
-    has_room(target)
+    free_disk(target)
     cloud.run_for(AWHILE)
     is_clean(cloud, target)
     assert cloud.held(server_id) == ({} if action == "unshelve" else {source.name: HELD})
 
 
-def test_it_does_not_come_to_a_host_before_that_has_cleaned_up(cloud):
-    """The cleaning removes everything of that server."""
-    server_id, first, second = asked_for(cloud)
-    fills_up(first)
+def test_a_server_is_not_moved_to_a_host_that_has_not_cleaned_up_after_it(cloud):
+    """The cleanup would remove the new guest of that server, too."""
+    server_id, first, second = assigned_server(cloud)
+    fill_disk(first)
     cloud.settle()
     cloud.admin_do(server_id, "migrate")
     assert cloud.status(server_id) == ("ACTIVE", None, second.name)
     (said,) = [event["details"] for event in last_action(cloud, server_id)["events"] if event["details"]]
     assert "the host has not yet cleaned up what is left of the server" in said
-    has_room(first)
+    free_disk(first)
     cloud.run_for(AWHILE)
     cloud.admin_do(server_id, "migrate")
     assert cloud.status(server_id) == ("VERIFY_RESIZE", None, first.name)
 
 
-def test_nor_does_one_come_back_to_where_it_was_before_a_confirmed_move(cloud):
-    server_id, first, second = asked_for(cloud)
+def test_a_server_is_not_moved_back_to_a_host_that_has_not_cleaned_up_after_a_confirmed_move(cloud):
+    server_id, first, second = assigned_server(cloud)
     cloud.settle()
     cloud.admin_do(server_id, "migrate")
     first.faults.fail("destroy", NO_ROOM, times=1000)
     cloud.do(server_id, "confirmResize")
     cloud.admin_do(server_id, "migrate")
     assert cloud.status(server_id) == ("ACTIVE", None, second.name)
-    has_room(first)
+    free_disk(first)
     cloud.run_for(AWHILE)
     assert list(second.servers) == [server_id]
     is_clean(cloud, first)
@@ -161,8 +161,8 @@ def test_nor_does_one_come_back_to_where_it_was_before_a_confirmed_move(cloud):
     assert cloud.status(server_id) == ("VERIFY_RESIZE", None, first.name)
 
 
-def test_a_host_whose_agent_dies_each_time_is_cleaned_up_too(cloud):
-    server_id, first, second = asked_for(cloud)
+def test_a_host_whose_agent_dies_in_each_build_is_cleaned_up(cloud):
+    server_id, first, second = assigned_server(cloud)
     spawn = first.driver.spawn
 
     def dies(*arguments, **named):

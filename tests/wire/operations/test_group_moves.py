@@ -17,8 +17,8 @@ def group_of(cloud, policy):
     return cloud.send("POST", "/v2.1/os-server-groups", body)[1]["server_group"]["id"]
 
 
-def ask(cloud, group, name="vm", **more):
-    """The id of a server of the group that will be built."""
+def request_server(cloud, group, name="vm", **more):
+    """The id of a new server of the group that was not built yet."""
     server = {"name": name, "imageRef": cloud.image, "flavorRef": "small", "networks": "none", **more}
     body = {"server": server, "os:scheduler_hints": {"group": group}}
     status, body, _ = cloud.admin("POST", "/v2.1/servers", body, who="root:red")
@@ -28,13 +28,13 @@ def ask(cloud, group, name="vm", **more):
 
 def build(cloud, group, name="vm"):
     """(id, host) of a server of the group."""
-    server_id = ask(cloud, group, name)
+    server_id = request_server(cloud, group, name)
     cloud.settle()
     return server_id, cloud.status(server_id)[2]
 
 
 def while_the_mover_claims(cloud, work):
-    """Once, between its claim and its commit."""
+    """Runs `work` once, between the mover's claim and its commit."""
     way = cloud.compute.ways["placement"]
 
     def claim_and_work(request, send):
@@ -48,7 +48,7 @@ def while_the_mover_claims(cloud, work):
 
 
 def fails_for_the_group(cloud, server_id, host):
-    """It could not move: it is on its old host, and the action says why."""
+    """Checks that the server could not move: it is on its old host, and the action gives the reason."""
     assert cloud.status(server_id) == ("ACTIVE", None, host)
     assert list(cloud.held(server_id)) == [host]
     assert cloud.actions(server_id)[0][1]["conductor_migrate_server"] == "Error"
@@ -58,15 +58,15 @@ def fails_for_the_group(cloud, server_id, host):
     ("migrate", {"host": None}), ("resize", {"flavorRef": "large"}),
     ("os-migrateLive", {"host": None, "block_migration": "auto"}),
 ])  # fmt: skip
-def test_a_member_that_moves_and_one_that_is_made_at_the_same_moment(cloud, action, argument):
-    """The late check: another one gets the only free host between the claim for the move and its commit."""
+def test_a_move_fails_if_a_new_member_gets_the_host_at_the_same_time(cloud, action, argument):
+    """The late check: another server gets the only free host between the claim for the move and its commit."""
     group = group_of(cloud, "anti-affinity")
     first, source = build(cloud, group)
     build(cloud, group)
     made = []
 
     def rival():
-        made.append(ask(cloud, group, "rival"))
+        made.append(request_server(cloud, group, "rival"))
         cloud.builder.run_once()
 
     while_the_mover_claims(cloud, rival)
@@ -76,7 +76,7 @@ def test_a_member_that_moves_and_one_that_is_made_at_the_same_moment(cloud, acti
     assert sum(bool(cloud.used(name)) for name in (ONE, TWO, THREE)) == 3
 
 
-def test_with_another_host_it_goes_there(make_cloud):
+def test_a_member_moves_to_another_host_if_a_new_member_gets_the_first_one(make_cloud):
     cloud = make_cloud(4)
     group = group_of(cloud, "anti-affinity")
     first, source = build(cloud, group)
@@ -85,7 +85,7 @@ def test_with_another_host_it_goes_there(make_cloud):
 
     def rival():
         (free,) = cloud.held(first)
-        made.append(ask(cloud, group, "rival", host=free))
+        made.append(request_server(cloud, group, "rival", host=free))
         cloud.builder.run_once()
 
     while_the_mover_claims(cloud, rival)
@@ -94,14 +94,14 @@ def test_with_another_host_it_goes_there(make_cloud):
     assert len({cloud.status(first)[2], cloud.status(made[0])[2], source}) == 3
 
 
-def test_nobody_comes_to_where_a_member_goes_or_may_come_back_to(cloud):
+def test_anti_affinity_excludes_the_next_and_the_previous_host_of_a_moving_member(cloud):
     group = group_of(cloud, "anti-affinity")
     first, source = build(cloud, group)
     build(cloud, group)
     cloud.admin_act(first, "migrate", {"host": None})
-    cloud.mover.run_once()  # it has a place there, and is not there yet
+    cloud.mover.run_once()  # the migration has an allocation there, but the server has not arrived
     assert cloud.status(first)[2] == source
-    late = ask(cloud, group)
+    late = request_server(cloud, group)
     cloud.builder.run_once()
     assert "allows 1 server on a host" in cloud.show(late)["fault"]["message"]
     cloud.settle()
@@ -111,7 +111,7 @@ def test_nobody_comes_to_where_a_member_goes_or_may_come_back_to(cloud):
     assert build(cloud, group)[1] == source
 
 
-def test_two_with_affinity_that_come_back_at_the_same_moment_are_on_one_host(cloud):
+def test_two_members_with_affinity_unshelved_at_the_same_time_are_placed_on_one_host(cloud):
     group = group_of(cloud, "affinity")
     both = [build(cloud, group, name)[0] for name in ("a", "b")]
     for server_id in both:
@@ -128,7 +128,7 @@ def test_two_with_affinity_that_come_back_at_the_same_moment_are_on_one_host(clo
     assert cloud.status(both[0])[::2] == ("ACTIVE", TWO)
 
 
-def test_an_evacuated_member_goes_to_no_host_of_another_one(cloud):
+def test_an_evacuated_member_is_not_placed_on_another_members_host(cloud):
     group = group_of(cloud, "anti-affinity")
     first, source = build(cloud, group)
     build(cloud, group)
@@ -138,7 +138,7 @@ def test_an_evacuated_member_goes_to_no_host_of_another_one(cloud):
     made = []
 
     def rival():
-        made.append(ask(cloud, group, "rival"))
+        made.append(request_server(cloud, group, "rival"))
         cloud.builder.run_once()
 
     while_the_mover_claims(cloud, rival)

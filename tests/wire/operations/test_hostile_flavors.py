@@ -24,7 +24,9 @@ FPGA = {"resources:CUSTOM_ACCELERATOR_FPGA": "1"}
 @pytest.fixture
 def cloud(make_cloud, monkeypatch):
     """One host."""
-    monkeypatch.setattr("os.fsync", lambda _: None)  # durability takes most of the time, and no power fails here
+    monkeypatch.setattr(
+        "os.fsync", lambda _: None
+    )  # durability takes most of the time, and power failures do not matter here
     monkeypatch.setattr("os.fdatasync", lambda _: None)
     return make_cloud(accelerators=True)
 
@@ -35,7 +37,7 @@ def nothing_is_held(cloud):
 
 
 def tried(cloud, number, specs):
-    """The status of a server of a flavor with `specs`, after its deletion; None: it was refused before."""
+    """The status of a server with a flavor with `specs`, which is then deleted; None if the request was refused."""
     flavor = f"hostile-{number}"
     cloud.flavor(flavor, vcpus=1, ram=64, disk=1)
     status, body, _ = cloud.admin("POST", f"/v2.1/flavors/{flavor}/os-extra_specs", {"extra_specs": specs})
@@ -71,14 +73,14 @@ def ended(cloud, server_id):
     return server["status"]
 
 
-def test_whatever_a_flavor_says_leaves_nothing(cloud):
+def test_a_server_with_hostile_extra_specs_leaves_nothing_behind(cloud):
     random = Random(7 if not EXPLORE else None)
     function(cloud, {"region_uuid": REGION_TYPE_CARD_0, "function_uuid": AES})
     seen = [tried(cloud, number, extra_specs(random)) for number in range(5000 if EXPLORE else 140)]
     assert {"ACTIVE", "ERROR"} <= set(seen)
 
 
-def test_whatever_an_image_says_leaves_nothing(cloud):
+def test_a_server_with_hostile_image_properties_leaves_nothing_behind(cloud):
     random, seen = Random(8 if not EXPLORE else None), []
     for number in range(5000 if EXPLORE else 60):
         image = function(cloud, properties(random))

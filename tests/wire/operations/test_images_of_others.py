@@ -20,7 +20,7 @@ def backup(cloud, server_id, name, rotation=2):
 
 
 def test_images_of_another_project_do_not_count_as_backups(cloud, server_id):
-    """Anybody can give an image these properties; otherwise a tenant's backups would be rotated away."""
+    """Anybody can give an image these properties; otherwise others could make a tenant's backups be rotated away."""
     alike = {"instance_uuid": server_id, "image_type": "backup", "backup_type": "daily"}
     mine = [backup(cloud, server_id, "first")]
     forged = [
@@ -34,8 +34,8 @@ def test_images_of_another_project_do_not_count_as_backups(cloud, server_id):
     assert all(cloud.image_record(image_id) for image_id in forged), "another project's images are not rotated"
 
 
-def test_a_host_fills_no_image_of_another_project(cloud, server_id):
-    """The id is known before the host makes the image."""
+def test_a_host_does_not_upload_to_an_image_of_another_project(cloud, server_id):
+    """The id is known before the host creates the image, so somebody else could create one with it."""
 
     def refused(request, send):
         raise Unavailable("the image service does not answer")
@@ -51,7 +51,7 @@ def test_a_host_fills_no_image_of_another_project(cloud, server_id):
     assert cloud.status(server_id)[:2] == ("ACTIVE", None)
 
 
-def test_an_image_that_was_deleted_while_it_was_made_stays_deleted(cloud, server_id):
+def test_an_image_deleted_during_its_upload_stays_deleted(cloud, server_id):
     status, body = cloud.act(server_id, "createImage", {"name": "copy"})
     assert status == 202
     cloud.client("image").request("DELETE", f"/v2/images/{body['image_id']}")
@@ -62,7 +62,7 @@ def test_an_image_that_was_deleted_while_it_was_made_stays_deleted(cloud, server
     assert cloud.status(server_id)[:2] == ("ACTIVE", None)
 
 
-def test_a_project_that_has_all_images_that_it_may_have_gets_no_snapshot_and_is_told_why(cloud, server_id):
+def test_a_snapshot_over_the_projects_image_quota_fails_with_the_reason(cloud, server_id):
     def full(request, send):
         return ClientResponse(
             413, {"content-type": "application/json"}, b'{"message": "Image quota exceeded: project red"}'

@@ -1,4 +1,4 @@
-"""Resize on the server's own host, with the peer's option for it."""
+"""Resize on the server's own host, with Nova's option for it."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def server_id(cloud):
 
 
 def guest(cloud, server_id):
-    """(vcpus, power, devices in its definition and as attached)"""
+    """(vcpus, power, the devices in its definition and as attached)"""
     domain = cloud.host.driver.domains()[server_id]
     assert list(domain.spec.pci_addresses) == cloud.host.plugged.get(server_id, [])
     return domain.spec.vcpus, domain.power.value, len(domain.spec.pci_addresses)
@@ -36,7 +36,7 @@ def images(cloud):
     return [image.name for image in cloud.images.images() if image.id != cloud.image]
 
 
-def test_it_holds_both_until_it_is_confirmed(cloud, server_id):
+def test_a_resize_in_place_has_both_allocations_until_it_is_confirmed(cloud, server_id):
     cloud.do(server_id, "resize", {"flavorRef": "large-gpu"})
     assert cloud.status(server_id) == ("VERIFY_RESIZE", None, ONE)
     assert guest(cloud, server_id) == (4, "running", 1)
@@ -47,7 +47,7 @@ def test_it_holds_both_until_it_is_confirmed(cloud, server_id):
     assert (cloud.migrations(), images(cloud)) == ([("resize", "confirmed", ONE, ONE)], [])
 
 
-def test_reverted_it_is_what_it_was_with_the_disk_of_then(cloud, server_id):
+def test_a_reverted_resize_in_place_restores_the_old_disk(cloud, server_id):
     cloud.do(server_id, "resize", {"flavorRef": "large-gpu"})
     (kept,) = [image for image in cloud.images.images() if image.id != cloud.image]
     assert cloud.image_data(kept.id).endswith("precious")
@@ -61,7 +61,7 @@ def test_reverted_it_is_what_it_was_with_the_disk_of_then(cloud, server_id):
 
 
 @pytest.mark.parametrize("end", ["confirmResize", "revertResize"])
-def test_one_that_was_off_stays_off(cloud, server_id, end):
+def test_a_stopped_server_stays_off_after_a_resize_in_place(cloud, server_id, end):
     cloud.do(server_id, "os-stop")
     cloud.do(server_id, "resize", {"flavorRef": "large-gpu"})
     cloud.do(server_id, end)
@@ -70,7 +70,7 @@ def test_one_that_was_off_stays_off(cloud, server_id, end):
 
 
 @pytest.mark.parametrize("call", ["stop", "snapshot", "rebuild"])
-def test_one_that_fails_is_what_it_was(cloud, server_id, call):
+def test_a_failed_resize_in_place_leaves_the_server_unchanged(cloud, server_id, call):
     cloud.host.faults.fail(call, "out of luck", times=1)
     cloud.do(server_id, "resize", {"flavorRef": "large-gpu"})
     assert cloud.status(server_id) == ("ACTIVE", None, ONE)
@@ -78,13 +78,13 @@ def test_one_that_fails_is_what_it_was(cloud, server_id, call):
     assert (cloud.migrations()[0][1], images(cloud)) == ("error", [])
 
 
-def test_deleted_while_it_waits_nothing_stays(cloud, server_id):
+def test_a_server_deleted_before_the_confirmation_leaves_nothing(cloud, server_id):
     cloud.do(server_id, "resize", {"flavorRef": "large-gpu"})
     cloud.do(server_id, "forceDelete")
     assert (cloud.host.servers, cloud.host.plugged, cloud.used(ONE), images(cloud)) == ({}, {}, {}, [])
 
 
-def test_without_room_for_both_it_stays_as_it_is(cloud, server_id):
+def test_a_resize_in_place_without_room_for_both_leaves_the_server_unchanged(cloud, server_id):
     total = cloud.placement.inventories(cloud.placement.provider_by_name(ONE).uuid)[1]["MEMORY_MB"].total
     cloud.admin("PUT", "/v2.1/os-quota-sets/red", {"quota_set": {"force": True, "ram": -1}})
     cloud.flavor("whole", ram=total)
@@ -93,14 +93,14 @@ def test_without_room_for_both_it_stays_as_it_is(cloud, server_id):
     assert cloud.held(server_id) == {ONE: OLD}
 
 
-def test_a_migration_goes_elsewhere_all_the_same(cloud, server_id):
-    """As in the peer: the option is for resizes; a cold migration to the same host would change nothing."""
+def test_a_cold_migration_uses_another_host_despite_the_option(cloud, server_id):
+    """As in Nova: the option is for resizes; a cold migration to the same host would change nothing."""
     cloud.admin_do(server_id, "migrate")
     assert (cloud.status(server_id)[0], cloud.held(server_id)) == ("ACTIVE", {ONE: OLD})
     assert cloud.migrations()[0][1] == "error"
 
 
-def test_without_the_option_a_resize_leaves_its_host(make_cloud):
+def test_without_the_option_a_resize_uses_another_host(make_cloud):
     cloud = make_cloud(1)
     cloud.flavor("large", vcpus=4)
     server_id = cloud.boot("small")

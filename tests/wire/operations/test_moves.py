@@ -24,7 +24,7 @@ def server_id(cloud):
 
 
 def images(cloud):
-    """Names of the images besides the one that servers use."""
+    """The names of the images besides the one that servers use."""
     return sorted(image.name for image in cloud.images.images() if image.id != cloud.image)
 
 
@@ -46,7 +46,7 @@ def is_only_on(cloud, host, server_id, units, *, power="running"):
 # --------------------------------------------------------------------------------------- shelving
 
 
-def test_a_shelved_server_is_an_image_and_holds_nothing(cloud, server_id):
+def test_a_shelved_server_has_an_image_and_no_allocation(cloud, server_id):
     """R39 (accelerator-attach): devices are released when the server leaves its host, by default at once."""
     cloud.source.write(server_id, "precious")
     assert cloud.act(server_id, "shelve")[0] == 202
@@ -71,7 +71,7 @@ def test_an_unshelved_server_is_scheduled_again_and_gets_devices(cloud, server_i
     assert cloud.act(server_id, "unshelve")[0] == 409
 
 
-def test_unshelving_says_where_by_microversion(cloud, server_id):
+def test_the_destination_of_unshelve_depends_on_the_microversion(cloud, server_id):
     cloud.do(server_id, "shelve")
     assert cloud.act(server_id, "unshelve", {"availability_zone": "nova"}, version="2.76")[0] == 400
     assert cloud.act(server_id, "unshelve", {"host": ONE}, version="2.90")[0] == 400
@@ -81,7 +81,7 @@ def test_unshelving_says_where_by_microversion(cloud, server_id):
     assert cloud.status(server_id)[0] == "ACTIVE"
 
 
-def test_without_room_an_unshelved_server_stays_shelved(cloud, server_id):
+def test_a_server_that_fits_on_no_host_stays_shelved(cloud, server_id):
     cloud.do(server_id, "shelve")
     for host in (cloud.source, cloud.target):
         host.faults.fail("spawn", "no room")
@@ -102,14 +102,14 @@ def test_a_shelved_server_that_is_deleted_leaves_no_image(cloud, server_id):
     assert (cloud.show(server_id), images(cloud)) == (None, [])
 
 
-def test_shelving_that_fails_leaves_the_server_running(cloud, server_id):
+def test_a_failed_shelve_leaves_the_server_running(cloud, server_id):
     cloud.source.faults.fail("snapshot", "no room for it")
     cloud.do(server_id, "shelve")
     assert cloud.status(server_id)[0] == "ACTIVE"
     is_only_on(cloud, cloud.source, server_id, SMALL)
 
 
-def test_where_it_stays_on_its_host_it_keeps_what_it_has(make_cloud):
+def test_a_shelved_server_that_is_not_offloaded_keeps_its_allocation_and_devices(make_cloud):
     """R39 (accelerator-attach)."""
     cloud = make_cloud(1, shelved_offload_time=-1)
     server_id, host = cloud.boot("gpu"), cloud.hosts[ONE]
@@ -126,7 +126,7 @@ def test_where_it_stays_on_its_host_it_keeps_what_it_has(make_cloud):
     assert (host.servers, host.plugged, cloud.used(ONE)) == ({}, {}, {})
 
 
-def test_it_leaves_its_host_when_the_time_has_come(make_cloud):
+def test_a_shelved_server_is_offloaded_after_the_configured_time(make_cloud):
     cloud = make_cloud(1, shelved_offload_time=3600)
     server_id = cloud.boot("small")
     cloud.do(server_id, "shelve")
@@ -139,8 +139,10 @@ def test_it_leaves_its_host_when_the_time_has_come(make_cloud):
 # ---------------------------------------------------------------------------- resize and migrate
 
 
-def test_a_resized_server_waits_on_its_new_host_and_holds_both(cloud, server_id):
-    """R44 (accelerator-attach): the old flavor's devices are released, the new flavor's attached where it goes."""
+def test_a_resized_server_has_allocations_on_both_hosts_until_it_is_confirmed(cloud, server_id):
+    """R44 (accelerator-attach): the old flavor's devices are released, and the new flavor's are attached on the new
+    host.
+    """
     cloud.source.write(server_id, "precious")
     assert cloud.act(server_id, "resize", {"flavorRef": "large-gpu"})[0] == 202
     assert cloud.status(server_id)[:2] == ("RESIZE", "resize_prep")
@@ -157,7 +159,7 @@ def test_a_resized_server_waits_on_its_new_host_and_holds_both(cloud, server_id)
     assert "precious" in cloud.image_data(cloud.target.driver.domains()[server_id].spec.image_id)
 
 
-def test_confirmed_the_old_place_is_free(cloud, server_id):
+def test_a_confirmed_resize_frees_the_old_host(cloud, server_id):
     cloud.do(server_id, "resize", {"flavorRef": "large-gpu"})
     assert cloud.act(server_id, "confirmResize")[0] == 204
     assert cloud.status(server_id)[:2] == ("ACTIVE", None)
@@ -169,8 +171,8 @@ def test_confirmed_the_old_place_is_free(cloud, server_id):
     assert cloud.act(server_id, "confirmResize")[0] == 409
 
 
-def test_reverted_it_is_as_it_was(cloud, server_id):
-    """R44, R51 (accelerator-attach): attached on the source again."""
+def test_a_reverted_resize_restores_the_server(cloud, server_id):
+    """R44, R51 (accelerator-attach): the devices are attached on the source again."""
     cloud.source.write(server_id, "precious")
     cloud.do(server_id, "resize", {"flavorRef": "large-gpu"})
     assert cloud.act(server_id, "revertResize")[0] == 202
@@ -183,8 +185,8 @@ def test_reverted_it_is_as_it_was(cloud, server_id):
     assert images(cloud) == []
 
 
-def test_a_migrated_server_goes_where_it_is_told(cloud, server_id):
-    """R45 (accelerator-attach): released on the old host, attached on the new one."""
+def test_a_server_is_migrated_to_the_named_host(cloud, server_id):
+    """R45 (accelerator-attach): the device is released on the old host, and one is attached on the new host."""
     assert cloud.act(server_id, "migrate")[0] == 403
     assert cloud.admin_act(server_id, "migrate", {"host": cloud.target.name}, version="2.55")[0] == 400
     assert cloud.admin_act(server_id, "migrate", {"host": cloud.source.name})[0] == 400
@@ -197,7 +199,7 @@ def test_a_migrated_server_goes_where_it_is_told(cloud, server_id):
 
 
 @pytest.mark.parametrize("end", ["confirmResize", "revertResize"])
-def test_a_server_that_was_off_stays_off(cloud, server_id, end):
+def test_a_stopped_server_stays_off_after_a_move(cloud, server_id, end):
     cloud.do(server_id, "os-stop")
     cloud.admin_do(server_id, "migrate")
     assert cloud.target.servers == {server_id: "shutoff"}
@@ -207,8 +209,8 @@ def test_a_server_that_was_off_stays_off(cloud, server_id, end):
 
 
 @pytest.mark.parametrize(("where", "call"), [("target", "spawn"), ("source", "snapshot"), ("source", "stop")])
-def test_a_move_that_fails_leaves_the_server_where_it_was(cloud, server_id, where, call):
-    """R44 (accelerator-attach): when it fails the old state is restored."""
+def test_a_failed_move_leaves_the_server_on_its_host(cloud, server_id, where, call):
+    """R44 (accelerator-attach): after a failure the old state is restored."""
     getattr(cloud, where).faults.fail(call, "out of luck")
     cloud.do(server_id, "resize", {"flavorRef": "large-gpu"})
     assert cloud.status(server_id)[0] == "ACTIVE"
@@ -218,7 +220,7 @@ def test_a_move_that_fails_leaves_the_server_where_it_was(cloud, server_id, wher
     assert "Error" in cloud.actions(server_id)[0][1].values()
 
 
-def test_without_another_host_it_stays(cloud, server_id):
+def test_a_migration_without_another_host_leaves_the_server_on_its_host(cloud, server_id):
     cloud.flavor("huge", vcpus=1000)
     limit(cloud, cores=-1)
     cloud.do(server_id, "resize", {"flavorRef": "huge"})
@@ -226,7 +228,7 @@ def test_without_another_host_it_stays(cloud, server_id):
     is_only_on(cloud, cloud.source, server_id, SMALL)
 
 
-def test_what_is_no_resize_is_refused(cloud, server_id):
+def test_an_invalid_resize_is_refused(cloud, server_id):
     cloud.flavor("flat", disk=1)
     assert cloud.act(server_id, "resize", {"flavorRef": "gpu"})[0] == 400
     assert cloud.act(server_id, "resize", {"flavorRef": "nope"})[0] == 400
@@ -246,7 +248,7 @@ def hold_as_port(cloud, host, units):
 
 
 def test_a_resize_beyond_the_limits_is_refused(cloud, server_id):
-    """The server counts with the larger flavor, and allocations of other consumers count too."""
+    """The server counts with the larger flavor, and allocations of other consumers count, too."""
     hold_as_port(cloud, ONE, {"VCPU": 1})
     limit(cloud, cores=4, ram=1500)
     refused = "Quota exceeded for cores, ram: Requested 2, 1024, but already used 3, 1024 of 4, 1500 cores, ram"
@@ -262,7 +264,7 @@ def test_a_resize_beyond_the_limits_is_refused(cloud, server_id):
     assert cloud.status(server_id)[0] == "ACTIVE"
 
 
-def test_an_offloaded_server_comes_back_within_the_limits_only(cloud, server_id):
+def test_an_offloaded_server_is_unshelved_only_within_the_limits(cloud, server_id):
     cloud.do(server_id, "shelve")
     hold_as_port(cloud, ONE, {"VCPU": 1})
     limit(cloud, cores=2, instances=1)
@@ -275,7 +277,7 @@ def test_an_offloaded_server_comes_back_within_the_limits_only(cloud, server_id)
     assert cloud.status(server_id)[0] == "ACTIVE"
 
 
-def test_deleted_while_it_waits_nothing_stays_anywhere(cloud, server_id):
+def test_a_server_deleted_before_the_confirmation_leaves_nothing_on_either_host(cloud, server_id):
     cloud.do(server_id, "resize", {"flavorRef": "large-gpu"})
     cloud.send("DELETE", f"/v2.1/servers/{server_id}")
     cloud.settle()
@@ -286,8 +288,8 @@ def test_deleted_while_it_waits_nothing_stays_anywhere(cloud, server_id):
 
 
 @pytest.mark.parametrize(("where", "call"), [("source", "start"), ("target", "destroy")])
-def test_after_a_way_back_that_failed_a_deletion_leaves_nothing_anywhere(cloud, server_id, where, call):
-    """It is then on the host of its devices: it was on its way back, or had not left."""
+def test_a_deletion_after_a_failed_reversal_leaves_nothing_on_either_host(cloud, server_id, where, call):
+    """It is then on the host of its devices: the reversal was in progress, or the move had not begun."""
     cloud.admin_do(server_id, "migrate")
     getattr(cloud, where).faults.fail(call, "out of luck")
     cloud.do(server_id, "revertResize")
@@ -304,15 +306,15 @@ def test_after_a_way_back_that_failed_a_deletion_leaves_nothing_anywhere(cloud, 
 # --------------------------------------------------------------------------------- live migration
 
 
-def test_a_server_with_accelerators_does_not_go_live(cloud, server_id):
-    """R50 (accelerator-attach): refused with the reason and what to do instead."""
+def test_a_server_with_accelerators_cannot_be_migrated_live(cloud, server_id):
+    """R50 (accelerator-attach): refused with the reason and a remedy."""
     code, body = cloud.admin_act(server_id, "os-migrateLive", {"host": None, "block_migration": "auto"})
     assert code == 403
     assert "it has accelerators, whose state cannot be migrated. Migrate it cold." in body["forbidden"]["message"]
 
 
 @pytest.mark.parametrize(("before", "status", "power"), [([], "ACTIVE", "running"), (["pause"], "PAUSED", "paused")])
-def test_a_running_server_goes_without_stopping(cloud, before, status, power):
+def test_a_live_migration_keeps_the_servers_state(cloud, before, status, power):
     server_id = cloud.boot("small")
     source = cloud.status(server_id)[2]
     target = TWO if source == ONE else ONE
@@ -331,7 +333,7 @@ def test_a_running_server_goes_without_stopping(cloud, before, status, power):
 
 
 @pytest.mark.parametrize("call", ["receive", "hand-over"])
-def test_a_live_migration_that_fails_leaves_it_running_where_it_is(cloud, call):
+def test_a_failed_live_migration_leaves_the_server_running_on_its_host(cloud, call):
     server_id = cloud.boot("small")
     source = cloud.status(server_id)[2]
     for host in cloud.hosts.values():
@@ -343,7 +345,7 @@ def test_a_live_migration_that_fails_leaves_it_running_where_it_is(cloud, call):
     assert sum(bool(cloud.used(name)) for name in cloud.hosts) == 1
 
 
-def test_one_that_was_handed_over_and_not_taken_is_where_it_was_handed_over_to(cloud):
+def test_a_server_handed_over_in_a_live_migration_belongs_to_the_destination(cloud):
     server_id = cloud.boot("small")
     source = cloud.status(server_id)[2]
     target = TWO if source == ONE else ONE

@@ -18,7 +18,7 @@ def server_id(cloud):
 
 
 def devices(cloud, host, server_id):
-    """Those in the definition and those of the accelerator agent, which must be equal."""
+    """The devices in the definition and those of the accelerator agent, which must be equal."""
     defined = list(host.driver.domains()[server_id].spec.pci_addresses)
     assert host.plugged[server_id] == defined
     return defined
@@ -42,11 +42,11 @@ OPERATIONS = [
 
 
 @pytest.mark.parametrize(("before", "action", "argument", "code", "after", "event"), OPERATIONS)
-def test_a_host_carries_it_out_and_accelerators_are_kept(
+def test_an_action_is_carried_out_by_the_host_and_keeps_the_accelerators(
     cloud, host, server_id, before, action, argument, code, after, event
 ):
-    """R35, R36, R37, R42, R47, R48, R51, A6 (accelerator-attach): the same devices, attached and held, before and
-    after.
+    """R35, R36, R37, R42, R47, R48, R51, A6 (accelerator-attach): the same devices are attached and allocated before
+    and after.
     """
     had = devices(cloud, host, server_id)
     for earlier in before:
@@ -63,7 +63,7 @@ def test_a_host_carries_it_out_and_accelerators_are_kept(
 @pytest.mark.parametrize(
     ("before", "status", "power"), [([], "ACTIVE", "running"), (["os-stop"], "SHUTOFF", "shutoff")]
 )
-def test_a_rebuild_makes_the_disk_anew_and_ends_where_it_began(cloud, host, server_id, before, status, power):
+def test_a_rebuild_creates_a_new_disk_and_keeps_the_status(cloud, host, server_id, before, status, power):
     """R43 (accelerator-attach): devices stay attached while the image is replaced."""
     had = devices(cloud, host, server_id)
     host.write(server_id, "precious")
@@ -84,7 +84,7 @@ def test_a_rebuild_makes_the_disk_anew_and_ends_where_it_began(cloud, host, serv
     assert devices(cloud, host, server_id) == had
 
 
-def test_a_rebuild_that_fails_leaves_an_error_with_the_reason(cloud, host, server_id):
+def test_a_failed_rebuild_ends_in_error_with_the_reason(cloud, host, server_id):
     host.faults.fail("rebuild", "no room on the disk")
     cloud.do(server_id, "rebuild", {"imageRef": cloud.image})
     server = cloud.show(server_id)
@@ -93,14 +93,14 @@ def test_a_rebuild_that_fails_leaves_an_error_with_the_reason(cloud, host, serve
     assert cloud.status(server_id)[0] == "ACTIVE"
 
 
-def test_an_image_that_nobody_may_use_rebuilds_and_rescues_nothing(cloud, server_id):
+def test_a_missing_image_is_refused_for_rebuild_and_rescue(cloud, server_id):
     missing = cloud.ids.uuid()
     assert cloud.act(server_id, "rebuild", {"imageRef": missing})[0] == 400
     assert cloud.act(server_id, "rescue", {"rescue_image_ref": missing})[0] == 400
     assert cloud.status(server_id)[0] == "ACTIVE"
 
 
-def test_rescue_boots_the_image_that_is_named_and_answers_a_password(cloud, host, server_id):
+def test_rescue_boots_the_named_image_and_returns_a_password(cloud, host, server_id):
     rescue = cloud.make_image("rescue")
     assert cloud.do(server_id, "rescue", {"rescue_image_ref": rescue, "adminPass": "secret"}) == {"adminPass": "secret"}
     assert f"rescue system {rescue}" in host.driver.console(server_id)
@@ -108,7 +108,7 @@ def test_rescue_boots_the_image_that_is_named_and_answers_a_password(cloud, host
     assert len(cloud.do(server_id, "rescue")["adminPass"]) == 12
 
 
-def test_a_password_is_not_kept(cloud, server_id):
+def test_a_password_is_not_stored(cloud, server_id):
     cloud.do(server_id, "changePassword", {"adminPass": "hunter2"})
     cloud.do(server_id, "rescue", {"adminPass": "hunter3"})
     with cloud.engine.connect() as connection:
@@ -116,10 +116,10 @@ def test_a_password_is_not_kept(cloud, server_id):
     assert "hunter" not in kept
 
 
-def test_what_the_hypervisor_cannot_do_is_refused_at_once(cloud, host, server_id, monkeypatch):
+def test_an_action_that_the_hypervisor_does_not_support_is_refused_at_once(cloud, host, server_id, monkeypatch):
     facts = host.driver.facts()
     monkeypatch.setattr(host.driver, "facts", lambda: type(facts)(**{**vars(facts), "capabilities": frozenset()}))
-    cloud.run_for(30)  # a heartbeat
+    cloud.run_for(30)  # a heartbeat reports the capabilities
     for action, argument in (
         ("trigger_crash_dump", None), ("suspend", None), ("rescue", None), ("createImage", {"name": "x"}),
         ("changePassword", {"adminPass": "x"}),
@@ -141,7 +141,7 @@ def test_actions_need_their_microversion_and_role(cloud, server_id):
 # ----------------------------------------------------------------------------- images of its disk
 
 
-def test_an_image_of_the_disk_is_in_the_image_service(cloud, host, server_id):
+def test_a_snapshot_is_stored_in_the_image_service(cloud, host, server_id):
     """R51 (accelerator-attach): a snapshot keeps devices attached, but does not contain their state."""
     host.write(server_id, "precious")
     code, body = cloud.act(server_id, "createImage", {"name": "copy", "metadata": {"purpose": "test"}})
@@ -156,7 +156,7 @@ def test_an_image_of_the_disk_is_in_the_image_service(cloud, host, server_id):
     assert (image.properties["image_type"], image.properties["purpose"]) == ("snapshot", "test")
 
 
-def test_an_image_that_could_not_be_made_does_not_stay_queued(cloud, host, server_id):
+def test_a_failed_snapshot_leaves_no_queued_image(cloud, host, server_id):
     host.driver.faults.fail("snapshot", "the disk could not be copied")
     image_id = cloud.act(server_id, "createImage", {"name": "copy"})[1]["image_id"]
     assert cloud.image_record(image_id).status == "queued"
@@ -165,27 +165,27 @@ def test_an_image_that_could_not_be_made_does_not_stay_queued(cloud, host, serve
     assert cloud.status(server_id)[:2] == ("ACTIVE", None)
 
 
-def test_below_2_45_the_image_is_a_location(cloud, server_id):
+def test_before_2_45_the_image_is_returned_as_a_location(cloud, server_id):
     path = f"/v2.1/servers/{server_id}/action"
     code, body, headers = cloud.send("POST", path, {"createImage": {"name": "copy"}}, version="2.44")
     assert (code, body) == (202, b"")
     assert cloud.image_record(headers["location"].rpartition("/")[2]) is not None
 
 
-def test_a_locked_server_is_copied_all_the_same(cloud, server_id):
+def test_a_snapshot_of_a_locked_server_is_allowed(cloud, server_id):
     cloud.do(server_id, "lock")
     assert cloud.act(server_id, "suspend")[0] == 409
     assert cloud.act(server_id, "createImage", {"name": "copy"})[0] == 202
 
 
-def test_an_image_that_cannot_be_made_leaves_the_server_as_it_was(cloud, host, server_id):
+def test_a_failed_snapshot_leaves_the_server_unchanged(cloud, host, server_id):
     host.faults.fail("snapshot", "no room for it")
     cloud.do(server_id, "createImage", {"name": "copy"})
     assert cloud.status(server_id)[:2] == ("ACTIVE", None)
     assert cloud.actions(server_id)[0] == ("createImage", {"compute_snapshot_instance": "Error"})
 
 
-def test_of_backups_the_newest_are_kept(cloud, server_id):
+def test_only_the_newest_backups_are_kept(cloud, server_id):
     made = []
     for number in range(4):
         wanted = {"name": f"b{number}", "backup_type": "daily", "rotation": 2}
@@ -198,7 +198,7 @@ def test_of_backups_the_newest_are_kept(cloud, server_id):
 
 
 def test_a_server_from_a_snapshot_gets_a_clean_device(cloud, host, server_id):
-    """R49 (accelerator-attach): an ordinary create; refused only if the image relies on the device's state."""
+    """R49 (accelerator-attach): an ordinary creation; refused only if the image relies on the device's state."""
     image_id = cloud.do(server_id, "createImage", {"name": "copy"})["image_id"]
     again = cloud.boot("gpu", imageRef=image_id)
     assert cloud.status(again)[0] == "ACTIVE"
@@ -215,7 +215,7 @@ def test_a_server_from_a_snapshot_gets_a_clean_device(cloud, host, server_id):
 # ------------------------------------------------------------------- stop may release (A4 by option)
 
 
-def test_where_the_operator_says_so_stop_releases_and_start_attaches_anew(cloud, host):
+def test_with_an_option_stop_releases_devices_and_start_attaches_them_again(cloud, host):
     """R35, A4 (accelerator-attach): released on the host, still allocated in Placement, attached again at the start."""
     host.start(accelerators_on_stop="release")
     server_id = cloud.boot("gpu")

@@ -27,20 +27,20 @@ def give_trait(cloud, host, *traits):
     cloud.placement.set_traits(root, generation, present | set(traits))
 
 
-def test_what_the_new_image_asks_for_counts_from_now_on(cloud):
-    """A server that moves later goes where its present image can run, not its first one."""
+def test_a_rebuilt_server_has_the_requirements_of_its_new_image(cloud):
+    """A later move needs a host for its present image, not for its first one."""
     give_trait(cloud, ONE, "CUSTOM_FAST")
     first = cloud.make_image("first", **{"trait:CUSTOM_FAST": "required"})
     server_id = cloud.boot("small", imageRef=first)
     assert cloud.status(server_id)[2] == ONE
     cloud.admin_do(server_id, "migrate")
-    assert cloud.status(server_id)[::2] == ("ACTIVE", ONE)  # nowhere else to go
+    assert cloud.status(server_id)[::2] == ("ACTIVE", ONE)  # there is no other suitable host
     assert rebuild(cloud, server_id, cloud.image) is None
     cloud.admin_do(server_id, "migrate")
     assert cloud.status(server_id)[::2] == ("VERIFY_RESIZE", TWO)
 
 
-def test_what_the_host_has_not_is_refused(cloud):
+def test_a_rebuild_that_needs_a_trait_missing_on_the_host_is_refused(cloud):
     server_id = cloud.boot("small")
     before = cloud.show(server_id)
     cloud.placement.ensure_trait("CUSTOM_FAST")
@@ -52,7 +52,7 @@ def test_what_the_host_has_not_is_refused(cloud):
     assert cloud.status(server_id)[0] == "ACTIVE"
 
 
-def test_other_processors_than_it_holds_are_refused(cloud):
+def test_a_rebuild_that_needs_other_processors_is_refused(cloud):
     server_id = cloud.boot("small")
     dedicated = cloud.make_image("dedicated", hw_cpu_policy="dedicated")
     refused = "it requests DISK_GB=10, MEMORY_MB=1024, PCPU=2, but the server has DISK_GB=10, MEMORY_MB=1024, VCPU=2"
@@ -65,8 +65,8 @@ def test_an_image_that_is_too_large_for_the_flavor_is_refused(cloud):
     assert "memory is too small for requested image" in rebuild(cloud, server_id, large)
 
 
-def test_an_image_that_is_shared_is_for_its_members(cloud):
-    """They may use it by its id even without accepting it, as in the peer."""
+def test_a_member_of_a_shared_image_may_rebuild_with_it(cloud):
+    """They may use it by its id even before they accept it, as in Nova."""
     shared = cloud.make_image("shared")
     path = f"/v2/images/{shared}"
     owner = {"who": "alice:red", "roles": "member"}

@@ -1,4 +1,4 @@
-"""An administrator resets a server during a move, or its host dies then: the move still ends."""
+"""An administrator resets a server during a move, or its host dies: the move still ends."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def reset(cloud, server_id, state="error"):
 
 
 def agrees(cloud, server_id, status, units=HELD):
-    """The server is on one host in all records, has allocations for its plugged devices, and has no open move."""
+    """Checks that the server is on one host in all records, has allocations for its devices, and has no open move."""
     shown, task, name = cloud.status(server_id)
     assert (shown, task) == (status, None)
     for host in cloud.hosts.values():
@@ -44,7 +44,7 @@ def agrees(cloud, server_id, status, units=HELD):
 
 @pytest.mark.parametrize("state", ["active", "error"])
 @pytest.mark.parametrize("done", range(4))
-def test_a_migration_whose_server_is_reset_goes_back(cloud, done, state):
+def test_a_migration_is_reverted_when_its_server_is_reset(cloud, done, state):
     server_id = boot(cloud, "gpu")
     assert cloud.admin_act(server_id, "migrate")[0] == 202
     cloud.step_by_step(done)
@@ -60,7 +60,7 @@ def test_a_migration_whose_server_is_reset_goes_back(cloud, done, state):
 
 
 @pytest.mark.parametrize("done", range(3))
-def test_a_resize_in_place_whose_server_is_reset_goes_back(make_cloud, done):
+def test_a_resize_in_place_is_reverted_when_its_server_is_reset(make_cloud, done):
     cloud = make_cloud(1, allow_resize_to_same_host=True)
     cloud.flavor("large-gpu", {f"resources:{GPU}": "1"}, vcpus=4, disk=20)
     server_id = cloud.boot("gpu")
@@ -72,7 +72,7 @@ def test_a_resize_in_place_whose_server_is_reset_goes_back(make_cloud, done):
 
 
 @pytest.mark.parametrize("done", range(4))
-def test_a_reversion_goes_on_when_its_server_is_reset(cloud, done):
+def test_a_revert_continues_when_its_server_is_reset(cloud, done):
     server_id = boot(cloud, "gpu")
     cloud.admin_do(server_id, "migrate")
     assert cloud.act(server_id, "revertResize")[0] == 202
@@ -91,8 +91,8 @@ def test_a_reversion_goes_on_when_its_server_is_reset(cloud, done):
         ("os-migrateLive", [("target", "take-over")], "target"),
     ],
 )
-def test_a_move_that_stopped_is_over_when_its_server_is_reset(cloud, action, faults, where):
-    """Nothing continued after its failure: now its leftovers are removed, and it can be moved again."""
+def test_a_stopped_move_ends_when_its_server_is_reset(cloud, action, faults, where):
+    """The move stopped after its failure. The reset removes its leftovers, and the server can be moved again."""
     units = PLAIN if action == "os-migrateLive" else HELD
     server_id = boot(cloud, "small" if units is PLAIN else "gpu")
     if action == "revertResize":
@@ -109,8 +109,8 @@ def test_a_move_that_stopped_is_over_when_its_server_is_reset(cloud, action, fau
     assert cloud.status(server_id)[0] == "VERIFY_RESIZE"
 
 
-def test_the_disk_of_a_resize_in_place_that_stopped_is_kept(make_cloud):
-    """The way back was to build it again from the image in transit, and failed: the content of the host is unknown."""
+def test_the_disk_of_a_stopped_resize_in_place_is_kept(make_cloud):
+    """The reversal had to build the server again from the image in transit, and failed; the host's files are kept."""
     cloud = make_cloud(1, allow_resize_to_same_host=True)
     cloud.flavor("large-gpu", {f"resources:{GPU}": "1"}, vcpus=4, disk=20)
     server_id = cloud.boot("gpu")
@@ -128,7 +128,7 @@ def test_the_disk_of_a_resize_in_place_that_stopped_is_kept(make_cloud):
 
 @pytest.mark.parametrize("done", range(5))
 def test_a_live_migration_whose_server_is_reset_ends_on_one_host(cloud, done):
-    """Once its host was ordered to hand it over it cannot return: then it stays where it runs."""
+    """After its host was told to hand it over, the migration cannot be reverted; the server stays where it runs."""
     server_id = boot(cloud, "small")
     assert cloud.admin_act(server_id, "os-migrateLive", {"host": None, "block_migration": "auto"})[0] == 202
     cloud.step_by_step(done)
@@ -140,15 +140,15 @@ def test_a_live_migration_whose_server_is_reset_ends_on_one_host(cloud, done):
 
 
 def comes_back(cloud, host):
-    cloud.comes_back(host)
+    cloud.bring_back(host)
     cloud.run_for(60)
 
 
 @pytest.mark.parametrize("done", range(3))
 def test_an_evacuation_whose_server_is_reset_ends(cloud, done):
-    """Before it is built elsewhere it returns to its old host, afterwards it is on the new one."""
+    """Before it is built elsewhere it stays on its old host, afterwards it is on the new one."""
     server_id = boot(cloud, "gpu")
-    cloud.dies(cloud.source)
+    cloud.take_down(cloud.source)
     assert cloud.admin_act(server_id, "evacuate", {})[0] == 200
     cloud.step_by_step(done)
     reset(cloud, server_id)
@@ -157,7 +157,7 @@ def test_an_evacuation_whose_server_is_reset_ends(cloud, done):
     assert agrees(cloud, server_id, "ERROR") is (cloud.source if done == 0 else cloud.target)
 
 
-def test_what_is_still_on_its_way_back_goes_nowhere_else(cloud):
+def test_a_server_whose_migration_is_being_reverted_cannot_be_moved(cloud):
     server_id = boot(cloud, "gpu")
     cloud.admin_act(server_id, "migrate")
     reset(cloud, server_id, "active")
@@ -169,12 +169,12 @@ def test_what_is_still_on_its_way_back_goes_nowhere_else(cloud):
 
 
 @pytest.mark.parametrize("done", range(3))
-def test_a_server_whose_host_dies_in_the_middle_of_a_migration_is_evacuated(cloud, done):
-    """Placed already, or on its way out; built elsewhere it arrives without its old host."""
+def test_a_server_whose_host_dies_during_a_migration_can_be_evacuated(cloud, done):
+    """It has a destination already, or has left its host. If it was built elsewhere, the migration ends there."""
     server_id = boot(cloud, "gpu")
     cloud.admin_act(server_id, "migrate")
     cloud.step_by_step(done)
-    cloud.dies(cloud.source)
+    cloud.take_down(cloud.source)
     if done == 2:
         assert cloud.status(server_id)[0] == "VERIFY_RESIZE"
         return
@@ -185,11 +185,11 @@ def test_a_server_whose_host_dies_in_the_middle_of_a_migration_is_evacuated(clou
     agrees(cloud, server_id, "ACTIVE")
 
 
-def test_a_server_whose_host_dies_while_it_goes_live_is_evacuated(cloud):
+def test_a_server_whose_host_dies_during_a_live_migration_can_be_evacuated(cloud):
     server_id = boot(cloud, "small")
     cloud.admin_act(server_id, "os-migrateLive", {"host": None, "block_migration": "auto"})
     cloud.step_by_step(2)
-    cloud.dies(cloud.source)
+    cloud.take_down(cloud.source)
     assert cloud.admin_act(server_id, "evacuate", {}, version="2.90")[0] == 200
     cloud.settle()
     assert cloud.status(server_id) == ("ACTIVE", None, cloud.target.name)
@@ -198,7 +198,7 @@ def test_a_server_whose_host_dies_while_it_goes_live_is_evacuated(cloud):
 
 
 @pytest.mark.parametrize("done", range(8))
-def test_deleted_in_the_middle_of_a_way_back_nothing_stays_anywhere(cloud, done):
+def test_a_server_deleted_during_a_reversal_leaves_nothing_on_either_host(cloud, done):
     server_id = boot(cloud, "gpu")
     cloud.admin_do(server_id, "migrate")
     cloud.act(server_id, "revertResize")
@@ -212,7 +212,7 @@ def test_deleted_in_the_middle_of_a_way_back_nothing_stays_anywhere(cloud, done)
 
 
 def after_the_claim(cloud, work):
-    """Runs `work` once between a claim and its commit; appends its result."""
+    """Runs `work` once between a claim and its commit; appends its result to a list."""
     answers = []
     around = cloud.points.around
 
@@ -228,8 +228,8 @@ def after_the_claim(cloud, work):
     return answers
 
 
-def test_a_host_that_is_deleted_between_claim_and_commit_gets_nothing(cloud):
-    """Neither a new server nor a moving one: it is placed again, or stays."""
+def test_a_host_deleted_between_claim_and_commit_gets_no_server(cloud):
+    """Neither a new server nor a moving one: the new one is placed elsewhere, the moving one stays."""
     server_id = boot(cloud, "small")
     path = next(
         f"/v2.1/os-services/{row['id']}"
@@ -246,7 +246,7 @@ def test_a_host_that_is_deleted_between_claim_and_commit_gets_nothing(cloud):
     assert cloud.held(server_id) == {cloud.source.name: PLAIN}
 
 
-def test_a_host_that_is_deleted_while_a_server_is_placed_there_does_not_get_it(make_cloud):
+def test_a_host_deleted_while_a_server_is_assigned_to_it_does_not_get_the_server(make_cloud):
     cloud = make_cloud(1)
     (row,) = cloud.admin("GET", "/v2.1/os-services")[1]["services"]
     cloud.hosts[ONE].stop()

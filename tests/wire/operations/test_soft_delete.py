@@ -21,7 +21,7 @@ def listed(cloud, query=""):
     return [server["id"] for server in cloud.send("GET", f"/v2.1/servers{query}")[1]["servers"]]
 
 
-def test_a_deleted_server_is_off_keeps_what_it_has_and_can_be_restored(cloud):
+def test_a_soft_deleted_server_is_stopped_keeps_its_devices_and_can_be_restored(cloud):
     """R41 (accelerator-attach): for a server of the Compute API devices are kept until it is really deleted."""
     server_id = cloud.boot("gpu")
     host = cloud.hosts[HOST]
@@ -36,7 +36,7 @@ def test_a_deleted_server_is_off_keeps_what_it_has_and_can_be_restored(cloud):
     assert (host.servers[server_id], host.plugged, listed(cloud)) == ("running", plugged, [server_id])
 
 
-def test_when_the_time_is_over_it_is_gone(cloud):
+def test_a_soft_deleted_server_is_reclaimed_after_the_interval(cloud):
     server_id = cloud.boot("gpu")
     delete(cloud, server_id)
     cloud.run_for(INTERVAL_S - 120)
@@ -46,7 +46,7 @@ def test_when_the_time_is_over_it_is_gone(cloud):
     assert (cloud.hosts[HOST].servers, cloud.hosts[HOST].plugged, cloud.used(HOST)) == ({}, {}, {})
 
 
-def test_one_that_was_restored_is_not_reclaimed(cloud):
+def test_a_restored_server_is_not_reclaimed(cloud):
     server_id = cloud.boot("small")
     delete(cloud, server_id)
     cloud.do(server_id, "restore")
@@ -54,7 +54,7 @@ def test_one_that_was_restored_is_not_reclaimed(cloud):
     assert cloud.status(server_id)[0] == "ACTIVE"
 
 
-def test_force_delete_does_not_wait(cloud):
+def test_force_delete_deletes_a_soft_deleted_server_at_once(cloud):
     server_id = cloud.boot("small")
     delete(cloud, server_id)
     cloud.do(server_id, "forceDelete")
@@ -64,7 +64,7 @@ def test_force_delete_does_not_wait(cloud):
     assert cloud.show(other) is None
 
 
-def test_what_was_never_there_is_gone_at_once(cloud):
+def test_a_server_without_a_host_is_deleted_at_once(cloud):
     cloud.hosts[HOST].faults.fail("spawn", "no room")
     server_id = cloud.boot("small")
     assert cloud.status(server_id)[0] == "ERROR"
@@ -72,12 +72,12 @@ def test_what_was_never_there_is_gone_at_once(cloud):
     assert cloud.show(server_id) is None
 
 
-def test_only_what_was_deleted_is_restored(cloud):
+def test_only_a_soft_deleted_server_can_be_restored(cloud):
     server_id = cloud.boot("small")
     assert cloud.act(server_id, "restore")[0] == 409
 
 
-def test_without_an_interval_deleted_is_deleted(make_cloud):
+def test_without_an_interval_a_server_is_deleted_at_once(make_cloud):
     cloud = make_cloud()
     server_id = cloud.boot("small")
     delete(cloud, server_id)

@@ -31,14 +31,14 @@ class Wire:
         return answer.status, answer.headers, json.loads(answer.body) if is_json else answer.body.decode()
 
     def fails(self, *args, **options):
-        """(status, code, detail) of a refusal."""
+        """The (status, code, detail) of a request that must be refused."""
         status, _, document = self.send(*args, **options)
         error = document["errors"][0]
         assert error["status"] == status
         return status, error.get("code"), error["detail"]
 
     def does(self, *args, **options):
-        """The document of a successful answer."""
+        """The document of a request that must succeed."""
         status, _, document = self.send(*args, **options)
         assert 200 <= status < 300, document
         return document

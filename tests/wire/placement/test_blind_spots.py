@@ -1,6 +1,6 @@
-"""Faults that pass all 1,316 tests of the peer's suite, but must not pass here.
+"""Faults that pass all 1,316 tests of the upstream suite, but must not pass here.
 
-Each was put into the code on purpose and failed here (tests/conformance/README.md lists the faults).
+Each fault was put into the code on purpose and was detected here (tests/conformance/README.md lists the faults).
 """
 
 import pytest
@@ -12,7 +12,7 @@ URL = f"/resource_providers/{HOST}"
 
 
 def provider(wire, uuid=HOST, **inventories):
-    """With generation 1."""
+    """Creates a provider with generation 1."""
     wire.does("POST", "/resource_providers", {"name": uuid, "uuid": uuid})
     body = {"resource_provider_generation": 0, "inventories": inventories}
     wire.does("PUT", f"/resource_providers/{uuid}/inventories", body)
@@ -39,7 +39,7 @@ def found(wire, resources):
     return len(listed)
 
 
-# --- the search: each reason alone, on both sides of its bound ----------------------------------------------------
+# --- the search: each limit alone, on both of its sides -----------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -56,12 +56,12 @@ def found(wire, resources):
         ({"total": 4}, 4, 5),
     ],
 )
-def test_the_search_looks_at_every_field_of_an_inventory(wire, inventory, fits, does_not):
+def test_the_search_respects_every_field_of_an_inventory(wire, inventory, fits, does_not):
     provider(wire, VCPU=inventory)
     assert (found(wire, f"VCPU:{fits}"), found(wire, f"VCPU:{does_not}")) == (1, 0)
 
 
-def test_the_search_looks_at_what_is_used_of_that_class_only(wire):
+def test_the_search_counts_only_the_usage_of_the_requested_class(wire):
     provider(wire, VCPU={"total": 4}, MEMORY_MB={"total": 4})
     assert claim(wire, SERVER, wish(VCPU=3)) == 204
     assert (found(wire, "VCPU:1"), found(wire, "VCPU:2"), found(wire, "MEMORY_MB:4")) == (1, 0, 1)
@@ -82,7 +82,7 @@ OFFER = {"VCPU": {"total": 9}}
         ("PUT", f"{URL}/aggregates", {"aggregates": [AGGREGATE]}),
     ],
 )
-def test_a_write_on_another_generation_of_the_provider_is_refused(wire, method, path, body, given):
+def test_a_write_with_a_wrong_provider_generation_is_refused(wire, method, path, body, given):
     provider(wire, VCPU={"total": 4})
     before = wire.does("GET", path)
     status, code, _ = wire.fails(method, path, body | {"resource_provider_generation": given})
@@ -92,7 +92,7 @@ def test_a_write_on_another_generation_of_the_provider_is_refused(wire, method, 
 
 
 @pytest.mark.parametrize("given", [0, 2])
-def test_a_reshape_on_another_generation_of_a_provider_is_refused(wire, given):
+def test_a_reshape_with_a_wrong_provider_generation_is_refused(wire, given):
     provider(wire, VCPU={"total": 4})
     inventories = {HOST: {"resource_provider_generation": given, "inventories": OFFER}}
     body = {"inventories": inventories, "allocations": {SERVER: wish(VCPU=2)}}
@@ -103,7 +103,7 @@ def test_a_reshape_on_another_generation_of_a_provider_is_refused(wire, given):
 
 
 @pytest.mark.parametrize("given", [None, 0, 2])
-def test_a_write_on_another_generation_of_the_consumer_is_refused_by_each_route(wire, given):
+def test_a_claim_with_a_wrong_consumer_generation_is_refused_by_each_route(wire, given):
     provider(wire, VCPU={"total": 4})
     assert claim(wire, SERVER, wish(VCPU=1)) == 204
     before = wire.does("GET", f"/allocations/{SERVER}")
@@ -122,19 +122,19 @@ def test_a_write_on_another_generation_of_the_consumer_is_refused_by_each_route(
     assert claim(wire, SERVER, wish(1, VCPU=2)) == 204
 
 
-def test_a_new_consumer_has_no_generation(wire):
+def test_a_claim_for_a_new_consumer_must_not_have_a_generation(wire):
     provider(wire, VCPU={"total": 4})
     for given in (0, 1):
         status, code, _ = wire.fails("PUT", f"/allocations/{SERVER}", wish(given, VCPU=1))
         assert (status, code) == (409, "placement.concurrent_update")
 
 
-# --- more is used than there is -----------------------------------------------------------------------------------
+# --- usage above the capacity -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def shrunk(wire):
-    """Two servers hold 3 units each of an inventory that was 6 and is now 2."""
+    """Two servers use 3 units each of an inventory that was reduced from 6 to 2."""
     provider(wire, VCPU={"total": 6})
     assert claim(wire, SERVER, wish(VCPU=3)) == claim(wire, SECOND, wish(VCPU=3)) == 204
     wire.does("PUT", f"{URL}/inventories", {"resource_provider_generation": 3, "inventories": {"VCPU": {"total": 2}}})
@@ -142,19 +142,19 @@ def shrunk(wire):
 
 
 @pytest.mark.parametrize("amount", [1, 2, 3])
-def test_a_provider_over_capacity_takes_what_makes_it_no_worse(shrunk, amount):
+def test_above_the_capacity_a_claim_may_shrink_but_not_grow(shrunk, amount):
     assert claim(shrunk, SERVER, wish(1, VCPU=4)) == 409
     assert claim(shrunk, SERVER, wish(1, VCPU=amount)) == 204
 
 
-def test_over_capacity_counts_over_all_consumers_of_a_write(shrunk):
+def test_above_the_capacity_the_sum_over_all_consumers_of_a_write_counts(shrunk):
     swapped = {SERVER: wish(1, VCPU=1), SECOND: wish(1, VCPU=5)}
     grown = {SERVER: wish(1, VCPU=2), SECOND: wish(1, VCPU=5)}
     assert shrunk.send("POST", "/allocations", grown)[0] == 409
     assert shrunk.send("POST", "/allocations", swapped)[0] == 204
 
 
-def test_a_candidate_of_several_groups_fits_as_a_whole(wire):
+def test_a_candidate_must_fit_the_sum_of_its_groups(wire):
     provider(wire, VGPU={"total": 3})
     query = "resources1=VGPU:2&resources2=VGPU:{}&group_policy=none"
     for amount, candidates in ((1, 1), (2, 0)):

@@ -42,7 +42,7 @@ def test_a_taken_name_is_a_conflict_with_its_code(client, host):
     assert caught.value.error_code == "placement.duplicate_name"
 
 
-def test_deleting_what_is_gone_is_fine(client, host):
+def test_deleting_a_missing_object_succeeds(client, host):
     for _ in range(2):
         client.delete_provider(SERVERS[0])
         client.delete_class("CUSTOM_NEVER")
@@ -53,7 +53,7 @@ def test_deleting_what_is_gone_is_fine(client, host):
     assert caught.value.error_code == "placement.resource_provider.cannot_delete_parent"
 
 
-def test_inventories_are_set_whole_or_one_by_one(client, host):
+def test_inventories_are_set_together_or_one_by_one(client, host):
     generation, inventories = client.inventories(host.uuid)
     assert inventories["MEMORY_MB"] == Inventory(32768, reserved=512)
     assert client.set_inventories(host.uuid, generation, {"VCPU": Inventory(8)}) == generation + 1
@@ -71,7 +71,7 @@ def test_inventories_are_set_whole_or_one_by_one(client, host):
     client.delete_class("CUSTOM_RESERVATION_X")
 
 
-def test_an_inventory_is_added_where_there_is_none_and_several_are_put_at_once(client, host):
+def test_a_missing_inventory_is_added_and_several_are_written_at_once(client, host):
     generation, _ = client.inventories(host.uuid)
     for name in ("CUSTOM_A", "CUSTOM_B"):
         client.ensure_class(name)
@@ -86,7 +86,7 @@ def test_an_inventory_is_added_where_there_is_none_and_several_are_put_at_once(c
     assert after == generation + 2, "what is there already is not written again"
 
 
-def test_a_sample_is_of_hosts_from_anywhere_and_without_it_the_first_ones_come(client, host):
+def test_a_sample_has_random_hosts_and_a_plain_limit_the_first_ones(client, host):
     others = [client.create_provider(f"compute-{number}") for number in range(2, 22)]
     for one in others:
         client.set_inventories(one.uuid, 0, {"VCPU": Inventory(8)})
@@ -99,7 +99,7 @@ def test_a_sample_is_of_hosts_from_anywhere_and_without_it_the_first_ones_come(c
     assert len({roots(sample=f"server {number}") for number in range(8)}) > 3
 
 
-def test_several_consumers_claim_together_or_none_of_them(client, host):
+def test_several_consumers_claim_together_or_not_at_all(client, host):
     (candidate,), _ = client.candidates([("resources", "VCPU:4"), ("limit", "10")])
     claims = {server: Claim(candidate, "red", "alice") for server in SERVERS[:2]}
     client.claim_together(claims)
@@ -110,7 +110,7 @@ def test_several_consumers_claim_together_or_none_of_them(client, host):
     assert client.allocations(SERVERS[0]) == {}
 
 
-def test_traits_and_aggregates_go_with_the_generation(client, host):
+def test_traits_and_aggregates_are_written_with_the_generation(client, host):
     client.ensure_trait("CUSTOM_RESERVATION_HOST")
     generation, traits = client.traits(host.uuid)
     assert traits == frozenset()
@@ -123,7 +123,7 @@ def test_traits_and_aggregates_go_with_the_generation(client, host):
     assert caught.value.status == 400
 
 
-def test_one_trait_is_put_and_taken_away_and_the_others_stay(client, host):
+def test_one_trait_is_added_and_removed_and_the_others_are_kept(client, host):
     client.ensure_trait("CUSTOM_RESERVATION_HOST")
     client.set_traits(host.uuid, client.traits(host.uuid)[0], {"HW_CPU_X86_AVX2"})
     for _ in range(2):
@@ -136,7 +136,7 @@ def test_one_trait_is_put_and_taken_away_and_the_others_stay(client, host):
 
 
 @pytest.mark.parametrize(("races", "held"), [(4, True), (5, False)])
-def test_a_trait_that_others_change_meanwhile_is_read_again_a_few_times(client, host, monkeypatch, races, held):
+def test_setting_a_trait_is_retried_a_few_times_after_concurrent_changes(client, host, monkeypatch, races, held):
     client.ensure_trait("CUSTOM_RESERVATION_HOST")
     read, others = client.traits, iter(range(races))
 
@@ -174,8 +174,8 @@ def test_a_candidate_is_claimed_and_released(client, host):
     assert client.allocations(SERVERS[0]) == {}
 
 
-class Kept:
-    """A transport that keeps writes, like a network that delivers them late."""
+class KeepingTransport:
+    """A transport that keeps writes instead of sending them, like a network that delivers them late."""
 
     def __init__(self, inner):
         self._inner = inner
@@ -190,17 +190,17 @@ class Kept:
 
 @pytest.fixture
 def kept(plane):
-    return Kept(plane.transport("/placement"))
+    return KeepingTransport(plane.transport("/placement"))
 
 
 @pytest.fixture
 def other(kept):
-    """A client whose writes arrive again after it has given them up."""
+    """A client that gives up its writes, which are delivered later."""
     return PlacementClient(ServiceClient(kept, service_type="placement", version="1.39", credentials=SERVICE))
 
 
 @pytest.mark.parametrize("generation", [1, 2])
-def test_what_comes_late_gives_back_nothing_that_was_claimed_since(client, host, kept, other, generation):
+def test_a_late_release_does_not_release_a_newer_claim(client, host, kept, other, generation):
     """Also if the new claim has the same generation as the old one."""
     first, second = ({host.uuid: {"VCPU": units}} for units in (1, 2))
     other.release(SERVERS[0])
@@ -216,7 +216,7 @@ def test_what_comes_late_gives_back_nothing_that_was_claimed_since(client, host,
     assert client.allocations(SERVERS[0]) == second
 
 
-def test_what_comes_late_hands_over_nothing_that_was_claimed_since(client, host, kept, other):
+def test_a_late_handover_does_not_move_a_newer_claim(client, host, kept, other):
     first, second = ({host.uuid: {"VCPU": units}} for units in (1, 2))
     server, move = SERVERS[:2]
     client.claim(server, Candidate(first, {}, host.uuid), "red", "alice")
@@ -228,8 +228,8 @@ def test_what_comes_late_hands_over_nothing_that_was_claimed_since(client, host,
     assert (client.allocations(server), client.allocations(move)) == (second, {})
 
 
-def test_a_placement_that_does_not_tell_which_consumer_it_is_knows_it_by_its_generation(client, host):
-    """For example OpenStack's."""
+def test_without_incarnations_a_consumer_is_identified_by_its_generation(client, host):
+    """For example OpenStack's Placement."""
     client.claim(SERVERS[0], Candidate({host.uuid: {"VCPU": 1}}, {}, host.uuid), "red", "alice")
     untold = replace(client.holder(SERVERS[0]), incarnation=None)
     with pytest.raises(ConcurrentUpdate):
@@ -239,7 +239,7 @@ def test_a_placement_that_does_not_tell_which_consumer_it_is_knows_it_by_its_gen
 
 
 @pytest.mark.parametrize("incarnation", ["-", "9" * 5000, "1,abc=2"])
-def test_a_consumer_that_is_named_by_anything_but_a_number_is_refused(client, host, incarnation):
+def test_an_incarnation_that_is_not_a_number_is_refused(client, host, incarnation):
     client.claim(SERVERS[0], Candidate({host.uuid: {"VCPU": 1}}, {}, host.uuid), "red", "alice")
     with pytest.raises(RemoteError, match="must have the form UUID=NUMBER"):
         client.hold(replace(client.holder(SERVERS[0]), incarnation=incarnation))
@@ -257,7 +257,7 @@ def test_a_claim_may_be_repeated_but_not_changed(client, host):
     assert not isinstance(caught.value, ConcurrentUpdate)
 
 
-def test_no_valid_host_says_why(client, host):
+def test_an_explanation_gives_the_reason_why_no_host_fits(client, host):
     client.ensure_class("CUSTOM_RESERVATION_X")
     client.put_inventory(host.uuid, "CUSTOM_RESERVATION_X", Inventory(3))
     for number in range(3):

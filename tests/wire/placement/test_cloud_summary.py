@@ -1,11 +1,11 @@
-"""The summary of the cloud, pages of trees, and one tree with its consumers, now and in the past."""
+"""The summary of the cloud, pages of trees, and one tree with its consumers, now and at past times."""
 
 from datetime import timedelta
 
 import pytest
 
 from moorage.placement.forest.change_events import iso_utc
-from tests.wire.placement.test_history import CONSUMER, claim, host, later, offer, trim
+from tests.wire.placement.test_history import CONSUMER, claim, delete_old_entries, host, later, offer
 
 RACK = "11111111-0000-4000-8000-000000000000"
 
@@ -27,7 +27,7 @@ def units(name, providers, capacity, used):
     return {"name": name, "providers": providers, "capacity": capacity, "used": used}
 
 
-def test_a_survey_tells_sums_by_class_and_by_aggregate(wire):
+def test_the_summary_has_totals_by_class_and_by_aggregate(wire):
     one, two = host(wire, "host-1", 8), host(wire, "host-2", 4)
     child(wire, one, "card", FPGA=1)
     in_rack(wire, one)
@@ -41,7 +41,7 @@ def test_a_survey_tells_sums_by_class_and_by_aggregate(wire):
     assert only_fpgas["resource_classes"] == [units("FPGA", 1, 1, 0)]
 
 
-def test_an_empty_cloud_has_a_survey(wire):
+def test_an_empty_cloud_has_a_summary(wire):
     found = wire.does("GET", "/moorage/v1/survey")
     assert (found["trees"], found["resource_classes"], found["aggregates"]) == (0, [], [])
 
@@ -50,7 +50,7 @@ def names(answer):
     return [row["name"] for row in answer["trees"]]
 
 
-def test_trees_come_by_the_page_in_the_order_people_count_in(wire):
+def test_trees_are_listed_in_pages_in_natural_order(wire):
     for number in (10, 9, 1):
         host(wire, f"host-{number}")
     first = wire.does("GET", "/moorage/v1/trees?limit=2")
@@ -59,7 +59,7 @@ def test_trees_come_by_the_page_in_the_order_people_count_in(wire):
     assert (names(second), second["matching"], second["next"]) == (["host-10"], 3, None)
 
 
-def test_a_page_begins_behind_a_host_that_is_gone_by_then(wire):
+def test_a_page_can_begin_after_a_host_that_was_deleted(wire):
     host(wire, "host-1"), host(wire, "host-3")
     assert names(wire.does("GET", "/moorage/v1/trees?after=host-2")) == ["host-3"]
 
@@ -67,7 +67,7 @@ def test_a_page_begins_behind_a_host_that_is_gone_by_then(wire):
 @pytest.mark.parametrize(
     "query", ["search=CARD", "search={uuid}", "resource_class=FPGA", "required=CUSTOM_FAST", f"member_of={RACK}"]
 )
-def test_a_tree_is_found_by_what_any_of_its_providers_is_or_has(wire, query):
+def test_a_tree_is_found_by_the_properties_of_any_of_its_providers(wire, query):
     one = host(wire, "host-1")
     host(wire, "host-2")
     card = child(wire, one, "the card", FPGA=1)
@@ -80,7 +80,7 @@ def test_a_tree_is_found_by_what_any_of_its_providers_is_or_has(wire, query):
     assert found["trees"][0]["providers"] == 2
 
 
-def test_a_tree_is_shown_with_all_that_is_held_of_it(wire):
+def test_a_tree_is_shown_with_all_its_allocations(wire):
     one = host(wire, "host-1", 8)
     card = child(wire, one, "card", FPGA=1)
     claim(wire, one, 3)
@@ -101,7 +101,7 @@ def test_a_tree_is_shown_with_all_that_is_held_of_it(wire):
     assert (found["at"], found["is_cut"]) == (None, False)
 
 
-def test_a_tree_is_shown_as_it_was(wire, clock):
+def test_a_tree_is_shown_at_a_past_time(wire, clock):
     one = host(wire, "host-1", 8)
     then = later(clock)
     child(wire, one, "card", FPGA=1)
@@ -114,7 +114,7 @@ def test_a_tree_is_shown_as_it_was(wire, clock):
     assert (found["at"], found["holders"]) == (then, None)
 
 
-def test_a_tree_that_is_gone_is_shown_as_far_as_it_is_known(wire, clock):
+def test_a_deleted_tree_is_shown_at_a_time_when_it_existed(wire, clock):
     one = host(wire, "host-1", 8)
     then = later(clock)
     wire.does("DELETE", f"/resource_providers/{one}")
@@ -124,23 +124,23 @@ def test_a_tree_that_is_gone_is_shown_as_far_as_it_is_known(wire, clock):
     assert wire.fails("GET", f"/moorage/v1/trees/{one}?at={before}")[0] == 404
 
 
-def test_before_what_is_kept_a_tree_is_gone(wire, clock, plane):
+def test_a_tree_at_a_time_before_the_kept_range_is_410(wire, clock, plane):
     one = host(wire, "host-1", 8)
     then = later(clock)
     later(clock)
     offer(wire, one, 1, 16)
     later(clock)
-    trim(plane.engine("placement"), clock, minutes=1)
+    delete_old_entries(plane.engine("placement"), clock, minutes=1)
     assert wire.fails("GET", f"/moorage/v1/trees/{one}?at={then}")[0] == 410
 
 
 @pytest.mark.parametrize(
     "query", ["limit=0", "limit=201", f"after={'9' * 5000}", "search=", "resource_class=vcpu", "nonsense=1"]
 )
-def test_what_makes_no_sense_is_refused(wire, query):
+def test_invalid_parameters_are_refused(wire, query):
     assert wire.fails("GET", f"/moorage/v1/trees?{query}")[0] == 400
 
 
 @pytest.mark.parametrize("path", ["survey", "trees", f"trees/{RACK}"])
-def test_only_operators_and_services_look(wire, path):
+def test_only_operators_and_services_may_read_the_summary(wire, path):
     assert wire.fails("GET", f"/moorage/v1/{path}", roles="member,reader")[0] == 403

@@ -1,4 +1,4 @@
-"""Watching the change log and reading it in pages: entries, start, order, and allowed readers."""
+"""Watching the change log and reading it in pages: entries, start, order, and permissions."""
 
 import json
 import threading
@@ -16,7 +16,7 @@ CONSUMER = "00000000-0000-4000-8000-00000000000a"
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Watches that end at once if nothing is waiting."""
+    """Makes watches end at once if no entry is waiting."""
     monkeypatch.setattr(event_service, "WATCH_S", 0.0)
 
 
@@ -39,7 +39,7 @@ def claim(wire, provider, amount, consumer=CONSUMER, generation=None):
 
 
 def parsed(text):
-    """[(id, event, data)] of an answer with server-sent events, and the client's last id."""
+    """[(id, event, data)] of an answer with server-sent events, and the last id that a client would keep."""
     events, last_id = [], ""
     for block in text.split("\n\n"):
         fields = dict(line.split(": ", 1) for line in block.splitlines() if line and not line.startswith(":"))
@@ -84,7 +84,7 @@ def test_events_come_in_the_order_of_commits_and_each_has_an_id_of_its_own(wire)
     assert last_id == str(places[-1][0])
 
 
-def test_a_watch_resumes_behind_any_id(wire):
+def test_a_watch_can_resume_after_any_id(wire):
     claim(wire, host(wire), 1)
     events, _ = watched(wire, since=0)
     for at, (event_id, _, _) in enumerate(events):
@@ -92,13 +92,13 @@ def test_a_watch_resumes_behind_any_id(wire):
         assert watched(wire, last_event_id=event_id)[0] == events[at + 1 :]
 
 
-def test_the_last_id_counts_and_not_the_url_that_a_browser_began_with(wire):
+def test_the_last_event_id_header_overrides_the_start_in_the_url(wire):
     host(wire)
     events, _ = watched(wire, since=0)
     assert watched(wire, since=0, last_event_id=events[-2][0])[0] == events[-1:]
 
 
-def test_without_a_place_a_watch_begins_now(wire):
+def test_a_watch_without_a_start_begins_now(wire):
     host(wire)
     events, last_id = watched(wire)
     assert events == []
@@ -106,7 +106,7 @@ def test_without_a_place_a_watch_begins_now(wire):
     assert [event for _, event, _ in watched(wire, since=last_id)[0]] == ["provider", "provider", "usages", "consumer"]
 
 
-def test_kinds_and_subjects_can_be_chosen(wire):
+def test_a_watch_can_be_limited_to_kinds_and_subjects(wire):
     provider, other = host(wire), host(wire, "other")
     claim(wire, provider, 3)
     events, last_id = watched(wire, since=0, query=f"kind=usages,consumer&subject={provider},{other},{CONSUMER}")
@@ -117,7 +117,7 @@ def test_kinds_and_subjects_can_be_chosen(wire):
     assert watched(wire, since=last_id, query=f"subject={other}") == ([], last_id), "what was looked at is behind it"
 
 
-def test_pages_give_what_a_watch_gives(wire):
+def test_pages_have_the_same_entries_as_a_watch(wire):
     for number in range(4):
         claim(wire, host(wire, f"host-{number}"), 1, CONSUMER[:-1] + str(number))
     expected = [data for _, _, data in watched(wire, since=0)[0]]
@@ -131,8 +131,8 @@ def test_pages_give_what_a_watch_gives(wire):
     assert wire.does("GET", "/moorage/v1/changes?limit=1000")["changes"] == expected
 
 
-def test_a_page_goes_no_further_than_its_window(wire, monkeypatch):
-    """However rare the wanted entries: one request reads a limited range of numbers, and tells where it stopped."""
+def test_a_page_reads_a_limited_range_of_the_log(wire, monkeypatch):
+    """However rare the wanted entries are, one request reads a limited range of numbers and tells where it stopped."""
     monkeypatch.setattr(event_service, "WINDOW", 2)
     for number in range(6):
         host(wire, f"host-{number}")
@@ -143,7 +143,7 @@ def test_a_page_goes_no_further_than_its_window(wire, monkeypatch):
     assert last_id == "4"
 
 
-def test_a_long_answer_ends_and_goes_on_in_the_next(wire, monkeypatch):
+def test_a_long_answer_is_continued_in_the_next_one(wire, monkeypatch):
     monkeypatch.setattr(event_service, "MAX_BYTES", 1000)
     for number in range(3):
         host(wire, f"host-{number}")
@@ -170,25 +170,25 @@ def test_a_long_answer_ends_and_goes_on_in_the_next(wire, monkeypatch):
         ("limit=5", "Invalid query string parameters"),
     ],
 )
-def test_a_place_or_filter_that_cannot_be_is_refused(wire, query, message):
+def test_an_invalid_start_or_filter_is_refused(wire, query, message):
     status, _, detail = wire.fails("GET", f"/moorage/v1/events?{query}")
     assert status == 400
     assert message in detail
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=-1", "limit=one"])
-def test_a_page_has_a_bound(wire, query):
+def test_the_size_of_a_page_is_limited(wire, query):
     assert wire.fails("GET", f"/moorage/v1/changes?{query}")[0] == 400
 
 
-def test_an_id_that_no_entry_has_is_refused(wire):
+def test_an_id_in_the_future_is_refused(wire):
     for last_event_id in ("seven", "7.", "7.x", "-1", "٧"):  # noqa: RUF001 - an Arabic digit, which must be refused
         status, _, detail = wire.fails("GET", "/moorage/v1/events", last_event_id=last_event_id)
         assert status == 400
         assert "is not a position in the change log" in detail
 
 
-def test_who_does_not_take_event_streams_is_told(wire):
+def test_a_client_that_does_not_accept_event_streams_gets_406(wire):
     assert wire.send("GET", "/moorage/v1/events", accept="application/json")[0] == 406
 
 
@@ -196,29 +196,29 @@ def test_who_does_not_take_event_streams_is_told(wire):
     "path", ["events", "changes", f"history/providers/{CONSUMER}", f"history/consumers/{CONSUMER}"]
 )
 @pytest.mark.parametrize("roles", ["member", "reader", "member,reader"])
-def test_who_may_not_list_allocations_sees_no_changes(wire, path, roles):
+def test_callers_who_may_not_list_allocations_may_not_read_changes(wire, path, roles):
     assert wire.send("GET", f"/allocations/{CONSUMER}", who="alice:red", roles=roles)[0] == 403
     assert wire.send("GET", f"/moorage/v1/{path}", who="alice:red", roles=roles)[0] == 403
 
 
-def test_services_and_admins_see_changes(wire):
+def test_services_and_admins_may_read_changes(wire):
     assert wire.send("GET", "/moorage/v1/events", who="nova", roles="service")[0] == 200
     assert wire.send("GET", "/moorage/v1/changes", who="root", roles="admin")[0] == 200
 
 
 @pytest.fixture
 def holding(plane):
-    """The service of another process, with two places for watches, on the same database."""
+    """The service of another process on the same database, which accepts two watches."""
     return plane.beside("holding", "placement", placement={"watchers": 2}).service("placement")
 
 
-def test_an_answer_says_when_to_come_again(holding, quick):
+def test_an_answer_tells_when_to_reconnect(holding, quick):
     assert b"".join(holding.events.watch(Cursor(0), Filter())).startswith(b"retry: 500\n\n")
     holding.events.close()
     assert holding.events.watch(Cursor(0), Filter()).startswith(b"retry: 2000\n\n")
 
 
-def test_who_comes_when_all_places_are_taken_gets_what_there_is(wire, holding):
+def test_a_watch_over_the_limit_gets_the_present_entries_and_ends(wire, holding):
     host(wire)
     watches = [holding.events.watch(Cursor(0), Filter()) for _ in range(2)]
     polled = holding.events.watch(Cursor(0), Filter())
@@ -231,7 +231,7 @@ def test_who_comes_when_all_places_are_taken_gets_what_there_is(wire, holding):
     assert [isinstance(watch, bytes) for watch in again] == [False, False, True], "a place is given back once"
 
 
-def test_a_watch_that_ends_gives_its_place_back(holding, quick):
+def test_a_watch_that_ends_allows_another_one(holding, quick):
     for _ in range(5):
         watch = holding.events.watch(holding.events.newest_cursor(), Filter())
         assert not isinstance(watch, bytes)
@@ -248,7 +248,7 @@ def test_a_watch_sees_what_another_process_commits_while_it_waits(wire, holding)
     assert [data["subject"] for _, _, data in found] == [provider, provider]
 
 
-def test_a_silent_watch_says_that_it_is_alive_and_where_it_is(wire, holding, monkeypatch):
+def test_a_watch_without_entries_sends_keepalives_with_its_position(wire, holding, monkeypatch):
     monkeypatch.setattr(event_service, "HEARTBEAT_S", 0.0)
     host(wire)
     watch = holding.events.watch(holding.events.newest_cursor(), Filter())
@@ -270,7 +270,7 @@ def test_all_watches_end_when_the_service_is_closed(holding):
     assert len(ended) == 2
 
 
-def test_a_watch_ends_when_it_has_sent_its_share_and_the_next_one_goes_on(wire, holding, monkeypatch):
+def test_a_watch_ends_after_its_maximum_of_entries_and_the_next_one_continues(wire, holding, monkeypatch):
     began = holding.events.newest_cursor()
     watch = holding.events.watch(began, Filter())
     sent = [next(watch).decode()]
@@ -298,22 +298,22 @@ def test_a_watch_ends_when_the_database_is_gone(holding, monkeypatch):
     assert b"".join(watch) == b"retry: 2000\n\n: the database does not answer\n\n"
 
 
-# --- what is no longer kept ---------------------------------------------------------------------------------------
+# --- entries that were deleted ------------------------------------------------------------------------------------
 
 
-def trim(engine, clock, **history):
-    """Deletes everything that is now older than `change_history`."""
+def delete_old_entries(engine, clock, **history):
+    """Deletes all entries that are now older than `change_history`."""
     task = RetentionTask(engine, clock, history=timedelta(**history))
     while task.run_once() < clock.now() + MIN_ROUND_PAUSE:
         pass
 
 
-def test_a_place_before_what_is_kept_is_gone_and_the_answer_says_what_is_there(wire, plane, clock):
+def test_a_start_before_the_kept_range_is_410_with_the_oldest_number(wire, plane, clock):
     first = host(wire)
     before = wire.does("GET", "/moorage/v1/changes?limit=1000")["last"]
     clock.advance_to(clock.now() + timedelta(hours=2))
     host(wire, "later")
-    trim(plane.engine("placement"), clock, hours=1)
+    delete_old_entries(plane.engine("placement"), clock, hours=1)
     for path in ("events", "changes"):
         status, _, detail = wire.fails("GET", f"/moorage/v1/{path}?since={before - 1}")
         assert status == 410

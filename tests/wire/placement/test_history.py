@@ -1,4 +1,4 @@
-"""States at a past time, and the entries that led to them, also before the kept range."""
+"""States at a past time, and the entries that led to them, also of times before the kept range."""
 
 from datetime import timedelta
 
@@ -34,15 +34,15 @@ def claim(wire, provider, amount, generation=None, consumer=CONSUMER):
     wire.does("PUT", f"/allocations/{consumer}", body)
 
 
-def trim(engine, clock, **history):
-    """Deletes everything that is now older than `change_history`."""
+def delete_old_entries(engine, clock, **history):
+    """Deletes all entries that are now older than `change_history`."""
     task = RetentionTask(engine, clock, history=timedelta(**history))
     while task.run_once() < clock.now() + MIN_ROUND_PAUSE:
         pass
 
 
 def later(clock):
-    """One hour passes; returns the time before it."""
+    """Lets one hour pass; returns the time before it."""
     before = clock.now()
     clock.advance_to(clock.now() + timedelta(hours=1))
     return iso_utc(before)
@@ -56,7 +56,7 @@ def consumer_at(wire, uuid, at):
     return wire.does("GET", f"/moorage/v1/history/consumers/{uuid}?at={at}")
 
 
-def test_a_provider_is_shown_as_it_was(wire, clock):
+def test_a_provider_is_shown_at_past_times(wire, clock):
     uuid = host(wire, vcpu=8)
     offered = later(clock)
     claim(wire, uuid, 3)
@@ -74,7 +74,7 @@ def test_a_provider_is_shown_as_it_was(wire, clock):
     assert {one["state"]["name"] for one in found} == {"host"}
 
 
-def test_between_two_changes_a_state_stays_as_it_is(wire, clock):
+def test_between_two_changes_the_state_is_that_of_the_first(wire, clock):
     uuid = host(wire)
     offered = later(clock)
     between = later(clock)
@@ -83,7 +83,7 @@ def test_between_two_changes_a_state_stays_as_it_is(wire, clock):
     assert provider_at(wire, uuid, between)["at"] == between
 
 
-def test_a_consumer_is_shown_with_what_it_held(wire, clock):
+def test_a_consumer_is_shown_with_its_past_allocations(wire, clock):
     uuid = host(wire)
     claim(wire, uuid, 3)
     first = later(clock)
@@ -104,7 +104,7 @@ def test_a_consumer_is_shown_with_what_it_held(wire, clock):
     assert f"it was deleted at {gone}" in detail
 
 
-def test_what_did_not_exist_yet_is_not_found(wire, clock):
+def test_an_object_is_not_found_before_its_creation(wire, clock):
     before = later(clock)
     uuid = host(wire)
     status, _, detail = wire.fails("GET", f"/moorage/v1/history/providers/{uuid}?at={before}")
@@ -114,7 +114,7 @@ def test_what_did_not_exist_yet_is_not_found(wire, clock):
     assert wire.fails("GET", f"/moorage/v1/history/consumers/{NOBODY}")[0] == 404
 
 
-def test_a_deleted_provider_is_there_before_and_not_after(wire, clock):
+def test_a_deleted_provider_is_found_only_before_its_deletion(wire, clock):
     uuid = host(wire)
     alive = later(clock)
     wire.does("DELETE", f"/resource_providers/{uuid}")
@@ -122,7 +122,7 @@ def test_a_deleted_provider_is_there_before_and_not_after(wire, clock):
     assert wire.fails("GET", f"/moorage/v1/history/providers/{uuid}")[0] == 404
 
 
-def test_without_a_time_and_for_one_to_come_it_is_now(wire, clock):
+def test_without_a_time_or_with_a_future_one_the_present_state_is_shown(wire, clock):
     uuid = host(wire)
     now = iso_utc(clock.now())
     assert wire.does("GET", f"/moorage/v1/history/providers/{uuid}")["at"] == now
@@ -132,12 +132,12 @@ def test_without_a_time_and_for_one_to_come_it_is_now(wire, clock):
 @pytest.mark.parametrize(
     "at", ["yesterday", "2026-03-01T09:30:00", "2026-03-01", "2026-02-30T00:00:00Z", "0001-01-01T00:00:00%2B12:00"]
 )
-def test_a_time_must_be_one_and_say_its_zone(wire, at):
+def test_an_invalid_time_or_one_without_a_zone_is_refused(wire, at):
     uuid = host(wire)
     assert wire.fails("GET", f"/moorage/v1/history/providers/{uuid}?at={at}")[0] == 400
 
 
-def test_a_zone_is_understood_also_with_a_plus_that_is_not_escaped(wire, clock):
+def test_a_zone_with_an_unescaped_plus_is_accepted(wire, clock):
     uuid = host(wire)
     local = clock.now() + timedelta(hours=2)
     for offset in ("%2B02:00", "+02:00"):
@@ -145,13 +145,13 @@ def test_a_zone_is_understood_also_with_a_plus_that_is_not_escaped(wire, clock):
         assert found["at"] == iso_utc(clock.now())
 
 
-def test_a_time_before_what_is_kept_is_gone_and_the_answer_says_since_when(wire, plane, clock):
+def test_a_time_before_the_kept_range_is_410_with_the_oldest_time(wire, plane, clock):
     uuid = host(wire)
     first = later(clock)
     claim(wire, uuid, 3)
     claimed = later(clock)
     later(clock)
-    trim(plane.engine("placement"), clock, hours=1)
+    delete_old_entries(plane.engine("placement"), clock, hours=1)
     status, _, detail = wire.fails("GET", f"/moorage/v1/history/providers/{uuid}?at={first}")
     assert status == 410
     assert f"history begins at {claimed}" in detail
@@ -159,13 +159,13 @@ def test_a_time_before_what_is_kept_is_gone_and_the_answer_says_since_when(wire,
     assert provider_at(wire, uuid, claimed)["state"]["usages"] == {"VCPU": 3}
 
 
-def test_what_has_not_changed_for_longer_than_is_kept_still_has_its_state(wire, plane, clock):
+def test_an_object_without_changes_in_the_kept_range_still_has_its_state(wire, plane, clock):
     uuid, quiet = host(wire), host(wire, "quiet")
     claim(wire, uuid, 3)
     claim(wire, uuid, 2, consumer=NOBODY)
     for _ in range(100):
         later(clock)
-    trim(plane.engine("placement"), clock, hours=1)
+    delete_old_entries(plane.engine("placement"), clock, hours=1)
     now = iso_utc(clock.now())
     assert provider_at(wire, uuid, now)["state"]["usages"] == {"VCPU": 5}
     assert provider_at(wire, uuid, now)["state"]["inventories"]["VCPU"]["total"] == 8
@@ -195,7 +195,7 @@ def test_entries_of_one_subject_are_listed_by_time(wire, clock):
     assert [entry["document"]["allocations"] for entry in consumer] == [{uuid: {"VCPU": 3}}, {uuid: {"VCPU": 4}}]
 
 
-def test_entries_come_in_pages(wire):
+def test_entries_are_listed_in_pages(wire):
     uuid = host(wire)
     for generation in range(1, 6):
         offer(wire, uuid, generation, 8 + generation)
@@ -207,7 +207,7 @@ def test_entries_come_in_pages(wire):
     assert pages == 3
 
 
-def test_names_of_deleted_things_may_be_used_again(wire, clock):
+def test_the_uuid_of_a_deleted_object_may_be_used_again(wire, clock):
     """The history of a uuid continues after its deletion."""
     uuid = SeededIds(9).uuid()
     states = []

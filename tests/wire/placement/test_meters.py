@@ -16,7 +16,7 @@ OTHER = "00000000-0000-4000-8000-00000000000b"
 
 @pytest.fixture
 def plane(tmp_path, clock, ids):
-    """It keeps one watch open."""
+    """A plane that accepts one watch."""
     with InProcessPlane(tmp_path, "placement", clock=clock, ids=ids, placement={"watchers": 1}) as plane:
         yield plane
 
@@ -28,7 +28,7 @@ def metrics(plane):
 
 @pytest.fixture
 def value(metrics):
-    """The present value of a sample; 0 where there is none yet."""
+    """A function that returns the present value of a sample; 0 if it does not exist yet."""
 
     def read(name, **labels):
         return metrics.registry.get_sample_value(name, labels) or 0
@@ -76,7 +76,7 @@ def test_requests_are_counted_by_route_and_status_and_never_by_path(wire, value,
     assert "BREW" not in text
 
 
-def test_a_duration_is_in_every_bucket_above_it(wire, value):
+def test_a_duration_is_counted_in_every_larger_bucket(wire, value):
     host(wire)
     labels = {"service": "placement", "method": "POST", "route": "/resource_providers", "status": "200"}
     total = value("moorage_http_request_duration_seconds_sum", **labels)
@@ -94,7 +94,7 @@ def test_no_request_is_in_flight_after_any_answer(wire, value):
     assert value("moorage_http_requests_in_flight", service="placement") == 0
 
 
-def test_searches_are_counted_by_how_they_end(wire, service, value):
+def test_searches_are_counted_by_result(wire, service, value):
     host(wire)
     wire.does("GET", "/allocation_candidates?resources=VCPU:1")
     wire.does("GET", "/allocation_candidates?resources=VCPU:100")
@@ -106,7 +106,7 @@ def test_searches_are_counted_by_how_they_end(wire, service, value):
     assert value("moorage_placement_searches_total", outcome="over_limit") == 1
 
 
-def test_claims_are_counted_by_how_they_end(wire, value):
+def test_claims_are_counted_by_result(wire, value):
     uuid = host(wire)
     assert claim(wire, uuid, 3) == 204
     assert claim(wire, uuid, 3) == 409
@@ -127,7 +127,7 @@ def test_commits_and_their_groups_are_measured(wire, value):
     assert value("moorage_placement_group_size_sum") == value("moorage_placement_group_size_count") == before + 1
 
 
-def test_the_picture_is_built_once_and_catches_up_with_other_processes(wire, plane, value):
+def test_the_forest_is_built_once_and_follows_other_processes(wire, plane, value):
     uuid = host(wire)
     assert value("moorage_placement_build_duration_seconds_count") == 1
     other = plane.beside("other", "placement")
@@ -156,7 +156,7 @@ def test_watches_are_counted_and_shown_while_they_are_open(wire, service, value)
     assert value("moorage_placement_watches_total", answer="come_later") == 1
 
 
-def test_what_the_database_refuses_is_counted(plane, value):
+def test_errors_of_the_database_are_counted(plane, value):
     assert value("moorage_database_errors_total", service="placement", kind="other") == 0
     with pytest.raises(Exception, match="no such table"), plane.engine("placement").connect() as connection:
         connection.exec_driver_sql("SELECT * FROM nowhere")
@@ -170,7 +170,7 @@ def test_connections_in_use_are_shown(plane, value):
     assert value("moorage_database_connections_max", service="placement") == 20
 
 
-def test_a_scrape_is_answered_while_the_database_is_away(metrics, monkeypatch):
+def test_a_scrape_is_answered_while_the_database_is_unavailable(metrics, monkeypatch):
     def away(_connection):
         raise Unavailable("the database does not answer")
 
@@ -181,6 +181,6 @@ def test_a_scrape_is_answered_while_the_database_is_away(metrics, monkeypatch):
 
 
 def test_each_service_object_can_count_for_itself(plane, clock):
-    """Two in one process, as in tests, do not share a registry."""
+    """Two service objects in one process, as in tests, have separate registries."""
     PlacementService(plane.engine("placement"), clock, SeededIds(3))
     PlacementService(plane.engine("placement"), clock, SeededIds(4), registry=CollectorRegistry())

@@ -18,13 +18,13 @@ def operations(published):
     return {f"{method.upper()} {path}" for path, methods in published["paths"].items() for method in methods}
 
 
-def test_every_route_is_in_the_document_and_nothing_else(wire):
+def test_the_document_has_exactly_the_routes_of_the_service(wire):
     assert operations(wire.does("GET", DOCUMENT_PATH, version=None)) == {
         f"{route.method} {route.path}" for route in ROUTES
     }
 
 
-def test_one_row_of_each_operation_has_its_texts():
+def test_one_route_of_each_operation_has_its_description():
     documented = [f"{route.method} {route.path}" for route in ROUTES if route.doc is not None]
     assert sorted(documented) == sorted({f"{route.method} {route.path}" for route in ROUTES})
 
@@ -62,18 +62,18 @@ def schemas_in(part):
             yield from schemas_in(item)
 
 
-def test_anybody_may_read_it(wire):
+def test_the_document_can_be_read_without_a_token(wire):
     assert wire.send("GET", DOCUMENT_PATH, who=None)[0] == 200
 
 
-def test_a_body_of_one_version_is_the_schema_it_is_held_against():
+def test_the_documented_body_is_the_schema_that_validates_it():
     published = document(ROUTES, ABOUT, VERSIONS, Version(1, 12))
     route = next(one for one in ROUTES if (one.method, one.path) == ("PUT", "/allocations/{consumer_uuid}"))
     content = published["paths"][route.path]["put"]["requestBody"]["content"]
     assert content["application/json"]["schema"] == route.schema.for_version(Version(1, 12)).document
 
 
-def test_parameters_say_since_when_they_are_there():
+def test_parameters_name_the_microversion_that_added_them():
     published = document(ROUTES, ABOUT, VERSIONS)
     parameters = published["paths"]["/resource_providers"]["get"]["parameters"]
     said = {one["name"]: one.get("description") for one in parameters if one.get("in") == "query"}
@@ -91,7 +91,7 @@ def test_parameters_say_since_when_they_are_there():
 
 
 class Documented:
-    """Sends requests and compares each answer with the document of its microversion."""
+    """Sends requests, and compares each answer with the document of its microversion."""
 
     def __init__(self, wire, minor):
         self.wire, self.version = wire, Version(1, minor)
@@ -99,17 +99,17 @@ class Documented:
         self.seen = set()
 
     def send(self, method, template, body=None, *, query="", **placeholders):
-        """The status; None if this version has no such route."""
+        """Sends a request; returns its status, or None if this version has no such route."""
         operation = self.paths["paths"].get(template, {}).get(method.lower())
         if operation is None:
             return None
         path = template.format(**placeholders) + query
         status, headers, answer = self.wire.send(method, path, body, version=str(self.version), roles="admin,service")
-        self.hold(operation, status, headers, answer)
+        self.check(operation, status, headers, answer)
         self.seen.add((f"{method} {template}", status))
         return status
 
-    def hold(self, operation, status, headers, answer):
+    def check(self, operation, status, headers, answer):
         said = operation["responses"][str(status)]
         if "$ref" in said:
             said = self.paths["components"]["responses"]["Refusal"]
@@ -127,15 +127,15 @@ def test_answers_are_as_documented(wire, minor):
     """Every operation of the version succeeds at least once."""
     documented = Documented(wire, minor)
     send = documented.send
-    whole_life(send, minor)
+    use_all_routes(send, minor)
     succeeded = {operation for operation, status in documented.seen if status < 300}
-    # Before 1.5 the method is there to be refused.
+    # Before 1.5 the method exists, but is refused.
     refused = {"DELETE /resource_providers/{uuid}/inventories"} if minor < 5 else set()
     assert succeeded == operations(documented.paths) - refused
 
 
-def whole_life(send, minor):
-    """Two providers of one aggregate are created, used by a consumer, and deleted."""
+def use_all_routes(send, minor):
+    """Creates two providers of one aggregate, uses them by a consumer, and deletes everything."""
     provider, inventory = "/resource_providers/{uuid}", "/resource_providers/{uuid}/inventories/{resource_class}"
     send("GET", "/")
     send("GET", DOCUMENT_PATH)
@@ -173,7 +173,7 @@ def whole_life(send, minor):
     send("GET", "/allocations/{consumer_uuid}", consumer_uuid=CONSUMER)
     send("GET", "/usages", query="?project_id=one")
     send("GET", "/allocation_candidates", query="?resources=VCPU:1")
-    look_back(send)
+    use_own_routes(send)
     send("GET", "/resource_providers", query="?nonsense=1")
     send("POST", "/reshaper", {"inventories": {DISK: unoffered(0)}, "allocations": {}})
     send("DELETE", "/allocations/{consumer_uuid}", consumer_uuid=CONSUMER)
@@ -185,8 +185,8 @@ def whole_life(send, minor):
     send("DELETE", "/resource_classes/{name}", name="CUSTOM_ONE" if minor >= 7 else "CUSTOM_TWO")
 
 
-def look_back(send):
-    """Our own routes."""
+def use_own_routes(send):
+    """Requests to the routes that only our service has."""
     send("GET", "/moorage/v1/explain", query="?resources=VCPU:100")
     for kind, subject in (("providers/{uuid}", HOST), ("consumers/{consumer_uuid}", CONSUMER)):
         for below in ("", "/changes"):
@@ -204,7 +204,7 @@ def unoffered(generation):
 
 
 def claim(send, minor):
-    """In the version's body; also by POST, if it exists."""
+    """A claim in the format of the version; also by POST, if the version has it."""
     if minor < 12:
         held = [{"resource_provider": {"uuid": HOST}, "resources": {"VCPU": 2}}]
     else:

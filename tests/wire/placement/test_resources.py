@@ -1,4 +1,4 @@
-"""Each resource of the API once: a successful answer and its refusals."""
+"""Each resource of the API: a successful request and its refusals."""
 
 import pytest
 
@@ -11,7 +11,7 @@ URL = f"/resource_providers/{ROOT}"
 
 @pytest.fixture
 def host(wire):
-    """ROOT with VCPU 8 and DISK_GB 100, CHILD with two VGPUs below it."""
+    """ROOT with VCPU 8 and DISK_GB 100, and below it CHILD with two VGPUs."""
     wire.does("POST", "/resource_providers", {"name": "host", "uuid": ROOT})
     wire.does("POST", "/resource_providers", {"name": "gpu", "uuid": CHILD, "parent_provider_uuid": ROOT})
     wire.does("PUT", f"{URL}/inventories", offer(0, VCPU={"total": 8}, DISK_GB={"total": 100, "reserved": 10}))
@@ -42,7 +42,7 @@ def names(wire, query, version="1.39"):
     return sorted(provider["name"] for provider in document["resource_providers"])
 
 
-def test_providers_are_filtered_by_anything(host):
+def test_providers_are_listed_by_each_filter(host):
     generation = host.does("GET", URL)["generation"]
     body = {"traits": ["HW_CPU_X86_AVX2"], "resource_provider_generation": generation}
     generation = host.does("PUT", f"{URL}/traits", body)["resource_provider_generation"]
@@ -74,7 +74,7 @@ def test_providers_are_filtered_by_anything(host):
         ("required=CUSTOM_NO", 'Invalid trait(s) in "required" parameter: No such trait(s): CUSTOM_NO.'),
     ],
 )
-def test_filters_that_make_no_sense(wire, query, words):
+def test_invalid_filters_are_refused(wire, query, words):
     status, _, detail = wire.fails("GET", f"/resource_providers?{query}")
     assert status == 400
     assert words in detail
@@ -104,7 +104,7 @@ def test_a_provider_is_renamed_and_moved(host):
 # --- inventories ------------------------------------------------------------------------------------------------
 
 
-def test_one_inventory_comes_changes_and_goes(host):
+def test_one_inventory_is_created_changed_and_deleted(host):
     status, headers, document = host.send("POST", f"{URL}/inventories", {"resource_class": "VGPU", "total": 4})
     assert status == 201
     assert headers["location"].endswith(f"{URL}/inventories/VGPU")
@@ -133,7 +133,7 @@ def test_one_inventory_comes_changes_and_goes(host):
     assert host.fails("DELETE", f"{URL}/inventories/NOTHING")[0] == 404
 
 
-def test_something_must_be_left_before_1_26(host):
+def test_before_1_26_reserved_must_be_less_than_the_total(host):
     body = {"resource_class": "VGPU", "total": 4, "reserved": 4}
     status, _, detail = host.fails("POST", f"{URL}/inventories", body, version="1.25")
     assert status == 400
@@ -143,7 +143,7 @@ def test_something_must_be_left_before_1_26(host):
     assert "The reserved value is greater than total." in host.fails("PUT", f"{URL}/inventories", body)[2]
 
 
-def test_inventories_in_use_are_named(host):
+def test_a_refusal_names_the_inventories_in_use(host):
     hold(host, CONSUMERS[0], ROOT, VCPU=1, DISK_GB=1)
     status, code, detail = host.fails("DELETE", f"{URL}/inventories")
     assert (status, code) == (409, "placement.inventory.inuse")
@@ -186,7 +186,7 @@ def test_traits_are_listed_by_name_and_by_use(host):
     assert host.fails("GET", f"/resource_providers/{AGGREGATE}/traits")[0] == 404
 
 
-def test_resource_classes_come_by_post_and_by_put(wire):
+def test_resource_classes_are_created_by_post_and_by_put(wire):
     status, headers, _ = wire.send("POST", "/resource_classes", {"name": "CUSTOM_A"})
     assert status == 201
     assert headers["location"].endswith("/resource_classes/CUSTOM_A")
@@ -207,14 +207,14 @@ def test_resource_classes_come_by_post_and_by_put(wire):
     assert wire.fails("DELETE", "/resource_classes/CUSTOM_A")[0] == 404
 
 
-def test_aggregates_had_no_generation_before_1_19(host):
+def test_aggregates_are_written_without_a_generation_before_1_19(host):
     assert host.does("PUT", f"{URL}/aggregates", [AGGREGATE], version="1.18") == {"aggregates": [AGGREGATE]}
     assert host.does("GET", f"{URL}/aggregates") == {"aggregates": [AGGREGATE], "resource_provider_generation": 1}
     body = {"aggregates": [], "resource_provider_generation": 0}
     assert host.fails("PUT", f"{URL}/aggregates", body)[:2] == (409, "placement.concurrent_update")
 
 
-# --- who holds what ---------------------------------------------------------------------------------------------
+# --- allocations and usages -------------------------------------------------------------------------------------
 
 
 def test_usages_are_grouped_by_type_from_1_38_on(host):
@@ -266,7 +266,7 @@ def test_several_consumers_change_at_once(host):
     assert f"No allocations for consumer '{CONSUMERS[2]}'" in host.fails("DELETE", f"/allocations/{CONSUMERS[2]}")[2]
 
 
-def test_a_reshape_goes_over_the_wire(host):
+def test_a_reshape_moves_inventories_and_allocations(host):
     hold(host, CONSUMERS[0], ROOT, DISK_GB=5)
     generation = host.does("GET", URL)["generation"]
     body = {
@@ -292,10 +292,10 @@ def test_a_reshape_goes_over_the_wire(host):
     assert host.fails("POST", "/reshaper", body, **service)[:2] == (400, "placement.resource_provider.not_found")
 
 
-# --- who could --------------------------------------------------------------------------------------------------
+# --- candidates -------------------------------------------------------------------------------------------------
 
 
-def test_candidates_change_their_form_with_the_version(host):
+def test_the_format_of_candidates_depends_on_the_version(host):
     query = "/allocation_candidates?resources=VCPU:1,VGPU:1"
     document = host.does("GET", query)
     assert document["allocation_requests"] == [
@@ -332,7 +332,7 @@ LINKS = [("aggregates", 1), ("traits", 6), ("allocations", 11)]
 
 
 @pytest.mark.parametrize("minor", [0, 1, 5, 6, 10, 11, 13, 14, 39])
-def test_a_provider_is_shown_as_its_version_shows_it(wire, minor):
+def test_the_fields_of_a_provider_depend_on_the_version(wire, minor):
     root = wire.does("POST", "/resource_providers", {"name": 'a "first" ä'})["uuid"]
     child = wire.does("POST", "/resource_providers", {"name": "child", "parent_provider_uuid": root})["uuid"]
     own = f"/placement/resource_providers/{child}"
@@ -353,7 +353,7 @@ def test_a_provider_is_shown_as_its_version_shows_it(wire, minor):
     assert wire.does("GET", f"/resource_providers?uuid={child}", version=version)["resource_providers"] == [expected]
 
 
-def test_a_list_is_of_now_whatever_was_listed_before(wire):
+def test_a_list_of_providers_is_always_current(wire):
     root = wire.does("POST", "/resource_providers", {"name": "first"})["uuid"]
     wire.does("POST", "/resource_providers", {"name": "child", "parent_provider_uuid": root})
     for name in ("first", "second"):

@@ -1,4 +1,4 @@
-"""How often a request that reads waits for the database: once, for the last change or for its one answer."""
+"""How often a read request waits for the database: once, for the last change number or for its only query."""
 
 import pytest
 from sqlalchemy import event
@@ -49,7 +49,7 @@ def host(wire):
 
 @pytest.fixture
 def waits(plane, monkeypatch):
-    """All statements, of either kind."""
+    """Counts all statements, of either kind."""
     asked = []
     ask = SingleReads.run_select
     monkeypatch.setattr(

@@ -1,6 +1,6 @@
-"""The wire format besides documents: errors, headers, versions, policy. Measured on Placement 16.0.0.
+"""The wire format except documents: errors, headers, versions, policy. Measured on Placement 16.0.0.
 
-tests/conformance runs the peer's own suite (1,316 requests); this tests what the suite does not assert.
+tests/conformance runs the upstream suite (1,316 requests); these tests cover what the suite does not assert.
 """
 
 import pytest
@@ -10,7 +10,7 @@ from tests.plane import URL
 UUID = "4d17d41a-830d-47b2-91c7-4f9fc0ae611e"
 
 
-def test_anybody_may_see_the_versions(wire):
+def test_the_versions_need_no_token(wire):
     status, headers, document = wire.send("GET", "/", who=None, version=None)
     assert status == 200
     assert document["versions"][0]["max_version"] == "1.39"
@@ -18,12 +18,12 @@ def test_anybody_may_see_the_versions(wire):
     assert wire.send("GET", "", who=None, version=None)[0] == 200, "with and without the slash"
 
 
-def test_all_else_needs_a_token(wire):
+def test_all_other_routes_need_a_token(wire):
     assert wire.send("GET", "/resource_providers", who=None)[0] == 401
     assert wire.send("GET", "/barnabas", who=None)[0] == 401
 
 
-def test_a_refusal_names_the_rule_as_the_peer_words_it(wire):
+def test_a_refusal_names_the_policy_rule_in_upstreams_words(wire):
     status, _, detail = wire.fails("GET", f"/resource_providers/{UUID}/inventories", who="user", roles="member")
     assert status == 403
     assert detail == (
@@ -32,13 +32,13 @@ def test_a_refusal_names_the_rule_as_the_peer_words_it(wire):
     )
 
 
-def test_only_services_reshape(wire):
+def test_only_services_may_reshape(wire):
     body = {"inventories": {UUID: {"resource_provider_generation": 0, "inventories": {}}}, "allocations": {}}
     assert wire.send("POST", "/reshaper", body)[0] == 403
     assert wire.send("POST", "/reshaper", body, who="nova", roles="service")[0] == 400
 
 
-def test_readers_see_the_usages_of_their_own_project(wire):
+def test_readers_may_read_the_usages_of_their_own_project_only(wire):
     def status(path, **who):
         return wire.send("GET", path, **who)[0]
 
@@ -47,7 +47,7 @@ def test_readers_see_the_usages_of_their_own_project(wire):
     assert status("/usages?project_id=blue") == 200
 
 
-def test_an_error_is_worded_as_the_peer_words_it(wire):
+def test_an_error_has_upstreams_words(wire):
     status, headers, document = wire.send("GET", f"/resource_providers/{UUID}", version="1.23")
     (error,) = document["errors"]
     assert status == 404
@@ -60,7 +60,7 @@ def test_an_error_is_worded_as_the_peer_words_it(wire):
     }
 
 
-def test_there_are_no_codes_before_1_23(wire):
+def test_errors_have_no_codes_before_1_23(wire):
     _, _, document = wire.send("GET", f"/resource_providers/{UUID}", version="1.22")
     assert "code" not in document["errors"][0]
 
@@ -74,12 +74,12 @@ def test_there_are_no_codes_before_1_23(wire):
         ("image/png", "text/plain; charset=UTF-8"),
     ],
 )
-def test_an_error_comes_in_an_accepted_form(wire, accept, media_type):
+def test_an_error_has_an_accepted_media_type(wire, accept, media_type):
     status, headers, _ = wire.send("GET", "/barnabas", accept=accept)
     assert (status, headers["content-type"]) == (404, media_type)
 
 
-def test_only_json_is_provided(wire):
+def test_a_client_that_does_not_accept_json_gets_406(wire):
     status, _, text = wire.send("GET", "/resource_providers", accept="text/plain")
     assert status == 406
     assert "Only application/json is provided" in text
@@ -89,7 +89,7 @@ def test_only_json_is_provided(wire):
     ("version", "status", "words"),
     [("0.5", 406, "Unacceptable version header: 0.5"), ("1.40", 406, "1.40"), ("1.2.3", 400, "invalid version string")],
 )
-def test_a_bad_microversion_is_refused_even_at_the_root(wire, version, status, words):
+def test_an_invalid_microversion_is_refused_even_at_the_root(wire, version, status, words):
     answer, headers, document = wire.send("GET", "/", version=version, who=None)
     assert answer == status
     assert words in document["errors"][0]["detail"]
@@ -98,7 +98,7 @@ def test_a_bad_microversion_is_refused_even_at_the_root(wire, version, status, w
         assert document["errors"][0]["max_version"] == "1.39"
 
 
-def test_a_body_must_say_that_it_is_json(wire):
+def test_a_body_without_the_json_media_type_is_refused(wire):
     assert wire.send("POST", "/resource_providers", b"{}")[0] == 400
     status, _, detail = wire.fails("POST", "/resource_providers", b"{}", content_type="text/plain")
     assert status == 415
@@ -106,7 +106,7 @@ def test_a_body_must_say_that_it_is_json(wire):
     assert wire.fails("PUT", f"/resource_providers/{UUID}")[0] == 415
 
 
-def test_a_refused_body_is_worded_as_jsonschema_words_it(wire):
+def test_an_invalid_body_is_refused_with_the_words_of_jsonschema(wire):
     status, _, detail = wire.fails("POST", "/resource_providers", {"name": 1})
     assert status == 400
     assert "JSON does not validate: 1 is not of type 'string'" in detail
@@ -114,7 +114,7 @@ def test_a_refused_body_is_worded_as_jsonschema_words_it(wire):
     assert "Malformed JSON: " in wire.fails("POST", "/resource_providers", b"{", content_type="application/json")[2]
 
 
-def test_a_missing_provider_comes_before_a_bad_body(wire):
+def test_a_missing_provider_is_reported_before_an_invalid_body(wire):
     assert wire.fails("PUT", f"/resource_providers/{UUID}/inventories", {"bad": 1})[0] == 404
 
 
@@ -125,7 +125,7 @@ def test_locations_are_absolute_and_links_are_not(wire):
     assert {"rel": "self", "href": f"/placement/resource_providers/{UUID}"} in document["links"]
 
 
-def test_links_grow_with_the_version(wire):
+def test_the_links_depend_on_the_version(wire):
     wire.send("POST", "/resource_providers", {"name": "host", "uuid": UUID})
 
     def rels(version):
@@ -137,7 +137,7 @@ def test_links_grow_with_the_version(wire):
     assert rels("1.14")[1]
 
 
-def test_times_come_with_1_15(wire):
+def test_answers_have_times_from_1_15_on(wire):
     wire.send("POST", "/resource_providers", {"name": "host", "uuid": UUID})
     for version, present in (("1.14", False), ("1.15", True)):
         _, headers, _ = wire.send("GET", f"/resource_providers/{UUID}", version=version)
@@ -146,7 +146,7 @@ def test_times_come_with_1_15(wire):
     assert headers["last-modified"] == "Sun, 01 Mar 2026 09:30:00 GMT"
 
 
-def test_methods_that_are_not_there(wire):
+def test_unsupported_methods_are_405(wire):
     status, headers, document = wire.send("DELETE", "/resource_providers", version=None)
     assert status == 405
     assert sorted(headers["allow"].split(", ")) == ["GET", "POST"]
@@ -156,7 +156,7 @@ def test_methods_that_are_not_there(wire):
     assert wire.send("DELETE", f"/resource_providers/{UUID}/inventories", version="1.4")[0] == 405
 
 
-def test_an_operation_that_came_later_is_not_found(wire):
+def test_an_operation_of_a_later_version_is_not_found(wire):
     assert wire.send("GET", "/traits", version="1.5")[0] == 404
     assert wire.send("GET", "/allocation_candidates?resources=VCPU:1", version="1.9")[0] == 404
     assert wire.send("POST", "/reshaper", {}, version="1.29")[0] == 404
@@ -204,7 +204,7 @@ def test_old_and_new_bodies_of_an_allocation_mean_the_same(wire):
     assert "consumer generation conflict - expected 5 but got 4" in detail
 
 
-def test_a_search_that_would_never_end_is_refused(wire, client, service):
+def test_a_search_over_the_limit_of_work_is_refused(wire, client, service):
     service.candidates.max_steps = 2000
     root = client.create_provider("host")
     for number in range(12):
