@@ -34,7 +34,7 @@ ENDS = STARTS + timedelta(days=1)
 
 #: Of a round of the runner that starts leases, however many: three transactions write (claim with the journal,
 #: inventories done, finish), the others look for what is due and for when it is next.
-TRANSACTIONS, STATEMENTS = 6, 28
+TRANSACTIONS, STATEMENTS = 6, 27
 
 #: Of one that passes by what is due before ends: the same without journal, requests and states.
 PASSED_BY = 4, 15

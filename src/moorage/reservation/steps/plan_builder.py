@@ -1,6 +1,6 @@
 """Builds the steps of an event from the lease and its hosts in the database. `step_plans` defines their order."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -74,8 +74,8 @@ class PlanBuilder:
 def _start_steps(connection: Connection, leases: Collection[Lease]) -> dict[str, list[Step]]:
     """The number of SQL statements does not depend on the number of leases."""
     rows = host_store.allocations_of(connection, [each.id for lease in leases for each in lease.reservations])
-    slots = _slots(connection, leases, rows)
-    services = services_of(connection, slots)
+    names = host_store.host_names(connection, {row.host_id for row in rows})
+    slots, services = _slots(leases, rows, names), dict(names.values())
     programmed = {
         each.id
         for lease in leases
@@ -90,15 +90,16 @@ def _start_steps(connection: Connection, leases: Collection[Lease]) -> dict[str,
 def slots_of(connection: Connection, lease: Lease) -> SlotsOfAll:
     """{reservation id: {hypervisor hostname: number of slots}}, from the host allocations (R20)."""
     rows = host_store.allocations_of(connection, [reservation.id for reservation in lease.reservations])
-    return _slots(connection, [lease], rows)
+    return _slots([lease], rows, host_store.host_names(connection, {row.host_id for row in rows}))
 
 
-def _slots(connection: Connection, leases: Iterable[Lease], rows: Sequence[Allocation]) -> SlotsOfAll:
+def _slots(
+    leases: Iterable[Lease], rows: Iterable[Allocation], names: Mapping[int, tuple[str, str]]
+) -> dict[str, dict[str, int]]:
     slots: dict[str, dict[str, int]] = {each.id: {} for lease in leases for each in lease.reservations}
-    names = host_store.hostnames(connection, {each.host_id for each in rows})
-    for each in rows:
-        mine = slots[each.reservation_id]
-        mine[names[each.host_id]] = mine.get(names[each.host_id], 0) + 1
+    for row in rows:
+        mine, (host, _) = slots[row.reservation_id], names[row.host_id]
+        mine[host] = mine.get(host, 0) + 1
     return slots
 
 

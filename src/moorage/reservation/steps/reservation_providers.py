@@ -4,6 +4,7 @@ Spec: docs/evidence/specs/instance-reservation.md (R2, R3, R20-R23)
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from moorage.core.errors import Conflict, NotFound
 from moorage.core.names import reservation_provider
@@ -56,29 +57,22 @@ class SlotPublisher:
     def publish(self, hypervisor_hostname: str, slots: Mapping[str, int]) -> None:
         """`slots`: {resource class: slots} on this host. After an error, some may exist; repeat the call."""
         wanted = {name: _inventory(total) for name, total in slots.items()}
-        try:
-            if len(wanted) <= FEW:
-                self._add(self._provider(hypervisor_hostname), wanted)
-            else:
-                self._placement.put_inventories(self._provider(hypervisor_hostname), wanted)
-        except NotFound:
-            if self._providers.pop(hypervisor_hostname, None) is None:
-                raise
-            self._placement.put_inventories(self._provider(hypervisor_hostname), wanted)
+        if uuid := self._providers.get(hypervisor_hostname):
+            with suppress(NotFound):
+                self._write(uuid, wanted)
+                return
+        provider = ensure_reservation_provider(self._placement, hypervisor_hostname)
+        self._providers[hypervisor_hostname] = provider.uuid
+        self._write(provider.uuid, wanted)
 
-    def _add(self, provider: str, wanted: Mapping[str, Inventory]) -> None:
-        """Adds inventories. After a conflict (an earlier attempt has added some), writes them as a whole."""
-        try:
-            for name, inventory in wanted.items():
-                self._placement.add_inventory(provider, name, inventory)
-        except Conflict:
-            self._placement.put_inventories(provider, wanted)
-
-    def _provider(self, hypervisor_hostname: str) -> str:
-        if hypervisor_hostname not in self._providers:
-            found = ensure_reservation_provider(self._placement, hypervisor_hostname)
-            self._providers[hypervisor_hostname] = found.uuid
-        return self._providers[hypervisor_hostname]
+    def _write(self, provider_uuid: str, wanted: Mapping[str, Inventory]) -> None:
+        """Adds a few one by one. More, or those of which an earlier attempt has added some, are written as a whole."""
+        if len(wanted) <= FEW:
+            with suppress(Conflict):
+                for name, inventory in wanted.items():
+                    self._placement.add_inventory(provider_uuid, name, inventory)
+                return
+        self._placement.put_inventories(provider_uuid, wanted)
 
 
 def _inventory(slots: int) -> Inventory:

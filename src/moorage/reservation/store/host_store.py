@@ -155,13 +155,13 @@ def page_of_hosts(connection: Connection, wanted: HostPage, limit: int) -> list[
     return [_host(row, extra[row.id]) for row in rows]
 
 
-def hostnames(connection: Connection, host_ids: Collection[int]) -> dict[int, str]:
-    """{host id: hypervisor hostname} of these hosts."""
+def host_names(connection: Connection, host_ids: Collection[int]) -> dict[int, tuple[str, str]]:
+    """{host id: (hypervisor hostname, name of its compute service)} of these hosts."""
     if not host_ids:
         return {}
     its = computehosts.c
-    rows = connection.execute(select(its.id, its.hypervisor_hostname).where(in_list(connection, its.id, host_ids)))
-    return {row.id: row.hypervisor_hostname for row in rows}
+    wanted = select(its.id, its.hypervisor_hostname, its.service_name).where(in_list(connection, its.id, host_ids))
+    return {row.id: (row.hypervisor_hostname, row.service_name) for row in connection.execute(wanted)}
 
 
 def services(connection: Connection, hostnames: Collection[str]) -> dict[str, str]:

@@ -107,7 +107,9 @@ def find_leases(connection: Connection, ids: Collection[str]) -> list[Lease]:
     rows = connection.execute(_SOME.on(connection), {"ids": list(ids)}).all() if ids else ()
     if not rows:
         return []
-    its_reservations = reservations_of_leases(connection, ids)
+    its_reservations: dict[str, list[Reservation]] = defaultdict(list)
+    for row in connection.execute(_RESERVATIONS_OF_LEASES.on(connection), {"ids": list(ids)}):
+        its_reservations[row.lease_id].append(_reservation(row))
     its_events = event_store.of_leases(connection, ids)
     found = {row.id: lease_of(row, its_reservations[row.id], its_events[row.id]) for row in rows}
     return [found[each] for each in ids if each in found]
@@ -121,14 +123,6 @@ def page_statement(connection: Connection, wanted: LeasePage) -> Select[Any]:
         found = found.where(_after(connection, wanted))
     order = (key.desc(), leases.c.id.desc()) if wanted.descending else (key, leases.c.id)
     return found.order_by(*order)
-
-
-def reservations_of_leases(connection: Connection, ids: Collection[str]) -> Mapping[str, list[Reservation]]:
-    """{lease id: its reservations}; leases without reservations have no entry."""
-    found: dict[str, list[Reservation]] = defaultdict(list)
-    for row in connection.execute(_RESERVATIONS_OF_LEASES.on(connection), {"ids": list(ids)}):
-        found[row.lease_id].append(_reservation(row))
-    return found
 
 
 def find_lease(connection: Connection, lease_id: str) -> Lease | None:
