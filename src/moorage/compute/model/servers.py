@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from moorage.core.json import JsonObject
 from moorage.jobs.contract import JobKind
 from moorage.scheduler.server_groups import GroupPolicy
 
@@ -185,7 +186,7 @@ class HostReport:
     memory_mb: int
     local_gb: int
     devices: int
-    cpu_info: Mapping[str, object] = field(default_factory=dict)
+    cpu_info: JsonObject = field(default_factory=dict)
     #: Optional features of its hypervisor: `moorage.agent.virt.driver.Capability`.
     capabilities: tuple[str, ...] = ()
 

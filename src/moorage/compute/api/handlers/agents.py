@@ -19,7 +19,6 @@ or null}`` as in `moorage.agent.control.control_api`, of a failed one ``{"error"
 """
 
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 
@@ -29,6 +28,7 @@ from moorage.compute.api.handlers.views import ComputeRequest, parse_amount
 from moorage.compute.model import lifecycle
 from moorage.compute.model.servers import HostReport
 from moorage.core.errors import Invalid
+from moorage.core.json import Json
 from moorage.images.for_hosts import DISK_HEADER, read_chunks
 from moorage.jobs.job_api import job_document, report_of
 from moorage.jobs.model import OPEN, Job, JobState
@@ -102,7 +102,7 @@ def show_provider_config_order(request: ComputeRequest, host: str, order_id: str
     return Response(body={"order": _order_document(request.service.provider_configs.find_order(host, order_id))})
 
 
-def _order_document(job: Job) -> dict[str, Any]:
+def _order_document(job: Job) -> dict[str, Json]:
     is_open = job.state in OPEN
     return {
         "id": job.id,

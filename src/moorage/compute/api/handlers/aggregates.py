@@ -1,7 +1,5 @@
 """Host aggregates, and the availability zones that they define."""
 
-from typing import Any
-
 from moorage.compute.api.handlers.views import MAX_AMOUNT, ComputeRequest, format_microseconds, require_rule
 from moorage.compute.hosts.host_service import ZONE_KEY, HostDetails
 from moorage.compute.model.servers import COMPUTE_BINARY, DEFAULT_ZONE, Aggregate
@@ -64,8 +62,8 @@ def _reply(request: ComputeRequest, aggregate: Aggregate) -> Response:
     return Response(body={"aggregate": _view(request, aggregate)})
 
 
-def _view(request: ComputeRequest, aggregate: Aggregate) -> dict[str, Any]:
-    view: dict[str, Any] = {
+def _view(request: ComputeRequest, aggregate: Aggregate) -> dict[str, Json]:
+    view: dict[str, Json] = {
         "id": aggregate.id,
         "name": aggregate.name,
         "hosts": list(aggregate.hosts),

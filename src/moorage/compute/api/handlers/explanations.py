@@ -1,6 +1,6 @@
 """Explanations why a server finds a host or not, for an existing or a hypothetical server (`explain_service`)."""
 
-from moorage.compute.api.handlers.servers import new_server
+from moorage.compute.api.handlers.servers import ServerBody, new_server
 from moorage.compute.api.handlers.views import ComputeRequest
 from moorage.compute.api.policy_rules import EXPLAIN_HOSTS_RULE
 from moorage.compute.servers.explain_service import HostExplanation
@@ -10,7 +10,8 @@ from moorage.wire.http import Response
 
 
 def of_new_server(request: ComputeRequest) -> Response:
-    body = {"name": "explained", **request.json["server"]}
+    wanted: ServerBody = request.json["server"]
+    body: ServerBody = {**wanted, "name": wanted.get("name", "explained")}
     explained = request.service.explanations.explain_new_server(
         request.caller,
         new_server(request, body),

@@ -4,12 +4,11 @@ A host attaches accelerators itself and knows when it is done, so ``accelerator-
 """
 
 import logging
-from typing import Any
+from typing import Required, TypedDict
 
 from moorage.compute.api.handlers.views import ComputeRequest
 from moorage.compute.api.schemas.events import TAG_REQUIRED
 from moorage.core.errors import NotFound
-from moorage.core.json import Json
 from moorage.wire.http import Response
 
 log = logging.getLogger(__name__)
@@ -22,18 +21,28 @@ def create(request: ComputeRequest) -> Response:
     return Response(200 if counts_as_up else 207, {"events": answered})
 
 
-def _answered(request: ComputeRequest, event: dict[str, Json]) -> dict[str, Json]:
+class Event(TypedDict, total=False):
+    """An event of a request, which its schema has validated; in the answer with `status` and `code`."""
+
+    name: Required[str]
+    server_uuid: Required[str]
+    tag: str
+    status: str
+    code: int
+
+
+def _answered(request: ComputeRequest, event: Event) -> Event:
     code = _code(request, event)
     if code != 200:
-        return event | {"status": "failed", "code": code}
+        return {**event, "status": "failed", "code": code}
     log.info(
         "external event received",
         extra={"event": event["name"], "server": event["server_uuid"], "tag": event.get("tag")},
     )
-    return event | {"status": "completed", "code": 200}
+    return {**event, "status": "completed", "code": 200}
 
 
-def _code(request: ComputeRequest, event: dict[str, Any]) -> int:
+def _code(request: ComputeRequest, event: Event) -> int:
     try:
         server = request.service.servers.get(request.caller, event["server_uuid"])
     except NotFound:

@@ -1,7 +1,6 @@
 """Flavors, their extra specs and access lists; and the manual migration of bare-metal servers."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from moorage.compute.api.handlers.views import (
     ComputeRequest,
@@ -120,16 +119,16 @@ def _number(request: ComputeRequest, name: str) -> int:
     return parse_whole_number(text, f"Invalid {name} filter [{text[:255]}]")
 
 
-def _list(request: ComputeRequest, rows: list[dict[str, Any]]) -> Response:
+def _list(request: ComputeRequest, rows: list[dict[str, Json]]) -> Response:
     shown, more = page_of_rows(rows, request)
-    body: dict[str, Any] = {"flavors": shown}
+    body: dict[str, Json] = {"flavors": shown}
     if more and shown:
         body["flavors_links"] = next_link(request, shown[-1]["id"])
     return Response(body=body)
 
 
-def _brief(request: ComputeRequest, flavor: Flavor) -> dict[str, Any]:
-    view: dict[str, Any] = {
+def _brief(request: ComputeRequest, flavor: Flavor) -> dict[str, Json]:
+    view: dict[str, Json] = {
         "id": flavor.id,
         "name": flavor.name,
         "links": resource_links(request, "flavors", flavor.id),
@@ -139,7 +138,7 @@ def _brief(request: ComputeRequest, flavor: Flavor) -> dict[str, Any]:
     return view
 
 
-def _view(request: ComputeRequest, flavor: Flavor) -> dict[str, Any]:
+def _view(request: ComputeRequest, flavor: Flavor) -> dict[str, Json]:
     view = _brief(request, flavor)
     view |= {
         "vcpus": flavor.vcpus,

@@ -2,7 +2,6 @@
 
 import json
 import re
-from typing import Any
 
 from moorage.compute.api.handlers.views import ComputeRequest, next_link, page_of_rows, parse_flag
 from moorage.compute.hosts.host_service import HostDetails
@@ -62,7 +61,7 @@ def servers(request: ComputeRequest, hypervisor_id: str) -> Response:
 
 
 def _list(request: ComputeRequest, *, detailed: bool) -> Response:
-    def rows(found: list[HostDetails]) -> list[dict[str, Any]]:
+    def rows(found: list[HostDetails]) -> list[dict[str, Json]]:
         return [_view(request, one, detailed=detailed) | _servers_if_wanted(request, one) for one in found]
 
     pattern = request.query.first("hypervisor_hostname_pattern") if request.version >= (2, 53) else None
@@ -75,7 +74,7 @@ def _list(request: ComputeRequest, *, detailed: bool) -> Response:
     if request.version < (2, 33):
         return Response(body={"hypervisors": rows(request.service.hosts.hosts())})
     shown, more = page_of_rows(rows(request.service.hosts.hosts()), request)
-    body: dict[str, Any] = {"hypervisors": shown}
+    body: dict[str, Json] = {"hypervisors": shown}
     if more and shown:
         body["hypervisors_links"] = next_link(request, str(shown[-1]["id"]))
     return Response(body=body)
@@ -100,9 +99,9 @@ def _matching(request: ComputeRequest, pattern: str) -> list[HostDetails]:
     return found
 
 
-def _view(request: ComputeRequest, details: HostDetails, *, detailed: bool) -> dict[str, Any]:
+def _view(request: ComputeRequest, details: HostDetails, *, detailed: bool) -> dict[str, Json]:
     host = details.host
-    view: dict[str, Any] = {
+    view: dict[str, Json] = {
         "id": _id(request, details),
         "hypervisor_hostname": host.name,
         "state": "up" if details.is_up else "down",
@@ -121,8 +120,8 @@ def _view(request: ComputeRequest, details: HostDetails, *, detailed: bool) -> d
         },
     }
     if request.version >= (2, 88):
-        return view | {"uptime": None}
-    return view | _capacity(details) | {"cpu_info": _cpu_info(request, details)}
+        return {**view, "uptime": None}
+    return {**view, **_capacity(details), "cpu_info": _cpu_info(request, details)}
 
 
 def _servers_if_wanted(request: ComputeRequest, details: HostDetails) -> dict[str, Json]:
@@ -157,7 +156,7 @@ def _capacity(details: HostDetails) -> dict[str, int]:
     }
 
 
-def _cpu_info(request: ComputeRequest, details: HostDetails) -> object:
+def _cpu_info(request: ComputeRequest, details: HostDetails) -> Json:
     """An object from 2.28 on, before that its text."""
     info = dict(details.host.report.cpu_info)
     return info if request.version >= (2, 28) else json.dumps(info)

@@ -1,7 +1,5 @@
 """The history of a server: ``os-instance-actions``."""
 
-from typing import Any
-
 from moorage.compute.api.handlers.server_view import host_id
 from moorage.compute.api.handlers.views import (
     ComputeRequest,
@@ -29,7 +27,7 @@ def index(request: ComputeRequest, server_id: str) -> Response:
         if (since is None or action.updated_at >= since) and (before is None or action.updated_at <= before)
     ]
     rows, more = page_of_rows(in_period, request, "request_id")
-    body: dict[str, Any] = {"instanceActions": rows}
+    body: dict[str, Json] = {"instanceActions": rows}
     if more and rows:
         body["links"] = next_link(request, rows[-1]["request_id"])
     return Response(body=body)
@@ -43,8 +41,8 @@ def show(request: ComputeRequest, server_id: str, request_id: str) -> Response:
     return Response(body={"instanceAction": view})
 
 
-def _view(request: ComputeRequest, action: Action) -> dict[str, Any]:
-    view: dict[str, Any] = {
+def _view(request: ComputeRequest, action: Action) -> dict[str, Json]:
+    view: dict[str, Json] = {
         "action": action.name,
         "instance_uuid": action.server_id,
         "request_id": action.request_id,

@@ -1,7 +1,5 @@
 """Key pairs of users; from 2.10 on, administrators can manage those of other users."""
 
-from typing import Any
-
 from moorage.compute.api.handlers.views import (
     ComputeRequest,
     format_microseconds,
@@ -11,6 +9,7 @@ from moorage.compute.api.handlers.views import (
 )
 from moorage.compute.model.servers import Keypair
 from moorage.core.errors import NotBuilt
+from moorage.core.json import Json
 from moorage.wire.http import Response
 
 
@@ -19,7 +18,7 @@ def index(request: ComputeRequest) -> Response:
     if request.version < (2, 35):
         return Response(body={"keypairs": [{"keypair": _brief(request, pair)} for pair in pairs]})
     rows, more = page_of_rows([_brief(request, pair) for pair in pairs], request, "name")
-    body: dict[str, Any] = {"keypairs": [{"keypair": row} for row in rows]}
+    body: dict[str, Json] = {"keypairs": [{"keypair": row} for row in rows]}
     if more and rows:
         body["keypairs_links"] = next_link(request, rows[-1]["name"])
     return Response(body=body)
@@ -67,6 +66,6 @@ def _may_be(request: ComputeRequest, user_id: str | None) -> str:
     return user_id or request.caller.user_id
 
 
-def _brief(request: ComputeRequest, pair: Keypair) -> dict[str, Any]:
-    view = {"name": pair.name, "public_key": pair.public_key, "fingerprint": pair.fingerprint}
+def _brief(request: ComputeRequest, pair: Keypair) -> dict[str, Json]:
+    view: dict[str, Json] = {"name": pair.name, "public_key": pair.public_key, "fingerprint": pair.fingerprint}
     return view | ({"type": pair.kind} if request.version >= (2, 2) else {})

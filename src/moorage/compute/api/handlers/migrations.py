@@ -1,7 +1,5 @@
 """Moves of servers: all of them for administrators (``os-migrations``), and a server's live migrations in progress."""
 
-from typing import Any
-
 from moorage.compute.api.handlers.views import (
     ComputeRequest,
     changes_period,
@@ -34,7 +32,7 @@ def index(request: ComputeRequest) -> Response:
         request,
         "uuid",
     )
-    body: dict[str, Any] = {"migrations": rows}
+    body: dict[str, Json] = {"migrations": rows}
     if more and rows:
         body["migrations_links"] = next_link(request, rows[-1]["uuid"])
     return Response(body=body)
@@ -74,7 +72,7 @@ def _common(request: ComputeRequest, one: Migration) -> dict[str, Json]:
     return view
 
 
-def _view(request: ComputeRequest, one: Migration) -> dict[str, Any]:
+def _view(request: ComputeRequest, one: Migration) -> dict[str, Json]:
     """Nova's flavor numbers do not exist here, so none is shown."""
     view = _common(request, one) | {
         "instance_uuid": one.server_id,

@@ -5,7 +5,6 @@ for the project or for all. Limits of networks and files are stored but not enfo
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 from moorage.compute.api.handlers.views import ComputeRequest, check_project_id, parse_amount, parse_flag, require_rule
 from moorage.compute.model.quota import OF_FILES, OF_NETWORKS
@@ -113,7 +112,7 @@ def _no_users(request: ComputeRequest) -> None:
         raise NotBuilt("Limits apply to projects; users of a project have no limits of their own.")
 
 
-def _numbers(limits: Mapping[str, Any]) -> dict[str, int]:
+def _numbers(limits: Mapping[str, float | str | None]) -> dict[str, int]:
     return {name: parse_amount(value, name) for name, value in limits.items() if value is not None and value != ""}
 
 

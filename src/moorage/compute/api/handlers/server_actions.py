@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 from moorage.compute.api.handlers.server_view import rebuilt_view
 from moorage.compute.api.handlers.views import ComputeRequest, parse_amount, require_rule, word_schema_error
@@ -27,10 +27,29 @@ NOT_BUILT = frozenset(
 GONE = frozenset({"os-getRDPConsole", "resetNetwork"})
 
 
+class ActionArguments(TypedDict, total=False):
+    """The arguments of all actions; the schema of an action tells which ones it has (`schemas.actions`)."""
+
+    type: str
+    locked_reason: str | None
+    length: int | str | None
+    state: str
+    host: str | None
+    availability_zone: str | None
+    flavorRef: str | int
+    adminPass: str
+    imageRef: str
+    rescue_image_ref: str
+    name: str
+    metadata: dict[str, str]
+    backup_type: str
+    rotation: int | str
+
+
 @dataclass(frozen=True)
 class ActionRow:
     rule: str
-    handler: Callable[[ComputeRequest, str, object], Response]
+    handler: Callable[[ComputeRequest, str, ActionArguments], Response]
     since: int = 1  #: minor microversion
 
 
@@ -50,34 +69,34 @@ def act(request: ComputeRequest, server_id: str) -> Response:
     require_rule(request, f"os_compute_api:{row.rule}")
     if (schemas := ARGUMENTS.get(key)) and (schema := schemas.for_version(request.version)):
         schema.validate(argument, word_schema_error)
-    return row.handler(request, server_id, argument)
+    return row.handler(request, server_id, argument or {})
 
 
-def _operate(operation: Operation) -> Callable[[ComputeRequest, str, object], Response]:
-    def handler(request: ComputeRequest, server_id: str, argument: object) -> Response:
+def _operate(operation: Operation) -> Callable[[ComputeRequest, str, ActionArguments], Response]:
+    def handler(request: ComputeRequest, server_id: str, argument: ActionArguments) -> Response:
         request.service.operations.begin_operation(request.caller, request.request_id, server_id, operation)
         return Response(202)
 
     return handler
 
 
-def _reboot(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+def _reboot(request: ComputeRequest, server_id: str, argument: ActionArguments) -> Response:
     is_hard = argument["type"].upper() == "HARD"
     return _operate(lifecycle.REBOOT_HARD if is_hard else lifecycle.REBOOT)(request, server_id, argument)
 
 
-def _lock(request: ComputeRequest, server_id: str, argument: Any) -> Response:
-    request.service.servers.lock(request.caller, request.request_id, server_id, (argument or {}).get("locked_reason"))
+def _lock(request: ComputeRequest, server_id: str, argument: ActionArguments) -> Response:
+    request.service.servers.lock(request.caller, request.request_id, server_id, argument.get("locked_reason"))
     return Response(202)
 
 
-def _unlock(request: ComputeRequest, server_id: str, argument: object) -> Response:
+def _unlock(request: ComputeRequest, server_id: str, argument: ActionArguments) -> Response:
     may_override = request.allowed("os_compute_api:os-lock-server:unlock:unlock_override")
     request.service.servers.unlock(request.caller, request.request_id, server_id, may_override=may_override)
     return Response(202)
 
 
-def _console(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+def _console(request: ComputeRequest, server_id: str, argument: ActionArguments) -> Response:
     text = request.service.servers.console(request.caller, server_id)
     length = argument.get("length")
     if length is not None and (most := parse_amount(length, "length")) >= 0:
@@ -87,57 +106,56 @@ def _console(request: ComputeRequest, server_id: str, argument: Any) -> Response
     return Response(body={"output": text})
 
 
-def _reset_state(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+def _reset_state(request: ComputeRequest, server_id: str, argument: ActionArguments) -> Response:
     request.service.operations.reset_state(request.caller, server_id, VmState(argument["state"]))
     return Response(202)
 
 
-def _force_delete(request: ComputeRequest, server_id: str, argument: object) -> Response:
+def _force_delete(request: ComputeRequest, server_id: str, argument: ActionArguments) -> Response:
     request.service.deletion.delete_server(request.caller, request.request_id, server_id, at_once=True)
     return Response(202)
 
 
-def shelve(request: ComputeRequest, server_id: str, argument: object) -> Response:
+def shelve(request: ComputeRequest, server_id: str, argument: ActionArguments) -> Response:
     request.service.operations.shelve(request.caller, request.request_id, server_id)
     return Response(202)
 
 
-def unshelve(request: ComputeRequest, server_id: str, argument: Any) -> Response:
-    wanted = argument or {}
-    if wanted.get("host") is not None:
+def unshelve(request: ComputeRequest, server_id: str, argument: ActionArguments) -> Response:
+    if argument.get("host") is not None:
         require_rule(request, "os_compute_api:os-shelve:unshelve_to_host")
-    to = Destination(wanted.get("host"), wanted.get("availability_zone"))
+    to = Destination(argument.get("host"), argument.get("availability_zone"))
     request.service.moves.unshelve(request.caller, request.request_id, server_id, to)
     return Response(202)
 
 
-def resize(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+def resize(request: ComputeRequest, server_id: str, argument: ActionArguments) -> Response:
     flavor_id = str(argument["flavorRef"]).rpartition("/")[2]
     request.service.moves.resize(request.caller, request.request_id, server_id, flavor_id)
     return Response(202)
 
 
-def confirm(request: ComputeRequest, server_id: str, argument: object) -> Response:
+def confirm(request: ComputeRequest, server_id: str, argument: ActionArguments) -> Response:
     request.service.moves.confirm(request.caller, request.request_id, server_id)
     return Response(204)
 
 
-def revert(request: ComputeRequest, server_id: str, argument: object) -> Response:
+def revert(request: ComputeRequest, server_id: str, argument: ActionArguments) -> Response:
     request.service.moves.revert(request.caller, request.request_id, server_id)
     return Response(202)
 
 
-def migrate(request: ComputeRequest, server_id: str, argument: object) -> Response:
+def migrate(request: ComputeRequest, server_id: str, argument: ActionArguments) -> Response:
     request.service.moves.migrate(request.caller, request.request_id, server_id, _destination(argument))
     return Response(202)
 
 
-def migrate_live(request: ComputeRequest, server_id: str, argument: object) -> Response:
+def migrate_live(request: ComputeRequest, server_id: str, argument: ActionArguments) -> Response:
     request.service.moves.migrate_live(request.caller, request.request_id, server_id, _destination(argument))
     return Response(202)
 
 
-def evacuate(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+def evacuate(request: ComputeRequest, server_id: str, argument: ActionArguments) -> Response:
     request.service.moves.evacuate(
         request.caller, request.request_id, server_id, _destination(argument), ends_stopped=request.version >= (2, 95)
     )
@@ -146,16 +164,17 @@ def evacuate(request: ComputeRequest, server_id: str, argument: Any) -> Response
     return Response(200, {"adminPass": argument.get("adminPass") or request.service.operations.new_password()})
 
 
-def _destination(argument: Any) -> Destination:
-    return Destination((argument or {}).get("host") or None)
+def _destination(argument: ActionArguments) -> Destination:
+    return Destination(argument.get("host") or None)
 
 
 #: Columns of a server that a rebuild request may set, under the same names.
 _CHANGES = ("name", "metadata", "description", "key_name", "user_data", "hostname")
 
 
-def rebuild(request: ComputeRequest, server_id: str, argument: Any) -> Response:
-    wanted = Rebuild(_image_id(argument["imageRef"]), {name: argument[name] for name in _CHANGES if name in argument})
+def rebuild(request: ComputeRequest, server_id: str, argument: ActionArguments) -> Response:
+    changes = {name: value for name, value in argument.items() if name in _CHANGES}
+    wanted = Rebuild(_image_id(argument["imageRef"]), changes)
     request.service.operations.rebuild(request.caller, request.request_id, server_id, wanted)
     server = request.service.servers.get(request.caller, server_id)
     password = argument.get("adminPass") or request.service.operations.new_password()
@@ -163,17 +182,16 @@ def rebuild(request: ComputeRequest, server_id: str, argument: Any) -> Response:
     return Response(202, {"server": {**rebuilt_view(request, server), "adminPass": password}}, headers)
 
 
-def rescue(request: ComputeRequest, server_id: str, argument: Any) -> Response:
-    wanted = argument or {}
-    image = wanted.get("rescue_image_ref")
-    password = wanted.get("adminPass") or request.service.operations.new_password()
+def rescue(request: ComputeRequest, server_id: str, argument: ActionArguments) -> Response:
+    image = argument.get("rescue_image_ref")
+    password = argument.get("adminPass") or request.service.operations.new_password()
     request.service.operations.rescue(
         request.caller, request.request_id, server_id, image and _image_id(image), password
     )
     return Response(200, {"adminPass": password})
 
 
-def change_password(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+def change_password(request: ComputeRequest, server_id: str, argument: ActionArguments) -> Response:
     password = argument["adminPass"]
     request.service.operations.begin_operation(
         request.caller,
@@ -185,11 +203,11 @@ def change_password(request: ComputeRequest, server_id: str, argument: Any) -> R
     return Response(202)
 
 
-def create_image(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+def create_image(request: ComputeRequest, server_id: str, argument: ActionArguments) -> Response:
     return _make_image(request, server_id, NewImage(argument["name"], argument.get("metadata", {})))
 
 
-def create_backup(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+def create_backup(request: ComputeRequest, server_id: str, argument: ActionArguments) -> Response:
     wanted = NewImage(
         argument["name"],
         argument.get("metadata", {}),

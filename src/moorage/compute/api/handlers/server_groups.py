@@ -1,9 +1,8 @@
 """Server groups, in the shape before microversion 2.64 and in the one since."""
 
-from typing import Any
-
 from moorage.compute.api.handlers.views import ComputeRequest, page_size, parse_amount, parse_flag, parse_whole_number
 from moorage.compute.model.servers import ServerGroup
+from moorage.core.json import Json
 from moorage.scheduler.server_groups import GroupPolicy
 from moorage.wire.http import Response
 
@@ -43,8 +42,8 @@ def _offset(request: ComputeRequest) -> int:
     return parse_whole_number(request.query.first("offset") or "0", "offset must be a whole number, 0 or more")
 
 
-def _view(request: ComputeRequest, group: ServerGroup) -> dict[str, Any]:
-    view: dict[str, Any] = {"id": group.id, "name": group.name, "members": list(group.members)}
+def _view(request: ComputeRequest, group: ServerGroup) -> dict[str, Json]:
+    view: dict[str, Json] = {"id": group.id, "name": group.name, "members": list(group.members)}
     if request.version >= _WITH_OWNER:
         view |= {"project_id": group.project_id, "user_id": group.user_id}
     if request.version >= _WITH_RULES:

@@ -1,7 +1,7 @@
 """Servers: create, list, show, rename, delete; and their metadata. Other subresources: `server_subresources`."""
 
 from ipaddress import ip_address
-from typing import Any
+from typing import Required, TypedDict
 
 from moorage.compute.api.handlers.server_query import wanted_servers
 from moorage.compute.api.handlers.server_view import ServerViewContext, brief_view, changed_view, full_view, single_view
@@ -16,7 +16,7 @@ from moorage.compute.api.handlers.views import (
 from moorage.compute.model.servers import Server
 from moorage.compute.requests.server_request import NewServer
 from moorage.core.errors import Invalid, NotBuilt, NotFound
-from moorage.core.json import Json
+from moorage.core.json import Json, JsonObject
 from moorage.wire.http import Response
 
 #: Hints that Nova's filters use and this service does not; other hints have no effect in Nova either.
@@ -124,18 +124,54 @@ def _page(request: ComputeRequest, rule: str) -> tuple[list[Server], bool]:
     )
 
 
-def _list(request: ComputeRequest, rows: list[dict[str, Any]], *, more: bool) -> Response:
-    body: dict[str, Any] = {"servers": rows}
+def _list(request: ComputeRequest, rows: list[dict[str, Json]], *, more: bool) -> Response:
+    body: dict[str, Json] = {"servers": rows}
     if more and rows:
         body["servers_links"] = next_link(request, rows[-1]["id"])
     return Response(body=body)
 
 
-def new_server(request: ComputeRequest, body: dict[str, Any]) -> NewServer:
+class BlockDevice(TypedDict, total=False):
+    source_type: str
+    destination_type: str
+    boot_index: int | str | None
+    uuid: str
+
+
+#: The server of a create request, which the schema of its microversion has validated.
+ServerBody = TypedDict(
+    "ServerBody",
+    {
+        "name": Required[str],
+        "flavorRef": Required[str | int],
+        "imageRef": str,
+        "availability_zone": str,
+        "host": str,
+        "hypervisor_hostname": str,
+        "metadata": dict[str, str],
+        "tags": list[str],
+        "description": str | None,
+        "hostname": str,
+        "key_name": str,
+        "user_data": str | None,
+        "config_drive": bool | str | None,
+        "accessIPv4": str,
+        "accessIPv6": str,
+        "min_count": int | str,
+        "max_count": int | str,
+        "networks": list[JsonObject] | str,
+        "block_device_mapping_v2": list[BlockDevice],
+        "OS-DCF:diskConfig": str,
+    },
+    total=False,
+)
+
+
+def new_server(request: ComputeRequest, body: ServerBody) -> NewServer:
     _check_networks(body.get("networks"))
     _check_host_name(body)
     least, most = _counts(body)
-    hints: dict[str, Any] = next((request.json[key] for key in _HINT_KEYS if key in request.json), {})
+    hints: dict[str, Json] = next((request.json[key] for key in _HINT_KEYS if key in request.json), {})
     if unread := sorted(_HINTS_NOT_BUILT & hints.keys()):
         raise NotBuilt(f"The scheduler hint {unread[0]} is not offered here.")
     return NewServer(
@@ -160,7 +196,7 @@ def new_server(request: ComputeRequest, body: dict[str, Any]) -> NewServer:
     )
 
 
-def _counts(body: dict[str, Any]) -> tuple[int, int]:
+def _counts(body: ServerBody) -> tuple[int, int]:
     """Number of servers to create: (minimum, maximum)."""
     least = parse_amount(body.get("min_count", 1), "min_count")
     most = parse_amount(body.get("max_count", least), "max_count")
@@ -169,9 +205,9 @@ def _counts(body: dict[str, Any]) -> tuple[int, int]:
     return least, most
 
 
-def _image_id(body: dict[str, Any]) -> str | None:
+def _image_id(body: ServerBody) -> str | None:
     """The image in ``imageRef``, which the CLI names again in a block device."""
-    image_id = str(body.get("imageRef") or "").rpartition("/")[2] or None
+    image_id: str | None = str(body.get("imageRef") or "").rpartition("/")[2] or None
     for device in body.get("block_device_mapping_v2", ()):
         kind = (device.get("source_type"), device.get("destination_type", "local"))
         if kind != ("image", "local") or parse_amount(device.get("boot_index") or 0, "boot_index") != 0:
@@ -187,7 +223,7 @@ def _check_networks(networks: object) -> None:
         raise NotBuilt("Networks and ports are not offered: there is no network service. Use networks: none.")
 
 
-def _check_host_name(body: dict[str, Json]) -> None:
+def _check_host_name(body: ServerBody) -> None:
     """A host and its hypervisor have the same name here."""
     host, hypervisor = body.get("host"), body.get("hypervisor_hostname")
     if host and hypervisor and host != hypervisor:

@@ -3,13 +3,14 @@
 Below 2.53 a service is addressed by the change (``PUT /os-services/disable``), from then on by its id.
 """
 
-from typing import Any
+from typing import TypedDict
 
 from moorage.compute.api.handlers.views import ComputeRequest, format_microseconds, parse_flag
 from moorage.compute.hosts.host_service import HostDetails
 from moorage.compute.model.servers import COMPUTE_BINARY
 from moorage.core.errors import Invalid, NotFound
 from moorage.core.ids import is_uuid
+from moorage.core.json import Json
 from moorage.wire.http import Response
 
 _ENABLING = {"enable": True, "disable": False, "disable-log-reason": False}
@@ -40,6 +41,12 @@ def update(request: ComputeRequest, service_id: str) -> Response:
     return Response(body={"service": _view(request, details)})
 
 
+class _Changes(TypedDict, total=False):
+    is_enabled: bool
+    forced_down: bool
+    disabled_reason: str
+
+
 def update_named(request: ComputeRequest, service_id: str) -> Response:
     """`service_id` is the change to make; host and binary are in the body."""
     body = request.json
@@ -47,14 +54,14 @@ def update_named(request: ComputeRequest, service_id: str) -> Response:
         raise Invalid(
             f"Updating a {body['binary']} service is not supported. Only {COMPUTE_BINARY} services can be updated."
         )
-    answer: dict[str, Any] = {"host": body["host"], "binary": body["binary"]}
+    answer: dict[str, Json] = {"host": body["host"], "binary": body["binary"]}
     if service_id == "force-down" and request.version >= (2, 11):
         if "forced_down" not in body:
             raise Invalid("Missing forced_down field")
-        answer["forced_down"] = parse_flag(body["forced_down"])
-        changes: dict[str, Any] = {"forced_down": answer["forced_down"]}
+        forced_down = answer["forced_down"] = parse_flag(body["forced_down"])
+        changes = _Changes(forced_down=forced_down)
     elif service_id in _ENABLING:
-        changes = {"is_enabled": _ENABLING[service_id]}
+        changes = _Changes(is_enabled=_ENABLING[service_id])
         answer["status"] = "enabled" if changes["is_enabled"] else "disabled"
         if service_id == "disable-log-reason":
             if "disabled_reason" not in body:
@@ -83,9 +90,9 @@ def _check_uuid(service_id: str) -> None:
         raise Invalid(f"Invalid uuid {service_id}")
 
 
-def _view(request: ComputeRequest, details: HostDetails) -> dict[str, Any]:
+def _view(request: ComputeRequest, details: HostDetails) -> dict[str, Json]:
     host = details.host
-    view = {
+    view: dict[str, Json] = {
         "id": host.service_uuid if request.version >= (2, 53) else host.number,
         "binary": COMPUTE_BINARY,
         "host": host.name,

@@ -1,7 +1,6 @@
 """Usage of projects over a period: ``os-simple-tenant-usage``. From 2.40 on in pages of servers."""
 
 from datetime import datetime
-from typing import Any
 
 from moorage.compute.api.handlers.views import (
     ComputeRequest,
@@ -14,6 +13,7 @@ from moorage.compute.api.handlers.views import (
 from moorage.compute.model.quota import total_usage, usage_hours, usage_period
 from moorage.compute.model.servers import Server, VmState
 from moorage.core.errors import Invalid, NotFound
+from moorage.core.json import Json
 from moorage.wire.http import Response
 
 
@@ -23,10 +23,11 @@ def index(request: ComputeRequest) -> Response:
     by_project: dict[str, list[Server]] = {}
     for server in servers:
         by_project.setdefault(server.project_id, []).append(server)
-    usages = [_usage(project, own, since, until) for project, own in sorted(by_project.items())]
-    if request.query.first("detailed") == "1":
-        for row in usages:
-            row["server_usages"] = [_server_usage(one, since, until) for one in by_project[row["tenant_id"]]]
+    usages = []
+    for project, own in sorted(by_project.items()):
+        usages.append(_usage(project, own, since, until))
+        if request.query.first("detailed") == "1":
+            usages[-1]["server_usages"] = [_server_usage(one, since, until) for one in own]
     return Response(body={"tenant_usages": usages} | following)
 
 
@@ -45,7 +46,7 @@ def show(request: ComputeRequest, project_id: str) -> Response:
     return Response(body={"tenant_usage": shown} | following)
 
 
-def _page(request: ComputeRequest, servers: list[Server], links: str) -> tuple[list[Server], dict[str, Any]]:
+def _page(request: ComputeRequest, servers: list[Server], links: str) -> tuple[list[Server], dict[str, Json]]:
     """A page of `servers`, by id, and the link to the next page."""
     if request.version < (2, 40):
         return servers, {}
@@ -69,7 +70,7 @@ def _period(request: ComputeRequest) -> tuple[datetime, datetime]:
     )
 
 
-def _usage(project_id: str, servers: list[Server], since: datetime, until: datetime) -> dict[str, Any]:
+def _usage(project_id: str, servers: list[Server], since: datetime, until: datetime) -> dict[str, Json]:
     used = total_usage(servers, since, until)
     return {
         "tenant_id": project_id,
@@ -82,7 +83,7 @@ def _usage(project_id: str, servers: list[Server], since: datetime, until: datet
     }
 
 
-def _server_usage(server: Server, since: datetime, until: datetime) -> dict[str, Any]:
+def _server_usage(server: Server, since: datetime, until: datetime) -> dict[str, Json]:
     begun = server.launched_at or since
     return {
         "instance_id": server.id,

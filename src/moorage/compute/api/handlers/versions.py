@@ -1,9 +1,8 @@
 """Version documents, and the list of extensions, in which old clients look for names."""
 
-from typing import Any
-
 from moorage.compute.api.handlers.views import ComputeRequest
 from moorage.core.errors import NotFound
+from moorage.core.json import Json, JsonObject
 from moorage.wire.http import Response
 from moorage.wire.microversion import Version, VersionRange
 
@@ -21,22 +20,22 @@ def index(request: ComputeRequest) -> Response:
 
 
 def show(request: ComputeRequest) -> Response:
-    document = _document(request)
-    document["links"].append({"rel": "describedby", "type": "text/html", "href": "https://docs.openstack.org/"})
+    described = {"rel": "describedby", "type": "text/html", "href": "https://docs.openstack.org/"}
+    document = _document(request, described)
     document["media-types"] = [
         {"base": "application/json", "type": "application/vnd.openstack.compute+json;version=2.1"}
     ]
     return Response(body={"version": document})
 
 
-def _document(request: ComputeRequest) -> dict[str, Any]:
+def _document(request: ComputeRequest, *links: JsonObject) -> dict[str, Json]:
     return {
         "id": "v2.1",
         "status": "CURRENT",
         "version": str(VERSIONS.maximum),
         "min_version": str(VERSIONS.minimum),
         "updated": "2013-07-23T11:33:21Z",
-        "links": [{"rel": "self", "href": f"{request.base_url}/v2.1/"}],
+        "links": [{"rel": "self", "href": f"{request.base_url}/v2.1/"}, *links],
     }
 
 

@@ -9,6 +9,7 @@ from moorage.compute.api.schemas.queries import KnownQuery
 from moorage.compute.service import ComputeService
 from moorage.core import parsing
 from moorage.core.errors import Forbidden, Invalid
+from moorage.core.json import Json
 from moorage.wire.errors import Problem
 from moorage.wire.http import Request, Response
 
@@ -55,7 +56,7 @@ def resource_links(request: ComputeRequest, kind: str, key: str) -> list[dict[st
     ]
 
 
-def next_link(request: ComputeRequest, marker: str) -> list[dict[str, str]]:
+def next_link(request: ComputeRequest, marker: Json) -> list[dict[str, str]]:
     pairs = [(key, value) for key, value in request.query.pairs if key != "marker"]
     return [{"rel": "next", "href": f"{request.base_url}{request.path}?{urlencode([*pairs, ('marker', marker)])}"}]
 
@@ -138,8 +139,8 @@ def page_size(request: ComputeRequest) -> int:
 
 
 def page_of_rows(
-    rows: Sequence[dict[str, Any]], request: ComputeRequest, key: str = "id"
-) -> tuple[list[dict[str, Any]], bool]:
+    rows: Sequence[dict[str, Json]], request: ComputeRequest, key: str = "id"
+) -> tuple[list[dict[str, Json]], bool]:
     """The page of `rows` selected by ``marker`` and ``limit``, and whether more rows follow."""
     start = 0
     if (marker := request.query.first("marker")) is not None:

@@ -1,7 +1,6 @@
 """Schemas of the arguments of server actions, by the key in the body. Keys not listed take null or an empty object."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from moorage.compute.api.schemas.flavors import NAME
 from moorage.compute.api.schemas.servers import HOSTNAME, METADATA_ITEMS
@@ -14,7 +13,7 @@ _IMAGE = {"type": "string", "minLength": 1}
 _DESCRIPTION = {"type": ["string", "null"], "maxLength": 255}
 
 
-def _schema(properties: Mapping[str, Any], *required: str, null: bool = False) -> dict[str, Any]:
+def _schema(properties: Mapping[str, object], *required: str, null: bool = False) -> dict[str, object]:
     return {
         "type": ["object", "null"] if null else "object",
         "properties": dict(properties),
@@ -23,9 +22,9 @@ def _schema(properties: Mapping[str, Any], *required: str, null: bool = False) -
     }
 
 
-def _grown(rows: list[tuple[Version, dict[str, Any]]], *required: str, null: bool = False) -> VersionedSchema:
+def _grown(rows: list[tuple[Version, dict[str, object]]], *required: str, null: bool = False) -> VersionedSchema:
     """Each row adds properties to those before it; None removes one."""
-    properties: dict[str, Any] = {}
+    properties: dict[str, object] = {}
     versions: list[tuple[Version, Schema | None]] = []
     for since, added in rows:
         properties = {name: value for name, value in {**properties, **added}.items() if value is not None}

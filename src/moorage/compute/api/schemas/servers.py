@@ -1,7 +1,5 @@
 """Schemas of servers and of explanations. As in Nova, attributes of later microversions are refused."""
 
-from typing import Any
-
 from moorage.compute.api.schemas.flavors import NAME
 from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.microversion import Version
@@ -44,7 +42,7 @@ _NETWORK = {
     "additionalProperties": False,
 }
 #: Accepted from 2.1 on.
-_FIRST: dict[str, Any] = {
+_FIRST: dict[str, object] = {
     "name": NAME,
     "imageRef": _TEXT,
     "flavorRef": {"type": ["string", "integer"], "minLength": 1},
@@ -69,7 +67,7 @@ _TAG = {"type": "string", "minLength": 1, "maxLength": 60, "pattern": "^[^,/]*$"
 _TAGS = {"type": "array", "items": _TAG, "maxItems": 50, "uniqueItems": True}
 TAG = Schema(_TAG)
 TAGS = Schema({"type": "object", "properties": {"tags": _TAGS}, "required": ["tags"], "additionalProperties": False})
-_ADDED: list[tuple[Version, dict[str, Any]]] = [
+_ADDED: list[tuple[Version, dict[str, object]]] = [
     (Version(2, 19), {"description": {"type": ["string", "null"], "maxLength": 255}}),
     (Version(2, 37), {"networks": _NETWORKS}),
     (Version(2, 52), {"tags": _TAGS}),
@@ -87,7 +85,7 @@ HINTS = {
 }
 
 
-def _create(properties: dict[str, Any], since: Version) -> Schema:
+def _create(properties: dict[str, object], since: Version) -> Schema:
     required = ["name", "flavorRef"] + (["networks"] if since >= (2, 37) else [])
     server = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
     return Schema(
@@ -112,7 +110,7 @@ def _versions() -> VersionedSchema:
 CREATE = _versions()
 
 
-def _update(**more: Any) -> Schema:
+def _update(**more: object) -> Schema:
     properties = {
         "name": NAME,
         "OS-DCF:diskConfig": {"enum": ["AUTO", "MANUAL"]},
