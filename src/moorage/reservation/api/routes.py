@@ -4,7 +4,6 @@ The peer's routes also accept ``.json``.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 from moorage.core import errors as e
 from moorage.core.json import Json
@@ -120,7 +119,7 @@ ABOUT = ServiceDoc(
 
 def _has(name: str, kind: str = "object", *more: str) -> Schema:
     """The schema of an answer with the required key `name` and the optional keys `more`."""
-    properties: dict[str, Any] = {name: {"type": kind}} | {each: {} for each in more}
+    properties: dict[str, object] = {name: {"type": kind}, **{each: {} for each in more}}
     return Schema({"type": "object", "required": [name], "properties": properties, "additionalProperties": False})
 
 

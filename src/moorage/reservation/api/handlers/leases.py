@@ -1,7 +1,6 @@
 """Handlers of ``/leases``, series, maintenance windows, lists in pages, and the limits of projects."""
 
 from collections.abc import Sequence
-from typing import Any
 from urllib.parse import urlencode
 
 from moorage.core.json import Json
@@ -88,8 +87,8 @@ def list_allocations_page(request: Request[ReservationService]) -> Response:
     return _page(request, "allocations", rows, str(found[-1][0].id) if more else None)
 
 
-def _page(request: Request[ReservationService], name: str, rows: list[dict[str, Any]], last: str | None) -> Response:
-    body: dict[str, Any] = {name: rows}
+def _page(request: Request[ReservationService], name: str, rows: list[dict[str, Json]], last: str | None) -> Response:
+    body: dict[str, Json] = {name: rows}
     if last is not None:
         pairs = [(key, value) for key, value in request.query.pairs if key != "marker"]
         href = f"{request.base_url}{request.path}?{urlencode([*pairs, ('marker', last)])}"

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Required, TypedDict, cast
 
+from moorage.core.json import Json
 from moorage.reservation.api.schemas import lease
 from moorage.reservation.api.schemas.common import DATE_TEXT, decode_date, decode_when, encode_date, encode_time
+from moorage.reservation.api.schemas.reservation import ReservationBody
 from moorage.reservation.booking.previews import Addresses, LeasePreview, UpdatePreview
 from moorage.reservation.capacity import host_selection
 from moorage.reservation.capacity.lease_update import When
@@ -19,7 +21,7 @@ from moorage.wire.body import Schema
 _MOST_OFFERS = 20
 _A_YEAR_M = 366 * 24 * 60
 
-_SEARCH: dict[str, Any] = {
+_SEARCH: dict[str, object] = {
     "duration_minutes": {"type": "integer", "minimum": 1, "maximum": _A_YEAR_M},
     "earliest_start": {"type": "string"},
     "latest_start": {"type": "string"},
@@ -84,8 +86,21 @@ CALENDAR_QUERY = Schema(
 )
 
 
-def decode_search(body: Mapping[str, Any]) -> AvailabilityRequest:
-    placeholder = {"name": "offer", "start_date": "now", "end_date": "now", "reservations": body["reservations"]}
+class SearchBody(TypedDict, total=False):
+    reservations: Required[list[ReservationBody]]
+    duration_minutes: Required[int | str]
+    earliest_start: str
+    latest_start: str
+    limit: int | str
+
+
+def decode_search(body: SearchBody) -> AvailabilityRequest:
+    placeholder: lease.LeaseBody = {
+        "name": "offer",
+        "start_date": "now",
+        "end_date": "now",
+        "reservations": body["reservations"],
+    }
     return AvailabilityRequest(
         lease.decode_create(placeholder),
         timedelta(minutes=int(body["duration_minutes"])),
@@ -95,14 +110,14 @@ def decode_search(body: Mapping[str, Any]) -> AvailabilityRequest:
     )
 
 
-def encode_offers(found: AvailabilityResult) -> dict[str, Any]:
-    body: dict[str, Any] = {"offers": [_period(*slot) for slot in found.slots]}
+def encode_offers(found: AvailabilityResult) -> dict[str, Json]:
+    body: dict[str, Json] = {"offers": [_period(*slot) for slot in found.slots]}
     if found.shortage is not None:
         body["earliest_start"] = {"free": found.shortage.free, "reason": found.shortage.reason}
     return body
 
 
-def encode_hold(hold: Hold) -> dict[str, Any]:
+def encode_hold(hold: Hold) -> dict[str, Json]:
     return {
         "id": hold.id,
         "user_id": hold.user_id,
@@ -114,17 +129,17 @@ def encode_hold(hold: Hold) -> dict[str, Any]:
     }
 
 
-def lease_from(body: Mapping[str, Any], hold: Hold) -> dict[str, Any]:
+def lease_from(body: lease.LeaseBody, hold: Hold) -> lease.LeaseBody:
     """The body of a lease with the dates and reservations of the hold."""
     return {
-        **{name: value for name, value in body.items() if name != "hold_id"},
+        **body,
         "start_date": f"{hold.start_date:%Y-%m-%d %H:%M}",
         "end_date": f"{hold.end_date:%Y-%m-%d %H:%M}",
-        "reservations": list(hold.requests),
+        "reservations": cast(list[ReservationBody], list(hold.requests)),  # kept as they were sent
     }
 
 
-def encode_prolongation(found: Prolongation) -> dict[str, Any]:
+def encode_prolongation(found: Prolongation) -> dict[str, Json]:
     return {
         "end_date": encode_date(found.end_date),
         "latest_end_date": encode_date(found.latest_end),
@@ -132,7 +147,7 @@ def encode_prolongation(found: Prolongation) -> dict[str, Any]:
     }
 
 
-def encode_draft(draft: LeasePreview, plan: host_selection.Plan, names: Mapping[int, str] | None) -> dict[str, Any]:
+def encode_draft(draft: LeasePreview, plan: host_selection.Plan, names: Mapping[int, str] | None) -> dict[str, Json]:
     """Only administrators see `names` of hosts; others get the number of hosts."""
     made = draft.lease
     before_end = next(event.time for event in made.events if event.type is EventType.BEFORE_END)
@@ -152,7 +167,7 @@ def encode_draft(draft: LeasePreview, plan: host_selection.Plan, names: Mapping[
     }
 
 
-def encode_change(change: UpdatePreview, plan: host_selection.Plan, names: Mapping[int, str] | None) -> dict[str, Any]:
+def encode_change(change: UpdatePreview, plan: host_selection.Plan, names: Mapping[int, str] | None) -> dict[str, Json]:
     """Omits reservations that keep their slots."""
     decision = change.decision
     found = []
@@ -184,7 +199,7 @@ def decode_calendar_query(values: Mapping[str, str]) -> tuple[When, datetime | N
     )
 
 
-def encode_calendar(view: CalendarView) -> dict[str, Any]:
+def encode_calendar(view: CalendarView) -> dict[str, Json]:
     return {
         "start_date": encode_date(view.start),
         "end_date": encode_date(view.end),
@@ -206,7 +221,7 @@ def encode_calendar(view: CalendarView) -> dict[str, Any]:
     }
 
 
-def _addresses(addresses: Addresses, reservation_id: str) -> dict[str, Any]:
+def _addresses(addresses: Addresses, reservation_id: str) -> dict[str, Json]:
     """The addresses of a floating IP reservation; empty for other types."""
     return {"floating_ips": list(addresses[reservation_id])} if reservation_id in addresses else {}
 
@@ -217,8 +232,8 @@ def _more(before: host_selection.Placing, after: host_selection.Placing) -> dict
     return {host: list(after[host])[:count] for host, count in counts.items() if count > 0}
 
 
-def _chosen(placing: host_selection.Placing, names: Mapping[int, str] | None) -> dict[str, Any]:
-    chosen: dict[str, Any] = {"slots": sum(len(slots) for slots in placing.values()), "hosts": len(placing)}
+def _chosen(placing: host_selection.Placing, names: Mapping[int, str] | None) -> dict[str, Json]:
+    chosen: dict[str, Json] = {"slots": sum(len(slots) for slots in placing.values()), "hosts": len(placing)}
     if names is not None:
         chosen["on"] = {names.get(host, str(host)): len(slots) for host, slots in sorted(placing.items())}
     return chosen

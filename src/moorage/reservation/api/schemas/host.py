@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 from moorage.core.errors import Forbidden, Invalid
 from moorage.core.json import Json
@@ -38,8 +38,8 @@ def decode_update(body: Mapping[str, Json]) -> dict[str, str | None]:
     return {key: None if value is None else _text(key, value) for key, value in body.items()}
 
 
-def encode(host: RegisteredHost) -> dict[str, Any]:
-    own = {
+def encode(host: RegisteredHost) -> dict[str, Json]:
+    own: dict[str, Json] = {
         "id": str(host.id),
         "vcpus": host.vcpus,
         "cpu_info": host.cpu_info,
@@ -79,7 +79,7 @@ def encode_property(name: str, private: bool, values: list[str], *, detail: bool
     return {"property": name, "private": private, "values": values} if detail else {"property": name}
 
 
-def encode_property_row(row: Mapping[str, Any]) -> dict[str, Any]:
+def encode_property_row(row: Mapping[str, Any]) -> dict[str, Json]:
     return {
         "id": row["id"],
         "resource_type": HOST_TYPE,
@@ -114,7 +114,11 @@ UPDATE_LIMITS = Schema(
 )
 
 
-def decode_limits(body: Mapping[str, Any]) -> ProjectLimits | None:
+class LimitsBody(TypedDict):
+    limits: dict[str, dict[str, int]] | None  #: None: the default limits
+
+
+def decode_limits(body: LimitsBody) -> ProjectLimits | None:
     limits = body["limits"]
     return None if limits is None else ProjectLimits(limits.get("now", {}), limits.get("hours", {}))
 

@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Required, TypedDict
 
 from moorage.core.errors import Invalid
-from moorage.core.json import Json
+from moorage.core.json import Json, JsonObject
 from moorage.reservation.api.schemas import reservation
 from moorage.reservation.api.schemas.common import decode_date, decode_when, encode_date, encode_time
 from moorage.reservation.capacity.lease_update import LeaseChange, NewLease, period_of
@@ -126,7 +126,40 @@ _AFFECTED_KEYS = ("id", "name", "project_id", "start_date", "end_date", "status"
 _TARGETS = {EndActionKind.WEBHOOK: "url", EndActionKind.EMAIL: "to"}
 
 
-def decode_create(body: Mapping[str, Any], *, peers_only: bool = False) -> NewLease:
+class LeaseBody(TypedDict, total=False):
+    """A lease in a request, which the schema of the route has validated."""
+
+    name: Required[str]
+    start_date: Required[str]
+    end_date: Required[str]
+    before_end_date: str | None
+    events: list[JsonObject]
+    reservations: list[reservation.ReservationBody]
+    before_end_actions: list[dict[str, str]]
+
+
+class SeriesBody(LeaseBody):
+    every_days: int | str
+    count: int | str
+
+
+class LeaseChangeBody(TypedDict, total=False):
+    name: str
+    start_date: str
+    end_date: str
+    before_end_date: str | None
+    reservations: list[reservation.ReservationBody]
+    before_end_actions: list[dict[str, str]]
+
+
+class MaintenanceBody(TypedDict):
+    name: str
+    start_date: str
+    end_date: str
+    hosts: list[str]
+
+
+def decode_create(body: LeaseBody, *, peers_only: bool = False) -> NewLease:
     """`peers_only`: see `reservation.decode_create`."""
     if body.get("events"):
         raise Invalid("events cannot be set; use before_end_date to set the time of the before_end event")
@@ -143,7 +176,7 @@ def decode_create(body: Mapping[str, Any], *, peers_only: bool = False) -> NewLe
     )
 
 
-def decode_update(body: Mapping[str, Any]) -> LeaseChange:
+def decode_update(body: LeaseChangeBody) -> LeaseChange:
     before_end = body.get("before_end_date")
     return LeaseChange(
         name=body.get("name"),
@@ -173,7 +206,7 @@ def encode_action(action: EndAction) -> dict[str, str]:
     return {"action": action.kind} | ({_TARGETS[action.kind]: action.target} if action.kind in _TARGETS else {})
 
 
-def encode(lease: Lease) -> dict[str, Any]:
+def encode(lease: Lease) -> dict[str, Json]:
     return {
         "id": lease.id,
         "name": lease.name,
@@ -191,7 +224,7 @@ def encode(lease: Lease) -> dict[str, Any]:
     }
 
 
-def encode_ours(lease: Lease, done: Sequence[BeforeEndResult], *, to_admin: bool) -> dict[str, Any]:
+def encode_ours(lease: Lease, done: Sequence[BeforeEndResult], *, to_admin: bool) -> dict[str, Json]:
     """From microversion 1.1 on: with the actions before the end, and their results."""
     encoded = encode(lease)
     encoded["before_end_actions"] = [
@@ -203,10 +236,15 @@ def encode_ours(lease: Lease, done: Sequence[BeforeEndResult], *, to_admin: bool
         }
         for each in done
     ]
-    event = lease.event(EventType.BEFORE_END)
-    for each in encoded["events"]:
-        if event is not None and each["id"] == event.id:
-            each["error"] = event.last_error if to_admin else event.last_error and FAILED_FOR_OPERATOR
+    before_end = lease.event(EventType.BEFORE_END)
+    events = []
+    for event in lease.events:
+        if event.type in WIRE_EVENTS:
+            events.append(_encode_event(event))
+            if before_end is not None and event.id == before_end.id:
+                error = event.last_error if to_admin else event.last_error and FAILED_FOR_OPERATOR
+                events[-1]["error"] = error
+    encoded["events"] = events
     return encoded
 
 
@@ -250,12 +288,11 @@ def _encode_event(event: Event) -> dict[str, Json]:
     }
 
 
-def decode_series(body: Mapping[str, Any], now: datetime) -> list[NewLease]:
+def decode_series(body: SeriesBody, now: datetime) -> list[NewLease]:
     """The leases of a series. The first has the dates of the body; each later one starts `every_days` days after the
     one before, at the same time of day in UTC.
     """
-    plain = {name: value for name, value in body.items() if name not in ("every_days", "count")}
-    first, count, step = decode_create(plain), int(body["count"]), timedelta(days=int(body["every_days"]))
+    first, count, step = decode_create(body), int(body["count"]), timedelta(days=int(body["every_days"]))
     start, end = period_of(first, now)
     if count > 1 and end - start > step:
         raise Invalid("the leases of the series would overlap: every_days is shorter than the duration of a lease")
@@ -271,17 +308,17 @@ def decode_series(body: Mapping[str, Any], now: datetime) -> list[NewLease]:
     ]
 
 
-def decode_maintenance(body: Mapping[str, Any]) -> tuple[NewLease, Sequence[str]]:
+def decode_maintenance(body: MaintenanceBody) -> tuple[NewLease, Sequence[str]]:
     """(a lease of whole hosts, the names of the hosts)"""
     names = body["hosts"]
-    whole = {
+    whole: reservation.ReservationBody = {
         "resource_type": PHYSICAL_HOST,
         "min": len(names),
         "max": len(names),
         "hypervisor_properties": json.dumps(["in", "$hypervisor_hostname", list(names)]),
         "resource_properties": "",
     }
-    plain = {name: body[name] for name in ("name", "start_date", "end_date")}
+    plain: LeaseBody = {"name": body["name"], "start_date": body["start_date"], "end_date": body["end_date"]}
     return decode_create({**plain, "reservations": [whole]}), names
 
 

@@ -1,7 +1,6 @@
 """Queries of paged lists (from microversion 1.1 on). Unknown parameters are refused."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from moorage.reservation.api.schemas.common import DATE_TEXT, decode_date, peer_wording
 from moorage.reservation.model.leases import LeaseStatus
@@ -34,7 +33,7 @@ LEASES = Schema(
     }
 )
 
-_HOSTS: dict[str, Any] = {
+_HOSTS: dict[str, object] = {
     "limit": _LIMIT,
     "marker": {"type": "string", "pattern": "^[0-9]{1,9}$"},
     "hypervisor_hostname": _TEXT,

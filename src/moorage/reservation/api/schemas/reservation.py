@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from ipaddress import ip_address
-from typing import Any
+from typing import Literal, TypedDict
 
 import orjson
 
@@ -169,7 +169,32 @@ _TRUE = {"1", "t", "true", "on", "y", "yes"}
 _FALSE = {"0", "f", "false", "off", "n", "no"}
 
 
-def decode_create(body: Mapping[str, Any], *, peers_only: bool = False) -> UnresolvedRequest:
+class ReservationBody(TypedDict, total=False):
+    """A reservation in a request; the schema of its type tells which keys it has. Numbers may be texts."""
+
+    id: str
+    resource_type: str
+    vcpus: int | str
+    memory_mb: int | str
+    disk_gb: int | str
+    amount: int | str
+    affinity: bool | str | None
+    resource_properties: str
+    min: int | str
+    max: int | str
+    hypervisor_properties: str
+    before_end: str
+    flavor_id: int | str
+    resources: dict[str, int | str]
+    traits: dict[str, str]
+    bitstream_id: str
+    function_id: str
+    function_name: str
+    network_id: str
+    required_floatingips: list[str]
+
+
+def decode_create(body: ReservationBody, *, peers_only: bool = False) -> UnresolvedRequest:
     """Raises `Invalid`. `peers_only`: accept only the peer's types, as in microversion 1.0."""
     kind = body.get("resource_type")
     if kind is None:
@@ -183,7 +208,7 @@ def decode_create(body: Mapping[str, Any], *, peers_only: bool = False) -> Unres
     return _DECODERS[kind](body)
 
 
-def decode_change(body: Mapping[str, Any]) -> ReservationChange:
+def decode_change(body: ReservationBody) -> ReservationChange:
     if "id" not in body:
         raise Invalid("Missing parameter reservation ID")
     _UPDATE.validate(body, peer_wording)
@@ -212,11 +237,11 @@ def decode_change(body: Mapping[str, Any]) -> ReservationChange:
     )
 
 
-def _number(body: Mapping[str, Any], name: str) -> int | None:
+def _number(body: ReservationBody, name: Literal["vcpus", "memory_mb", "disk_gb", "amount"]) -> int | None:
     return int(body[name]) if name in body else None
 
 
-def encode(reservation: Reservation) -> dict[str, Any]:
+def encode(reservation: Reservation) -> dict[str, Json]:
     return {
         "id": reservation.id,
         "lease_id": reservation.lease_id,
@@ -243,7 +268,7 @@ def decode_affinity(value: object) -> bool | None:
     raise Invalid("Malformed parameter affinity (must be a bool value or None)")
 
 
-def _decode_instance(body: Mapping[str, Any]) -> InstanceRequest:
+def _decode_instance(body: ReservationBody) -> InstanceRequest:
     _INSTANCE_CREATE.validate(body, peer_wording)
     return InstanceRequest(
         size=Size(int(body["vcpus"]), int(body["memory_mb"]), int(body["disk_gb"])),
@@ -253,7 +278,7 @@ def _decode_instance(body: Mapping[str, Any]) -> InstanceRequest:
     )
 
 
-def _decode_flavor(body: Mapping[str, Any]) -> UnresolvedFlavorRequest:
+def _decode_flavor(body: ReservationBody) -> UnresolvedFlavorRequest:
     _FLAVOR_CREATE.validate(body, peer_wording)
     return UnresolvedFlavorRequest(
         str(body["flavor_id"]),
@@ -263,7 +288,7 @@ def _decode_flavor(body: Mapping[str, Any]) -> UnresolvedFlavorRequest:
     )
 
 
-def _decode_host(body: Mapping[str, Any]) -> HostRequest:
+def _decode_host(body: ReservationBody) -> HostRequest:
     _HOST_CREATE.validate(body, peer_wording)
     request = HostRequest(
         _count(body, "min"),
@@ -276,7 +301,7 @@ def _decode_host(body: Mapping[str, Any]) -> HostRequest:
     return request
 
 
-def _decode_any(body: Mapping[str, Any]) -> AnyRequest:
+def _decode_any(body: ReservationBody) -> AnyRequest:
     _ANY_CREATE.validate(body, peer_wording)
     return AnyRequest(
         _amounts(body),
@@ -291,7 +316,7 @@ def _decode_any(body: Mapping[str, Any]) -> AnyRequest:
     )
 
 
-def _decode_floating_ip(body: Mapping[str, Any]) -> FloatingIpRequest:
+def _decode_floating_ip(body: ReservationBody) -> FloatingIpRequest:
     _FLOATING_IP_CREATE.validate(body, peer_wording)
     amount = _count(body, "amount")
     if amount < 1:
@@ -301,7 +326,7 @@ def _decode_floating_ip(body: Mapping[str, Any]) -> FloatingIpRequest:
     return request
 
 
-def _addresses(body: Mapping[str, Any]) -> tuple[str, ...]:
+def _addresses(body: ReservationBody) -> tuple[str, ...]:
     """The addresses in the spelling of registered ones: an IPv6 address can be written in several ways."""
     try:
         return tuple(dict.fromkeys(str(ip_address(text)) for text in body.get("required_floatingips", ())))
@@ -309,11 +334,11 @@ def _addresses(body: Mapping[str, Any]) -> tuple[str, ...]:
         raise Invalid(f"Malformed parameter required_floatingips: {error}") from None
 
 
-def _amounts(body: Mapping[str, Any]) -> dict[str, int]:
+def _amounts(body: ReservationBody) -> dict[str, int]:
     return {name: int(amount) for name, amount in body["resources"].items()}
 
 
-def _count(body: Mapping[str, Json], name: str) -> int:
+def _count(body: ReservationBody, name: Literal["amount", "max", "min"]) -> int:
     """An integer, which may be sent as text."""
     text = str(body[name])
     if not text.removeprefix("-").isdecimal() or len(text) > 9:
@@ -321,7 +346,7 @@ def _count(body: Mapping[str, Json], name: str) -> int:
     return int(text)
 
 
-def _before_end(body: Mapping[str, Json]) -> str:
+def _before_end(body: ReservationBody) -> str:
     given = body.get("before_end")
     if given is not None and given not in BEFORE_END:
         raise Invalid("Malformed parameter before_end")
@@ -393,7 +418,7 @@ def _properties(request: InstanceRequest | FlavorRequest) -> str:
 
 
 #: {resource type: function that decodes a new reservation of it}
-_DECODERS: Mapping[str, Callable[[Mapping[str, Json]], UnresolvedRequest]] = {
+_DECODERS: Mapping[str, Callable[[ReservationBody], UnresolvedRequest]] = {
     VIRTUAL_INSTANCE: _decode_instance,
     FLAVOR_INSTANCE: _decode_flavor,
     PHYSICAL_HOST: _decode_host,
