@@ -4,7 +4,6 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any
 
 from moorage.core.errors import MoorageError, RemoteError, message_for_tenants
 from moorage.wire.errors import status_of
@@ -35,7 +34,7 @@ class Page:
 
     template: str
     title: str
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, object] = field(default_factory=dict)
     status: int = 200
 
 

@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -26,7 +25,7 @@ class Templates:
         self._environment.globals["digests"] = digests
         self._environment.filters.update(FILTERS)
 
-    def render(self, name: str, values: Mapping[str, Any]) -> bytes:
+    def render(self, name: str, values: Mapping[str, object]) -> bytes:
         return self._environment.get_template(name).render(values).encode()
 
 

@@ -9,12 +9,13 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import orjson
 
 from moorage.core.clock import Clock
 from moorage.core.errors import Forbidden, MoorageError, RemoteError, TooManyRequests, Unauthorized, Unavailable
+from moorage.core.json import Json, JsonObject
 from moorage.wire.client import decode_body, error_of_response
 from moorage.wire.transports import ClientResponse, Transport, outgoing_request_id
 
@@ -63,7 +64,7 @@ class SigningIn:
 
         Raises `Unauthorized`, `TooManyRequests`, or `Forbidden` for a user without a project.
         """
-        user = {"name": name, "password": password, "domain": {"id": _DOMAIN}}
+        user: JsonObject = {"name": name, "password": password, "domain": {"id": _DOMAIN}}
         token, said = self._issue({"methods": ["password"], "password": {"user": user}}, None, address)
         if "project" in said:
             return self._remember(token, said)
@@ -108,10 +109,8 @@ class SigningIn:
         if answer.status not in (204, 401, 404):
             log.warning("the token of a session was not revoked", extra={"reason": error_of_response(answer)[0]})
 
-    def _issue(
-        self, identity: Mapping[str, Any], project_id: str | None, address: str = ""
-    ) -> tuple[str, Mapping[str, Any]]:
-        auth: dict[str, Any] = {"identity": identity}
+    def _issue(self, identity: JsonObject, project_id: str | None, address: str = "") -> tuple[str, "TokenDocument"]:
+        auth: dict[str, Json] = {"identity": identity}
         if project_id is not None:
             auth["scope"] = {"project": {"id": project_id}}
         # With the browser's address, password guessing is throttled per browser, not for all users of the dashboard.
@@ -130,7 +129,7 @@ class SigningIn:
         rows = _checked(self._send("GET", "/v3/auth/projects", token, {}))["projects"]
         return tuple(ProjectChoice(row["id"], row["name"]) for row in rows)
 
-    def _remember(self, token: str, said: Mapping[str, Any]) -> Person:
+    def _remember(self, token: str, said: "TokenDocument") -> Person:
         now = self._clock.now()
         expires_at = datetime.fromisoformat(said["expires_at"])
         person = Person(
@@ -159,6 +158,20 @@ class SigningIn:
         if body is not None:
             own["content-type"] = "application/json"
         return self._transport.send(method, path, own, body)
+
+
+class NamedDocument(TypedDict):
+    id: str
+    name: str
+
+
+class TokenDocument(TypedDict):
+    """The keys of a token that are read here."""
+
+    expires_at: str
+    user: NamedDocument
+    project: NotRequired[NamedDocument]
+    roles: NotRequired[list[NamedDocument]]
 
 
 def _mark(token: str) -> bytes:

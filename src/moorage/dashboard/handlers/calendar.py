@@ -1,12 +1,10 @@
 """The calendar page: usage, and leases by name, host or project. One or two requests, even in a large cloud."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from moorage.core.errors import MoorageError, NotFound, RemoteError, Unavailable
 from moorage.dashboard.page_request import PageRequest
 from moorage.dashboard.pages import Page, error_text
 from moorage.dashboard.views import calendar_view as view
+from moorage.dashboard.views.documents import CalendarDocument
 from moorage.dashboard.views.lease_form import api_date, field_date
 
 #: Hosts per page, and leases fetched for the view by project.
@@ -23,22 +21,24 @@ def show_calendar(page_request: PageRequest) -> Page:
     shown = view.parse_window(query.first("start"), query.first("days"), now)
     tabs = _SHOWS if page_request.user.is_admin else {"room": "Usage"}
     what = query.first("show") or "room"
-    values: dict[str, Any] = {
-        "shown": shown, "what": what if what in tabs else "room", "tabs": tabs, "spans": view.NAMES,
+    what = what if what in tabs else "room"
+    hosts_with = query.first("hosts_with") or ""
+    values: dict[str, object] = {
+        "shown": shown, "what": what, "tabs": tabs, "spans": view.NAMES,
         "ticks": view.ticks(shown), "today": shown.percent(now) if shown.start <= now < shown.end else None,
         "before": shown.moved(-1), "after": shown.moved(1), "day": f"{shown.start:%Y-%m-%d}", "field_date": field_date,
-        "filter": query.first("hosts_with") or "",
+        "filter": hosts_with,
     }  # fmt: skip
-    made = {"hosts": _hosts, "projects": _projects}.get(values["what"], _room)
-    return Page("calendar.html", "Calendar", values | made(page_request, shown, values["filter"]))
+    made = {"hosts": _hosts, "projects": _projects}.get(what, _room)
+    return Page("calendar.html", "Calendar", values | made(page_request, shown, hosts_with))
 
 
-def _room(page_request: PageRequest, shown: view.Window, hosts_with: str) -> dict[str, Any]:
+def _room(page_request: PageRequest, shown: view.Window, hosts_with: str) -> dict[str, object]:
     params = {**_period(shown), "step_minutes": int(shown.step.total_seconds() // 60)}
     pool = {"resource_properties": hosts_with} if hosts_with else {}
     message = ""
     try:
-        calendar: Mapping[str, Any] = page_request.client("reservation").get("/v1/calendar", params=params | pool)[
+        calendar: CalendarDocument = page_request.client("reservation").get("/v1/calendar", params=params | pool)[
             "calendar"
         ]
     except MoorageError as error:
@@ -53,7 +53,7 @@ def _room(page_request: PageRequest, shown: view.Window, hosts_with: str) -> dic
             "error": message}  # fmt: skip
 
 
-def _hosts(page_request: PageRequest, shown: view.Window, hosts_with: str) -> dict[str, Any]:
+def _hosts(page_request: PageRequest, shown: view.Window, hosts_with: str) -> dict[str, object]:
     client, marker = page_request.client("reservation"), page_request.http.query.first("marker")
     params = {"limit": HOSTS_AT_ONCE, "marker": marker, "properties": hosts_with or None}
     try:
@@ -71,7 +71,7 @@ def _hosts(page_request: PageRequest, shown: view.Window, hosts_with: str) -> di
     }
 
 
-def _projects(page_request: PageRequest, shown: view.Window, hosts_with: str) -> dict[str, Any]:
+def _projects(page_request: PageRequest, shown: view.Window, hosts_with: str) -> dict[str, object]:
     period = {"ends_after": api_date(shown.start), "starts_before": api_date(shown.end)}
     params = {
         **period,

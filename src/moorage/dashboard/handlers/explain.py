@@ -1,7 +1,5 @@
 """The page that explains why hosts fit or not: for a flavor, or for a pasted query or extra specs."""
 
-from typing import Any
-
 from moorage.core.errors import Invalid, RemoteError
 from moorage.dashboard.page_request import PageRequest, require_admin
 from moorage.dashboard.pages import Page, error_text
@@ -19,7 +17,7 @@ def show_explanation(page_request: PageRequest) -> Page:
     """The whole question is in the page's address, so users can share the link."""
     query = page_request.http.query
     typed = {name: (query.first(name) or "").strip() for name in ("flavor", "query", *_SIZES)}
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         "typed": typed,
         "flavors": _flavors(page_request),
         "may_paste": page_request.user.is_admin and page_request.has("placement"),

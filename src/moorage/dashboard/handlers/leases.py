@@ -1,10 +1,10 @@
 """Pages of existing leases and holds: list, show, change, end and delete."""
 
 from collections.abc import Mapping
-from typing import Any
 from urllib.parse import quote
 
 from moorage.core.errors import Invalid, MoorageError, NotFound, RemoteError
+from moorage.core.json import Json, JsonObject
 from moorage.dashboard.page_request import PageRequest, redirect
 from moorage.dashboard.pages import Page, error_status, error_text
 from moorage.dashboard.views import lease_form as form
@@ -84,7 +84,7 @@ def _change_page(
     typed: Mapping[str, str],
     *,
     error: MoorageError | None = None,
-    rehearsed: Mapping[str, Any] | None = None,
+    rehearsed: JsonObject | None = None,
 ) -> Page:
     try:
         found = page_request.client("reservation").get(f"{_path(lease.id)}/prolongation")["prolongation"]
@@ -103,14 +103,14 @@ def _typed(lease: view.LeaseDetails) -> dict[str, str]:
     return {"name": lease.name, **dates, **amounts, "before_end_date": before_end, **lease.typed_actions}
 
 
-def _changes(lease: view.LeaseDetails, before: Mapping[str, str], typed: Mapping[str, str]) -> dict[str, Any]:
+def _changes(lease: view.LeaseDetails, before: Mapping[str, str], typed: Mapping[str, str]) -> dict[str, Json]:
     """The request body, with changed fields only. Raises `Invalid`."""
-    body: dict[str, Any] = {"name": typed["name"]} if typed["name"] != before["name"] else {}
+    body: dict[str, Json] = {"name": typed["name"]} if typed["name"] != before["name"] else {}
     for name, field in (("start_date", "Start"), ("end_date", "End")):
         date = form.date_of(typed[name], field)
         if date != form.date_of(before[name], field):
             body[name] = "now" if date is None else form.api_date(date)
-    amounts = [
+    amounts: list[Json] = [
         {"id": each.id, "amount": form.parse_number(typed, key, "Amount")}
         for each in lease.reservations
         if (key := f"amount-{each.id}") in before and typed[key] != before[key]

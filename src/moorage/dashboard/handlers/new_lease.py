@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 from urllib.parse import urlencode
 
 from moorage.core.errors import Invalid, MoorageError, NotFound, RemoteError, Unavailable
+from moorage.core.json import JsonObject
 from moorage.dashboard.page_request import PageRequest, redirect, require_admin
 from moorage.dashboard.pages import Page, error_status, error_text
 from moorage.dashboard.views import lease_form as form
 from moorage.dashboard.views.calendar_view import of_lease, parse_date
+from moorage.dashboard.views.documents import LeaseDocument, OffersDocument
 from moorage.wire.client import ServiceClient
 from moorage.wire.http import Response
 
@@ -65,7 +66,7 @@ def _run_action(page_request: PageRequest, typed: Mapping[str, str]) -> Page | R
     return redirect(page_request, f"/leases/{lease['id']}")
 
 
-def _previews(client: ServiceClient, wish: form.LeaseForm) -> list[Mapping[str, Any]]:
+def _previews(client: ServiceClient, wish: form.LeaseForm) -> list[JsonObject]:
     """The preview of each lease. Raises `RemoteError`."""
     if wish.times > 1:
         path, body = "/v1/leases/series/dry-run", wish.series_body
@@ -89,8 +90,8 @@ def _page(
     typed: Mapping[str, str],
     *,
     error: MoorageError | None = None,
-    offers: Mapping[str, Any] | None = None,
-    rehearsed: Sequence[Mapping[str, Any]] = (),
+    offers: OffersDocument | None = None,
+    rehearsed: Sequence[JsonObject] = (),
     said: str = "",
 ) -> Page:
     values = {
@@ -98,13 +99,13 @@ def _page(
         "said": said,
         "error": "" if error is None else error_text(error),
         "offers": None if offers is None else _periods(offers["offers"]),
-        "reason": (offers or {}).get("earliest_start", {}).get("reason"),
+        "reason": None if offers is None or "earliest_start" not in offers else offers["earliest_start"]["reason"],
         "rehearsed": rehearsed,
     }  # fmt: skip
     return Page("lease_new.html", "New lease", values, 200 if error is None else error_status(error))
 
 
-def _periods(rows: list[Mapping[str, str]]) -> list[tuple[datetime, datetime, str]]:
+def _periods(rows: Sequence[Mapping[str, str]]) -> list[tuple[datetime, datetime, str]]:
     """[(start, end, value of the buttons that use or hold this time)]"""
     periods = [(parse_date(row["start_date"]), parse_date(row["end_date"])) for row in rows]
     return [(start, end, f"{form.field_date(start)}|{form.field_date(end)}") for start, end in periods]
@@ -159,7 +160,7 @@ def submit_maintenance(page_request: PageRequest) -> Page | Response:
 def _maintenance_page(
     typed: Mapping[str, str],
     *,
-    touched: list[Mapping[str, Any]] | None = None,
+    touched: list[LeaseDocument] | None = None,
     error: MoorageError | None = None,
 ) -> Page:
     """`touched`: the affected leases; None before they were checked."""

@@ -1,6 +1,5 @@
 """Provider configuration of a host: reads, plans and applies it by orders that compute passes to the host's agent."""
 
-from typing import Any
 from urllib.parse import quote, urlencode
 
 from moorage.core.errors import Invalid, RemoteError
@@ -67,7 +66,7 @@ def _page(
     next_page: str = "",
     status: int = 200,
 ) -> Page:
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         "host": host,
         "answer": answer,
         "hosts": hosts or [],

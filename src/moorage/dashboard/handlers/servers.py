@@ -94,7 +94,7 @@ def list_accelerators(page_request: PageRequest) -> Page:
     """An administrator sees the devices of a host; other users see their project's accelerator requests."""
     host = (page_request.http.query.first("host") or "").strip()
     accelerator = page_request.client("accelerator")
-    values: dict[str, Any] = {"host": host, "hosts": [], "cards": (), "accelerators": (), "next_page": "",
+    values: dict[str, object] = {"host": host, "hosts": [], "cards": (), "accelerators": (), "next_page": "",
                               "is_first": True}  # fmt: skip
     if not page_request.user.is_admin:
         found, following = _requests(accelerator, after := page_request.http.query.first("after"))
@@ -105,9 +105,10 @@ def list_accelerators(page_request: PageRequest) -> Page:
         }
         return Page("accelerators.html", "Accelerators", values)
     if not host:
-        values["hosts"], values["next_page"] = hosts_of(page_request)
-        if len(values["hosts"]) == 1 and not values["next_page"]:
-            host = values["hosts"][0]
+        hosts, next_page = hosts_of(page_request)
+        values |= {"hosts": hosts, "next_page": next_page}
+        if len(hosts) == 1 and not next_page:
+            host = hosts[0]
     if host:
         asked = with_query("/moorage/v1/handles", {"host": host})
         values |= {"host": host, "cards": view.cards(accelerator.get(asked)["handles"])}

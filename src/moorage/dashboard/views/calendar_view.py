@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
-from typing import Any
+
+from moorage.dashboard.views.documents import AllocationDocument, CalendarDocument, HostDocument, LeaseDocument
 
 #: {days shown: (minutes per step, minutes per drag step)}
 SPANS: Mapping[int, tuple[int, int]] = {1: (60, 15), 7: (360, 60), 30: (1440, 360), 90: (4320, 1440)}
@@ -107,7 +108,7 @@ class HeatRow:
     cells: Sequence[UtilisationCell]
 
 
-def heat_rows(calendar: Mapping[str, Any], shown: Window) -> tuple[list[tuple[str, list[HeatRow]]], int]:
+def heat_rows(calendar: CalendarDocument, shown: Window) -> tuple[list[tuple[str, list[HeatRow]]], int]:
     """([(group, a row per class)], classes left out). `calendar` is the API's answer, in steps of the window."""
     capacity: Mapping[str, int] = calendar["capacity"]
     steps = shown.steps()
@@ -209,15 +210,13 @@ def track(name: str, note: str, periods: Iterable[CalendarPeriod], shown: Window
     return Track(name, note, found, 1 + max((bar.lane for bar in found), default=0), left_out)
 
 
-def of_lease(lease: Mapping[str, Any]) -> CalendarPeriod:
+def of_lease(lease: LeaseDocument) -> CalendarPeriod:
     return CalendarPeriod(
         lease["id"], lease["name"], lease["status"], parse_date(lease["start_date"]), parse_date(lease["end_date"])
     )
 
 
-def of_hosts(
-    hosts: Sequence[Mapping[str, Any]], allocations: Sequence[Mapping[str, Any]], shown: Window
-) -> list[Track]:
+def of_hosts(hosts: Sequence[HostDocument], allocations: Sequence[AllocationDocument], shown: Window) -> list[Track]:
     """One track per host. Several slots of one reservation on a host become one bar with a count."""
     slots = {row["resource_id"]: row["reservations"] for row in allocations}
     tracks = []
@@ -241,7 +240,7 @@ def of_hosts(
     return tracks
 
 
-def of_projects(leases: Sequence[Mapping[str, Any]], names: Mapping[str, str], shown: Window) -> list[Track]:
+def of_projects(leases: Sequence[LeaseDocument], names: Mapping[str, str], shown: Window) -> list[Track]:
     by_project: dict[str, list[CalendarPeriod]] = {}
     for lease in leases:
         by_project.setdefault(lease["project_id"], []).append(of_lease(lease))

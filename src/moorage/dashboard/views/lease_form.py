@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from moorage.core.errors import Invalid
-from moorage.core.json import Json
+from moorage.core.json import Json, JsonObject
+from moorage.dashboard.views.documents import ActionDocument
 
 TYPES: Mapping[str, str] = {
     "virtual:instance": "Servers by size",
@@ -41,13 +41,13 @@ class LeaseForm:
     name: str
     start: datetime | None
     end: datetime
-    reservation: Mapping[str, Any]
+    reservation: JsonObject
     before_end: Mapping[str, Json]  #: the keys for the request body
     times: int
     every_days: int
 
     @property
-    def body(self) -> dict[str, Any]:
+    def body(self) -> dict[str, Json]:
         """The request body for one lease, or for the first of a series."""
         return {
             "name": self.name,
@@ -58,20 +58,20 @@ class LeaseForm:
         }
 
     @property
-    def series_body(self) -> dict[str, Any]:
+    def series_body(self) -> dict[str, Json]:
         return {**self.body, "count": self.times, "every_days": self.every_days}
 
-    def search(self, now: datetime, limit: int) -> dict[str, Any]:
+    def search(self, now: datetime, limit: int) -> dict[str, Json]:
         """The request body of a search for free times: same duration, starting no earlier than `start`."""
         length = self.end - (self.start or now)
-        body: dict[str, Any] = {
+        body: dict[str, Json] = {
             "duration_minutes": max(1, int(length / timedelta(minutes=1))),
             "reservations": [self.reservation],
             "limit": limit,
         }
         return body if self.start is None or self.start <= now else body | {"earliest_start": api_date(self.start)}
 
-    def hold_body(self, now: datetime) -> dict[str, Any]:
+    def hold_body(self, now: datetime) -> dict[str, Json]:
         """The request body of a hold at exactly this start. A start of "now" may slip by one minute."""
         body = self.search(now, 1)
         del body["limit"]
@@ -121,7 +121,7 @@ def parse_actions(typed: Mapping[str, str]) -> list[dict[str, str]]:
     return wanted
 
 
-def typed_actions(wanted: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def typed_actions(wanted: Iterable[ActionDocument]) -> dict[str, str]:
     """{form field: text} for the actions of an existing lease."""
     found = list(wanted)
     return {
@@ -131,7 +131,7 @@ def typed_actions(wanted: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     }
 
 
-def maintenance_body(typed: Mapping[str, str], now: datetime) -> dict[str, Any]:
+def maintenance_body(typed: Mapping[str, str], now: datetime) -> dict[str, Json]:
     """The request body of a maintenance window. Raises `Invalid`."""
     start, end = parse_dates(typed, now)
     hosts = list(dict.fromkeys(typed.get("hosts", "").replace(",", " ").split()))

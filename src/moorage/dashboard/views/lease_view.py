@@ -3,9 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from moorage.dashboard.views.calendar_view import parse_date
+from moorage.dashboard.views.documents import (
+    ActionDocument,
+    HoldDocument,
+    LeaseDocument,
+    ReservationDocument,
+    StepDocument,
+    TimelineDocument,
+)
 from moorage.dashboard.views.lease_form import TYPES, typed_actions
 
 #: {status: colour}
@@ -77,7 +84,7 @@ class LeaseDetails:
     removal: tuple[str, str]
 
 
-def lease_details(lease: Mapping[str, Any]) -> LeaseDetails:
+def lease_details(lease: LeaseDocument) -> LeaseDetails:
     status = lease["status"]
     return LeaseDetails(
         id=lease["id"],
@@ -101,7 +108,7 @@ def lease_details(lease: Mapping[str, Any]) -> LeaseDetails:
     )
 
 
-def _action(action: Mapping[str, Any]) -> EndActionRow:
+def _action(action: ActionDocument) -> EndActionRow:
     kind, status = action["action"], action["status"]
     target = action.get("to") or action.get("url") or ""
     return EndActionRow(
@@ -109,14 +116,14 @@ def _action(action: Mapping[str, Any]) -> EndActionRow:
     )
 
 
-def _held(reservation: Mapping[str, Any]) -> ReservationSummary:
+def _held(reservation: ReservationDocument) -> ReservationSummary:
     return ReservationSummary(
         reservation["id"], TYPES.get(reservation["resource_type"], reservation["resource_type"]), facts_of(reservation),
         reservation["status"], reservation.get("amount") if reservation["resource_type"] != "physical:host" else None,
     )  # fmt: skip
 
 
-def facts_of(reservation: Mapping[str, Any]) -> list[tuple[str, str]]:
+def facts_of(reservation: ReservationDocument) -> list[tuple[str, str]]:
     """[(label, value)] of what a reservation, or a hold's request for one, asks for. A request may omit fields."""
     kind = reservation["resource_type"]
     facts: list[tuple[str, str]] = []
@@ -130,10 +137,13 @@ def facts_of(reservation: Mapping[str, Any]) -> list[tuple[str, str]]:
         facts.append(("Each", size))
     if resources := reservation.get("resources"):
         facts.append(("Each", ", ".join(f"{amount} {name}" for name, amount in sorted(resources.items()))))
-    for key, words in (("resource_properties", "Hosts with"), ("hypervisor_properties", "Hypervisors with"),
-                       ("flavor_id", "Flavor for its servers")):  # fmt: skip
-        if reservation.get(key):
-            facts.append((words, str(reservation[key])))
+    for value, words in (
+        (reservation.get("resource_properties"), "Hosts with"),
+        (reservation.get("hypervisor_properties"), "Hypervisors with"),
+        (reservation.get("flavor_id"), "Flavor for its servers"),
+    ):
+        if value:
+            facts.append((words, str(value)))
     if reservation.get("missing_resources"):
         facts.append(("Missing", "hosts failed, and no replacement is free yet"))
     return facts
@@ -150,7 +160,7 @@ class HoldSummary:
     what: Sequence[tuple[str, Sequence[tuple[str, str]]]]
 
 
-def hold_summary(document: Mapping[str, Any]) -> HoldSummary:
+def hold_summary(document: HoldDocument) -> HoldSummary:
     return HoldSummary(
         document["id"],
         parse_date(document["start_date"]),
@@ -185,7 +195,7 @@ class LeaseEventRow:
     steps: Sequence[LeaseStepRow]
 
 
-def timeline(rows: Sequence[Mapping[str, Any]]) -> list[LeaseEventRow]:
+def timeline(rows: Sequence[TimelineDocument]) -> list[LeaseEventRow]:
     return [
         LeaseEventRow(
             words=_EVENTS.get(row["event_type"], row["event_type"]),
@@ -200,7 +210,7 @@ def timeline(rows: Sequence[Mapping[str, Any]]) -> list[LeaseEventRow]:
     ]
 
 
-def _step(step: Mapping[str, Any]) -> LeaseStepRow:
+def _step(step: StepDocument) -> LeaseStepRow:
     if step["failed"]:
         state, colour = "failed", "bad"
     elif step["done"] == step["total"]:
