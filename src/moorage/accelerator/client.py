@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TypedDict
 from urllib.parse import quote
 
 from msgspec import to_builtins
@@ -12,6 +12,7 @@ from moorage.accelerator.model.device_history import HistoryRecord
 from moorage.accelerator.model.naming import spec_class
 from moorage.accelerator.model.profile import ProgramRequest
 from moorage.accelerator.model.reports import AttachmentReport, DeviceReport
+from moorage.core.json import JsonObject
 from moorage.jobs.job_api import HostJobsClient
 from moorage.wire.client import decode_body
 
@@ -134,15 +135,15 @@ class AcceleratorClient(HostJobsClient):
         """
         return self._program(uuid, {"op": "remove", "value": [_image_or_function(only)], "wait_s": wait_s})
 
-    def _program(self, uuid: str, operation: Mapping[str, Any]) -> str | None:
+    def _program(self, uuid: str, operation: JsonObject) -> str | None:
         body = [{"path": "/program", **operation}]
         found = self._http.request("PATCH", f"/v2/deployables/{quote(uuid)}/program", json=body, repeatable=True)
         carried: str | None = found["bitstream_id"]
         return carried
 
-    def profiles(self) -> list[dict[str, Any]]:
-        """Device profiles as on the wire: ``{"name", "groups": [{key: value}], ...}``."""
-        found: list[dict[str, Any]] = self._http.get("/v2/device_profiles")["device_profiles"]
+    def profiles(self) -> list["ProfileDocument"]:
+        """Device profiles as on the wire."""
+        found: list[ProfileDocument] = self._http.get("/v2/device_profiles")["device_profiles"]
         return found
 
     def profile_groups(self, name: str) -> list[dict[str, str]] | None:
@@ -168,10 +169,61 @@ class AcceleratorClient(HostJobsClient):
         body = {"records": [to_builtins(record) for record in records]}
         self._http.request("POST", f"/agent/v1/hosts/{quote(host)}/history", json=body)
 
-    def history(self, **wanted: str | int | None) -> dict[str, Any]:
-        """One page of the history, ``{"records", "next"}``; `wanted`: query parameters. For administrators."""
-        page: dict[str, Any] = self._http.get("/moorage/v1/history", params=wanted)
+    def history(self, **wanted: str | int | None) -> "HistoryPage":
+        """One page of the history; `wanted`: query parameters. For administrators."""
+        page: HistoryPage = self._http.get("/moorage/v1/history", params=wanted)
         return page
+
+
+class ProfileDocument(TypedDict):
+    name: str
+    groups: list[dict[str, str]]
+
+
+class HistoryDocument(TypedDict):
+    """The keys of a record that are read here."""
+
+    at: str
+    event: str
+    result: str
+    hostname: str
+    handle: str
+    deployable: str
+    instance_uuid: str
+    project_id: str
+    user_id: str
+    image_id: str
+    sha512: str
+    reason: str
+
+
+class HistoryPage(TypedDict):
+    records: list[HistoryDocument]
+    next: str | None  #: marker of the next page
+
+
+class _Row(TypedDict):
+    created_at: str
+    updated_at: str | None
+
+
+class _DeployableRow(_Row):
+    uuid: str
+    name: str
+    device_id: int
+    num_accelerators: int
+    rp_uuid: str | None
+    bitstream_id: str | None
+
+
+class _RequestRow(_Row):
+    uuid: str
+    state: str
+    instance_uuid: str
+    hostname: str
+    device_rp_uuid: str
+    attach_handle_info: dict[str, str]
+    device_profile_name: str | None
 
 
 def _image_or_function(wanted: ProgramRequest) -> dict[str, str]:
@@ -183,7 +235,7 @@ def _image_or_function(wanted: ProgramRequest) -> dict[str, str]:
     return {name: value for name, value in names.items() if value}
 
 
-def _decode_deployable(row: Mapping[str, Any]) -> RemoteDeployable:
+def _decode_deployable(row: _DeployableRow) -> RemoteDeployable:
     return RemoteDeployable(
         uuid=row["uuid"],
         name=row["name"],
@@ -195,12 +247,12 @@ def _decode_deployable(row: Mapping[str, Any]) -> RemoteDeployable:
     )
 
 
-def _changed_at(row: Mapping[str, Any]) -> datetime:
+def _changed_at(row: _Row) -> datetime:
     moment = datetime.fromisoformat(row["updated_at"] or row["created_at"])
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _decode_request(row: Mapping[str, Any]) -> AcceleratorRequest:
+def _decode_request(row: _RequestRow) -> AcceleratorRequest:
     return AcceleratorRequest(
         uuid=row["uuid"],
         state=row["state"],

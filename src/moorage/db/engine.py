@@ -25,6 +25,7 @@ from sqlalchemy import (
     event,
     make_url,
 )
+from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
@@ -73,7 +74,7 @@ def open_engine(url_text: str, *, pool_size: int = 10) -> Engine:
     return engine
 
 
-def _check_connection(connection: Any, entry: ConnectionPoolEntry, _pooled: object) -> None:
+def _check_connection(connection: DBAPIConnection, entry: ConnectionPoolEntry, _pooled: object) -> None:
     """Replaces a pooled connection that the server has closed; the pool's own check is a round trip."""
     if entry.info.get("was_used") and connection.has_ended():
         raise InvalidatePoolError("the server has closed an idle connection")
@@ -154,7 +155,7 @@ def _open_sqlite(url: URL, options: dict[str, object]) -> Engine:
     )
 
     @event.listens_for(engine, "connect")
-    def _configure(connection: Any, _record: object) -> None:
+    def _configure(connection: DBAPIConnection, _record: object) -> None:
         connection.isolation_level = None  # we send BEGIN ourselves, see _begin
         cursor = connection.cursor()
         # FULL: acknowledged commits are on the disk, as with the other databases; with NORMAL, a power cut would lose
@@ -173,7 +174,7 @@ def _open_sqlite(url: URL, options: dict[str, object]) -> Engine:
     return engine
 
 
-def _use_write_ahead_log(cursor: Any) -> None:
+def _use_write_ahead_log(cursor: DBAPICursor) -> None:
     """Set the file's journal mode, which is persistent. SQLite rejects the change at once, without the busy timeout,
     while other connections open the file; so retry.
     """

@@ -17,10 +17,10 @@ import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn, Self, TypeVar
+from typing import NoReturn, Self, TypeVar
 
 import orjson
-from sqlalchemy import CompoundSelect, Connection, Engine, Select, event
+from sqlalchemy import Connection, Engine, SelectBase, event
 from sqlalchemy.exc import IntegrityError
 
 from moorage.core import blocking_hook
@@ -122,7 +122,7 @@ class SingleReads:
         self._idle: list[DriverConnection] = []
         event.listen(engine, "engine_disposed", lambda _: self.close())
 
-    def prepare(self, statement: Select[Any] | CompoundSelect[Any]) -> "PreparedRead":
+    def prepare(self, statement: SelectBase) -> "PreparedRead":
         return PreparedRead(self, compiled_select(statement, self._engine.dialect))
 
     def run_select(self, select: CompiledSelect, values: Sequence[object]) -> Rows:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import CompoundSelect, Dialect, Select
+from sqlalchemy import Dialect, SelectBase
 
 #: {column: value} with values of `TYPES`; None is NULL.
 Row = Mapping[str, object]
@@ -170,15 +170,13 @@ _ROWS: Mapping[str, Callable[[Mapping[str, str], Mapping[str, str]], str]] = {
 _STYLES = {"postgresql": "numeric_dollar", "mysql": "format", "mariadb": "format", "sqlite": "qmark"}
 
 #: {statement: {dialect class: the compiled statement}}
-_compiled: WeakKeyDictionary[Select[Any] | CompoundSelect[Any], dict[type[Dialect], "CompiledSelect"]] = (
-    WeakKeyDictionary()
-)
+_compiled: WeakKeyDictionary[SelectBase, dict[type[Dialect], "CompiledSelect"]] = WeakKeyDictionary()
 
 
 class CompiledSelect:
     """A SELECT compiled for one driver, with positional parameters (texts and numbers)."""
 
-    def __init__(self, statement: Select[Any] | CompoundSelect[Any], dialect: Dialect) -> None:
+    def __init__(self, statement: SelectBase, dialect: Dialect) -> None:
         own = cast(Any, type(dialect))(paramstyle=_STYLES[dialect.name])
         compiled = statement.compile(dialect=own)
         self.sql = prepared_sql(str(compiled), returns_rows=True)
@@ -204,7 +202,7 @@ class CompiledSelect:
         return tuple(values)
 
 
-def compiled_select(statement: Select[Any] | CompoundSelect[Any], dialect: Dialect) -> CompiledSelect:
+def compiled_select(statement: SelectBase, dialect: Dialect) -> CompiledSelect:
     """The compiled statement, cached per process, since statements are module constants."""
     kept = _compiled.setdefault(statement, {})
     if type(dialect) not in kept:

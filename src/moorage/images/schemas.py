@@ -5,7 +5,6 @@ Source: Image API v2 reference, "Image schemas" and "Sharing".
 
 from typing import Any
 
-from moorage.core.json import Json
 from moorage.images.model import MemberStatus
 from moorage.wire.body import Schema
 
@@ -14,15 +13,15 @@ _CONTAINER_FORMATS = [None, "ami", "ari", "aki", "bare", "ovf", "ova", "docker",
 _DISK_FORMATS = [None, "ami", "ari", "aki", "vhd", "vhdx", "vmdk", "raw", "qcow2", "vdi", "iso", "ploop"]
 
 
-def _text(description: str, length: int, *, ours: bool = False) -> dict[str, Any]:
+def _text(description: str, length: int, *, ours: bool = False) -> dict[str, object]:
     return {"type": ["null", "string"], "maxLength": length, "description": description} | _read_only(ours)
 
 
-def _read_only(ours: bool) -> dict[str, Json]:
+def _read_only(ours: bool) -> dict[str, object]:
     return {"readOnly": True} if ours else {}
 
 
-_PROPERTIES: dict[str, Json] = {
+_PROPERTIES: dict[str, object] = {
     "id": {"type": "string", "pattern": _UUID, "description": "Chosen by the creator of the image, or by the service"},
     "name": _text("Name for display; need not be unique", 255),
     "status": {"type": "string", "readOnly": True, "enum": ["queued", "saving", "active", "deactivated"]},
@@ -48,7 +47,7 @@ _PROPERTIES: dict[str, Json] = {
 }
 
 #: Glance limits names to 255 characters and values to the size of a TEXT column.
-_DOCUMENT: dict[str, Json] = {
+_DOCUMENT: dict[str, object] = {
     "name": "image",
     "type": "object",
     "properties": _PROPERTIES,
@@ -64,7 +63,7 @@ _DOCUMENT: dict[str, Json] = {
 
 IMAGE = Schema(_DOCUMENT)
 
-IMAGES_DOCUMENT: dict[str, Json] = {
+IMAGES_DOCUMENT: dict[str, object] = {
     "name": "images",
     "properties": {
         "images": {"type": "array", "items": _DOCUMENT},

@@ -4,9 +4,9 @@ It has only the calls that reservations of floating IPs need. It requires an adm
 creates floating IPs with given addresses in other projects.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 from urllib.parse import quote
 
 from moorage.core.errors import Conflict, NotFound, RemoteError
@@ -139,11 +139,22 @@ class NetworkClient:
         """Ignores a floating IP that is gone."""
         self._http.request_raw("DELETE", f"/v2.0/floatingips/{floating_ip_id}", accept=(404,))
 
-    def _rows(self, resource: str, filters: Sequence[tuple[str, str]]) -> Iterator[Mapping[str, Any]]:
+    def _rows(self, resource: str, filters: Sequence[tuple[str, str]]) -> Iterator[Any]:
         return self._http.paged_rows(f"/v2.0/{resource}", resource, filters, more=f"{resource}_links")
 
 
-def _floating_ip(row: Mapping[str, Any]) -> FloatingIp:
+class _FloatingIpRow(TypedDict):
+    id: str
+    floating_network_id: str
+    floating_ip_address: str
+    project_id: NotRequired[str]
+    tenant_id: NotRequired[str]
+    port_id: str | None
+    description: NotRequired[str]
+    tags: NotRequired[list[str]]
+
+
+def _floating_ip(row: _FloatingIpRow) -> FloatingIp:
     return FloatingIp(
         row["id"],
         row["floating_network_id"],

@@ -5,7 +5,6 @@ import os
 import socket
 from datetime import datetime
 from time import monotonic
-from typing import Any
 
 from moorage.core.clock import Clock
 from moorage.core.errors import StartError
@@ -33,7 +32,7 @@ class SyslogSink:
         self._hostname = socket.gethostname()
         self._socket: socket.socket | None = None
         self._retry_at = 0.0
-        self._target: str | tuple[Any, ...]
+        self._target: str | tuple[object, ...]
         if address.startswith("/"):
             self._target, self._family = address, socket.AF_UNIX
             return

@@ -14,7 +14,6 @@ import orjson
 from moorage.core.backoff import Backoff
 from moorage.core.clock import Clock, SystemClock
 from moorage.core.errors import NotFound, RemoteError, Unavailable
-from moorage.core.json import Json
 from moorage.wire.microversion import HEADER
 from moorage.wire.transports import ClientResponse, Transport, outgoing_request_id
 
@@ -65,6 +64,10 @@ class OnBehalfOf:
         return {**self._user, "x-service-token": own}
 
 
+#: Of a query; a value of None leaves its parameter out.
+Params = Mapping[str, object] | Iterable[tuple[str, object]]
+
+
 class ServiceClient:
     """A client of one service. Thread-safe if its transport is; ours are."""
 
@@ -93,7 +96,7 @@ class ServiceClient:
             clock=self._clock,
         )
 
-    def get(self, path: str, *, params: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), **options: Any) -> Any:
+    def get(self, path: str, *, params: Params = (), **options: Any) -> Any:
         """The decoded body of a GET; see `request`."""
         return self.request("GET", path, params=params, **options)
 
@@ -103,7 +106,7 @@ class ServiceClient:
         path: str,
         *,
         json: object = None,
-        params: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
+        params: Params = (),
         version: str | None = None,
         headers: Mapping[str, str] | None = None,
         repeatable: bool | None = None,
@@ -122,7 +125,7 @@ class ServiceClient:
         path: str,
         *,
         json: object = None,
-        params: Mapping[str, Json] | Iterable[tuple[str, object]] = (),
+        params: Params = (),
         version: str | None = None,
         headers: Mapping[str, str] | None = None,
         repeatable: bool | None = None,
@@ -138,15 +141,15 @@ class ServiceClient:
         raise self._response_error(method, path, response)
 
     def paged_rows(
-        self, path: str, key: str, params: Iterable[tuple[str, Any]] = (), *, more: str, version: str | None = None
-    ) -> Iterator[Mapping[str, Any]]:
+        self, path: str, key: str, params: Iterable[tuple[str, object]] = (), *, more: str, version: str | None = None
+    ) -> Iterator[Any]:
         """All rows under `key` of a paged list. A response with a value under `more` has a next page.
 
         The marker is the last row's id; the link to the next page is not used, because it lacks the path prefix that
         the service may be mounted at.
         """
         query = list(params)
-        marker: list[tuple[str, Any]] = []
+        marker: list[tuple[str, object]] = []
         for _ in range(_MAX_PAGES):
             page = self.get(path, params=[*query, *marker], version=version)
             yield from page[key]
@@ -242,7 +245,7 @@ def naming_peer(service_type: str) -> Iterator[None]:
         raise
 
 
-def with_query(path: str, params: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> str:
+def with_query(path: str, params: Params) -> str:
     pairs = params.items() if isinstance(params, Mapping) else params
     query = urlencode([(name, str(value)) for name, value in pairs if value is not None], safe=":,!", quote_via=quote)
     return f"{path}?{query}" if query else path

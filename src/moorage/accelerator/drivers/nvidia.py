@@ -16,7 +16,7 @@ Source: NVIDIA's MIG user guide (virtualization), NVML's reference (``nvmlDevice
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Protocol
 
 from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec
 from moorage.accelerator.drivers.pci import PciDriver
@@ -107,16 +107,45 @@ class NvidiaDriver(PciDriver):
         return replace(device, deployables=parts, details=(*device.details, ("not_offered", IN_MIG_MODE)))
 
 
-def nvml_bindings() -> Any:
-    """The module `pynvml`, which has no types; None if it is not installed."""
+class NvmlPciInfo(Protocol):
+    domain: int
+    bus: int
+    device: int
+
+
+class NvmlMemoryInfo(Protocol):
+    total: int
+
+
+class Nvml(Protocol):
+    """The functions of the module `pynvml` that are called here; it has no types. A handle is opaque."""
+
+    NVMLError: type[Exception]
+
+    def nvmlInit(self) -> object: ...
+    def nvmlShutdown(self) -> object: ...
+    def nvmlDeviceGetCount(self) -> int: ...
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> object: ...
+    def nvmlDeviceGetPciInfo(self, handle: object) -> NvmlPciInfo: ...
+    def nvmlDeviceGetMemoryInfo(self, handle: object) -> NvmlMemoryInfo: ...
+    def nvmlDeviceGetName(self, handle: object) -> str | bytes: ...
+    def nvmlDeviceGetUUID(self, handle: object) -> str | bytes: ...
+    def nvmlDeviceGetMigMode(self, handle: object) -> tuple[int, int]: ...
+    def nvmlDeviceGetMaxMigDeviceCount(self, handle: object) -> int: ...
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: object, index: int) -> object: ...
+
+
+def nvml_bindings() -> Nvml | None:
+    """The module `pynvml`; None if it is not installed."""
     try:
         import pynvml
     except ImportError:
         return None
-    return pynvml
+    bindings: Nvml = pynvml
+    return bindings
 
 
-def nvml_cards(nvml: Any) -> Mapping[str, NvidiaCard]:
+def nvml_cards(nvml: Nvml) -> Mapping[str, NvidiaCard]:
     """Cards bound to NVIDIA's driver, by PCI address; empty if the driver is not loaded. `nvml`: the module from
     `nvml_bindings`.
     """
@@ -135,14 +164,14 @@ def nvml_cards(nvml: Any) -> Mapping[str, NvidiaCard]:
         nvml.nvmlShutdown()
 
 
-def _nvml_card(nvml: Any, handle: Any) -> NvidiaCard:
+def _nvml_card(nvml: Nvml, handle: object) -> NvidiaCard:
     mig = _mig_mode(nvml, handle)
     memory_mb = nvml.nvmlDeviceGetMemoryInfo(handle).total >> 20
     name, uuid = _decoded_text(nvml.nvmlDeviceGetName(handle)), _decoded_text(nvml.nvmlDeviceGetUUID(handle))
     return NvidiaCard(name, memory_mb, uuid, mig, _count_mig_instances(nvml, handle) if mig.startswith("on") else 0)
 
 
-def _mig_mode(nvml: Any, handle: Any) -> str:
+def _mig_mode(nvml: Nvml, handle: object) -> str:
     """The current MIG mode, and the mode after the next reset if it differs."""
     try:
         now, then = nvml.nvmlDeviceGetMigMode(handle)
@@ -151,7 +180,7 @@ def _mig_mode(nvml: Any, handle: Any) -> str:
     return ("on" if now else "off") + ("" if now == then else PENDING.format("on" if then else "off"))
 
 
-def _count_mig_instances(nvml: Any, handle: Any) -> int:
+def _count_mig_instances(nvml: Nvml, handle: object) -> int:
     """MIG instances have no PCI address; NVML numbers them, with gaps."""
     found = 0
     for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
@@ -163,7 +192,7 @@ def _count_mig_instances(nvml: Any, handle: Any) -> int:
     return found
 
 
-def _pci_address(pci: Any) -> str:
+def _pci_address(pci: NvmlPciInfo) -> str:
     """NVML writes the domain with eight digits, the kernel with four."""
     return f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
 

@@ -5,7 +5,7 @@ only restores the state that the agent reported last.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sqlalchemy import Connection, Engine, Table
 from sqlalchemy.exc import IntegrityError
@@ -42,6 +42,7 @@ from moorage.images.for_hosts import HostImages
 from moorage.jobs.wakeups import Hints
 
 R = TypeVar("R", DeviceRecord, DeployableRecord, RequestRecord)
+K = TypeVar("K")
 
 
 class AcceleratorService:
@@ -173,7 +174,7 @@ class AcceleratorService:
             bound = {row.instance_uuid for row in rows if row.device_profile_name is not None}
             known = [row for row in rows if row.device_profile_name is None]
             # A new holder of a handle is a new request, not a change of the old one.
-            wanted = {
+            wanted: dict[tuple[str | None, str | None], dict[str, Json]] = {
                 (report.pci_id, report.instance_uuid): _request_values(host, report)
                 for report in reports
                 if report.instance_uuid not in bound
@@ -197,8 +198,8 @@ class AcceleratorService:
         connection: Connection,
         table: Table,
         known: Sequence[R],
-        key: Callable[[R], Any],
-        wanted: Mapping[Any, Mapping[str, object]],
+        key: Callable[[R], K],
+        wanted: Mapping[K, Mapping[str, object]],
         also_new: Callable[[], Mapping[str, object]] = dict,
     ) -> None:
         """Insert, update and delete rows until they equal `wanted`. Ids are kept, and unchanged rows are not

@@ -12,7 +12,7 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Any, cast
+from typing import IO, TypedDict, cast
 
 import click
 
@@ -23,7 +23,6 @@ from moorage.cli.state import config_option, is_in_use, open_config
 from moorage.config import Config
 from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
-from moorage.core.json import Json
 from moorage.db import migrations
 from moorage.db.engine import open_engine
 from moorage.durable import write_durably
@@ -76,6 +75,27 @@ def backup(
     _print_manifest(manifest, as_json=as_json, what=f"The backup is in {directory}.")
 
 
+class DatabaseEntry(TypedDict):
+    file: str
+    bytes: int
+    sha256: str
+    revision: str | None
+
+
+class Manifest(TypedDict, total=False):
+    """Of a backup. Outside an archive it has `format`, `file`, `bytes` and `sha256` instead of `databases`."""
+
+    moorage: str
+    encrypted: bool
+    began_at: str
+    ended_at: str
+    databases: dict[str, DatabaseEntry]
+    format: str
+    file: str
+    bytes: int
+    sha256: str
+
+
 class _Directory:
     """A backup as plain files."""
 
@@ -87,7 +107,7 @@ class _Directory:
         if source != self._directory / inner:
             files.copy_file(source, self._directory / inner)
 
-    def add_manifest(self, manifest: dict[str, Json]) -> None:
+    def add_manifest(self, manifest: Manifest) -> None:
         write_durably(self._directory / MANIFEST, _text(manifest))
 
 
@@ -106,17 +126,17 @@ class _Archive:
         if source.parent == self.drafts:
             source.unlink()
 
-    def add_manifest(self, manifest: dict[str, Json]) -> None:
+    def add_manifest(self, manifest: Manifest) -> None:
         content = _text(manifest)
         entry = tarfile.TarInfo(MANIFEST)
         entry.size, entry.mode = len(content), 0o600
         self._tar.addfile(entry, io.BytesIO(content))
 
 
-def _copy(config: Config, target: _Directory | _Archive) -> dict[str, Any]:
+def _copy(config: Config, target: _Directory | _Archive) -> Manifest:
     """Copies everything. The manifest comes last: a backup without one is incomplete."""
     services = [service for service in files.ORDER if service in config.database_urls()]
-    manifest: dict[str, Any] = {
+    manifest: Manifest = {
         "moorage": version("moorage"),
         "encrypted": isinstance(target, _Archive),
         "began_at": SystemClock().now().isoformat(timespec="seconds"),
@@ -137,7 +157,7 @@ def _copy(config: Config, target: _Directory | _Archive) -> dict[str, Any]:
     return manifest
 
 
-def _copy_encrypted(config: Config, directory: Path, passphrase: Passphrase) -> dict[str, Json]:
+def _copy_encrypted(config: Config, directory: Path, passphrase: Passphrase) -> Manifest:
     """Writes an encrypted backup. Plain dumps are only in temporary files next to the databases."""
     path = directory / ARCHIVE
     with (
@@ -146,14 +166,22 @@ def _copy_encrypted(config: Config, directory: Path, passphrase: Passphrase) -> 
         tarfile.open(fileobj=cast(IO[bytes], sealed), mode="w|", format=tarfile.PAX_FORMAT) as tar,
     ):
         manifest = _copy(config, _Archive(tar, Path(drafts)))
-    outer = {name: manifest[name] for name in ("moorage", "encrypted", "began_at", "ended_at")}
-    outer |= {"format": "age-encryption.org/v1", "file": path.name, "bytes": path.stat().st_size}
-    write_durably(directory / MANIFEST, _text(outer | {"sha256": files.file_digest(path)}))
+    outer: Manifest = {
+        "moorage": manifest["moorage"],
+        "encrypted": manifest["encrypted"],
+        "began_at": manifest["began_at"],
+        "ended_at": manifest["ended_at"],
+        "format": "age-encryption.org/v1",
+        "file": path.name,
+        "bytes": path.stat().st_size,
+        "sha256": files.file_digest(path),
+    }
+    write_durably(directory / MANIFEST, _text(outer))
     return manifest
 
 
 @contextmanager
-def _plain_files(directory: Path, outer: dict[str, Any], passphrase_file: Path | None, drafts: Path) -> Iterator[Path]:
+def _plain_files(directory: Path, outer: Manifest, passphrase_file: Path | None, drafts: Path) -> Iterator[Path]:
     """The backup as plain files: `directory` itself or, if encrypted, a temporary directory in `drafts`."""
     if not outer["encrypted"]:
         yield directory
@@ -170,7 +198,7 @@ def _plain_files(directory: Path, outer: dict[str, Any], passphrase_file: Path |
         yield Path(plain)
 
 
-def _check_backup(directory: Path, passphrase_file: Path | None) -> dict[str, Any]:
+def _check_backup(directory: Path, passphrase_file: Path | None) -> Manifest:
     """Checks a backup and returns its manifest. Encrypted contents are not written to disk."""
     outer = _read_outer_manifest(directory)
     if not outer["encrypted"]:
@@ -214,7 +242,7 @@ def _passphrase(path: Path | None, question: str, *, is_new: bool) -> Passphrase
     return Passphrase(path.read_text(encoding="utf-8").partition("\n")[0])
 
 
-def _text(manifest: dict[str, Json]) -> bytes:
+def _text(manifest: Manifest) -> bytes:
     return (json.dumps(manifest, indent=2) + "\n").encode()
 
 
@@ -227,7 +255,7 @@ def _create_directory(directory: Path) -> None:
         raise StartError(f"{directory} cannot be created: {error.strerror}") from error
 
 
-def _dump_entry(config: Config, service: str, path: Path) -> dict[str, object]:
+def _dump_entry(config: Config, service: str, path: Path) -> DatabaseEntry:
     engine = open_engine(config.database_url(service))
     try:
         revision = migrations.current_revision(engine, service)
@@ -262,7 +290,7 @@ def restore(
     )
 
 
-def _restore_all(config: Config, manifest: dict[str, Any], directory: Path, *, with_host: bool) -> None:
+def _restore_all(config: Config, manifest: Manifest, directory: Path, *, with_host: bool) -> None:
     if strange := sorted(set(manifest["databases"]) - set(config.database_urls())):
         raise StartError(
             f"the backup contains {', '.join(strange)}, which {config.source} does not run; use another --config"
@@ -276,10 +304,10 @@ def _restore_all(config: Config, manifest: dict[str, Any], directory: Path, *, w
                 files.copy_file(directory / _STATE / inner, config.state / inner)
 
 
-def _read_outer_manifest(directory: Path) -> dict[str, Any]:
+def _read_outer_manifest(directory: Path) -> Manifest:
     """The manifest that is readable without a passphrase; `encrypted` says whether one is needed."""
     try:
-        manifest: dict[str, Any] = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+        manifest: Manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise StartError(f"{directory} has no {MANIFEST}: it is not a backup, or an incomplete one") from error
     except ValueError as error:
@@ -287,7 +315,7 @@ def _read_outer_manifest(directory: Path) -> dict[str, Any]:
     return {"encrypted": False} | manifest  # missing in older releases
 
 
-def _check_files(directory: Path) -> dict[str, Any]:
+def _check_files(directory: Path) -> Manifest:
     """The manifest, after all files were checked. Raises `StartError` for an incomplete backup."""
     manifest = _read_outer_manifest(directory)
     for service, one in manifest["databases"].items():
@@ -303,7 +331,7 @@ def _check_files(directory: Path) -> dict[str, Any]:
     return manifest
 
 
-def _print_manifest(manifest: dict[str, Any], *, as_json: bool, what: str) -> None:
+def _print_manifest(manifest: Manifest, *, as_json: bool, what: str) -> None:
     if as_json:
         click.echo(json.dumps(manifest, indent=2))
         return

@@ -5,12 +5,11 @@ import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 import orjson
 
-from moorage.accelerator.client import AcceleratorClient
+from moorage.accelerator.client import AcceleratorClient, HistoryDocument
 from moorage.accelerator.host.signatures import is_key_name, require_cryptography, sign_manifest
 from moorage.accelerator.model.bitstream import (
     FUNCTION_ID,
@@ -62,7 +61,7 @@ def history(config_path: Path | None, *, as_json: bool, **wanted: str | None) ->
         click.echo(orjson.dumps(record) if as_json else _said(record))
 
 
-def _records(client: AcceleratorClient, wanted: dict[str, str | None]) -> Iterator[dict[str, Any]]:
+def _records(client: AcceleratorClient, wanted: dict[str, str | None]) -> Iterator[HistoryDocument]:
     after = None
     while True:
         page = client.history(**wanted, after=after, limit=PAGE)
@@ -72,12 +71,13 @@ def _records(client: AcceleratorClient, wanted: dict[str, str | None]) -> Iterat
             return
 
 
-def _said(record: dict[str, Any]) -> str:
+def _said(record: HistoryDocument) -> str:
     """Time, event and place; on further lines the user, the image and the reason."""
     place = f"{record['hostname']} {record['handle'] or record['deployable']}".strip()
     failed = "" if record["result"] == "done" else " failed"
     lines = [f"{record['at'][:19]}Z  {record['event']}{failed}  {place}"]
-    if whom := ", ".join(f"{word} {record[key]}" for word, key in _WHOM if record[key]):
+    named = ("server", record["instance_uuid"]), ("project", record["project_id"]), ("user", record["user_id"])
+    if whom := ", ".join(f"{word} {value}" for word, value in named if value):
         lines.append(f"    for {whom}")
     if record["sha512"]:
         lines.append(f"    image {record['image_id'] or 'unknown'}, sha512 {record['sha512'][:16]}...")
@@ -86,9 +86,6 @@ def _said(record: dict[str, Any]) -> str:
     if record["reason"]:
         lines.append(f"    {record['reason']}")
     return "\n".join(map(printable, lines))
-
-
-_WHOM = (("server", "instance_uuid"), ("project", "project_id"), ("user", "user_id"))
 
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)

@@ -1,8 +1,8 @@
 """`moorage explain server`: what the scheduler would decide for a server, without creating one."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
@@ -11,6 +11,7 @@ from moorage.cli.output import console, table
 from moorage.cli.services import Endpoints, endpoints
 from moorage.cli.state import config_option
 from moorage.compute.client.compute_client import ExplainClient
+from moorage.compute.client.values import Explanation
 from moorage.core.errors import NotFound
 
 
@@ -64,8 +65,7 @@ def _flavor_id(services: Endpoints, name: str) -> str:
     return flavor.id
 
 
-def print_explanation(out: Console, found: dict[str, Any]) -> None:
-    """`found`: see `moorage.compute.api.handlers.explanations`."""
+def print_explanation(out: Console, found: Explanation) -> None:
     out.print(found["text"], style="bold")
     if found.get("fault"):
         out.print(f"Fault at creation: {found['fault']}")
@@ -86,7 +86,7 @@ def print_explanation(out: Console, found: dict[str, Any]) -> None:
         out.print(f"\nSmallest change: {change}")
 
 
-def _lines(out: Console, heading: str, lines: Any) -> None:
+def _lines(out: Console, heading: str, lines: Iterable[str]) -> None:
     if lines:
         out.print(f"\n{heading}", style="bold")
         for line in lines:

@@ -5,10 +5,10 @@ Exit status of every command: 0 success, 1 the files are rejected, 2 the command
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypedDict
 
 import click
 
@@ -20,7 +20,6 @@ from moorage.cli.output import console, printable, table
 from moorage.cli.state import config_option, default_config_path, open_config
 from moorage.config import Config
 from moorage.core.errors import Conflict, MoorageError, NotFound, Unavailable
-from moorage.core.json import Json
 from moorage.wire.client import ServiceClient, decode_body
 from moorage.wire.transports import SocketTransport
 
@@ -36,6 +35,53 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print the re
 _directory = click.argument(
     "directory", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="[DIRECTORY]"
 )
+
+
+class UserDocument(TypedDict):
+    consumer: str
+    server: str | None
+    amount: int
+
+
+class ClassDocument(TypedDict):
+    name: str
+    how: str
+    before: Mapping[str, float] | None
+    after: Mapping[str, float] | None
+    used: int | None
+    users: Sequence[UserDocument]
+
+
+class ProviderDocument(TypedDict):
+    name: str
+    is_created: bool
+    is_removed: bool
+    classes: Sequence[ClassDocument]
+    traits_added: Sequence[str]
+    traits_removed: Sequence[str]
+
+
+class Outcome(TypedDict):
+    """OUTCOME of `moorage.agent.control.control_api`."""
+
+    host: str
+    providers: Sequence[ProviderDocument]
+    warnings: Sequence[str]
+
+
+class FileSetDocument(TypedDict):
+    taken_at: str
+    files: Mapping[str, str]
+
+
+class State(TypedDict):
+    """STATE of `moorage.agent.control.control_api`."""
+
+    host: str
+    directory: str
+    in_force: FileSetDocument
+    before: FileSetDocument | None
+    refused: Sequence[str] | None
 
 
 @click.group(name="provider-config")
@@ -175,7 +221,7 @@ def _checked(config: Config, directory: Path | None) -> dict[str, bytes]:
     return {name: text.encode() for name, text in report.texts.items()}
 
 
-def _put(config: Config, agent: "_Agent", wanted: Mapping[str, bytes]) -> dict[str, Any]:
+def _put(config: Config, agent: "_Agent", wanted: Mapping[str, bytes]) -> Outcome:
     """Replaces the current files with `wanted`, or keeps everything if the agent rejects them."""
     directory = _files(config).directory
     if faults := check_contents(wanted, directory).faults:
@@ -192,29 +238,33 @@ class _Agent:
         transport = SocketTransport("http://agent", timeout_s=_PATIENCE_S, unix_socket=str(self._socket))
         self._http = ServiceClient(transport, service_type="agent")
 
-    def state(self) -> dict[str, Any]:
-        return self._ask("GET", "/v1/provider-config", None)
+    def state(self) -> State:
+        found: State = self._ask("GET", "/v1/provider-config", None)
+        return found
 
-    def plan(self, files: Mapping[str, bytes]) -> dict[str, Json]:
-        return self._ask("POST", "/v1/provider-config/plan", {"files": {k: v.decode() for k, v in files.items()}})
+    def plan(self, files: Mapping[str, bytes]) -> Outcome:
+        body = {"files": {name: text.decode() for name, text in files.items()}}
+        found: Outcome = self._ask("POST", "/v1/provider-config/plan", body)
+        return found
 
-    def apply(self, *, is_held: bool = False) -> dict[str, Any]:
-        return self._ask("POST", "/v1/provider-config/apply", {"is_held": is_held})
+    def apply(self, *, is_held: bool = False) -> Outcome:
+        found: Outcome = self._ask("POST", "/v1/provider-config/apply", {"is_held": is_held})
+        return found
 
-    def _ask(self, method: str, path: str, body: object) -> dict[str, Any]:
+    def _ask(self, method: str, path: str, body: object) -> Any:
         if not self._socket.exists():
             raise Unavailable(
                 f"no agent runs here: {self._socket} does not exist; start it (`moorage up`), or name its "
                 "configuration with --config"
             )
         answer = self._http.request_raw(method, path, json=body, accept=(409,))
-        document: dict[str, Any] = decode_body(answer)
+        document = decode_body(answer)
         if answer.status == 409:
             raise Conflict(document["error"]["message"], code=document["error"]["code"])
         return document
 
 
-def _report(report: LoadReport) -> dict[str, Any]:
+def _report(report: LoadReport) -> dict[str, object]:
     faults = [
         {
             "file": fault.file,
@@ -234,7 +284,7 @@ def _report(report: LoadReport) -> dict[str, Any]:
     }
 
 
-def _show(outcome: Mapping[str, Any], *, as_json: bool, heading: str, nothing: str) -> None:
+def _show(outcome: Outcome, *, as_json: bool, heading: str, nothing: str) -> None:
     if as_json:
         click.echo(json.dumps(outcome, indent=2))
         return
@@ -255,7 +305,7 @@ def _show(outcome: Mapping[str, Any], *, as_json: bool, heading: str, nothing: s
         out.print(f"warning: {warning}")
 
 
-def _rows(provider: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def _rows(provider: ProviderDocument) -> list[tuple[str, str, str]]:
     rows = []
     if provider["is_created"]:
         rows.append(("the provider is created", "", ""))
@@ -274,14 +324,14 @@ def _rows(provider: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 _USUAL = {"reserved": 0, "min_unit": 1, "max_unit": 2**31 - 1, "step_size": 1, "allocation_ratio": 1.0}
 
 
-def _amounts(inventory: Mapping[str, Any] | None) -> str:
+def _amounts(inventory: Mapping[str, float] | None) -> str:
     if inventory is None:
         return "-"
     others = [f"{name} {inventory[name]}" for name, usual in _USUAL.items() if inventory[name] != usual]
     return ", ".join([f"total {inventory['total']}", *others])
 
 
-def _in_use(provider: Mapping[str, Any]) -> list[str]:
+def _in_use(provider: ProviderDocument) -> list[str]:
     lines = []
     for change in provider["classes"]:
         if not change["users"]:
@@ -296,7 +346,7 @@ def _in_use(provider: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _who(user: Mapping[str, Json]) -> str:
+def _who(user: UserDocument) -> str:
     return f"server {user['server']} ({user['consumer']})" if user["server"] else f"consumer {user['consumer']}"
 
 

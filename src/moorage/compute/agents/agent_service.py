@@ -9,7 +9,6 @@ Heartbeats are written in batches (`Heartbeats`), so that a thousand hosts cost 
 import threading
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any
 
 from sqlalchemy import Connection, Engine
 
@@ -233,8 +232,8 @@ def _frees_allocation(operation: Operation, report: JobReport) -> bool:
 
 def _report_changes(
     operation: Operation, outcome: OperationOutcome, job: Job, report: JobReport, now: datetime
-) -> dict[str, Any]:
-    changes: dict[str, Any] = {"vm_state": outcome.vm_state, "task_state": outcome.task_state}
+) -> dict[str, object]:
+    changes: dict[str, object] = {"vm_state": outcome.vm_state, "task_state": outcome.task_state}
     if outcome.power is not None:
         changes["power_state"] = outcome.power
     if operation is lifecycle.CREATE and outcome.vm_state is VmState.ACTIVE:
@@ -252,8 +251,8 @@ def _report_changes(
 
 def _failure_changes(
     operation: Operation, outcome: OperationOutcome, job: Job, report: JobReport, now: datetime
-) -> dict[str, Any]:
-    changes: dict[str, Any] = {}
+) -> dict[str, object]:
+    changes: dict[str, object] = {}
     if operation is lifecycle.SHELVE:
         changes["parked_image_id"] = None
     if operation is lifecycle.CREATE:

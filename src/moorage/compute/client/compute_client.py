@@ -11,6 +11,7 @@ from urllib.parse import quote
 from moorage.compute.client.values import (
     Aggregate,
     ComputeNode,
+    Explanation,
     Flavor,
     Hypervisor,
     Migration,
@@ -26,6 +27,7 @@ from moorage.compute.client.values import (
     server_state_of,
 )
 from moorage.core.errors import Conflict, NotFound, RemoteError
+from moorage.core.json import JsonObject
 from moorage.jobs.job_api import HostJobsClient
 from moorage.wire.client import ServiceClient, decode_body
 
@@ -141,7 +143,7 @@ class ComputeClient(HostJobsClient):
     def remove_flavor_access(self, flavor_id: str, project_id: str) -> None:
         self._flavor_action(flavor_id, {"removeTenantAccess": {"tenant": project_id}}, harmless=404)
 
-    def _flavor_action(self, flavor_id: str, action: Mapping[str, Any], *, harmless: int) -> None:
+    def _flavor_action(self, flavor_id: str, action: JsonObject, *, harmless: int) -> None:
         path = f"/v2.1/flavors/{_quoted(flavor_id)}/action"
         self._http.request_raw("POST", path, json=action, repeatable=True, accept=(harmless,))
 
@@ -209,7 +211,7 @@ class ComputeClient(HostJobsClient):
 
     def _rows(
         self, path: str, key: str, wanted: Mapping[str, str] | None = None, version: str = _EVERYWHERE
-    ) -> Iterator[Mapping[str, Any]]:
+    ) -> Iterator[Any]:
         params = [*(wanted or {}).items(), ("limit", _PAGE)]
         return self._http.paged_rows(path, key, params, more=f"{key}_links", version=version)
 
@@ -289,7 +291,7 @@ class ComputeClient(HostJobsClient):
     def delete_server_group(self, group_id: str) -> None:
         self._delete(f"/v2.1/os-server-groups/{_quoted(group_id)}")
 
-    def _aggregate_action(self, aggregate_id: int, action: Mapping[str, Any]) -> None:
+    def _aggregate_action(self, aggregate_id: int, action: JsonObject) -> None:
         self._http.request("POST", f"/v2.1/os-aggregates/{aggregate_id}/action", json=action, version=_AGGREGATES)
 
     # ------------------------------------------------------------------------------- the agent's side
@@ -373,16 +375,19 @@ class ExplainClient:
     def __init__(self, http: ServiceClient) -> None:
         self._http = http
 
-    def explain_new_server(self, server: Mapping[str, Any], hints: Mapping[str, str]) -> dict[str, Any]:
+    def explain_new_server(self, server: JsonObject, hints: Mapping[str, str]) -> Explanation:
         """`server`: as in the body of ``POST /servers``, with at least ``flavorRef``; `hints` may have ``group``.
 
         The answer: see `moorage.compute.api.handlers.explanations`.
         """
         body = {"server": dict(server), "os:scheduler_hints": dict(hints)}
-        return dict(self._http.request("POST", "/moorage/v1/explain-server", json=body)["explanation"])
+        found: Explanation = self._http.request("POST", "/moorage/v1/explain-server", json=body)["explanation"]
+        return found
 
-    def explain_server(self, server_id: str) -> dict[str, Any]:
-        return dict(self._http.get(f"/moorage/v1/servers/{quote(server_id, safe='')}/explanation")["explanation"])
+    def explain_server(self, server_id: str) -> Explanation:
+        path = f"/moorage/v1/servers/{quote(server_id, safe='')}/explanation"
+        found: Explanation = self._http.get(path)["explanation"]
+        return found
 
 
 def _quoted(text: str) -> str:

@@ -3,10 +3,10 @@
 Not here: the values that compute itself works with (`moorage.compute.model.servers`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 _NODE = "OS-EXT-SRV-ATTR:hypervisor_hostname"
 
@@ -103,7 +103,70 @@ class Aggregate:
     metadata: Mapping[str, str]
 
 
-def hypervisor_of(row: Mapping[str, Any]) -> Hypervisor:
+class FunnelStep(TypedDict):
+    constraint: str
+    before: int
+    after: int
+
+
+class FilterStep(TypedDict):
+    filter: str
+    before: int
+    after: int
+
+
+class Explanation(TypedDict):
+    """See `moorage.compute.api.handlers.explanations`."""
+
+    text: str
+    fault: NotRequired[str | None]
+    constraints: Sequence[FunnelStep]
+    filters: Sequence[FilterStep]
+    host_names: NotRequired[Sequence[str]]
+    rejected_hosts: NotRequired[Mapping[str, str]]
+    closest: NotRequired[Sequence[str]]
+    change: NotRequired[str | None]
+
+
+class _Named(TypedDict):
+    name: str
+
+
+class _ServiceRow(TypedDict):
+    host: str
+
+
+class _HypervisorRow(TypedDict):
+    id: int | str
+    hypervisor_hostname: str
+    vcpus: int
+    memory_mb: int
+    local_gb: int
+    hypervisor_type: str
+    hypervisor_version: int
+    cpu_info: NotRequired[object]
+    service: _ServiceRow
+    state: str
+    status: str
+    servers: NotRequired[list[_Named]]
+
+
+class _MigrationRow(TypedDict):
+    uuid: str
+    instance_uuid: str
+    migration_type: str
+    status: str
+    source_node: NotRequired[str | None]
+
+
+class _AggregateRow(TypedDict):
+    id: int
+    name: str
+    hosts: list[str]
+    metadata: dict[str, str]
+
+
+def hypervisor_of(row: _HypervisorRow) -> Hypervisor:
     return Hypervisor(
         id=str(row["id"]),
         hostname=row["hypervisor_hostname"],
@@ -156,11 +219,11 @@ def server_state_of(row: Mapping[str, Any]) -> ServerState | None:
     )
 
 
-def migration_of(row: Mapping[str, Any]) -> Migration:
+def migration_of(row: _MigrationRow) -> Migration:
     return Migration(
         str(row["uuid"]), row["instance_uuid"], row["migration_type"], row["status"], row.get("source_node")
     )
 
 
-def aggregate_of(row: Mapping[str, Any]) -> Aggregate:
+def aggregate_of(row: _AggregateRow) -> Aggregate:
     return Aggregate(row["id"], row["name"], tuple(row["hosts"]), row["metadata"])

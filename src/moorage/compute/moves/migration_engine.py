@@ -6,7 +6,6 @@ sends the wake-ups after the commit.
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from sqlalchemy import Connection
 
@@ -327,7 +326,7 @@ class MigrationEngine:
         now = self.deps.clock.now()
         as_before = state in (VmState.RESIZED, VmState.ERROR)
         power = lifecycle.POWER_STATES.get(move.old_state if as_before else state)
-        changes: dict[str, Any] = {
+        changes: dict[str, object] = {
             "host": move.dest_host, "placed": move.new_placed, "devices": list(result.devices or ()),
             "flavor": asdict(move.new_flavor), "flavor_id": move.new_flavor.id,
         }  # fmt: skip
@@ -348,7 +347,7 @@ class MigrationEngine:
 
     def _restore_at_source(self, connection: Connection, move: Move, server: Server) -> None:
         state = move.old_state
-        back: dict[str, Any] = {
+        back: dict[str, object] = {
             "host": move.source_host, "placed": move.old_placed,
             "flavor": asdict(move.old_flavor), "flavor_id": move.old_flavor.id,
         }  # fmt: skip

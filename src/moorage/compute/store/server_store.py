@@ -121,7 +121,7 @@ def insert_servers(connection: Connection, new: Sequence[Server], counted: Mappi
     connection.execute(_INSERT, [_row(server, counted) for server in new])
 
 
-def _row(server: Server, counted: Mapping[str, int] | None) -> dict[str, Any]:
+def _row(server: Server, counted: Mapping[str, int] | None) -> dict[str, object]:
     values = dict(vars(server))
     del values["number"]
     values |= {"flavor_id": server.flavor.id, "flavor": vars(server.flavor)}
@@ -166,11 +166,11 @@ def assign_servers(
     connection.execute(_ASSIGN, values)
 
 
-def update_server(connection: Connection, server_id: str, now: datetime, **values: Any) -> None:
+def update_server(connection: Connection, server_id: str, now: datetime, **values: object) -> None:
     """`values` by column name; a `Fault` or `Placed` is stored as its document."""
     for name in ("fault", "placed"):
-        if values.get(name) is not None:
-            values[name] = _document(values[name])
+        if isinstance(value := values.get(name), Fault | Placed):
+            values[name] = _document(value)
     statement = _update_of(tuple(values), _counting_after(values))
     new = {f"new_{name}": value for name, value in values.items()}
     connection.execute(statement, {"of_id": server_id, "now": now, **new})
@@ -280,7 +280,7 @@ def placed_from_document(document: Mapping[str, Any] | None) -> Placed | None:
     return Placed({suffix: tuple(uuids) for suffix, uuids in document["mappings"].items()}, document["allocations"])
 
 
-def _document(value: Fault | Placed) -> Mapping[str, Any]:
+def _document(value: Fault | Placed) -> Mapping[str, object]:
     """The dataclass as a dict. `asdict` would copy recursively."""
     document = dict(vars(value))
     if isinstance(value, Fault):
