@@ -259,7 +259,7 @@ def test_no_value_of_a_header_is_answered_with_5xx(world):
     assert world.answers[403] > 20
 
 
-def test_no_value_of_who_is_not_signed_in_is_answered_with_5xx(stranger):
+def test_no_value_sent_without_a_session_is_answered_with_5xx(stranger):
     for route in ROUTES:
         path = stranger.path(route)
         forms = [None]

@@ -165,7 +165,7 @@ def test_no_value_of_a_tokens_header_is_answered_with_5xx(world):
     assert world.answers[404] > 10
 
 
-def test_no_value_of_a_rehearsals_clock_is_answered_with_5xx(tmp_path):
+def test_no_value_for_the_adjustable_clock_is_answered_with_5xx(tmp_path):
     headers = {"x-auth-token": "root:admin", "x-roles": "admin", "content-type": "application/json"}
     answers: Counter[int] = Counter()
     with InProcessPlane(tmp_path, "identity", clock=AdjustableClock(), plane={"clock": "adjustable"}) as plane:
@@ -181,7 +181,7 @@ def test_no_value_of_a_rehearsals_clock_is_answered_with_5xx(tmp_path):
     assert answers[400] > 5
 
 
-def test_a_rehearsals_clock_stops_before_the_calendar_ends(tmp_path):
+def test_an_adjustable_clock_cannot_be_moved_beyond_the_calendar(tmp_path):
     """Beyond it no time exists, and the offset survives restarts."""
     headers = {"x-auth-token": "root:admin", "x-roles": "admin", "content-type": "application/json"}
     body = json.dumps({"advance_s": MAX_ADVANCE_S}).encode()
@@ -192,7 +192,7 @@ def test_a_rehearsals_clock_stops_before_the_calendar_ends(tmp_path):
 
 
 @pytest.mark.parametrize("offset", ["1e30", "1e12", "nan", "soon"])
-def test_a_kept_offset_beyond_the_calendar_is_named_at_the_start(tmp_path, offset):
+def test_a_stored_offset_beyond_the_calendar_stops_the_start(tmp_path, offset):
     (tmp_path / "clock").write_text(offset)
     with pytest.raises(StartError, match="must contain the clock's offset"):
         open_clock(tmp_path)

@@ -158,7 +158,7 @@ def routes(*, of_agents):
 
 
 @pytest.mark.parametrize(("service", "route"), routes(of_agents=True))
-def test_an_agent_is_refused_what_is_of_another_host_and_that_host_is_not(cloud, service, route):
+def test_an_agent_is_refused_on_routes_of_another_host(cloud, service, route):
     before = cloud.state()
     assert cloud.status(service, route, A, cloud.of_b[service]) in (403, 404)
     assert cloud.state() == before
@@ -166,12 +166,12 @@ def test_an_agent_is_refused_what_is_of_another_host_and_that_host_is_not(cloud,
     assert cloud.status(service, route, B, cloud.of_b[service]) not in (401, 403, 404)
 
 
-def test_there_are_routes_of_agents_in_both_services():
+def test_both_services_have_routes_for_agents():
     found = [param.values[0] for param in routes(of_agents=True)]
     assert (found.count("compute"), found.count("accelerator")) >= (7, 5)
 
 
-def test_what_is_for_users_operators_and_services_is_refused_to_every_agent(cloud):
+def test_agents_are_refused_on_routes_for_users_operators_and_services(cloud):
     before = cloud.state()
     for param in routes(of_agents=False):
         service, route = param.values
@@ -207,7 +207,7 @@ def provider_of(placement, host):
     return placement("GET", f"/resource_providers?name={host}", host=host)[1]["resource_providers"][0]
 
 
-def test_an_agent_lists_its_own_tree_and_nothing_else(cloud, placement):
+def test_an_agent_can_list_only_its_own_tree(cloud, placement):
     own = provider_of(placement, A)["uuid"]
     status, listed = placement("GET", f"/resource_providers?in_tree={own}")
     assert status == 200
@@ -219,7 +219,7 @@ def test_an_agent_lists_its_own_tree_and_nothing_else(cloud, placement):
         assert placement("GET", f"/resource_providers{query}")[0] in (400, 403), query
 
 
-def test_an_agent_makes_no_provider_for_another_host(cloud, placement):
+def test_an_agent_cannot_create_a_provider_for_another_host(cloud, placement):
     own = provider_of(placement, A)["uuid"]
     for name, parent in (
         ("compute-3", None), (f"{A}_x", None), (f"{B}_x", own), ("x", own), (A + "0", own), (f"{A}_x", cloud.provider),
@@ -234,7 +234,7 @@ def test_an_agent_makes_no_provider_for_another_host(cloud, placement):
     assert placement("DELETE", f"/resource_providers/{made['uuid']}")[0] == 204
 
 
-def test_an_agent_neither_renames_nor_moves_nor_deletes_its_root(placement):
+def test_an_agent_cannot_rename_move_or_delete_its_root_provider(placement):
     own = provider_of(placement, A)["uuid"]
     assert placement("PUT", f"/resource_providers/{own}", {"name": B})[0] == 403
     assert placement("PUT", f"/resource_providers/{own}", {"name": A, "parent_provider_uuid": None})[0] == 403
@@ -242,7 +242,7 @@ def test_an_agent_neither_renames_nor_moves_nor_deletes_its_root(placement):
 
 
 @pytest.mark.parametrize("what", ["inventories", "traits"])
-def test_an_agent_writes_its_own_providers_and_no_others(cloud, placement, what):
+def test_an_agent_can_write_only_its_own_providers(cloud, placement, what):
     for host, uuid, expected in ((A, cloud.provider, 403), (B, cloud.provider, 200)):
         path = f"/resource_providers/{uuid}/{what}"
         document = cloud.plane.send("GET", f"/placement{path}", version="1.39").body
@@ -252,7 +252,7 @@ def test_an_agent_writes_its_own_providers_and_no_others(cloud, placement, what)
         assert placement("PUT", path, document | generation, host=host)[0] == (403 if expected == 403 else 409)
 
 
-def test_what_operators_and_reservations_tell_a_host_is_not_the_agents_to_change(cloud, placement):
+def test_an_agent_cannot_change_traits_and_inventories_of_operators_and_reservations(cloud, placement):
     own, told = provider_of(placement, A)["uuid"], ["CUSTOM_RESERVATION_HOST", "COMPUTE_STATUS_DISABLED"]
     path, reserved = f"/placement/resource_providers/{own}", "CUSTOM_RESERVATION_X"
 
@@ -290,7 +290,7 @@ def test_what_operators_and_reservations_tell_a_host_is_not_the_agents_to_change
     assert placement("PUT", f"/resource_providers/{own}/inventories", now | {"inventories": more})[0] == 200
 
 
-def test_an_agent_makes_names_but_not_those_of_reservations_and_deletes_or_renames_none(placement):
+def test_an_agent_can_create_classes_and_traits_except_those_of_reservations(placement):
     assert placement("PUT", "/traits/CUSTOM_MINE")[0] == 201
     assert placement("PUT", "/resource_classes/CUSTOM_MINE")[0] == 201
     for kind in ("traits", "resource_classes"):
@@ -303,7 +303,7 @@ def test_an_agent_makes_names_but_not_those_of_reservations_and_deletes_or_renam
 # ----------------------------------------------------------------------------------------------- compute, accelerator
 
 
-def test_a_host_registers_with_its_own_provider_alone(cloud):
+def test_a_host_can_register_only_its_own_provider(cloud):
     own = {
         "hypervisor_type": "x", "vcpus": 1, "memory_mb": 1, "local_gb": 1, "provider_uuid": cloud.provider
     }  # fmt: skip
@@ -318,7 +318,7 @@ def test_a_host_registers_with_its_own_provider_alone(cloud):
 
 @pytest.mark.parametrize("service", ["compute", "accelerator"])
 @pytest.mark.parametrize("queue", ["audit", "compute-build", "compute-events", "compute-moves"])
-def test_no_agent_is_given_the_jobs_of_a_queue(cloud, service, queue):
+def test_an_agent_cannot_claim_jobs_of_a_services_queue(cloud, service, queue):
     for headers in (dict(HostBearer(queue).headers()), {"x-auth-token": "moorage:service", "x-roles": "service"}):
         answer = cloud.plane.send(
             "POST", f"/{service}/agent/v1/hosts/{queue}/jobs", {"worker": "w"}, who=None, roles=None, headers=headers
@@ -326,7 +326,7 @@ def test_no_agent_is_given_the_jobs_of_a_queue(cloud, service, queue):
         assert (answer.status, "is the name of a job queue" in str(answer.body)) == (400, True)
 
 
-def test_the_queues_that_no_host_is_called_after_are_all_there_are():
+def test_the_list_of_reserved_queue_names_is_complete():
     from moorage.accelerator.service.host_jobs import EVENTS_QUEUE
     from moorage.audit.schedule import QUEUE
     from moorage.compute.model.servers import BUILD_QUEUE, MOVE_QUEUE
@@ -356,9 +356,7 @@ def put(cloud):
 OWN, OTHER = ProjectView("admin"), ProjectView("blue")
 
 
-def test_a_host_is_shown_what_its_servers_boot_by_and_bitstreams_and_no_other_image_of_their_project(
-    cloud, images, put
-):
+def test_a_host_can_read_only_boot_images_and_bitstreams_of_its_servers_projects(cloud, images, put):
     private = {"owner": "admin", "visibility": "private"}
     kernel, secret = put(name="kernel", **private), put(name="secret", **private)
     own = put(name="own aes", properties={"region_uuid": "own"}, **private)
@@ -380,7 +378,7 @@ def test_a_host_is_shown_what_its_servers_boot_by_and_bitstreams_and_no_other_im
     assert {cloud.image, kernel, secret, foreign}.isdisjoint(image.id for image in source.find(OWN, {}))
 
 
-def test_a_host_is_shown_nothing_of_a_project_that_it_has_no_work_of(cloud, images, put):
+def test_a_host_cannot_read_images_of_a_project_without_work_on_it(cloud, images, put):
     theirs = put(owner="blue", visibility="private", properties={"region_uuid": "theirs"})
     for host, view, image in ((B, OTHER, theirs), (A, OWN, cloud.image), (A, OTHER, theirs)):
         assert images(host).get(view, image) is None
@@ -391,7 +389,7 @@ def test_a_host_is_shown_nothing_of_a_project_that_it_has_no_work_of(cloud, imag
         )
 
 
-def test_what_a_host_reports_gives_it_no_work_of_a_project(cloud, images, put):
+def test_a_host_cannot_gain_access_to_a_project_by_its_reports(cloud, images, put):
     theirs = put(owner="blue", visibility="private", properties={"region_uuid": "theirs"})
     instance = "4d17d41a-830d-47b2-91c7-4f9fc0ae611e"
     told = AttachmentReport(instance, "blue", cloud.provider, "x", 0, "0000:01:00.0")
@@ -400,7 +398,7 @@ def test_what_a_host_reports_gives_it_no_work_of_a_project(cloud, images, put):
     AcceleratorClient(cloud.client("accelerator", A)).report_attachments(A, [])
 
 
-def test_a_host_that_names_no_project_is_shown_public_bitstreams(cloud, images, put):
+def test_a_host_without_a_project_can_read_public_bitstreams(cloud, images, put):
     hidden = put(owner="admin", visibility="private", properties={"region_uuid": "hidden"})
     for host in (A, B):
         assert images(host).get(PublicView(), cloud.bitstream).id == cloud.bitstream
@@ -408,7 +406,7 @@ def test_a_host_that_names_no_project_is_shown_public_bitstreams(cloud, images, 
         assert images(host).get(PublicView(), cloud.image) is None
 
 
-def test_a_disk_becomes_the_image_that_was_ordered_and_no_other(cloud, put):
+def test_a_host_can_upload_only_to_the_image_of_its_job(cloud, put):
     whole = {"disk_format": "raw", "properties": {"hw_disk_bus": "virtio"}, "size_bytes": 4}
     queued = put(owner="admin", visibility="private", data=None)
     for host, image in ((B, queued), (B, cloud.image), (A, cloud.disk_image)):
@@ -429,7 +427,7 @@ def test_a_disk_becomes_the_image_that_was_ordered_and_no_other(cloud, put):
 # ----------------------------------------------------------------------------------------------- identity
 
 
-def test_of_identity_an_agent_is_shown_its_own_token_alone(tmp_path):
+def test_an_agent_can_validate_only_its_own_token(tmp_path):
     with InProcessPlane(tmp_path, "identity", authenticator=None) as plane:
         registry, way = plane.service("identity").hosts, plane.transport("/identity")
         path = tmp_path / "credential.json"

@@ -99,7 +99,7 @@ def callers(tokens) -> dict[str, dict[str, dict[str, str]]]:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_a_route_lets_in_the_roles_of_its_row_and_no_others(service, tokens, others, callers):
+def test_a_route_allows_exactly_the_roles_of_its_row(service, tokens, others, callers):
     plane = tokens if service == "identity" else others
     expected = wanted(service)
     found: dict[str, frozenset[str]] = {}

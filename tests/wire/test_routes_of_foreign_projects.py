@@ -611,7 +611,7 @@ def test_a_route_that_names_an_object_of_another_project_refuses(world):
     assert otherwise == OTHERWISE.keys()
 
 
-def test_its_own_project_or_an_operator_finds_what_the_paths_name(world):
+def test_the_own_project_or_an_operator_finds_the_objects_of_the_paths(world):
     """So the ids are right, and the objects that bob may not see exist."""
     found: dict[str, set[int]] = {}
     for ask, is_of_red in world.asks():
@@ -621,7 +621,7 @@ def test_its_own_project_or_an_operator_finds_what_the_paths_name(world):
     assert {name for name, statuses in found.items() if not statuses & {200, 204}} == FINDS_NOTHING.keys()
 
 
-def test_no_other_route_tells_members_of_another_project(world):
+def test_no_other_route_reveals_objects_of_another_project(world):
     """With any filter."""
     troubles, tells_alice = [], set()
     for ask, is_of_red in world.asks():

@@ -27,7 +27,7 @@ def change(plane, made, *, status=200, **values):
     return plane.ask("PUT", f"/v1/leases/{made['id']}", body, status=status, version="1.1")
 
 
-def test_what_is_named_is_booked_and_launched_and_nothing_is_left(gold):
+def test_the_named_resources_are_reserved_and_released_at_the_end(gold):
     """With the reservation's own flavor, as every stock client launches."""
     made = create(gold, of_any(2, {GOLD: 1, "VCPU": 2, "MEMORY_MB": 512, "DISK_GB": 5}), end="2026-03-01 11:00")
     (reservation,) = made["reservations"]
@@ -49,7 +49,7 @@ def test_what_is_named_is_booked_and_launched_and_nothing_is_left(gold):
     assert gold.compute.servers_of_host("compute-1") == []
 
 
-def test_what_is_not_named_is_not_taken(gold):
+def test_resources_that_are_not_named_are_not_reserved(gold):
     """All processors of the host belong to others, who leave its gold."""
     everything = instance(8, memory_mb=2048, disk_gb=1, resource_properties='["=", "$rack", "1"]')
     create(gold, everything, version="1.0", end="2026-03-01 11:00")
@@ -64,7 +64,7 @@ def test_what_is_not_named_is_not_taken(gold):
     assert gold.server(gold.boot("s", reservation["id"]))["status"] == "ACTIVE"
 
 
-def test_dedicated_processors_are_those_of_the_flavor(gold):
+def test_dedicated_processors_are_reserved_as_pcpu(gold):
     root = gold.placement.provider_by_name("compute-2")
     gold.placement.put_inventory(root.uuid, "PCPU", gold.placement.inventories(root.uuid)[1]["VCPU"])
     gold.ask("PUT", "/v1/os-hosts/2", {"rack": "2"})
@@ -75,7 +75,7 @@ def test_dedicated_processors_are_those_of_the_flavor(gold):
     assert "resources:VCPU" not in gold.extra_specs(reservation["id"])
 
 
-def test_it_is_shown_as_it_was_asked_for(gold):
+def test_a_reservation_is_shown_as_it_was_requested(gold):
     """Also to clients of 1.0."""
     asked = of_any(1, traits={SHINY: "required"}, affinity=True, hypervisor_properties='[">", "$vcpus", "1"]')
     made = create(gold, asked, start=START)
@@ -110,7 +110,7 @@ def test_affinity_and_both_queries_apply(gold):
     assert held(gold, chosen) == ["2", "2"]
 
 
-def test_before_the_start_all_of_it_can_change(gold):
+def test_before_the_start_every_value_can_be_changed(gold):
     made = create(gold, of_any(1), start=START)
     (reservation,) = made["reservations"]
     new = {
@@ -133,7 +133,7 @@ def test_before_the_start_all_of_it_can_change(gold):
     assert {name: after[name] for name in new} == new
 
 
-def test_a_running_one_only_grows(gold):
+def test_the_amount_of_an_active_reservation_can_only_grow(gold):
     made = create(gold, of_any(1))
     gold.run_for(10)
     change(gold, made, resources={"VCPU": 1}, status=409)
@@ -142,7 +142,7 @@ def test_a_running_one_only_grows(gold):
     assert [gold.server(gold.boot(f"s{n}", reservation["id"]))["status"] for n in range(3)] == ["ACTIVE"] * 3
 
 
-def test_reservations_of_all_types_are_planned_together(gold):
+def test_reservations_of_all_types_in_one_lease_are_planned_together(gold):
     """All or nothing: the whole host is reserved beside the others, not on top of them."""
     flavor(gold, specs={f"resources:{GOLD}": "1"}, vcpus=1)
     gold.add_host("compute-3")
@@ -177,26 +177,26 @@ def test_malformed_requests_are_refused(shared_gold, values, words):
     assert words in create(shared_gold, of_any() | values, start=START, status=400)["error_message"]
 
 
-def test_what_is_missing_is_named(shared_gold):
+def test_the_error_names_the_missing_parameter(shared_gold):
     refused = create(shared_gold, {"resource_type": "resource:any"}, start=START, status=400)
     assert refused["error_message"] == "Missing parameter resources, amount"
 
 
-def test_clients_of_1_0_are_told_which_version_has_it(shared_gold):
+def test_clients_of_1_0_are_refused_with_the_required_version(shared_gold):
     refused = create(shared_gold, of_any(), start=START, status=400, version="1.0")
     assert refused["error_message"] == (
         "resource:any reservations require microversion 1.1: send the header OpenStack-API-Version: reservation 1.1"
     )
 
 
-def test_the_published_document_tells_what_each_type_takes(gold):
+def test_the_openapi_document_describes_the_parameters_of_each_type(gold):
     document = gold.ask("GET", "/moorage/v1/openapi.json", version="1.1")
     said = json.dumps(document["paths"]["/v1/leases"]["post"])
     assert all(f"`{kind}`" in said for kind in TYPES)
     assert "`resource:any` (from 1.1 on): resources, traits?, amount, affinity?, " in said
 
 
-def test_it_can_be_offered_held_rehearsed_and_repeated(gold):
+def test_offers_holds_dry_runs_and_series_work_for_this_type(gold):
     search = {"duration_minutes": 60, "reservations": [of_any(4)]}
     who = {"version": "1.1"}
     assert len(gold.ask("POST", "/v1/offers", search, **who)["offers"]) == 1

@@ -27,7 +27,7 @@ def book(plane, amount, start, end, **who):
 
 @pytest.fixture
 def busy(new_plane):
-    """6 of 8 CPUs are taken on the second of March, all on the third."""
+    """On the second of March 6 of 8 CPUs are reserved, on the third all of them."""
     return new_plane(_busy)
 
 
@@ -55,7 +55,7 @@ def test_the_next_slot_is_offered(shared_busy):
     assert "4 instances" in found["earliest_start"]["reason"]
 
 
-def test_an_offer_that_begins_at_once_has_no_reason(shared_busy):
+def test_an_offer_that_starts_at_once_has_no_reason(shared_busy):
     found = ask(shared_busy, "POST", "/v1/offers", search())
     assert [period(each) for each in found["offers"]] == [("2026-03-01T09:30", "2026-03-01T11:30")]
     assert "earliest_start" not in found
@@ -77,7 +77,7 @@ def test_several_offers_do_not_overlap(shared_busy):
         (search(instance(1), instance(2), earliest_start="2026-03-02 00:00"), ["2026-03-04T00:00"]),
     ],
 )
-def test_offers_are_within_what_was_asked_for(shared_busy, wanted, offers):
+def test_offers_are_within_the_requested_period(shared_busy, wanted, offers):
     found = ask(shared_busy, "POST", "/v1/offers", wanted)
     assert [period(each)[0] for each in found["offers"]] == offers
 
@@ -98,11 +98,11 @@ def test_offers_are_within_what_was_asked_for(shared_busy, wanted, offers):
         search(colour="red"),
     ],
 )
-def test_a_search_that_makes_no_sense_is_refused(shared_busy, wanted):
+def test_an_invalid_search_is_refused(shared_busy, wanted):
     assert ask(shared_busy, "POST", "/v1/offers", wanted, status=400)["error_message"]
 
 
-def test_a_held_slot_is_taken_until_it_expires(busy):
+def test_a_hold_reserves_its_slot_until_it_expires(busy):
     held = ask(busy, "POST", "/v1/holds", search(instance(8), minutes=60), status=201)["hold"]
     assert period(held) == ("2026-03-01T09:30", "2026-03-01T10:30")
     assert held["expires_at"] == "2026-03-01T09:40:20.000000"
@@ -139,7 +139,7 @@ def test_a_hold_may_be_used_after_its_start(busy):
     assert period(made) == ("2026-03-01T09:35", "2026-03-01T10:30")
 
 
-def test_a_hold_can_be_let_go(busy):
+def test_a_hold_can_be_released(busy):
     held = ask(busy, "POST", "/v1/holds", search(instance(8)), status=201)["hold"]
     assert [each["id"] for each in ask(busy, "GET", "/v1/holds")["holds"]] == [held["id"]]
     ask(busy, "DELETE", f"/v1/holds/{held['id']}", status=204)
@@ -147,7 +147,7 @@ def test_a_hold_can_be_let_go(busy):
     assert period(found["offers"][0])[0] == "2026-03-01T09:30"
 
 
-def test_a_project_holds_only_so_much(busy):
+def test_the_holds_of_a_project_are_limited(busy):
     for _ in range(10):
         ask(busy, "POST", "/v1/holds", search(instance(memory_mb=1, disk_gb=0)), status=201)
     refused = ask(busy, "POST", "/v1/holds", search(instance()), status=403)
@@ -157,12 +157,12 @@ def test_a_project_holds_only_so_much(busy):
     ask(busy, "POST", "/v1/holds", search(instance()), status=201)
 
 
-def test_what_cannot_be_held_says_why(busy):
+def test_a_refused_hold_has_a_reason(busy):
     refused = ask(busy, "POST", "/v1/holds", search(instance(9)), status=409)
     assert "9 instances" in refused["error_message"]
 
 
-def test_a_hold_is_its_projects(busy):
+def test_only_its_project_can_see_and_use_a_hold(busy):
     """LP#2120655"""
     held = ask(busy, "POST", "/v1/holds", search(), status=201)["hold"]
     assert ask(busy, "GET", "/v1/holds", **OTHER) == {"holds": []}
@@ -181,7 +181,7 @@ def everything(plane):
         return {name: connection.exec_driver_sql(f"SELECT * FROM {name}").all() for name in tables}
 
 
-def test_a_dry_run_tells_what_would_be_picked_and_writes_nothing(busy):
+def test_a_dry_run_shows_the_chosen_hosts_and_writes_nothing(busy):
     body = lease(instance(2), start="2026-03-02 10:00", end="2026-03-02 12:00")
     wet = ask(busy, "POST", "/v1/leases", body | {"reservations": [instance(3)]}, status=409)
     before = everything(busy)
@@ -223,7 +223,7 @@ def test_a_dry_run_of_an_update(busy):
     assert everything(busy) == before
 
 
-def test_how_far_a_lease_can_be_prolonged(busy):
+def test_the_latest_possible_end_of_a_lease_is_shown(busy):
     made = book(busy, 2, "02 10:00", "02 12:00")
     path = f"/v1/leases/{made['id']}"
     found = ask(busy, "GET", f"{path}/prolongation")["prolongation"]
@@ -241,7 +241,7 @@ def test_how_far_a_lease_can_be_prolonged(busy):
     ask(busy, "GET", f"{path}/prolongation", status=403, **OTHER)
 
 
-def test_none_of_it_is_there_before_1_1(busy):
+def test_these_routes_do_not_exist_before_1_1(busy):
     for method, path in (("POST", "/v1/offers"), ("GET", "/v1/holds"), ("POST", "/v1/holds")):
         assert busy.answer(method, path, search(), **MEMBER)[0] == 404
     made = book(busy, 1, "02 10:00", "02 12:00")

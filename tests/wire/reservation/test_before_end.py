@@ -22,7 +22,7 @@ from tests.wire.reservation.test_availability import ask
 from tests.wire.reservation.test_host_reservations import boot, whole
 
 SNAPSHOT = {"action": "snapshot"}
-#: The clock says 09:30:20 at first; minutes_before_end is 60.
+#: The clock starts at 09:30:20; minutes_before_end is 60.
 WITHIN = {"end": "2026-03-01 12:00"}
 
 
@@ -127,7 +127,7 @@ def test_mail_is_sent_once_over_smtp(new_plane, mailbox):
     assert outcomes(plane, made) == [("email", "done", 1)]
 
 
-def test_each_server_becomes_an_image_of_its_project(new_plane):
+def test_a_snapshot_of_each_server_is_created_for_its_project(new_plane):
     plane = plane_with(new_plane)
     made = make(plane, SNAPSHOT, reservations=[instance(2)])
     flavor = made["reservations"][0]["flavor_id"]
@@ -145,7 +145,7 @@ def test_each_server_becomes_an_image_of_its_project(new_plane):
     assert len(images(plane)) == 2
 
 
-def test_an_image_of_another_project_is_not_taken_for_that_of_the_server(new_plane):
+def test_an_image_of_another_project_does_not_replace_the_snapshot(new_plane):
     """Anybody can give an image these properties; otherwise the last image of a tenant's server would never be made."""
     plane = plane_with(new_plane)
     made = make(plane, SNAPSHOT, reservations=[instance()])
@@ -168,7 +168,7 @@ def test_an_image_of_another_project_is_not_taken_for_that_of_the_server(new_pla
     ("asked", "of_hosts", "count"),
     [("snapshot", "nothing", 1), ("default", "snapshot", 1), ("default", "nothing", 0), ("", "snapshot", 0)],
 )
-def test_before_end_of_lent_hosts_is_as_the_peers(new_plane, asked, of_hosts, count):
+def test_before_end_actions_of_host_reservations_work_as_in_blazar(new_plane, asked, of_hosts, count):
     """Also without the header of microversion 1.1, because Blazar's clients request it."""
     plane = plane_with(new_plane, of_hosts=of_hosts)
     body = lease(whole(before_end=asked), **WITHIN)
@@ -180,7 +180,7 @@ def test_before_end_of_lent_hosts_is_as_the_peers(new_plane, asked, of_hosts, co
     assert before_end(plane.lease(made["id"]))["status"] == "DONE"
 
 
-def test_what_fails_is_tried_again_then_shown_and_the_lease_ends(new_plane, hooks, mailbox, caplog):
+def test_a_failing_action_is_retried_then_reported_and_the_lease_ends(new_plane, hooks, mailbox, caplog):
     caplog.set_level(logging.INFO)
     plane = plane_with(new_plane, hooks=hooks, mailbox=mailbox)
     hooks.answers["/secret"] = (500, {})
@@ -208,8 +208,8 @@ def test_what_fails_is_tried_again_then_shown_and_the_lease_ends(new_plane, hook
     assert shown(plane, made)["status"] == "TERMINATED"
 
 
-def test_a_project_reads_what_its_own_webhook_said_and_nothing_of_services(new_plane, hooks):
-    """A service's error about another one, or about a host, names addresses inside the cloud."""
+def test_a_project_sees_the_answer_of_its_webhook_but_no_errors_of_services(new_plane, hooks):
+    """A service's error message about another service or a host contains addresses inside the cloud."""
     plane = plane_with(new_plane, hooks=hooks)
     hooks.answers["/hook"] = (500, {})
     made = make(plane, SNAPSHOT, webhook(hooks), reservations=[instance()])
@@ -228,7 +228,7 @@ def test_a_project_reads_what_its_own_webhook_said_and_nothing_of_services(new_p
     assert errors("member") == [FAILED_FOR_OPERATOR, said, FAILED_FOR_OPERATOR]
 
 
-def test_a_failure_that_passes_is_no_failure(new_plane, mailbox):
+def test_an_action_that_succeeds_after_a_retry_is_not_reported_as_failed(new_plane, mailbox):
     plane = plane_with(new_plane, mailbox=mailbox)
     mailbox.refuses = "451 later"
     made = make(plane, mail())
@@ -247,7 +247,7 @@ def test_a_failure_that_passes_is_no_failure(new_plane, mailbox):
     assert len(mailbox.seen) == 1
 
 
-def test_no_password_goes_to_a_mail_server_without_tls(mailbox):
+def test_no_password_is_sent_to_a_mail_server_without_tls(mailbox):
     server = MailServer("127.0.0.1", mailbox.port, "starttls", "leases@example.org", "leases", "secret")
     with pytest.raises(Unavailable, match="SMTPNotSupportedError") as refusal:
         server.send(EmailMessage())
@@ -255,8 +255,8 @@ def test_no_password_goes_to_a_mail_server_without_tls(mailbox):
     assert "secret" not in refusal.value.message + repr(server)
 
 
-def test_the_end_waits_for_nothing(new_plane, hooks):
-    """At the end each action is tried once more; a service that comes back too late does not get it."""
+def test_the_end_of_a_lease_does_not_wait_for_actions(new_plane, hooks):
+    """At the end each action is tried once more; a service that recovers later does not get it."""
     plane = plane_with(new_plane, hooks=hooks)
     hooks.answers["/hook"] = (503, {})
     made = make(plane, webhook(hooks), before_end_date="2026-03-01 12:00")
@@ -272,7 +272,7 @@ def test_the_end_waits_for_nothing(new_plane, hooks):
     assert outcomes(plane, other) == [("webhook", "done", 1)]
 
 
-def test_what_is_prolonged_is_told_again(new_plane, hooks):
+def test_a_prolonged_lease_runs_its_actions_again(new_plane, hooks):
     plane = plane_with(new_plane, hooks=hooks)
     made = make(plane, webhook(hooks))
     pass_to(plane, "11:10")
@@ -290,7 +290,7 @@ def test_what_is_prolonged_is_told_again(new_plane, hooks):
     assert [path for path, _ in hooks.seen] == ["/hook", "/hook", "/other"]
 
 
-def test_who_takes_over_does_the_rest_and_nothing_twice(new_plane, hooks):
+def test_another_worker_continues_the_actions_and_repeats_none(new_plane, hooks):
     plane = plane_with(new_plane, hooks=hooks)
     made = make(plane, webhook(hooks), SNAPSHOT, reservations=[instance(2)])
     flavor = made["reservations"][0]["flavor_id"]
@@ -315,7 +315,7 @@ def test_who_takes_over_does_the_rest_and_nothing_twice(new_plane, hooks):
 
 
 @pytest.mark.parametrize("lost", [Killed("killed"), Unavailable("the answer was lost")])
-def test_an_image_whose_answer_was_lost_is_not_made_again(new_plane, lost):
+def test_a_snapshot_whose_answer_was_lost_is_not_repeated(new_plane, lost):
     """By the same worker or by the next. Actions that a prolongation repeats are carried out again."""
     plane = plane_with(new_plane)
     made = make(plane, SNAPSHOT, reservations=[instance()])
@@ -362,7 +362,7 @@ REFUSED = [
 ]
 
 
-def test_what_may_not_be_is_refused_at_once(new_plane, hooks, mailbox):
+def test_forbidden_actions_are_refused_at_once(new_plane, hooks, mailbox):
     plane = plane_with(new_plane, hooks=hooks, mailbox=mailbox)
     made = make(plane)
     for refused, words in REFUSED:
@@ -375,7 +375,7 @@ def test_what_may_not_be_is_refused_at_once(new_plane, hooks, mailbox):
     assert shown(plane, made)["before_end_actions"] == []
 
 
-def test_a_dry_run_tells_what_would_be_done(new_plane, hooks, mailbox):
+def test_a_dry_run_lists_the_actions(new_plane, hooks, mailbox):
     plane = plane_with(new_plane, hooks=hooks, mailbox=mailbox)
     asked = [SNAPSHOT, mail(), webhook(hooks)]
     body = lease(**WITHIN, before_end_actions=asked, before_end_date="2026-03-01 11:30")
@@ -387,7 +387,7 @@ def test_a_dry_run_tells_what_would_be_done(new_plane, hooks, mailbox):
     assert (hooks.seen, mailbox.seen) == ([], [])
 
 
-def test_who_listed_nothing_sends_nothing(plane):
+def test_without_allowed_addresses_only_snapshots_are_accepted(plane):
     plane.register()
     assert "Allowed by the operator: none" in make(
         plane, {"action": "webhook", "url": "https://example.org/"}, status=400
@@ -397,7 +397,7 @@ def test_who_listed_nothing_sends_nothing(plane):
     make(plane, SNAPSHOT)
 
 
-def test_clients_of_the_peers_version_see_nothing_of_it(new_plane, hooks):
+def test_clients_of_1_0_do_not_see_the_actions(new_plane, hooks):
     plane = plane_with(new_plane, hooks=hooks)
     made = make(plane, webhook(hooks))
     old = plane.lease(made["id"])
@@ -411,7 +411,7 @@ def test_clients_of_the_peers_version_see_nothing_of_it(new_plane, hooks):
     )
 
 
-def test_urls_are_read_in_one_way():
+def test_ambiguous_urls_are_refused():
     assert split_url("HTTPS://Example.org:443?a") is None
     assert split_url("https://Example.org:0443/a#b") is None
     assert split_url("HTTPS://Example.org:443/a") == ("https://example.org", "/a")

@@ -14,7 +14,7 @@ def used(view):
     return [(each["start_date"][8:16], each["used"].get("VCPU", 0)) for each in view["busy"]]
 
 
-def test_others_are_busy_time_and_nothing_else(reserved):
+def test_leases_of_other_projects_are_shown_only_as_usage(reserved):
     """A calendar with ids would make LP#2120655 worse."""
     theirs = book(reserved, 2, "02 10:00", "02 12:00", **OTHER)
     mine = book(reserved, 3, "02 11:00", "02 13:00")
@@ -29,14 +29,14 @@ def test_others_are_busy_time_and_nothing_else(reserved):
     assert [each["id"] for each in seen_by_other["leases"]] == [theirs["id"]]
 
 
-def test_a_step_has_the_most_of_it(reserved):
+def test_a_step_shows_the_maximum_usage_within_it(reserved):
     book(reserved, 2, "02 10:00", "02 10:30", **OTHER)
     book(reserved, 3, "02 10:30", "02 11:30")
     view = ask(reserved, "GET", f"/v1/calendar?{DAY}&step_minutes=120")["calendar"]
     assert used(view) == [("02T00:00", 0), ("02T10:00", 3), ("02T12:00", 0)]
 
 
-def test_a_pool_is_the_hosts_that_answer_a_query(reserved):
+def test_a_query_limits_the_calendar_to_matching_hosts(reserved):
     reserved.add_host("compute-2", vcpus=4)
     reserved.register("compute-2")
     wanted = instance(4, resource_properties='["=", "$hypervisor_hostname", "compute-2"]')
@@ -52,12 +52,12 @@ def test_a_pool_is_the_hosts_that_answer_a_query(reserved):
     ask(reserved, "GET", f"/v1/calendar?{DAY}&resource_properties=nonsense", status=400)
 
 
-def test_a_calendar_without_dates_is_the_next_week(reserved):
+def test_a_calendar_without_dates_covers_the_next_week(reserved):
     view = ask(reserved, "GET", "/v1/calendar")["calendar"]
     assert (view["start_date"][:16], view["end_date"][:16]) == ("2026-03-01T09:30", "2026-03-08T09:30")
 
 
-def test_a_calendar_that_makes_no_sense_is_refused(reserved):
+def test_invalid_parameters_of_the_calendar_are_refused(reserved):
     for query in ("start_date=soon", "end_date=2026-02-01%2000:00", f"{DAY}&step_minutes=0", "colour=red",
                   "end_date=2030-02-01%2000:00&step_minutes=1", "start_date=9999-12-31%2023:00"):  # fmt: skip
         ask(reserved, "GET", f"/v1/calendar?{query}", status=400)
@@ -100,5 +100,5 @@ def test_the_feed_has_the_projects_leases(reserved):
     assert {"DTSTAMP"} <= event.keys()
 
 
-def test_an_empty_feed_is_a_calendar(reserved):
+def test_a_feed_without_leases_is_a_valid_calendar(reserved):
     assert events(feed(reserved)) == []

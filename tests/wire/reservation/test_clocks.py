@@ -1,4 +1,4 @@
-"""Clocks are set, run ahead, or repeat a second: nothing ends early, starts twice, or waits for a year."""
+"""Clocks are set, run ahead, or repeat a second: no lease ends early, starts twice, or waits for a year."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -66,8 +66,8 @@ def test_a_clock_that_is_set_back_starts_nothing_twice_and_ends_nothing_early(pl
 
 
 @JUMPS
-def test_a_clock_that_is_set_back_while_a_start_is_tried_again_goes_on_when_it_is_time(plane, jump):
-    """Its claim and its next attempt are now in the future."""
+def test_a_start_is_retried_in_time_although_the_clock_was_set_back(plane, jump):
+    """The lease's claim and its next attempt are now in the future."""
     made, _ = create(plane)
     plane.clock.advance_to(STARTS)
     plane.new_process(fails={ADD_INVENTORY: RemoteError("away", status=503)}, times=1).runner.run_once()
@@ -82,7 +82,7 @@ def test_a_clock_that_is_set_back_while_a_start_is_tried_again_goes_on_when_it_i
 
 
 @JUMPS
-def test_a_deletion_that_was_interrupted_does_not_wait_until_the_clock_is_there_again(plane, jump):
+def test_an_interrupted_deletion_continues_although_the_clock_was_set_back(plane, jump):
     made, _ = create(plane)
     plane.use(plane.new_process(fails={DELETE_FLAVOR: RemoteError("away", status=503)}, times=1))
     plane.ask("DELETE", f"/v1/leases/{made['id']}", status=204)
@@ -93,8 +93,8 @@ def test_a_deletion_that_was_interrupted_does_not_wait_until_the_clock_is_there_
 
 
 @JUMPS
-def test_a_claim_of_before_the_clock_was_set_back_blocks_nobody(plane, jump):
-    """Its holder died, and the claim would last until the clock is there again."""
+def test_a_claim_from_before_the_clock_was_set_back_does_not_block_others(plane, jump):
+    """The owner of the claim died, and the claim would last until the clock has reached that time again."""
     made, _ = create(plane)
     plane.clock.advance_to(STARTS + 2 * jump)
 
@@ -110,7 +110,7 @@ def test_a_claim_of_before_the_clock_was_set_back_blocks_nobody(plane, jump):
 
 
 @JUMPS
-def test_a_clock_that_is_set_forward_does_what_is_due_then_once_and_in_order(plane, jump):
+def test_after_a_jump_forward_due_events_run_once_and_in_order(plane, jump):
     made, reservation = create(plane)
     plane.clock.advance_to(STARTS - HOUR)
     noting = plane.new_process()
@@ -129,7 +129,7 @@ def test_a_clock_that_is_set_forward_does_what_is_due_then_once_and_in_order(pla
         assert not plane.has_class(class_of(reservation))
 
 
-def test_a_leap_second_that_is_counted_twice_starts_nothing_twice(plane):
+def test_a_repeated_second_starts_no_lease_twice(plane):
     """As clocks without such a second show it: 23:59:59 comes twice."""
     body = lease(instance(2), start="2026-07-01 00:00", end="2026-07-02 00:00")
     made = plane.ask("POST", "/v1/leases", body, status=201)["lease"]
@@ -158,7 +158,7 @@ def test_a_date_with_a_zone_or_a_second_too_many_is_refused_with_the_form(shared
 
 
 @pytest.mark.parametrize("night", ["2026-03-29", "2026-10-25"], ids=["spring", "autumn"])
-def test_nights_in_which_clocks_elsewhere_change_have_24_hours(plane, night, monkeypatch):
+def test_days_with_a_daylight_saving_change_have_24_hours(plane, night, monkeypatch):
     """Whatever zone the machine has."""
     import time
 

@@ -173,7 +173,7 @@ def test_a_lease_whose_start_was_interrupted_can_be_deleted(two):
     check_nothing_left(two, made["reservations"][0])
 
 
-def test_a_worker_that_was_slow_writes_nothing_when_it_comes_back(two):
+def test_a_worker_whose_claim_expired_writes_nothing(two):
     """D9: it hangs in a call until its claim ends; another worker does the work; the first one is fenced."""
     made = create(two)
     two.clock.advance_to(STARTS)

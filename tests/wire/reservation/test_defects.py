@@ -29,7 +29,7 @@ def statements(reserved):
     return said
 
 
-def test_room_is_searched_once(reserved, monkeypatch):
+def test_capacity_is_searched_once_per_lease(reserved, monkeypatch):
     """D4: the peer searches twice for each lease, with as many queries as there are hosts and reservations."""
     searches = []
     plan = host_selection.plan
@@ -39,7 +39,7 @@ def test_room_is_searched_once(reserved, monkeypatch):
 
 
 @pytest.mark.parametrize("level", [logging.INFO, logging.CRITICAL])
-def test_the_api_answers_whatever_is_logged(reserved, level):
+def test_the_api_answers_at_every_log_level(reserved, level):
     """D12: with INFO switched off the peer answers nothing at all."""
     logging.disable(level)
     try:
@@ -71,7 +71,7 @@ def test_a_lease_that_fails_at_its_second_reservation_leaves_nothing_of_the_firs
         assert host_store.live_usages(connection, NOW) == []
 
 
-def test_what_fails_is_the_event_that_failed(reserved):
+def test_a_failed_event_is_the_one_marked_as_failed(reserved):
     """D17: the peer's handler marks the last event that it read, and its loop ends with an UnboundLocalError."""
     leases = [create(reserved, start="2026-03-01 10:00") for _ in range(3)]
     failing = leases[1]["reservations"][0]["id"]
@@ -99,7 +99,7 @@ def test_a_search_by_properties_prints_nothing(reserved, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_what_is_looked_up_has_an_index(reserved):
+def test_every_column_in_a_search_has_an_index(reserved):
     """D18: the peer has none beyond its keys on PostgreSQL and SQLite."""
     inspector = sa.inspect(reserved.engine)
     indexed = {
@@ -117,7 +117,7 @@ def test_what_is_looked_up_has_an_index(reserved):
     }
 
 
-def test_a_list_of_leases_takes_as_many_statements_whatever_its_length(reserved, statements):
+def test_the_number_of_statements_of_a_list_does_not_depend_on_its_length(reserved, statements):
     """D18: the peer needs 6 to 39 s for 10,000 leases, with queries for each of them."""
     counts = []
     for _ in range(2):

@@ -28,7 +28,7 @@ def bound(cloud, server_id):
     return [(one.hostname, one.state) for one in cloud.accelerators.requests(server_id)]
 
 
-def test_it_gets_its_device_and_takes_a_slot(cloud):
+def test_a_server_gets_its_device_and_a_slot_of_the_reservation(cloud):
     reservation = reserved(cloud, profile(cloud, "one-gpu", {f"resources:{GPUS}": "1"}))
     own = class_of(reservation)
     assert cloud.extra_specs(reservation["id"]) == {"accel:device_profile": "one-gpu", f"resources:{own}": "1"}
@@ -39,7 +39,7 @@ def test_it_gets_its_device_and_takes_a_slot(cloud):
     assert (allocated[f"{HOST}_{GPU}"], allocated[f"blazar_{HOST}"]) == ({GPUS: 1}, {own: 1})
 
 
-def test_deleted_it_frees_both_for_the_next(cloud):
+def test_a_deleted_server_frees_its_device_and_its_slot(cloud):
     reservation = reserved(cloud, profile(cloud, "one-gpu", {f"resources:{GPUS}": "1"}))
     first = cloud.boot("first", reservation["id"])
     second = cloud.boot("second", reservation["id"])
@@ -69,7 +69,7 @@ def test_the_end_of_the_lease_leaves_nothing(cloud):
     assert held(cloud, reservation) == []
 
 
-def test_the_function_that_a_profile_names_is_loaded(cloud):
+def test_the_function_named_by_a_profile_is_programmed(cloud):
     image = cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES)
     groups = {f"resources:{FPGA}": "1", f"trait:{IS_R1}": "required", "accel:function_id": AES}
     reservation = reserved(cloud, profile(cloud, "aes", groups), amount=2)

@@ -77,7 +77,7 @@ def test_other_services_fail_at_every_request(operation, case, known, tmp_path_f
         assert in_order(known[operation].order, order), (point, kind, times, order)
 
 
-def test_there_are_points_around_every_step(known):
+def test_every_commit_and_every_request_is_a_point(known):
     """The points are all there are: commits, and requests to both other services."""
     for operation, outcome in known.items():
         kinds = {point.split()[0] for point in outcome.points}

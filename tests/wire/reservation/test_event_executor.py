@@ -119,7 +119,7 @@ def create_now(plane, count, reservation):
     return [plane.ask("POST", "/v1/leases", body, status=201)["lease"] for _ in range(count)]
 
 
-def test_a_start_takes_a_request_for_each_host_and_one_for_the_access(hosts):
+def test_a_start_needs_one_request_per_host_and_one_for_the_access(hosts):
     """For a lease that starts alone."""
     taken = started(hosts, 1)
     assert {name: taken[name] for name in taken if name not in ("statement", "transaction")} == {
@@ -129,7 +129,7 @@ def test_a_start_takes_a_request_for_each_host_and_one_for_the_access(hosts):
     assert (taken["transaction"], taken["statement"]) == (TRANSACTIONS, STATEMENTS)
 
 
-def test_many_starts_take_as_many_statements_as_one_and_the_requests_of_a_host_are_joined(hosts):
+def test_many_starts_need_as_many_statements_as_one_and_one_write_per_host(hosts):
     """Twenty leases: 40 inventories on 2 hosts are one read and one write each. Only the access is per lease."""
     taken = started(hosts, 20)
     assert {name: taken[name] for name in taken if name not in ("statement", "transaction")} == {
@@ -140,7 +140,7 @@ def test_many_starts_take_as_many_statements_as_one_and_the_requests_of_a_host_a
     assert (taken["transaction"], taken["statement"]) == (TRANSACTIONS, STATEMENTS)
 
 
-def test_leases_that_start_together_have_what_they_reserved(hosts):
+def test_leases_that_start_together_get_their_inventories(hosts):
     made = create(hosts, 12)
     hosts.clock.advance_to(STARTS)
     hosts.runner.run_once()
@@ -149,7 +149,7 @@ def test_leases_that_start_together_have_what_they_reserved(hosts):
     assert server["status"] == "ACTIVE"
 
 
-def test_every_inventory_comes_before_the_first_access(hosts):
+def test_all_inventories_are_written_before_the_first_access_is_granted(hosts):
     """R24 (instance-reservation), of all that start together."""
     create(hosts, 4)
     process = hosts.new_process()
@@ -160,7 +160,7 @@ def test_every_inventory_comes_before_the_first_access(hosts):
     assert set(effects[:-4]) == {WRITE_INVENTORIES}
 
 
-def test_one_that_fails_keeps_nobody_from_starting(hosts):
+def test_a_lease_that_fails_does_not_stop_the_others(hosts):
     """Its class is gone, so that host's inventories cannot be written together: each lease continues alone."""
     made = create(hosts, 5)
     victim = made[2]["reservations"][0]
@@ -179,7 +179,7 @@ def test_one_that_fails_keeps_nobody_from_starting(hosts):
     check_active(hosts, made)
 
 
-def test_an_access_that_fails_is_that_leases_matter(hosts):
+def test_a_failed_grant_affects_only_its_lease(hosts):
     made = create(hosts, 3)
     runner = hosts.new_process(fails={GRANT: RemoteError("no", status=500)}, times=1).runner
     hosts.clock.advance_to(STARTS)
@@ -190,7 +190,7 @@ def test_an_access_that_fails_is_that_leases_matter(hosts):
     check_active(hosts, made)
 
 
-def test_one_that_is_deleted_meanwhile_is_left_and_the_others_start(hosts):
+def test_a_lease_deleted_during_the_start_is_skipped_and_the_others_start(hosts):
     """The deletion waits until the round notices that the claim is lost; nothing of the lease is left behind."""
     made = create(hosts, 4)
     gone, others = made[1], [made[0], *made[2:]]
@@ -229,7 +229,7 @@ def test_a_slow_round_keeps_its_claims_and_does_everything_once(hosts):
     assert slow.asked.count(GRANT) == 6
 
 
-def test_whole_hosts_are_lent_together(hosts):
+def test_leases_of_whole_hosts_start_together(hosts):
     made = create(hosts, 3, WHOLE_HOST)
     hosts.clock.advance_to(STARTS)
     taken = Work(hosts)
@@ -239,7 +239,7 @@ def test_whole_hosts_are_lent_together(hosts):
 
 
 @pytest.mark.parametrize("count", [1, 20])
-def test_what_is_due_before_ends_and_asks_for_nothing_is_one_transaction(hosts, count):
+def test_before_end_events_without_actions_are_one_transaction(hosts, count):
     made = create(hosts, count)
     hosts.clock.advance_to(STARTS)
     hosts.runner.run_once()
@@ -258,7 +258,7 @@ def test_what_is_due_before_ends_and_asks_for_nothing_is_one_transaction(hosts, 
         }
 
 
-def test_a_new_lease_takes_two_writing_transactions(hosts):
+def test_creating_a_lease_needs_two_writing_transactions(hosts):
     """One that decides it and writes its journal, and one when its steps are done; two more for reading."""
     work = Work(hosts)
     hosts.use(work.process)
@@ -272,7 +272,7 @@ def test_a_new_lease_takes_two_writing_transactions(hosts):
     }
 
 
-def test_a_reservation_provider_that_was_made_anew_is_found(hosts):
+def test_a_recreated_reservation_provider_is_found(hosts):
     """Its old uuid was cached."""
     create(hosts, 1)
     hosts.clock.advance_to(STARTS)
@@ -286,7 +286,7 @@ def test_a_reservation_provider_that_was_made_anew_is_found(hosts):
     check_active(hosts, made)
 
 
-def test_an_inventory_whose_answer_was_lost_is_taken_for_done(hosts):
+def test_an_inventory_whose_answer_was_lost_counts_as_written(hosts):
     """R22 (instance-reservation): a new inventory is added without a read; if it exists already, the step is done."""
     made = create(hosts, 1)
     (reservation,) = made[0]["reservations"]
@@ -303,7 +303,7 @@ def test_an_inventory_whose_answer_was_lost_is_taken_for_done(hosts):
     check_active(hosts, made)
 
 
-def test_requests_at_the_same_time_do_the_same(hosts, monkeypatch):
+def test_concurrent_requests_have_the_same_result(hosts, monkeypatch):
     """As in operation: eight at once. A failure affects only its own lease."""
     monkeypatch.setattr(services, "requests_at_once", lambda _clock: 8)
     made = create(hosts, 20)
@@ -323,7 +323,7 @@ def test_requests_at_the_same_time_do_the_same(hosts, monkeypatch):
     check_active(hosts, made)
 
 
-def test_one_that_goes_its_own_way_starts_in_the_same_turn(hosts):
+def test_a_lease_that_cannot_be_batched_starts_in_the_same_round(hosts):
     """A lease of an older system whose generation is not known yet: Placement is asked first."""
     made = create(hosts, 4)
     older = {"reservation_id": made[1]["reservations"][0]["id"], "generation": None}
@@ -336,7 +336,7 @@ def test_one_that_goes_its_own_way_starts_in_the_same_turn(hosts):
     check_active(hosts, made)
 
 
-def test_what_another_runner_took_is_left_to_it(hosts):
+def test_events_claimed_by_another_runner_are_skipped(hosts):
     """It has claimed them when ours reads them: one read, no request."""
     made = create(hosts, 5)
     hosts.clock.advance_to(STARTS)

@@ -53,7 +53,7 @@ def add_child(plane, host, name, resource_class, total, trait=None, uuid=None):
     return child
 
 
-def test_any_class_is_booked_and_launched(gold):
+def test_a_flavor_with_any_resource_class_can_be_reserved_and_launched(gold):
     """The private flavor equals the named one, and takes a slot in addition."""
     flavor(gold, specs={f"resources:{GOLD}": "1", "hw:watchdog_action": "reset"})
     made = create(gold, of_flavor(amount=4), start="now", end="2026-03-01 11:00")
@@ -74,7 +74,7 @@ def test_any_class_is_booked_and_launched(gold):
     assert not gold.has_class(class_of(reservation))
 
 
-def test_a_reservation_of_a_flavor_is_shown_as_the_peer_shows_it(gold):
+def test_a_reservation_of_a_flavor_has_blazars_format(gold):
     flavor(gold, specs={f"resources:{GOLD}": "1"})
     (reservation,) = create(gold, of_flavor(amount=2), start=START)["reservations"]
     assert {name: reservation[name] for name in ("vcpus", "memory_mb", "disk_gb", "amount", "affinity")} == {
@@ -89,7 +89,7 @@ def test_a_reservation_of_a_flavor_is_shown_as_the_peer_shows_it(gold):
     assert (shown["id"], shown["extra_specs"]) == ("gold", {f"resources:{GOLD}": "1"})
 
 
-def test_what_lies_on_providers_of_a_host_is_counted_as_it_can_be_had(gold):
+def test_capacity_counts_how_many_servers_fit_on_each_provider(gold):
     """Two units at a time come from one provider: two servers fit, and a third would not, although four units exist."""
     flavor(gold, "one", specs={f"resources:{GOLD}": "1"}, vcpus=1)
     flavor(gold, "pair", specs={f"resources:{GOLD}": "2"}, vcpus=1)
@@ -101,7 +101,7 @@ def test_what_lies_on_providers_of_a_host_is_counted_as_it_can_be_had(gold):
     create(gold, of_flavor("one"), start=START, status=409)
 
 
-def test_traits_and_groups_are_those_of_the_flavor(gold):
+def test_traits_and_groups_of_the_flavor_are_respected(gold):
     flavor(gold, "shiny", specs={f"resources1:{GOLD}": "1", "trait1:CUSTOM_SHINY": "required"}, vcpus=1)
     flavor(gold, "dull", specs={f"resources1:{GOLD}": "1", "trait1:CUSTOM_SHINY": "forbidden"}, vcpus=1)
     flavor(gold, "none", specs={"trait:CUSTOM_UNKNOWN": "required"}, vcpus=1)
@@ -127,7 +127,7 @@ def test_affinity_and_queries_apply(gold):
     assert placed["resource_properties"] == '["=", "$rack", "2"]'
 
 
-def test_what_becomes_of_the_flavor_later_does_not_matter(gold):
+def test_later_changes_of_the_flavor_do_not_affect_the_reservation(gold):
     flavor(gold, specs={f"resources:{GOLD}": "1"})
     made = create(gold, of_flavor(amount=1), start=START)
     gold.ask("DELETE", "/v2.1/flavors/gold", service="compute", status=202)
@@ -140,7 +140,7 @@ def test_what_becomes_of_the_flavor_later_does_not_matter(gold):
     assert refused["error_message"] == "flavor_id cannot be updated"
 
 
-def test_a_flavor_that_the_caller_does_not_see_is_not_found(gold):
+def test_a_flavor_invisible_to_the_caller_is_not_found(gold):
     """The answer reveals neither its existence nor its contents."""
     flavor(gold, "secret", public=False, specs={"resources:CUSTOM_SECRET": "1"})
     who = {"user": "u", "project": "demo", "roles": ("member",)}
@@ -152,13 +152,13 @@ def test_a_flavor_that_the_caller_does_not_see_is_not_found(gold):
     gold.ask("POST", "/v1/leases", lease(of_flavor("secret"), start=START), status=409, **who)
 
 
-def test_the_flavor_of_a_reservation_is_not_reserved_again(gold):
+def test_the_private_flavor_of_a_reservation_cannot_be_reserved(gold):
     (reservation,) = create(gold, instance(), start=START)["reservations"]
     refused = create(gold, of_flavor(reservation["id"]), start=START, status=400)
     assert "belongs to a reservation" in refused["error_message"]
 
 
-def test_a_profile_that_is_not_there_is_named(gold):
+def test_the_error_names_a_missing_device_profile(gold):
     flavor(gold, specs={"accel:device_profile": "nothing"})
     assert "accel:device_profile=nothing" in create(gold, of_flavor(), start=START, status=400)["error_message"]
 
@@ -176,12 +176,12 @@ def test_malformed_requests_are_refused(shared_gold, values, words):
     assert words in create(shared_gold, of_flavor() | values, start=START, status=400)["error_message"]
 
 
-def test_a_number_is_a_flavors_id_too(gold):
+def test_a_flavor_id_may_be_a_number(gold):
     """Stock clients turn digits into numbers."""
     flavor(gold, "7")
     create(gold, of_flavor(7), start=START)
 
 
-def test_a_class_counts_wherever_on_a_host_it_lies():
-    """For the limits of projects."""
+def test_an_amount_counts_on_every_provider_of_a_host():
+    """For the limits of projects: the amount counts on whichever provider of the host it is."""
     assert counted([{GOLD: 1, "VCPU": 1}, {f"{GOLD}#1": 2, "VCPU": 1}]) == {GOLD: 3, "VCPU": 2}

@@ -71,7 +71,7 @@ def ours(version):
 # ------------------------------------------------------------------------------------------ registered addresses
 
 
-def test_an_address_is_registered_shown_and_taken_out_again(plane):
+def test_an_address_is_registered_shown_and_unregistered(plane):
     body = {"floating_network_id": NETWORK, "floating_ip_address": "192.0.2.7"}
     made = plane.ask("POST", "/v1/floatingips", body, status=201)["floatingip"]
     assert made == {
@@ -85,7 +85,7 @@ def test_an_address_is_registered_shown_and_taken_out_again(plane):
         assert refused["error_message"] == f"Floating IP {made['id']} not found."
 
 
-def test_addresses_of_both_versions_are_kept_as_neutron_writes_them(plane):
+def test_ipv4_and_ipv6_addresses_are_stored_in_neutrons_notation(plane):
     body = {"floating_network_id": NETWORK, "floating_ip_address": "2001:DB8:0::7"}
     made = plane.ask("POST", "/v1/floatingips", body, status=201)["floatingip"]
     assert (made["floating_ip_address"], made["subnet_id"]) == ("2001:db8::7", SUBNET6)
@@ -113,12 +113,12 @@ def test_an_address_that_can_never_be_reserved_is_refused(shared, network, addre
     assert shared.ask("GET", "/v1/floatingips") == {"floatingips": []}
 
 
-def test_what_is_missing_is_named(shared):
+def test_the_error_names_the_missing_parameter(shared):
     refused = shared.ask("POST", "/v1/floatingips", {"floating_network_id": NETWORK}, status=400)
     assert refused["error_message"] == "Missing parameter floating_ip_address"
 
 
-def test_an_address_that_somebody_has_is_refused(plane, neutron):
+def test_an_address_in_use_cannot_be_registered(plane, neutron):
     neutron.ports.append(
         {"id": "p", "network_id": NETWORK, "address": "192.0.2.7", "project_id": "x", "device_owner": "network:router"}
     )
@@ -127,7 +127,7 @@ def test_an_address_that_somebody_has_is_refused(plane, neutron):
     assert "in use by port p (network:router) of project x" in refused["error_message"]
 
 
-def test_without_a_network_service_all_say_so(new_plane):
+def test_without_a_network_service_every_route_says_so(new_plane):
     """Nothing can be listed, shown, deleted or created."""
     plane = new_plane()
     assert plane.ask("GET", "/v1/floatingips") == {"floatingips": []}
@@ -138,7 +138,7 @@ def test_without_a_network_service_all_say_so(new_plane):
         assert "[endpoints] network" in plane.ask("POST", path, wanted, status=501)["error_message"]
 
 
-def test_an_address_stays_registered_while_a_lease_has_it(plane):
+def test_an_address_of_a_lease_cannot_be_unregistered(plane):
     ids = register(plane, 7)
     made = create(plane, addresses(1))
     refused = plane.ask("DELETE", f"/v1/floatingips/{ids['192.0.2.7']}", status=409)
@@ -196,7 +196,7 @@ def test_required_addresses_come_first(plane, neutron):
         (addresses(1, network=INSIDE), "only 0 of its 0 registered addresses are free in that period; .* at no time"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_had_says_why_and_when_it_can(plane, reservation, word):
+def test_a_shortage_of_addresses_is_refused_with_the_reason_and_the_next_time(plane, reservation, word):
     """400, as in the peer."""
     register(plane, 7, 8)
     create(plane, addresses(1, "192.0.2.7"), **LATER)
@@ -206,7 +206,7 @@ def test_what_cannot_be_had_says_why_and_when_it_can(plane, reservation, word):
     assert len(plane.ask("GET", "/v1/leases")["leases"]) == 1
 
 
-def test_leases_that_meet_share_an_address(plane, neutron):
+def test_back_to_back_leases_can_use_one_address(plane, neutron):
     register(plane, 7)
     first = create(plane, addresses(1))
     second = create(plane, addresses(1), start="2026-03-02 10:00", end="2026-03-03 10:00")
@@ -301,7 +301,7 @@ def test_an_end_waits_for_neutron(plane, neutron):
     assert neutron.floating_ips == {}
 
 
-def test_an_end_finds_floating_ips_without_their_marks(plane, neutron):
+def test_an_end_deletes_floating_ips_whose_tags_were_removed(plane, neutron):
     """The project may remove tags and change the description; the address still belongs to the reservation."""
     register(plane, 7, 8)
     create(plane, addresses(1, "192.0.2.7"))
@@ -314,7 +314,7 @@ def test_an_end_finds_floating_ips_without_their_marks(plane, neutron):
     assert neutron.addresses() == ["192.0.2.8"]
 
 
-def test_a_lease_that_never_began_asks_nothing_of_neutron(plane, neutron):
+def test_a_lease_that_never_started_sends_nothing_to_neutron(plane, neutron):
     """Another reservation of the project may have the address now."""
     register(plane, 7)
     create(plane, addresses(1))
@@ -326,7 +326,7 @@ def test_a_lease_that_never_began_asks_nothing_of_neutron(plane, neutron):
     assert neutron.addresses() == ["192.0.2.7"]
 
 
-def test_an_address_that_somebody_took_by_hand_is_waited_for(plane, neutron):
+def test_a_start_waits_for_an_address_that_somebody_uses(plane, neutron):
     register(plane, 7)
     made = create(plane, addresses(1))
     taken = {"floating_network_id": NETWORK, "floating_ip_address": "192.0.2.7", "project_id": "x", "description": "",
@@ -342,7 +342,7 @@ def test_an_address_that_somebody_took_by_hand_is_waited_for(plane, neutron):
     assert neutron.addresses("x") == []
 
 
-def test_many_are_made_in_turns(plane, neutron):
+def test_many_floating_ips_are_created_in_several_turns(plane, neutron):
     """The claim on the event is renewed after each `AT_ONCE`."""
     register(plane, *range(2, 47))
     made = create(plane, addresses(45))
@@ -378,7 +378,7 @@ def test_before_the_start_an_amount_may_shrink(plane):
     create(plane, addresses(1), **LATER)
 
 
-def test_the_network_stays_and_required_addresses_can_only_be_emptied(plane):
+def test_an_update_cannot_change_the_network_and_can_only_clear_required_addresses(plane):
     register(plane, 7, 8)
     made = create(plane, addresses(1, "192.0.2.8"), **LATER)
     update(plane, made, network_id=NETWORK, required_floatingips=["192.0.2.8"])
@@ -389,7 +389,7 @@ def test_the_network_stays_and_required_addresses_can_only_be_emptied(plane):
     assert changed["reservations"][0]["required_floatingips"] == []
 
 
-def test_a_lease_is_prolonged_with_the_addresses_that_it_has(plane, neutron):
+def test_a_prolonged_lease_keeps_its_addresses(plane, neutron):
     """If they are free; before the start it may get others."""
     register(plane, 7, 8)
     made = create(plane, addresses(1))
@@ -411,7 +411,7 @@ def test_a_lease_is_prolonged_with_the_addresses_that_it_has(plane, neutron):
 # ------------------------------------------------------------------------------- rehearsals, offers, limits, series
 
 
-def test_a_rehearsal_names_the_addresses(plane, neutron):
+def test_a_dry_run_names_the_addresses(plane, neutron):
     register(plane, 7, 8)
     (shown,) = plane.ask("POST", "/v1/leases/dry-run", lease(addresses(2)), **ours("1.1"))["lease"]["reservations"]
     assert shown["floating_ips"] == ["192.0.2.7", "192.0.2.8"]
@@ -425,7 +425,7 @@ def test_a_rehearsal_names_the_addresses(plane, neutron):
     assert plane.lease(made["id"])["reservations"][0]["amount"] == 1
 
 
-def test_offers_look_for_hosts_and_addresses_together(plane):
+def test_offers_consider_hosts_and_addresses_together(plane):
     plane.add_host()
     plane.register()
     register(plane, 7)
@@ -453,7 +453,7 @@ def test_floating_ips_count_against_the_limits_of_the_project(new_plane, neutron
     create(plane, addresses(2), **LATER)
 
 
-def test_a_series_has_addresses_in_all_its_leases_or_none(plane):
+def test_a_series_gets_addresses_for_all_its_leases_or_none(plane):
     register(plane, 7)
     create(plane, addresses(1), start="2026-03-12 10:00", end="2026-03-12 11:00")
     series = {**lease(addresses(1), start="2026-03-05 10:00", end="2026-03-05 11:00"), "every_days": 7}
@@ -464,7 +464,7 @@ def test_a_series_has_addresses_in_all_its_leases_or_none(plane):
     assert len(made["leases"]) == 2
 
 
-def test_a_snapshot_before_the_end_passes_addresses_by(plane, neutron):
+def test_a_snapshot_before_the_end_ignores_address_reservations(plane, neutron):
     register(plane, 7)
     body = {**lease(addresses(1)), "before_end_actions": [{"action": "snapshot"}]}
     made = plane.ask("POST", "/v1/leases", body, status=201, **ours("1.1"))["lease"]

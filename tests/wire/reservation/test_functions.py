@@ -26,7 +26,7 @@ def until(cloud, hour):
     cloud.run_for(20)
 
 
-def test_a_region_carries_the_function_from_the_start_to_the_end(cloud):
+def test_a_region_has_the_function_from_the_start_to_the_end_of_the_lease(cloud):
     """Once each: the loaded data matches the image's digest, or the card refuses it."""
     image = cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES)
     made = create(cloud, with_function(image), start=START, end="2026-03-01 13:00")
@@ -42,7 +42,7 @@ def test_a_region_carries_the_function_from_the_start_to_the_end(cloud):
     assert (cloud.host.carries(R1), cloud.host.programs()) == ("", [R1, R1])
 
 
-def test_nobody_is_let_in_before_it_is_loaded(cloud):
+def test_access_is_granted_only_after_the_bitstream_was_programmed(cloud):
     """The host is down for a while: the start waits, and is then done once."""
     image = cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES)
     made = create(cloud, with_function(image), start=START)
@@ -57,8 +57,8 @@ def test_nobody_is_let_in_before_it_is_loaded(cloud):
     assert (cloud.access(reservation["id"]), cloud.host.programs()) == (["demo"], [R1])
 
 
-def test_what_was_done_is_not_done_again(cloud):
-    """As after a crash between the effect and the journal: the step is repeated, but the device does not change."""
+def test_a_repeated_step_does_not_program_the_region_again(cloud):
+    """As after a crash between the effect and its entry in the journal: the step is repeated and changes nothing."""
     lost = cloud.lose_answers()
     image = cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES)
     made = create(cloud, with_function(image), end="2026-03-01 11:00")
@@ -73,8 +73,8 @@ def test_what_was_done_is_not_done_again(cloud):
     assert (cloud.host.carries(R1), cloud.host.programs()) == ("", [R1, R1])
 
 
-def test_a_region_in_use_after_the_end_keeps_no_lease_from_ending(cloud):
-    """Somebody bypassed the reservation and holds the region."""
+def test_a_region_in_use_does_not_stop_the_end_of_the_lease(cloud):
+    """Somebody bypassed the reservation and uses the region."""
     image = cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES)
     made = create(cloud, with_function(image), end="2026-03-01 11:00")
     cloud.run_for(10)
@@ -83,7 +83,7 @@ def test_a_region_in_use_after_the_end_keeps_no_lease_from_ending(cloud):
     assert (cloud.lease(made["id"])["status"], cloud.host.carries(R1)) == ("TERMINATED", image)
 
 
-def test_who_has_the_region_next_finds_it_empty(cloud):
+def test_the_next_user_of_the_region_finds_it_cleared(cloud):
     """Also if the next lease starts at the same moment."""
     image = cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES)
     create(cloud, with_function(image), end="2026-03-01 11:00")
@@ -92,7 +92,7 @@ def test_who_has_the_region_next_finds_it_empty(cloud):
     assert (cloud.lease(after["id"])["status"], cloud.host.carries(R1)) == ("ACTIVE", "")
 
 
-def test_an_image_that_is_gone_at_the_start_lets_nobody_in_and_says_why(cloud):
+def test_a_lease_whose_image_was_deleted_grants_no_access_and_says_why(cloud):
     image = cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES)
     made = create(cloud, with_function(image), start=START)
     cloud.remove_bitstream(image)
@@ -102,7 +102,7 @@ def test_an_image_that_is_gone_at_the_start_lets_nobody_in_and_says_why(cloud):
     assert (cloud.lease(made["id"])["status"], cloud.host.programs()) == ("ERROR", [])
 
 
-def test_a_private_image_is_that_of_the_leases_project(cloud):
+def test_a_private_image_must_belong_to_the_leases_project(cloud):
     mine = cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES, visibility="private", owner="demo")
     made = create(cloud, with_function(mine))
     cloud.run_for(10)
@@ -117,7 +117,7 @@ def test_a_private_image_is_that_of_the_leases_project(cloud):
 
 
 @pytest.mark.parametrize("visibility", ["community", "shared"])
-def test_an_image_that_another_project_offers_to_everybody_is_no_bitstream_of_a_lease(cloud, visibility):
+def test_an_image_published_by_another_project_cannot_be_a_leases_bitstream(cloud, visibility):
     theirs = cloud.bitstream("b", region_uuid=TYPE_R1, function_uuid=AES, visibility=visibility, owner="other")
     for named in ({"bitstream_id": theirs}, {"function_id": AES}):
         assert "no image fits" in create(cloud, of(**named), start=START, status=404)["error_message"]
@@ -127,7 +127,7 @@ def test_an_image_that_another_project_offers_to_everybody_is_no_bitstream_of_a_
     assert (cloud.lease(made["id"])["status"], cloud.host.carries(R1)) == ("ACTIVE", public)
 
 
-def test_a_lease_that_is_deleted_before_its_start_touches_no_region(cloud):
+def test_a_lease_deleted_before_its_start_programs_no_region(cloud):
     image = cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES)
     now = create(cloud, with_function(image), end="2026-03-01 11:00")
     cloud.run_for(10)
@@ -136,7 +136,7 @@ def test_a_lease_that_is_deleted_before_its_start_touches_no_region(cloud):
     assert (cloud.host.carries(R1), cloud.lease(now["id"])["status"]) == (image, "ACTIVE")
 
 
-def test_what_cannot_be_meant_is_refused(cloud):
+def test_an_invalid_bitstream_is_refused(cloud):
     image = cloud.ids.uuid()
     refused = create(cloud, of_any(1, {"VCPU": 1}, bitstream_id=image), start=START, status=400)
     assert f"needs an accelerator to program: add {FPGA} to resources" in refused["error_message"]
@@ -148,12 +148,12 @@ def test_what_cannot_be_meant_is_refused(cloud):
     assert "Malformed parameter function_name" in refused["error_message"]
 
 
-def test_a_cloud_without_accelerators_says_so(plane):
+def test_a_bitstream_is_refused_without_an_accelerator_service(plane):
     refused = create(plane, with_function(plane.ids.uuid()), start=START, status=400)
     assert refused["error_message"] == "bitstream_id cannot be used: this cloud has no accelerator service"
 
 
-def test_a_region_is_nobody_elses(cloud):
+def test_a_region_with_a_bitstream_is_reserved_as_a_whole(cloud):
     """It carries one bitstream, so it is reserved as a whole, and only if nobody has a part of it."""
     image = cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES)
     refused = create(cloud, with_function(image, units=1), start=START, status=409)
@@ -169,7 +169,7 @@ def test_a_region_is_nobody_elses(cloud):
     create(cloud, small, start=START, status=409)
 
 
-def test_before_the_start_another_can_be_named(cloud):
+def test_the_bitstream_can_be_changed_before_the_start(cloud):
     made = create(cloud, with_function(cloud.bitstream(region_uuid=TYPE_R1, function_uuid=SHA)), start=START)
     image = cloud.bitstream("b", region_uuid=TYPE_R1, function_uuid=AES)
     (shown,) = change(cloud, made, bitstream_id=image)["lease"]["reservations"]
@@ -187,7 +187,7 @@ def test_before_the_start_another_can_be_named(cloud):
         {"function_name": "aes"},
     ],
 )
-def test_a_bitstream_is_named_by_its_function(cloud, named):
+def test_a_bitstream_can_be_named_by_its_function(cloud, named):
     """As in device profiles; loaded, verified for a server, and removed like one that is named by its image."""
     image = cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES, function_name="aes")
     cloud.bitstream("b", region_uuid=TYPE_R1, function_uuid=SHA)
@@ -205,7 +205,7 @@ def test_a_bitstream_is_named_by_its_function(cloud, named):
     assert cloud.host.programs() == [R1, R1]
 
 
-def test_a_function_that_nobody_has_is_not_found(cloud):
+def test_an_unknown_function_is_not_found(cloud):
     cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES, function_name="aes")
     for named in ({"function_id": SHA}, {"function_name": "sha"}, {"bitstream_id": cloud.ids.uuid()}):
         refused = create(cloud, of(**named), start=START, status=404)["error_message"]
@@ -216,7 +216,7 @@ def test_a_function_that_nobody_has_is_not_found(cloud):
     assert f"of type {TYPE_R2}" in refused
 
 
-def test_a_function_in_two_images_names_both(cloud):
+def test_a_function_with_two_images_is_refused_and_delays_a_start(cloud):
     """Also if the second image is created between the request and the start."""
     first = cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES)
     made = create(cloud, of(function_id=AES), start=START)
@@ -231,7 +231,7 @@ def test_a_function_in_two_images_names_both(cloud):
     assert (cloud.lease(made["id"])["status"], cloud.host.carries(R1)) == ("ACTIVE", first)
 
 
-def test_before_the_start_it_can_be_named_in_another_way(cloud):
+def test_the_way_of_naming_a_bitstream_can_be_changed_before_the_start(cloud):
     image = cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES)
     made = create(cloud, with_function(image), start=START)
     (shown,) = change(cloud, made, function_id=AES)["lease"]["reservations"]
@@ -241,7 +241,7 @@ def test_before_the_start_it_can_be_named_in_another_way(cloud):
     assert cloud.host.carries(R1) == image
 
 
-def test_what_others_put_there_is_not_taken_away(cloud):
+def test_a_bitstream_that_somebody_else_programmed_is_not_removed(cloud):
     """An operator programmed the region during the lease."""
     cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES)
     create(cloud, of(function_id=AES), end="2026-03-01 11:00")

@@ -19,7 +19,7 @@ def requests():
             yield method, path, json.loads(body) if body else None
 
 
-def test_every_request_of_the_guide_is_answered(new_plane):
+def test_every_request_of_the_guide_succeeds(new_plane):
     mail = {"smtp_server": "mail.example.com:25", "mail_sender": "leases@example.com", "mail_domains": "example.com"}
     plane = new_plane(before_end={"webhook_origins": "https://hooks.example.org", **mail})
     plane.add_host()

@@ -66,7 +66,7 @@ def total(plane, host, reservation):
     return inventory.total if inventory else None
 
 
-def test_a_lease_that_starts_soon_is_moved_and_nobody_notices(pool):
+def test_a_lease_that_starts_soon_is_moved_off_a_failed_host(pool):
     made, reservation = create(pool, instance(4))
     assert on(pool, reservation) == {1: 4}
     fail(pool, "compute-1")
@@ -78,7 +78,7 @@ def test_a_lease_that_starts_soon_is_moved_and_nobody_notices(pool):
     assert pool.lease(made["id"])["status"] == "TERMINATED"
 
 
-def test_a_lease_that_starts_late_is_left_alone(pool):
+def test_a_lease_that_starts_much_later_is_not_moved(pool):
     """The host may be back by then."""
     _, reservation = create(pool, instance(4), start="2026-03-01 12:00")
     fail(pool, "compute-1")
@@ -88,7 +88,7 @@ def test_a_lease_that_starts_late_is_left_alone(pool):
     assert on(pool, reservation) == {2: 4}
 
 
-def test_nothing_new_is_given_out_on_a_host_that_failed(pool):
+def test_a_failed_host_gets_no_new_reservations(pool):
     fail(pool, "compute-1", "compute-2")
     assert not pool.ask("GET", "/v1/os-hosts/1")["host"]["reservable"]
     _, reservation = create(pool, instance(8))
@@ -100,7 +100,7 @@ def test_nothing_new_is_given_out_on_a_host_that_failed(pool):
     assert on(pool, reservation) == {1: 8}
 
 
-def test_a_running_lease_gets_its_slots_elsewhere_and_says_so(pool):
+def test_an_active_lease_gets_slots_on_other_hosts_and_shows_it(pool):
     made, reservation = create(pool, instance(4))
     pool.run_until(STARTS)
     servers = [pool.boot(f"s{number}", reservation["id"]) for number in range(2)]
@@ -121,7 +121,7 @@ def test_a_running_lease_gets_its_slots_elsewhere_and_says_so(pool):
     assert not pool.has_class(class_of(reservation)), "also on the host that failed nothing is left"
 
 
-def test_a_host_without_servers_loses_the_class(pool):
+def test_a_failed_host_without_servers_loses_the_reservations_inventory(pool):
     made, reservation = create(pool, instance(4))
     pool.run_until(STARTS)
     fail(pool, "compute-1")
@@ -131,7 +131,7 @@ def test_a_host_without_servers_loses_the_class(pool):
 
 
 @pytest.mark.parametrize("moment", [NOW, STARTS], ids=["pending", "active"])
-def test_where_there_is_no_room_the_lease_waits_for_its_host(pool, moment):
+def test_a_lease_that_fits_on_no_other_host_waits_for_its_host(pool, moment):
     others = [create(pool, instance(8))[1] for _ in range(2)]
     made, reservation = create(pool, instance(8))
     assert [[*on(pool, each)] for each in (*others, reservation)] == [[1], [2], [3]]
@@ -145,7 +145,7 @@ def test_where_there_is_no_room_the_lease_waits_for_its_host(pool, moment):
     assert pool.lease(made["id"])["status"] in ("PENDING", "ACTIVE")
 
 
-def test_as_many_slots_are_moved_as_there_is_room_for(pool):
+def test_as_many_slots_are_moved_as_fit_elsewhere(pool):
     made, reservation = create(pool, instance(8))
     create(pool, instance(11))
     assert on(pool, reservation) == {1: 8}
@@ -156,7 +156,7 @@ def test_as_many_slots_are_moved_as_there_is_room_for(pool):
     assert (total(pool, "compute-1", reservation), total(pool, "compute-3", reservation)) == (3, 5)
 
 
-def test_anti_affinity_holds_among_the_new_hosts(pool):
+def test_moved_slots_respect_anti_affinity(pool):
     made, reservation = create(pool, instance(2, affinity=False))
     pool.run_until(STARTS)
     assert on(pool, reservation) == {1: 1, 2: 1}
@@ -178,7 +178,7 @@ def test_an_older_reservation_is_moved_with_its_aggregate(pool):
     assert "compute-2" in aggregate_of(pool, made).hosts
 
 
-def test_compute_that_does_not_answer_says_nothing_of_hosts(pool):
+def test_an_unavailable_compute_service_does_not_make_hosts_fail(pool):
     _, reservation = create(pool, instance(4))
     set_host(pool, "compute-1", up=False)
     look(pool, pool.new_process(fails={READ_HOSTS: RemoteError("compute is away", status=503)}))
@@ -187,7 +187,7 @@ def test_compute_that_does_not_answer_says_nothing_of_hosts(pool):
     assert on(pool, reservation) == {2: 4}
 
 
-def test_what_two_processes_see_is_healed_once(pool):
+def test_two_processes_heal_a_lease_only_once(pool):
     made, reservation = create(pool, instance(4))
     pool.run_until(STARTS)
     fail(pool, "compute-1")
@@ -198,7 +198,7 @@ def test_what_two_processes_see_is_healed_once(pool):
     assert flags(pool, made) == (True, False, True)
 
 
-def test_placement_that_is_away_delays_the_move_and_loses_nothing(pool):
+def test_an_outage_of_placement_only_delays_the_healing(pool):
     made, reservation = create(pool, instance(4))
     pool.run_until(STARTS)
     set_host(pool, "compute-1", up=False)
@@ -211,7 +211,7 @@ def test_placement_that_is_away_delays_the_move_and_loses_nothing(pool):
     assert flags(pool, made) == (True, False, True)
 
 
-def test_a_host_that_is_not_heard_of_any_more_has_failed(new_plane):
+def test_a_host_without_heartbeats_counts_as_failed(new_plane):
     """According to compute, over its public API."""
     plane = new_plane(compute={"host_down_after_s": 60})
     for name in ("compute-1", "compute-2"):

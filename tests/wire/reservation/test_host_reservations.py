@@ -73,7 +73,7 @@ def held(plane, reservation):
     return sorted(row["resource_id"] for row in rows for each in row["reservations"] if each["id"] == reservation["id"])
 
 
-def test_a_reservation_of_hosts_is_shown_as_the_peer_shows_it(three):
+def test_a_reservation_of_hosts_has_blazars_format(three):
     made = create(three, whole(1, 2), start=START)
     (reservation,) = made["reservations"]
     assert {key: reservation[key] for key in ("min", "max", "before_end", "hypervisor_properties")} == {
@@ -87,7 +87,7 @@ def test_a_reservation_of_hosts_is_shown_as_the_peer_shows_it(three):
     assert aggregates(three)[reservation["id"]] == ([], None)
 
 
-def test_lent_hosts_are_the_projects_from_the_start_to_the_end(three):
+def test_reserved_hosts_belong_to_the_project_from_the_start_to_the_end(three):
     made = create(three, whole(2, 2), start="now", end="2026-03-01 11:00")
     (reservation,) = made["reservations"]
     three.run_for(10)
@@ -107,7 +107,7 @@ def test_lent_hosts_are_the_projects_from_the_start_to_the_end(three):
     assert held(three, reservation) == []
 
 
-def test_a_host_is_not_lent_twice_nor_lent_and_shared(three):
+def test_a_reserved_host_is_not_in_another_reservation_at_the_same_time(three):
     create(three, whole(1, 1, hypervisor_properties='["=", "$rack", "1"]'), start=START)
     create(three, instance(1, resource_properties='["=", "$rack", "2"]'), start=START)
     refused = create(three, whole(2, 2), start=START, status=409)
@@ -117,7 +117,7 @@ def test_a_host_is_not_lent_twice_nor_lent_and_shared(three):
     assert held(three, reservation) == ["3"]
 
 
-def test_both_queries_must_admit_a_host(three):
+def test_a_host_must_match_both_queries(three):
     both = {"hypervisor_properties": '[">=", "$vcpus", "16"]', "resource_properties": '["in", "$rack", ["1", "2"]]'}
     (reservation,) = create(three, whole(1, 3, **both), start=START)["reservations"]
     assert held(three, reservation) == ["2"]
@@ -134,7 +134,7 @@ def test_reservations_of_several_types_are_planned_together(three):
     assert aggregates(three) == before
 
 
-def test_what_runs_on_a_host_is_gone_before_it_is_lent(three):
+def test_servers_on_a_host_are_deleted_before_its_reservation_starts(three):
     """A server that was forced past the reservation."""
     made = create(three, whole(1, 1, hypervisor_properties='["=", "$rack", "1"]'), start=START)
     aggregate = three.compute.create_aggregate("past")
@@ -148,7 +148,7 @@ def test_what_runs_on_a_host_is_gone_before_it_is_lent(three):
     assert three.compute.servers_of_host("compute-1") == []
 
 
-def test_a_lease_that_is_deleted_before_its_start_touches_no_host(three):
+def test_a_lease_deleted_before_its_start_changes_no_host(three):
     """Another lease uses the host until then."""
     rack = '["=", "$rack", "1"]'
     now = create(three, instance(1, resource_properties=rack), start="now", end=START)
@@ -160,7 +160,7 @@ def test_a_lease_that_is_deleted_before_its_start_touches_no_host(three):
     assert aggregates(three) == {"freepool": (["compute-1", "compute-2", "compute-3"], None)}
 
 
-def test_more_hosts_may_be_had_while_it_runs_and_none_is_given_up(three):
+def test_an_active_reservation_can_get_more_hosts_but_not_fewer(three):
     made = create(three, whole(1, 1), start="now")
     three.run_for(10)
     (reservation,) = made["reservations"]
@@ -176,7 +176,7 @@ def test_more_hosts_may_be_had_while_it_runs_and_none_is_given_up(three):
     assert len(held(three, reservation)) == 2
 
 
-def test_before_the_start_everything_can_be_changed(three):
+def test_before_the_start_every_value_can_be_changed(three):
     made = create(three, whole(1, 1), start=START)
     (reservation,) = made["reservations"]
     change = {"id": reservation["id"], "min": 1, "max": 3, "resource_properties": '["!=", "$rack", "1"]'}
@@ -206,7 +206,7 @@ def test_a_value_of_another_type_is_refused_in_an_update(three):
     assert "Unknown parameter amount" in refused["error_message"]
 
 
-def test_hosts_that_fail_are_replaced_and_the_others_keep_their_servers(three):
+def test_failed_hosts_are_replaced_and_the_other_hosts_keep_their_servers(three):
     """The project's servers on the remaining hosts are not touched."""
     made = create(three, whole(2, 2, resource_properties='["in", "$rack", ["1", "2"]]'), start="now")
     (reservation,) = made["reservations"]

@@ -69,7 +69,7 @@ def test_a_provider_of_that_name_below_the_host_is_adopted(plane):
     assert plane.placement.provider_by_name("blazar_compute-1").uuid == made.uuid
 
 
-def test_a_provider_of_that_name_elsewhere_is_refused_and_left_alone(plane):
+def test_a_foreign_provider_with_the_name_is_refused_and_not_changed(plane):
     """A8 (instance-reservation): it belongs to somebody else, so undoing must not delete it."""
     made = plane.placement.create_provider("blazar_compute-1")
     status, body = plane.answer("POST", "/v1/os-hosts", {"name": "compute-1"})
@@ -85,7 +85,7 @@ def test_a_host_joins_the_freepool_and_its_provider_gets_the_trait(reserved):
     assert RESERVED_HOST_TRAIT in traits(reserved)
 
 
-def test_an_ordinary_server_does_not_land_on_a_reserved_host(reserved):
+def test_an_ordinary_server_is_not_placed_on_a_registered_host(reserved):
     """A13 (instance-reservation): by Placement alone, without a filter."""
     reserved.compute.create_flavor("small", "small", 1, 512, 1, public=True)
     server = reserved.server(reserved.boot("plain", "small"))
@@ -104,7 +104,7 @@ def test_a_host_without_a_compute_node_provider_is_not_registered(plane):
 
 
 @pytest.mark.parametrize("request_", [CREATE_PROVIDER, ADD_HOST, ENSURE_TRAIT, WRITE_TRAITS, READ_INVENTORIES])
-def test_a_failure_undoes_what_was_done_before_it(plane, request_):
+def test_a_failed_registration_is_undone(plane, request_):
     """R5 (instance-reservation): the repeated request then succeeds."""
     plane.use(plane.new_process(fails={request_: Unavailable("it does not answer")}))
     assert plane.answer("POST", "/v1/os-hosts", {"name": "compute-1"})[0] == 503
@@ -117,7 +117,7 @@ def test_a_failure_undoes_what_was_done_before_it(plane, request_):
 
 
 @pytest.mark.parametrize("request_", [CREATE_PROVIDER, ADD_HOST, WRITE_TRAITS])
-def test_a_repeat_after_a_crash_converges(plane, request_):
+def test_a_registration_can_be_repeated_after_a_crash(plane, request_):
     """R5 (instance-reservation): one host, one provider."""
     doomed = plane.new_process(fails={request_: Killed()})
     with pytest.raises(Killed):
@@ -171,7 +171,7 @@ def test_malformed_hosts_are_refused(plane, body, status, words):
     assert words in answer["error_message"]
 
 
-def test_capacity_is_what_placement_gives_out(plane):
+def test_the_capacity_of_a_host_is_that_of_its_inventories_in_placement(plane):
     """A14 (instance-reservation): (total - reserved) * allocation_ratio, not the hypervisor's raw numbers."""
     plane.register()
     with read(plane.engine) as connection:
@@ -208,7 +208,7 @@ def test_properties_are_listed_and_hidden(plane):
     assert plane.answer("PATCH", path + "/nothing", {"private": True})[0] == 404
 
 
-def test_a_removed_host_leaves_nothing(reserved):
+def test_removing_a_host_leaves_nothing_behind(reserved):
     """R34 (instance-reservation): provider, freepool, trait, row."""
     reserved.ask("DELETE", "/v1/os-hosts/1", status=204)
     assert reserved.ask("GET", "/v1/os-hosts")["hosts"] == []
@@ -230,14 +230,14 @@ def test_a_reserved_host_cannot_be_removed(reserved):
     reserved.ask("DELETE", "/v1/os-hosts/1", status=204)
 
 
-def test_an_absent_provider_does_not_keep_a_host_from_being_removed(reserved):
+def test_a_host_can_be_removed_although_its_provider_is_missing(reserved):
     """R34 (instance-reservation)."""
     reserved.placement.delete_provider(reserved.placement.provider_by_name("blazar_compute-1").uuid)
     reserved.ask("DELETE", "/v1/os-hosts/1", status=204)
 
 
 @pytest.mark.parametrize("error", [Unavailable("away"), RemoteError("no", status=500)])
-def test_a_removal_that_fails_can_be_repeated(reserved, error):
+def test_a_failed_removal_can_be_repeated(reserved, error):
     """R34 (instance-reservation): the host takes no new leases, and the repetition finishes."""
     reserved.use(reserved.new_process(fails={REMOVE_HOST: error}))
     assert reserved.answer("DELETE", "/v1/os-hosts/1")[0] in (502, 503)
@@ -265,7 +265,7 @@ def test_allocations_name_a_reservation_once_per_slot(reserved):
     assert reserved.ask("GET", f"/v1/os-hosts/allocations?reservation_id={slot['id']}")["allocations"] == [allocation]
 
 
-def test_hosts_are_the_administrators(plane):
+def test_only_administrators_may_manage_hosts(plane):
     member = {"user": "user", "roles": ("member",)}
     for method, path, rule in [
         ("GET", "/v1/os-hosts", "get"),

@@ -46,7 +46,7 @@ def confirmed(plane, server):
     return [row["user_id"] for row in rows if row["action"] == "confirmResize"]
 
 
-def test_a_server_that_left_by_a_resize_stays_where_it_is(two):
+def test_a_server_resized_to_another_flavor_survives_the_end(two):
     """The resize, neither confirmed nor reverted, holds the slot from which it came."""
     made, reservation = create(two, instance(1), **LATER)
     two.run_until(STARTS)
@@ -60,7 +60,7 @@ def test_a_server_that_left_by_a_resize_stays_where_it_is(two):
     assert traces(two, reservation) == []
 
 
-def test_a_server_that_came_by_a_resize_is_one_of_the_lease(two):
+def test_a_server_resized_to_the_leases_flavor_is_deleted_at_the_end(two):
     made, reservation = create(two, instance(1), **LATER)
     two.run_until(STARTS)
     server = two.boot("s", "plain")
@@ -73,7 +73,7 @@ def test_a_server_that_came_by_a_resize_is_one_of_the_lease(two):
 
 
 @pytest.mark.parametrize("outcome", ["there", "back"])
-def test_who_is_on_the_way_when_servers_are_looked_for_is_waited_for(two, outcome):
+def test_the_end_waits_for_a_server_with_a_resize_in_progress(two, outcome):
     """To another flavor, or back: either way its flavor is not the lease's when the others are deleted."""
     made, reservation = create(two, instance(1), **LATER)
     two.run_until(STARTS)
@@ -94,7 +94,7 @@ def test_who_is_on_the_way_when_servers_are_looked_for_is_waited_for(two, outcom
     assert traces(two, reservation) == []
 
 
-def test_the_timeline_tells_why_it_cannot_be_confirmed(two):
+def test_the_timeline_shows_why_a_resize_cannot_be_confirmed(two):
     made, reservation = create(two, instance(1), **LATER)
     two.run_until(STARTS)
     server = two.boot("s", reservation["id"])

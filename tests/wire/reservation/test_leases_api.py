@@ -29,7 +29,7 @@ def create(plane, *reservations, **values):
     return plane.ask("POST", "/v1/leases", lease(*reservations, **values), status=201)["lease"]
 
 
-def test_a_lease_has_the_keys_of_the_peer(reserved):
+def test_a_lease_has_blazars_keys(reserved):
     """R13 (instance-reservation): pending, flavor_id is the reservation's id, no aggregate, no server group."""
     made = create(reserved, **LATER)
     assert list(made) == LEASE_KEYS
@@ -48,7 +48,7 @@ def test_a_lease_has_the_keys_of_the_peer(reserved):
     assert reserved.ask("GET", "/v1/leases")["leases"] == [made]
 
 
-def test_dates_go_out_as_clients_parse_them(reserved):
+def test_dates_have_the_format_that_clients_parse(reserved):
     made = create(reserved)
     assert (made["start_date"], made["end_date"]) == ("2026-03-01T09:30:00.000000", "2026-03-02T10:00:00.000000")
     assert made["created_at"] == "2026-03-01 09:30:20.000000"
@@ -71,7 +71,7 @@ def test_a_lease_without_reservations_is_accepted(reserved):
     ("given", "stored"),
     [("absent", None), (None, None), ("None", None), (True, True), ("False", False), ("yes", True), (0, False)],
 )
-def test_affinity_is_optional_and_understood_as_clients_send_it(reserved, given, stored):
+def test_affinity_is_optional_and_accepted_in_the_clients_formats(reserved, given, stored):
     """R15 (instance-reservation): the peer answers 500 when it is absent."""
     asked = instance(affinity=given)
     if given == "absent":
@@ -80,7 +80,7 @@ def test_affinity_is_optional_and_understood_as_clients_send_it(reserved, given,
 
 
 @pytest.mark.parametrize("given", ["bogus", "", 2])
-def test_another_affinity_is_refused(shared, given):
+def test_an_invalid_affinity_is_refused(shared, given):
     """R15 (instance-reservation)."""
     assert refused(shared, lease(instance(affinity=given))) == (
         400,
@@ -153,7 +153,7 @@ def test_malformed_reservations_are_refused(shared, change, status, message):
     assert shared.ask("GET", "/v1/leases")["leases"] == []
 
 
-def test_a_reservation_needs_a_type(shared):
+def test_a_reservation_without_a_type_is_refused(shared):
     assert refused(shared, lease({"a": 1})) == (400, "Missing parameter resource_type")
 
 
@@ -167,7 +167,7 @@ def test_a_shortage_is_409_with_the_reason(shared):
     )
 
 
-def test_a_shortage_names_the_nearest_thing_that_would_fit(reserved):
+def test_a_shortage_names_the_closest_possible_reservation(reserved):
     """U9: a smaller amount at that time, or the same later."""
     create(reserved, instance(6), start="2026-03-01 12:00", end="2026-03-03 12:00")
     status, message = refused(reserved, lease(instance(4), start="2026-03-02 12:00", end="2026-03-02 14:00"))
@@ -195,13 +195,13 @@ def test_malformed_properties_are_refused(shared, text, words):
     assert words in message
 
 
-def test_two_reservations_of_one_lease_share_what_there_is(reserved):
+def test_two_reservations_of_one_lease_cannot_use_the_same_capacity(reserved):
     """D2: the peer accepts two 8-CPU reservations on one 8-CPU host."""
     assert refused(reserved, lease(instance(vcpus=8), instance(vcpus=8)))[0] == 409
     assert len(create(reserved, instance(vcpus=4), instance(vcpus=4))["reservations"]) == 2
 
 
-def test_leases_are_never_given_more_than_there_is(reserved):
+def test_leases_never_exceed_the_capacity(reserved):
     """D1: in the peer, a host of 8 CPUs accepts leases of 8, 7, 6 and 5 single-CPU slots."""
     create(reserved, instance(8))
     for amount in (7, 6, 5, 1):
@@ -236,13 +236,13 @@ def test_leases_belong_to_their_project(reserved):
     reserved.ask("DELETE", path, status=204, **mine)
 
 
-def test_readers_make_no_leases(reserved):
+def test_readers_may_not_create_leases(reserved):
     reader = {"user": "r", "roles": ("reader",)}
     reserved.ask("GET", "/v1/leases", **reader)
     assert refused(reserved, lease(), **reader) == (403, "Policy doesn't allow blazar:leases:post to be performed")
 
 
-def test_versions_are_open(plane):
+def test_versions_need_no_token(plane):
     transport = plane.client("reservation")._transport
     for path in ("/", "/versions"):
         answer = transport.send("GET", path, {})

@@ -48,7 +48,7 @@ def traces(plane, reservation, *hosts):
     ]
 
 
-def test_creating_makes_the_class_and_a_private_flavor(reserved):
+def test_creating_a_lease_creates_a_class_and_a_private_flavor(reserved):
     """R8, R9, A10 (instance-reservation): besides one unit of the class, the flavor has its size like any other."""
     _, reservation = create(reserved, instance(3, vcpus=2, memory_mb=512, disk_gb=5), **LATER)
     assert reserved.has_class(class_of(reservation))
@@ -59,7 +59,7 @@ def test_creating_makes_the_class_and_a_private_flavor(reserved):
 
 
 @pytest.mark.parametrize("affinity", ["None", "True", "False"])
-def test_no_aggregate_and_no_server_group_is_made(reserved, affinity):
+def test_no_aggregate_and_no_server_group_is_created(reserved, affinity):
     """R10 (instance-reservation): the peer still makes both."""
     create(reserved, instance(1, affinity=affinity), **LATER)
     rows = reserved.ask("GET", "/v2.1/os-aggregates", service="compute")["aggregates"]
@@ -115,7 +115,7 @@ def test_a_lease_starts_when_it_is_due(reserved):
     }
 
 
-def test_inventory_comes_before_access(reserved):
+def test_the_inventory_is_written_before_access_is_granted(reserved):
     """R24, A6 (instance-reservation): the peer has the other order, and a race."""
     reserved.add_host("compute-2")
     reserved.register("compute-2")
@@ -127,7 +127,7 @@ def test_inventory_comes_before_access(reserved):
     assert effects == [ADD_INVENTORY, ADD_INVENTORY, GRANT]
 
 
-def test_a_missing_reservation_provider_is_made_at_the_start(reserved):
+def test_a_missing_reservation_provider_is_created_at_the_start(reserved):
     """R21, A11 (instance-reservation): hosts registered before reservation providers existed."""
     _, reservation = create(reserved, instance(2), **LATER)
     reserved.placement.delete_provider(reserved.placement.provider_by_name("blazar_compute-1").uuid)
@@ -161,7 +161,7 @@ class Races:
             self.left -= 1
 
 
-def test_a_concurrent_update_of_the_provider_is_met_by_reading_again(reserved):
+def test_after_a_concurrent_update_of_the_provider_the_step_reads_again(reserved):
     """R23, A3 (instance-reservation)."""
     made = [create(reserved, instance(2), **LATER)[1] for _ in range(3)]
     races = Races(reserved.placement, 2)
@@ -173,7 +173,7 @@ def test_a_concurrent_update_of_the_provider_is_met_by_reading_again(reserved):
     assert reserved.inventory("compute-1", "CUSTOM_RACE_2").total == 5
 
 
-def test_a_provider_that_others_write_to_again_and_again_is_left_for_later(reserved):
+def test_a_step_with_too_many_concurrent_updates_is_retried_later(reserved):
     """R23, A3 (instance-reservation): repetitions are limited; then the step waits for its next turn."""
     made = [create(reserved, instance(2), **LATER) for _ in range(3)]
     races = Races(reserved.placement, 20)
@@ -186,7 +186,7 @@ def test_a_provider_that_others_write_to_again_and_again_is_left_for_later(reser
     assert [reserved.inventory("compute-1", class_of(reservation)).total for _, reservation in made] == [2, 2, 2]
 
 
-def test_reserved_slots_are_what_can_be_launched(reserved):
+def test_as_many_servers_can_be_launched_as_slots_are_reserved(reserved):
     """R26 (instance-reservation): three servers on three slots, the fourth has no valid host; no hint is needed."""
     _, reservation = create(reserved, instance(3))
     reserved.settle()
@@ -240,7 +240,7 @@ def test_a_lease_ends_when_it_is_due_and_leaves_nothing(reserved):
     assert reserved.ask("GET", "/v1/os-hosts/1/allocation")["allocation"]["reservations"] == []
 
 
-def test_the_end_goes_in_the_order_of_the_spec(reserved):
+def test_the_end_has_the_order_of_steps_of_the_specification(reserved):
     """R32 (instance-reservation): servers gone, flavor, inventory once per host, class."""
     reserved.add_host("compute-2")
     reserved.register("compute-2")
@@ -259,7 +259,7 @@ def test_the_end_goes_in_the_order_of_the_spec(reserved):
     ]
 
 
-def test_the_end_waits_for_the_servers_and_blocks_nobody(reserved):
+def test_an_end_that_waits_for_servers_does_not_block_other_leases(reserved):
     """R29 (instance-reservation), D10: the flavor stays until the last server is gone; others start meanwhile."""
     reserved.add_host("compute-2")
     reserved.register("compute-2")
@@ -309,7 +309,7 @@ def test_inventory_in_use_is_retried_and_never_skipped(reserved):
     assert traces(reserved, reservation) == []
 
 
-def test_what_is_gone_already_does_not_disturb_the_end(reserved):
+def test_objects_that_are_already_deleted_do_not_fail_the_end(reserved):
     """R32 (instance-reservation): 404 is tolerated at every step."""
     made, reservation = create(reserved, instance(1), **LATER)
     reserved.run_until(STARTS)
@@ -331,7 +331,7 @@ def test_deleting_a_pending_lease_leaves_nothing(reserved):
     create(reserved, instance(8), **LATER)
 
 
-def test_deleting_an_active_lease_deletes_its_servers_behind_the_answer(reserved):
+def test_deleting_an_active_lease_deletes_its_servers_after_the_answer(reserved):
     """R29 (instance-reservation)."""
     made, reservation = create(reserved, instance(2))
     reserved.settle()
@@ -345,7 +345,7 @@ def test_deleting_an_active_lease_deletes_its_servers_behind_the_answer(reserved
     assert traces(reserved, reservation) == []
 
 
-def test_deleting_a_lease_that_has_ended_touches_nothing_outside(reserved):
+def test_deleting_an_ended_lease_sends_no_request_to_other_services(reserved):
     made, _ = create(reserved, instance(2), **LATER)
     reserved.run_until(ENDS + timedelta(minutes=1))
     process = reserved.new_process()
@@ -354,7 +354,7 @@ def test_deleting_a_lease_that_has_ended_touches_nothing_outside(reserved):
     assert process.calls == []
 
 
-def test_a_start_that_fails_once_is_repeated(reserved):
+def test_a_failed_start_is_retried(reserved):
     """D8: one 503 of Placement puts the peer's lease into ERROR for ever."""
     made, reservation = create(reserved, instance(2), **LATER)
     away = dict.fromkeys((ADD_INVENTORY, WRITE_INVENTORIES), Unavailable("away"))
@@ -371,7 +371,7 @@ def test_a_start_that_fails_once_is_repeated(reserved):
     assert reserved.access(reservation["id"]) == ["demo"]
 
 
-def test_a_start_is_given_up_at_its_deadline_and_cleaned_up_at_the_end(reserved):
+def test_a_start_fails_at_its_deadline_and_is_cleaned_up_at_the_end(reserved):
     made, reservation = create(reserved, instance(2), **LATER)
     runner = reserved.new_process(fails={GRANT: RemoteError("no", status=500)}).runner
     reserved.clock.advance_to(STARTS)
@@ -391,7 +391,7 @@ def test_a_start_is_given_up_at_its_deadline_and_cleaned_up_at_the_end(reserved)
     assert traces(reserved, reservation) == []
 
 
-def test_a_lease_whose_whole_time_was_slept_through_is_cleaned_up(reserved):
+def test_a_lease_that_passed_while_the_service_was_down_is_cleaned_up(reserved):
     """The plane was down from before the start until after the end."""
     made, reservation = create(reserved, instance(2), **LATER)
     reserved.clock.advance_to(ENDS + timedelta(hours=1))
@@ -400,7 +400,7 @@ def test_a_lease_whose_whole_time_was_slept_through_is_cleaned_up(reserved):
     assert traces(reserved, reservation) == []
 
 
-def test_thirty_days_pass_in_a_moment(reserved):
+def test_a_lease_of_thirty_days_starts_and_ends_in_virtual_time(reserved):
     made, _ = create(reserved, instance(2), start="2026-03-02 10:00", end="2026-04-01 10:00")
     ticks = []
     tick = reserved.runner.run_once
@@ -410,7 +410,7 @@ def test_thirty_days_pass_in_a_moment(reserved):
     assert len(ticks) < 10
 
 
-def test_a_day_without_events_costs_nothing(reserved):
+def test_a_day_without_events_causes_no_statement_and_no_request(reserved):
     """G5: the runner sleeps until the next due time, without statements or requests."""
     create(reserved, instance(2), start="2026-03-20 10:00", end="2026-03-21 10:00")
     reserved.settle()
@@ -437,7 +437,7 @@ def test_a_cleaning_time_keeps_hosts_free_after_a_lease(new_plane):
     Unavailable("http://10.0.0.5:8774 does not answer", url="http://10.0.0.5:8774"),
     RemoteError("compute answered 500 to POST /v2.1/flavors: no", status=500, peer="compute", detail="no"),
 ], ids=["away", "failed"])  # fmt: skip
-def test_of_a_service_that_a_creation_needed_members_read_the_name_only(reserved, error):
+def test_members_see_only_the_name_of_a_service_that_failed_a_creation(reserved, error):
     reserved.cloud.ways["compute"].on("POST /v2.1/flavors", failing(error), times=99)
 
     def refused(*roles):

@@ -26,7 +26,7 @@ def make(plane, amount=1, *, status=201, **values):
     return answer["lease"] if status == 201 else answer["error_message"]
 
 
-def test_the_longest_lease(new_plane):
+def test_the_duration_of_a_lease_is_limited(new_plane):
     """As in the peer's MaxLeaseDurationFilter."""
     longest = {"max_lease_duration": 3600, "max_lease_duration_exempt_project_ids": "other"}
     plane = plane_with(new_plane, enforcement={"enabled_filters": "MaxLeaseDurationFilter", **longest})
@@ -40,7 +40,7 @@ def test_the_longest_lease(new_plane):
     ask(plane, "POST", "/v1/leases/dry-run", lease(instance(), **DAY), status=400)
 
 
-def test_a_series_is_held_against_limits_as_a_whole(new_plane):
+def test_the_limits_apply_to_a_series_as_a_whole(new_plane):
     """So is its dry run, which writes no lease; both name the first lease beyond the limit."""
     plane = plane_with(new_plane, enforcement={"limit_hours": "VCPU=40"})
     before = everything(plane)
@@ -56,7 +56,7 @@ def test_a_series_is_held_against_limits_as_a_whole(new_plane):
     ask(plane, "POST", "/v1/leases/series/dry-run", body | {"count": 2})
 
 
-def test_limits_at_one_time(new_plane):
+def test_the_reserved_amount_at_any_time_is_limited(new_plane):
     plane = plane_with(new_plane, enforcement={"limits": "VCPU=4"})
     made = make(plane, 3)
     before = everything(plane)
@@ -74,7 +74,7 @@ def test_limits_at_one_time(new_plane):
     make(plane, 4)
 
 
-def test_limits_over_time_count_what_is_over_and_deleted(new_plane):
+def test_limits_over_time_count_ended_and_deleted_leases(new_plane):
     plane = plane_with(new_plane, enforcement={"limit_hours": "VCPU=48", "limit_period_days": 7})
     now = make(plane, 2, start="now", end="2026-03-02 09:30")
     plane.run_until(plane.clock.now() + timedelta(hours=12))
@@ -86,7 +86,7 @@ def test_limits_over_time_count_what_is_over_and_deleted(new_plane):
     make(plane, 2, start="2026-03-12 00:00", end="2026-03-13 00:00")
 
 
-def test_an_administrator_gives_a_project_limits_of_its_own(new_plane):
+def test_an_administrator_can_set_limits_for_a_project(new_plane):
     plane = plane_with(new_plane, enforcement={"limits": "VCPU=1"})
     assert ask(plane, "GET", "/v1/limits")["limits"] == {
         "project_id": "demo", "now": {"VCPU": 1}, "hours": {}, "period_days": 30,
@@ -159,7 +159,7 @@ def theirs():
     server.stop()
 
 
-def test_the_peers_service_is_asked_as_the_peer_asks_it(new_plane, theirs):
+def test_an_external_service_gets_the_same_requests_as_from_blazar(new_plane, theirs):
     plane = plane_with(new_plane, **theirs.sections())
     made = make(plane, 2)
     path, token, body = theirs.seen.pop()
@@ -190,7 +190,7 @@ def test_the_peers_service_is_asked_as_the_peer_asks_it(new_plane, theirs):
     assert (path, body["lease"]["id"]) == ("/v1/on-end", made["id"])
 
 
-def test_an_end_is_told_once(new_plane, theirs):
+def test_the_external_service_is_notified_once_of_an_end(new_plane, theirs):
     plane = plane_with(new_plane, **theirs.sections(external_service_check_create_endpoint=theirs.url + "elsewhere"))
     made = make(plane, start="now", end="2026-03-01 10:00")
     assert [path for path, _, _ in theirs.seen] == ["/v1/elsewhere"]
@@ -211,7 +211,7 @@ def test_an_end_is_told_once(new_plane, theirs):
         ((302, b""), DENIED),
     ],
 )
-def test_what_it_refuses_is_refused_and_nothing_else_is_told(new_plane, theirs, answer, words):
+def test_a_lease_refused_by_the_external_service_leaves_nothing(new_plane, theirs, answer, words):
     plane = plane_with(new_plane, **theirs.sections())
     theirs.answer = answer
     before = everything(plane)
@@ -219,7 +219,7 @@ def test_what_it_refuses_is_refused_and_nothing_else_is_told(new_plane, theirs, 
     assert everything(plane) == before
 
 
-def test_nobody_reserves_while_it_is_away_but_leases_end(new_plane, theirs):
+def test_while_the_external_service_is_unavailable_leases_end_but_none_is_created(new_plane, theirs):
     plane = plane_with(new_plane, **theirs.sections())
     made = make(plane, start="now", end="2026-03-01 10:00")
     theirs.stop()
@@ -230,6 +230,6 @@ def test_nobody_reserves_while_it_is_away_but_leases_end(new_plane, theirs):
     assert plane.lease(made["id"])["status"] == "TERMINATED"
 
 
-def test_members_may_not_ask_for_others(new_plane):
+def test_members_may_not_read_limits_of_other_projects(new_plane):
     plane = plane_with(new_plane)
     ask(plane, "GET", "/v1/limits/other", status=403, **MEMBER)

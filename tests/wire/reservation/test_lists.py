@@ -30,7 +30,7 @@ def names(plane, query, *, status=200, **who):
     return [each["name"] for each in answer["leases"]] if status == 200 else answer["error_message"]
 
 
-def test_a_page_has_as_many_as_asked_for_and_a_link_to_the_next(leased):
+def test_a_page_has_the_requested_size_and_a_link_to_the_next(leased):
     first = leased.ask("GET", "/v1/leases?limit=2&sort_key=start_date", version="1.1")
     assert [each["name"] for each in first["leases"]] == ["l0", "l1"]
     (link,) = first["leases_links"]
@@ -43,7 +43,7 @@ def test_a_page_has_as_many_as_asked_for_and_a_link_to_the_next(leased):
     assert list(last) == ["leases"]
 
 
-def test_the_leases_of_a_page_are_those_of_the_whole_list(leased):
+def test_the_pages_have_the_leases_of_the_whole_list(leased):
     whole = leased.ask("GET", "/v1/leases")["leases"]
     by_id = {each["id"]: each for each in whole}
     page = leased.ask("GET", "/v1/leases?limit=3", version="1.1")["leases"]
@@ -67,7 +67,7 @@ def as_before(lease):
         ("?project_id=other", []),
     ],
 )
-def test_filters(leased, query, found):
+def test_leases_are_filtered(leased, query, found):
     assert names(leased, query) == found
 
 
@@ -76,11 +76,11 @@ def test_filters(leased, query, found):
     ["?limit=0", "?limit=-1", "?limit=x", "?sort_key=name", "?sort_dir=up", "?status=active", "?colour=red",
      "?ends_after=2026-03-05", "?ends_after=2026-13-05%2010:00", "?marker=nothing"],
 )  # fmt: skip
-def test_what_makes_no_sense_is_refused(leased, query):
+def test_invalid_list_parameters_are_refused(leased, query):
     assert query[1:].partition("=")[0] in names(leased, query, status=400).replace("invalid date", "ends_after")
 
 
-def test_before_1_1_the_query_is_passed_by_and_the_list_is_whole(leased):
+def test_before_1_1_the_query_is_ignored(leased):
     """As in the peer: byte for byte."""
     plain, asked = (
         leased.client("reservation").request_raw("GET", f"/v1/leases{query}") for query in ("", "?limit=1&colour=red")
@@ -90,7 +90,7 @@ def test_before_1_1_the_query_is_passed_by_and_the_list_is_whole(leased):
     assert b"links" not in plain.body
 
 
-def test_members_see_the_leases_of_their_project_alone(leased):
+def test_members_see_only_leases_of_their_project(leased):
     """LP#2120655"""
     demo = {"user": "u", "project": "demo", "roles": ("member",)}
     other = {"user": "u", "project": "other", "roles": ("member",)}
@@ -101,7 +101,7 @@ def test_members_see_the_leases_of_their_project_alone(leased):
     assert names(leased, f"?marker={marker}", status=400, **other) == f"marker [{marker}] not found"
 
 
-def test_hosts_come_in_pages(plane):
+def test_hosts_are_listed_in_pages(plane):
     for number in (2, 3, 4):
         plane.add_host(f"compute-{number}", vcpus=number)
     for number in (1, 2, 3, 4):

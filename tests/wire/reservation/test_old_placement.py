@@ -35,12 +35,12 @@ def test_a_start_with_a_placement_older_than_1_29_fails_clearly(speak_up_to):
     speak_up_to(29)
 
 
-def test_a_placement_that_does_not_answer_yet_does_not_keep_the_service_from_starting(plane):
+def test_the_service_starts_before_placement_answers(plane):
     """R36 (instance-reservation): services start in any order."""
     plane.cloud.beside("early", "reservation", endpoints={"placement": "http://nowhere.example"})
 
 
-def test_nothing_newer_than_1_29_is_asked_of_placement(plane, speak_up_to):
+def test_no_request_to_placement_needs_more_than_1_29(plane, speak_up_to):
     """R36 (instance-reservation): a lease lives from its host's registration to its end with that version."""
     plane.stop_runner()
     speak_up_to(29)

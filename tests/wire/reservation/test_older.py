@@ -67,7 +67,7 @@ def groups(plane):
 
 
 @pytest.mark.parametrize("has_class", [True, False], ids=["hybrid", "aggregate"])
-def test_an_older_lease_starts_the_old_way(reserved, has_class):
+def test_a_lease_of_an_older_system_starts_with_its_aggregate(reserved, has_class):
     """R25, A1 (instance-reservation): hosts join its aggregate; Placement tells whether it has an inventory."""
     made = older(reserved, has_class=has_class)
     reserved.run_until(START + timedelta(minutes=1))
@@ -80,7 +80,7 @@ def test_an_older_lease_starts_the_old_way(reserved, has_class):
 
 
 @pytest.mark.parametrize("has_class", [True, False], ids=["hybrid", "aggregate"])
-def test_an_older_lease_ends_the_old_way_and_leaves_nothing(reserved, has_class):
+def test_a_lease_of_an_older_system_ends_without_leaving_its_aggregate_and_group(reserved, has_class):
     """R33, A1 (instance-reservation): aggregate and server group go too."""
     made = older(reserved, has_class=has_class, group=True)
     reserved.run_until(START + timedelta(minutes=1))
@@ -110,7 +110,7 @@ def test_an_older_lease_is_deleted_before_its_start(reserved):
     assert not reserved.has_class(made.reservations[0].resource_class)
 
 
-def test_an_older_lease_waits_while_placement_does_not_say_what_it_is(reserved):
+def test_a_lease_of_an_older_system_waits_until_placement_answers(reserved):
     """A1 (instance-reservation): a wrong guess would leave its class behind for ever."""
     reserved.stop_runner()
     made = older(reserved, has_class=True)
@@ -126,7 +126,7 @@ def test_an_older_lease_waits_while_placement_does_not_say_what_it_is(reserved):
     assert generation_in(reserved, made.id) is Generation.HYBRID
 
 
-def test_the_size_of_an_older_reservation_is_what_it_is(reserved):
+def test_the_size_of_an_older_reservation_cannot_be_changed(reserved):
     """R25 (instance-reservation): another system created its flavor; dates and name can change."""
     made = older(reserved, has_class=True)
     body = {"name": "n", "reservations": [{"id": made.reservations[0].id, "vcpus": 2}]}
@@ -135,7 +135,7 @@ def test_the_size_of_an_older_reservation_is_what_it_is(reserved):
     assert reserved.ask("PUT", f"/v1/leases/{made.id}", {"name": "n"})["lease"]["name"] == "n"
 
 
-def test_an_older_lease_that_runs_already_grows_in_both(reserved):
+def test_an_active_older_lease_grows_in_aggregate_and_inventory(reserved):
     """R25 (instance-reservation): also one that was started by the other system."""
     made = older(reserved, has_class=True)
     reserved.run_until(START + timedelta(minutes=1))
@@ -145,7 +145,7 @@ def test_an_older_lease_that_runs_already_grows_in_both(reserved):
     assert aggregate_of(reserved, made).hosts == ("compute-1",)
 
 
-def test_new_leases_beside_older_ones_are_pure(reserved):
+def test_new_leases_beside_older_ones_have_no_aggregate(reserved):
     """A1, R10 (instance-reservation)."""
     older(reserved, has_class=True)
     made = reserved.ask("POST", "/v1/leases", lease(instance(2, memory_mb=64)), status=201)["lease"]
@@ -168,7 +168,7 @@ def boot(plane, flavor_id, hints=None, *, project="demo"):
 
 
 @pytest.mark.parametrize("has_class", [True, False], ids=["hybrid", "aggregate"])
-def test_servers_of_an_older_reservation_go_into_its_aggregate(reserved, has_class):
+def test_servers_of_an_older_reservation_are_placed_in_its_aggregate(reserved, has_class):
     """R27, R28 (instance-reservation): by the older key of its flavor, and nowhere before its start."""
     reserved.add_host("compute-2")
     made = older(reserved, has_class=has_class)
@@ -182,7 +182,7 @@ def test_servers_of_an_older_reservation_go_into_its_aggregate(reserved, has_cla
     assert server.host == "compute-1"
 
 
-def test_the_hint_of_a_host_reservation_opens_its_owners_hosts_and_no_others(reserved):
+def test_the_hint_of_a_host_reservation_works_only_for_its_project(reserved):
     """R27 (instance-reservation): a hint can be sent by anybody, so the aggregate must be the project's."""
     aggregate = reserved.compute.create_aggregate("a-reservation")
     tag(reserved, aggregate.id, **{"blazar:owner": "demo"})

@@ -38,7 +38,7 @@ def carrying(cloud, function):
     return [region for region, has in properties if has["function_uuid"] == function]
 
 
-def test_a_server_gets_the_very_region_that_was_loaded(small):
+def test_a_server_gets_the_region_that_was_programmed_for_it(small):
     """Whichever other region of the kind its host has, and in any order."""
     made = {function: create(small, one(function), end="2026-03-01 11:00") for function in (AES, SHA)}
     small.run_for(10)
@@ -57,7 +57,7 @@ def test_a_server_gets_the_very_region_that_was_loaded(small):
         assert not small.placement.has_trait(reservation_trait(lease["reservations"][0]["id"]))
 
 
-def test_servers_of_another_lease_are_kept_off_a_loaded_region(small):
+def test_servers_of_another_lease_do_not_get_a_programmed_region(small):
     """Also those of a lease that names no bitstream, and would do with any region of the host: this one is paid for,
     and what it carries may be a private image.
     """
@@ -76,7 +76,7 @@ def test_servers_of_another_lease_are_kept_off_a_loaded_region(small):
     assert RESERVED_REGION_TRAIT not in small.placement.traits(provider.uuid)[1]
 
 
-def test_all_regions_of_a_reservation_are_loaded_and_its_servers_have_one_each(small):
+def test_all_regions_of_a_reservation_are_programmed_and_each_server_gets_one(small):
     made = create(small, one(AES, 2), end="2026-03-01 11:00")
     small.run_for(10)
     loaded = small.host.programs()
@@ -85,7 +85,7 @@ def test_all_regions_of_a_reservation_are_loaded_and_its_servers_have_one_each(s
     assert (sorted(loaded), small.host.programs()) == (sorted([R2, R3]), loaded)
 
 
-def test_a_slot_that_an_update_brings_is_loaded_before_its_server_comes(small):
+def test_the_region_of_an_added_slot_is_programmed_before_a_server_uses_it(small):
     """It is emptied after the end like the first."""
     made = create(small, one(AES), end="2026-03-01 11:00")
     small.run_for(10)
@@ -103,7 +103,7 @@ def test_a_slot_that_an_update_brings_is_loaded_before_its_server_comes(small):
     assert (small.host.carries(R2), small.host.carries(R3)) == ("", "")
 
 
-def test_until_it_is_loaded_no_server_comes_and_what_was_done_is_not_done_again(small):
+def test_an_added_slot_gets_no_server_before_its_region_was_programmed_once(small):
     """The host is down when the reservation grows; then the answer to the order is lost."""
     made = create(small, one(AES), end="2026-03-01 12:00")
     small.run_for(10)
@@ -134,7 +134,7 @@ def traits(cloud, host):
     return cloud.placement.traits(cloud.placement.provider_by_name(f"{host}_{R2}").uuid)[1]
 
 
-def test_a_slot_that_moves_off_a_failed_host_is_loaded_where_it_comes(two):
+def test_the_region_of_a_moved_slot_is_programmed_on_the_new_host(two):
     """No server uses its old region, which is also emptied after the end."""
     made = create(two, one(AES), end="2026-03-01 11:00")
     two.run_for(10)
@@ -153,7 +153,7 @@ def test_a_slot_that_moves_off_a_failed_host_is_loaded_where_it_comes(two):
     assert (two.other.programs(), two.placement.has_trait(trait)) == ([R2, R2], False)
 
 
-def test_what_it_has_left_and_another_lease_has_now_is_not_emptied(two):
+def test_a_region_that_another_lease_uses_now_is_not_cleared(two):
     made = create(two, one(AES), end="2026-03-01 11:00")
     two.run_for(10)
     fail(two, HOST)
@@ -168,7 +168,7 @@ def test_what_it_has_left_and_another_lease_has_now_is_not_emptied(two):
     assert two.server(two.boot("s", after["reservations"][0]["id"]))["status"] == "ACTIVE"
 
 
-def test_a_host_that_was_away_at_the_start_loads_when_it_is_back(two):
+def test_a_host_that_was_down_at_the_start_programs_its_region_when_it_is_back(two):
     """The lease has started without it."""
     create(two, one(AES))
     made = create(two, one(AES), start=START)
@@ -185,7 +185,7 @@ def test_a_host_that_was_away_at_the_start_loads_when_it_is_back(two):
     assert two.server(two.boot("s", reservation["id"]))["status"] == "ACTIVE"
 
 
-def test_a_host_that_is_away_at_the_end_keeps_no_lease_from_it_and_empties_when_it_is_back(two):
+def test_a_lease_ends_without_a_host_that_is_down_and_its_region_is_cleared_later(two):
     """Before the next order for its region."""
     made = create(two, one(AES), end="2026-03-01 11:00")
     two.run_for(10)

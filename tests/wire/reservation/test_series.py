@@ -17,7 +17,7 @@ def series(amount=8, **more):
     return lease(instance(amount), start="2026-03-05 10:00", end="2026-03-05 18:00") | WEEKLY | more
 
 
-def test_a_recurring_lease_is_a_lease_each_time(reserved):
+def test_a_series_creates_one_lease_per_repetition(reserved):
     body = series(before_end_date="2026-03-05 17:30")
     made = ask(reserved, "POST", "/v1/leases/series", body, status=201)["leases"]
     assert [each["name"] for each in made] == ["lease 1/3", "lease 2/3", "lease 3/3"]
@@ -31,7 +31,7 @@ def test_a_recurring_lease_is_a_lease_each_time(reserved):
     assert len(ask(reserved, "GET", "/v1/leases")["leases"]) == 2
 
 
-def test_all_of_a_series_or_none(reserved):
+def test_a_series_is_created_completely_or_not_at_all(reserved):
     book(reserved, 1, "12 12:00", "12 13:00", **OTHER)
     before = everything(reserved)
     said = ask(reserved, "POST", "/v1/leases/series", series(), status=409)["error_message"]
@@ -40,7 +40,7 @@ def test_all_of_a_series_or_none(reserved):
     assert everything(reserved)["computehost_allocations"] == before["computehost_allocations"]
 
 
-def test_a_dry_run_of_a_series_tells_what_each_would_get_and_writes_nothing(reserved):
+def test_a_dry_run_of_a_series_shows_each_lease_and_writes_nothing(reserved):
     book(reserved, 6, "12 00:00", "13 00:00", **OTHER)
     before = everything(reserved)
     body = series(2, before_end_date="2026-03-05 17:30", before_end_actions=[{"action": "snapshot"}])
@@ -68,7 +68,7 @@ def test_a_dry_run_of_a_series_tells_what_each_would_get_and_writes_nothing(rese
     assert dry == [ask(reserved, "POST", "/v1/leases/series", body, status=status) for body, status in refused]
 
 
-def test_a_series_that_fails_outside_leaves_nothing(reserved):
+def test_a_series_that_fails_in_another_service_leaves_nothing(reserved):
 
     def before(call):
         if call.name == CREATE_FLAVOR and failing.asked.count(CREATE_FLAVOR) == 2:
@@ -86,11 +86,11 @@ def test_a_series_that_fails_outside_leaves_nothing(reserved):
 @pytest.mark.parametrize(
     "more", [{"count": 0}, {"count": 101}, {"every_days": 0}, {"end_date": "2026-03-20 10:00"}, {"every_days": "7"}]
 )
-def test_a_series_that_makes_no_sense_is_refused(shared, more):
+def test_an_invalid_series_is_refused(shared, more):
     ask(shared, "POST", "/v1/leases/series", series(**more), status=400)
 
 
-def test_a_series_begins_within_the_calendar(reserved):
+def test_a_series_must_be_within_the_calendar(reserved):
     body = series() | {"start_date": "9999-12-30 10:00", "end_date": "9999-12-30 11:00"}
     assert "9000-01-01" in ask(reserved, "POST", "/v1/leases/series", body, status=400)["error_message"]
 
@@ -99,7 +99,7 @@ def maintenance(*hosts, **more):
     return {"name": "repair", "start_date": "2026-03-05 00:00", "end_date": "2026-03-06 00:00", "hosts": hosts, **more}
 
 
-def test_a_maintenance_takes_whole_hosts(reserved):
+def test_a_maintenance_reserves_whole_hosts(reserved):
     reserved.add_host("compute-2")
     reserved.register("compute-2")
     made = ask(reserved, "POST", "/v1/maintenance", maintenance("compute-1"), status=201, **OPERATOR)["lease"]
@@ -111,7 +111,7 @@ def test_a_maintenance_takes_whole_hosts(reserved):
     assert [each["lease_id"] for each in held] == [made["id"]]
 
 
-def test_a_maintenance_names_whom_it_would_touch(reserved):
+def test_a_maintenance_names_the_affected_leases(reserved):
     touched = book(reserved, 1, "05 12:00", "05 13:00", project="demo")
     book(reserved, 1, "06 00:00", "06 13:00")
     before = everything(reserved)
@@ -127,7 +127,7 @@ def test_a_maintenance_names_whom_it_would_touch(reserved):
     ask(reserved, "POST", "/v1/maintenance", maintenance("compute-1"), status=403)
 
 
-def test_what_an_early_end_frees_is_free_at_once(reserved):
+def test_an_early_end_frees_its_capacity_at_once(reserved):
     """B7: even before the servers are gone and the end has been carried out."""
     made = book(reserved, 8, "01 09:30", "05 00:00")
     reserved.settle()

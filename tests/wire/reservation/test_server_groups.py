@@ -70,13 +70,13 @@ def test_a_reservation_without_policy_has_none(grouped):
     assert (reservation["server_group_id"], groups(grouped)) == (None, {})
 
 
-def test_without_the_option_none_is_made(reserved):
+def test_without_the_option_no_server_group_is_created(reserved):
     made = reserved.ask("POST", "/v1/leases", lease(instance(1, affinity="False"), **SOON), status=201)["lease"]
     assert made["reservations"][0]["server_group_id"] is None
     assert groups(reserved) == {}
 
 
-def test_servers_are_launched_with_the_group_for_a_hint(grouped):
+def test_servers_are_launched_with_the_group_as_a_hint(grouped):
     """As in old tests; the group belongs to the reservation service, and gives nobody else access."""
     _, reservation = create(grouped, "False")
     _, other = create(grouped, "False")
@@ -113,7 +113,7 @@ def test_a_creation_that_fails_leaves_no_group(grouped, request_):
     assert groups(grouped) == {}
 
 
-def test_a_group_that_was_made_before_a_crash_is_the_one(grouped):
+def test_a_group_created_before_a_crash_is_used(grouped):
     """Created but not recorded: the next process finds it by its name, and so does the end."""
     made, reservation = create(grouped, "True")
     with grouped.engine.begin() as connection:
@@ -128,7 +128,7 @@ def test_a_group_that_was_made_before_a_crash_is_the_one(grouped):
     assert groups(grouped) == {}
 
 
-def test_groups_do_not_keep_an_upgrade_from_being_finished(grouped):
+def test_server_groups_do_not_block_the_end_of_an_upgrade(grouped):
     """R35: a reservation with a group does not belong to an older system."""
     made, reservation = create(grouped, "True")
     migrations.upgrade(grouped.engine, "reservation", "0099")

@@ -27,7 +27,7 @@ def run(reserved, monkeypatch):
     return invoke
 
 
-def test_the_next_slots_and_why_not_at_once(reserved, run):
+def test_the_command_prints_the_next_slots_and_the_reason_for_the_wait(reserved, run):
     book(reserved, 7, "01 09:30", "02 00:00", **OTHER)
     said = run("--hours", "12", "--amount", "2", "--limit", "2").splitlines()
     assert " ".join(" ".join(said).split()).startswith(
@@ -41,11 +41,11 @@ def test_the_next_slots_and_why_not_at_once(reserved, run):
     assert found["offers"][0] == ["2026-03-01T09:30:00.000000", "2026-03-01T10:00:00.000000"]
 
 
-def test_no_room_is_said(run):
+def test_the_command_says_that_nothing_fits(run):
     assert "No time found in this period" in run("--hours", "1", "--amount", "2", "--servers", "apart")
 
 
-def test_the_command_of_the_guide_tells_the_next_slots(run):
+def test_the_command_of_the_guide_prints_the_next_slots(run):
     (line,) = re.findall(
         r"^\$ moorage slots (.*)$", (ROOT / "docs/reference/reservations.md").read_text(), re.MULTILINE
     )

@@ -1,6 +1,6 @@
-"""Every route of the Reservation API with every kind of caller: its answer, and that it leaks nothing (G8).
+"""Every route of the Reservation API with every kind of caller: the answer is right and reveals nothing (G8).
 
-LP#2120655: in the peer any user could change and delete any lease whose id was known.
+LP#2120655: in Blazar any user could change and delete any lease whose id was known.
 
 The rows are compared with the app's route table: a route without a row fails.
 """
@@ -240,14 +240,14 @@ def world(tmp_path_factory):
     world.plane.close()
 
 
-def test_every_route_has_its_row():
+def test_every_route_has_a_row():
     routes = {(route.method, route.path.removesuffix(".json"), route.since or FIRST) for route in API.routes}
     routes.discard(("GET", "/moorage/v1/openapi", FIRST))
     assert {row for row in ROWS if "openapi" not in row[1]} == routes
 
 
 @pytest.mark.parametrize("route", ROWS, ids=lambda route: " ".join(map(str, route)))
-def test_everybody_gets_what_is_theirs_and_nothing_else(world, route):
+def test_each_caller_gets_only_what_its_role_and_project_allow(world, route):
     """LP#2120655"""
     method, _, version = route
     for make, expected in ROWS[route]:
@@ -272,7 +272,7 @@ def _hidden(world, caller):
     return OPERATORS_OWN if caller in OWN_READERS else OPERATORS_OWN | TENANTS | {world.lease, world.hold}
 
 
-def test_a_route_with_json_behind_it_is_no_way_around(world):
+def test_routes_with_a_json_suffix_have_the_same_permissions(world):
     """LP#2120655"""
     for method, body in (("GET", None), ("PUT", {"name": "theirs"}), ("DELETE", None)):
         got, _ = world.answer("manager elsewhere", method, f"/v1/leases/{world.lease}.json", body, "1.0")

@@ -16,7 +16,7 @@ def steps(plane, made, kind, **who):
     return found["status"], {step["kind"]: (step["done"], step["total"]) for step in found["steps"]}
 
 
-def test_events_stand_in_their_order_with_what_each_has_done(reserved):
+def test_events_are_listed_in_order_with_their_steps(reserved):
     made, _ = create(reserved, instance(), **LATER)
     assert [each["event_type"] for each in timeline(reserved, made)] == [
         "create_lease", "start_lease", "before_end_lease", "end_lease",
@@ -29,7 +29,7 @@ def test_events_stand_in_their_order_with_what_each_has_done(reserved):
     assert steps(reserved, made, "end_lease")[0] == "DONE"
 
 
-def test_only_administrators_read_why_a_step_is_tried_again(reserved):
+def test_only_administrators_see_why_a_step_is_retried(reserved):
     made, _ = create(reserved, instance(), **LATER)
     with write(reserved.engine) as connection:
         connection.execute(step_table.update().values(state="UNDONE", attempt=2, last_error="compute-1 is away"))
@@ -43,7 +43,7 @@ def test_only_administrators_read_why_a_step_is_tried_again(reserved):
     assert errors(roles=("admin",)) == {"compute-1 is away"}
 
 
-def test_others_do_not_see_it(reserved):
+def test_other_projects_do_not_see_a_timeline(reserved):
     made, _ = create(reserved, instance(), **LATER)
     ask(reserved, "GET", f"/v1/leases/{made['id']}/timeline", status=403, **OTHER)
     assert reserved.answer("GET", f"/v1/leases/{made['id']}/timeline", **MEMBER)[0] == 404

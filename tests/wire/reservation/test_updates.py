@@ -45,7 +45,7 @@ def test_a_lease_is_renamed(reserved):
     assert update(reserved, made)["name"] == "other"  # an empty update is accepted, as the peer does
 
 
-def test_a_pending_lease_moves(reserved):
+def test_the_dates_of_a_pending_lease_can_be_changed(reserved):
     made, reservation = create(reserved, instance(8), **LATER)
     moved = update(reserved, made, start_date="2026-03-04 10:00", end_date="2026-03-07 10:00")
     assert (moved["status"], moved["start_date"]) == ("PENDING", "2026-03-04T10:00:00.000000")
@@ -85,7 +85,7 @@ def test_an_active_lease_is_not_prolonged_onto_other_hosts(plane):
     assert (shown["status"], shown["end_date"]) == ("ACTIVE", "2026-03-02T10:00:00.000000")
 
 
-def test_a_pending_lease_moves_to_another_host_when_it_must(plane):
+def test_a_pending_lease_is_moved_to_another_host_if_necessary(plane):
     plane.register()
     made, reservation = create(plane, instance(8), start="2026-03-04 10:00", end="2026-03-05 10:00")
     create(plane, instance(8), **LATER)
@@ -95,7 +95,7 @@ def test_a_pending_lease_moves_to_another_host_when_it_must(plane):
     assert {row[0] for row in slots(plane, reservation)} == {2}
 
 
-def test_a_reduced_lease_frees_what_it_held(reserved):
+def test_a_shortened_lease_frees_its_capacity(reserved):
     made, _ = create(reserved, instance(8), **LATER)
     update(reserved, made, end_date="2026-03-05 12:00")
     create(reserved, instance(8), start="2026-03-05 12:00", end="2026-03-06 10:00")
@@ -111,7 +111,7 @@ def test_end_now_ends_an_active_lease(reserved):
     assert reserved.inventory("compute-1", class_of(reservation)) is None
 
 
-def test_end_now_in_the_first_minute_ends_with_it(reserved):
+def test_end_now_in_the_first_minute_takes_effect_at_its_end(reserved):
     """D14: the peer ends with start == end, or refuses."""
     made, _ = create(reserved)
     reserved.settle()
@@ -127,7 +127,7 @@ def test_start_now_starts_a_pending_lease(reserved):
     assert reserved.lease(made["id"])["status"] == "ACTIVE"
 
 
-def test_a_before_end_event_that_fired_is_armed_again(reserved):
+def test_a_completed_before_end_event_is_scheduled_again_after_a_change(reserved):
     made, _ = create(reserved, **LATER)
     reserved.run_until(ENDS - timedelta(minutes=30))
     events = {event["event_type"]: event for event in reserved.lease(made["id"])["events"]}
@@ -240,7 +240,7 @@ def test_an_ended_lease_can_only_be_renamed(reserved):
     assert "only its name" in update(reserved, made, 409, end_date="2026-03-09 10:00")
 
 
-def test_an_update_that_cannot_finish_now_goes_on_behind_the_answer(reserved):
+def test_an_update_that_cannot_finish_continues_after_the_answer(reserved):
     made, reservation = create(reserved, instance(2))
     reserved.settle()
     reserved.use(reserved.new_process(fails={WRITE_INVENTORIES: Unavailable("away")}, times=TRIES))
@@ -251,7 +251,7 @@ def test_an_update_that_cannot_finish_now_goes_on_behind_the_answer(reserved):
     assert reserved.inventory("compute-1", class_of(reservation)).total == 4
 
 
-def test_an_update_is_decided_anew_when_the_lease_starts_meanwhile(reserved):
+def test_an_update_is_decided_again_if_the_lease_starts_meanwhile(reserved):
     """The runner starts the lease between decision and commit: a change for a pending lease is then refused."""
     made, reservation = create(reserved, instance(2), **LATER)
     process = reserved.new_process()

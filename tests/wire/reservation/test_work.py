@@ -139,7 +139,7 @@ def calls(plane, made):
     }
 
 
-def test_calls_that_do_not_ask_for_leases_take_as_much_with_many(mine):
+def test_the_work_of_other_calls_does_not_depend_on_the_number_of_leases(mine):
     plane, made = mine
     plane.stop_runner()
 

@@ -38,7 +38,7 @@ def test_rotated_files_are_read_first(plane):
     assert found == [*(f"CUSTOM_{number}" for number in range(40)), "CUSTOM_X"]
 
 
-def test_a_line_for_people(plane):
+def test_an_entry_is_printed_as_one_readable_line(plane):
     (line,) = said(plane, "--user", "demo")
     assert re.fullmatch(
         r"2026-03-01T09:30:00Z  failure 403  demo@demo  placement:traits:update  placement/traits CUSTOM_X  "
@@ -54,19 +54,19 @@ def test_filters_are_passed_on(plane):
     assert len(said(plane, "--until", "2026-03-01T09:30:01")) == 41
 
 
-def test_a_name_does_not_steer_the_terminal(plane):
+def test_control_characters_in_names_are_escaped(plane):
     plane.send("DELETE", "/placement/traits/CUSTOM_%1B%5B2J%0Afake", version="1.39")
     (line,) = said(plane, "--action", "traits:delete")
     assert "CUSTOM_\\u001b[2J\\u000afake" in line
 
 
-def test_without_a_trail_it_says_so(tmp_path):
+def test_without_a_trail_the_command_says_so(tmp_path):
     done = CliRunner().invoke(trail, ["--file", str(tmp_path / "none")])
     assert done.exit_code == 1
     assert "no audit trail" in done.exception.message
 
 
-def test_the_examples_of_the_guide(plane):
+def test_the_examples_of_the_guide_work(plane):
     """Runs each command; with its filters this test's plane may have no entries."""
     blocks = re.findall(r"```console\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     commands = [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]

@@ -76,7 +76,7 @@ def path_of(prefix, route):
     return f"/{prefix}" + re.sub(r"\{\w+\}", ID, route.path)
 
 
-def test_only_questions_and_the_routine_of_agents_are_left_out():
+def test_only_reads_and_routine_requests_of_agents_have_no_entry():
     left_out = {
         f"{route.method} {route.path}"
         for _, route in ROUTES
@@ -87,7 +87,7 @@ def test_only_questions_and_the_routine_of_agents_are_left_out():
 
 
 @pytest.mark.parametrize("row", CHANGES, ids=name_of)
-def test_a_route_that_changes_something_writes_one_entry_whatever_it_answers(trailed, row):
+def test_a_changing_route_writes_one_entry_with_any_answer(trailed, row):
     for user, body in ((None, {}), ("demo", {}), ("admin", {}), ("admin", {"nonsense": {}})):
         judge(trailed, *row, user, body)
 
@@ -112,7 +112,7 @@ def judge(trailed, prefix, route, user, body):
 
 
 @pytest.mark.parametrize("row", READS, ids=name_of)
-def test_a_route_that_changes_nothing_writes_none(trailed, row):
+def test_a_reading_route_writes_no_entry(trailed, row):
     prefix, route = row
     token = trailed.token("admin")
     since = trailed.size
@@ -132,7 +132,7 @@ LOCAL = [(api, route) for api in (control_api.API, agent_api.API) for route in a
 
 
 @pytest.mark.parametrize("row", LOCAL, ids=lambda row: f"{row[0].name} {row[1].method} {row[1].path}")
-def test_a_command_on_a_socket_of_the_host_writes_one_entry(trailed, row):
+def test_a_command_over_the_hosts_socket_writes_one_entry(trailed, row):
     """The socket has no authentication: only the plane's own user can open it."""
     api, route = row
     trail = Trail([TrailFile(trailed.path, rotate_bytes=1 << 30, keep=1)], trailed.plane.clock, observer="here")
@@ -148,7 +148,7 @@ def test_a_command_on_a_socket_of_the_host_writes_one_entry(trailed, row):
     assert entry["initiator"] == {"typeURI": "service/security/account/user", "host": {"address": "127.0.0.1"}}
 
 
-def test_the_local_commands_that_change_something_are_these():
+def test_the_list_of_changing_local_commands_is_complete():
     assert {f"{route.method} {route.path}" for _, route in LOCAL} == {
         "POST /v1/provider-config/apply",
         "POST /v1/plug",

@@ -22,14 +22,14 @@ def lost(plane):
     return plane.plane.metrics.registry.get_sample_value("moorage_trail_lost_entries_total", {"sink": "file"})
 
 
-def test_a_change_is_made_without_its_entry_and_the_entry_is_counted(tmp_path):
+def test_a_change_succeeds_without_its_entry_and_the_lost_entry_is_counted(tmp_path):
     with InProcessPlane(tmp_path, "placement", trail={"path": "gone/t"}) as plane:
         (tmp_path / "gone").rmdir()
         assert plane.send("PUT", TRAIT, version="1.39").status == 201
         assert lost(plane) == 1
 
 
-def test_where_it_is_required_a_change_without_its_entry_is_refused(tmp_path):
+def test_with_a_required_trail_a_change_without_an_entry_is_refused(tmp_path):
     with InProcessPlane(tmp_path, "placement", trail={"path": "later/t", "required": True}) as plane:
         (tmp_path / "later").rmdir()
         refused = plane.send("PUT", TRAIT, version="1.39")
@@ -48,7 +48,7 @@ def test_where_it_is_required_a_change_without_its_entry_is_refused(tmp_path):
         assert written(tmp_path / "later" / "t")[2:] == [("failure", refusal)], "what is refused before has one"
 
 
-def test_a_pending_entry_says_what_is_about_to_be_done(tmp_path):
+def test_a_pending_entry_describes_the_change_before_it_is_made(tmp_path):
     with InProcessPlane(tmp_path, "placement", trail={"required": True}) as plane:
         plane.send("PUT", TRAIT, version="1.39")
         before, after = entries(tmp_path / "trail.jsonl")
@@ -56,7 +56,7 @@ def test_a_pending_entry_says_what_is_about_to_be_done(tmp_path):
         assert before[name] == after[name], name
 
 
-def test_it_goes_where_the_option_says(tmp_path):
+def test_the_trail_is_written_to_the_configured_destination(tmp_path):
     with InProcessPlane(tmp_path / "state", "placement", trail={"path": str(tmp_path / "who.jsonl")}) as plane:
         plane.send("PUT", TRAIT, version="1.39")
     assert len(entries(tmp_path / "who.jsonl")) == 1
@@ -71,6 +71,6 @@ def test_it_goes_where_the_option_says(tmp_path):
         ({"syslog": "nonsense"}, "udp://host:514"),
     ],
 )
-def test_options_that_cannot_be_meant_are_refused_at_the_start(tmp_path, options, said):
+def test_invalid_options_are_refused_at_the_start(tmp_path, options, said):
     with pytest.raises(StartError, match=said):
         InProcessPlane(tmp_path, "placement", trail=options)

@@ -17,7 +17,7 @@ def one(noted):
     return entry
 
 
-def test_who_and_from_where(trailed):
+def test_an_entry_has_the_caller_and_the_address(trailed):
     headers = {"x-forwarded-for": "192.0.2.7"}  # requests in one process are a proxy's: the dashboard's, say
     trailed.token("admin")
     answer, noted = trailed.noted("POST", "/image/v2/images", {"name": "a"}, headers=headers)
@@ -134,7 +134,7 @@ CHANGED = [
 ]
 
 
-def test_what_was_changed(trailed):
+def test_an_entry_has_the_action_and_the_target(trailed):
     trailed.token("admin")
     for method, path, body, version, action, target in CHANGED:
         answer, noted = trailed.noted(method, path, body, version=version)
@@ -144,7 +144,7 @@ def test_what_was_changed(trailed):
         assert {name: entry["target"].get(name) for name in target} == target
 
 
-def test_ids_that_a_query_names(trailed):
+def test_an_entry_has_the_ids_named_by_a_query(trailed):
     trailed.token("admin")
     query = ",".join(CONSUMERS)
     _, noted = trailed.noted("DELETE", f"/accelerator/v2/accelerator_requests?arqs={query}", version="2.0")
@@ -161,7 +161,7 @@ def arq(trailed):
     return made.body["arqs"][0]["uuid"]
 
 
-def test_a_refusal_that_has_done_something_is_no_failure(trailed, arq):
+def test_a_partly_successful_request_is_not_recorded_as_failed(trailed, arq):
     """One missing request beside one that is deleted: the answer is the peer's, 404."""
     for query, outcome in ((f"{arq},{CONSUMERS[0]}", ("success", "204")), (CONSUMERS[0], ("failure", "404"))):
         path = f"/accelerator/v2/accelerator_requests?arqs={query}"
@@ -171,7 +171,7 @@ def test_a_refusal_that_has_done_something_is_no_failure(trailed, arq):
         assert entry["reason"]["code"] == "moorage.not_found"
 
 
-def test_what_a_caller_adds_to_a_query_hides_neither_who_it_was_nor_what_it_was_about(trailed, arq):
+def test_a_long_query_does_not_push_caller_and_target_out_of_the_entry(trailed, arq):
     """So long that the entry is cut: 6 bytes of JSON for each of these characters."""
     junk = ",".join(["%01" * 255] * 25)
     foreign = ",".join(CONSUMERS * 15)
@@ -184,7 +184,7 @@ def test_what_a_caller_adds_to_a_query_hides_neither_who_it_was_nor_what_it_was_
     assert entry["target"]["id"] == arq
 
 
-def test_a_service_is_marked_and_the_request_that_caused_it_is_found(trailed):
+def test_an_entry_of_a_service_is_marked_and_has_the_original_request_id(trailed):
     image = trailed.send("POST", "/image/v2/images", {"name": "i", "disk_format": "raw", "container_format": "bare"})
     uploaded = trailed.send(
         "PUT",
@@ -218,7 +218,7 @@ def test_a_service_is_marked_and_the_request_that_caused_it_is_found(trailed):
     assert one(noted)["reason"]["reasonCode"] == str(answer.status)
 
 
-def test_sign_ins_and_those_that_failed(trailed):
+def test_successful_and_failed_logins_are_recorded(trailed):
     def of(answer, since):
         request_id = answer.headers["x-openstack-request-id"]
         return one([entry for entry in trailed.entries(since) if entry["request_id"] == request_id])
@@ -237,7 +237,7 @@ def test_sign_ins_and_those_that_failed(trailed):
     assert "name" not in entry["initiator"], "what is no name of anybody may be a password"
 
 
-def test_the_dashboard_says_who_it_was(trailed):
+def test_requests_of_the_dashboard_are_recorded_with_their_user(trailed):
     site = Site(trailed.plane.plane.app)
     since = trailed.size
     assert site.sign_in("demo", "wrong").status_code == 401
@@ -265,7 +265,7 @@ def basic(name, password):
     return {"authorization": "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()}
 
 
-def test_a_wrong_password_in_a_header_is_an_entry_whatever_it_reads(tmp_path):
+def test_a_wrong_password_in_a_header_is_recorded_on_every_route(tmp_path):
     with InProcessPlane(
         tmp_path,
         "identity,placement",
@@ -285,7 +285,7 @@ def test_a_wrong_password_in_a_header_is_an_entry_whatever_it_reads(tmp_path):
         assert len(path.read_bytes()) == before
 
 
-def test_with_mode_none_nobody_is_marked_as_a_service(tmp_path):
+def test_in_mode_none_no_caller_is_marked_as_a_service(tmp_path):
     with InProcessPlane(
         tmp_path,
         "placement",
@@ -301,13 +301,13 @@ def test_with_mode_none_nobody_is_marked_as_a_service(tmp_path):
         assert "is_service" not in text
 
 
-def test_without_a_trail_no_file_is_made(tmp_path):
+def test_without_a_trail_no_file_is_created(tmp_path):
     with InProcessPlane(tmp_path, "placement", trail={"enabled": False}) as plane:
         assert plane.send("PUT", "/placement/traits/CUSTOM_A", version="1.39").status == 201
     assert list(tmp_path.glob("trail*")) == []
 
 
-def test_routine_of_agents_is_left_out_unless_it_is_wanted_or_refused(tmp_path):
+def test_routine_requests_of_agents_are_recorded_only_if_configured_or_refused(tmp_path):
     with InProcessPlane(tmp_path, "placement,image,compute") as plane:
         host = {
             "provider_uuid": PROVIDER,
