@@ -2,8 +2,8 @@
 `moorage.wire.server.http_server`).
 
 The parser is strict wherever two readers could interpret the same bytes differently, so that no request can be smuggled
-past a proxy: it rejects everything that h11 or gunicorn rejects (`tests/fuzz/http_parsers.py` compares). Source: RFC
-9112 (messages), RFC 9110 (fields), PEP 3333 (the environment).
+past a proxy: it rejects everything that h11 or gunicorn rejects (`tests/fuzz/http_parsers.py` compares).
+Source: RFC 9112 (messages), RFC 9110 (fields), PEP 3333 (the environment).
 """
 
 import re
