@@ -259,7 +259,7 @@ class Placement:
     # --- claims -------------------------------------------------------------------------------------------------
 
     def claim(self, minor: int, wishes: Mapping[str, Wish]) -> Response:
-        """Replaces the allocations of all consumers in `wishes`, or of none."""
+        """Replaces the allocations of all consumers in `wishes` ({consumer: Wish}), or of none."""
         if (refused := self._refused(minor, wishes)) is not None:
             return refused
         self._take(wishes)

@@ -192,7 +192,7 @@ def test_a_worker_that_lost_its_claim_on_an_event_cannot_extend_finish_or_releas
 
 @on_every_database
 @pytest.mark.parametrize("write_all", ["extend", "finish", "release"])
-def test_of_many_events_those_are_written_whose_claim_is_held(database, ids, write_all):
+def test_only_events_whose_claim_is_still_held_are_extended_finished_or_released(database, ids, write_all):
     leases = [new_lease(ids) for _ in range(4)]
     starts = [lease.event(EventType.START) for lease in leases]
     with write(database) as connection:
@@ -216,7 +216,7 @@ def test_of_many_events_those_are_written_whose_claim_is_held(database, ids, wri
 
 
 @on_every_database
-def test_steps_are_done_up_to_a_number_and_a_failed_one_stays(database, ids):
+def test_steps_done_marks_the_steps_up_to_a_number_and_keeps_a_failed_one(database, ids):
     leases = [new_lease(ids) for _ in range(3)]
     starts = [lease.event(EventType.START).id for lease in leases]
     journal = event_store.new_rows([EnsureClass("a"), EnsureClass("b"), EnsureClass("c")])
