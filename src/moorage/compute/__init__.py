@@ -9,6 +9,7 @@
     scheduling   find a host for servers and claim it
     hosts        services, aggregates, and what Placement is told about them
     requests     what several use cases share: request parsing, quotas, groups, commands to hosts
+    deps         what the use cases share: database, clock, ids, clients of other services, settings
     store        SQL, one module per table family
     model        pure values and decisions: states, operations, steps of moves, quotas
     client       the client that other services and host agents use

@@ -280,7 +280,8 @@ def build_reservation(parts: Components) -> None:
     from moorage.network.client import NetworkClient
     from moorage.placement.client.placement_client import PlacementClient
     from moorage.reservation.api import routes as reservation_routes
-    from moorage.reservation.service import PLACEMENT_VERSION, ReservationService, ReservationSettings
+    from moorage.reservation.deps import ReservationDeps, ReservationSettings
+    from moorage.reservation.service import PLACEMENT_VERSION, ReservationService
     from moorage.reservation.store.meters import show_state
 
     engine = parts.engine("reservation")
@@ -288,23 +289,21 @@ def build_reservation(parts: Components) -> None:
     poll_s: float = options.pop("poll_period_s")
     rules, external = enforcement_settings(parts.config)
     watch_s: float = options.pop("watch_period_s")
-    service = ReservationService(
+    deps = ReservationDeps(
         engine,
         parts.clock,
         parts.ids,
         PlacementClient(parts.client("placement"), str(PLACEMENT_VERSION)),
         ComputeClient(parts.client("compute")),
         parts.wakeups,
-        settings=ReservationSettings(
-            **options, **before_end_settings(parts.config), requests_at_once=requests_at_once(parts.clock)
-        ),
-        rules=rules,
-        external=external,
-        worker=parts.worker("reservation"),
         accelerators=_device_profiles(parts),
         images=ImageLookup(parts.client("image")) if parts.has("image") else None,
         network=NetworkClient(parts.client("network")) if parts.has("network") else None,
     )
+    settings = ReservationSettings(
+        **options, **before_end_settings(parts.config), requests_at_once=requests_at_once(parts.clock)
+    )
+    service = ReservationService(deps, settings, rules=rules, external=external, worker=parts.worker("reservation"))
     show_state(parts.plane.metrics.registry, engine, parts.clock)
     parts.plane.starts.append(service.check_placement)
     parts.plane.tasks.append(service.runner(poll_s=poll_s))

@@ -255,14 +255,14 @@ def test_an_update_is_decided_again_if_the_lease_starts_meanwhile(reserved):
     """The runner starts the lease between decision and commit: a change for a pending lease is then refused."""
     made, reservation = create(reserved, instance(2), **LATER)
     process = reserved.new_process()
-    calendar = process.service._admission._calendar
+    calendar = process.service.booking.admission._calendar
 
     def start_meanwhile(*args, **values):
         reserved.clock.advance_to(STARTS)
         reserved.settle()
         return calendar(*args, **values)
 
-    process.service._admission._calendar = start_meanwhile
+    process.service.booking.admission._calendar = start_meanwhile
     reserved.use(process)
     message = update(reserved, made, 409, reservations=change(reservation, vcpus=2))
     assert message == "An active reservation only accepts to update amount."

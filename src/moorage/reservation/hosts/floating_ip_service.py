@@ -4,53 +4,50 @@ Only an address that Neutron never assigns by itself can be registered: it must 
 outside the subnet's allocation pools, and not in use.
 """
 
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
-from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, NotBuilt, NotFound
-from moorage.core.ids import Ids
 from moorage.db.session import in_transaction, read
 from moorage.network.client import NetworkClient, Subnet
 from moorage.reservation.capacity.addresses import RegisteredAddress
+from moorage.reservation.deps import ReservationDeps
 from moorage.reservation.steps.floating_ip_steps import NO_NETWORK_SERVICE
 from moorage.reservation.store import address_store as store
 
 
+@dataclass(frozen=True)
 class FloatingIps:
-    def __init__(self, engine: Engine, clock: Clock, ids: Ids, network: NetworkClient | None) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._ids = ids
-        self._network = network
+    deps: ReservationDeps
 
     def index(self) -> list[RegisteredAddress]:
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             return store.all_floating_ips(connection)
 
     def show(self, floating_ip_id: str) -> RegisteredAddress:
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             return _found(store.find(connection, floating_ip_id), floating_ip_id)
 
     def create(self, network_id: str, text: str) -> RegisteredAddress:
         """Registers the address `text`. Raises `Invalid` if it is unsuitable, `Conflict` if it is in use or already
         registered, `NotBuilt` without a network service.
         """
-        if self._network is None:
+        if self.deps.network is None:
             raise NotBuilt(f"Floating IPs cannot be registered: {NO_NETWORK_SERVICE}")
         address = _parsed(text)
-        subnet = _subnet_of(self._network, network_id, address)
-        for port in self._network.ports_at(network_id, str(address)):
+        subnet = _subnet_of(self.deps.network, network_id, address)
+        for port in self.deps.network.ports_at(network_id, str(address)):
             raise Conflict(
                 f"{address} is in use by port {port.id} ({port.owner or 'no owner'}) of project {port.project_id}; "
                 "delete the port first"
             )
-        now = self._clock.now()
-        floating_ip = RegisteredAddress(self._ids.uuid(), network_id, subnet.id, str(address), True, now, None)
+        now = self.deps.clock.now()
+        floating_ip = RegisteredAddress(self.deps.ids.uuid(), network_id, subnet.id, str(address), True, now, None)
         try:
-            in_transaction(self._engine, lambda connection: store.insert_floating_ip(connection, floating_ip))
+            in_transaction(self.deps.engine, lambda connection: store.insert_floating_ip(connection, floating_ip))
         except IntegrityError:
             raise Conflict(f"Floating IP {address} of subnet {subnet.id} is already registered") from None
         return floating_ip
@@ -65,7 +62,7 @@ class FloatingIps:
                 )
             store.delete_floating_ip(connection, floating_ip.id)
 
-        in_transaction(self._engine, delete_unreserved)
+        in_transaction(self.deps.engine, delete_unreserved)
 
 
 def _parsed(text: str) -> IPv4Address | IPv6Address:

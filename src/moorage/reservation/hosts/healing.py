@@ -12,21 +12,20 @@ steps of an update event before any effect, so that a runner continues after a c
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
-from moorage.compute.client.compute_client import ComputeClient
-from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError
 from moorage.db.session import in_transaction, read
-from moorage.reservation.booking.admission import Admission, Booking, Excluding, NotEnoughHostsAvailable
-from moorage.reservation.booking.capacity_requests import CapacityRequests, held_of
+from moorage.reservation.booking.admission import Booking, Excluding, NotEnoughHostsAvailable
+from moorage.reservation.booking.capacity_requests import held_of
 from moorage.reservation.capacity import host_selection
 from moorage.reservation.capacity.step_plans import plan_move, plan_regions
+from moorage.reservation.deps import BookingParts, ReservationDeps, ReservationSettings
 from moorage.reservation.events.event_executor import EventClaim, EventExecutor
 from moorage.reservation.leases.lease_service import LeaseChanged, LeaseService
 from moorage.reservation.model.leases import Allocation, Lease, LeaseStatus, Reservation
@@ -53,34 +52,19 @@ class _Moved:
         return self.missing > 0, self.reservation.resources_changed or changed
 
 
+@dataclass(frozen=True)
 class Healing:
-    def __init__(
-        self,
-        engine: Engine,
-        clock: Clock,
-        admission: Admission,
-        executor: EventExecutor,
-        leases: LeaseService,
-        capacity_requests: CapacityRequests,
-        *,
-        ahead_s: int,
-        on_change: Callable[[], None],
-    ) -> None:
-        """`on_change` is called when an event was written that may not have been finished here."""
-        self._engine = engine
-        self._clock = clock
-        self._admission = admission
-        self._executor = executor
-        self._leases = leases
-        self._capacity_requests = capacity_requests
-        self._ahead = timedelta(seconds=ahead_s)
-        self._on_change = on_change
+    deps: ReservationDeps
+    settings: ReservationSettings
+    booking: BookingParts
+    executor: EventExecutor
+    leases: LeaseService
 
     def heal_leases(self, failed: Failed) -> None:
         """Idempotent, and safe in several processes at once: healed leases are not changed again."""
-        now = self._clock.now()
-        with read(self._engine) as connection:
-            hit = host_store.leases_on(connection, failed.keys(), now, now + self._ahead)
+        now = self.deps.clock.now()
+        with read(self.deps.engine) as connection:
+            hit = host_store.leases_on(connection, failed.keys(), now, now + self.settings.healing_interval)
             degraded = lease_store.degraded_leases(connection)
         for lease_id in hit:
             try:
@@ -88,16 +72,16 @@ class Healing:
             except MoorageError as error:  # retried in the next round
                 log.warning("a lease could not be healed", extra={"lease_id": lease_id, "reason": error.message})
         for lease_id in degraded:
-            in_transaction(self._engine, partial(self._recover, lease_id=lease_id, failed=failed))
+            in_transaction(self.deps.engine, partial(self._recover, lease_id=lease_id, failed=failed))
             self._load(lease_id)
 
     def _move(self, lease_id: str, failed: Failed) -> None:
         lease = self._stable(lease_id)
-        if lease is not None and self._executor.determine_generations(lease):
+        if lease is not None and self.executor.determine_generations(lease):
             lease = self._stable(lease_id)
         if lease is None:
             return
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             rows = host_store.allocations_of(connection, [each.id for each in lease.reservations])
         hit = {row.reservation_id for row in rows if row.host_id in failed}
         affected = [each for each in lease.reservations if each.id in hit]
@@ -108,12 +92,12 @@ class Healing:
         except LeaseChanged:
             return  # retried in the next round
         if claim is not None:
-            self._executor.run_claimed([claim])
-            self._on_change()
+            self.executor.run_claimed([claim])
+            self.deps.wake_runner()
 
     def _stable(self, lease_id: str) -> Lease | None:
         """None if the lease is gone, or if an operation on it is in progress, which must finish first."""
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             lease = lease_store.find_lease(connection, lease_id)
         return lease if lease is not None and lease.status in (LeaseStatus.PENDING, LeaseStatus.ACTIVE) else None
 
@@ -129,8 +113,8 @@ class Healing:
 
         while True:
             try:
-                return self._admission.admit(
-                    Booking(asks, max(lease.start_date, self._clock.now()), self._leases.padded(lease.end_date)),
+                return self.booking.admission.admit(
+                    Booking(asks, max(lease.start_date, self.deps.clock.now()), self.leases.padded(lease.end_date)),
                     before=before,
                     commit=lambda connection, plan: self._commit(connection, lease, affected, plan, failed),
                     excluding=Excluding([each.id for each in affected]),
@@ -142,7 +126,7 @@ class Healing:
         self, lease: Lease, affected: Sequence[Reservation], rows: Sequence[Allocation], failed: Failed
     ) -> list[host_selection.CapacityRequest]:
         sound = held_of(row for row in rows if row.host_id not in failed)
-        return self._capacity_requests.build(affected, sound, keep=lease.status is LeaseStatus.ACTIVE)
+        return self.booking.capacity_requests.build(affected, sound, keep=lease.status is LeaseStatus.ACTIVE)
 
     def _commit(
         self,
@@ -163,7 +147,7 @@ class Healing:
             or (bool(moved) and lease.status is LeaseStatus.ACTIVE)
         )
         if (degraded, old_flags) != (lease.degraded, old_flags | flags):
-            lease_store.mark(connection, lease.id, degraded, flags, self._clock.now())
+            lease_store.mark(connection, lease.id, degraded, flags, self.deps.clock.now())
         if not moved or lease.status is not LeaseStatus.ACTIVE:
             return None
         slots = slots_of(connection, lease)
@@ -176,7 +160,7 @@ class Healing:
             steps += plan_regions(each.reservation, new.get(key, ()), old.get(key, ()), lease.project_id)
             steps += plan_move(each.reservation, slots, services, lost)
         log.warning("moving slots of a lease off failed hosts", extra={"lease_id": lease.id})
-        return self._executor.begin_update(connection, lease, steps)
+        return self.executor.begin_update(connection, lease, steps)
 
     def _load(self, lease_id: str) -> None:
         """Programs regions that could not be programmed while their host was down, before servers start there."""
@@ -191,12 +175,12 @@ class Healing:
                 for each in lease.reservations
                 for step in plan_regions(each, regions.get(each.id, ()), (), lease.project_id)
             ]
-            return self._executor.begin_update(connection, lease, steps) if steps else None
+            return self.executor.begin_update(connection, lease, steps) if steps else None
 
-        claim = in_transaction(self._engine, begin_loading)
+        claim = in_transaction(self.deps.engine, begin_loading)
         if claim is not None:
-            self._executor.run_claimed([claim])
-            self._on_change()
+            self.executor.run_claimed([claim])
+            self.deps.wake_runner()
 
     def _reallocate(
         self,
@@ -213,8 +197,8 @@ class Healing:
             # If there is not enough room, the remaining rows stay on the failed hosts.
             surplus = sorted((rows[each] for each in positions), key=lambda row: row.host_id in failed)[: len(missing)]
             host_store.delete_allocations(connection, [row.id for row in surplus])
-            start = max(lease.start_date, self._clock.now())
-            self._leases.allocate(connection, reservation.id, missing, start, lease.end_date)
+            start = max(lease.start_date, self.deps.clock.now())
+            self.leases.allocate(connection, reservation.id, missing, start, lease.end_date)
         left = [row for row in rows if row.host_id in failed and row not in surplus]
         return _Moved(reservation, len(surplus), len(left))
 
@@ -233,7 +217,7 @@ class Healing:
         retired = {host for hosts in event_store.retired_hosts(connection, lease_id).values() for host in hosts}
         degraded = bool(missing or retired & set(failed.values()))
         if flags or not degraded:
-            lease_store.mark(connection, lease_id, degraded, flags, self._clock.now())
+            lease_store.mark(connection, lease_id, degraded, flags, self.deps.clock.now())
 
 
 def _all_of(ask: host_selection.CapacityRequest, rows: Sequence[Allocation]) -> host_selection.CapacityRequest:
@@ -259,34 +243,23 @@ def _less(
 class HostMonitor:
     name = "reservation.watch"
 
-    def __init__(
-        self,
-        engine: Engine,
-        clock: Clock,
-        compute: ComputeClient,
-        admission: Admission,
-        healing: Healing,
-        *,
-        period_s: float,
-    ) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._compute = compute
-        self._admission = admission
+    def __init__(self, deps: ReservationDeps, booking: BookingParts, healing: Healing, *, period_s: float) -> None:
+        self._deps = deps
+        self._admission = booking.admission
         self._healing = healing
         self._period = timedelta(seconds=period_s)
 
     def run_once(self) -> datetime | None:
         self._check_hosts()
-        return self._clock.now() + self._period
+        return self._deps.clock.now() + self._period
 
     def _check_hosts(self) -> None:
-        with read(self._engine) as connection:
+        with read(self._deps.engine) as connection:
             hosts = [host for host in host_store.all_hosts(connection) if host.ready]
         if not hosts:
             return
         try:
-            up = self._compute.hosts_up()
+            up = self._deps.compute.hosts_up()
         except MoorageError as error:
             log.warning("compute does not answer which hosts are up", extra={"reason": error.message})
             return
@@ -297,7 +270,9 @@ class HostMonitor:
         self._healing.heal_leases(failed)
 
     def _mark(self, host_id: int, name: str, *, reservable: bool) -> None:
-        now = self._clock.now()
-        in_transaction(self._engine, lambda connection: host_store.set_reservable(connection, host_id, reservable, now))
+        now = self._deps.clock.now()
+        in_transaction(
+            self._deps.engine, lambda connection: host_store.set_reservable(connection, host_id, reservable, now)
+        )
         self._admission.invalidate()
         log.warning("host is up again" if reservable else "host is down", extra={"host": name})

@@ -11,19 +11,19 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.compute.client.values import Hypervisor
-from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Forbidden, Invalid, MoorageError, NotFound
-from moorage.core.ids import Ids
 from moorage.core.names import RESERVED_HOST_TRAIT, reservation_provider
 from moorage.db.session import in_transaction, read
 from moorage.placement.client.placement_client import PlacementClient, Provider
 from moorage.reservation.capacity.calendar import HostCapacity
+from moorage.reservation.deps import ReservationDeps
 from moorage.reservation.model.leases import HOST_PROPERTIES, Allocation, RegisteredHost
 from moorage.reservation.model.slot_demand import label
 from moorage.reservation.steps.reservation_providers import ensure_reservation_provider
@@ -124,46 +124,44 @@ class ReservedHosts:
             self._placement.put_trait(root.uuid, RESERVED_HOST_TRAIT, wanted=wanted)
 
 
+@dataclass(frozen=True)
 class HostService:
     """The use cases of ``/os-hosts``."""
 
-    def __init__(self, engine: Engine, clock: Clock, ids: Ids, reserved: ReservedHosts) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._ids = ids
-        self._reserved = reserved
+    deps: ReservationDeps
+    reserved: ReservedHosts
 
     def index(self) -> list[RegisteredHost]:
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             return [host for host in store.all_hosts(connection) if host.ready]
 
     def show(self, host_id: str) -> RegisteredHost:
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             return self._found(connection, host_id)
 
     def create(self, name: str, extra: Mapping[str, str]) -> RegisteredHost:
         """Registers the hypervisor `name`. Raises `Conflict` if it runs servers, which use capacity of leases."""
         _check_keys(extra)
-        hypervisor = self._reserved.hypervisor(name)
+        hypervisor = self.reserved.hypervisor(name)
         if hypervisor.running_servers:
             raise Conflict(f"Servers [{hypervisor.running_servers}] found for host {name}; move or delete them first")
         host_id = self._register(hypervisor, extra)
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             host = store.find_host(connection, host_id)
         if host is None:
             raise Conflict(f"host {name} was removed by another request")
         try:
-            capacity = self._reserved.capacity(host_id, host.hypervisor_hostname)
-            self._reserved.reserve(host)
+            capacity = self.reserved.capacity(host_id, host.hypervisor_hostname)
+            self.reserved.reserve(host)
         except MoorageError:
-            in_transaction(self._engine, lambda connection: store.delete_host(connection, host_id))
+            in_transaction(self.deps.engine, lambda connection: store.delete_host(connection, host_id))
             raise
 
         def finish(connection: Connection) -> None:
             store.set_capacity(connection, host_id, capacity)
             store.set_ready(connection, host_id, ready=True)
 
-        in_transaction(self._engine, finish)
+        in_transaction(self.deps.engine, finish)
         return self.show(str(host_id))
 
     def update(self, host_id: str, values: Mapping[str, str | None]) -> RegisteredHost:
@@ -172,17 +170,17 @@ class HostService:
             raise Invalid("No data to update")
         _check_keys(values)
         host = self.show(host_id)
-        capacity = self._reserved.capacity(host.id, host.hypervisor_hostname)
+        capacity = self.reserved.capacity(host.id, host.hypervisor_hostname)
         ids = self._fresh(values)
 
         def write_properties(connection: Connection) -> RegisteredHost:
             store.lock_hosts(connection, [host.id])
-            property_store.set_extra(connection, host.id, values, ids, self._clock.now())
+            property_store.set_extra(connection, host.id, values, ids, self.deps.clock.now())
             store.set_capacity(connection, host.id, capacity)
-            store.update_host(connection, self._found(connection, host_id), self._clock.now())
+            store.update_host(connection, self._found(connection, host_id), self.deps.clock.now())
             return self._found(connection, host_id)
 
-        return in_transaction(self._engine, write_properties)
+        return in_transaction(self.deps.engine, write_properties)
 
     def delete(self, host_id: str) -> None:
         def withdraw(connection: Connection) -> RegisteredHost:
@@ -193,13 +191,13 @@ class HostService:
             store.set_ready(connection, host.id, ready=False)
             return host
 
-        host = in_transaction(self._engine, withdraw)
-        self._reserved.release(host)
-        in_transaction(self._engine, lambda connection: store.delete_host(connection, host.id))
+        host = in_transaction(self.deps.engine, withdraw)
+        self.reserved.release(host)
+        in_transaction(self.deps.engine, lambda connection: store.delete_host(connection, host.id))
 
     def properties(self, *, everything: bool) -> list[tuple[str, bool, list[str]]]:
         """(name, private, values) of each extra capability; private ones only with `everything`."""
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             values = property_store.property_values(connection)
             rows = property_store.properties(connection)
         return [
@@ -212,29 +210,29 @@ class HostService:
         """The changed row of resource_properties as {column: value}."""
 
         def write_private(connection: Connection) -> dict[str, object]:
-            if not property_store.set_private(connection, name, private, self._clock.now()):
+            if not property_store.set_private(connection, name, private, self.deps.clock.now()):
                 raise NotFound(f"Resource property {name} does not exist for resource type {property_store.HOST_TYPE}.")
             row = next(row for row in property_store.properties(connection) if row.property_name == name)
             return dict(row._mapping)
 
-        return in_transaction(self._engine, write_private)
+        return in_transaction(self.deps.engine, write_private)
 
     def allocations(self) -> list[tuple[RegisteredHost, list[tuple[str, Allocation]]]]:
         """[(host, [(lease id, slot), ...]), ...] of all hosts."""
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             rows = store.allocations_by_lease(connection)
             hosts = [host for host in store.all_hosts(connection) if host.ready]
         return [(host, rows.get(host.id, [])) for host in hosts]
 
     def allocation(self, host_id: str) -> tuple[RegisteredHost, list[tuple[str, Allocation]]]:
         """(the host, [(lease id, slot), ...])"""
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             host = self._found(connection, host_id)
             return host, store.allocations_by_lease(connection, [host.id]).get(host.id, [])
 
     def _register(self, hypervisor: Hypervisor, extra: Mapping[str, str]) -> int:
         """Writes the row, not yet ready (R1); returns its id. Reuses the row of an interrupted registration."""
-        now = self._clock.now()
+        now = self.deps.clock.now()
         ids = self._fresh(extra)
 
         def write_row(connection: Connection) -> int:
@@ -266,7 +264,7 @@ class HostService:
             return host_id
 
         try:
-            return in_transaction(self._engine, write_row)
+            return in_transaction(self.deps.engine, write_row)
         except IntegrityError:
             raise Conflict(f"Host {hypervisor.hostname} is being registered by another request") from None
 
@@ -277,7 +275,7 @@ class HostService:
         return host
 
     def _fresh(self, values: Mapping[str, str | None]) -> list[str]:
-        return [self._ids.uuid() for _ in range(2 * len(values))]
+        return [self.deps.ids.uuid() for _ in range(2 * len(values))]
 
 
 def _check_keys(values: Mapping[str, object]) -> None:

@@ -8,22 +8,19 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import numpy as np
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
 from moorage.core.caller import Caller
-from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, NotFound, OverQuota
-from moorage.core.ids import Ids
 from moorage.core.json import Json
 from moorage.db.session import in_transaction, read
-from moorage.reservation.booking.address_booking import AddressBooking
-from moorage.reservation.booking.admission import HORIZON, Admission, NotEnoughHostsAvailable
-from moorage.reservation.booking.enforcement import Enforcement
+from moorage.reservation.booking.admission import HORIZON, NotEnoughHostsAvailable
 from moorage.reservation.booking.previews import HoldConversion, LeasePreview, UpdatePreview
 from moorage.reservation.capacity import host_selection
 from moorage.reservation.capacity.calendar import Calendar
 from moorage.reservation.capacity.lease_update import LeaseChange, NewLease, When
 from moorage.reservation.capacity.next_slot import first_fit
+from moorage.reservation.deps import BookingParts, ReservationDeps, ReservationSettings
 from moorage.reservation.leases.lease_service import LeaseService
 from moorage.reservation.model.leases import Allocation, LeaseStatus, floor_minute
 from moorage.reservation.model.reservation_requests import VIRTUAL_FLOATING_IP, FloatingIpRequest
@@ -65,36 +62,17 @@ class Prolongation:
     limited: bool
 
 
+@dataclass(frozen=True)
 class AvailabilityService:
-    def __init__(
-        self,
-        engine: Engine,
-        clock: Clock,
-        ids: Ids,
-        admission: Admission,
-        addresses: AddressBooking,
-        leases: LeaseService,
-        enforcement: Enforcement,
-        *,
-        cleaning_time_s: int,
-        hold_s: int,
-        max_holds: int,
-    ) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._ids = ids
-        self._admission = admission
-        self._addresses = addresses
-        self._leases = leases
-        self._enforcement = enforcement
-        self._cleaning_time = timedelta(seconds=cleaning_time_s)
-        self._hold = timedelta(seconds=hold_s)
-        self._max_holds = max_holds
+    deps: ReservationDeps
+    settings: ReservationSettings
+    booking: BookingParts
+    leases: LeaseService
 
     def find_offers(self, caller: Caller, wanted: AvailabilityRequest) -> AvailabilityResult:
         """The next slots, which do not overlap. Takes no capacity."""
         draft, latest = self._drafted(caller, wanted)
-        calendar, booking = self._admission.calendar(), draft.booking
+        calendar, booking = self.booking.admission.calendar(), draft.booking
         slots: list[tuple[datetime, datetime]] = []
         start: datetime | None = booking.start
         while start is not None and start <= latest and len(slots) < wanted.most:
@@ -108,7 +86,7 @@ class AvailabilityService:
         if isinstance(plan, host_selection.Shortage):
             return AvailabilityResult(slots, plan)
         return AvailabilityResult(
-            slots, self._addresses.first_fit(draft.lease, booking.start, booking.start, wanted.duration)[1]
+            slots, self.booking.addresses.first_fit(draft.lease, booking.start, booking.start, wanted.duration)[1]
         )
 
     def _first_fit(
@@ -118,7 +96,7 @@ class AvailabilityService:
         length = draft.booking.end - draft.booking.start
         while True:
             on_hosts = first_fit(calendar, draft.booking.asks, start, latest, length)
-            found = on_hosts and self._addresses.first_fit(draft.lease, on_hosts, latest, duration)[0]
+            found = on_hosts and self.booking.addresses.first_fit(draft.lease, on_hosts, latest, duration)[0]
             if found is None or found == on_hosts:
                 return found
             start = found
@@ -135,37 +113,37 @@ class AvailabilityService:
                     f"Not enough hosts available: {reason}; no start in the requested range fits"
                 )
             start, end = found.slots[0]
-            draft = self._leases.preview_creation(caller, replace(wanted.new, start_date=start, end_date=end))
+            draft = self.leases.preview_creation(caller, replace(wanted.new, start_date=start, end_date=end))
 
             def commit(connection: Connection, plan: host_selection.Plan, draft: LeasePreview = draft) -> Hold:
                 return self._keep(connection, caller, draft, plan, requests)
 
             try:
-                return self._admission.admit(draft.booking, commit=commit, only_held=True)
+                return self.booking.admission.admit(draft.booking, commit=commit, only_held=True)
             except NotEnoughHostsAvailable:
                 continue  # another request has just taken it
         raise Conflict("other requests took each offer that was found; repeat the request")
 
     def list_holds(self, caller: Caller) -> list[Hold]:
-        with read(self._engine) as connection:
-            return hold_store.of_project(connection, caller.project_id, self._clock.now())
+        with read(self.deps.engine) as connection:
+            return hold_store.of_project(connection, caller.project_id, self.deps.clock.now())
 
     def show_hold(self, caller: Caller, hold_id: str) -> Hold:
-        with read(self._engine) as connection:
-            hold = hold_store.find(connection, hold_id, self._clock.now())
+        with read(self.deps.engine) as connection:
+            hold = hold_store.find(connection, hold_id, self.deps.clock.now())
         return _owned(caller, hold, hold_id)
 
     def release_hold(self, caller: Caller, hold_id: str) -> None:
         def delete_hold(connection: Connection) -> None:
-            _owned(caller, hold_store.find(connection, hold_id, self._clock.now(), lock=True), hold_id)
+            _owned(caller, hold_store.find(connection, hold_id, self.deps.clock.now(), lock=True), hold_id)
             hold_store.remove(connection, [hold_id])
 
-        in_transaction(self._engine, delete_hold)
+        in_transaction(self.deps.engine, delete_hold)
 
     def convert_hold(self, caller: Caller, hold_id: str) -> tuple[Hold, HoldConversion]:
         """(the hold, with its start not before now; the argument `conversion` of `LeaseService.create`)"""
-        now = self._clock.now()
-        with read(self._engine) as connection:
+        now = self.deps.clock.now()
+        with read(self.deps.engine) as connection:
             hold = _owned(caller, hold_store.find(connection, hold_id, now), hold_id)
             placings = hold_store.placings(connection, hold_id)
         return replace(hold, start_date=max(hold.start_date, floor_minute(now))), HoldConversion(hold_id, placings, now)
@@ -174,36 +152,36 @@ class AvailabilityService:
         self, caller: Caller, news: Sequence[NewLease]
     ) -> list[tuple[LeasePreview, host_selection.Plan]]:
         """The result of `LeaseService.create` (or `create_series`, for several), without writing. Raises its errors."""
-        drafts = [self._leases.preview_creation(caller, new) for new in news]
-        plans = self._admission.plan_all([draft.booking for draft in drafts])
-        addresses = self._addresses.rehearse_create([draft.lease for draft in drafts])
-        self._enforcement.rehearse_create([draft.lease for draft in drafts], plans)
+        drafts = [self.leases.preview_creation(caller, new) for new in news]
+        plans = self.booking.admission.plan_all([draft.booking for draft in drafts])
+        addresses = self.booking.addresses.rehearse_create([draft.lease for draft in drafts])
+        self.booking.enforcement.rehearse_create([draft.lease for draft in drafts], plans)
         return [(replace(draft, addresses=addresses), plan) for draft, plan in zip(drafts, plans, strict=True)]
 
     def rehearse_update(
         self, caller: Caller, lease_id: str, change: LeaseChange
     ) -> tuple[UpdatePreview, host_selection.Plan]:
         """The result of `LeaseService.update`, without writing. Raises its errors."""
-        found = self._leases.preview_update(caller, lease_id, change)
-        plan = self._admission.plan_all([found.booking], found.excluding)[0]
-        addresses = self._addresses.rehearse_update(found)
-        self._enforcement.rehearse_update(found, plan)
+        found = self.leases.preview_update(caller, lease_id, change)
+        plan = self.booking.admission.plan_all([found.booking], found.excluding)[0]
+        addresses = self.booking.addresses.rehearse_update(found)
+        self.booking.enforcement.rehearse_update(found, plan)
         return replace(found, addresses=addresses), plan
 
     def prolongation(self, caller: Caller, lease_id: str) -> Prolongation:
         """The latest end to which the lease can be prolonged, keeping the hosts on which servers may run."""
-        lease = self._leases.show(caller, lease_id)
+        lease = self.leases.show(caller, lease_id)
         if lease.status not in (LeaseStatus.PENDING, LeaseStatus.ACTIVE):
             raise Conflict(f"lease {lease_id} is {lease.status}; only a pending or active lease can be prolonged")
         farthest = lease.end_date + HORIZON
-        change = self._leases.preview_update(caller, lease_id, LeaseChange(end_date=farthest))
-        calendar, booking = self._admission.calendar(change.excluding), change.booking
-        has_addresses, begins = self._addresses.prolongation_test(change)
+        change = self.leases.preview_update(caller, lease_id, LeaseChange(end_date=farthest))
+        calendar, booking = self.booking.admission.calendar(change.excluding), change.booking
+        has_addresses, begins = self.booking.addresses.prolongation_test(change)
         begins = [each for each in begins if lease.end_date < each < farthest]
         ends = [*sorted({*self._ends(calendar, lease.end_date, farthest), *begins}), farthest]
 
         def fits(end: datetime) -> bool:
-            plan = host_selection.plan(calendar, booking.asks, booking.start, end + self._cleaning_time)
+            plan = host_selection.plan(calendar, booking.asks, booking.start, end + self.settings.cleaning_time)
             return not isinstance(plan, host_selection.Shortage) and has_addresses(end)
 
         if fits(farthest):
@@ -215,19 +193,19 @@ class AvailabilityService:
         return Prolongation(lease.end_date, ends[low] if low >= 0 else lease.end_date, limited=True)
 
     def host_names(self) -> dict[int, str]:
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             return {host.id: host.hypervisor_hostname for host in host_store.all_hosts(connection)}
 
     def _drafted(self, caller: Caller, wanted: AvailabilityRequest) -> tuple[LeasePreview, datetime]:
         """(a lease at the earliest start, the latest start). Raises `Invalid`."""
-        now = floor_minute(self._clock.now())
+        now = floor_minute(self.deps.clock.now())
         earliest = now if wanted.earliest_start == "now" else max(wanted.earliest_start, now)
         latest = earliest + HORIZON if wanted.latest_start is None else wanted.latest_start
         if not earliest <= latest <= earliest + FARTHEST:
             raise Invalid(
                 f"latest_start must not be before now or earliest_start, and at most {FARTHEST.days} days after it"
             )
-        draft = self._leases.preview_creation(
+        draft = self.leases.preview_creation(
             caller, replace(wanted.new, start_date=earliest, end_date=earliest + wanted.duration, before_end_date=None)
         )
         return draft, latest
@@ -240,26 +218,27 @@ class AvailabilityService:
         plan: host_selection.Plan,
         requests: Sequence[Mapping[str, Json]],
     ) -> Hold:
-        now = self._clock.now()
+        now = self.deps.clock.now()
         hold_store.remove_expired(connection, now)
-        if hold_store.count(connection, caller.project_id, now) >= self._max_holds:
+        if hold_store.count(connection, caller.project_id, now) >= self.settings.max_holds:
             raise OverQuota(
-                f"the project already has {self._max_holds} holds, the maximum; release one or wait until one expires"
+                f"the project already has {self.settings.max_holds} holds, the maximum; release one or wait until one "
+                "expires"
             )
         lease, booking = draft.lease, draft.booking
         hold = Hold(
-            self._ids.uuid(),
+            self.deps.ids.uuid(),
             caller.user_id,
             caller.project_id,
             lease.start_date,
             lease.end_date,
-            now + self._hold,
+            now + self.settings.hold,
             requests,
             now,
         )
         slots = [
             [
-                Allocation(self._ids.uuid(), host, reservation.id, booking.start, booking.end, amounts)
+                Allocation(self.deps.ids.uuid(), host, reservation.id, booking.start, booking.end, amounts)
                 for host, some in plan[reservation.id].items()
                 for amounts in some
             ]
@@ -271,7 +250,7 @@ class AvailabilityService:
     def _ends(self, calendar: Calendar, after: datetime, until: datetime) -> list[datetime]:
         """Ends of the lease after which less may fit, ascending: starts of other usages minus the cleaning time."""
         starts = np.unique(calendar.segments().start)
-        offset = self._cleaning_time.total_seconds()
+        offset = self.settings.cleaning_time.total_seconds()
         minutes = np.unique(np.floor((starts - offset) / 60)) * 60
         inside = minutes[(minutes > after.timestamp()) & (minutes < until.timestamp())]
         return [datetime.fromtimestamp(second, after.tzinfo) for second in inside.tolist()]

@@ -4,16 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Engine
-
 from moorage.core.caller import Caller
-from moorage.core.clock import Clock
 from moorage.core.errors import Invalid
 from moorage.db.session import read
-from moorage.reservation.booking.admission import Admission
-from moorage.reservation.booking.capacity_requests import CapacityRequests
 from moorage.reservation.capacity.calendar import Utilisation, total_capacity, utilisation
 from moorage.reservation.capacity.lease_update import When
+from moorage.reservation.deps import BookingParts, ReservationDeps
 from moorage.reservation.model.leases import Lease, floor_minute
 from moorage.reservation.model.list_query import LeasePage, SortKey
 from moorage.reservation.store import lease_store
@@ -34,12 +30,10 @@ class CalendarView:
     leases: Sequence[Lease]  #: the project's own
 
 
+@dataclass(frozen=True)
 class CalendarService:
-    def __init__(self, engine: Engine, clock: Clock, admission: Admission, capacity_requests: CapacityRequests) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._admission = admission
-        self._capacity_requests = capacity_requests
+    deps: ReservationDeps
+    booking: BookingParts
 
     def view(
         self, caller: Caller, start: When, end: datetime | None, step: timedelta, properties: str = ""
@@ -48,20 +42,20 @@ class CalendarService:
 
         `end` defaults to 7 days after `start`.
         """
-        begin = floor_minute(self._clock.now()) if start == "now" else start
+        begin = floor_minute(self.deps.clock.now()) if start == "now" else start
         try:
             finish = begin + timedelta(days=7) if end is None else end
         except OverflowError:
             raise Invalid("start_date is too late: the end would exceed the latest possible date") from None
         if not timedelta(0) < finish - begin <= MAX_STEPS * step:
             raise Invalid(f"end_date must be after start_date, by at most {MAX_STEPS} times step_minutes")
-        calendar = self._admission.calendar()
+        calendar = self.booking.admission.calendar()
         wanted = LeasePage(
             project_id=caller.project_id, ends_after=begin, starts_before=finish, sort_key=SortKey.START_DATE
         )
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             own, _ = lease_store.find_page(connection, wanted)
-        hosts = self._capacity_requests.eligible([properties])
+        hosts = self.booking.capacity_requests.eligible([properties])
         return CalendarView(
             begin, finish, total_capacity(calendar, hosts), utilisation(calendar, begin, finish, step, hosts), own
         )
@@ -69,7 +63,7 @@ class CalendarService:
     def feed(self, caller: Caller) -> list[Lease]:
         """The project's current, future and recently ended leases; at most one page."""
         wanted = LeasePage(
-            project_id=caller.project_id, ends_after=self._clock.now() - _PAST, sort_key=SortKey.END_DATE
+            project_id=caller.project_id, ends_after=self.deps.clock.now() - _PAST, sort_key=SortKey.END_DATE
         )
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             return lease_store.find_page(connection, wanted)[0]

@@ -4,23 +4,18 @@ Every change of Placement or Nova is part of an event. The request writes the ev
 the response usually shows the result. If a step has to wait, or this process dies, a runner takes over.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
 from moorage.core.caller import Caller
-from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Forbidden, NotFound, Unavailable
-from moorage.core.ids import Ids
 from moorage.db.session import in_transaction, read
-from moorage.reservation.booking.address_booking import AddressBooking
-from moorage.reservation.booking.admission import Admission, Booking
-from moorage.reservation.booking.capacity_requests import CapacityRequests, held_of
-from moorage.reservation.booking.enforcement import Enforcement
-from moorage.reservation.booking.external_lookups import ExternalLookups
+from moorage.reservation.booking.admission import Booking
+from moorage.reservation.booking.capacity_requests import held_of
 from moorage.reservation.booking.previews import HoldConversion, LeasePreview, UpdatePreview
 from moorage.reservation.capacity import host_selection
 from moorage.reservation.capacity.lease_update import (
@@ -34,8 +29,8 @@ from moorage.reservation.capacity.lease_update import (
 )
 from moorage.reservation.capacity.resource_types.registry import type_named
 from moorage.reservation.capacity.step_plans import SlotsOfAll, plan_change, plan_hosts, plan_regions
+from moorage.reservation.deps import BookingParts, ReservationDeps, ReservationSettings
 from moorage.reservation.events.event_executor import EventClaim, EventExecutor
-from moorage.reservation.model.before_end_actions import Allowed
 from moorage.reservation.model.leases import (
     Allocation,
     Event,
@@ -60,45 +55,20 @@ class LeaseChanged(Exception):
     """The lease has changed since the update was decided."""
 
 
+@dataclass(frozen=True)
 class LeaseService:
-    def __init__(
-        self,
-        engine: Engine,
-        clock: Clock,
-        ids: Ids,
-        admission: Admission,
-        addresses: AddressBooking,
-        executor: EventExecutor,
-        enforcement: Enforcement,
-        lookups: ExternalLookups,
-        capacity_requests: CapacityRequests,
-        *,
-        allowed: Allowed,
-        minutes_before_end: int,
-        cleaning_time_s: int,
-        on_change: Callable[[], None],
-    ) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._ids = ids
-        self._admission = admission
-        self._addresses = addresses
-        self._executor = executor
-        self._enforcement = enforcement
-        self._lookups = lookups
-        self._capacity_requests = capacity_requests
-        self._allowed = allowed
-        self._minutes_before_end = minutes_before_end
-        self._cleaning_time = timedelta(seconds=cleaning_time_s)
-        self._on_change = on_change
+    deps: ReservationDeps
+    settings: ReservationSettings
+    booking: BookingParts
+    executor: EventExecutor
 
     def list_leases(self, caller: Caller) -> list[Lease]:
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             return lease_store.all_leases(connection, None if caller.is_admin else caller.project_id)
 
     def show(self, caller: Caller, lease_id: str, *, rule: str = "blazar:leases:get") -> Lease:
         """The lease. Another project's lease is refused by policy (403, not 404), as in Blazar."""
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             lease = lease_store.find_lease(connection, lease_id)
         if lease is None:
             raise _not_found(lease_id)
@@ -108,13 +78,14 @@ class LeaseService:
 
     def preview_creation(self, caller: Caller, new: NewLease) -> LeasePreview:
         """The lease that `create` would make. Raises the same errors for invalid requests."""
-        start, end = period_of(new, self._clock.now())
+        start, end = period_of(new, self.deps.clock.now())
         for action in new.before_end_actions:
-            self._allowed.check(action)
-        before_end = check_before_end(new.before_end_date, start, end, self._minutes_before_end)
+            self.settings.allowed.check(action)
+        before_end = check_before_end(new.before_end_date, start, end, self.settings.minutes_before_end)
         lease = self._new_lease(caller, new, start, end, before_end)
         return LeasePreview(
-            lease, Booking(self._capacity_requests.build(lease.reservations, {}, keep=False), start, self.padded(end))
+            lease,
+            Booking(self.booking.capacity_requests.build(lease.reservations, {}, keep=False), start, self.padded(end)),
         )
 
     def create(self, caller: Caller, new: NewLease, conversion: HoldConversion | None = None) -> Lease:
@@ -130,8 +101,8 @@ class LeaseService:
 
     def _create(self, drafts: Sequence[LeasePreview], conversion: HoldConversion | None = None) -> list[Lease]:
         for draft in drafts:
-            self._enforcement.before_create(draft.lease, partial(self._planned, draft.booking))
-        creations = [self._executor.new_claimed_event(draft.lease.id, EventType.CREATE) for draft in drafts]
+            self.booking.enforcement.before_create(draft.lease, partial(self._planned, draft.booking))
+        creations = [self.executor.new_claimed_event(draft.lease.id, EventType.CREATE) for draft in drafts]
         leases = [
             replace(draft.lease, events=(*draft.lease.events, creation))
             for draft, creation in zip(drafts, creations, strict=True)
@@ -142,7 +113,7 @@ class LeaseService:
                 lease.id,
                 EventType.CREATE,
                 creation.epoch,
-                journal=event_store.new_rows(self._executor.plan_builder.creation_steps(lease)),
+                journal=event_store.new_rows(self.executor.plan_builder.creation_steps(lease)),
             )
             for lease, creation in zip(leases, creations, strict=True)
         ]
@@ -152,26 +123,26 @@ class LeaseService:
                 lease_store.insert_lease(connection, lease)
                 for reservation_id, placing in plan.items():
                     self.allocate(connection, reservation_id, _listed(placing), lease.start_date, lease.end_date)
-            self._addresses.allocate_new(connection, leases)
+            self.booking.addresses.allocate_new(connection, leases)
             for lease, plan in zip(leases, plans, strict=True):
-                self._enforcement.record_creation(connection, lease, plan, of=len(leases))
+                self.booking.enforcement.record_creation(connection, lease, plan, of=len(leases))
             journals = {claim.event_id: claim.journal or () for claim in claims}
-            event_store.insert_steps(connection, journals, self._clock.now())
+            event_store.insert_steps(connection, journals, self.deps.clock.now())
 
         bookings = [draft.booking for draft in drafts]
         if conversion is None:
-            self._admission.admit_all(bookings, commit=commit)
+            self.booking.admission.admit_all(bookings, commit=commit)
         else:
-            self._admission.admit_all(
+            self.booking.admission.admit_all(
                 bookings, before=conversion.delete_hold, commit=commit, excluding=conversion.excluding
             )
-        failed = self._executor.run_claimed(claims)
+        failed = self.executor.run_claimed(claims)
         for claim in claims if failed else ():
             if claim.event_id in failed:
                 self._undo_creation(claim.lease_id)
             else:
                 self._delete(claim.lease_id)
-        self._on_change()
+        self.deps.wake_runner()
         if failed:
             error = next(iter(failed.values()))
             raise Unavailable(
@@ -180,20 +151,20 @@ class LeaseService:
         return [self._current(lease.id) for lease in leases]
 
     def _planned(self, booking: Booking) -> host_selection.Plan:
-        return self._admission.plan_all([booking])[0]
+        return self.booking.admission.plan_all([booking])[0]
 
     def update(self, caller: Caller, lease_id: str, change: LeaseChange) -> Lease:
         for _ in range(ATTEMPTS):
             lease = self.show(caller, lease_id, rule="blazar:leases:put")
-            if self._executor.determine_generations(lease):
+            if self.executor.determine_generations(lease):
                 lease = self._current(lease_id)
             try:
                 claim = self._apply(self._changed(lease, change))
             except LeaseChanged:
                 continue
             if claim is not None:
-                self._executor.run_claimed([claim])
-            self._on_change()
+                self.executor.run_claimed([claim])
+            self.deps.wake_runner()
             return self._current(lease_id)
         raise Conflict(f"lease {lease_id} was changed by other requests meanwhile; repeat the request")
 
@@ -201,10 +172,10 @@ class LeaseService:
         """Deletes the lease, in any state. Slow steps (deleting servers) continue after the response."""
         self.show(caller, lease_id, rule="blazar:leases:delete")
         self._delete(lease_id)
-        self._on_change()
+        self.deps.wake_runner()
 
     def _delete(self, lease_id: str) -> None:
-        deletion = self._executor.new_claimed_event(lease_id, EventType.DELETE)
+        deletion = self.executor.new_claimed_event(lease_id, EventType.DELETE)
 
         def begin_deletion(connection: Connection) -> bool:
             """True if this request may run the deletion at once."""
@@ -213,7 +184,7 @@ class LeaseService:
                 raise _not_found(lease_id)
             if lease.status is LeaseStatus.DELETING:
                 return False
-            now = self._clock.now()
+            now = self.deps.clock.now()
             lease_store.move(connection, [lease.id], lease.status, LeaseStatus.DELETING, now)
             busy = any(event.claimed(now) for event in lease.events)
             mine = replace(deletion, claimed_by=None, claim_until=None, status=EventStatus.UNDONE)
@@ -221,16 +192,16 @@ class LeaseService:
             event_store.fence_others(connection, lease_id, deletion.id)
             return not busy
 
-        if in_transaction(self._engine, begin_deletion):
-            self._executor.run_claimed([EventClaim(deletion.id, lease_id, EventType.DELETE, deletion.epoch)])
-            self._admission.invalidate()
+        if in_transaction(self.deps.engine, begin_deletion):
+            self.executor.run_claimed([EventClaim(deletion.id, lease_id, EventType.DELETE, deletion.epoch)])
+            self.booking.admission.invalidate()
 
     def _new_lease(self, caller: Caller, new: NewLease, start: datetime, end: datetime, before_end: datetime) -> Lease:
-        now = self._clock.now()
-        lease_id = self._ids.uuid()
+        now = self.deps.clock.now()
+        lease_id = self.deps.ids.uuid()
 
         def event(kind: EventType, time: datetime) -> Event:
-            return Event(self._ids.uuid(), lease_id, kind, time, EventStatus.UNDONE, now, None)
+            return Event(self.deps.ids.uuid(), lease_id, kind, time, EventStatus.UNDONE, now, None)
 
         return Lease(
             id=lease_id,
@@ -245,7 +216,7 @@ class LeaseService:
             created_at=now,
             updated_at=None,
             reservations=tuple(
-                self._new_reservation(lease_id, self._lookups.resolve_request(caller, wish), now)
+                self._new_reservation(lease_id, self.booking.lookups.resolve_request(caller, wish), now)
                 for wish in new.reservations
             ),
             events=(
@@ -257,11 +228,11 @@ class LeaseService:
         )
 
     def _new_reservation(self, lease_id: str, request: ReservationRequest, now: datetime) -> Reservation:
-        reservation_id = self._ids.uuid()
+        reservation_id = self.deps.ids.uuid()
         return Reservation(
             id=reservation_id,
             lease_id=lease_id,
-            resource_id=self._ids.uuid(),
+            resource_id=self.deps.ids.uuid(),
             resource_type=request.resource_type,
             status=ReservationStatus.PENDING,
             missing_resources=False,
@@ -276,31 +247,31 @@ class LeaseService:
 
     def _undo_creation(self, lease_id: str) -> None:
         """Runs the deletion that follows a failed creation, unless another worker has claimed it."""
-        with read(self._engine) as connection:
-            pending = event_store.unfinished_of(connection, lease_id, self._clock.now())
+        with read(self.deps.engine) as connection:
+            pending = event_store.unfinished_of(connection, lease_id, self.deps.clock.now())
         for event in pending:
             if event.type is EventType.DELETE:
-                self._executor.run_events([event])
-        self._admission.invalidate()
+                self.executor.run_events([event])
+        self.booking.admission.invalidate()
 
     def preview_update(self, caller: Caller, lease_id: str, change: LeaseChange) -> UpdatePreview:
         """The result of `update` without writing it. Raises the same errors for invalid requests."""
         return self._changed(self.show(caller, lease_id, rule="blazar:leases:put"), change)
 
     def _changed(self, lease: Lease, change: LeaseChange) -> UpdatePreview:
-        decision = decide(lease, change, self._clock.now())
+        decision = decide(lease, change, self.deps.clock.now())
         if decision.before_end_actions != lease.before_end_actions:
             for action in decision.before_end_actions:
-                self._allowed.check(action)
+                self.settings.allowed.check(action)
         if lease.status is LeaseStatus.PENDING:
             for request in decision.requests.values():
-                self._lookups.check_bitstream(request, lease.project_id)
+                self.booking.lookups.check_bitstream(request, lease.project_id)
         requests = {each.id: decision.requests.get(each.id, each.request) for each in lease.reservations}
         planned = [each for each in lease.reservations if decision.grows or each.id in decision.requests]
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             held = held_of(host_store.allocations_of(connection, [each.id for each in planned]))
         keep = lease.status is not LeaseStatus.PENDING
-        asks = self._capacity_requests.build(
+        asks = self.booking.capacity_requests.build(
             [replace(each, request=requests[each.id]) for each in planned], held, keep=keep
         )
         booking = Booking(asks, decision.start_date, self.padded(decision.end_date))
@@ -309,14 +280,16 @@ class LeaseService:
     def _apply(self, change: UpdatePreview) -> EventClaim | None:
         """Commits the decision; returns the claim on the update event, or None if it needs no steps."""
         lease, decision = change.lease, change.decision
-        self._enforcement.before_update(change, lambda: self._admission.plan_all([change.booking], change.excluding)[0])
+        self.booking.enforcement.before_update(
+            change, lambda: self.booking.admission.plan_all([change.booking], change.excluding)[0]
+        )
 
         def before(connection: Connection) -> None:
             if lease_store.lock(connection, lease.id) != lease:
                 raise LeaseChanged
 
         def commit(connection: Connection, plan: host_selection.Plan) -> EventClaim | None:
-            now = self._clock.now()
+            now = self.deps.clock.now()
             slots_before = slots_of(connection, lease)
             self._write(connection, lease, decision)
             for reservation in change.planned:
@@ -324,15 +297,15 @@ class LeaseService:
                     self._reallocate(connection, reservation, plan[reservation.id], decision)
                 if reservation.id in decision.requests:
                     request_store.change_request(connection, reservation.id, change.requests[reservation.id], now)
-            self._addresses.allocate_updated(connection, change)
-            self._enforcement.record_update(connection, change, plan)
+            self.booking.addresses.allocate_updated(connection, change)
+            self.booking.enforcement.record_update(connection, change, plan)
             return self._begin_steps(connection, lease, decision, slots_before)
 
-        return self._admission.admit(change.booking, before=before, commit=commit, excluding=change.excluding)
+        return self.booking.admission.admit(change.booking, before=before, commit=commit, excluding=change.excluding)
 
     def _write(self, connection: Connection, lease: Lease, decision: UpdateDecision) -> None:
         """Writes the lease's columns, its events, and the new period of slots that stay on their hosts."""
-        now = self._clock.now()
+        now = self.deps.clock.now()
         start, end = decision.start_date, decision.end_date
         lease_store.change(connection, lease.id, now, name=decision.name, start_date=start, end_date=end)
         if decision.before_end_actions != lease.before_end_actions:
@@ -379,8 +352,8 @@ class LeaseService:
             else:
                 request = decision.requests[reservation.id]
                 steps += plan_change(reservation, request)
-                steps += self._executor.plan_builder.server_group_steps(reservation, request)
-        return self._executor.begin_update(connection, lease, steps) if steps else None
+                steps += self.executor.plan_builder.server_group_steps(reservation, request)
+        return self.executor.begin_update(connection, lease, steps) if steps else None
 
     def allocate(
         self,
@@ -391,17 +364,17 @@ class LeaseService:
         end: datetime,
     ) -> None:
         rows = [
-            Allocation(self._ids.uuid(), host, reservation_id, start, self.padded(end), amounts)
+            Allocation(self.deps.ids.uuid(), host, reservation_id, start, self.padded(end), amounts)
             for host, amounts in slots
         ]
-        host_store.insert_allocations(connection, rows, self._clock.now())
+        host_store.insert_allocations(connection, rows, self.deps.clock.now())
 
     def padded(self, end: datetime) -> datetime:
         """The end of allocations: the lease's end plus the cleaning time (A16)."""
-        return end + self._cleaning_time
+        return end + self.settings.cleaning_time
 
     def _current(self, lease_id: str) -> Lease:
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             lease = lease_store.find_lease(connection, lease_id)
         if lease is None:
             raise _not_found(lease_id)

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sqlalchemy import Engine
-
 from moorage.core.caller import Caller
 from moorage.core.errors import Forbidden
 from moorage.db.session import read
+from moorage.reservation.deps import ReservationDeps
 from moorage.reservation.model import property_query
 from moorage.reservation.model.before_end_actions import EndAction, EndActionKind
 from moorage.reservation.model.leases import Allocation, Event, EventStatus, EventType, Lease, RegisteredHost
@@ -38,9 +37,9 @@ class BeforeEndResult:
 FAILED_FOR_OPERATOR = "the action failed; ask an administrator for the reason"
 
 
+@dataclass(frozen=True)
 class ListService:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    deps: ReservationDeps
 
     def leases(self, caller: Caller, wanted: LeasePage) -> tuple[list[Lease], bool]:
         """(a page of leases, True if more follow): the caller's leases, or for administrators those of all projects."""
@@ -48,7 +47,7 @@ class ListService:
             if wanted.project_id not in (None, caller.project_id):
                 raise Forbidden("Only an administrator may list the leases of another project")
             wanted = replace(wanted, project_id=caller.project_id)
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             return lease_store.find_page(connection, wanted)
 
     def before_end_results(self, leases: Sequence[Lease]) -> dict[str, list[BeforeEndResult]]:
@@ -56,7 +55,7 @@ class ListService:
         with_actions = [lease.id for lease in leases if lease.before_end_actions]
         rows: dict[str, list[StepRow]] = {}
         if with_actions:
-            with read(self._engine) as connection:
+            with read(self.deps.engine) as connection:
                 rows = event_store.steps_before_end(connection, with_actions)
         return {
             lease.id: [_before_end_result(lease, action, rows.get(lease.id, ())) for action in lease.before_end_actions]
@@ -65,7 +64,7 @@ class ListService:
 
     def timeline(self, lease: Lease) -> list[tuple[Event, list[StepCount]]]:
         """All events of the lease in order, including internal ones, each with the counts of its steps."""
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             steps = event_store.step_counts(connection, lease.id)
         # Immediate events have the time 1970: sort them by their creation.
         ordered = sorted(lease.events, key=lambda event: max(event.time, event.created_at))
@@ -77,7 +76,7 @@ class ListService:
         everything = asked == property_query.EVERYTHING
         size = wanted.limit + 1 if everything else _BATCH
         found: list[RegisteredHost] = []
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             while len(found) <= wanted.limit:
                 hosts = host_store.page_of_hosts(connection, wanted, size)
                 found += [host for host in hosts if everything or property_query.matches(asked, host.properties())]
@@ -89,7 +88,7 @@ class ListService:
     def allocations(self, wanted: HostPage) -> tuple[list[tuple[RegisteredHost, list[tuple[str, Allocation]]]], bool]:
         """(a page of hosts, each with its slots as (lease id, slot); True if more follow)"""
         hosts, more = self.hosts(wanted)
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             slots = host_store.allocations_by_lease(connection, [host.id for host in hosts])
         return [(host, slots.get(host.id, [])) for host in hosts], more
 

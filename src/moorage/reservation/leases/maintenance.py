@@ -1,15 +1,14 @@
 """Maintenance windows: an administrator's ``physical:host`` lease, and the leases that it would affect."""
 
 from collections.abc import Sequence
-
-from sqlalchemy import Engine
+from dataclasses import dataclass
 
 from moorage.core.caller import Caller
-from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, NotFound
 from moorage.db.session import read
 from moorage.reservation.booking.admission import NotEnoughHostsAvailable
 from moorage.reservation.capacity.lease_update import NewLease, period_of
+from moorage.reservation.deps import ReservationDeps
 from moorage.reservation.leases.lease_service import LeaseService
 from moorage.reservation.model.leases import Lease
 from moorage.reservation.store import host_store, lease_store
@@ -18,16 +17,15 @@ from moorage.reservation.store import host_store, lease_store
 _NAMED = 5
 
 
+@dataclass(frozen=True)
 class Maintenance:
-    def __init__(self, engine: Engine, clock: Clock, leases: LeaseService) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._leases = leases
+    deps: ReservationDeps
+    leases: LeaseService
 
     def affected_leases(self, new: NewLease, names: Sequence[str]) -> list[Lease]:
         """Leases with slots on these hosts in that period. Raises `NotFound` for an unknown host."""
-        start, end = period_of(new, self._clock.now())
-        with read(self._engine) as connection:
+        start, end = period_of(new, self.deps.clock.now())
+        with read(self.deps.engine) as connection:
             found = [host_store.host_named(connection, name) for name in names]
             if missing := [name for name, host in zip(names, found, strict=True) if host is None or not host.ready]:
                 raise NotFound(f"Host '{missing[0]}' not found!")
@@ -39,7 +37,7 @@ class Maintenance:
         found = self.affected_leases(new, names)
         if not found:
             try:
-                return self._leases.create(caller, new)
+                return self.leases.create(caller, new)
             except NotEnoughHostsAvailable:
                 found = self.affected_leases(new, names)  # leases created meanwhile; none if only holds conflict
         words = ", ".join(f"{lease.name} ({lease.id}) of project {lease.project_id}" for lease in found[:_NAMED])
