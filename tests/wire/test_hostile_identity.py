@@ -49,7 +49,7 @@ class World:
         return {"auth": {"identity": {"methods": ["password"], "password": {"user": user}}, "scope": project}}
 
     def token(self) -> str:
-        """Admin's, until it is revoked."""
+        """The admin's token, until it is revoked."""
         if not self._token:
             sent = {"content-type": "application/json"}
             body = json.dumps(self.login()).encode()
@@ -66,7 +66,7 @@ class World:
         return json.loads(answer.body)
 
     def ask(self, method: str, path: str, what: str = "", body: bytes | None = None, **headers: str) -> int:
-        """As admin, and so late that no failed login counts."""
+        """Sends a request as admin, after a pause so long that no failed login counts."""
         self.plane.clock.sleep(FORGOTTEN_S)
         token = self.token()
         sent = {"x-auth-token": token, "x-subject-token": token, "content-type": "application/json"}
@@ -82,7 +82,7 @@ class World:
         return answer.status
 
     def knowing(self, body: object) -> object:
-        """After an accepted change of a password, the next one must know it."""
+        """The body with the present password, which an earlier accepted request may have changed."""
         match body:
             case {"user": {"original_password": original, "password": str(new)}} if original == self.first_password:
                 body = {"user": {"original_password": self.passwords["demo"], "password": new}}

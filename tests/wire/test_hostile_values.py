@@ -46,12 +46,12 @@ NOBODY = "00000000-0000-4000-8000-00000000000f"
 
 
 IN_PATHS = (*DIGITS[:5], DATES[0], "..", "x" * 300)
-#: Read by other means than by asking for one.
+#: Parameters that handlers read all at once, so that they are not recorded one by one.
 OTHERS = {
     "/v2/images": {"limit", "marker", "size_min", "size_max", "created_at", "updated_at", "sort", "sort_key"},
 }
 
-#: Of each parameter some thousand times, where it takes one of these.
+#: Values that are also sent some thousand times for one parameter, if it accepts one of them.
 REPEATED = ("id", "asc", "VCPU:1", NOBODY)
 
 

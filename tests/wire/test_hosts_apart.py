@@ -1,4 +1,4 @@
-"""The agent of one host cannot reach anything of another host or of anybody else: tries every route of every service.
+"""The agent of one host has no access to objects of another host or of users: tries every route of every service.
 
 The routes come from the route tables, so a new one is included. A route of agents whose path has a variable that is not
 in `Cloud.of_b`, or that names its host in its body, fails here until somebody adds the value for host B.
@@ -37,7 +37,7 @@ SERVICES = {
     "reservation": RESERVATION,
 }
 NEWEST = {"placement": "1.39", "compute": "2.97", "reservation": "1.1"}
-#: Of routes that look into the body, or are asked about what is in it: one that the handler is given.
+#: Bodies for routes that check the body before the caller, or decide by its content.
 BODIES = {
     "PUT /agent/v1/jobs/{job_id}": {"epoch": 1, "state": "done", "result": {}},
     "POST /resource_providers": {"name": B},
@@ -45,7 +45,7 @@ BODIES = {
     "PUT /resource_providers/{uuid}/inventories/{resource_class}": {"resource_provider_generation": 0, "total": 1},
     "PUT /resource_providers/{uuid}/traits": {"resource_provider_generation": 0, "traits": []},
 }
-#: What an agent may do whose host is any: names of classes and traits are made before they are used.
+#: What every agent may do: create classes and traits before it uses them.
 OPEN = {"PUT /traits/{name}", "PUT /resource_classes/{name}"}
 #: Rules that allow every token, for functions that do not exist.
 NOTHING_THERE = {"os_compute_api:moorage:absent"}
@@ -72,9 +72,9 @@ class Cloud:
         self.bitstream = put_image(
             self.plane.client("image"), self.plane.ids.uuid(), "aes", properties={"region_uuid": "r"}
         )
-        # One for each of the two requests that do something to it.
+        # One image for each of the two requests that change it.
         self.disk_image, self.other_disk_image = (self._ordered_image(one) for one in servers)
-        #: By service, what stands in the path of a route.
+        #: {service: {variable in the path of a route: value}}
         shared = {"host": B, "server_id": server, "uuid": self.provider, "consumer_uuid": server}
         self.of_b = {
             "compute": shared | {"job_id": self._job("compute")},
@@ -88,7 +88,7 @@ class Cloud:
         return self.admin.request("POST", "/v2.1/servers", json={"server": body})["server"]["id"]
 
     def _ordered_image(self, server):
-        """Of its disk: for a job of B."""
+        """Creates an image of the server's disk that a job of B will fill."""
         body = {"createImage": {"name": "disk"}}
         return json.loads(self.admin.request_raw("POST", f"/v2.1/servers/{server}/action", json=body).body)["image_id"]
 
@@ -114,7 +114,7 @@ class Cloud:
         )
 
     def status(self, service, route, host, variables):
-        """Of a request by this host's agent."""
+        """The status of a request by this host's agent."""
         image = {"PUT": self.disk_image, "DELETE": self.other_disk_image}.get(route.method, self.bitstream)
         variables = variables | {"image_id": image}
         path = re.sub(r"{(\w+)}", lambda name: variables[name[1]], route.path)
@@ -126,7 +126,7 @@ class Cloud:
         ).status
 
     def state(self):
-        """Everything that is known about host B."""
+        """The state of all objects of host B."""
         ask = [
             f"/placement/moorage/v1/trees/{self.provider}",
             f"/compute/v2.1/servers/{self.shared['server_id']}",
@@ -162,7 +162,7 @@ def test_an_agent_is_refused_on_routes_of_another_host(cloud, service, route):
     before = cloud.state()
     assert cloud.status(service, route, A, cloud.of_b[service]) in (403, 404)
     assert cloud.state() == before
-    # The same request of B's agent gets further: to its answer, or to what is wrong with its body.
+    # The same request of B's agent is allowed: it is answered, or its body is refused.
     assert cloud.status(service, route, B, cloud.of_b[service]) not in (401, 403, 404)
 
 
@@ -266,7 +266,7 @@ def test_an_agent_cannot_change_traits_and_inventories_of_operators_and_reservat
     traits, offered = admin("GET", f"{path}/traits"), admin("GET", f"{path}/inventories")
     record = {"total": 4, "reserved": 0, "min_unit": 1, "max_unit": 4, "step_size": 1, "allocation_ratio": 1.0}
     with_reserved = offered["inventories"] | {reserved: record}
-    # It neither takes the marks for itself ...
+    # It can neither set these traits and inventories ...
     for trait in told:
         assert (
             placement("PUT", f"/resource_providers/{own}/traits", traits | {"traits": [*traits["traits"], trait]})[0]
@@ -275,7 +275,7 @@ def test_an_agent_cannot_change_traits_and_inventories_of_operators_and_reservat
     assert (
         placement("PUT", f"/resource_providers/{own}/inventories", offered | {"inventories": with_reserved})[0] == 403
     )
-    # ... nor takes them off.
+    # ... nor delete them.
     marked = admin("PUT", f"{path}/traits", traits | {"traits": [*traits["traits"], *told]})
     offered["resource_provider_generation"] = marked["resource_provider_generation"]
     taken = admin("PUT", f"{path}/inventories", offered | {"inventories": with_reserved})
@@ -352,7 +352,7 @@ def put(cloud):
     return put
 
 
-#: The project of B's server, and one that has none.
+#: The project of B's server, and a project without servers.
 OWN, OTHER = ProjectView("admin"), ProjectView("blue")
 
 

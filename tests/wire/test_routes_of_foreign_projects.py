@@ -63,9 +63,9 @@ INSTANCE = {
 
 RED, ALICE, BLUE = "project-of-alice", "alice-of-red", "blue"
 ROLES = ("reader", "member", "manager")
-#: In each name, description and value that alice makes, with the kind of its object behind it.
+#: In each name, description and value that alice creates, followed by the kind of the object.
 MARK = "secret-of-red"
-#: Of red's limits: numbers that are nowhere else.
+#: Red's limits: numbers that occur nowhere else.
 QUOTA, LIMIT = 47114711, 47124712
 RED_NAME, ALICE_NAME, PASSWORD = f"{MARK}-project", f"{MARK}-user", "of-all-of-them"
 #: Users in the format of `TestTokens`.
@@ -74,7 +74,7 @@ PATCH = "application/openstack-images-v2.1-json-patch"
 #: Rules that allow every token, for functions that do not exist: 410 and 501.
 NOTHING_THERE = {"os_compute_api:moorage:absent"}
 
-#: Routes that answer red's ids with another status than 403 and 404, and why that tells nothing.
+#: Routes that answer red's ids with another status than 403 and 404, and why that reveals nothing.
 OTHERWISE = {
     "identity POST /v3/users/{user_id}/password": (401, "the password in the body says who asks"),
     "compute GET /v2.1/os-quota-sets/{project_id}/defaults": (
@@ -96,14 +96,14 @@ FINDS_NOTHING = {
     "accelerator GET /agent/v1/hosts/{host}/images/{image_id}/file": "agents only: test_hosts_apart",
 }
 
-#: Sent as parameters of each list, besides those that its handler asks for.
+#: Sent as parameters of each list, in addition to those that its handler reads.
 FILTERS = frozenset(
     {
         "all_projects", "all_tenants", "deleted", "id", "instance", "marker", "member_status", "name", "owner",
         "project_id", "tag", "tags", "tenant_id", "user_id", "uuid", "visibility",
     }
 )  # fmt: skip
-#: Those that work together.
+#: Parameters that have an effect only together.
 TOGETHER = (
     f"all_tenants=1&project_id={RED}",
     "all_tenants=1&deleted=1",
@@ -113,7 +113,7 @@ TOGETHER = (
     "visibility=all",
     "visibility=shared",
 )
-#: Where a list goes on: there all of red's ids are tried.
+#: The parameters for the next page of a list: all of red's ids are tried for them.
 MARKERS = frozenset({"after", "marker"})
 #: The lists that show alice her objects, which prove that the objects hidden from bob exist.
 TELL_ALICE = {
@@ -524,7 +524,7 @@ class World:
         lease = {"name": "theirs", **self._dates(days=2), "reservations": [wish]}
         for path, body in (("offers", slot), ("holds", slot), ("leases", lease), ("leases/dry-run", lease)):
             yield ("reservation", f"POST /v1/{path}"), (body, 404)
-        for method in ("GET", "HEAD", "DELETE"):  # with alice's token as its subject
+        for method in ("GET", "HEAD", "DELETE"):  # alice's token is the subject
             yield ("identity", f"{method} /v3/auth/tokens"), (None, 403)
 
     def picture(self) -> dict[str, object]:
@@ -612,7 +612,7 @@ def test_a_route_that_names_an_object_of_another_project_refuses(world):
 
 
 def test_the_own_project_or_an_operator_finds_the_objects_of_the_paths(world):
-    """So the ids are right, and the objects that bob may not see exist."""
+    """This shows that the ids are right, and that the objects that bob may not see exist."""
     found: dict[str, set[int]] = {}
     for ask, is_of_red in world.asks():
         if is_of_red and ask.route.method == "GET":

@@ -29,7 +29,7 @@ class Cloud(Plane):
     """`HOST` has two regions of FPGAs, or the named ones, and a GPU."""
 
     def __init__(self, directory, *, regions=(R1, R2), **options):
-        #: Whether hosts carry out orders of the accelerator service at once.
+        #: Whether hosts carry out orders of the accelerator service as soon as they get a hint.
         self.hosts_hear = True
         self.accelerated = {}
         super().__init__(
@@ -75,7 +75,7 @@ class Cloud(Plane):
         return {names[uuid]: dict(amounts) for uuid, amounts in self.placement.allocations(server_id).items()}
 
     def lose_answers(self):
-        """The first answer to each kind of order for a region gets lost, as often as the client asks again.
+        """Loses the first answer to each kind of order for a region, and those to the client's repetitions.
 
         {kind: how often}
         """
@@ -144,14 +144,14 @@ class AcceleratedHost:
         return found.bitstream.image_id if found.bitstream else ""
 
     def plug(self, instance_uuid, specs, region):
-        """As os_acc does it, for a server that has the region."""
+        """Plugs as os_acc does, for a server that has the region."""
         server = {"uuid": instance_uuid, "name": "vm", "project_id": PROJECT, "image_id": None}
         provider = self.agent.attach_state.rp_uuids[region]
         return self.agent.plug(server, {"": [provider]}, specs)
 
 
 class Cards(SimulatedAccelerators):
-    """Records what is programmed; only data that matches its digest may be loaded."""
+    """Records the programmed images; only data that matches its digest may be programmed."""
 
     def __init__(self, devices, directory, clock):
         super().__init__(devices, directory, clock)
@@ -176,7 +176,9 @@ def _named(device, names):
 
 
 class Heard:
-    """Hints that hosts follow at once if they concern accelerators, because the service waits for its orders."""
+    """Hints. Hosts react at once to those about accelerators, because the service waits for the result of its
+    orders.
+    """
 
     def __init__(self, cloud, inner):
         self._cloud, self._inner = cloud, inner

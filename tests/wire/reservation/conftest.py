@@ -7,7 +7,7 @@ from tests.wire.reservation.test_flavor_reservations import with_gold
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory):
-    """Closed planes that tests copy: `prepared(prepare, options)` was passed to `prepare`."""
+    """Closed planes for tests to copy: `prepared(prepare, options)` is a plane that was passed to `prepare`."""
     made = {}
 
     def plane(prepare, options) -> Plane:

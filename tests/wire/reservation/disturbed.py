@@ -116,7 +116,7 @@ PAUSES_S = (5, 5, 55, 5, 5, 10, 20, 40, 60, 10, 60, 60, 10)
 
 
 def go_on(plane: Plane, *processes: Process, pauses_s: Sequence[int] = PAUSES_S) -> None:
-    """Time passes, and the runners of these processes run the due events in turn."""
+    """Lets time pass; the runners of these processes run the due events in turn."""
     for pause_s in pauses_s:
         for process in processes:
             process.runner.run_once()
@@ -176,7 +176,7 @@ def _grow(plane: Plane, process: Process, made: Any) -> None:
 
 
 def _check_grown(plane: Plane, made: Any, again: Any) -> None:
-    """All or nothing; an update that was not begun can be repeated."""
+    """The update is applied completely or not at all; one that did not begin can be repeated."""
     shown = plane.lease(made["id"])
     assert shown["status"] == "ACTIVE"
     assert shown["reservations"][0]["amount"] in (4, 12)
@@ -210,7 +210,7 @@ def _delete(plane: Plane, process: Process, made: Any) -> None:
 
 
 def _check_deleted(plane: Plane, _: Any, again: Any) -> None:
-    for each in _leases(plane):  # the request died before it was heard
+    for each in _leases(plane):  # the process died before it got the request
         assert each["status"] == "ACTIVE"
         _delete(plane, again, each)
     assert _leases(plane) == []
@@ -270,7 +270,7 @@ SCENARIOS = {
 }
 
 
-# --- what is there afterwards -----------------------------------------------------------------------------------
+# --- the state afterwards ---------------------------------------------------------------------------------------
 
 
 def _state(plane: Plane, made: Any) -> tuple[str, dict[str, str]]:
@@ -302,7 +302,7 @@ def check_agreement(plane: Plane) -> None:
             retired = event_store.retired_hosts(connection, made["id"]).get(reservation["id"], set())
         for name in HOSTS:
             found = plane.inventory(name, class_of(reservation))
-            held = 1 if name in retired else None  # by the server that was on it
+            held = 1 if name in retired else None  # used by the server that was there
             assert (found.total if found else None) == wanted.get(name, held), name
     there = plane.ask("GET", "/resource_classes", service="placement")["resource_classes"]
     assert {each["name"] for each in there if each["name"].startswith("CUSTOM_RESERVATION_")} == classes
@@ -368,7 +368,7 @@ def _die(scenario: Scenario, plane: Plane, made: Any, trace: Path, point: str) -
             signal.pause()
 
     try:
-        plane.ids.__init__(99)  # the parent goes on with the same seed
+        plane.ids.__init__(99)  # the parent continues with the same seed, and ids must differ
         for each in plane.cloud.cloud.planes:
             for engine in each.plane.engines.values():
                 engine.dispose(close=False)  # the parent's connections are not ours
@@ -378,12 +378,12 @@ def _die(scenario: Scenario, plane: Plane, made: Any, trace: Path, point: str) -
 
 
 def _same(point: str, other: str) -> bool:
-    """By kind and number, because ids in paths differ from run to run."""
+    """Compares kind and number, because ids in paths differ from run to run."""
     return point.split()[:2] == other.split()[:2]
 
 
 def mishap(name: str, folder: str, point: str, kind: str, times: int) -> list[str]:
-    """The request at `point` goes wrong, and the next ones until there were `times` mishaps; it and another go on."""
+    """Fails the request at `point` and later ones, `times` in all; this process and another one continue."""
     scenario, plane, trace = SCENARIOS[name], new_plane(Path(folder)), Path(folder) / "trace"
     made = scenario.prepare(plane)
     left = [times]
@@ -401,7 +401,7 @@ def mishap(name: str, folder: str, point: str, kind: str, times: int) -> list[st
         return kind
 
     first = Line(reached, trace).process(plane, "first")
-    with contextlib.suppress(MoorageError):  # so the client is told
+    with contextlib.suppress(MoorageError):  # the client gets this error
         scenario.act(plane, first, made)
     second = Line(trace=trace).process(plane, "second")
     go_on(plane, first, second)

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Listener:
-    """`seen` has the received messages. A context manager that listens inside."""
+    """A context manager that listens; `seen` has the received messages."""
 
     def __init__(self, server):
         self._server = server

@@ -53,7 +53,7 @@ IMAGE = "0a0a0a0a-1b1b-4c4c-8d8d-0e0e0e0e0e0e"
 
 
 class Host:
-    """A compute host with its own provider. It is a task, and does all jobs from compute in its turn."""
+    """A compute host with its own provider. It is a task that does all its jobs from compute when it runs."""
 
     def __init__(self, plane, name, *, vcpus=8, memory_mb=16384, disk_gb=100):
         self._set(plane, name)
@@ -83,7 +83,7 @@ class Host:
         self.compute = plane.compute
 
     def of(self, plane):
-        """The same host, which now works for `plane`."""
+        """The same host, as part of `plane` from now on."""
         host = copy(self)
         host._set(plane, self.host)
         return host
@@ -313,7 +313,7 @@ class Plane:
         assert status in (202, 204), document
 
     def stop_hosts(self):
-        """They do nothing any more, but count as up."""
+        """Hosts do no jobs from now on, but count as up."""
         for host in self.hosts:
             host.is_stopped = True
 

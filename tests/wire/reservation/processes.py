@@ -1,4 +1,4 @@
-"""Processes of the reservation service whose requests to others are noted, fail, or are the last thing they do.
+"""Processes of the reservation service whose requests to other services are recorded, fail, or kill the process.
 
 noting = plane.new_process()
 noting.runner.run_once()
@@ -44,7 +44,7 @@ CREATE_IMAGE = "POST compute/v2.1/servers/*/action createImage"
 CONFIRM_RESIZE = "POST compute/v2.1/servers/*/action confirmResize"
 READ_HOSTS = "GET compute/v2.1/os-services"
 
-#: How often a client sends what it may repeat, where nobody answers.
+#: How often a client sends a repeatable request that is not answered.
 TRIES = 1 + MAX_REPEATS
 
 #: An id, or the name of a class or a trait.
@@ -57,12 +57,12 @@ class Call:
 
     service: str
     request: Request
-    #: None where nobody has answered, or not yet.
+    #: None if there was no answer, or not yet.
     status: int | None = None
 
     @cached_property
     def name(self) -> str:
-        """As in the constants above."""
+        """The name as in the constants above."""
         method, path = self.request.method, self.request.resource
         verb = f" {next(iter(self.document))}" if path.endswith("/action") else ""
         return f"{method} {self.service}{_NAMED.sub('*', path)}{verb}"
@@ -105,8 +105,8 @@ class Process:
 class WatchedProcess(Process):
     """One whose requests to other services are `calls`.
 
-    `before` and `after` are called around each, and may raise; `fails` are errors that are raised instead of sending such a
-    request, `times` in all.
+    `before` and `after` are called around each, and may raise; `fails` are errors that are raised instead of sending
+    such a request, `times` in all.
     """
 
     def __init__(

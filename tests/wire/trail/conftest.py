@@ -44,12 +44,12 @@ class Trailed:
         return self._tokens[user]
 
     def send(self, method, path, body=None, *, user="admin", headers=None, version=None):
-        """Without a user: without a token."""
+        """Sends a request; without a user it has no token."""
         sent = dict(headers or {}) | ({"x-auth-token": self.token(user)} if user else {})
         return self.plane.send(method, path, body, who=None, roles=None, headers=sent, version=version)
 
     def entries(self, since=0):
-        """From byte `since` on."""
+        """The entries from byte `since` on."""
         lines = self.path.read_bytes()[since:].splitlines() if self.path.exists() else []
         return [json.loads(line) for line in lines]
 
@@ -58,7 +58,7 @@ class Trailed:
         return self.path.stat().st_size if self.path.exists() else 0
 
     def noted(self, *request, **options):
-        """A request: its answer and its entries, without those of requests that it caused."""
+        """Sends a request; returns its answer and its entries, without those of requests that it caused."""
         since = self.size
         answer = self.send(*request, **options)
         request_id = answer.headers["x-openstack-request-id"]

@@ -17,7 +17,7 @@ GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "trail.md"
 
 @pytest.fixture
 def plane(tmp_path):
-    """With some changes, by some users, in some files."""
+    """A plane with changes by several users, in several files."""
     with InProcessPlane(tmp_path, "placement", trail={"rotate_mb": 0.008}) as plane:
         (tmp_path / "moorage.conf").write_text(render_config(plane.config))
         for number in range(40):

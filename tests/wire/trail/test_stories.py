@@ -18,7 +18,7 @@ def one(noted):
 
 
 def test_an_entry_has_the_caller_and_the_address(trailed):
-    headers = {"x-forwarded-for": "192.0.2.7"}  # requests in one process are a proxy's: the dashboard's, say
+    headers = {"x-forwarded-for": "192.0.2.7"}  # requests in this process count as a proxy's
     trailed.token("admin")
     answer, noted = trailed.noted("POST", "/image/v2/images", {"name": "a"}, headers=headers)
     entry = one(noted)
@@ -32,7 +32,7 @@ def test_an_entry_has_the_caller_and_the_address(trailed):
     assert (entry["action"], entry["outcome"], entry["reason"]["reasonCode"]) == ("image:add_image", "success", "201")
 
 
-#: In this order: each needs what was made before it. (method, path, body, microversion, action, target)
+#: In order, because each needs the objects of the previous ones. (method, path, body, microversion, action, target)
 CHANGED = [
     (
         "POST",
@@ -153,7 +153,7 @@ def test_an_entry_has_the_ids_named_by_a_query(trailed):
 
 @pytest.fixture
 def arq(trailed):
-    """An accelerator request of demo's."""
+    """An accelerator request of the project demo."""
     profile = {"name": "fpga", "groups": [{"resources:CUSTOM_ACCELERATOR_FPGA": "1"}]}
     trailed.send("POST", "/accelerator/v2/device_profiles", [profile], version="2.0")
     wanted = {"device_profile_name": "fpga"}
@@ -162,7 +162,7 @@ def arq(trailed):
 
 
 def test_a_partly_successful_request_is_not_recorded_as_failed(trailed, arq):
-    """One missing request beside one that is deleted: the answer is the peer's, 404."""
+    """One accelerator request is deleted, the other one is missing: the answer is 404, as Cyborg's."""
     for query, outcome in ((f"{arq},{CONSUMERS[0]}", ("success", "204")), (CONSUMERS[0], ("failure", "404"))):
         path = f"/accelerator/v2/accelerator_requests?arqs={query}"
         answer, noted = trailed.noted("DELETE", path, user="demo", version="2.0")
@@ -172,7 +172,7 @@ def test_a_partly_successful_request_is_not_recorded_as_failed(trailed, arq):
 
 
 def test_a_long_query_does_not_push_caller_and_target_out_of_the_entry(trailed, arq):
-    """So long that the entry is cut: 6 bytes of JSON for each of these characters."""
+    """The query is so long that the entry is truncated: each of these characters takes 6 bytes of JSON."""
     junk = ",".join(["%01" * 255] * 25)
     foreign = ",".join(CONSUMERS * 15)
     path = f"/accelerator/v2/accelerator_requests?value={junk}&x={foreign}&arqs={arq}"
