@@ -22,7 +22,7 @@ _NO_FUNCTION = ("device_profile", "bitstream_signature", "saved_state")
 _JOINERS = re.compile(r"[^A-Z0-9]+")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class HostFacts:
     """The facts about one host that weighers use."""
 

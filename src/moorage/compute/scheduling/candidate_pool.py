@@ -6,6 +6,7 @@ a claim that no longer fits.
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 
 from moorage.compute.scheduling.placement_request import PlacementRequest
 from moorage.compute.store.scheduling_store import UnusualHosts
@@ -14,6 +15,9 @@ from moorage.scheduler.filters import HostState
 from moorage.scheduler.host_ranking import HostRanking
 from moorage.scheduler.options import SchedulerSettings
 from moorage.scheduler.weighers import HostFacts, carries_function, is_accelerator
+
+#: Shared by all hosts without such facts, because a pool may have thousands.
+_NOTHING: Mapping[str, float] = {}
 
 
 class CandidatePool:
@@ -104,12 +108,7 @@ class CandidatePool:
         summary = self._summaries.get(root)
         own = {} if summary is None else summary.resources
         free = {name: room.capacity - room.used - self._claimed.get((root, name), 0) for name, room in own.items()}
-        in_tree: Counter[str] = Counter()
-        tree = self._trees.get(root, {})
-        for uuid, one in tree.items():
-            for name, room in one.resources.items():
-                in_tree[name] += room.capacity - room.used - self._claimed[uuid, name]
-        return HostFacts(
+        facts = HostFacts(
             free_memory_mb=free.get("MEMORY_MB", 0),
             free_processors=free.get("VCPU", 0) + free.get("PCPU", 0),
             free_disk_gb=free.get("DISK_GB", 0),
@@ -117,6 +116,13 @@ class CandidatePool:
             has_function=root in self._carrier_roots,
             jobs=self._unusual.open_jobs.get(root, 0),
             failed_builds=self._unusual.failed_builds.get(root, 0),
-            free=dict(in_tree),
-            traits=frozenset(trait for one in tree.values() for trait in one.traits),
+            free=_NOTHING,
         )
+        if root not in self._trees:
+            return facts
+        in_tree: Counter[str] = Counter()
+        for uuid, one in self._trees[root].items():
+            for name, room in one.resources.items():
+                in_tree[name] += room.capacity - room.used - self._claimed[uuid, name]
+        traits = frozenset(trait for one in self._trees[root].values() for trait in one.traits)
+        return replace(facts, free=dict(in_tree), traits=traits)
