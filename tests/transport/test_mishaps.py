@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import func, select
 
 from moorage.agent.jobs import job_task
-from moorage.agent.jobs.job_task import JobsTask, worker_name
+from moorage.agent.jobs.job_task import HostQueue, JobsTask, worker_name
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.compute.model.servers import HostReport
 from moorage.compute.store import server_store
@@ -145,18 +145,9 @@ class World:
     def agent(self, runner, *, first=1, workers=3):
         """Each agent has its own worker numbers, so an old agent and its successor are two workers."""
         election = PollerElection(lambda number: self.way.theirs.wake(worker_name(HOST, number)))
-        return [
-            JobsTask(
-                host=HOST,
-                number=number,
-                service=self.compute,
-                runner=runner,
-                clock=self.clock,
-                poll_period_s=0.1,
-                election=election,
-            )
-            for number in range(first, first + workers)
-        ]
+        queue = HostQueue(HOST, self.compute, poll_period_s=0.1)
+        numbers = range(first, first + workers)
+        return [JobsTask(queue, number, runner, self.clock, election=election) for number in numbers]
 
     def enqueue(self, number):
         key, name = f"server-{number % KEYS}", f"job-{number}"

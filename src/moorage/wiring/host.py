@@ -42,9 +42,9 @@ from moorage.agent.control import control_api
 from moorage.agent.control.control_api import HostControl, ProviderConfigJobs
 from moorage.agent.control.provider_config_reload import ProviderConfigReloader, ProviderConfigTask
 from moorage.agent.host.domain_task import DomainsTask, HostBoot
-from moorage.agent.host.host_agent import AgentSettings, HostAgent
+from moorage.agent.host.host_agent import AgentSettings, HostAgent, HostAgentDeps
 from moorage.agent.jobs.job_runner import AcceleratorRunner, work_of
-from moorage.agent.jobs.job_task import JobsTask
+from moorage.agent.jobs.job_task import HostQueue, JobsTask
 from moorage.agent.jobs.server_build import NoAcceleration
 from moorage.agent.jobs.snapshots import ImageSnapshots
 from moorage.agent.provider_config.current_set import CurrentConfigSet
@@ -96,8 +96,7 @@ def build_agent(parts: Components) -> ProviderConfigReloader:
     control = HostControl(options.host, tracker, reloader, lambda server: _name_of(compute, options.host, server))
     acceleration = os_acc.Client(local, clock=parts.clock)
     config_jobs = ProviderConfigJobs(control, parts.clock, may_apply=parts.config.compute.provider_config_remote_apply)
-    agent = HostAgent(
-        host=options.host,
+    deps = HostAgentDeps(
         driver=virt,
         tracker=tracker,
         acceleration=acceleration,
@@ -105,11 +104,11 @@ def build_agent(parts: Components) -> ProviderConfigReloader:
         compute=compute,
         clock=parts.clock,
         wakeups=parts.wakeups,
-        settings=settings_of(parts),
         snapshots=ImageSnapshots(virt, DiskImageUploads(options.host, parts.host_client("compute", options.host))),
         job_ended=parts.plane.metrics.agent_jobs.record_job,
         others={JobKind.PROVIDER_CONFIG: work_of(JobKind.PROVIDER_CONFIG, ProviderConfigJob, config_jobs.run_job)},
     )
+    agent = HostAgent(options.host, deps, settings_of(parts))
     parts.plane.built |= {
         "agent": agent,
         "hypervisor": virt,
@@ -196,17 +195,15 @@ def _accelerator_tasks(parts: Components, accelerators: AcceleratorAgent) -> lis
 def _binding_task(parts: Components, accelerators: AcceleratorAgent) -> JobsTask:
     """The task for requests that are bound through the API, as Nova does."""
     options = parts.config.agent
-    return JobsTask(
-        host=options.host,
-        number=1,
-        service=AcceleratorClient(parts.host_client("accelerator", options.host)),
-        runner=AcceleratorRunner(accelerators, keep_alive_period_s=options.job_lease_s / 4),
-        clock=parts.clock,
-        poll_period_s=parts.config.agent_poll_s,
+    queue = HostQueue(
+        options.host,
+        AcceleratorClient(parts.host_client("accelerator", options.host)),
+        parts.config.agent_poll_s,
         what="accelerator jobs",
         topic=jobs_topic(options.host),
-        ended=parts.plane.metrics.agent_jobs.record_job,
     )
+    runner = AcceleratorRunner(accelerators, keep_alive_period_s=options.job_lease_s / 4)
+    return JobsTask(queue, 1, runner, parts.clock, ended=parts.plane.metrics.agent_jobs.record_job)
 
 
 def _request_reload(watch: ProviderConfigTask, parts: Components) -> None:
@@ -356,20 +353,17 @@ def build_simulated_hosts(parts: Components, reloader: ProviderConfigReloader) -
             ids=parts.ids,
         )
         reloader.followers.append(tracker)
-        agents.append(
-            HostAgent(
-                host=name,
-                driver=driver,
-                tracker=tracker,
-                acceleration=NoAcceleration(),
-                refers_to_accelerators=os_acc.refers_to_accelerators,
-                compute=ComputeClient(parts.host_client("compute", name)),
-                clock=parts.clock,
-                wakeups=parts.wakeups,
-                settings=settings_of(parts),
-                snapshots=ImageSnapshots(driver, DiskImageUploads(name, parts.host_client("compute", name))),
-            )
+        deps = HostAgentDeps(
+            driver=driver,
+            tracker=tracker,
+            acceleration=NoAcceleration(),
+            refers_to_accelerators=os_acc.refers_to_accelerators,
+            compute=ComputeClient(parts.host_client("compute", name)),
+            clock=parts.clock,
+            wakeups=parts.wakeups,
+            snapshots=ImageSnapshots(driver, DiskImageUploads(name, parts.host_client("compute", name))),
         )
+        agents.append(HostAgent(name, deps, settings_of(parts)))
     parts.plane.starts.append(lambda: _start_agents(agents, in_turn=isinstance(parts.clock, VirtualClock)))
     parts.plane.simulated_host_tasks += [task for agent in agents for task in agent.tasks]
 

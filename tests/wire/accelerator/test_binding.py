@@ -12,7 +12,7 @@ from moorage.accelerator.drivers.simulated import simulated_host_with_every_devi
 from moorage.accelerator.model.devices import Mdev
 from moorage.accelerator.service.event_task import EventsTask
 from moorage.agent.jobs.job_runner import AcceleratorRunner
-from moorage.agent.jobs.job_task import JobsTask
+from moorage.agent.jobs.job_task import HostQueue, JobsTask
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.jobs.contract import BindJob, JobKind, payload_of
 from moorage.wire.client import NoCredentials, ServiceClient
@@ -55,15 +55,8 @@ class Plane:
             InProcessTransport(self.compute, "http://compute"), service_type="compute", credentials=NoCredentials()
         )
         self._events = EventsTask(engine, clock, ComputeClient(http), worker="events", poll_s=5)
-        self._jobs = JobsTask(
-            host=HOST,
-            number=1,
-            service=wire.client(),
-            runner=AcceleratorRunner(self.rig.agent, keep_alive_period_s=10),
-            clock=clock,
-            poll_period_s=1,
-            what="accelerator jobs",
-        )
+        queue = HostQueue(HOST, wire.client(), poll_period_s=1, what="accelerator jobs")
+        self._jobs = JobsTask(queue, 1, AcceleratorRunner(self.rig.agent, keep_alive_period_s=10), clock)
 
     def run_host(self) -> None:
         while self._jobs.run_once() <= self.clock.now():

@@ -17,7 +17,7 @@ from moorage.accelerator.host.agent_api import SocketServer, wsgi_app
 from moorage.accelerator.model.errors import NoCapacity
 from moorage.accelerator.store import tables
 from moorage.agent.jobs.job_runner import AcceleratorRunner
-from moorage.agent.jobs.job_task import JobsTask
+from moorage.agent.jobs.job_task import HostQueue, JobsTask
 from moorage.core.ids import RandomIds
 from os_acc import exception
 from tests.unit.accelerator.rig import GPU, HOST, PROJECT, Rig, gpu, in_threads, new_instance, rp
@@ -107,9 +107,7 @@ def test_of_32_requests_bound_at_once_half_get_the_16_handles(engine, wire, rig,
 
     def work(number):
         runner = AcceleratorRunner(rig.agent, keep_alive_period_s=10)
-        jobs = JobsTask(
-            host=HOST, number=number, service=wire.client(), runner=runner, clock=clock, poll_period_s=1
-        )  # fmt: skip
+        jobs = JobsTask(HostQueue(HOST, wire.client(), poll_period_s=1), number, runner, clock)
         while jobs.run_once() <= clock.now():
             pass
 

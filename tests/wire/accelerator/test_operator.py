@@ -7,7 +7,7 @@ import pytest
 
 from moorage.accelerator.model.errors import NoCapacity
 from moorage.agent.jobs.job_runner import AcceleratorRunner
-from moorage.agent.jobs.job_task import JobsTask
+from moorage.agent.jobs.job_task import HostQueue, JobsTask
 from tests.unit.accelerator.rig import AES, GPU, HOST, R1, R2, SHA, TYPE_R1, TYPE_R2, Rig, fpga, gpu, new_instance
 
 
@@ -18,7 +18,7 @@ def rig(tmp_path, wire, clock, hints) -> Rig:
     rig.agent._reports = wire.client()
     rig.agent.run_once()
     runner = AcceleratorRunner(rig.agent, keep_alive_period_s=10)
-    jobs = JobsTask(host=HOST, number=1, service=wire.client(), runner=runner, clock=clock, poll_period_s=1)
+    jobs = JobsTask(HostQueue(HOST, wire.client(), poll_period_s=1), 1, runner, clock)
     rig.works = lambda: all(jobs.run_once() <= clock.now() for _ in range(9))
     hints.heard = rig.works
     return rig

@@ -6,7 +6,7 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 import pytest
 
 from moorage.agent.jobs.job_runner import AcceleratorRunner
-from moorage.agent.jobs.job_task import JobsTask
+from moorage.agent.jobs.job_task import HostQueue, JobsTask
 from tests.processes import openstack
 from tests.unit.accelerator.rig import GPU, HOST, PROJECT, R1, Rig, gpu, new_instance, rp
 
@@ -43,7 +43,7 @@ def variables(process):
 def jobs_of(rig, wire, clock):
     """A host's jobs for the service, one step per tick."""
     runner = AcceleratorRunner(rig.agent, keep_alive_period_s=10)
-    return JobsTask(host=HOST, number=1, service=wire.client(), runner=runner, clock=clock, poll_period_s=1)
+    return JobsTask(HostQueue(HOST, wire.client(), poll_period_s=1), 1, runner, clock)
 
 
 def test_an_operator_lists_and_manages_devices_with_the_client(variables, wire, tmp_path):

@@ -16,7 +16,7 @@ from sqlalchemy import select
 from moorage.accelerator.api.routes import API
 from moorage.accelerator.store import tables
 from moorage.agent.jobs.job_runner import AcceleratorRunner
-from moorage.agent.jobs.job_task import JobsTask
+from moorage.agent.jobs.job_task import HostQueue, JobsTask
 from tests.unit.accelerator.rig import GPU, HOST, PROJECT, R1, R2, SHA, TYPE_R1, TYPE_R2, Rig, fpga, new_instance, rp
 from tests.wire.accelerator.conftest import RecordedHints, Wire, process_in
 
@@ -72,9 +72,7 @@ class World:
         self.rig.agent._reports = self.wire.client()
         self.rig.agent.run_once()
         runner = AcceleratorRunner(self.rig.agent, keep_alive_period_s=10)
-        jobs = JobsTask(
-            host=HOST, number=1, service=self.wire.client(), runner=runner, clock=clock, poll_period_s=1
-        )  # fmt: skip
+        jobs = JobsTask(HostQueue(HOST, self.wire.client(), poll_period_s=1), 1, runner, clock)
         hints.heard = lambda: all(jobs.run_once() <= clock.now() for _ in range(9))
 
         self.private = self.rig.image("secret", visibility="private", region_uuid=TYPE_R1, function_uuid=SHA)

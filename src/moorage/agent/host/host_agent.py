@@ -7,13 +7,12 @@ tasks:  heartbeat, provider tree, one `JobsTask` per worker
 import itertools
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from types import MappingProxyType
 from typing import Any
 
 from moorage.agent.jobs.job_runner import JobRunner, JobWork
-from moorage.agent.jobs.job_task import JobEnded, JobsTask, JobsWhileReady, worker_name
+from moorage.agent.jobs.job_task import HostQueue, JobEnded, JobsTask, JobsWhileReady, worker_name
 from moorage.agent.jobs.server_build import Acceleration, RefersToAccelerators, ServerBuilder
 from moorage.agent.jobs.snapshots import Snapshots
 from moorage.agent.tracker.resource_tracker import ResourcesTask, ResourceTracker, resources_topic
@@ -47,63 +46,50 @@ class AgentSettings:
     releases_on_stop: bool = False
 
 
+@dataclass(frozen=True)
+class HostAgentDeps:
+    driver: VirtDriver
+    tracker: ResourceTracker
+    acceleration: Acceleration
+    refers_to_accelerators: RefersToAccelerators
+    compute: ComputeClient
+    clock: Clock
+    wakeups: Wakeups
+    snapshots: Snapshots | None = None
+    job_ended: JobEnded = lambda _kind, _outcome, _seconds: None
+    others: Mapping[str, JobWork] = field(default_factory=dict)  #: see `JobRunner`
+
+
 class HostAgent:
     """Call `start` once, then run `tasks`. Keeps no state in memory that must survive a restart."""
 
-    def __init__(
-        self,
-        *,
-        host: str,
-        driver: VirtDriver,
-        tracker: ResourceTracker,
-        acceleration: Acceleration,
-        refers_to_accelerators: RefersToAccelerators,
-        compute: ComputeClient,
-        clock: Clock,
-        wakeups: Wakeups,
-        settings: AgentSettings,
-        snapshots: Snapshots | None = None,
-        job_ended: JobEnded = lambda _kind, _outcome, _seconds: None,
-        others: Mapping[str, JobWork] = MappingProxyType({}),
-    ) -> None:
-        """`others`: see `JobRunner`."""
+    def __init__(self, host: str, deps: HostAgentDeps, settings: AgentSettings) -> None:
         self._host = host
-        self._driver = driver
-        self._tracker = tracker
-        self._acceleration = acceleration
-        self._compute = compute
-        self._clock = clock
+        self._deps = deps
         self._settings = settings
+        clock, compute = deps.clock, deps.compute
         builder = ServerBuilder(
-            driver,
-            acceleration,
-            refers_to_accelerators,
-            tracker.ancestor_names,
+            deps.driver,
+            deps.acceleration,
+            deps.refers_to_accelerators,
+            deps.tracker.ancestor_names,
             keep_alive_period_s=settings.keep_alive_period_s,
         )
         runner = JobRunner(
-            driver,
+            deps.driver,
             builder,
-            lambda: wakeups.wake(resources_topic(host)),
-            snapshots=snapshots,
+            lambda: deps.wakeups.wake(resources_topic(host)),
+            snapshots=deps.snapshots,
             releases_on_stop=settings.releases_on_stop,
-            others=others,
+            others=deps.others,
         )
-        election = PollerElection(lambda number: wakeups.wake(worker_name(host, number)))
+        election = PollerElection(lambda number: deps.wakeups.wake(worker_name(host, number)))
+        queue = HostQueue(host, JobsWhileReady(compute, deps.driver.facts), settings.poll_period_s)
         self.tasks: list[Task] = [
             HeartbeatTask(host, self._facts, compute, election, clock, settings.heartbeat_period_s),
-            ResourcesTask(tracker, host=host, clock=clock, period_s=settings.update_period_s),
+            ResourcesTask(deps.tracker, host=host, clock=clock, period_s=settings.update_period_s),
             *(
-                JobsTask(
-                    host=host,
-                    number=number,
-                    service=JobsWhileReady(compute, driver.facts),
-                    runner=runner,
-                    clock=clock,
-                    poll_period_s=settings.poll_period_s,
-                    election=election,
-                    ended=job_ended,
-                )
+                JobsTask(queue, number, runner, clock, election=election, ended=deps.job_ended)
                 for number in range(1, settings.workers + 1)
             ),
         ]
@@ -111,29 +97,29 @@ class HostAgent:
     def start(self) -> None:
         """Raises `StartError` if the host cannot run servers. Claims no jobs."""
         self._retry_until_available(self._check_name)
-        self._retry_until_available(self._tracker.start)
+        self._retry_until_available(self._deps.tracker.start)
         self._initialize_acceleration()
         self._retry_until_available(self._register)
-        domains = self._driver.domains().values()
+        domains = self._deps.driver.domains().values()
         log.info(
             "agent started",
             extra={
                 "host": self._host,
-                "providers": len(self._tracker.tree),
+                "providers": len(self._deps.tracker.tree),
                 "domains": len(domains),
                 "running": sum(domain.power == "running" for domain in domains),
             },
         )
 
     def _check_name(self) -> None:
-        if (name := self._driver.facts().name) != self._host:
+        if (name := self._deps.driver.facts().name) != self._host:
             raise StartError(
                 f"the agent is for host {self._host}, but its hypervisor is called {name}; give both the same name"
             )
 
     def _initialize_acceleration(self) -> None:
         try:
-            self._acceleration.initialize()
+            self._deps.acceleration.initialize()
         except Exception as error:  # os_acc's errors are no `MoorageError`s, and a driver can raise any exception
             raise StartError(
                 f"host {self._host} cannot start: os_acc.initialize(): {error}; repair the accelerator agent of this "
@@ -141,32 +127,32 @@ class HostAgent:
             ) from error
 
     def _register(self) -> None:
-        self._compute.register_host(self._host, **self._facts())
+        self._deps.compute.register_host(self._host, **self._facts())
 
     def _facts(self) -> dict[str, Any]:
         """Facts of the host, as compute registers them."""
-        facts = self._driver.facts()
+        facts = self._deps.driver.facts()
         return {
-            "provider_uuid": self._tracker.provider_uuid(facts.name),
+            "provider_uuid": self._deps.tracker.provider_uuid(facts.name),
             "hypervisor_type": facts.hypervisor_type,
             "hypervisor_version": facts.hypervisor_version,
             "host_ip": facts.host_ip,
             "vcpus": facts.vcpus,
             "memory_mb": facts.memory_mb,
             "local_gb": facts.local_gb,
-            "devices": self._tracker.devices,
+            "devices": self._deps.tracker.devices,
             "capabilities": sorted(facts.capabilities),
         }
 
     def _retry_until_available(self, step: Callable[[], object]) -> None:
         """Retries `step` while a service is unavailable, because the services of a plane may start in any order."""
-        until = self._clock.now() + timedelta(seconds=self._settings.start_timeout_s)
+        until = self._deps.clock.now() + timedelta(seconds=self._settings.start_timeout_s)
         for failures in itertools.count(1):
             try:
                 step()
                 return
             except Unavailable as error:
-                if self._clock.now() >= until:
+                if self._deps.clock.now() >= until:
                     raise StartError(
                         f"host {self._host} cannot start: {error.message}; start that service, then this agent"
                     ) from error
@@ -175,7 +161,7 @@ class HostAgent:
                 raise
             except MoorageError as error:
                 raise StartError(f"host {self._host} cannot start: {error.message}") from error
-            self._clock.sleep(START_BACKOFF.pause_s(failures))
+            self._deps.clock.sleep(START_BACKOFF.pause_s(failures))
 
 
 #: Number of periods after which a heartbeat is sent in any case: another agent of this name may have sent other facts.

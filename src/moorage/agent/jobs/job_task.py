@@ -6,6 +6,7 @@ Not here: the work of each kind of job (`job_runner`).
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -39,38 +40,43 @@ class JobRunnerApi(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class HostQueue:
+    """The jobs of a service for a host. `what` is the part of the tasks' names that distinguishes the services."""
+
+    host: str
+    service: HostJobsClient
+    poll_period_s: float
+    what: str = "jobs"
+    topic: str | None = None  #: of hints about new jobs; None: the name of the host
+
+
 class JobsTask:
     """One worker of a queue; `number` identifies it among the others, also after a restart.
 
-    The workers of a queue share `election`, so that only one of them polls. `what` is the part of the task's name that
-    distinguishes the services that have jobs for this host.
+    The workers of a queue share `election`, so that only one of them polls.
     """
 
     def __init__(
         self,
-        *,
-        host: str,
+        queue: HostQueue,
         number: int,
-        service: HostJobsClient,
         runner: JobRunnerApi,
         clock: Clock,
-        poll_period_s: float,
+        *,
         election: PollerElection | None = None,
-        what: str = "jobs",
-        topic: str | None = None,
         ended: JobEnded = lambda _kind, _outcome, _seconds: None,
     ) -> None:
-        self.name = worker_name(host, number, what)
-        #: The topic of hints about new jobs: the queue's name, unless the service uses another.
-        self.listens_to = (topic or host,)
-        self._host = host
+        self.name = worker_name(queue.host, number, queue.what)
+        self.listens_to = (queue.topic or queue.host,)
+        self._host = queue.host
         self._number = number
         self._election = election or PollerElection(lambda _: None)
-        self._worker = f"{host}/{number}"
-        self._service = service
+        self._worker = f"{queue.host}/{number}"
+        self._service = queue.service
         self._runner = runner
         self._clock = clock
-        self._poll_period = timedelta(seconds=poll_period_s)
+        self._poll_period = timedelta(seconds=queue.poll_period_s)
         self._failures = 0
         self._ended = ended
 
