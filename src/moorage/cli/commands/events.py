@@ -13,7 +13,7 @@ from moorage.cli.services import endpoints
 from moorage.cli.state import config_option
 from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
-from moorage.placement.client.change_feed import follow_changes
+from moorage.placement.client.change_feed import ChangeDocument, follow_changes
 from moorage.placement.forest.change_documents import SubjectKind
 from moorage.placement.forest.change_events import Filter
 from moorage.wire.client import ServiceClient
@@ -65,7 +65,7 @@ def placement_client(config_path: Path | None) -> ServiceClient:
     return client
 
 
-def _kept(client: ServiceClient, since: str | None, wanted: Filter) -> Iterator[dict[str, Any]]:
+def _kept(client: ServiceClient, since: str | None, wanted: Filter) -> Iterator[ChangeDocument]:
     """All entries after `since`, page by page."""
     query = {
         "since": since,
@@ -81,7 +81,7 @@ def _kept(client: ServiceClient, since: str | None, wanted: Filter) -> Iterator[
         query["since"] = page["next"]
 
 
-def change_line(entry: dict[str, Any]) -> str:
+def change_line(entry: ChangeDocument) -> str:
     """One entry as text."""
     subject = entry["subject"] or "-"
     change = change_text(entry["kind"], entry["document"])

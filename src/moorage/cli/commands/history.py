@@ -1,7 +1,6 @@
 """`moorage history`: the past state of a provider or consumer, and its changes."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 import orjson
@@ -51,7 +50,7 @@ def history(
         click.echo(printable(f"  {change_text(kind, answer['state'])}"))
 
 
-def _list(client: ServiceClient, path: str, query: dict[str, Any], *, as_json: bool) -> None:
+def _list(client: ServiceClient, path: str, query: dict[str, object], *, as_json: bool) -> None:
     while True:
         page = client.get(path, params=query)
         for entry in page["changes"]:

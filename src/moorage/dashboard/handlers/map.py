@@ -93,7 +93,9 @@ def _host_context(page_request: PageRequest, host: str) -> view.HostContext:
     )
 
 
-def _get_or_empty(page_request: PageRequest, service: str, path: str, asked: Mapping[str, Any], key: str) -> Documents:
+def _get_or_empty(
+    page_request: PageRequest, service: str, path: str, asked: Mapping[str, object], key: str
+) -> Documents:
     """The list under `key`; empty if the service is missing or does not answer, since a partial map is still useful."""
     if not page_request.has(service):
         return []

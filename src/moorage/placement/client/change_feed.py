@@ -6,6 +6,7 @@ server, so it misses no entry and receives none twice.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypedDict
 
 import orjson
 
@@ -21,6 +22,16 @@ EVENTS = "/moorage/v1/events"
 PAUSE_S = 1.0
 
 
+class ChangeDocument(TypedDict):
+    """An entry of Placement's change feed."""
+
+    id: str
+    at: str
+    kind: str
+    subject: str | None
+    document: dict[str, Json] | None
+
+
 @dataclass(slots=True)
 class _Position:
     """The position in the log, and the reconnect delay that the server requested."""
@@ -29,7 +40,7 @@ class _Position:
     pause_s: float = PAUSE_S
 
 
-def follow_changes(client: ServiceClient, clock: Clock, since: str | None, wanted: Filter) -> Iterator[dict[str, Json]]:
+def follow_changes(client: ServiceClient, clock: Clock, since: str | None, wanted: Filter) -> Iterator[ChangeDocument]:
     """Yields entries after `since` (None: after now) as they are committed. Never ends.
 
     Raises `RemoteError` for a refusal: 410 if the position is no longer retained.
@@ -43,7 +54,7 @@ def follow_changes(client: ServiceClient, clock: Clock, since: str | None, wante
         clock.sleep(position.pause_s)
 
 
-def _entries_of_answer(client: ServiceClient, position: _Position, wanted: Filter) -> Iterator[dict[str, Json]]:
+def _entries_of_answer(client: ServiceClient, position: _Position, wanted: Filter) -> Iterator[ChangeDocument]:
     query = {"kind": ",".join(wanted.kinds) or None, "subject": ",".join(wanted.subjects) or None}
     headers = {"accept": "text/event-stream"}
     if position.last_id is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from moorage.core.inventories import Inventory
 
@@ -50,7 +50,42 @@ class Consumer:
     incarnation: str | None = None
 
 
-def decode_provider(document: Mapping[str, Any]) -> Provider:
+class ProviderDocument(TypedDict):
+    uuid: str
+    name: str
+    generation: int
+    parent_provider_uuid: str | None
+    root_provider_uuid: str
+
+
+class InventoryDocument(TypedDict):
+    total: int
+    reserved: int
+    min_unit: int
+    max_unit: int
+    step_size: int
+    allocation_ratio: float
+
+
+class ProviderStateDocument(ProviderDocument):
+    inventories: Mapping[str, InventoryDocument]
+    traits: list[str]
+    aggregates: list[str]
+    usages: Resources
+
+
+class HolderDocument(TypedDict):
+    consumer: str
+    allocations: Mapping[str, Resources]
+
+
+class TreeDocument(TypedDict):
+    is_cut: bool
+    holders: list[HolderDocument]
+    providers: list[ProviderStateDocument]
+
+
+def decode_provider(document: ProviderDocument) -> Provider:
     return Provider(
         uuid=document["uuid"],
         name=document["name"],
@@ -60,7 +95,7 @@ def decode_provider(document: Mapping[str, Any]) -> Provider:
     )
 
 
-def decode_tree_states(document: Mapping[str, Any]) -> list[ProviderState]:
+def decode_tree_states(document: TreeDocument) -> list[ProviderState]:
     """Decodes the answer about one tree. If it was cut, `held` is empty everywhere and so differs from `usages`."""
     held: dict[str, dict[str, Resources]] = {}
     for holder in () if document["is_cut"] else document["holders"]:
@@ -115,7 +150,37 @@ class Explanation:
     change: Relaxation | None = None
 
 
-def decode_explanation(document: Mapping[str, Any]) -> Explanation:
+class RemovedDocument(TypedDict):
+    reason: str
+
+
+class FunnelStepDocument(TypedDict):
+    constraint: str
+    before: int
+    after: int
+    removed: list[RemovedDocument]
+
+
+class ClosestDocument(TypedDict):
+    provider: str
+    lacks: list[str]
+
+
+class RelaxationDocument(TypedDict):
+    provider: str
+    parts: list[str]
+    query: str
+
+
+class ExplanationDocument(TypedDict):
+    text: str
+    candidates: NotRequired[int]
+    steps: list[FunnelStepDocument]
+    closest: NotRequired[list[ClosestDocument]]
+    change: NotRequired[RelaxationDocument | None]
+
+
+def decode_explanation(document: ExplanationDocument) -> Explanation:
     steps = tuple(
         FunnelStep(
             step["constraint"],

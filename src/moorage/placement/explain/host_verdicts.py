@@ -33,7 +33,7 @@ MAX_KEY_LENGTH = 4000
 
 
 #: A bit for each condition, in the smallest sufficient integer type.
-Bits = NDArray[np.unsignedinteger[Any]]
+Bits = NDArray[np.uint64]
 
 
 MAX_FINGERPRINT_BITS = 64

@@ -22,6 +22,7 @@ from sqlalchemy import (
     bindparam,
     select,
 )
+from sqlalchemy.schema import SchemaItem
 
 from moorage.db import importing
 from moorage.db.importing import PeerSchema
@@ -36,7 +37,7 @@ PAGE = importing.FETCH_ROWS
 _metadata = MetaData()
 
 
-def _table(name: str, *columns: Column[Any], key: str = "id") -> Table:
+def _table(name: str, *columns: SchemaItem, key: str = "id") -> Table:
     times = (Column("created_at", DateTime), Column("updated_at", DateTime))
     keys = [Column(key, Integer, primary_key=True)] if key else []
     return Table(name, _metadata, *keys, *columns, *times)

@@ -5,9 +5,8 @@ Callers use the peer's ids; the target assigns new ones.
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import Connection, Table, bindparam, insert, select, update
+from sqlalchemy import Connection, Executable, Table, bindparam, insert, select, update
 
 from moorage.db.engine import dialect_name
 from moorage.placement.forest import change_documents
@@ -185,12 +184,12 @@ class ImportTarget:
         consumer = Consumer(consumer_id, one.uuid, one.generation, one.project, one.user, one.type)
         return change_documents.consumer_document(consumer, held)
 
-    def _ids(self, statement: Any, uuids: Collection[str]) -> dict[str, int]:
+    def _ids(self, statement: Executable, uuids: Collection[str]) -> dict[str, int]:
         found: dict[str, int] = {}
         for part in provider_store.batches(uuids):
             found |= {row.uuid: row.id for row in self._connection.execute(statement, {"only": part})}
         return found
 
-    def _insert(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    def _insert(self, table: Table, rows: Sequence[Mapping[str, object]]) -> None:
         if rows:
             self._connection.execute(insert(table), rows)

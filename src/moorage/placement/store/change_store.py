@@ -3,7 +3,6 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from sqlalchemy import BindParameter, Connection, Row, bindparam, delete, or_, select, update
 
@@ -120,7 +119,7 @@ def _number_after(connection: Connection, moment: datetime) -> int:
     return low
 
 
-def _change(row: Row[*tuple[Any, ...]]) -> ChangeEvent:
+def _change(row: Row[*tuple[object, ...]]) -> ChangeEvent:
     return ChangeEvent(Cursor(row.sequence, row.position), row.at, row.kind, row.subject, row.document)
 
 
@@ -134,7 +133,7 @@ _OLDEST = (
     .order_by(*_IN_ORDER)
     .limit(bindparam("most"))
 )
-_DIFFERENT: BindParameter[Any] = bindparam("different", expanding=True)
+_DIFFERENT: BindParameter[str] = bindparam("different", expanding=True)
 _UP_TO = or_(
     changes.c.sequence < bindparam("sequence"),
     (changes.c.sequence == bindparam("sequence")) & (changes.c.position <= bindparam("position")),

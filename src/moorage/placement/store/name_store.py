@@ -5,7 +5,19 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BindParameter, Connection, Row, Table, bindparam, delete, func, insert, select, update
+from sqlalchemy import (
+    BindParameter,
+    Connection,
+    Row,
+    Select,
+    Table,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from moorage.db.engine import inserted_id
 from moorage.placement.forest import change_documents
@@ -148,7 +160,7 @@ def trait_in_use(connection: Connection, trait_id: int) -> bool:
     return _has_rows(connection, select(provider_traits.c.trait_id).where(provider_traits.c.trait_id == trait_id))
 
 
-def _has_rows(connection: Connection, statement: Any) -> bool:
+def _has_rows(connection: Connection, statement: Select[int]) -> bool:
     return connection.execute(statement.limit(1)).first() is not None
 
 
@@ -156,7 +168,7 @@ def _name(row: Row[Any]) -> Name:
     return Name(row.id, row.name, bool(row.standard), row.created_at)
 
 
-_ONLY: BindParameter[Any] = bindparam("only", expanding=True)
+_ONLY: BindParameter[str] = bindparam("only", expanding=True)
 
 _ALLOCATIONS_OF = (
     select(allocations.c.consumer_id, allocations.c.provider_id, resource_classes.c.name, allocations.c.used)

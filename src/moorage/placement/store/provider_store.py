@@ -49,7 +49,7 @@ _TRAITS = select(
     func.sum(provider_traits.c.trait_id),
 ).group_by(provider_traits.c.provider_id)
 _AGGREGATES = select(provider_aggregates.c.provider_id, provider_aggregates.c.aggregate)
-_ONLY: BindParameter[Any] = bindparam("only", expanding=True)
+_ONLY: BindParameter[int] = bindparam("only", expanding=True)
 
 #: In the order of the parameters of `_assemble`.
 _ALL = (_PROVIDERS, _INVENTORIES, _USED, _TRAITS, _AGGREGATES)

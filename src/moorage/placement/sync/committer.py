@@ -36,6 +36,7 @@ from moorage.placement.sync.meters import PlacementMeters
 from moorage.placement.sync.snapshot import Snapshot
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 #: Maximum number of attempts, if the database aborts a transaction. Each attempt waits for the lock.
 MAX_ATTEMPTS = 8
@@ -44,10 +45,10 @@ GROUPS_AFTER_MISS = 50
 
 
 @dataclass(frozen=True, slots=True)
-class WriteRequest(Generic[T]):
+class WriteRequest(Generic[T_co]):
     """One write. `decide` changes a write set, or raises an error and changes nothing; it has no other effects."""
 
-    decide: Callable[[WriteSet], T]
+    decide: Callable[[WriteSet], T_co]
     #: Subjects: uuids of consumers, and of providers whose description changes. No two requests of a group share a
     #: subject. Two claims on one provider may: the second is decided on the usage that the first leaves behind.
     about: Collection[str]
@@ -81,7 +82,9 @@ class Committer:
         self._numbered_groups_left = 0
         #: Held from before the number is taken until the snapshot has the write, so that it gets own writes in order.
         self._turn = threading.Lock()
-        self._queue: GroupCommit[WriteRequest[Any], Any] = GroupCommit(self._write_group, lambda request: request.about)
+        self._queue: GroupCommit[WriteRequest[object], Any] = GroupCommit(
+            self._write_group, lambda request: request.about
+        )
 
     def submit(self, request: WriteRequest[T]) -> T:
         """Writes the request. After the commit, returns the result of its `decide`, or raises its error.
@@ -109,7 +112,7 @@ class Committer:
                 self._snapshot.record_names(number, written.on_names)
             return written.result
 
-    def _write_group(self, requests: Sequence[WriteRequest[Any]]) -> Sequence[Any]:
+    def _write_group(self, requests: Sequence[WriteRequest[object]]) -> Sequence[object]:
         self._meters.group_sizes.observe(len(requests))
         with self._turn, self._meters.timed(self._meters.commits):
             began = time.monotonic()
@@ -122,7 +125,7 @@ class Committer:
                     self._meters.repeats.inc()
             return self._try_to_write(requests)
 
-    def _try_to_write(self, requests: Sequence[WriteRequest[Any]]) -> Sequence[Any]:
+    def _try_to_write(self, requests: Sequence[WriteRequest[object]]) -> Sequence[object]:
         unknown: tuple[int, Unavailable] | None = None
         group = self._decide_optimistically(requests)
         if group is not None:
@@ -138,7 +141,7 @@ class Committer:
 
     # --- optimistic groups: one round trip, if the forest is exact and new consumers are new ---------------------
 
-    def _decide_optimistically(self, requests: Sequence[WriteRequest[Any]]) -> "_OptimisticGroup | None":
+    def _decide_optimistically(self, requests: Sequence[WriteRequest[object]]) -> "_OptimisticGroup | None":
         """Decides the group without reading first.
 
         None if that is not possible, or if all requests are refused, because refusals need an exact forest.
@@ -151,7 +154,7 @@ class Committer:
             group.decide(request)
         return None if group.write_set.is_empty else group
 
-    def _commit_optimistic(self, group: "_OptimisticGroup") -> list[Any] | None:
+    def _commit_optimistic(self, group: "_OptimisticGroup") -> list[object] | None:
         """Sends the group and waits for the commit; returns the outcomes. None if there is no connection."""
         write_set = group.write_set
         sequence = write_set.forest.sequence + 1
@@ -174,8 +177,8 @@ class Committer:
         return self._record_commit(write_set, group.outcomes, created, after)
 
     def _write_numbered(
-        self, requests: Sequence[WriteRequest[Any]], unknown: tuple[int, Unavailable] | None
-    ) -> list[Any]:
+        self, requests: Sequence[WriteRequest[object]], unknown: tuple[int, Unavailable] | None
+    ) -> list[object]:
         """Takes the number, then decides and commits the group.
 
         `unknown`: (number of its forest, error) of an optimistic group that was sent and whose outcome is unknown. If
@@ -190,7 +193,7 @@ class Committer:
                 return outcomes
             return self._commit(transaction, write_set, outcomes)
 
-    def _commit(self, transaction: PipelinedTransaction, write_set: WriteSet, outcomes: list[Any]) -> list[Any]:
+    def _commit(self, transaction: PipelinedTransaction, write_set: WriteSet, outcomes: list[object]) -> list[object]:
         """Writes the decided changes, commits, and returns the outcomes."""
         commands = (
             write_set_sql.create_providers(write_set),
@@ -199,8 +202,8 @@ class Committer:
         return self._record_commit(write_set, outcomes, transaction.commit(*commands)[0])
 
     def _record_commit(
-        self, write_set: WriteSet, outcomes: list[Any], created: Rows, after: Forest | None = None
-    ) -> list[Any]:
+        self, write_set: WriteSet, outcomes: list[object], created: Rows, after: Forest | None = None
+    ) -> list[object]:
         """Updates the snapshot after the commit. Returns the outcomes with the ids of new providers.
 
         `created`: rows (uuid, id) of the new providers.
@@ -212,7 +215,7 @@ class Committer:
         self._snapshot.record_write(sequence, write_set, after)
         return outcomes
 
-    def _read_write_set(self, transaction: PipelinedTransaction, requests: Sequence[WriteRequest[Any]]) -> WriteSet:
+    def _read_write_set(self, transaction: PipelinedTransaction, requests: Sequence[WriteRequest[object]]) -> WriteSet:
         """Takes the next number, and reads the rows that are not in the forest."""
         consumers = [uuid for request in requests for uuid in (*request.consumers, *request.new_consumers)]
         names = [name for request in requests for name in request.names]
@@ -240,12 +243,12 @@ class _OptimisticGroup:
 
     def __init__(self, write_set: WriteSet) -> None:
         self.write_set = write_set
-        self.outcomes: list[Any] = []
+        self.outcomes: list[object] = []
         #: {index of a refused request: the consumers that it expects to be new}. For accepted requests, the insertion
         #: verifies that. A refused request inserts nothing, and would get another error if they existed.
         self._refused: dict[int, Collection[str]] = {}
 
-    def decide(self, request: WriteRequest[Any]) -> None:
+    def decide(self, request: WriteRequest[object]) -> None:
         outcome = _decide(request, self.write_set)
         if isinstance(outcome, MoorageError) and request.new_consumers:
             self._refused[len(self.outcomes)] = request.new_consumers
@@ -262,7 +265,7 @@ class _OptimisticGroup:
                 self.outcomes[index] = _ConsumerExists()
 
 
-def _decide(request: WriteRequest[Any], write_set: WriteSet) -> Any:
+def _decide(request: WriteRequest[object], write_set: WriteSet) -> object:
     """The result of the request, or its error, so that a refusal does not affect other requests."""
     try:
         return request.decide(write_set)

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Boolean, Column, DateTime, Float, Integer, MetaData, Row, String, Table, Text, select
+from sqlalchemy.schema import SchemaItem
 
 from moorage.db import importing
 from moorage.db.importing import PeerSchema
@@ -45,7 +46,7 @@ PAGE = 500
 _metadata = MetaData()
 
 
-def _table(name: str, *columns: Column[Any]) -> Table:
+def _table(name: str, *columns: SchemaItem) -> Table:
     times = (Column("created_at", DateTime), Column("updated_at", DateTime))
     return Table(name, _metadata, Column("id", String, primary_key=True), *columns, *times)
 
