@@ -5,6 +5,7 @@ They use autocommit, and a statement or a pipeline is one round trip.
 """
 
 import functools
+import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, cast
@@ -248,7 +249,7 @@ class MariadbConnection:
 
 
 class SqliteConnection:
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: sqlite3.Connection) -> None:
         self.driver_connection = connection
 
     def select(self, sql: PreparedSql, values: Sequence[object]) -> Rows:

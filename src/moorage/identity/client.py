@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import orjson
 
@@ -136,7 +136,31 @@ def renew_at(expires_at: datetime, now: datetime) -> datetime:
     return max(expires_at - RENEWAL_MARGIN, now + (expires_at - now) / 2)
 
 
-def _parse_token(text: str, document: Mapping[str, Any], now: datetime) -> Token:
+class _Named(TypedDict):
+    id: str
+    name: str
+
+
+class _Endpoint(TypedDict):
+    interface: str
+    region_id: NotRequired[str | None]
+    url: str
+
+
+class _CatalogEntry(TypedDict):
+    type: str
+    endpoints: list[_Endpoint]
+
+
+class _TokenDocument(TypedDict):
+    expires_at: str
+    user: _Named
+    project: NotRequired[_Named]
+    roles: NotRequired[list[_Named]]
+    catalog: NotRequired[list[_CatalogEntry]]
+
+
+def _parse_token(text: str, document: _TokenDocument, now: datetime) -> Token:
     project = document.get("project")
     expires_at = datetime.fromisoformat(document["expires_at"])
     return Token(

@@ -151,7 +151,7 @@ def _time(moment: datetime) -> str:
 class PatchOperation:
     verb: str  #: add, remove or replace
     name: str  #: a base attribute or an additional property
-    value: Any = None
+    value: object = None
 
 
 def decode_patch(document: object) -> list[PatchOperation]:
@@ -161,12 +161,12 @@ def decode_patch(document: object) -> list[PatchOperation]:
     return [_decode_operation(row) for row in document]
 
 
-def apply_patch(shown: Mapping[str, Any], operations: Sequence[PatchOperation]) -> dict[str, Any]:
+def apply_patch(shown: Mapping[str, object], operations: Sequence[PatchOperation]) -> dict[str, object]:
     """The image's document after all operations.
 
     Raises `Forbidden` for a read-only attribute, `Conflict` for a missing property.
     """
-    result = dict(shown)
+    result: dict[str, object] = dict(shown)
     for operation in operations:
         name = operation.name
         if name in READ_ONLY or is_reserved(name):

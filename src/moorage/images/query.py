@@ -6,7 +6,6 @@ Source: Image API v2 reference, "List images"; answers to invalid values measure
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from moorage.core.caller import Caller
 from moorage.core.errors import Invalid
@@ -189,7 +188,7 @@ def _order(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, bool]]:
     return list(order.items())
 
 
-def _sort_value(image: Image, key: str) -> Any:
+def _sort_value(image: Image, key: str) -> datetime | int | str:
     if key in ("created_at", "updated_at"):
         return image.created_at if key == "created_at" else image.updated_at
     if key == "size":

@@ -8,7 +8,6 @@ from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Forbidden, Invalid, NotFound
 from moorage.core.ids import Ids
-from moorage.core.json import Json
 from moorage.images import document, query
 from moorage.images.directory import ImageDirectory
 from moorage.images.model import TRANSITIONS, Image, ImageStatus, Member, MemberStatus, Visibility
@@ -18,7 +17,7 @@ from moorage.images.query import ImageListRequest
 Allowed = Callable[[str], bool]
 
 #: Checks a document against the schema; raises `Invalid`.
-Check = Callable[[Mapping[str, Json]], None]
+Check = Callable[[Mapping[str, object]], None]
 
 
 class ImageService:

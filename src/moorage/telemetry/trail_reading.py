@@ -11,16 +11,52 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TypedDict, cast
 
 import orjson
 
-from moorage.core.json import Json
 from moorage.telemetry.trail import ENTRY_PREFIX
 
 #: Seconds between two polls of `follow_entries`, which include rotated files, since other processes may still append to
 #: them.
 POLL_S = 0.25
+
+
+class AddressDocument(TypedDict, total=False):
+    address: str
+
+
+class InitiatorDocument(TypedDict, total=False):
+    id: str
+    name: str
+    project_id: str
+    project_name: str
+    is_service: bool
+    host: AddressDocument
+
+
+class TargetDocument(TypedDict, total=False):
+    typeURI: str
+    id: str
+    part: str
+    ids: list[str]
+
+
+class ReasonDocument(TypedDict, total=False):
+    reasonCode: str
+
+
+class TrailEntry(TypedDict, total=False):
+    """An entry of the audit trail: the keys that are read here."""
+
+    eventTime: str
+    outcome: str
+    action: str
+    request_id: str
+    global_request_id: str
+    initiator: InitiatorDocument
+    target: TargetDocument
+    reason: ReasonDocument
 
 
 @dataclass(frozen=True)
@@ -36,16 +72,16 @@ class TrailFilter:
     since: datetime | None = None
     until: datetime | None = None
 
-    def matches(self, entry: Mapping[str, Any]) -> bool:
+    def matches(self, entry: TrailEntry) -> bool:
         return self._is_who(entry.get("initiator", {})) and self._is_what(entry) and self._is_when(entry)
 
-    def _is_who(self, initiator: Mapping[str, Json]) -> bool:
+    def _is_who(self, initiator: InitiatorDocument) -> bool:
         is_user = self.user is None or self.user in (initiator.get("id"), initiator.get("name"))
         return is_user and (
             self.project is None or self.project in (initiator.get("project_id"), initiator.get("project_name"))
         )
 
-    def _is_what(self, entry: Mapping[str, Any]) -> bool:
+    def _is_what(self, entry: TrailEntry) -> bool:
         if self.outcome is not None and self.outcome != entry.get("outcome"):
             return False
         if self.request_id not in (None, entry.get("request_id"), entry.get("global_request_id")):
@@ -56,7 +92,7 @@ class TrailFilter:
                 return False
         return self.resource is None or _is_about(entry.get("target", {}), self.resource)
 
-    def _is_when(self, entry: Mapping[str, Json]) -> bool:
+    def _is_when(self, entry: TrailEntry) -> bool:
         if self.since is None and self.until is None:
             return True
         try:
@@ -66,7 +102,7 @@ class TrailFilter:
         return (self.since is None or self.since <= moment) and (self.until is None or moment < self.until)
 
 
-def _is_about(target: Mapping[str, Any], resource: str) -> bool:
+def _is_about(target: TargetDocument, resource: str) -> bool:
     kind = str(target.get("typeURI", ""))
     ids = (target.get("id"), *str(target.get("part", "")).split("/"), *target.get("ids", ()))
     return resource in ids or kind == resource or kind.startswith(f"{resource}/")
@@ -80,7 +116,7 @@ class TrailReader:
         self._wanted = wanted
         self.damaged = 0
 
-    def read_entries(self) -> Iterator[dict[str, Json]]:
+    def read_entries(self) -> Iterator[TrailEntry]:
         """The entries that exist now. Raises `FileNotFoundError` if there is no file of the trail."""
         with ExitStack() as stack:
             opened = self._open(stack)
@@ -92,7 +128,7 @@ class TrailReader:
                 for line in file:
                     yield from self._entries(line)
 
-    def follow_entries(self, *, sleep: Callable[[float], None], from_now: bool) -> Iterator[dict[str, Json]]:
+    def follow_entries(self, *, sleep: Callable[[float], None], from_now: bool) -> Iterator[TrailEntry]:
         """Never ends: yields the existing entries (unless `from_now`), then new ones."""
         tails: dict[tuple[int, int], _Tail] = {}
         is_first = True
@@ -145,7 +181,7 @@ class TrailReader:
         yield self._path
         yield from (Path(f"{self._path}.{number}") for number in count(1))
 
-    def _entries(self, line: bytes) -> Iterator[dict[str, Json]]:
+    def _entries(self, line: bytes) -> Iterator[TrailEntry]:
         entry = _decoded(line)
         if entry is None:
             self.damaged += 1
@@ -186,9 +222,9 @@ def _identity(file: IO[bytes]) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _decoded(line: bytes) -> dict[str, Json] | None:
+def _decoded(line: bytes) -> TrailEntry | None:
     try:
         entry = orjson.loads(line)
     except orjson.JSONDecodeError:
         return None
-    return entry if isinstance(entry, dict) else None
+    return cast(TrailEntry, entry) if isinstance(entry, dict) else None

@@ -2,9 +2,9 @@
 
 import contextlib
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import click
 import orjson
@@ -13,7 +13,7 @@ from moorage.cli.output import printable
 from moorage.cli.state import config_option, open_config, parse_period
 from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
-from moorage.telemetry.trail_reading import TrailFilter, TrailReader
+from moorage.telemetry.trail_reading import TrailEntry, TrailFilter, TrailReader
 
 
 @click.command()
@@ -75,15 +75,15 @@ def trail(
         click.echo(f"moorage: skipped {reading.damaged} truncated entries", err=True)
 
 
-def entry_line(entry: dict[str, Any]) -> str:
+def entry_line(entry: TrailEntry) -> str:
     """One entry as text: time, result, user, action, resource, address, request ID."""
-    initiator, target, reason = (entry.get(name, {}) for name in ("initiator", "target", "reason"))
+    initiator, target, reason = entry.get("initiator", {}), entry.get("target", {}), entry.get("reason", {})
     who = str(initiator.get("name") or initiator.get("id") or "-")
     if project := initiator.get("project_name") or initiator.get("project_id"):
         who += f"@{project}"
     if initiator.get("is_service"):
         who += " (service)"
-    ids = target.get("ids") or [target.get("id"), *str(target.get("part") or "").split("/")]
+    ids: Sequence[str | None] = target.get("ids") or [target.get("id"), *str(target.get("part") or "").split("/")]
     what = " ".join([str(target.get("typeURI", "-")), *(str(one) for one in ids if one)])
     address = initiator.get("host", {}).get("address", "-")
     ended = f"{entry.get('outcome', '-')} {reason.get('reasonCode', '')}".rstrip()

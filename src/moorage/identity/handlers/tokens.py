@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from moorage.core.errors import Forbidden, Invalid, Unauthorized
 from moorage.identity.embedded import AuthenticatedCaller
@@ -74,7 +74,49 @@ def list_system_roles(request: Request[IdentityService]) -> Response:
     return Response(body={"system": [], "links": _links(request)})
 
 
-def _login(auth: dict[str, Any]) -> Login:
+class DomainBody(TypedDict, total=False):
+    id: str
+    name: str
+
+
+class NamedBody(TypedDict, total=False):
+    """A user or a project, by its id or its name."""
+
+    id: str
+    name: str
+    domain: DomainBody
+
+
+class UserBody(NamedBody):
+    password: str
+
+
+class PasswordBody(TypedDict):
+    user: UserBody
+
+
+class TokenBody(TypedDict):
+    id: str
+
+
+class IdentityBody(TypedDict):
+    methods: list[str]
+    password: NotRequired[PasswordBody]
+    token: NotRequired[TokenBody]
+
+
+class ScopeBody(TypedDict, total=False):
+    """`unscoped`, `domain` and `system` are read only as keys."""
+
+    project: NamedBody
+
+
+class AuthBody(TypedDict):
+    identity: IdentityBody
+    scope: NotRequired[ScopeBody | str]
+
+
+def _login(auth: AuthBody) -> Login:
     identity = auth["identity"]
     methods = tuple(identity["methods"])
     if unknown := sorted(set(methods) - _METHODS):
@@ -98,8 +140,8 @@ def _login(auth: dict[str, Any]) -> Login:
     )
 
 
-def _named(row: dict[str, Any]) -> NamedEntity:
-    domain = row.get("domain", {})
+def _named(row: NamedBody) -> NamedEntity:
+    domain: DomainBody = row.get("domain", {})
     return NamedEntity(row.get("id"), row.get("name"), DomainRef(domain.get("id"), domain.get("name")))
 
 
