@@ -1,11 +1,12 @@
 """Client of the reservation service for other packages, over its public API. They import nothing else of it."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from moorage.core.errors import NotFound
+from moorage.core.json import JsonObject
 from moorage.reservation.steps.reservation_providers import publish_slots
 from moorage.wire.client import ServiceClient
 
@@ -73,7 +74,7 @@ class ReservationClient:
 
     def offers(
         self,
-        reservations: Sequence[Mapping[str, Any]],
+        reservations: Sequence[JsonObject],
         *,
         duration_minutes: int,
         earliest: str = "now",
@@ -105,7 +106,26 @@ class ReservationClient:
         }
 
 
-def _lease(body: Mapping[str, Any]) -> LeaseView:
+class _ReservationDocument(TypedDict):
+    id: str
+    resource_type: str
+    status: str
+    amount: NotRequired[int]
+    flavor_id: NotRequired[str | None]
+    aggregate_id: NotRequired[int | None]
+
+
+class _LeaseDocument(TypedDict):
+    id: str
+    name: str
+    project_id: str
+    status: str
+    start_date: str
+    end_date: str
+    reservations: list[_ReservationDocument]
+
+
+def _lease(body: _LeaseDocument) -> LeaseView:
     return LeaseView(
         body["id"],
         body["name"],

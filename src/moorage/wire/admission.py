@@ -12,7 +12,6 @@ from typing import Any
 
 from moorage.core import errors as e
 from moorage.core.caller import ANONYMOUS, Caller
-from moorage.core.json import Json
 from moorage.wire.app import ServiceApi
 from moorage.wire.http import Route
 from moorage.wire.server.request_body import BodyIntake
@@ -24,7 +23,7 @@ MAX_PUBLIC_BYTES = 64 * 1024
 #: otherwise count as down.
 _URGENT_TARGET = re.compile(r"/[^/?]+/healthcheck(?:\?|\Z)|/identity/|/metrics(?:\?|\Z)|/[^/?]+/agent/v1/")
 
-Identify = Callable[[Mapping[str, Json]], Caller]
+Identify = Callable[[Mapping[str, object]], Caller]
 
 
 class Admissions:
@@ -37,8 +36,8 @@ class Admissions:
         """`identify` returns the caller of the request with a given WSGI environment; raises `MoorageError`."""
         self._services[prefix] = _Service(api, identify)
 
-    def __call__(self, environ: Mapping[str, Any]) -> BodyIntake:
-        prefix, _, path = environ["PATH_INFO"][1:].partition("/")
+    def __call__(self, environ: Mapping[str, object]) -> BodyIntake:
+        prefix, _, path = str(environ["PATH_INFO"])[1:].partition("/")
         service = self._services.get(f"/{prefix}")
         return BodyIntake() if service is None else service.body_intake(environ, f"/{path}")
 
@@ -52,8 +51,8 @@ class _Service:
         self._identify = identify
         self._routes = [(route.method, _pattern(route.path), route) for route in api.routes]
 
-    def body_intake(self, environ: Mapping[str, Any], path: str) -> BodyIntake:
-        route = self._route(environ["REQUEST_METHOD"], path)
+    def body_intake(self, environ: Mapping[str, object], path: str) -> BodyIntake:
+        route = self._route(str(environ["REQUEST_METHOD"]), path)
         if route is None or route.reads == "none":
             return BodyIntake()
         if route.rule is None:

@@ -7,7 +7,6 @@ lacks the CORS headers; and ``*`` is never sent, so an origin must be configured
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 from wsgiref.types import WSGIEnvironment
 
 from moorage.wire.app import WsgiApp
@@ -45,9 +44,9 @@ class CrossOrigin:
 
         return application
 
-    def _preflight(self, origin: str, environ: Mapping[str, Any]) -> Headers:
-        method = environ.get("HTTP_ACCESS_CONTROL_REQUEST_METHOD", "")
-        asked = [name.strip() for name in environ.get("HTTP_ACCESS_CONTROL_REQUEST_HEADERS", "").split(",")]
+    def _preflight(self, origin: str, environ: Mapping[str, object]) -> Headers:
+        method = str(environ.get("HTTP_ACCESS_CONTROL_REQUEST_METHOD", ""))
+        asked = [name.strip() for name in str(environ.get("HTTP_ACCESS_CONTROL_REQUEST_HEADERS", "")).split(",")]
         wanted = [name for name in asked if name]
         if origin not in self.origins or method not in _METHODS:
             return []

@@ -11,9 +11,6 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from typing import Any
-
-from moorage.core.json import Json
 
 #: A request with one of these headers came through some proxy; clients have no reason to send them.
 FORWARDING_HEADERS = frozenset(
@@ -36,11 +33,11 @@ class TrustedProxies:
         self._networks: list[IPv4Network | IPv6Network] = [ip_network(text) for text in networks]
         self._believed = lru_cache(maxsize=256)(self._looked_up)
 
-    def trusts(self, environ: Mapping[str, Json]) -> bool:
+    def trusts(self, environ: Mapping[str, object]) -> bool:
         """Whether the request comes directly from a trusted proxy."""
         return bool(self._networks) and self._believed(str(environ.get("REMOTE_ADDR") or ""))
 
-    def client_address(self, environ: Mapping[str, Any]) -> str:
+    def client_address(self, environ: Mapping[str, object]) -> str:
         """The client's address; for IPv6 its /64 network, since one machine may own all of it.
 
         "" for requests from this process or this machine, because a local proxy may hide the real client.
@@ -50,7 +47,7 @@ class TrustedProxies:
             address = _forwarded_client(environ) or ("" if environ.get(IN_PROCESS_KEY) else address)
         return _client_network(address)
 
-    def full_address(self, environ: Mapping[str, Json]) -> str:
+    def full_address(self, environ: Mapping[str, object]) -> str:
         """The client's address for logs: from a trusted proxy's headers if valid, otherwise that of the connection."""
         address = str(environ.get("REMOTE_ADDR") or "")
         if not (environ.get(IN_PROCESS_KEY) or self.trusts(environ)):
@@ -67,21 +64,21 @@ class TrustedProxies:
         return any((mapped or found) in network for network in self._networks)
 
 
-def scheme_and_host(environ: Mapping[str, Any]) -> tuple[str | None, str | None]:
+def scheme_and_host(environ: Mapping[str, object]) -> tuple[str | None, str | None]:
     """(scheme, host) from the last proxy's headers; None for a value that is missing or invalid."""
     scheme, host = _last_value(environ, "HTTP_X_FORWARDED_PROTO"), _last_value(environ, "HTTP_X_FORWARDED_HOST")
     if "HTTP_FORWARDED" in environ:
-        said = _last_forwarded_element(environ["HTTP_FORWARDED"])
+        said = _last_forwarded_element(str(environ["HTTP_FORWARDED"]))
         scheme, host = said.get("proto", scheme), said.get("host", host)
     scheme = scheme.lower() if scheme else None
     return scheme if scheme in _SCHEMES else None, host if host and _HOST.match(host) else None
 
 
-def _forwarded_client(environ: Mapping[str, Any]) -> str | None:
+def _forwarded_client(environ: Mapping[str, object]) -> str | None:
     """The client's address from the last proxy's headers, without a port if it can be parsed."""
     text = _last_value(environ, "HTTP_X_FORWARDED_FOR")
     if "HTTP_FORWARDED" in environ:
-        text = _last_forwarded_element(environ["HTTP_FORWARDED"]).get("for", text)
+        text = _last_forwarded_element(str(environ["HTTP_FORWARDED"])).get("for", text)
     if text and (found := _ADDRESS.match(text)):
         return found.group(1) or found.group(2)
     return text
@@ -111,9 +108,9 @@ def _client_network(address: str) -> str:
     return str(found) if found.version == 4 else str(ip_network((found, 64), strict=False))
 
 
-def _last_value(environ: Mapping[str, Any], name: str) -> str | None:
-    value: str | None = environ.get(name)
-    return None if value is None else value.rpartition(",")[2].strip()
+def _last_value(environ: Mapping[str, object], name: str) -> str | None:
+    value = environ.get(name)
+    return None if value is None else str(value).rpartition(",")[2].strip()
 
 
 def _last_forwarded_element(value: str) -> dict[str, str]:

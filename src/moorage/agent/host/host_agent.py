@@ -9,7 +9,6 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
 
 from moorage.agent.jobs.job_runner import JobRunner, JobWork
 from moorage.agent.jobs.job_task import HostQueue, JobEnded, JobsTask, JobsWhileReady, worker_name
@@ -17,7 +16,7 @@ from moorage.agent.jobs.server_build import Acceleration, RefersToAccelerators, 
 from moorage.agent.jobs.snapshots import Snapshots
 from moorage.agent.tracker.resource_tracker import ResourcesTask, ResourceTracker, resources_topic
 from moorage.agent.virt.driver import VirtDriver
-from moorage.compute.client.compute_client import ComputeClient
+from moorage.compute.client.compute_client import ComputeClient, HostFactsDocument
 from moorage.core.backoff import Backoff
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, StartError, Unavailable
@@ -129,7 +128,7 @@ class HostAgent:
     def _register(self) -> None:
         self._deps.compute.register_host(self._host, **self._facts())
 
-    def _facts(self) -> dict[str, Any]:
+    def _facts(self) -> HostFactsDocument:
         """Facts of the host, as compute registers them."""
         facts = self._deps.driver.facts()
         return {
@@ -180,7 +179,7 @@ class HeartbeatTask:
     def __init__(
         self,
         host: str,
-        facts: Callable[[], Mapping[str, Any]],
+        facts: Callable[[], HostFactsDocument],
         compute: ComputeClient,
         election: PollerElection,
         clock: Clock,
@@ -193,7 +192,7 @@ class HeartbeatTask:
         self._election = election
         self._clock = clock
         self._period = timedelta(seconds=period_s)
-        self._sent: tuple[Mapping[str, Any], datetime] | None = None
+        self._sent: tuple[HostFactsDocument, datetime] | None = None
 
     def run_once(self) -> datetime:
         try:
@@ -205,7 +204,7 @@ class HeartbeatTask:
             log.warning("heartbeat failed: the compute service did not accept it", extra={"why": error.message})
         return self._clock.now() + self._period
 
-    def _is_needed(self, facts: Mapping[str, Any]) -> bool:
+    def _is_needed(self, facts: HostFactsDocument) -> bool:
         now, answered = self._clock.now(), self._election.answered_at
         if answered is None or now - answered > self._period or self._sent is None:
             return True

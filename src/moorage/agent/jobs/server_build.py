@@ -13,7 +13,7 @@ import logging
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -37,7 +37,10 @@ class Acceleration(Protocol):
         ...
 
     def plug(
-        self, instance_info: Mapping[str, Any], selected_rp: Mapping[str, Any], flavor_extra_specs: Mapping[str, str]
+        self,
+        instance_info: Mapping[str, object],
+        selected_rp: Mapping[str, str | Sequence[str]],
+        flavor_extra_specs: Mapping[str, str],
     ) -> Sequence[Mapping[str, str]]:
         """Returns one entry per requested accelerator: ``{"pci_id": "<bdf>"}``, or ``{"mdev": "<uuid>"}``."""
         ...
@@ -54,7 +57,10 @@ class NoAcceleration:
         return
 
     def plug(
-        self, instance_info: Mapping[str, Any], selected_rp: Mapping[str, Any], flavor_extra_specs: Mapping[str, str]
+        self,
+        instance_info: Mapping[str, object],
+        selected_rp: Mapping[str, str | Sequence[str]],
+        flavor_extra_specs: Mapping[str, str],
     ) -> Sequence[Mapping[str, str]]:
         raise BuildFailed("this host runs no accelerator agent, so it has no accelerators to attach")
 
@@ -160,7 +166,7 @@ class ServerBuilder:
             "user_id": server.user_id,
             "image_id": server.image_id,
         }
-        selected_rp = {suffix: list(uuids) for suffix, uuids in job.selected_rp.items()}
+        selected_rp: dict[str, str | Sequence[str]] = {suffix: list(uuids) for suffix, uuids in job.selected_rp.items()}
         plugged = self.run_keeping_alive(
             lambda: self._acceleration.plug(instance_info, selected_rp, dict(server.flavor.extra_specs)), keep_alive
         )

@@ -9,6 +9,7 @@ from moorage.cli.output import console, table
 from moorage.cli.services import endpoints
 from moorage.cli.state import config_option
 from moorage.core.errors import StartError
+from moorage.core.json import JsonObject
 
 _AFFINITY = {"none": None, "together": True, "apart": False}
 
@@ -58,7 +59,7 @@ def slots(
     client = endpoints(config_path).reservation
     if client is None:
         raise StartError("there is no reservation service: neither in the catalogue nor in the configuration")
-    reservation = {
+    reservation: JsonObject = {
         "resource_type": "virtual:instance",
         "vcpus": vcpus,
         "memory_mb": memory_mb,

@@ -5,7 +5,7 @@ addresses the root of the service: paths begin with ``/v2.1``.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 from urllib.parse import quote
 
 from moorage.compute.client.values import (
@@ -44,6 +44,20 @@ _EVENTS = "2.82"
 #: From here on, a group has one policy.
 _GROUPS = "2.64"
 _PAGE = 500
+
+
+class HostFactsDocument(TypedDict):
+    """The arguments of `ComputeClient.register_host`."""
+
+    provider_uuid: str
+    hypervisor_type: str
+    hypervisor_version: int
+    host_ip: str
+    vcpus: int
+    memory_mb: int
+    local_gb: int
+    devices: int
+    capabilities: Sequence[str]
 
 
 class ComputeClient(HostJobsClient):
