@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 from uuid import UUID, uuid5
 
 from moorage.audit.collector import AuditServices, audited_consumer, audited_server, names_in_use_by_requests
@@ -24,7 +23,6 @@ from moorage.audit.lease_collector import audited_aggregate, current_slots
 from moorage.audit.model import SERVER_TYPE, AuditedConsumer, AuditSnapshot, Finding, Repair
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, StartError
-from moorage.core.json import Json
 from moorage.core.names import reservation_class
 from moorage.durable import sync_directory
 from moorage.placement.client.placement_client import VERSION, Consumer, Inventory
@@ -34,7 +32,7 @@ from moorage.reservation.client import publish_slots
 COMPUTE_VERSION = "2.61"
 
 #: An HTTP request to Placement or compute that undoes a step.
-Undo = Mapping[str, Any]
+Undo = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ class RepairOutcome:
 class _Step:
     """A repair to make. `before` and `undo` go into the journal."""
 
-    before: Mapping[str, Any]
+    before: Mapping[str, object]
     undo: tuple[Undo, ...]
     apply: Callable[[], object]
 
@@ -66,7 +64,7 @@ class RepairJournal:
             ) from error
         self._file = os.fdopen(descriptor, "w", encoding="utf-8")
 
-    def write_entry(self, entry: Mapping[str, Json]) -> None:
+    def write_entry(self, entry: Mapping[str, object]) -> None:
         """Durable when this returns. Raises `StartError` if the disk is full; then no repair may follow."""
         try:
             self._file.write(json.dumps(entry) + "\n")
@@ -422,7 +420,7 @@ def _inventory_documents(inventories: Mapping[str, Inventory]) -> dict[str, obje
     return {name: dataclasses.asdict(inventory) for name, inventory in inventories.items()}
 
 
-def _consumer_document(holder: Consumer) -> dict[str, Json]:
+def _consumer_document(holder: Consumer) -> dict[str, object]:
     return dataclasses.asdict(holder) | {"written_at": holder.written_at.isoformat()}
 
 

@@ -41,7 +41,7 @@ TYPE_URI = "http://schemas.dmtf.org/cloud/audit/1.0/event"
 #: which the caller chose, then in the whole entry.
 _LENGTH_LIMITS = (255, 60, 12)
 
-Entry = Mapping[str, Any]
+Entry = Mapping[str, object]
 
 
 class TrailSink(Protocol):

@@ -3,11 +3,11 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import orjson
 
 from moorage.core.errors import NotFound
+from moorage.core.json import Json
 from moorage.placement.explain import cloud_summary
 from moorage.placement.explain.cloud_summary import CloudSummary, TreeFilter, TreePage
 from moorage.placement.forest import change_documents
@@ -29,7 +29,7 @@ class TreeState:
     """
 
     at: datetime | None
-    providers: list[dict[str, Any]]
+    providers: list[dict[str, Json]]
     held: list[AllocationRow] | None
     is_cut: bool
 

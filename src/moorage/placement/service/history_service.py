@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import orjson
 from sqlalchemy import Connection, Engine
@@ -37,7 +36,7 @@ class PastState:
     at: datetime
     changed_at: datetime
     cursor: Cursor
-    document: dict[str, Any]
+    document: dict[str, Json]
 
 
 class ChangeHistoryService:

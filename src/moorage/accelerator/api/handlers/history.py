@@ -1,7 +1,6 @@
 """The device history and the attach handles of a host, for administrators. Not part of Cyborg's API."""
 
 from datetime import datetime
-from typing import Any
 
 from moorage.accelerator.api.handlers.shapes import decode_limit
 from moorage.accelerator.model.device_history import DeviceEvent
@@ -9,7 +8,6 @@ from moorage.accelerator.model.rows import HandleRow, HistoryEntry, HistoryFilte
 from moorage.accelerator.service.service import AcceleratorService
 from moorage.core.errors import Invalid
 from moorage.core.ids import is_uuid
-from moorage.core.json import Json
 from moorage.core.parsing import parse_time
 from moorage.wire.http import Request, Response
 
@@ -71,7 +69,7 @@ def list_handles(request: Request[AcceleratorService]) -> Response:
     return Response(body={"handles": [_handle_document(row) for row in request.service.history.list_handles(host)]})
 
 
-def _handle_document(row: HandleRow) -> dict[str, Any]:
+def _handle_document(row: HandleRow) -> dict[str, object]:
     return {
         "handle": row.handle,
         "state": row.state,
@@ -94,7 +92,7 @@ def _handle_document(row: HandleRow) -> dict[str, Any]:
     }
 
 
-def _record_document(entry: HistoryEntry) -> dict[str, Json]:
+def _record_document(entry: HistoryEntry) -> dict[str, object]:
     record = entry.record
     what = record.what
     return {

@@ -5,7 +5,6 @@ a datetime.
 import json
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 
 from moorage.accelerator.model.devices import mdev_of, pci_parts
 from moorage.accelerator.model.rows import (
@@ -34,8 +33,8 @@ def decode_limit(text: str | None) -> int:
     return int(text)
 
 
-def device_document(row: DeviceRecord, base_url: str, *, with_status: bool) -> dict[str, Any]:
-    body = {
+def device_document(row: DeviceRecord, base_url: str, *, with_status: bool) -> dict[str, Json]:
+    body: dict[str, Json] = {
         "uuid": row.uuid,
         "type": row.type,
         "vendor": row.vendor,

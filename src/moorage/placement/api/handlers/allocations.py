@@ -1,9 +1,9 @@
 """/allocations, /usages, /reshaper, and the allocations and usages of one provider"""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import NotRequired, Required, TypedDict
 
 from moorage.core.errors import Forbidden, Invalid, NotFound
 from moorage.placement.api.handlers.answers import PlacementApiRequest, answer, answer_without_body, checked_query
@@ -38,9 +38,36 @@ ALL = "all"
 ANY_PROJECT = "placement:usages:any_project"
 
 
+class HeldDocument(TypedDict, total=False):
+    """What one consumer holds of one provider."""
+
+    resources: Required[dict[str, int]]
+    generation: int
+    consumer_generation: int
+
+
+class ProviderRefBody(TypedDict):
+    uuid: str
+
+
+class AllocationBody(TypedDict):
+    resources: dict[str, int]
+    resource_provider: NotRequired[ProviderRefBody]  #: required in a list
+
+
+class ConsumerBody(TypedDict):
+    """One consumer's part of a body; before 1.12, `allocations` is a list."""
+
+    allocations: list[AllocationBody] | dict[str, AllocationBody]
+    project_id: NotRequired[str]
+    user_id: NotRequired[str]
+    consumer_type: NotRequired[str]
+    consumer_generation: NotRequired[int | None]
+
+
 def show_consumer_allocations(request: PlacementApiRequest, consumer_uuid: str) -> Response:
     consumer, allocations = request.service.allocations.consumer_allocations(consumer_uuid)
-    by_provider: dict[str, dict[str, Any]] = {}
+    by_provider: dict[str, HeldDocument] = {}
     for allocation in allocations:
         entry = by_provider.setdefault(
             allocation.provider_uuid, {"resources": {}, "generation": allocation.provider_generation}
@@ -62,7 +89,7 @@ def show_consumer_allocations(request: PlacementApiRequest, consumer_uuid: str) 
 
 def show_provider_allocations(request: PlacementApiRequest, uuid: str) -> Response:
     generation, allocations = request.service.allocations.provider_allocations(uuid)
-    by_consumer: dict[str, dict[str, Any]] = {}
+    by_consumer: dict[str, HeldDocument] = {}
     for allocation in allocations:
         entry = by_consumer.setdefault(allocation.consumer_uuid, {"resources": {}})
         entry["resources"][allocation.resource_class] = allocation.used
@@ -96,7 +123,7 @@ def delete_allocations(request: PlacementApiRequest, consumer_uuid: str) -> Resp
     return answer_without_body(request)
 
 
-def allocation_write(request: PlacementApiRequest, consumer_uuid: str, document: Mapping[str, Any]) -> AllocationWrite:
+def allocation_write(request: PlacementApiRequest, consumer_uuid: str, document: ConsumerBody) -> AllocationWrite:
     """Decodes one consumer's part of a body of PUT or POST /allocations or POST /reshaper, of any microversion."""
     given = document["allocations"]
     if isinstance(given, list):

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from moorage.core.errors import Conflict, Invalid, MethodNotAllowed, NotFound
 from moorage.placement.api.handlers.answers import PlacementApiRequest, answer, answer_without_body, body_error_text
@@ -74,7 +73,7 @@ def refuse_delete_inventories(request: PlacementApiRequest, uuid: str) -> Respon
     raise MethodNotAllowed("The method DELETE is not allowed for this resource.", allowed="GET, POST, PUT")
 
 
-def decode_inventories(records: Mapping[str, Any]) -> dict[str, Inventory]:
+def decode_inventories(records: Mapping[str, Mapping[str, float]]) -> dict[str, Inventory]:
     """{class: inventory} of PUT inventories and of the reshaper.
 
     The peer's schema does not check a record whose name cannot be a class: the client gets the error about the class
@@ -86,7 +85,7 @@ def decode_inventories(records: Mapping[str, Any]) -> dict[str, Inventory]:
     return {name: decode_inventory(record) for name, record in records.items()}
 
 
-def decode_inventory(record: Mapping[str, Any]) -> Inventory:
+def decode_inventory(record: Mapping[str, float]) -> Inventory:
     given = {name: record[name] for name in _FIELDS if name in record}
     ratio = float(given.pop("allocation_ratio", 1.0))
     return Inventory(**{name: int(value) for name, value in given.items()}, allocation_ratio=ratio)
