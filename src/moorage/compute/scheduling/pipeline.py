@@ -20,6 +20,7 @@ The common case takes two requests to Placement: candidates and claim.
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from sqlalchemy import Engine
 
@@ -123,7 +124,7 @@ class HostSelector:
         self._engine = engine
         self._clock = clock
         self._placement = placement
-        self._hosts = hosts
+        self._up_window = timedelta(seconds=hosts.settings.up_window_s)
         self._options = options or SchedulerSettings()
         self._has_traits = False
 
@@ -336,7 +337,7 @@ class HostSelector:
     def _host_states(self, roots: Sequence[str]) -> dict[str, HostState | None]:
         """None: no host of this compute service."""
         with read(self._engine) as connection:
-            found = scheduling_store.host_states(connection, roots, self._clock.now() - self._hosts.up_window)
+            found = scheduling_store.host_states(connection, roots, self._clock.now() - self._up_window)
         return {root: found.get(root) for root in roots}
 
     # -------------------------------------------------------------------------------------------- 4: claim
