@@ -79,7 +79,7 @@ class IdentitySettings:
     )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class EmbeddedIdentity:
     """Issues tokens for passwords, and identifies callers by their tokens."""
 
