@@ -29,12 +29,12 @@ IN_HEADERS = (*DIGITS[:5], "http://[::1", "http://[x]", "http://a:b", "x" * 3000
 
 IN_QUERIES = (DATES[0], DATES[2], "9999-12-31", str(2**63), "9" * 5000, "1e400", "\u0662", "x" * 300)
 
-#: As fields of forms send them; the browser's own shape of a date, and lines of names and values.
+#: Values of form fields: dates in the browser's format, numbers, and lines of `name=value`.
 IN_FORMS = (
     "0001-01-01T00:00", "9999-12-31T23:59", "9" * 9, "9" * 5000, "\u00b2", "A=999999999", "x" * 70_000,
 )  # fmt: skip
 
-#: Asked for by looking through all pairs.
+#: Fields that a page reads by iterating over all of them, so that `fields_asked_for` cannot record them.
 OTHERS: Mapping[str, set[str]] = {
     "/leases/new": set(DEFAULTS),
     "/leases/{lease_id}/change": {"start_date", "end_date"},
@@ -45,7 +45,7 @@ OTHERS: Mapping[str, set[str]] = {
 TOMORROW = {"start_date": "2026-03-20T10:00", "end_date": "2026-03-20T12:00"}
 SMALL = {"vcpus": "1", "memory_mb": "1", "disk_gb": "0"}
 
-#: Where a form leads that made a lease or a hold.
+#: The address to which a form redirects after it created a lease or a hold.
 _MADE = re.compile("/leases/(holds/)?[0-9a-f-]{36}")
 
 
@@ -96,7 +96,10 @@ class World:
         return self.plane.transport().send(method, f"/ui{path}", sent | headers, body)
 
     def ask(self, method: str, path: str, form: Mapping[str, str] | None = None, **headers: str) -> int:
-        """Signs in again if the last request ended the session; so late that no failed login counts."""
+        """Sends a request; signs in again if an earlier one ended the session.
+
+        Waits before a sign-in until failed logins no longer cause a delay.
+        """
         was = bool(self.session)
         self.plane.clock.sleep(BACKOFF.longest_s if path.startswith("/sign-in") and method == "POST" else 0)
         answer = self.sent(method, path, form, **headers)
@@ -106,7 +109,7 @@ class World:
         made = _MADE.search(answer.headers.get("location", ""))
         if made and path in ("/leases/new", "/leases/maintenance"):
             self.sent("POST", f"{made[0]}/{'release' if made[1] else 'delete'}", {})
-        elif made and path == f"/leases/holds/{self.hold}":  # a lease now
+        elif made and path == f"/leases/holds/{self.hold}":  # the request converted the hold to a lease
             self.sent("POST", f"{made[0]}/delete", {})
             self.renew_hold()
         self.answers[answer.status] += 1
@@ -178,14 +181,14 @@ def world(furnished):
 
 @pytest.fixture
 def stranger(world):
-    """The same, not signed in."""
+    """The same world, with a browser that is not signed in."""
     world.session = ""
     return world
 
 
 @contextmanager
 def fields_asked_for() -> Iterator[set[str]]:
-    """The names of all form fields that are read meanwhile."""
+    """The names of all form fields that are read inside this context."""
     names: set[str] = set()
 
     def noting(read):

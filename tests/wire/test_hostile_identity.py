@@ -22,7 +22,7 @@ from tests.wire.hostile import DATES, DIGITS, asked_for, bodies, parameters, sch
 IN_PATHS = (*DIGITS[:5], DATES[0], "..", "x" * 300, "\u0662", "a b", "\0")
 IN_HEADERS = (*DIGITS[:5], DATES[0], "x" * 3000, "\xe9", "MGoA-" * 40)
 
-#: Longer than the slowest repetition after failed logins: each request is examined.
+#: Longer than the longest delay after failed logins, so that the service examines each request.
 FORGOTTEN_S = 3600.0
 YEAR_S = 365 * 86400
 
@@ -66,7 +66,7 @@ class World:
         return json.loads(answer.body)
 
     def ask(self, method: str, path: str, what: str = "", body: bytes | None = None, **headers: str) -> int:
-        """Sends a request as admin, after a pause so long that no failed login counts."""
+        """Sends a request as admin, after a pause after which failed logins no longer cause a delay."""
         self.plane.clock.sleep(FORGOTTEN_S)
         token = self.token()
         sent = {"x-auth-token": token, "x-subject-token": token, "content-type": "application/json"}
@@ -182,7 +182,7 @@ def test_no_value_for_the_adjustable_clock_is_answered_with_5xx(tmp_path):
 
 
 def test_an_adjustable_clock_cannot_be_moved_beyond_the_calendar(tmp_path):
-    """Beyond it no time exists, and the offset survives restarts."""
+    """`datetime` cannot represent such times, and the offset would survive restarts."""
     headers = {"x-auth-token": "root:admin", "x-roles": "admin", "content-type": "application/json"}
     body = json.dumps({"advance_s": MAX_ADVANCE_S}).encode()
     with InProcessPlane(tmp_path, "identity", clock=AdjustableClock(), plane={"clock": "adjustable"}) as plane:

@@ -110,7 +110,7 @@ class World:
             self.troubles.append(f"{service} {route.method} {path[:120]} {what}: {answer.status} {answer.body[:160]!r}")
 
     def path(self, service: str, route: Route[Any], **others: str) -> str:
-        """With existing objects, and `others` in place of some."""
+        """The path of a route with the ids of existing objects, except for the variables in `others`."""
         ids = self.ids() | {f"{service} {name}": value for name, value in others.items()}
 
         def filled(found: re.Match[str]) -> str:
@@ -326,7 +326,7 @@ def test_no_operation_on_an_image_is_answered_with_5xx(tmp_path):
 
 @pytest.mark.parametrize("host", ["[::1", "]", "a/b", "a b", "[fe80::1%25en0]", "x" * 300, "a:b", "a:999999", "a@b"])
 def test_an_invalid_host_header_is_400(tmp_path, host):
-    """Links contain it, and parsing them again once caused 500."""
+    """Links in answers contain the host, and parsing these links once caused a 500."""
     with InProcessPlane(tmp_path, "placement,image,compute") as plane:
         for path in ("/placement/resource_providers", "/compute/v2.1/flavors"):
             headers = {"host": host, "x-auth-token": "root:admin", "x-roles": "admin"}
@@ -341,7 +341,7 @@ def test_a_valid_host_header_is_used_in_links(tmp_path, host):
 
 
 def published(service: str, route: Route[Any]) -> set[str]:
-    """The parameters in a document, if there is one."""
+    """The query parameters that a schema declares; none without a schema."""
     same = (row for row in APIS[service].routes if (row.method, row.path) == (route.method, route.path))
     query = next((row.doc.query for row in same if row.doc), None)
     schema = query.for_version(None) if isinstance(query, VersionedSchema) else query
@@ -349,5 +349,5 @@ def published(service: str, route: Route[Any]) -> set[str]:
 
 
 def routes() -> Iterator[tuple[str, Route[Any]]]:
-    """Routes with ``.json`` have the same handler."""
+    """All routes except those with the suffix ``.json``, which have the same handlers."""
     return ((service, route) for service, api in APIS.items() for route in api.routes if ".json" not in route.path)

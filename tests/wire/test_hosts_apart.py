@@ -442,7 +442,7 @@ def test_an_agent_can_validate_only_its_own_token(tmp_path):
             path = re.sub(r"{(\w+)}", lambda name: {"host": B}.get(name[1], "1"), route.path)
             status = plane.send(route.method, f"/identity{path}", {}, who=None, roles=None, headers=headers).status
             (answers.refused if status in (401, 403, 404) else answers.allowed).add((name, status))
-        # A token that is not named is asked for; and these lists are of a host's own, which has none.
+        # 400: the request lacks the header that names a token. 200: the lists are empty, since a host has no projects.
         assert answers.allowed == {
             ("GET /v3/auth/tokens", 400), ("HEAD /v3/auth/tokens", 400), ("DELETE /v3/auth/tokens", 400),
             ("GET /v3/auth/projects", 200), ("GET /v3/auth/domains", 200), ("GET /v3/auth/system", 200),

@@ -27,7 +27,7 @@ from tests.plane import InProcessPlane
 SERVICES = {"placement": PLACEMENT, "image": IMAGE, "compute": COMPUTE, "identity": IDENTITY}
 NEWEST = {"placement": "1.39", "compute": "2.97"}
 ROLES = ("nothing", "reader", "member", "manager", "admin", "service")
-#: Routes whose bodies name what is done, each with a rule of its own.
+#: Routes whose bodies name an action; each action has its own rule.
 NAMED_ACTIONS = {
     "POST /v2.1/servers/{server_id}/action": tuple(ACTIONS),
     "POST /v2.1/os-aggregates/{aggregate_id}/action": ("add_host", "remove_host", "set_metadata"),
@@ -36,7 +36,7 @@ PASSWORD, PROJECT = "of-all-of-them", "red"
 #: Values for the variable parts of paths; some routes check the format first.
 UUID = "4d17d41a-830d-47b2-91c7-4f9fc0ae611e"
 VARIABLES = {"project_id": PROJECT, "aggregate_id": "1", "resource_class": "VCPU", "host": "compute-1"}
-#: Readers see that of their own project.
+#: Queries of routes that readers may only use for their own project.
 QUERIES = {"GET /usages": f"?project_id={PROJECT}"}
 
 
@@ -54,7 +54,7 @@ def wanted(service: str) -> dict[str, frozenset[str]]:
 
 
 def requests(service: str) -> Iterator[tuple[str, str, str, object, str | None]]:
-    """(name in the table, method, path, body, microversion), each route in each of its versions."""
+    """(name in the table, method, path, body, microversion) of each route in each of its versions."""
     for route in SERVICES[service].routes:
         name = f"{route.method} {route.path}"
         path = re.sub(r"{(\w+)}", lambda name: VARIABLES.get(name[1], UUID), route.path) + QUERIES.get(name, "")

@@ -149,7 +149,7 @@ class Ask:
 
     @property
     def name(self) -> str:
-        """As in the tables."""
+        """The name of the route in the tables of this module."""
         action = f" {next(iter(self.body))}" if self.route.path.endswith("{server_id}/action") else ""
         return f"{self.service} {self.route.method} {self.route.path}{action}"
 
@@ -400,7 +400,7 @@ class World:
             "reservation floatingips/{floatingip_id}": nothing,
         }
 
-    # --------------------------------------------------------------------------------- what is asked
+    # --------------------------------------------------------------------------------- requests
 
     def asks(self) -> Iterator[tuple[Ask, bool]]:
         """(request, whether its path names what is red's): of each route, with each of red's objects that its path
@@ -441,7 +441,7 @@ class World:
         schema = schema_at(route, SERVICES[service])
         return [{} if schema is None else smallest(schema.document)]
 
-    # ------------------------------------------------------------------------------------- who asks
+    # ------------------------------------------------------------------------------------- senders
 
     def send(self, ask: Ask, who: str, role: str, query: str = "") -> Seen:
         version = ask.version or newest(ask.service)
@@ -509,7 +509,7 @@ class World:
         for query in (f"os-keypairs?user_id={ALICE}", f"limits?tenant_id={RED}", "servers?all_tenants=1"):
             yield ("compute", f"GET /v2.1/{query}"), (None, 403)
         yield ("image", "POST /v2/images"), ({"name": "theirs", "owner": RED}, 403)
-        # Ids are of one namespace, as with the peer.
+        # All projects share one namespace of image ids, as in Glance, so a used id is a conflict.
         yield ("image", "POST /v2/images"), ({"name": "theirs", "id": self.image}, 409)
         yield ("placement", f"GET /usages?project_id={RED}"), (None, 403)
         requests = "/v2/accelerator_requests"
@@ -528,7 +528,7 @@ class World:
             yield ("identity", f"{method} /v3/auth/tokens"), (None, 403)
 
     def picture(self) -> dict[str, object]:
-        """Every row of red's in each database, except those that also name bob; images, and users."""
+        """The rows of each database that belong to red and do not name bob, red's images, and the users file."""
         found: dict[str, object] = {"users": self.users.read_text()}
         for service in ("placement", "compute", "accelerator", "reservation"):
             with self.plane.engine(service).connect() as connection:
@@ -546,15 +546,13 @@ class World:
 
 
 def newest(service: str) -> Version | None:
-    """None if there are no microversions."""
+    """The newest microversion of a service; None if it has none."""
     range_of = SERVICES[service].versions
     return range_of and range_of.maximum
 
 
 def versions(service: str, route: Route[Any]) -> list[Version | None]:
-    """The newest that has the route; and of what is read the oldest, which passes over parameters that it does not
-    know.
-    """
+    """The newest microversion that has the route; for GET also the oldest, which ignores unknown parameters."""
     range_of = SERVICES[service].versions
     if range_of is None:
         return [None]
@@ -622,7 +620,7 @@ def test_the_own_project_or_an_operator_finds_the_objects_of_the_paths(world):
 
 
 def test_no_other_route_reveals_objects_of_another_project(world):
-    """With any filter."""
+    """The queries contain each known filter, with red's ids and names as values."""
     troubles, tells_alice = [], set()
     for ask, is_of_red in world.asks():
         if is_of_red:
@@ -641,9 +639,9 @@ def test_no_other_route_reveals_objects_of_another_project(world):
 
 
 def queries(world: World, ask: Ask, asked: set[str]) -> Iterator[str]:
-    """`asked` are the parameters that the handler asks for where there are none.
+    """Queries for the parameters `asked`, which the handler reads from a request without any, and for `FILTERS`.
 
-    What has ``.json`` behind it has the same handler.
+    Yields nothing for routes with the suffix ``.json``, which have the same handlers.
     """
     if ask.route.path.endswith(".json"):
         return

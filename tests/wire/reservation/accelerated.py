@@ -26,10 +26,10 @@ IS_R1 = f"CUSTOM_FPGA_INTEL_REGION_{TYPE_R1.replace('-', '_').upper()}"
 
 
 class Cloud(Plane):
-    """`HOST` has two regions of FPGAs, or the named ones, and a GPU."""
+    """A plane whose host `HOST` has a GPU and the given FPGA regions (two by default)."""
 
     def __init__(self, directory, *, regions=(R1, R2), **options):
-        #: Whether hosts carry out orders of the accelerator service as soon as they get a hint.
+        #: Whether hosts do jobs of the accelerator service as soon as they get a hint.
         self.hosts_hear = True
         self.accelerated = {}
         super().__init__(
@@ -75,9 +75,9 @@ class Cloud(Plane):
         return {names[uuid]: dict(amounts) for uuid, amounts in self.placement.allocations(server_id).items()}
 
     def lose_answers(self):
-        """Loses the first answer to each kind of order for a region, and those to the client's repetitions.
+        """Loses the first answer to each kind of programming request, and the answers to the client's retries.
 
-        {kind: how often}
+        Returns {kind: number of lost answers}.
         """
         lost = Counter()
 
@@ -103,12 +103,12 @@ class Cloud(Plane):
 
 
 def _order(request):
-    """``replace`` or ``remove`` if the request orders a programming."""
+    """The operation of a programming request, ``replace`` or ``remove``; None for other requests."""
     return json.loads(request.body)[0]["op"] if request.resource.endswith("/program") else None
 
 
 class AcceleratedHost:
-    """An agent in a separate process, whose cards have these regions, and a GPU."""
+    """An agent in a separate process, on a host with these FPGA regions and a GPU."""
 
     def __init__(self, cloud, name, regions):
         self.name, self._regions = name, regions
@@ -135,7 +135,7 @@ class AcceleratedHost:
             pass
 
     def programs(self):
-        """Regions in the order of their programming."""
+        """The programmed regions, in the order in which they were programmed."""
         return list(self.cards.programmed)
 
     def carries(self, region):
@@ -144,14 +144,14 @@ class AcceleratedHost:
         return found.bitstream.image_id if found.bitstream else ""
 
     def plug(self, instance_uuid, specs, region):
-        """Plugs as os_acc does, for a server that has the region."""
+        """Attaches the region to a server, as os_acc does."""
         server = {"uuid": instance_uuid, "name": "vm", "project_id": PROJECT, "image_id": None}
         provider = self.agent.attach_state.rp_uuids[region]
         return self.agent.plug(server, {"": [provider]}, specs)
 
 
 class Cards(SimulatedAccelerators):
-    """Records the programmed images; only data that matches its digest may be programmed."""
+    """Simulated cards that record the programmed images, and refuse data that does not match its digest."""
 
     def __init__(self, devices, directory, clock):
         super().__init__(devices, directory, clock)
@@ -166,7 +166,7 @@ class Cards(SimulatedAccelerators):
 
 
 def _with_regions(regions):
-    """The built-in host's cards with only these regions, and one of its GPUs."""
+    """The cards of the built-in simulated host, reduced to these regions and one GPU."""
     devices = [replace(device, deployables=_named(device, {*regions, GPU})) for device in default_simulated_host()]
     return [device for device in devices if device.deployables]
 
@@ -176,9 +176,7 @@ def _named(device, names):
 
 
 class Heard:
-    """Hints. Hosts react at once to those about accelerators, because the service waits for the result of its
-    orders.
-    """
+    """Forwards hints. Hosts do accelerator jobs at once after a hint, because the service waits for the result."""
 
     def __init__(self, cloud, inner):
         self._cloud, self._inner = cloud, inner

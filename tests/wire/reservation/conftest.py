@@ -48,7 +48,7 @@ def plane(new_plane) -> Plane:
 
 @pytest.fixture
 def reserved(new_plane) -> Plane:
-    """The same, registered."""
+    """A plane with the host `compute-1`, registered."""
     return new_plane(_registered)
 
 
@@ -68,7 +68,7 @@ def new_shared(prepared, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def shared(new_shared) -> Plane:
-    """As `reserved`, for tests that change nothing."""
+    """Like `reserved`; one plane per module, for tests that change nothing."""
     return new_shared(_registered)
 
 
@@ -80,7 +80,7 @@ def gold(new_plane) -> Plane:
 
 @pytest.fixture(scope="module")
 def shared_gold(new_shared) -> Plane:
-    """As `gold`, for tests that change nothing."""
+    """Like `gold`; one plane per module, for tests that change nothing."""
     return new_shared(with_gold)
 
 

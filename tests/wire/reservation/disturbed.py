@@ -42,7 +42,7 @@ class Line:
     """All statements and requests of a service; `reached` is called at each point with its name."""
 
     def __init__(self, reached: Callable[[str], str | None] = lambda point: None, trace: Path | None = None) -> None:
-        """`reached` may return a mishap, see `_mishap`. Completed changes are written to the file `trace`."""
+        """`reached` may return the kind of a fault to inject, see `_mishap`. Appends completed changes to `trace`."""
         self._reached = reached
         self._trace = trace
         self._counts: dict[str, int] = {}
@@ -88,7 +88,7 @@ def _mishap(kind: str) -> ClientResponse:
 
 @dataclass(frozen=True)
 class Scenario:
-    """`prepare` gives the lease that `act` changes; `act` may raise the error that a client gets."""
+    """`prepare` returns the lease that `act` changes; `act` may raise the error that a client would get."""
 
     name: str
     prepare: Callable[[Plane], Any]
@@ -111,12 +111,12 @@ def new_plane(folder: Path) -> Plane:
     return plane
 
 
-#: Seconds between two looks: the claim of a dead process runs out after 60, a failed step is tried again after 60 at most.
+#: Seconds between rounds: the claim of a dead process expires after 60; a failed step is retried after at most 60.
 PAUSES_S = (5, 5, 55, 5, 5, 10, 20, 40, 60, 10, 60, 60, 10)
 
 
 def go_on(plane: Plane, *processes: Process, pauses_s: Sequence[int] = PAUSES_S) -> None:
-    """Lets time pass; the runners of these processes run the due events in turn."""
+    """Advances the clock by each pause; before each, the runners of the processes run the due events in turn."""
     for pause_s in pauses_s:
         for process in processes:
             process.runner.run_once()
@@ -124,7 +124,7 @@ def go_on(plane: Plane, *processes: Process, pauses_s: Sequence[int] = PAUSES_S)
         plane.clock.sleep(pause_s)
 
 
-# --- the operations ---------------------------------------------------------------------------------------------
+# --- operations ---------------------------------------------------------------------------------------------
 
 
 def _create(plane: Plane, amount: int = 4) -> Any:
@@ -159,7 +159,7 @@ def _check_started(plane: Plane, made: Any, _: Any) -> None:
 
 
 def _due_together(plane: Plane) -> list[Any]:
-    """Three leases on two hosts; one shares both."""
+    """Three leases on two hosts that start at the same moment; one of them has slots on both hosts."""
     made = [_create(plane) for _ in range(3)]
     plane.clock.advance_to(STARTS)
     return made
@@ -176,7 +176,7 @@ def _grow(plane: Plane, process: Process, made: Any) -> None:
 
 
 def _check_grown(plane: Plane, made: Any, again: Any) -> None:
-    """The update is applied completely or not at all; one that did not begin can be repeated."""
+    """The update is applied completely or not at all; it can be repeated."""
     shown = plane.lease(made["id"])
     assert shown["status"] == "ACTIVE"
     assert shown["reservations"][0]["amount"] in (4, 12)
@@ -210,7 +210,7 @@ def _delete(plane: Plane, process: Process, made: Any) -> None:
 
 
 def _check_deleted(plane: Plane, _: Any, again: Any) -> None:
-    for each in _leases(plane):  # the process died before it got the request
+    for each in _leases(plane):  # the process died before it recorded the deletion
         assert each["status"] == "ACTIVE"
         _delete(plane, again, each)
     assert _leases(plane) == []
@@ -270,7 +270,7 @@ SCENARIOS = {
 }
 
 
-# --- the state afterwards ---------------------------------------------------------------------------------------
+# --- state afterwards ---------------------------------------------------------------------------------------
 
 
 def _state(plane: Plane, made: Any) -> tuple[str, dict[str, str]]:
@@ -287,7 +287,7 @@ def _slots(plane: Plane, made: Any) -> dict[str, int]:
 
 
 def check_agreement(plane: Plane) -> None:
-    """Placement and Nova have exactly what the database says."""
+    """Classes, flavors, access and inventories in Placement and compute match the reservation database."""
     classes = set()
     for made in _leases(plane):
         (reservation,) = made["reservations"]
@@ -302,7 +302,7 @@ def check_agreement(plane: Plane) -> None:
             retired = event_store.retired_hosts(connection, made["id"]).get(reservation["id"], set())
         for name in HOSTS:
             found = plane.inventory(name, class_of(reservation))
-            held = 1 if name in retired else None  # used by the server that was there
+            held = 1 if name in retired else None  # the remaining server still uses this unit
             assert (found.total if found else None) == wanted.get(name, held), name
     there = plane.ask("GET", "/resource_classes", service="placement")["resource_classes"]
     assert {each["name"] for each in there if each["name"].startswith("CUSTOM_RESERVATION_")} == classes
@@ -311,7 +311,7 @@ def check_agreement(plane: Plane) -> None:
 
 
 def order_of(trace: Path) -> list[str]:
-    """Each change once, at its first occurrence; ids numbered by their first occurrence."""
+    """The changes without repetitions, in the order of their first occurrence; ids are replaced by numbers."""
     names: dict[str, str] = {}
     seen: dict[str, None] = {}
     for line in trace.read_text().splitlines() if trace.exists() else []:
@@ -330,7 +330,7 @@ class Outcome:
 
 
 def undisturbed(name: str, folder: str) -> Outcome:
-    """All points, and the order of the changes."""
+    """Runs an operation without a disturbance; returns its points and the order of its changes."""
     scenario, plane, trace = SCENARIOS[name], new_plane(Path(folder)), Path(folder) / "trace"
     made = scenario.prepare(plane)
     outcome = Outcome()
@@ -347,7 +347,10 @@ def undisturbed(name: str, folder: str) -> Outcome:
 
 
 def killed(name: str, folder: str, point: str) -> list[str]:
-    """SIGKILL at `point`; two others continue. The order of the changes, or [] if the operation never began."""
+    """Kills a process at `point`; two others continue.
+
+    Returns the order of the changes, [] if the operation never began.
+    """
     scenario, plane, trace = SCENARIOS[name], new_plane(Path(folder)), Path(folder) / "trace"
     made = scenario.prepare(plane)
     pid = os.fork()
@@ -368,22 +371,22 @@ def _die(scenario: Scenario, plane: Plane, made: Any, trace: Path, point: str) -
             signal.pause()
 
     try:
-        plane.ids.__init__(99)  # the parent continues with the same seed, and ids must differ
+        plane.ids.__init__(99)  # the parent continues with its own seed, and the ids must differ
         for each in plane.cloud.cloud.planes:
             for engine in each.plane.engines.values():
-                engine.dispose(close=False)  # the parent's connections are not ours
+                engine.dispose(close=False)  # these connections belong to the parent
         scenario.act(plane, Line(reached, trace).process(plane, "doomed"), made)
     finally:
         os._exit(1)
 
 
 def _same(point: str, other: str) -> bool:
-    """Compares kind and number, because ids in paths differ from run to run."""
+    """Whether two points have the same kind and number; ids in paths differ between runs."""
     return point.split()[:2] == other.split()[:2]
 
 
 def mishap(name: str, folder: str, point: str, kind: str, times: int) -> list[str]:
-    """Fails the request at `point` and later ones, `times` in all; this process and another one continue."""
+    """Fails `times` requests, starting at `point`; then this process and another one continue."""
     scenario, plane, trace = SCENARIOS[name], new_plane(Path(folder)), Path(folder) / "trace"
     made = scenario.prepare(plane)
     left = [times]
@@ -401,7 +404,7 @@ def mishap(name: str, folder: str, point: str, kind: str, times: int) -> list[st
         return kind
 
     first = Line(reached, trace).process(plane, "first")
-    with contextlib.suppress(MoorageError):  # the client gets this error
+    with contextlib.suppress(MoorageError):  # a client would get this error
         scenario.act(plane, first, made)
     second = Line(trace=trace).process(plane, "second")
     go_on(plane, first, second)

@@ -24,8 +24,9 @@ class Listener:
 
 
 class Hooks(Listener):
-    """`answers`: {path: (status, headers)}; 204 where there is none. `seen` has (path, body), `keys` what each came
-    with.
+    """An HTTP server. `answers`: {path: (status, headers)}, 204 for other paths.
+
+    `seen` has (path, body) of each request, and `keys` its idempotency key.
     """
 
     def __init__(self):
@@ -51,14 +52,17 @@ class Hooks(Listener):
 
 
 class Mailbox(Listener):
-    """`seen` has (sender, recipients, message). While `refuses` is set it answers every recipient with that."""
+    """An SMTP server. `seen` has (sender, recipients, message).
+
+    While `refuses` is set, the server answers each recipient with it.
+    """
 
     def __init__(self):
         self.seen, self.verbs, self.refuses = [], [], None
         box = self
 
         class Conversation(socketserver.StreamRequestHandler):
-            """The part of RFC 5321 that sending needs."""
+            """One SMTP session, with the commands of RFC 5321 that a sender needs."""
 
             def say(self, text):
                 self.wfile.write(text.encode() + b"\r\n")

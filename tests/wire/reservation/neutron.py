@@ -1,4 +1,4 @@
-"""A small Neutron in memory, for cases that a real one cannot provide: dying before or after an answer, or refusing.
+"""A small Neutron in memory, for cases that are hard to cause in a real one: lost requests or answers, refusals.
 
 `tests/system/reservation/test_floating_ips.py` shows that the client works with a real one.
 """
@@ -17,7 +17,7 @@ SUBNET6 = "22222222-0000-4000-8000-000000000002"
 
 
 class Neutron:
-    """A transport. `asked` has (method, path) of all requests; `before` and `after` may raise around each."""
+    """A transport. `asked` has (method, path) of all requests; `before` and `after` run around each and may raise."""
 
     def __init__(self):
         self.networks = {

@@ -1,7 +1,7 @@
 """Placement, images, compute and reservations in one process, on SQLite, under a virtual clock.
 
-The host is a few lines (`Host`): it registers, and does its jobs when it receives a hint. All calls are HTTP in
-process.
+Hosts are simulated by `Host`, which registers and does its jobs when it receives a hint. All calls are HTTP requests
+within the process.
 """
 
 import functools
@@ -23,7 +23,7 @@ from tests.wire.reservation.processes import Process, WatchedProcess
 NOW = datetime(2026, 3, 1, 9, 30, 20, tzinfo=UTC)
 A_YEAR_S = 365 * 86400.0
 
-#: Hosts count as up for a year after a heartbeat, and there is no polling, so that days pass quickly.
+#: Hosts count as up for a year after a heartbeat, and nothing polls, so that tests can pass days quickly.
 SECTIONS = {
     "compute": {
         "host_down_after_s": A_YEAR_S,
@@ -39,7 +39,7 @@ SECTIONS = {
 
 SERVICES = "placement,image,compute,reservation"
 
-#: Tasks that only a test calls.
+#: Tasks that run only when a test calls them.
 RESTING = (
     "compute.reclaim",
     "compute.dead_hosts",
@@ -53,7 +53,7 @@ IMAGE = "0a0a0a0a-1b1b-4c4c-8d8d-0e0e0e0e0e0e"
 
 
 class Host:
-    """A compute host with its own provider. It is a task that does all its jobs from compute when it runs."""
+    """A compute host with its own resource provider; as a task, it does all its jobs from compute when it runs."""
 
     def __init__(self, plane, name, *, vcpus=8, memory_mb=16384, disk_gb=100):
         self._set(plane, name)
@@ -83,7 +83,7 @@ class Host:
         self.compute = plane.compute
 
     def of(self, plane):
-        """The same host, as part of `plane` from now on."""
+        """A copy of this host that belongs to `plane`."""
         host = copy(self)
         host._set(plane, self.host)
         return host
@@ -98,7 +98,7 @@ class Host:
 
 
 class Plane:
-    """`cloud` is the plane that runs everything, and `process` its reservation service."""
+    """`cloud` runs all services in process; `process` is its reservation service."""
 
     def __init__(
         self,
@@ -114,9 +114,10 @@ class Plane:
         authenticator=TOKENS,
         **sections,
     ):
-        """`neutron`: a `Neutron`. `sections` are options by section, ``reservation={"cleaning_time_s": 600}``.
+        """`neutron` is a `Neutron`; `sections` are options by section: ``reservation={"cleaning_time_s": 600}``.
 
-        `hosts` are known already in the databases of `directory`. The others as for `InProcessPlane`.
+        `hosts` are those that the databases in `directory` already contain. For the other parameters see
+        `InProcessPlane`.
         """
         self.hosts, self._resting = [], resting
         self._sections = {name: SECTIONS.get(name, {}) | sections.get(name, {}) for name in SECTIONS | sections}
@@ -143,7 +144,7 @@ class Plane:
             self._add(host.of(self))
 
     def _built(self, plane):
-        """Hosts survive a restart."""
+        """Adds the hosts to the tasks of a restarted plane."""
         if "compute" in plane.built:
             plane.tasks += self.hosts
 
@@ -184,19 +185,20 @@ class Plane:
         return self.process.runner
 
     def new_process(self, name=None, **around):
-        """Another process of the reservation service, with a database connection of its own; `around` as for
-        `WatchedProcess`.
+        """Another process of the reservation service, with its own database connection.
+
+        `around` are parameters of `WatchedProcess`.
         """
         self._count += 1
         name = name or f"reservation-{self._count}"
         return WatchedProcess(self.cloud.beside(name, "reservation", resting=("",), **self._sections), **around)
 
     def use(self, process=None):
-        """Sends requests to this process from now on; without an argument to the first one again."""
+        """Sends later requests to this process; without an argument, to the first process again."""
         self.api = process or self.process
 
     def stop_runner(self):
-        """Leases start and end only when a test ticks a runner."""
+        """From now on, leases start and end only when a test calls a runner."""
         self.cloud.resting = (*self._resting, "reservation")
         self.cloud.forget_waits()
 
@@ -237,7 +239,7 @@ class Plane:
         service="reservation",
         version=None,
     ):
-        """(status, document) for any status; a text if it is not JSON."""
+        """Sends a request; returns (status, document) for any status. The document is a text if it is not JSON."""
         client = self.client(service, user, project, roles)
         version = NEWEST_PLACEMENT if service == "placement" else version
         answer = client.request_raw(method, path, json=body, accept=_EVERY_STATUS, repeatable=False, version=version)
@@ -258,7 +260,7 @@ class Plane:
     def settle(self):
         self.cloud.settle()
 
-    # What is there
+    # Existing objects
 
     def lease(self, lease_id):
         return self.ask("GET", f"/v1/leases/{lease_id}")["lease"]
@@ -285,7 +287,7 @@ class Plane:
 
     @functools.cached_property
     def image(self):
-        """The id of a public image."""
+        """The id of a public image, which is created on first use."""
         body = {"id": IMAGE, "name": "linux", "disk_format": "raw", "container_format": "bare", "visibility": "public"}
         self.ask("POST", "/v2/images", body, service="image", status=201)
         self.client("image").upload(
@@ -294,7 +296,7 @@ class Plane:
         return IMAGE
 
     def boot(self, name, flavor_id, project="demo"):
-        """Creates a server of a project's member; returns its id."""
+        """Creates a server as a member of the project; returns its id."""
         body = {"server": {"name": name, "flavorRef": flavor_id, "imageRef": self.image}}
         who = {"user": "user", "project": project, "roles": ("member",)}
         status, document = self.answer("POST", "/v2.1/servers", body, service="compute", **who)
@@ -303,7 +305,7 @@ class Plane:
         return document["server"]["id"]
 
     def resize(self, server_id, flavor_id):
-        """Resizes to a public flavor; the server then waits for the confirmation."""
+        """Resizes a server to a public flavor; the resize then waits for its confirmation."""
         self.act(server_id, "resize", {"flavorRef": flavor_id})
         self.settle()
 
@@ -313,7 +315,7 @@ class Plane:
         assert status in (202, 204), document
 
     def stop_hosts(self):
-        """Hosts do no jobs from now on, but count as up."""
+        """Hosts do no more jobs, but still count as up."""
         for host in self.hosts:
             host.is_stopped = True
 
@@ -332,7 +334,7 @@ _EVERY_STATUS = tuple(range(200, 600))
 
 
 def instance(amount=1, *, vcpus=1, memory_mb=1024, disk_gb=10, **more):
-    """A reservation as stock clients send it."""
+    """The body of an instance reservation, as stock clients send it."""
     return {
         "resource_type": "virtual:instance",
         "vcpus": vcpus,

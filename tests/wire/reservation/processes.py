@@ -20,7 +20,7 @@ from tests.plane import InProcessPlane, Request, Send
 
 PROVIDERS, FLAVORS = "placement/resource_providers", "compute/v2.1/flavors"
 
-#: Requests of the reservation service: method, path without ids, and the verb of an action.
+#: Names of requests of the reservation service: method, path without ids, and the name of an action.
 ADD_INVENTORY = f"POST {PROVIDERS}/*/inventories"
 WRITE_INVENTORIES = f"PUT {PROVIDERS}/*/inventories"
 READ_INVENTORIES = f"GET {PROVIDERS}/*/inventories"
@@ -44,7 +44,7 @@ CREATE_IMAGE = "POST compute/v2.1/servers/*/action createImage"
 CONFIRM_RESIZE = "POST compute/v2.1/servers/*/action confirmResize"
 READ_HOSTS = "GET compute/v2.1/os-services"
 
-#: How often a client sends a repeatable request that is not answered.
+#: How many times a client sends a repeatable request that gets no answer.
 TRIES = 1 + MAX_REPEATS
 
 #: An id, or the name of a class or a trait.
@@ -57,12 +57,12 @@ class Call:
 
     service: str
     request: Request
-    #: None if there was no answer, or not yet.
+    #: The status of the answer; None if there is no answer (yet).
     status: int | None = None
 
     @cached_property
     def name(self) -> str:
-        """The name as in the constants above."""
+        """The name of the request, in the format of the constants above."""
         method, path = self.request.method, self.request.resource
         verb = f" {next(iter(self.document))}" if path.endswith("/action") else ""
         return f"{method} {self.service}{_NAMED.sub('*', path)}{verb}"
@@ -72,7 +72,7 @@ class Call:
         return json.loads(self.request.body or b"null")
 
     def is_about(self, *texts: str) -> bool:
-        """Whether its path contains one of these: the id of a flavor, the name of a class."""
+        """Whether the path contains one of these texts, such as a flavor id or the name of a resource class."""
         return any(text in self.request.path for text in texts)
 
 
@@ -103,10 +103,10 @@ class Process:
 
 
 class WatchedProcess(Process):
-    """One whose requests to other services are `calls`.
+    """A process that records its requests to other services in `calls`.
 
-    `before` and `after` are called around each, and may raise; `fails` are errors that are raised instead of sending
-    such a request, `times` in all.
+    `before` and `after` are called around each request and may raise. `fails` maps names of requests to errors: the
+    first `times` such requests raise their error instead of being sent.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class WatchedProcess(Process):
 
     @property
     def asked(self) -> list[str]:
-        """The names of its requests in order."""
+        """The names of the recorded requests, in order."""
         return [call.name for call in self.calls]
 
     def _around(self, service: str) -> Callable[[Request, Send], ClientResponse]:

@@ -28,7 +28,7 @@ def change(plane, made, *, status=200, **values):
 
 
 def test_the_named_resources_are_reserved_and_released_at_the_end(gold):
-    """With the reservation's own flavor, as every stock client launches."""
+    """The server is launched with the reservation's flavor, as stock clients do."""
     made = create(gold, of_any(2, {GOLD: 1, "VCPU": 2, "MEMORY_MB": 512, "DISK_GB": 5}), end="2026-03-01 11:00")
     (reservation,) = made["reservations"]
     gold.run_for(10)
@@ -50,7 +50,7 @@ def test_the_named_resources_are_reserved_and_released_at_the_end(gold):
 
 
 def test_resources_that_are_not_named_are_not_reserved(gold):
-    """All processors of the host belong to others, who leave its gold."""
+    """Other servers use all processors of the host, but none of its gold."""
     everything = instance(8, memory_mb=2048, disk_gb=1, resource_properties='["=", "$rack", "1"]')
     create(gold, everything, version="1.0", end="2026-03-01 11:00")
     (reservation,) = create(gold, of_any(1, {GOLD: 2}), end="2026-03-01 11:00")["reservations"]
@@ -76,7 +76,7 @@ def test_dedicated_processors_are_reserved_as_pcpu(gold):
 
 
 def test_a_reservation_is_shown_as_it_was_requested(gold):
-    """Also to clients of 1.0."""
+    """Clients of microversion 1.0 see it the same way."""
     asked = of_any(1, traits={SHINY: "required"}, affinity=True, hypervisor_properties='[">", "$vcpus", "1"]')
     made = create(gold, asked, start=START)
     (reservation,) = gold.lease(made["id"])["reservations"]

@@ -27,13 +27,13 @@ def book(plane, amount, start, end, **who):
 
 @pytest.fixture
 def busy(new_plane):
-    """On the second of March 6 of 8 CPUs are reserved, on the third all of them."""
+    """A plane where 6 of 8 CPUs are reserved on 2 March, and all of them on 3 March."""
     return new_plane(_busy)
 
 
 @pytest.fixture(scope="module")
 def shared_busy(new_shared):
-    """The same, for tests that change nothing because they only search for offers."""
+    """Like `busy`; one plane per module, for tests that only search for offers."""
     return new_shared(_busy)
 
 

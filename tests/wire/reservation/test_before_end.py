@@ -146,7 +146,7 @@ def test_a_snapshot_of_each_server_is_created_for_its_project(new_plane):
 
 
 def test_an_image_of_another_project_does_not_replace_the_snapshot(new_plane):
-    """Anybody can give an image these properties; otherwise the last image of a tenant's server would never be made."""
+    """Any user can give an image these properties, so they do not prove that the snapshot of a server exists."""
     plane = plane_with(new_plane)
     made = make(plane, SNAPSHOT, reservations=[instance()])
     server_id = plane.boot("a", made["reservations"][0]["flavor_id"])
@@ -169,7 +169,7 @@ def test_an_image_of_another_project_does_not_replace_the_snapshot(new_plane):
     [("snapshot", "nothing", 1), ("default", "snapshot", 1), ("default", "nothing", 0), ("", "snapshot", 0)],
 )
 def test_before_end_actions_of_host_reservations_work_as_in_blazar(new_plane, asked, of_hosts, count):
-    """Also without the header of microversion 1.1, because Blazar's clients request it."""
+    """They also work without the header of microversion 1.1, because Blazar's clients use them without it."""
     plane = plane_with(new_plane, of_hosts=of_hosts)
     body = lease(whole(before_end=asked), **WITHIN)
     made = plane.ask("POST", "/v1/leases", body, status=201)["lease"]
@@ -256,7 +256,7 @@ def test_no_password_is_sent_to_a_mail_server_without_tls(mailbox):
 
 
 def test_the_end_of_a_lease_does_not_wait_for_actions(new_plane, hooks):
-    """At the end each action is tried once more; a service that recovers later does not get it."""
+    """Each action is tried once more at the end; if that fails, it is not tried later."""
     plane = plane_with(new_plane, hooks=hooks)
     hooks.answers["/hook"] = (503, {})
     made = make(plane, webhook(hooks), before_end_date="2026-03-01 12:00")
@@ -316,7 +316,7 @@ def test_another_worker_continues_the_actions_and_repeats_none(new_plane, hooks)
 
 @pytest.mark.parametrize("lost", [Killed("killed"), Unavailable("the answer was lost")])
 def test_a_snapshot_whose_answer_was_lost_is_not_repeated(new_plane, lost):
-    """By the same worker or by the next. Actions that a prolongation repeats are carried out again."""
+    """Neither the same worker nor the next one repeats it. A prolongation repeats its actions, including snapshots."""
     plane = plane_with(new_plane)
     made = make(plane, SNAPSHOT, reservations=[instance()])
     plane.boot("a", made["reservations"][0]["flavor_id"])
@@ -330,7 +330,7 @@ def test_a_snapshot_whose_answer_was_lost_is_not_repeated(new_plane, lost):
     with suppress(Killed):
         plane.new_process(after=lose).runner.run_once()
     assert outcomes(plane, made)[0][1] == "trying"
-    plane.settle()  # the host has made it: compute would take a second request
+    plane.settle()  # the host has made the image, so compute would accept a second request
     plane.clock.advance_to(plane.clock.now() + timedelta(minutes=3))
     plane.settle()
     plane.new_process().runner.run_once()

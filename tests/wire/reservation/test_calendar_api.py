@@ -1,4 +1,4 @@
-"""The calendar and its feed: own leases by name, others' only as usage (B9)."""
+"""The calendar and its feed show leases of the own project by name, and others only as usage (B9)."""
 
 import json
 import re
@@ -15,7 +15,7 @@ def used(view):
 
 
 def test_leases_of_other_projects_are_shown_only_as_usage(reserved):
-    """A calendar with ids would make LP#2120655 worse."""
+    """Ids of other projects' leases would help an attacker: see LP#2120655."""
     theirs = book(reserved, 2, "02 10:00", "02 12:00", **OTHER)
     mine = book(reserved, 3, "02 11:00", "02 13:00")
     answer = ask(reserved, "GET", f"/v1/calendar?{DAY}")

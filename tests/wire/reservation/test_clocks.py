@@ -1,4 +1,4 @@
-"""Clocks are set, run ahead, or repeat a second: no lease ends early, starts twice, or waits for a year."""
+"""A clock is set back or forward, or repeats a second: no lease ends early, starts twice, or waits for a year."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -17,13 +17,13 @@ JUMPS = pytest.mark.parametrize("jump", [HOUR, YEAR], ids=["hour", "year"])
 
 @pytest.fixture
 def plane(reserved):
-    """Leases start and end only when a test ticks a runner."""
+    """A plane where leases start and end only when a test calls a runner."""
     reserved.stop_runner()
     return reserved
 
 
 def set_back(plane, by):
-    plane.clock._now -= by  # a virtual clock is otherwise only moved forwards
+    plane.clock._now -= by  # the methods of a virtual clock only move it forward
 
 
 def create(plane):
@@ -67,7 +67,7 @@ def test_a_clock_that_is_set_back_starts_nothing_twice_and_ends_nothing_early(pl
 
 @JUMPS
 def test_a_start_is_retried_in_time_although_the_clock_was_set_back(plane, jump):
-    """The lease's claim and its next attempt are now in the future."""
+    """The expiry of the claim and the time of the next attempt are far in the future after the change."""
     made, _ = create(plane)
     plane.clock.advance_to(STARTS)
     plane.new_process(fails={ADD_INVENTORY: RemoteError("away", status=503)}, times=1).runner.run_once()
@@ -119,7 +119,7 @@ def test_after_a_jump_forward_due_events_run_once_and_in_order(plane, jump):
     tick(plane, runner)
     if jump == HOUR:
         assert status(plane, made) == "ACTIVE"
-        set_back(plane, jump)  # and mended
+        set_back(plane, jump)  # corrects the clock
         tick(plane, runner)
         assert noting.asked.count(GRANT) == 1
         assert status(plane, made) == "ACTIVE"
@@ -130,7 +130,7 @@ def test_after_a_jump_forward_due_events_run_once_and_in_order(plane, jump):
 
 
 def test_a_repeated_second_starts_no_lease_twice(plane):
-    """As clocks without such a second show it: 23:59:59 comes twice."""
+    """A leap second, as clocks without leap seconds show it: 23:59:59 occurs twice."""
     body = lease(instance(2), start="2026-07-01 00:00", end="2026-07-02 00:00")
     made = plane.ask("POST", "/v1/leases", body, status=201)["lease"]
     midnight = datetime(2026, 7, 1, tzinfo=UTC)
@@ -152,14 +152,14 @@ def test_a_repeated_second_starts_no_lease_twice(plane):
     ],
 )  # fmt: skip
 def test_a_date_with_a_zone_or_a_second_too_many_is_refused_with_the_form(shared, text):
-    """The form is UTC; the service does not guess other meanings."""
+    """Dates must be in UTC and in the documented format; the service accepts no other format."""
     refused = shared.ask("POST", "/v1/leases", lease(instance(2), start=text, end="2027-01-01 00:00"), status=400)
     assert refused["error_message"] == f"{text} is an invalid date. Required format: %Y-%m-%d %H:%M"
 
 
 @pytest.mark.parametrize("night", ["2026-03-29", "2026-10-25"], ids=["spring", "autumn"])
 def test_days_with_a_daylight_saving_change_have_24_hours(plane, night, monkeypatch):
-    """Whatever zone the machine has."""
+    """The time zone of the machine has no effect."""
     import time
 
     monkeypatch.setenv("TZ", "Europe/Berlin")

@@ -1,4 +1,4 @@
-"""A process of the reservation service dies at every call it makes; the next one finishes the work (D7)."""
+"""A process of the reservation service dies at each of its requests; another one finishes the work (D7)."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -18,7 +18,7 @@ LATER = {"start": "2026-03-05 10:00", "end": "2026-03-06 10:00"}
 
 MEMBER = Caller("user", "demo", frozenset({"member"}))
 
-#: More requests than any of these operations makes.
+#: An upper limit: each of these operations makes fewer requests.
 ENOUGH = 60
 
 
@@ -109,7 +109,7 @@ def test_an_end_survives_a_crash_at_every_request(two, tmp_path, moment):
     two.stop_runner()
 
     def end(plane, process):
-        process.runner.run_once()  # asks for the server's deletion, which takes its time
+        process.runner.run_once()  # requests the deletion of the server, which continues in the background
         plane.settle()
         plane.clock.advance_to(ENDS + timedelta(seconds=20))
         process.runner.run_once()
@@ -174,7 +174,7 @@ def test_a_lease_whose_start_was_interrupted_can_be_deleted(two):
 
 
 def test_a_worker_whose_claim_expired_writes_nothing(two):
-    """D9: it hangs in a call until its claim ends; another worker does the work; the first one is fenced."""
+    """D9: it waits for an answer until its claim expires; another worker does the work; the first one is fenced."""
     made = create(two)
     two.clock.advance_to(STARTS)
     hung = []

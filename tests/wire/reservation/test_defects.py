@@ -1,4 +1,4 @@
-"""Defects of the peer (Blazar 18) that no other test covers: none of them happens here.
+"""Shows that Moorage lacks those defects of the peer (Blazar 18) that no other test covers.
 
 docs/evidence/proof/reservations.md lists all defects with their tests.
 """
@@ -23,7 +23,7 @@ def create(plane, *reservations, **values):
 
 @pytest.fixture
 def statements(reserved):
-    """The statements on the reservation database from then on."""
+    """The statements that are executed on the reservation database after the call."""
     said = []
     sa.event.listen(reserved.engine, "before_cursor_execute", lambda *args: said.append(args[2]))
     return said

@@ -14,7 +14,7 @@ def profile(cloud, name, *groups):
 
 
 def reserved(cloud, name, amount=1):
-    """The reservation, active until 11:00, of a flavor with devices from that profile."""
+    """An active reservation, until 11:00, of a flavor with devices from the given profile."""
     flavor(cloud, specs={"accel:device_profile": name})
     made = create(cloud, of_flavor(amount=amount), start="now", end="2026-03-01 11:00")
     cloud.run_for(10)
@@ -52,7 +52,7 @@ def test_a_deleted_server_frees_its_device_and_its_slot(cloud):
 
 
 def test_the_end_of_the_lease_leaves_nothing(cloud):
-    """Its server runs until the end."""
+    """The server runs until the end of the lease."""
     reservation = reserved(cloud, profile(cloud, "one-gpu", {f"resources:{GPUS}": "1"}))
     server_id = cloud.boot("s", reservation["id"])
     cloud.run_until(cloud.clock.now().replace(hour=11, minute=0, second=5))

@@ -1,6 +1,7 @@
 """Kills a process, or lets another service fail, at every step and every request of each operation of a lease.
 
-Each run tries some points, ``EXPLORE=1`` all. Each case is a separate process that forks the process that dies.
+A run tries some points; with ``EXPLORE=1`` it tries all. Each case runs in a separate process, which forks the process
+that dies.
 """
 
 import multiprocessing
@@ -17,13 +18,13 @@ pytestmark = pytest.mark.slow
 OPERATIONS = ("create", "start", "starts", "update", "end", "delete", "heal")
 MISHAPS = ("503", "409", "silence", "lost")
 ALL = bool(os.environ.get("EXPLORE"))
-#: Points of each operation in a run that does not explore.
+#: Number of points of each operation that a run without ``EXPLORE=1`` tries.
 SAMPLE = 2
 
 
 @pytest.fixture(scope="module")
 def case():
-    """Runs a function of `disturbed` in a process without threads: a fork of this one could inherit a held lock."""
+    """Runs a function of `disturbed` in a process without threads, because a fork could inherit a lock of a thread."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.wire.reservation.disturbed"])
     with ProcessPoolExecutor(1, mp_context=context) as pool:
@@ -32,7 +33,7 @@ def case():
 
 @pytest.fixture(scope="module")
 def known(case, tmp_path_factory):
-    """{operation: its undisturbed run}"""
+    """{operation: `Outcome` of its undisturbed run}"""
     return {name: case(disturbed.undisturbed, name, str(tmp_path_factory.mktemp(name))) for name in OPERATIONS}
 
 
@@ -41,21 +42,22 @@ def chosen(operation, kind, points):
 
 
 def in_order(wanted, found):
-    """The changes of an undisturbed run come in its order; changes that undo others may come between."""
+    """Whether the changes of the undisturbed run have its order; changes that undo others may occur between them."""
     return [each for each in found if each in wanted] == [each for each in wanted if each in found]
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_sigkill_at_every_step_and_request(operation, case, known, tmp_path_factory):
-    """E3, D7: before and after each transaction and each request; two other processes continue."""
+    """E3, D7: a process is killed before and after each transaction and each request; two others continue."""
     for point in chosen(operation, "killed", known[operation].points):
         order = case(disturbed.killed, operation, str(tmp_path_factory.mktemp("killed")), point)
         assert in_order(known[operation].order, order), (point, order)
 
 
 def changes_meanwhile(point):
-    """Where a 409 means a concurrent change. Compute's 409 to a POST means that the object exists, which is another
-    case.
+    """Whether a 409 at this point means a concurrent change.
+
+    Compute answers a POST with 409 if the object exists, so these points are excluded.
     """
     method, path = point.split()[2:4]
     return method == "DELETE" or (method in ("PUT", "POST") and path.startswith("placement/"))
@@ -63,7 +65,7 @@ def changes_meanwhile(point):
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_other_services_fail_at_every_request(operation, case, known, tmp_path_factory):
-    """E4, D8: once, and for longer than a client repeats a request."""
+    """E4, D8: each fault occurs once, or more times than a client repeats a request."""
     requests = [each for each in known[operation].points if each.startswith("before ")]
     cases = [
         (point, kind, times)
@@ -78,7 +80,7 @@ def test_other_services_fail_at_every_request(operation, case, known, tmp_path_f
 
 
 def test_every_commit_and_every_request_is_a_point(known):
-    """The points are all there are: commits, and requests to both other services."""
+    """The points include the commits and the requests to both other services."""
     for operation, outcome in known.items():
         kinds = {point.split()[0] for point in outcome.points}
         assert kinds == {"begin", "commit", "before", "after"}, operation

@@ -32,14 +32,14 @@ LATER = {"start": "2026-03-05 10:00", "end": "2026-03-06 10:00"}
 STARTS = datetime(2026, 3, 5, 10, tzinfo=UTC)
 ENDS = STARTS + timedelta(days=1)
 
-#: Of a round of the runner that starts leases, however many: three transactions write (claim with the journal,
-#: inventories done, finish), the others look for what is due and for when it is next.
+#: Cost of a round of the runner that starts any number of leases. Three transactions write (claim with journal,
+#: inventories done, finish); the others read which events are due, and when the next one is.
 TRANSACTIONS, STATEMENTS = 6, 27
 
-#: Of one that passes by what is due before ends: the same without journal, requests and states.
+#: Cost of a round that completes `before_end` events without actions: no journal, no requests and no states.
 PASSED_BY = 4, 15
 
-#: Of the end of a lease with slots on two hosts.
+#: Cost of the end of a lease with slots on two hosts.
 END = 10, 51
 
 SPREAD = instance(2, vcpus=1, memory_mb=64, disk_gb=1, affinity="False")
@@ -85,7 +85,7 @@ def check_active(plane, made):
 
 
 class Work:
-    """The statements and requests of a reservation service from now on."""
+    """Counts the transactions, statements and requests of a reservation service after its construction."""
 
     def __init__(self, plane):
         self.counted = Counter()
@@ -101,7 +101,7 @@ class Work:
 
 
 def started(plane, count, reservation=SPREAD):
-    """The cost of starting this many leases at the same moment, by a runner that has worked before."""
+    """The cost of starting this many leases at the same moment, with a runner that has already run once."""
     create(plane, 1, reservation)
     work = Work(plane)
     runner = work.process.runner
@@ -120,7 +120,7 @@ def create_now(plane, count, reservation):
 
 
 def test_a_start_needs_one_request_per_host_and_one_for_the_access(hosts):
-    """For a lease that starts alone."""
+    """One lease starts."""
     taken = started(hosts, 1)
     assert {name: taken[name] for name in taken if name not in ("statement", "transaction")} == {
         ADD_INVENTORY: 2,
@@ -150,7 +150,7 @@ def test_leases_that_start_together_get_their_inventories(hosts):
 
 
 def test_all_inventories_are_written_before_the_first_access_is_granted(hosts):
-    """R24 (instance-reservation), of all that start together."""
+    """R24 (instance-reservation), for all leases that start together."""
     create(hosts, 4)
     process = hosts.new_process()
     hosts.clock.advance_to(STARTS)
@@ -161,7 +161,7 @@ def test_all_inventories_are_written_before_the_first_access_is_granted(hosts):
 
 
 def test_a_lease_that_fails_does_not_stop_the_others(hosts):
-    """Its class is gone, so that host's inventories cannot be written together: each lease continues alone."""
+    """Its resource class was deleted, so one write for the host fails, and each lease continues alone."""
     made = create(hosts, 5)
     victim = made[2]["reservations"][0]
     hosts.placement.delete_class(class_of(victim))
@@ -174,7 +174,7 @@ def test_a_lease_that_fails_does_not_stop_the_others(hosts):
     check_active(hosts, others)
     assert statuses(hosts, [made[2]]) == ["STARTING"]
     hosts.placement.ensure_class(class_of(victim))
-    hosts.clock.sleep(60)  # the longest pause before it is tried again
+    hosts.clock.sleep(60)  # the longest pause before a retry
     runner.run_once()
     check_active(hosts, made)
 
@@ -213,7 +213,7 @@ def test_a_lease_deleted_during_the_start_is_skipped_and_the_others_start(hosts)
 
 
 def test_a_slow_round_keeps_its_claims_and_does_everything_once(hosts):
-    """A request takes 10 s here, so claims would end long before the round. Another runner tries after each request."""
+    """Each request takes 10 s, so claims would expire during the round. Another runner runs after each request."""
     made = create(hosts, 6)
     other = hosts.new_process()
 
@@ -259,7 +259,7 @@ def test_before_end_events_without_actions_are_one_transaction(hosts, count):
 
 
 def test_creating_a_lease_needs_two_writing_transactions(hosts):
-    """One that decides it and writes its journal, and one when its steps are done; two more for reading."""
+    """One decides the lease and writes its journal, one records that its steps are done; two more only read."""
     work = Work(hosts)
     hosts.use(work.process)
     create(hosts, 1)
@@ -292,7 +292,7 @@ def test_an_inventory_whose_answer_was_lost_counts_as_written(hosts):
     (reservation,) = made[0]["reservations"]
     hosts.clock.advance_to(STARTS)
     failing = hosts.new_process(fails={GRANT: RemoteError("no", status=500)}, times=1)
-    due = failing.runner.run_once()  # by now both inventories are there
+    due = failing.runner.run_once()  # both inventories exist at this point
     hosts.placement.ensure_class("CUSTOM_OTHER")
     provider = hosts.placement.provider_by_name("blazar_compute-2")
     hosts.placement.put_inventory(provider.uuid, "CUSTOM_OTHER", Inventory(1))
@@ -304,7 +304,7 @@ def test_an_inventory_whose_answer_was_lost_counts_as_written(hosts):
 
 
 def test_concurrent_requests_have_the_same_result(hosts, monkeypatch):
-    """As in operation: eight at once. A failure affects only its own lease."""
+    """Eight requests run at once, as in production. A failure affects only its own lease."""
     monkeypatch.setattr(services, "requests_at_once", lambda _clock: 8)
     made = create(hosts, 20)
     refused = {each["reservations"][0]["id"] for each in made[5:8]}
@@ -337,7 +337,7 @@ def test_a_lease_that_cannot_be_batched_starts_in_the_same_round(hosts):
 
 
 def test_events_claimed_by_another_runner_are_skipped(hosts):
-    """It has claimed them when ours reads them: one read, no request."""
+    """A runner that read due events before another runner claimed them sends no request."""
     made = create(hosts, 5)
     hosts.clock.advance_to(STARTS)
     process = hosts.new_process()
@@ -373,7 +373,7 @@ def test_a_host_that_refuses_its_inventories_delays_only_the_leases_on_it(hosts)
 
 
 def test_an_end_takes_a_transaction_for_each_slow_step(hosts):
-    """One claims the event, five record the steps before the last one, one ends the event, and three read what is due."""
+    """One claims the event, five record the steps before the last one, one ends the event, three read due events."""
     made = create(hosts, 1)
     hosts.clock.advance_to(STARTS)
     hosts.runner.run_once()

@@ -23,7 +23,7 @@ def flavor(plane, flavor_id="gold", *, specs=None, public=True, vcpus=2):
 
 
 def of_flavor(flavor_id="gold", amount=1, **more):
-    """A reservation as stock clients send it."""
+    """The body of a reservation of a flavor, as stock clients send it."""
     return {
         "resource_type": "flavor:instance",
         "flavor_id": flavor_id,
@@ -183,5 +183,5 @@ def test_a_flavor_id_may_be_a_number(gold):
 
 
 def test_an_amount_counts_on_every_provider_of_a_host():
-    """For the limits of projects: the amount counts on whichever provider of the host it is."""
+    """Limits of projects count the amount on any provider of the host."""
     assert counted([{GOLD: 1, "VCPU": 1}, {f"{GOLD}#1": 2, "VCPU": 1}]) == {GOLD: 3, "VCPU": 2}

@@ -21,7 +21,7 @@ def neutron():
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    """For tests that change nothing, because their requests are refused."""
+    """One plane per module, for tests that change nothing because their requests are refused."""
     with Plane(tmp_path_factory.mktemp("shared"), neutron=Neutron()) as plane:
         yield plane
 
@@ -32,7 +32,7 @@ def plane(new_plane, neutron):
 
 
 def register(plane, *numbers):
-    """{address: id}"""
+    """Registers the addresses that end with these numbers; returns {address: id}."""
     made = {}
     for number in numbers:
         body = {"floating_network_id": NETWORK, "floating_ip_address": f"192.0.2.{number}"}
@@ -41,7 +41,7 @@ def register(plane, *numbers):
 
 
 def addresses(amount=1, *required, network=NETWORK):
-    """A reservation as stock clients send it."""
+    """The body of a reservation of floating IPs, as stock clients send it."""
     return {
         "resource_type": "virtual:floatingip",
         "network_id": network,
@@ -56,7 +56,7 @@ def create(plane, *reservations, status=201, **period):
 
 
 def update(plane, made, status=200, **values):
-    """An update of the lease, or of its first reservation."""
+    """Updates the lease, or its first reservation."""
     change = {name: values.pop(name) for name in ("start_date", "end_date") if name in values}
     if values:
         change["reservations"] = [{"id": made["reservations"][0]["id"], **values}]
@@ -147,11 +147,11 @@ def test_an_address_of_a_lease_cannot_be_unregistered(plane):
     plane.ask("DELETE", f"/v1/floatingips/{ids['192.0.2.7']}", status=204)
 
 
-# ------------------------------------------------------------------------------------------------- who gets what
+# ------------------------------------------------------------------------------------------------- assignment
 
 
 def test_a_lease_has_its_addresses_from_its_start_to_its_end(plane, neutron):
-    """One is bound at the end, and is deleted anyway, as in the peer."""
+    """An address that is bound to a port at the end is deleted too, as in the peer."""
     register(plane, 7, 8, 9)
     made = create(plane, addresses(2))
     (reservation,) = made["reservations"]
@@ -174,12 +174,12 @@ def test_a_lease_has_its_addresses_from_its_start_to_its_end(plane, neutron):
     assert neutron.asked.index(("PUT", f"/floatingips/{bound}")) < neutron.asked.index(
         ("DELETE", f"/floatingips/{bound}")
     )
-    register(plane, 10)  # what is over keeps nothing
+    register(plane, 10)  # an ended lease keeps no addresses
     assert create(plane, addresses(4), end="2026-03-03 10:00")["status"] == "PENDING"
 
 
 def test_required_addresses_come_first(plane, neutron):
-    """Also if another reservation of the lease could have had them."""
+    """They are kept for the reservation that requires them, also if another one of the lease could use them."""
     register(plane, 7, 8, 9)
     create(plane, addresses(1), addresses(1, "192.0.2.7"), **LATER)
     create(plane, addresses(1, "192.0.2.9"))
@@ -197,7 +197,7 @@ def test_required_addresses_come_first(plane, neutron):
     ],
 )  # fmt: skip
 def test_a_shortage_of_addresses_is_refused_with_the_reason_and_the_next_time(plane, reservation, word):
-    """400, as in the peer."""
+    """The status is 400, as in the peer."""
     register(plane, 7, 8)
     create(plane, addresses(1, "192.0.2.7"), **LATER)
     refused = create(plane, reservation, status=400, **LATER)
@@ -245,19 +245,19 @@ def test_a_refusal_leaves_nothing_of_the_other_reservations(plane):
     plane.register()
     create(plane, instance(1), addresses(1), status=400)
     assert plane.ask("GET", "/v1/leases") == {"leases": []}
-    create(plane, instance(8, disk_gb=0))  # all of the host
+    create(plane, instance(8, disk_gb=0))  # uses the whole host
 
 
 # -------------------------------------------------------------------------------------- crashes, losses, outages
 
 
 class Lost(Unavailable):
-    """The request or its answer is lost."""
+    """A request or its answer was lost."""
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_start_is_repeated_without_a_second_floating_ip(new_plane, moment):
-    """Whichever request fails, carried out or not: the next attempt finds the result."""
+    """Each request fails in turn, before or after it is carried out; the next attempt finds the result."""
     for number in range(8):
         neutron = Neutron()
         plane = new_plane(neutron=neutron)
@@ -267,7 +267,7 @@ def test_a_start_is_repeated_without_a_second_floating_ip(new_plane, moment):
         met = []
 
         def lose(method, path, number=number, neutron=neutron, met=met):
-            # The client repeats what may be repeated three times.
+            # The client sends a repeatable request up to three times.
             if not met and len(neutron.asked) == number + (moment == "after"):
                 met.append((method, path))
             if met and met[-1] == (method, path) and len(met) < 5:
@@ -280,7 +280,7 @@ def test_a_start_is_repeated_without_a_second_floating_ip(new_plane, moment):
         assert neutron.addresses() == ["192.0.2.7", "192.0.2.8"]
         assert all(len(each["tags"]) == 2 for each in neutron.floating_ips.values())
         if not met:
-            assert number >= 5  # one look, two creations with their tags
+            assert number >= 5  # one list request, and for each of two addresses its creation and its tags
             return
     raise AssertionError("it makes more requests than this test counts on")
 
@@ -290,7 +290,7 @@ def test_an_end_waits_for_neutron(plane, neutron):
     made = create(plane, addresses(2))
     plane.run_for(10)
     gone = next(iter(neutron.floating_ips))
-    del neutron.floating_ips[gone]  # by its project
+    del neutron.floating_ips[gone]  # its project deleted it
     neutron.is_down = True
     plane.run_until(ENDS)
     plane.run_for(30)
@@ -315,7 +315,7 @@ def test_an_end_deletes_floating_ips_whose_tags_were_removed(plane, neutron):
 
 
 def test_a_lease_that_never_started_sends_nothing_to_neutron(plane, neutron):
-    """Another reservation of the project may have the address now."""
+    """Another reservation of the project may already use the address."""
     register(plane, 7)
     create(plane, addresses(1))
     plane.run_for(10)
@@ -390,7 +390,7 @@ def test_an_update_cannot_change_the_network_and_can_only_clear_required_address
 
 
 def test_a_prolonged_lease_keeps_its_addresses(plane, neutron):
-    """If they are free; before the start it may get others."""
+    """It keeps them if they are free; before its start it may get other addresses."""
     register(plane, 7, 8)
     made = create(plane, addresses(1))
     create(plane, addresses(1, "192.0.2.7"), start="2026-03-02 12:00", end="2026-03-02 13:00")
@@ -402,7 +402,7 @@ def test_a_prolonged_lease_keeps_its_addresses(plane, neutron):
     assert "192.0.2.7, which the reservation has now, cannot be kept" in update(
         plane, made, 400, end_date="2026-03-02 11:01"
     )
-    update(plane, waiting, end_date="2026-03-02 12:30")  # goes to the other address
+    update(plane, waiting, end_date="2026-03-02 12:30")  # moves to the other address
     update(plane, made, end_date="2026-03-02 12:00")
     plane.run_until(datetime(2026, 3, 2, 11, 30, tzinfo=UTC))
     assert neutron.addresses() == ["192.0.2.7", "192.0.2.8"]

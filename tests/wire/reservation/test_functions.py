@@ -27,7 +27,7 @@ def until(cloud, hour):
 
 
 def test_a_region_has_the_function_from_the_start_to_the_end_of_the_lease(cloud):
-    """Once each: the loaded data matches the image's digest, or the card refuses it."""
+    """It is loaded once and removed once. The card refuses data that does not match the digest of the image."""
     image = cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES)
     made = create(cloud, with_function(image), start=START, end="2026-03-01 13:00")
     (reservation,) = made["reservations"]
@@ -43,7 +43,7 @@ def test_a_region_has_the_function_from_the_start_to_the_end_of_the_lease(cloud)
 
 
 def test_access_is_granted_only_after_the_bitstream_was_programmed(cloud):
-    """The host is down for a while: the start waits, and is then done once."""
+    """The host is down for a while; the start waits for it, and programs the region once."""
     image = cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES)
     made = create(cloud, with_function(image), start=START)
     (reservation,) = made["reservations"]
@@ -58,7 +58,7 @@ def test_access_is_granted_only_after_the_bitstream_was_programmed(cloud):
 
 
 def test_a_repeated_step_does_not_program_the_region_again(cloud):
-    """As after a crash between the effect and its entry in the journal: the step is repeated and changes nothing."""
+    """A crash between the effect of a step and its journal entry causes a repetition, which changes nothing."""
     lost = cloud.lose_answers()
     image = cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES)
     made = create(cloud, with_function(image), end="2026-03-01 11:00")
@@ -74,7 +74,7 @@ def test_a_repeated_step_does_not_program_the_region_again(cloud):
 
 
 def test_a_region_in_use_does_not_stop_the_end_of_the_lease(cloud):
-    """Somebody bypassed the reservation and uses the region."""
+    """A server that bypassed the reservation uses the region."""
     image = cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES)
     made = create(cloud, with_function(image), end="2026-03-01 11:00")
     cloud.run_for(10)
@@ -84,7 +84,7 @@ def test_a_region_in_use_does_not_stop_the_end_of_the_lease(cloud):
 
 
 def test_the_next_user_of_the_region_finds_it_cleared(cloud):
-    """Also if the next lease starts at the same moment."""
+    """The region is cleared even if the next lease starts when the first one ends."""
     image = cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES)
     create(cloud, with_function(image), end="2026-03-01 11:00")
     after = create(cloud, of(), start="2026-03-01 11:00", end="2026-03-01 12:00")
@@ -188,7 +188,7 @@ def test_the_bitstream_can_be_changed_before_the_start(cloud):
     ],
 )
 def test_a_bitstream_can_be_named_by_its_function(cloud, named):
-    """As in device profiles; loaded, verified for a server, and removed like one that is named by its image."""
+    """The name works as in device profiles: the bitstream is loaded, verified and removed like one named by image."""
     image = cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES, function_name="aes")
     cloud.bitstream("b", region_uuid=TYPE_R1, function_uuid=SHA)
     made = create(cloud, of(**named), end="2026-03-01 11:00")
@@ -217,7 +217,7 @@ def test_an_unknown_function_is_not_found(cloud):
 
 
 def test_a_function_with_two_images_is_refused_and_delays_a_start(cloud):
-    """Also if the second image is created between the request and the start."""
+    """Creating the second image before the request causes a refusal; creating it afterwards delays the start."""
     first = cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES)
     made = create(cloud, of(function_id=AES), start=START)
     second = cloud.bitstream("b", region_uuid=TYPE_R1, function_uuid=AES)

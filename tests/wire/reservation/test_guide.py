@@ -11,7 +11,7 @@ PAGE = (ROOT / "docs" / "reference" / "reservations.md").read_text()
 
 
 def requests():
-    """(method, path, body) of each; a request is a line, its body the JSON below it."""
+    """(method, path, body) of each request of the page: a line, followed by the body as JSON."""
     for block in re.findall(r"```http\n(.*?)```", PAGE, re.DOTALL):
         for text in re.split(r"\n(?=[A-Z]+ /)", block.strip()):
             line, _, body = text.partition("\n")

@@ -1,4 +1,4 @@
-"""Hosts fail and return: future leases are moved, active ones get slots elsewhere, and both show it."""
+"""Hosts fail and return. Future leases are moved, active ones get slots on other hosts, and both show the change."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -17,7 +17,7 @@ STARTS, ENDS = datetime(2026, 3, 1, 10, tzinfo=UTC), datetime(2026, 3, 2, 10, tz
 
 @pytest.fixture
 def pool(new_plane) -> Plane:
-    """Three hosts of 8 CPUs, without the background watch."""
+    """A plane with three hosts of 8 CPUs; the host monitor runs only when a test calls it."""
     return new_plane(_three, reservation={"healing_interval_s": 7200})
 
 
@@ -48,7 +48,7 @@ def create(plane, *reservations, **values):
 
 
 def on(plane, reservation):
-    """{host id: slots}"""
+    """{host id: number of slots}"""
     with read(plane.engine) as connection:
         rows = host_store.allocations_of(connection, [reservation["id"]])
     return {host: sum(row.host_id == host for row in rows) for host in sorted({row.host_id for row in rows})}
@@ -79,7 +79,7 @@ def test_a_lease_that_starts_soon_is_moved_off_a_failed_host(pool):
 
 
 def test_a_lease_that_starts_much_later_is_not_moved(pool):
-    """The host may be back by then."""
+    """The host may have returned before its start."""
     _, reservation = create(pool, instance(4), start="2026-03-01 12:00")
     fail(pool, "compute-1")
     assert on(pool, reservation) == {1: 4}
@@ -212,7 +212,7 @@ def test_an_outage_of_placement_only_delays_the_healing(pool):
 
 
 def test_a_host_without_heartbeats_counts_as_failed(new_plane):
-    """According to compute, over its public API."""
+    """The reservation service learns it from compute's public API."""
     plane = new_plane(compute={"host_down_after_s": 60})
     for name in ("compute-1", "compute-2"):
         plane.add_host(name)

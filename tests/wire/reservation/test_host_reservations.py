@@ -9,7 +9,7 @@ START, END = "2026-03-01 12:00", "2026-03-02 10:00"
 
 
 def whole(least=1, most=1, **more):
-    """A reservation as stock clients send it."""
+    """The body of a reservation of whole hosts, as stock clients send it."""
     return {
         "resource_type": "physical:host",
         "min": least,
@@ -22,13 +22,13 @@ def whole(least=1, most=1, **more):
 
 @pytest.fixture
 def three(new_plane):
-    """compute-1 to compute-3, registered, each on its own rack."""
+    """A plane with compute-1 to compute-3, registered, each in its own rack."""
     return new_plane(_three)
 
 
 @pytest.fixture(scope="module")
 def shared_three(new_shared):
-    """The same, for tests that change nothing."""
+    """Like `three`; one plane per module, for tests that change nothing."""
     return new_shared(_three)
 
 
@@ -52,7 +52,7 @@ def aggregates(plane):
 
 
 def boot(plane, reservation, project="demo"):
-    """A server with an ordinary flavor and the hint; its host and status."""
+    """Creates a server with an ordinary flavor and the hint; returns its host and status."""
     flavor = {"name": f"f{plane.ids.uuid()}", "vcpus": 1, "ram": 64, "disk": 1}
     made = plane.ask("POST", "/v2.1/flavors", {"flavor": flavor}, service="compute")["flavor"]
     body = {
@@ -68,7 +68,7 @@ def boot(plane, reservation, project="demo"):
 
 
 def held(plane, reservation):
-    """Ids of a reservation's hosts."""
+    """The ids of the hosts of a reservation."""
     rows = plane.ask("GET", "/v1/os-hosts/allocations")["allocations"]
     return sorted(row["resource_id"] for row in rows for each in row["reservations"] if each["id"] == reservation["id"])
 
@@ -124,7 +124,7 @@ def test_a_host_must_match_both_queries(three):
 
 
 def test_reservations_of_several_types_are_planned_together(three):
-    """All or nothing: the servers fit beside the hosts, or the lease is refused."""
+    """The lease is refused unless both the servers and the hosts fit."""
     made = create(three, instance(10), whole(2, 3), start=START)
     servers, hosts = made["reservations"]
     assert not set(held(three, servers)) & set(held(three, hosts))
@@ -135,7 +135,7 @@ def test_reservations_of_several_types_are_planned_together(three):
 
 
 def test_servers_on_a_host_are_deleted_before_its_reservation_starts(three):
-    """A server that was forced past the reservation."""
+    """Such a server exists if an operator forced it to the host."""
     made = create(three, whole(1, 1, hypervisor_properties='["=", "$rack", "1"]'), start=START)
     aggregate = three.compute.create_aggregate("past")
     three.compute.add_host(aggregate.id, "compute-1")
@@ -149,7 +149,7 @@ def test_servers_on_a_host_are_deleted_before_its_reservation_starts(three):
 
 
 def test_a_lease_deleted_before_its_start_changes_no_host(three):
-    """Another lease uses the host until then."""
+    """Another lease uses the host until the start of this one."""
     rack = '["=", "$rack", "1"]'
     now = create(three, instance(1, resource_properties=rack), start="now", end=START)
     made = create(three, whole(1, 1, hypervisor_properties=rack), start=START)

@@ -70,7 +70,7 @@ def test_a_provider_of_that_name_below_the_host_is_adopted(plane):
 
 
 def test_a_foreign_provider_with_the_name_is_refused_and_not_changed(plane):
-    """A8 (instance-reservation): it belongs to somebody else, so undoing must not delete it."""
+    """A8 (instance-reservation): it belongs to another user, so the failed registration must not delete it."""
     made = plane.placement.create_provider("blazar_compute-1")
     status, body = plane.answer("POST", "/v1/os-hosts", {"name": "compute-1"})
     assert status == 409
@@ -122,7 +122,7 @@ def test_a_registration_can_be_repeated_after_a_crash(plane, request_):
     doomed = plane.new_process(fails={request_: Killed()})
     with pytest.raises(Killed):
         doomed.service.hosts.create("compute-1", {})
-    assert plane.ask("GET", "/v1/os-hosts")["hosts"] == []  # half a host is not shown
+    assert plane.ask("GET", "/v1/os-hosts")["hosts"] == []  # an incompletely registered host is not shown
     plane.register()
     assert len(plane.ask("GET", "/v1/os-hosts")["hosts"]) == 1
     assert freepool(plane) == ["compute-1"]
@@ -209,7 +209,7 @@ def test_properties_are_listed_and_hidden(plane):
 
 
 def test_removing_a_host_leaves_nothing_behind(reserved):
-    """R34 (instance-reservation): provider, freepool, trait, row."""
+    """R34 (instance-reservation): removes provider, freepool membership, trait and row."""
     reserved.ask("DELETE", "/v1/os-hosts/1", status=204)
     assert reserved.ask("GET", "/v1/os-hosts")["hosts"] == []
     assert rows(reserved) == []

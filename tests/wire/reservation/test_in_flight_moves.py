@@ -12,7 +12,7 @@ from tests.wire.reservation.test_lifecycle import ENDS, LATER, STARTS, create, t
 
 @pytest.fixture
 def two(new_plane):
-    """compute-1 for reservations, compute-2 for everybody, and a public flavor."""
+    """A plane with compute-1 for reservations, compute-2 for ordinary servers, and a public flavor."""
     return new_plane(_two)
 
 
@@ -24,7 +24,7 @@ def _two(plane):
 
 
 def minutes(plane, number):
-    """Lets minutes pass; hosts work after each."""
+    """Lets this many minutes pass; hosts do their jobs after each minute."""
     for _ in range(number):
         plane.run_until(plane.clock.now() + timedelta(minutes=1))
 
@@ -36,7 +36,7 @@ def end(plane, made):
 
 
 def why(plane, made):
-    """The reason in the lease's timeline why its end continues."""
+    """The reason in the timeline of the lease why its end is not complete."""
     found = plane.ask("GET", f"/v1/leases/{made['id']}/timeline", version="1.1")["timeline"]
     return next(each["error"] for each in found if each["event_type"] == "end_lease")
 
@@ -47,7 +47,7 @@ def confirmed(plane, server):
 
 
 def test_a_server_resized_to_another_flavor_survives_the_end(two):
-    """The resize, neither confirmed nor reverted, holds the slot from which it came."""
+    """Until the resize is confirmed or reverted, it still holds the slot that the server had before."""
     made, reservation = create(two, instance(1), **LATER)
     two.run_until(STARTS)
     server = two.boot("s", reservation["id"])
@@ -64,7 +64,7 @@ def test_a_server_resized_to_the_leases_flavor_is_deleted_at_the_end(two):
     made, reservation = create(two, instance(1), **LATER)
     two.run_until(STARTS)
     server = two.boot("s", "plain")
-    two.compute.add_flavor_access(reservation["id"], "service")  # of whom `ask` is
+    two.compute.add_flavor_access(reservation["id"], "service")  # the project of the requests that `ask` sends
     two.resize(server, reservation["id"])
     assert two.server(server)["OS-EXT-SRV-ATTR:host"] == "compute-1"
     end(two, made)
@@ -74,7 +74,7 @@ def test_a_server_resized_to_the_leases_flavor_is_deleted_at_the_end(two):
 
 @pytest.mark.parametrize("outcome", ["there", "back"])
 def test_the_end_waits_for_a_server_with_a_resize_in_progress(two, outcome):
-    """To another flavor, or back: either way its flavor is not the lease's when the others are deleted."""
+    """In both directions, the server does not have the flavor of the lease when the other servers are deleted."""
     made, reservation = create(two, instance(1), **LATER)
     two.run_until(STARTS)
     server = two.boot("s", reservation["id"])

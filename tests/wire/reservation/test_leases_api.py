@@ -1,4 +1,4 @@
-"""The lease API: formats, dates, refusals, rules. Recorded from Blazar 18, unless a test says otherwise."""
+"""The lease API: formats, dates, refusals, rules. The formats are Blazar 18's, unless a test says otherwise."""
 
 import pytest
 
@@ -142,7 +142,7 @@ def test_missing_parameters_are_named(shared, body, message):
         ({"memory_mb": -1}, 400, "memory_mb must be >= 1"),
         ({"disk_gb": 2**40}, 400, f"disk_gb must be <= {2**31 - 1}"),
         ({"foo": 1}, 400, "Unknown parameter foo"),
-        # No flavor has 0 of them: it was 503, after compute had refused the flavor.
+        # A flavor cannot have 0 of them. This once caused 503, because compute refused the flavor.
         ({"vcpus": 0}, 400, "vcpus must be >= 1"),
         ({"vcpus": 0, "memory_mb": 0, "disk_gb": 0}, 400, "vcpus must be >= 1"),
     ],
@@ -232,7 +232,7 @@ def test_leases_belong_to_their_project(reserved):
             403,
             f"Policy doesn't allow blazar:leases:{rule} to be performed",
         )
-    assert len(reserved.ask("GET", "/v1/leases")["leases"]) == 1  # the administrator sees all
+    assert len(reserved.ask("GET", "/v1/leases")["leases"]) == 1  # an administrator sees all leases
     reserved.ask("DELETE", path, status=204, **mine)
 
 

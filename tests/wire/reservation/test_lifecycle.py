@@ -36,7 +36,7 @@ def create(plane, *reservations, **values):
 
 
 def traces(plane, reservation, *hosts):
-    """The remains of a reservation in placement and compute."""
+    """The objects of a reservation that still exist in placement and compute."""
     return [
         what
         for what, is_there in [
@@ -49,7 +49,7 @@ def traces(plane, reservation, *hosts):
 
 
 def test_creating_a_lease_creates_a_class_and_a_private_flavor(reserved):
-    """R8, R9, A10 (instance-reservation): besides one unit of the class, the flavor has its size like any other."""
+    """R8, R9, A10 (instance-reservation): the flavor requests one unit of the class, besides its ordinary size."""
     _, reservation = create(reserved, instance(3, vcpus=2, memory_mb=512, disk_gb=5), **LATER)
     assert reserved.has_class(class_of(reservation))
     flavor = reserved.flavor(reservation["id"])
@@ -148,7 +148,7 @@ def test_inventories_of_other_reservations_survive(reserved):
 
 
 class Races:
-    """Somebody else writes to the provider between our read and our write, `left` times."""
+    """Another client updates the provider between the read and the write of a step, `left` times."""
 
     def __init__(self, placement, left):
         self.placement, self.left = placement, left
@@ -174,7 +174,7 @@ def test_after_a_concurrent_update_of_the_provider_the_step_reads_again(reserved
 
 
 def test_a_step_with_too_many_concurrent_updates_is_retried_later(reserved):
-    """R23, A3 (instance-reservation): repetitions are limited; then the step waits for its next turn."""
+    """R23, A3 (instance-reservation): after a limited number of repetitions, the step waits for its retry."""
     made = [create(reserved, instance(2), **LATER) for _ in range(3)]
     races = Races(reserved.placement, 20)
     runner = reserved.new_process(before=races).runner
@@ -267,7 +267,7 @@ def test_an_end_that_waits_for_servers_does_not_block_other_leases(reserved):
     reserved.run_until(STARTS)
     server = reserved.boot("slow", first["id"])
     (host,) = [host for host in reserved.hosts if host.host == reserved.server(server)["OS-EXT-SRV-ATTR:host"]]
-    host.is_stopped = True  # it does not answer any more
+    host.is_stopped = True  # the host does no more jobs
     other, _ = create(reserved, instance(8), start="2026-03-06 10:00", end="2026-03-07 10:00")
     reserved.run_until(ENDS)
     reserved.run_for(180)
@@ -287,7 +287,7 @@ def test_inventory_in_use_is_retried_and_never_skipped(reserved):
     made, reservation = create(reserved, instance(1), **LATER)
     reserved.run_until(STARTS)
     provider = reserved.placement.provider_by_name("blazar_compute-1")
-    foreign = reserved.ids.uuid()  # an allocation that no server of ours explains
+    foreign = reserved.ids.uuid()  # the consumer of an allocation that belongs to no server
     body = {
         "allocations": {provider.uuid: {"resources": {class_of(reservation): 1}}},
         "consumer_generation": None,
@@ -338,7 +338,7 @@ def test_deleting_an_active_lease_deletes_its_servers_after_the_answer(reserved)
     server = reserved.boot("s", reservation["id"])
     reserved.ask("DELETE", f"/v1/leases/{made['id']}", status=204)
     assert reserved.lease(made["id"])["status"] == "DELETING"
-    reserved.ask("DELETE", f"/v1/leases/{made['id']}", status=204)  # asked again: accepted, nothing new
+    reserved.ask("DELETE", f"/v1/leases/{made['id']}", status=204)  # a repeated request is accepted and changes nothing
     reserved.run_for(30)
     assert reserved.answer("GET", f"/v1/leases/{made['id']}")[0] == 404
     assert reserved.server(server) is None
@@ -392,7 +392,7 @@ def test_a_start_fails_at_its_deadline_and_is_cleaned_up_at_the_end(reserved):
 
 
 def test_a_lease_that_passed_while_the_service_was_down_is_cleaned_up(reserved):
-    """The plane was down from before the start until after the end."""
+    """The plane is down from before the start of the lease until after its end."""
     made, reservation = create(reserved, instance(2), **LATER)
     reserved.clock.advance_to(ENDS + timedelta(hours=1))
     reserved.settle()

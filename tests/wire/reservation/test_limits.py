@@ -27,7 +27,7 @@ def make(plane, amount=1, *, status=201, **values):
 
 
 def test_the_duration_of_a_lease_is_limited(new_plane):
-    """As in the peer's MaxLeaseDurationFilter."""
+    """The limit works like MaxLeaseDurationFilter of the peer."""
     longest = {"max_lease_duration": 3600, "max_lease_duration_exempt_project_ids": "other"}
     plane = plane_with(new_plane, enforcement={"enabled_filters": "MaxLeaseDurationFilter", **longest})
     hour = {"start": "2026-03-05 00:00", "end": "2026-03-05 01:00"}
@@ -41,7 +41,7 @@ def test_the_duration_of_a_lease_is_limited(new_plane):
 
 
 def test_the_limits_apply_to_a_series_as_a_whole(new_plane):
-    """So is its dry run, which writes no lease; both name the first lease beyond the limit."""
+    """The dry run checks them too, and writes no lease; both answers name the first lease beyond the limit."""
     plane = plane_with(new_plane, enforcement={"limit_hours": "VCPU=40"})
     before = everything(plane)
     series = {"every_days": 7, "count": 3}

@@ -10,7 +10,7 @@ SMALL = {"memory_mb": 1, "disk_gb": 0}
 
 @pytest.fixture(scope="module")
 def leased(new_shared):
-    """Five leases of `demo`, on one day each; the plane, which no test changes."""
+    """A plane with five leases of `demo`, each on its own day; no test changes it."""
     return new_shared(_leased)
 
 
@@ -52,7 +52,7 @@ def test_the_pages_have_the_leases_of_the_whole_list(leased):
 
 
 def as_before(lease):
-    """Without the additions of 1.1."""
+    """A lease without the keys that microversion 1.1 adds."""
     events = [{name: value for name, value in event.items() if name != "error"} for event in lease["events"]]
     return {name: value for name, value in lease.items() if name != "before_end_actions"} | {"events": events}
 
@@ -81,7 +81,7 @@ def test_invalid_list_parameters_are_refused(leased, query):
 
 
 def test_before_1_1_the_query_is_ignored(leased):
-    """As in the peer: byte for byte."""
+    """The answers are the same, byte for byte, with and without it, as in the peer."""
     plain, asked = (
         leased.client("reservation").request_raw("GET", f"/v1/leases{query}") for query in ("", "?limit=1&colour=red")
     )

@@ -16,13 +16,13 @@ from tests.wire.reservation.plane import NOW, class_of, lease
 
 @pytest.fixture
 def speak_up_to(plane, monkeypatch):
-    """From the call on Placement has that age; all services are restarted."""
+    """A function that limits Placement to the microversion 1.`minor`, and restarts all services."""
 
     def speak(minor):
         versions = VersionRange("placement", Version(1, 0), Version(1, minor), loose=True)
         monkeypatch.setattr(answers, "VERSIONS", versions)
         monkeypatch.setattr(routes, "API", replace(API, versions=versions))
-        plane.cloud.resting = (*plane.cloud.resting, "compute")  # it asks for more
+        plane.cloud.resting = (*plane.cloud.resting, "compute")  # compute requires a newer Placement
         plane.cloud.restart()
 
     return speak

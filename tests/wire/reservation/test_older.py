@@ -1,4 +1,4 @@
-"""Leases of all three generations of an older system, each handled in its own way."""
+"""Leases that an older system created, in each of its three formats."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -18,7 +18,7 @@ START, END = NOW + timedelta(hours=1), NOW + timedelta(hours=3)
 
 
 def older(plane, *, has_class, group=False, generation=None, status=LeaseStatus.PENDING):
-    """A lease as the peer leaves it in databases, Nova and Placement, with two slots on compute-1; the lease's row."""
+    """The row of a lease as the peer leaves it in its database, Nova and Placement, with two slots on compute-1."""
     made = new_lease(plane.ids, InstanceRequest(Size(1, 512, 1), 2, False if group else None), start=START, end=END)
     made = replace(made, project_id="demo", status=status)
     (reservation,) = made.reservations
@@ -81,7 +81,7 @@ def test_a_lease_of_an_older_system_starts_with_its_aggregate(reserved, has_clas
 
 @pytest.mark.parametrize("has_class", [True, False], ids=["hybrid", "aggregate"])
 def test_a_lease_of_an_older_system_ends_without_leaving_its_aggregate_and_group(reserved, has_class):
-    """R33, A1 (instance-reservation): aggregate and server group go too."""
+    """R33, A1 (instance-reservation): aggregate and server group are deleted too."""
     made = older(reserved, has_class=has_class, group=True)
     reserved.run_until(START + timedelta(minutes=1))
     assert aggregate_of(reserved, made).hosts == ("compute-1",)
@@ -158,7 +158,7 @@ def test_new_leases_beside_older_ones_have_no_aggregate(reserved):
 
 
 def boot(plane, flavor_id, hints=None, *, project="demo"):
-    """(the new server's status, the reason if it failed)"""
+    """Creates a server; returns (its status, the reason if it failed)."""
     body = {"server": {"name": "s", "flavorRef": flavor_id, "imageRef": plane.image}, "os:scheduler_hints": hints or {}}
     who = {"user": "user", "project": project, "roles": ("member",)}
     server_id = plane.ask("POST", "/v2.1/servers", body, status=202, service="compute", **who)["server"]["id"]

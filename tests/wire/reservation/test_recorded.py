@@ -1,4 +1,4 @@
-"""Recorded requests and answers of Blazar 18, as one sequence: ours answers each in the same format.
+"""Sends the requests recorded with Blazar 18, in sequence; each answer must have the format of the recorded one.
 
 ``recorded_blazar18.jsonl``: name, request, status and answer, with long answers shortened; ``"pass"`` is a round of its
 events. Each difference must be explained here, and each explanation must explain a difference.
@@ -13,14 +13,14 @@ import pytest
 
 from tests.wire.reservation.plane import Plane
 
-#: The one that is left out sends a header: `test_leases_api` has it.
+#: Without the request that needs a header, which is in `test_leases_api`.
 RECORDED = [
     call
     for line in Path(__file__).with_name("recorded_blazar18.jsonl").read_text().splitlines()
     if (call := json.loads(line))["name"] != "bad microversion"
 ]
 
-#: When it was recorded: dates in the requests are around that.
+#: The time of the recording; the dates in the requests are near it.
 THEN = datetime(2026, 11, 20, 15, 42, 24, tzinfo=UTC)
 
 WHO = {
@@ -29,10 +29,10 @@ WHO = {
     "member lists hosts": {"user": "x", "project": "p", "roles": ("member",)},
 }
 
-#: Where one of both says null and the other one not, or the text is its machine's own.
+#: Keys that may be null in only one of the two answers, or whose text depends on the machine.
 LOOSE = ("trust_id", "aggregate_id", "server_group_id", "updated_at", "cpu_info", "availability_zone", "status")
 
-#: {recorded request: (our status, why it is another one, or another answer)}
+#: {recorded request: (status here, the reason for another status or another answer)}
 EXPLAINED = {
     "plugins": (404, "always an error there; a route that is not there is not found"),
     "host create again": (409, "the reason is told"),

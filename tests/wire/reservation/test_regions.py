@@ -16,7 +16,7 @@ OTHER = "compute-2"
 
 @pytest.fixture
 def small(tmp_path):
-    """`HOST` has two regions of one unit; there are images of two functions for each."""
+    """`HOST` has two regions of one unit each; images of two functions exist for each region."""
     with Cloud(tmp_path, regions=(R2, R3)) as cloud:
         for kind in (TYPE_R2, TYPE_R3):
             for function in (AES, SHA):
@@ -33,13 +33,13 @@ def regions_of(cloud, server_id):
 
 
 def carrying(cloud, function):
-    """The regions that carry it, according to the cards."""
+    """The regions that carry the image, according to the cards."""
     properties = [(region, cloud.images.image(cloud.host.carries(region)).properties) for region in (R2, R3)]
     return [region for region, has in properties if has["function_uuid"] == function]
 
 
 def test_a_server_gets_the_region_that_was_programmed_for_it(small):
-    """Whichever other region of the kind its host has, and in any order."""
+    """The host has another region of the same kind; the servers are created in any order."""
     made = {function: create(small, one(function), end="2026-03-01 11:00") for function in (AES, SHA)}
     small.run_for(10)
     loaded = small.host.programs()
@@ -58,8 +58,9 @@ def test_a_server_gets_the_region_that_was_programmed_for_it(small):
 
 
 def test_servers_of_another_lease_do_not_get_a_programmed_region(small):
-    """Also those of a lease that names no bitstream, and would do with any region of the host: this one is paid for,
-    and what it carries may be a private image.
+    """This includes servers of a lease that names no bitstream and could use any region of the host.
+
+    The region belongs to the first lease, and its bitstream may be a private image.
     """
     (loaded,) = create(small, one(AES), end="2026-03-01 11:00")["reservations"]
     small.run_for(10)
@@ -86,7 +87,7 @@ def test_all_regions_of_a_reservation_are_programmed_and_each_server_gets_one(sm
 
 
 def test_the_region_of_an_added_slot_is_programmed_before_a_server_uses_it(small):
-    """It is emptied after the end like the first."""
+    """The region is cleared after the end, like the first one."""
     made = create(small, one(AES), end="2026-03-01 11:00")
     small.run_for(10)
     (reservation,) = made["reservations"]
@@ -104,7 +105,7 @@ def test_the_region_of_an_added_slot_is_programmed_before_a_server_uses_it(small
 
 
 def test_an_added_slot_gets_no_server_before_its_region_was_programmed_once(small):
-    """The host is down when the reservation grows; then the answer to the order is lost."""
+    """The host is down when the reservation grows; then the answer to the programming request is lost."""
     made = create(small, one(AES), end="2026-03-01 12:00")
     small.run_for(10)
     (reservation,) = made["reservations"]
@@ -123,7 +124,7 @@ def test_an_added_slot_gets_no_server_before_its_region_was_programmed_once(smal
 
 @pytest.fixture
 def two(tmp_path):
-    """`HOST` and `OTHER` have a region of one kind each; the background watch does not run."""
+    """`HOST` and `OTHER` have one region each, of the same kind; the host monitor does not run."""
     with Cloud(tmp_path, regions=(R2,), reservation={"healing_interval_s": 4 * 3600}) as cloud:
         cloud.bitstream(region_uuid=TYPE_R2, function_uuid=AES)
         cloud.other = cloud.add_accelerated(OTHER, (R2,))
@@ -135,7 +136,7 @@ def traits(cloud, host):
 
 
 def test_the_region_of_a_moved_slot_is_programmed_on_the_new_host(two):
-    """No server uses its old region, which is also emptied after the end."""
+    """No server uses the old region, which is also cleared after the end."""
     made = create(two, one(AES), end="2026-03-01 11:00")
     two.run_for(10)
     (reservation,) = made["reservations"]
@@ -169,7 +170,7 @@ def test_a_region_that_another_lease_uses_now_is_not_cleared(two):
 
 
 def test_a_host_that_was_down_at_the_start_programs_its_region_when_it_is_back(two):
-    """The lease has started without it."""
+    """The lease starts without this host."""
     create(two, one(AES))
     made = create(two, one(AES), start=START)
     two.run_for(10)
@@ -186,7 +187,7 @@ def test_a_host_that_was_down_at_the_start_programs_its_region_when_it_is_back(t
 
 
 def test_a_lease_ends_without_a_host_that_is_down_and_its_region_is_cleared_later(two):
-    """Before the next order for its region."""
+    """The region is cleared before it is programmed again."""
     made = create(two, one(AES), end="2026-03-01 11:00")
     two.run_for(10)
     two.hosts_hear = False

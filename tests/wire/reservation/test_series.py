@@ -128,7 +128,7 @@ def test_a_maintenance_names_the_affected_leases(reserved):
 
 
 def test_an_early_end_frees_its_capacity_at_once(reserved):
-    """B7: even before the servers are gone and the end has been carried out."""
+    """B7: the capacity is free even before the servers are deleted and the end is complete."""
     made = book(reserved, 8, "01 09:30", "05 00:00")
     reserved.settle()
     flavor = made["reservations"][0]["flavor_id"]

@@ -14,7 +14,7 @@ SOON, END = {"start": "2026-03-01 10:00", "end": "2026-03-01 12:00"}, NOW.replac
 
 @pytest.fixture
 def grouped(new_plane):
-    """Two hosts under reservation; server groups are enabled."""
+    """A plane with two registered hosts, where server groups are enabled."""
     return new_plane(_two, reservation={"compat_server_groups": True})
 
 
@@ -77,7 +77,7 @@ def test_without_the_option_no_server_group_is_created(reserved):
 
 
 def test_servers_are_launched_with_the_group_as_a_hint(grouped):
-    """As in old tests; the group belongs to the reservation service, and gives nobody else access."""
+    """Old tests of the peer do so. The group belongs to the reservation service; nobody else has access to it."""
     _, reservation = create(grouped, "False")
     _, other = create(grouped, "False")
     grouped.run_until(NOW.replace(hour=10, minute=1))
@@ -114,7 +114,7 @@ def test_a_creation_that_fails_leaves_no_group(grouped, request_):
 
 
 def test_a_group_created_before_a_crash_is_used(grouped):
-    """Created but not recorded: the next process finds it by its name, and so does the end."""
+    """The group was created but not recorded; the next process and the end of the lease find it by its name."""
     made, reservation = create(grouped, "True")
     with grouped.engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM older_reservations")

@@ -91,7 +91,7 @@ class World:
         return self.plane.answer(method, path, body, user="u", project=project, roles=roles, version=version)
 
     def picture(self):
-        """Everything in the database."""
+        """All rows of the database."""
         with self.plane.engine.connect() as connection:
             names = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'").scalars().all()
             return {name: connection.exec_driver_sql(f"SELECT * FROM {name}").all() for name in names}
@@ -157,7 +157,7 @@ ONE = "/v1/leases/{lease}"
 OPERATORS = answers(200, ADMIN)
 FIRST, NEXT = Version(1, 0), Version(1, 1)
 
-#: What to ask, and the answer by caller: of each route, and of which version it is.
+#: For each route and version: the request, and the expected status for each caller.
 ROWS: dict[tuple[str, str, Version], list[tuple[Callable[[World], Ask], dict[str, int]]]] = {
     ("GET", "/", FIRST): [(fixed("/"), PUBLIC(CALLERS, 300))],
     ("GET", "/versions", FIRST): [(fixed("/versions"), PUBLIC(CALLERS, 300))],

@@ -42,7 +42,7 @@ def slots(plane, reservation):
 def test_a_lease_is_renamed(reserved):
     made, _ = create(reserved, **LATER)
     assert update(reserved, made, name="other")["name"] == "other"
-    assert update(reserved, made)["name"] == "other"  # an empty update is accepted, as the peer does
+    assert update(reserved, made)["name"] == "other"  # an empty update is accepted, as in the peer
 
 
 def test_the_dates_of_a_pending_lease_can_be_changed(reserved):
@@ -73,7 +73,7 @@ def test_an_active_lease_is_prolonged_on_its_hosts(reserved):
 
 
 def test_an_active_lease_is_not_prolonged_onto_other_hosts(plane):
-    """Its servers run there, so a free second host does not help."""
+    """Its servers run on the first host, so it cannot use a second host that is free."""
     plane.register()
     made, _ = create(plane, instance(8))
     create(plane, instance(8), **LATER)

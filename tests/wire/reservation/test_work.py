@@ -21,11 +21,11 @@ from tests.wire.reservation.plane import NOW, instance, lease
 from tests.wire.reservation.test_availability import OTHER, ask, search
 
 FEW, MANY = 50, 5000
-EVERY = 100  #: instructions
+EVERY = 100  #: number of instructions between two calls of the progress handler
 
 
 def fill(plane, count, seed):
-    """Leases of other projects: half past, half future, on their own host; all within a year."""
+    """Writes leases of other projects on their own host: half in the past, half in the future, all within a year."""
     ids, rows = SeededIds(seed), {table: [] for table in (leases, reservations, instance_reservations, events)}
     rows |= {computehost_allocations: [], project_usage: []}
     for number in range(count):
@@ -77,7 +77,7 @@ def fill(plane, count, seed):
 
 @contextmanager
 def instructions(plane):
-    """[hundreds of SQLite's instructions]"""
+    """[number of SQLite instructions that were executed inside this context, in units of `EVERY`]"""
     counted = [0]
 
     def tick():
@@ -96,7 +96,7 @@ def instructions(plane):
 
 @pytest.fixture
 def mine(plane):
-    """Two hosts, the second for others' leases; a lease of this project."""
+    """A plane with two hosts, the second one for leases of others, and a lease of this project."""
     plane.add_host("compute-2", vcpus=64)
     plane.register("compute-1")
     plane.register("compute-2")
@@ -146,7 +146,7 @@ def test_the_work_of_other_calls_does_not_depend_on_the_number_of_leases(mine):
     def measured():
         taken = {}
         for what, how in calls(plane, made).items():
-            how()  # what is read once and kept
+            how()  # the first call fills caches
             with instructions(plane) as counted:
                 how()
             taken[what] = counted[0]
