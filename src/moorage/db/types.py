@@ -43,7 +43,7 @@ class UtcDateTime(TypeDecorator[datetime]):
     impl = DateTime
     cache_ok = True
 
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[datetime]:
         if dialect.name in ("mysql", "mariadb"):
             return dialect.type_descriptor(mysql.DATETIME(fsp=6))
         return dialect.type_descriptor(DateTime())
@@ -59,13 +59,13 @@ class UtcDateTime(TypeDecorator[datetime]):
         return None if value is None else value.replace(tzinfo=UTC)
 
 
-class Json(TypeDecorator[Any]):
+class Json(TypeDecorator[object]):
     """A JSON document stored as text (MEDIUMTEXT on MariaDB). It is read and written as a whole."""
 
     impl = Text
     cache_ok = True
 
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[str]:
         if dialect.name in ("mysql", "mariadb"):
             return dialect.type_descriptor(mysql.MEDIUMTEXT())
         return dialect.type_descriptor(Text())

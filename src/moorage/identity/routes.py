@@ -4,7 +4,7 @@
 Not here: routes that create or change users and projects, except passwords; people edit the users file instead.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from moorage.identity import request_schemas as host_schemas
 from moorage.identity.handlers import accounts, hosts, tokens
@@ -15,6 +15,9 @@ from moorage.wire.app import ServiceApi
 from moorage.wire.errors import Problem
 from moorage.wire.http import Request, Response, Route
 
+if TYPE_CHECKING:
+    import jsonschema
+
 
 def keystone_error(problem: Problem) -> Response:
     """``{"error": {"code": 401, "message": "...", "title": "Unauthorized"}}``"""
@@ -23,7 +26,7 @@ def keystone_error(problem: Problem) -> Response:
     return Response(problem.status, body, headers | {"vary": "X-Auth-Token"})
 
 
-def _schema_error_message(error: Any) -> str:
+def _schema_error_message(error: "jsonschema.ValidationError") -> str:
     """Names the invalid field. Quotes the validator only for a missing field: other messages may contain a password."""
     place = "/".join(map(str, error.absolute_path)) or "the body"
     return f"Invalid input at {place}" + (f": {error.message}" if error.validator == "required" else "")

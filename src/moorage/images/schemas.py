@@ -3,10 +3,13 @@
 Source: Image API v2 reference, "Image schemas" and "Sharing".
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from moorage.images.model import MemberStatus
 from moorage.wire.body import Schema
+
+if TYPE_CHECKING:
+    import jsonschema
 
 _UUID = "^([0-9a-fA-F]){8}-([0-9a-fA-F]){4}-([0-9a-fA-F]){4}-([0-9a-fA-F]){4}-([0-9a-fA-F]){12}$"
 _CONTAINER_FORMATS = [None, "ami", "ari", "aki", "bare", "ovf", "ova", "docker", "compressed"]
@@ -79,7 +82,7 @@ IMAGES_DOCUMENT: dict[str, object] = {
 }
 
 
-def schema_error_text(error: Any) -> str:
+def schema_error_text(error: "jsonschema.ValidationError") -> str:
     """The message of a ``jsonschema.ValidationError``, beginning as Glance's."""
     place = "/".join(str(step) for step in error.absolute_path)
     return f"Provided object does not match schema 'image': {error.message}" + (f" (at {place})" if place else "")

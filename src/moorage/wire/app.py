@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import IO, Any, Generic, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar, cast
 from wsgiref.types import WSGIEnvironment
 
 import falcon
@@ -29,6 +29,9 @@ from moorage.wire.errors import ErrorShape, disk_error, problem_of
 from moorage.wire.forwarded import TrustedProxies
 from moorage.wire.http import Authenticator, Headers, Policy, Query, Request, Response, Route
 from moorage.wire.microversion import HEADER, Version, VersionRange
+
+if TYPE_CHECKING:
+    import jsonschema
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +63,9 @@ class ServiceApi(Generic[S]):
     routes: Sequence[Route[S]]
     error_shape: ErrorShape
     versions: VersionRange | None = None
-    schema_error_message: Callable[[Any], str] = str  #: turns a ``jsonschema.ValidationError`` into upstream's message
+    schema_error_message: Callable[["jsonschema.ValidationError"], str] = (
+        str  #: Turns the fault of a body into upstream's message.
+    )
     max_json_bytes: int = MAX_JSON_BYTES
     #: Placement's behaviour: public routes reject a bad microversion too, and a body must declare that it is JSON.
     strict: bool = False

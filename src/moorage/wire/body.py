@@ -9,13 +9,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jsonschema_rs
 import orjson
 
 from moorage.core.errors import Invalid
 from moorage.wire.microversion import Version
+
+if TYPE_CHECKING:
+    import jsonschema
 
 
 class Schema:
@@ -39,7 +42,7 @@ class Schema:
     def _compiled(self) -> Any:
         return jsonschema_rs.validator_for(dict(self.document), validate_formats=True, formats=self._formats)
 
-    def validate(self, instance: Any, describe: Callable[[Any], str]) -> None:
+    def validate(self, instance: Any, describe: Callable[["jsonschema.ValidationError"], str]) -> None:
         """Raises `Invalid` with the message that `describe` returns for the ``jsonschema.ValidationError``."""
         if self._compiled.is_valid(instance):
             return
@@ -57,7 +60,7 @@ class Schema:
         if error is not None:
             raise Invalid(describe(error), code=self._code)
 
-    def _brief_error(self, instance: object, size: int) -> Any:
+    def _brief_error(self, instance: object, size: int) -> "jsonschema.ValidationError":
         """A ``jsonschema.ValidationError`` without the instance.
 
         Upstream's message prints the whole instance: for 10 MB this took 16 s and made a response of 30 MB. Finding the

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from moorage.compute.api.schemas.queries import KnownQuery
@@ -12,6 +12,9 @@ from moorage.core.errors import Forbidden, Invalid
 from moorage.core.json import Json
 from moorage.wire.errors import Problem
 from moorage.wire.http import Request, Response
+
+if TYPE_CHECKING:
+    import jsonschema
 
 #: Maximum and default number of rows in a page.
 MAX_LIMIT = 1000
@@ -42,7 +45,7 @@ def error_response(problem: Problem) -> Response:
     return Response(problem.status, {name: {"code": problem.status, "message": problem.message}})
 
 
-def word_schema_error(failure: Any) -> str:
+def word_schema_error(failure: "jsonschema.ValidationError") -> str:
     """As in Nova, names only the last step of the path."""
     if not failure.path:
         return str(failure.message)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from email.utils import format_datetime
 from functools import lru_cache, wraps
-from typing import Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Concatenate, ParamSpec
 from urllib.parse import urlsplit
 
 from moorage.core.errors import NotAcceptable
@@ -16,6 +16,9 @@ from moorage.placement.sync import stale_reads
 from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.http import Request, Response
 from moorage.wire.microversion import Version, VersionRange
+
+if TYPE_CHECKING:
+    import jsonschema
 
 P = ParamSpec("P")
 
@@ -115,7 +118,7 @@ def checked_query(request: PlacementApiRequest, schemas: Schema | VersionedSchem
     return values
 
 
-def body_error_text(error: object) -> str:
+def body_error_text(error: "jsonschema.ValidationError") -> str:
     return f"JSON does not validate: {error}"
 
 
