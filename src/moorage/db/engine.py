@@ -9,7 +9,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from sqlalchemy import (
     ARRAY,
@@ -32,6 +32,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 from moorage.core.errors import StartError
 from moorage.db import timeouts
 
+C = TypeVar("C")
 S = TypeVar("S")
 
 _DRIVERS = {
@@ -200,14 +201,14 @@ def dialect_name(engine: Engine | Connection) -> str:
     return "mariadb" if name == "mysql" else name
 
 
-def inserted_id(result: CursorResult[Any]) -> int:
+def inserted_id(result: CursorResult[*tuple[object, ...]]) -> int:
     """The number that the database assigned to the inserted row."""
     if result.inserted_primary_key is None:
         raise ValueError("the database gave no id")
     return int(result.inserted_primary_key[0])
 
 
-def in_list(connection: Connection, column: Column[Any], values: Collection[object]) -> ColumnElement[bool]:
+def in_list(connection: Connection, column: Column[C], values: Collection[object]) -> ColumnElement[bool]:
     """``column IN values``, for lists of any length.
 
     On PostgreSQL the list is one parameter, so the SQL is the same for any length and is compiled, sent and planned
@@ -221,7 +222,7 @@ def in_list(connection: Connection, column: Column[Any], values: Collection[obje
 class ListStatement(Generic[S]):
     """A statement with ``column IN ids``, as `in_list` makes it, built once: building takes longer than running it."""
 
-    def __init__(self, column: Column[Any], build: Callable[[ColumnElement[bool]], S]) -> None:
+    def __init__(self, column: Column[C], build: Callable[[ColumnElement[bool]], S]) -> None:
         """`build` makes the statement from the condition on `column`. Its parameter ``ids`` is a list."""
         self._of_postgresql = build(column == any_(bindparam("ids", type_=ARRAY(column.type))))
         self._of_others = build(column.in_(bindparam("ids", expanding=True)))

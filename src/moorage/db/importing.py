@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from sqlalchemy import URL, Column, Connection, Engine, MetaData, Row, String, Table, func, inspect, select
+from sqlalchemy import URL, Column, Connection, Engine, MetaData, String, Table, func, inspect, select
 from sqlalchemy.exc import DBAPIError
 
 from moorage.core.errors import Conflict, StartError, Unavailable
@@ -20,6 +20,7 @@ from moorage.core.import_findings import FindingKind, Findings, ImportFinding
 from moorage.db.engine import open_read_only_engine
 from moorage.db.errors import translate_error
 from moorage.db.session import write
+from moorage.db.types import ResultRow
 
 T = TypeVar("T")
 W = TypeVar("W")
@@ -102,19 +103,19 @@ class PeerDatabase:
         """{table: number of rows}"""
         return {table.name: self._count(table) for table in self._schema.metadata.tables.values()}
 
-    def created_at(self, row: Row[Any]) -> datetime:
+    def created_at(self, row: ResultRow) -> datetime:
         return self._now if row.created_at is None else row.created_at.replace(tzinfo=UTC)
 
-    def updated_at(self, row: Row[Any]) -> datetime:
+    def updated_at(self, row: ResultRow) -> datetime:
         return self.created_at(row) if row.updated_at is None else row.updated_at.replace(tzinfo=UTC)
 
     def _count(self, table: Table) -> int:
         return int(self._connection.execute(select(func.count()).select_from(table)).scalar_one())
 
-    def _all_rows(self, table: Table) -> list[Row[Any]]:
+    def _all_rows(self, table: Table) -> list[ResultRow]:
         return list(self._connection.execute(select(table).order_by(table.c.id)).all())
 
-    def _stream_rows(self, statement: Any) -> Iterator[Row[Any]]:
+    def _stream_rows(self, statement: Any) -> Iterator[ResultRow]:
         yield from self._connection.execute(statement.execution_options(yield_per=FETCH_ROWS))
 
 

@@ -1,12 +1,17 @@
 """Column types and table options that behave the same on SQLite, PostgreSQL and MariaDB."""
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
-from sqlalchemy import DateTime, Dialect, MetaData, String, Text
+from sqlalchemy import DateTime, Dialect, MetaData, Row, Select, String, Text
 from sqlalchemy.dialects import mysql
 from sqlalchemy.types import TypeDecorator, TypeEngine
+
+#: A row of a result, and a SELECT, whose columns are not typed: values by position are `object`. (Values by column name
+#: have no type in SQLAlchemy.)
+ResultRow: TypeAlias = Row[*tuple[object, ...]]
+RowSelect: TypeAlias = Select[*tuple[object, ...]]
 
 #: Names of constraints, which migrations on all three databases must be able to refer to.
 NAMING_CONVENTION = {

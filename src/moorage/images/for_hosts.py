@@ -18,7 +18,7 @@ servers and jobs.
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -128,11 +128,11 @@ def image_routes(rule: str, images_of: Callable[[S], HostImages]) -> list[Route[
     ]
 
 
-def read_chunks(request: Request[Any]) -> Iterator[bytes]:
+def read_chunks(request: Request[S]) -> Iterator[bytes]:
     return iter(lambda: request.stream.read(CHUNK_BYTES), b"")
 
 
-def _project(request: Request[Any]) -> str:
+def _project(request: Request[S]) -> str:
     return request.query.first("project") or ""
 
 

@@ -15,14 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, Table
+from sqlalchemy import Connection, Engine, Table
 from sqlalchemy.exc import IntegrityError
 
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, MoorageError, NotFound, RetryableConflict
 from moorage.db.session import in_transaction
+from moorage.db.types import ResultRow
 from moorage.jobs.contract import JobKind
 from moorage.jobs.model import ATTEMPTS_CODE, FENCED_CODE, Job, JobState, NewJob
 from moorage.jobs.statements import ChangeStatements, ClaimStatements, EnqueueStatements, Path, ReadStatements
@@ -233,7 +233,7 @@ class JobStore:
             connection.execute(self._changing.forget, {"positions": positions})
         return len(positions)
 
-    def _take(self, connection: Connection, rows: Sequence[Row[Any]], worker: str, until: datetime) -> list[Job]:
+    def _take(self, connection: Connection, rows: Sequence[ResultRow], worker: str, until: datetime) -> list[Job]:
         """Claim `rows`, which this transaction has locked since it read them."""
         values = {"positions": [row.position for row in rows], "by": worker, "until": until}
         try:
@@ -255,7 +255,7 @@ class JobStore:
             for row in rows
         ]
 
-    def _give_up(self, connection: Connection, row: Row[Any], now: datetime) -> Job:
+    def _give_up(self, connection: Connection, row: ResultRow, now: datetime) -> Job:
         worker = row.worker or "nobody"
         reason = f"given up after {row.attempt} attempts; the last worker, {worker}, did not report in time"
         what = {"error": reason, "code": ATTEMPTS_CODE}
@@ -291,7 +291,7 @@ def _moment(value: object) -> datetime:
     return value
 
 
-def _kind(row: Row[Any]) -> JobKind:
+def _kind(row: ResultRow) -> JobKind:
     try:
         return JobKind(row.kind)
     except ValueError as error:
@@ -302,7 +302,7 @@ def _kind(row: Row[Any]) -> JobKind:
         ) from error
 
 
-def _job(row: Row[Any]) -> Job:
+def _job(row: ResultRow) -> Job:
     return Job(
         id=row.id,
         queue=row.queue,

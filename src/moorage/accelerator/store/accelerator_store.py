@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from sqlalchemy import Connection, Select, Table, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Table, bindparam, delete, func, insert, select, update
 
 from moorage.accelerator.model.binding import RequestState
 from moorage.accelerator.model.rows import (
@@ -17,6 +17,7 @@ from moorage.accelerator.model.rows import (
     RequestRecord,
 )
 from moorage.accelerator.store import tables as t
+from moorage.db.types import RowSelect
 
 R = TypeVar("R", AttributeRecord, DeviceRecord, DeployableRecord, DeployableUsage, ProfileRecord, RequestRecord)
 
@@ -127,7 +128,7 @@ def page_of_requests(
 
 
 @cache
-def _page_of_requests(names: tuple[str, ...]) -> Select[Any]:
+def _page_of_requests(names: tuple[str, ...]) -> RowSelect:
     query, columns = _VISIBLE_REQUESTS, t.accelerator_requests.c
     if "of_project" in names:
         query = query.where(columns.project_id == bindparam("of_project"))
@@ -198,7 +199,7 @@ def _select_equal(connection: Connection, kind: type[R], table: Table, equal: Ma
 
 
 @cache
-def _where(table: Table, names: tuple[str, ...]) -> Select[Any]:
+def _where(table: Table, names: tuple[str, ...]) -> RowSelect:
     """Cached: SQLAlchemy takes longer to build a statement than to send it."""
     query = _ALL[table]
     for name in names:
@@ -207,6 +208,6 @@ def _where(table: Table, names: tuple[str, ...]) -> Select[Any]:
 
 
 def _rows(
-    connection: Connection, kind: type[R], query: Select[Any], values: Mapping[str, object] | None = None
+    connection: Connection, kind: type[R], query: RowSelect, values: Mapping[str, object] | None = None
 ) -> list[R]:
     return [kind(**row) for row in connection.execute(query, dict(values or {})).mappings()]

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from functools import cache
-from typing import Any
 
-from sqlalchemy import Connection, Select, bindparam, delete, insert, or_, select
+from sqlalchemy import Connection, bindparam, delete, insert, or_, select
 
 from moorage.accelerator.model.device_history import DeviceEvent, DeviceTransition, HistoryRecord, Requester
 from moorage.accelerator.model.rows import HistoryEntry, HistoryFilter, HistoryPosition
 from moorage.accelerator.store.tables import history as h
+from moorage.db.types import RowSelect
 
 _KNOWN = select(h.c.sequence).where(
     h.c.hostname == bindparam("host"), h.c.sequence.in_(bindparam("sequences", expanding=True))
@@ -68,7 +68,7 @@ def list_entries(
 
 
 @cache
-def _entries(names: tuple[str, ...], newest_first: bool) -> Select[Any]:
+def _entries(names: tuple[str, ...], newest_first: bool) -> RowSelect:
     order = (h.c.sequence.desc(), h.c.id.desc()) if newest_first else (h.c.sequence, h.c.id)
     query = select(h).order_by(*order).limit(bindparam("at_most"))
     for name in names:

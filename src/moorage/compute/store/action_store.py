@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
 from moorage.compute.model.servers import Action, ActionEvent
 from moorage.compute.store.tables import action_events, actions
+from moorage.db.types import ResultRow
 
 #: MariaDB's TEXT holds 65,535 bytes; readers need less.
 MAX_DETAILS = 8192
@@ -130,7 +130,7 @@ def action(connection: Connection, server_id: str, request_id: str) -> Action | 
     )
 
 
-def _action(row: Row[Any], events: tuple[ActionEvent, ...]) -> Action:
+def _action(row: ResultRow, events: tuple[ActionEvent, ...]) -> Action:
     return Action(
         row.id, row.server_id, row.request_id, row.name, row.user_id, row.project_id, row.started_at, row.updated_at,
         row.message, events,

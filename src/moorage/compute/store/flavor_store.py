@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, delete, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, or_, select, update
 
 from moorage.compute.model.servers import Flavor
 from moorage.compute.store.tables import flavor_access, flavors
+from moorage.db.types import ResultRow
 
 _INSERT = insert(flavors)
 _ALL = select(flavors).order_by(flavors.c.id)
@@ -86,7 +86,7 @@ def remove_access(connection: Connection, flavor_id: str, project_id: str) -> bo
     return connection.execute(_ACCESS_DELETE, {"of_id": flavor_id, "of_project": project_id}).rowcount > 0
 
 
-def _flavor(row: Row[Any]) -> Flavor:
+def _flavor(row: ResultRow) -> Flavor:
     values = row._asdict()
     del values["created_at"]
     return Flavor(**values)

@@ -6,8 +6,6 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Row,
-    Select,
     and_,
     bindparam,
     case,
@@ -22,6 +20,7 @@ from moorage.compute.model.migration_workflow import STATUSES_TOWARDS_DESTINATIO
 from moorage.compute.model.servers import ServerGroup, VmState
 from moorage.compute.store.tables import hosts, moves, server_group_members, server_groups, servers
 from moorage.core.ids import is_uuid
+from moorage.db.types import ResultRow, RowSelect
 from moorage.scheduler.server_groups import GroupPolicy, ServerGroupView
 
 _INSERT = insert(server_groups)
@@ -46,7 +45,7 @@ _MEMBERS = (
 )
 
 
-def _others(host: ColumnElement[Any]) -> Select[Any]:
+def _others(host: ColumnElement[Any]) -> RowSelect:
     """(server, host) of the other members, with their open moves."""
     return (
         select(servers.c.id, host.label("host"))
@@ -57,7 +56,7 @@ def _others(host: ColumnElement[Any]) -> Select[Any]:
     )
 
 
-def _by_host(*places: Select[Any]) -> Select[Any]:
+def _by_host(*places: RowSelect) -> RowSelect:
     """(root uuid, number of servers) from the union of `places`; a server counts once per host."""
     at = union(*places).subquery()
     return (
@@ -128,7 +127,7 @@ def group_view(
     return ServerGroupView(policy, members, int(row.rules.get("max_server_per_host", 1)))
 
 
-def _with_members(connection: Connection, rows: Iterable[Row[Any]]) -> list[ServerGroup]:
+def _with_members(connection: Connection, rows: Iterable[ResultRow]) -> list[ServerGroup]:
     rows = list(rows)
     members: dict[str, list[str]] = {}
     for member in connection.execute(_MEMBERS, {"groups": [row.id for row in rows]}):

@@ -6,13 +6,14 @@ from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, delete, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from moorage.compute.model.servers import Aggregate, Host, HostReport
 from moorage.compute.store.tables import aggregate_hosts, aggregates, hosts
 from moorage.core.errors import Conflict, RetryableConflict
 from moorage.db.engine import inserted_id
+from moorage.db.types import ResultRow
 
 _ALL = select(hosts).order_by(hosts.c.number)
 #: The host ``of_name``, for `host_of_values`.
@@ -218,5 +219,5 @@ def host_of(row: Any) -> Host:
     )  # fmt: skip
 
 
-def _aggregate(row: Row[Any], members: list[str]) -> Aggregate:
+def _aggregate(row: ResultRow, members: list[str]) -> Aggregate:
     return Aggregate(row.id, row.uuid, row.name, row.metadata, tuple(members), row.created_at, row.updated_at)

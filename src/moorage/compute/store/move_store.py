@@ -6,15 +6,15 @@ All functions run in the caller's transaction; lock the server's row before its 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, insert, or_, select, update
 
 from moorage.compute.model.migration_workflow import KINDS_WITH_LEFTOVERS, Move, MoveKind
 from moorage.compute.model.servers import Flavor, Placed, VmState
 from moorage.compute.store import quota_store
 from moorage.compute.store.server_store import placed_from_document
 from moorage.compute.store.tables import moves
+from moorage.db.types import ResultRow
 from moorage.jobs.contract import JobKind
 
 _BY_ID = select(moves).where(moves.c.id == bindparam("of_id"))
@@ -69,7 +69,7 @@ def update_move(connection: Connection, move_id: str, now: datetime, **values: o
     connection.execute(update(moves).where(moves.c.id == move_id).values(updated_at=now, **values))
 
 
-def _move(row: Row[Any]) -> Move:
+def _move(row: ResultRow) -> Move:
     values = dict(row._mapping)
     values |= {
         "kind": MoveKind(values["kind"]),

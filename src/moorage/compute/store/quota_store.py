@@ -18,6 +18,7 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from moorage.compute.model.servers import Flavor, VmState
 from moorage.compute.store.tables import moves, quota_locks, quotas, servers
+from moorage.db.types import ResultRow
 
 #: Maximum number of servers updated in one transaction; the others are counted now and updated by later ones.
 MOST = 500
@@ -104,7 +105,7 @@ def uncount_moved(connection: Connection, move_id: str) -> None:
     connection.execute(_UNCOUNT_MOVED, {"of_move": move_id})
 
 
-def _found(connection: Connection, rows: Sequence[Any]) -> Iterator[Uncounted]:
+def _found(connection: Connection, rows: Sequence[ResultRow]) -> Iterator[Uncounted]:
     moving = _moves_of(connection, [row.id for row in rows]) if rows else {}
     for row in rows:
         yield Uncounted(

@@ -14,10 +14,11 @@ from enum import Enum, auto
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Update, and_, bindparam, false, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Update, and_, bindparam, false, insert, or_, select, update
 
 from moorage.compute.model.servers import MAX_CONSOLE_BYTES, Fault, Flavor, Locker, Placed, Server, TaskState, VmState
 from moorage.compute.store.tables import consoles, jobs, servers
+from moorage.db.types import ResultRow
 from moorage.jobs.store import JobStore
 
 #: A job is given up after this many claims, so that a job that kills its host does not do so for ever.
@@ -293,7 +294,7 @@ def server_of_values(row: Sequence[object]) -> Server:
     return _server_of({column.name: value for column, value in zip(_SERVER, row, strict=True)})
 
 
-def _server(row: Row[Any]) -> Server:
+def _server(row: ResultRow) -> Server:
     return _server_of(dict(row._mapping))
 
 

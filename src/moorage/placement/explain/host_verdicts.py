@@ -8,7 +8,7 @@ changed provider. Otherwise only the hosts near changed providers are examined a
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -171,7 +171,7 @@ class HostVerdicts:
 
         return self._forest.memo.revised((what, self._request_key), (self.layout, self._hosts), revised).found
 
-    def cached(self, what: str, found: NDArray[Any], anchors: Iterable[int], make: Callable[[], T]) -> T:
+    def cached(self, what: str, found: NDArray[np.generic], anchors: Iterable[int], make: Callable[[], T]) -> T:
         """The cached result of `make`, which may depend only on `found`, a result of `by_host`, and on the providers
         near `anchors`.
         """

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from datetime import datetime
 from itertools import groupby
-from typing import Any
 
 from sqlalchemy import (
     Column,
@@ -16,7 +15,6 @@ from sqlalchemy import (
     Float,
     Integer,
     MetaData,
-    Row,
     String,
     Table,
     bindparam,
@@ -26,6 +24,7 @@ from sqlalchemy.schema import SchemaItem
 
 from moorage.db import importing
 from moorage.db.importing import PeerSchema
+from moorage.db.types import ResultRow
 from moorage.placement.importing.rules import PeerAllocation, PeerConsumer, PeerProvider
 
 #: The peer's schema revisions, oldest first; the last one is that of openstack-placement 16.0.0 (since 8.0.0).
@@ -144,11 +143,11 @@ def open_placement_database(url: str, now: datetime) -> AbstractContextManager["
 
 
 class PlacementDatabase(importing.PeerDatabase):
-    def classes(self) -> list[Row[Any]]:
+    def classes(self) -> list[ResultRow]:
         """Rows with id, name and times; those of `traits` have the same columns."""
         return self._all_rows(_resource_classes)
 
-    def traits(self) -> list[Row[Any]]:
+    def traits(self) -> list[ResultRow]:
         return self._all_rows(_traits)
 
     def providers(self) -> list[PeerProvider]:
@@ -166,7 +165,7 @@ class PlacementDatabase(importing.PeerDatabase):
             for row in self._all_rows(_providers)
         ]
 
-    def inventories(self) -> Iterator[Row[Any]]:
+    def inventories(self) -> Iterator[ResultRow]:
         return self._stream_rows(select(_inventories).order_by(_inventories.c.resource_provider_id, _inventories.c.id))
 
     def provider_traits(self) -> Iterator[tuple[int, int]]:
@@ -191,7 +190,7 @@ class PlacementDatabase(importing.PeerDatabase):
             (_consumer_types, _consumer_types.c.name),
         ):
             for row in self._stream_rows(select(name).order_by(table.c.id)):
-                yield table.name, row[0]
+                yield table.name, str(row[0])
 
     def consumers(self) -> Iterator[list[tuple[PeerConsumer, list[PeerAllocation]]]]:
         """Yields pages of (consumer, its allocations), by id."""
@@ -219,5 +218,5 @@ class PlacementDatabase(importing.PeerDatabase):
         ):
             yield uuid, [self._allocation(row) for row in rows]
 
-    def _allocation(self, row: Row[Any]) -> PeerAllocation:
+    def _allocation(self, row: ResultRow) -> PeerAllocation:
         return PeerAllocation(row.resource_provider_id, row.resource_class_id, row.used, self.updated_at(row))

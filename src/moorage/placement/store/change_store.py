@@ -4,8 +4,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import BindParameter, Connection, Row, bindparam, delete, or_, select, update
+from sqlalchemy import BindParameter, Connection, bindparam, delete, or_, select, update
 
+from moorage.db.types import ResultRow
 from moorage.placement.forest.change_events import ChangeEvent, Cursor, EntryHeader, Filter
 from moorage.placement.store import change_log as changes_log
 from moorage.placement.store.tables import change_retention as retention
@@ -119,7 +120,7 @@ def _number_after(connection: Connection, moment: datetime) -> int:
     return low
 
 
-def _change(row: Row[*tuple[object, ...]]) -> ChangeEvent:
+def _change(row: ResultRow) -> ChangeEvent:
     return ChangeEvent(Cursor(row.sequence, row.position), row.at, row.kind, row.subject, row.document)
 
 

@@ -1,15 +1,15 @@
 """SQL that reads allocations for answers. Each answer is one statement, so it shows one state of the database."""
 
 from dataclasses import dataclass
-from typing import Any
 
-from sqlalchemy import ColumnElement, CompoundSelect, Select, bindparam, distinct, func, null, select, union_all
+from sqlalchemy import ColumnElement, CompoundSelect, bindparam, distinct, func, null, select, union_all
 
 from moorage.db.session import SingleReads
+from moorage.db.types import RowSelect
 from moorage.placement.forest.model import Allocation, Consumer
 from moorage.placement.store.tables import allocations, consumers, providers, resource_classes
 
-_OF_CONSUMER: Select[Any] = (
+_OF_CONSUMER: RowSelect = (
     select(
         consumers.c.id,
         consumers.c.uuid,
@@ -29,7 +29,7 @@ _OF_CONSUMER: Select[Any] = (
     .outerjoin(resource_classes, resource_classes.c.id == allocations.c.class_id)
     .where(consumers.c.uuid == bindparam("wanted"))
 )
-_OF_PROVIDER: Select[Any] = (
+_OF_PROVIDER: RowSelect = (
     select(
         providers.c.generation,
         consumers.c.uuid,
@@ -44,7 +44,7 @@ _OF_PROVIDER: Select[Any] = (
     .outerjoin(resource_classes, resource_classes.c.id == allocations.c.class_id)
     .where(providers.c.uuid == bindparam("wanted"))
 )
-_OF_TREE: Select[Any] = (
+_OF_TREE: RowSelect = (
     select(
         consumers.c.uuid,
         consumers.c.project_id,
@@ -65,7 +65,7 @@ _OF_TREE: Select[Any] = (
 _ALLOCATIONS_AND_CONSUMERS = allocations.join(consumers, allocations.c.consumer_id == consumers.c.id)
 
 
-def _project_usages(*more: ColumnElement[bool]) -> CompoundSelect[Any]:
+def _project_usages(*more: ColumnElement[bool]) -> CompoundSelect[*tuple[object, ...]]:
     """Rows (consumer type, class, units), and rows (consumer type, NULL, number of consumers with allocations)."""
     wanted = (consumers.c.project_id == bindparam("project"), *more)
     units = (

@@ -3,12 +3,10 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import (
     BindParameter,
     Connection,
-    Row,
     Select,
     Table,
     bindparam,
@@ -20,6 +18,7 @@ from sqlalchemy import (
 )
 
 from moorage.db.engine import inserted_id
+from moorage.db.types import ResultRow
 from moorage.placement.forest import change_documents
 from moorage.placement.forest.model import Consumer, Name, NameTable, changed_copy
 from moorage.placement.store import provider_store
@@ -164,7 +163,7 @@ def _has_rows(connection: Connection, statement: Select[int]) -> bool:
     return connection.execute(statement.limit(1)).first() is not None
 
 
-def _name(row: Row[Any]) -> Name:
+def _name(row: ResultRow) -> Name:
     return Name(row.id, row.name, bool(row.standard), row.created_at)
 
 

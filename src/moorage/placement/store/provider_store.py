@@ -5,11 +5,11 @@ from datetime import datetime
 from operator import itemgetter
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import BindParameter, Connection, Select, String, bindparam, func, select
+from sqlalchemy import BindParameter, Connection, String, bindparam, func, select
 from sqlalchemy import cast as cast_to
 
 from moorage.core.errors import Unavailable
-from moorage.db.types import UtcDateTime
+from moorage.db.types import RowSelect, UtcDateTime
 from moorage.placement.forest.model import Inventory, NameTable, Provider
 from moorage.placement.store.tables import allocations, inventories, provider_aggregates, provider_traits, providers
 
@@ -71,7 +71,7 @@ def all_providers(connection: Connection, known: NameTable) -> list[Provider]:
     return _assemble(known, cast(_ToUtc, process), *(_fetch(connection, statement) for statement in _ALL))
 
 
-def _fetch(connection: Connection, statement: Select[Any]) -> list[tuple[Any, ...]]:
+def _fetch(connection: Connection, statement: RowSelect) -> list[tuple[Any, ...]]:
     """Rows as the driver returns them.
 
     For a million rows, reading with SQLAlchemy's processing takes three times as long.

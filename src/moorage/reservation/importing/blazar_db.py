@@ -8,13 +8,13 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import Boolean, Column, DateTime, Float, Integer, MetaData, Row, String, Table, Text, select
+from sqlalchemy import Boolean, Column, DateTime, Float, Integer, MetaData, String, Table, Text, select
 from sqlalchemy.schema import SchemaItem
 
 from moorage.db import importing
 from moorage.db.importing import PeerSchema
+from moorage.db.types import ResultRow
 from moorage.reservation.importing.rules.leases import PeerLease, PeerReservation
 
 #: Blazar's schema revisions, oldest first; the last one is that of Blazar 18.0.0.
@@ -172,22 +172,22 @@ def open_blazar_database(url: str, now: datetime) -> AbstractContextManager["Bla
 class BlazarDatabase(importing.PeerDatabase):
     """The rows of a Blazar database. Their times are UTC without a zone."""
 
-    def hosts(self) -> list[Row[Any]]:
+    def hosts(self) -> list[ResultRow]:
         return self._all_rows(_hosts)
 
-    def properties(self) -> list[Row[Any]]:
+    def properties(self) -> list[ResultRow]:
         return self._all_rows(_properties)
 
-    def capabilities(self) -> list[Row[Any]]:
+    def capabilities(self) -> list[ResultRow]:
         return self._all_rows(_capabilities)
 
-    def inventories(self) -> list[Row[Any]]:
+    def inventories(self) -> list[ResultRow]:
         return self._all_rows(_inventories)
 
-    def traits(self) -> list[Row[Any]]:
+    def traits(self) -> list[ResultRow]:
         return self._all_rows(_traits)
 
-    def floating_ips(self) -> list[Row[Any]]:
+    def floating_ips(self) -> list[ResultRow]:
         return self._all_rows(_floating_ips)
 
     def leases(self) -> Iterator[list[PeerLease]]:
@@ -243,9 +243,9 @@ class BlazarDatabase(importing.PeerDatabase):
             ]
         return found
 
-    def _by(self, table: Table, key: Column[Any], ids: Collection[str]) -> defaultdict[str, list[Row[Any]]]:
+    def _by(self, table: Table, key: Column[str], ids: Collection[str]) -> defaultdict[str, list[ResultRow]]:
         """{value of `key`: its rows, oldest first}, for the values `ids`"""
-        found: defaultdict[str, list[Row[Any]]] = defaultdict(list)
+        found: defaultdict[str, list[ResultRow]] = defaultdict(list)
         if ids:
             # Oldest first. Blazar reads them in the order of database pages, which cannot be reproduced.
             statement = select(table).where(key.in_(ids)).order_by(table.c.created_at, table.c.id)

@@ -16,6 +16,7 @@ from moorage.core.errors import Conflict
 from moorage.core.ids import Ids
 from moorage.core.import_findings import ImportFinding
 from moorage.db.importing import Importer, ImportListener, ImportReceipt, PeerImport
+from moorage.db.types import ResultRow
 from moorage.reservation.capacity.addresses import RegisteredAddress
 from moorage.reservation.capacity.calendar import HostCapacity, HostUsage
 from moorage.reservation.importing.blazar_db import BlazarDatabase, open_blazar_database
@@ -106,7 +107,7 @@ class _Import(PeerImport[BlazarDatabase, Connection]):
             self._record(finding)
 
     def _import_hosts(self) -> None:
-        inventories: dict[str, list[Any]] = defaultdict(list)
+        inventories: dict[str, list[ResultRow]] = defaultdict(list)
         for row in self._peer.inventories():
             inventories[row.computehost_id].append(row)
         converted = self._accepted(hosts(self._peer.hosts(), inventories, self._peer.created_at))
