@@ -42,5 +42,6 @@ def watched(watch: Watch, setattr_=setattr) -> None:
 
 
 def _name(work) -> str:
-    """The name of the function that runs in the transaction; empty for other services."""
-    return work.__qualname__.partition(".<locals>")[0] if work.__module__.startswith("moorage.accelerator.") else ""
+    """The name of the function that runs in the transaction; empty for other services. `HostJobs` is the service's queue."""
+    ours = work.__module__.startswith(("moorage.accelerator.", "moorage.jobs.host_jobs"))
+    return work.__qualname__.partition(".<locals>")[0] if ours else ""

@@ -16,6 +16,7 @@ from moorage.placement.client.placement_client import Inventory
 from moorage.reservation.steps.reservation_providers import SlotPublisher
 from moorage.reservation.store.tables import older_reservations
 from moorage.wiring import services
+from tests.flow_counts import FlowTrace
 from tests.wire.reservation.plane import class_of, instance, lease
 from tests.wire.reservation.processes import (
     ADD_INVENTORY,
@@ -385,3 +386,13 @@ def test_an_end_takes_a_transaction_for_each_slow_step(hosts):
     taken = work.of(runner.run_once)
     assert statuses(hosts, made) == ["TERMINATED"]
     assert (taken["transaction"], taken["statement"]) == END
+
+
+def test_a_start_calls_nothing_back_up(hosts):
+    for _ in range(3):
+        hosts.ask("POST", "/v1/leases", lease(SPREAD, **LATER), status=201)
+    hosts.clock.advance_to(STARTS)
+    with FlowTrace("reservation/", start="ReservationRunner.run_once") as trace:
+        hosts.runner.run_once()
+    assert ("reservation/events/event_executor.py", "EventExecutor.run_events") in trace.functions, trace
+    assert trace.calls_up == set(), trace
