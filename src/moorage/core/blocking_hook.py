@@ -16,7 +16,7 @@ _local = _Local()
 
 
 def about_to_block() -> None:
-    """Call this before the thread waits for a database, another thread or a network. Repeated calls are harmless."""
+    """Call this before the thread waits for a database or a client. Repeated calls are harmless."""
     if (on_wait := _local.on_wait) is not None:
         on_wait()
 

@@ -13,7 +13,6 @@ from typing import Any, Protocol, cast
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
-from moorage.core import blocking_hook
 from moorage.db.engine import dialect_name
 from moorage.db.errors import translate_error, translating_errors
 from moorage.db.statements import PreparedSql, Rows
@@ -260,7 +259,6 @@ class SqliteConnection:
         return functools.partial(self._run, commands, begin=begin, commit=commit)
 
     def _run(self, commands: Sequence[SentCommand], *, begin: bool, commit: bool) -> list[Rows]:
-        blocking_hook.about_to_block()  # for other writers, and for the disk
         if begin:
             self.driver_connection.execute("BEGIN IMMEDIATE")
         rows = [self.select(sql, () if parameter is None else (parameter.decode(),)) for sql, parameter in commands]

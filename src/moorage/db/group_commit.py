@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Generic, TypeVar
 
-from moorage.core import blocking_hook
 from moorage.core.errors import Unavailable
 
 T = TypeVar("T")
@@ -74,7 +73,6 @@ class GroupCommit(Generic[T, R]):
         return result
 
     def _wait(self, mine: _Waiter[T]) -> None:
-        blocking_hook.about_to_block()
         if mine.wakeup.acquire(timeout=MAX_WAIT_S):
             return
         with self._lock:

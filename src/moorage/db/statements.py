@@ -174,14 +174,17 @@ _compiled: WeakKeyDictionary[SelectBase, dict[type[Dialect], "CompiledSelect"]] 
 
 
 class CompiledSelect:
-    """A SELECT compiled for one driver, with positional parameters (texts and numbers)."""
+    """A SELECT compiled for one driver, with positional parameters (texts, numbers and times)."""
 
     def __init__(self, statement: SelectBase, dialect: Dialect) -> None:
         own = cast(Any, type(dialect))(paramstyle=_STYLES[dialect.name])
         compiled = statement.compile(dialect=own)
         self.sql = prepared_sql(str(compiled), returns_rows=True)
-        #: (name, value if the statement itself has one) by position.
-        self._parameters = [(name, compiled.params[name]) for name in compiled.positiontup or ()]
+        #: (name, value if the statement itself has one, conversion) by position.
+        self._parameters = [
+            (name, compiled.params[name], compiled.binds[name].type.dialect_impl(own).bind_processor(own))
+            for name in compiled.positiontup or ()
+        ]
         converters = [
             column.type.dialect_impl(own).result_processor(own, None) for column in statement.selected_columns
         ]
@@ -189,7 +192,8 @@ class CompiledSelect:
         self._converters = [(index, convert) for index, convert in enumerate(converters) if convert is not None]
 
     def bind_values(self, given: Mapping[str, object]) -> list[object]:
-        return [given.get(name, fixed) for name, fixed in self._parameters]
+        values = [(given.get(name, fixed), convert) for name, fixed, convert in self._parameters]
+        return [value if convert is None else convert(value) for value, convert in values]
 
     def converted(self, rows: Rows) -> Rows:
         """The rows with the values that SQLAlchemy would return."""

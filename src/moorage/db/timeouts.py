@@ -16,7 +16,6 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, NullPool, create_engine, event
 
-from moorage.core import blocking_hook
 from moorage.core.errors import Unavailable
 
 CONNECT_TIMEOUT_S = 5
@@ -57,7 +56,6 @@ def set_timeouts(engine: Engine) -> None:
 
     @event.listens_for(engine, "do_connect")
     def _connect(_dialect: Any, _record: object, given: Any, named: Any) -> Any:
-        blocking_hook.about_to_block()
         connection = gate.pass_through(lambda: make()(*given, **named))
         connection.gate = gate
         return connection
@@ -129,7 +127,6 @@ def _bounded_postgresql() -> Callable[..., Any]:
         gate: _ConnectGate | None = None  #: once it is connected
 
         def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-            blocking_hook.about_to_block()
             try:
                 return super().wait(gen, interval, timeout or self.answer_timeout_s)
             except psycopg.OperationalError:
@@ -176,7 +173,6 @@ class _MariadbWaits:
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Enter it around each call that waits for the server. Reports a timeout to the gate."""
-        blocking_hook.about_to_block()
         began = time.monotonic()
         try:
             yield
@@ -256,7 +252,6 @@ class PostgresqlResults:
         return self._pg.get_result()
 
     def _wait(self, for_what: int) -> None:
-        blocking_hook.about_to_block()
         self._poll.register(self._pg.socket, for_what)
         if not self._poll.poll(ANSWER_TIMEOUT_S * 1000):
             from psycopg import OperationalError

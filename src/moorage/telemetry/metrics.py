@@ -1,7 +1,7 @@
 """The Prometheus registry of a process, the metrics that all services share, and gauges that are read from a database.
 
 `docs/reference/metrics.md` documents names, units and alerts; a test compares that page with this registry.
-Not here: the metrics of one service (its `meters` module, such as `moorage.placement.sync.meters`), and the counting of
+Not here: the metrics of one service (its `meters` module, such as `moorage.placement.sync.meters`), and those of
 requests (`moorage.telemetry.request_meter`).
 """
 
@@ -19,7 +19,7 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
-from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_1_0_0
 from prometheus_client.registry import Collector
 from sqlalchemy import Connection, Engine, event
@@ -31,7 +31,7 @@ from moorage.core.errors import MoorageError, RetryableConflict
 from moorage.db.engine import pool_limit
 from moorage.db.errors import translate_error
 from moorage.db.session import read
-from moorage.telemetry.request_meter import DURATIONS_S, RequestMeter
+from moorage.telemetry.request_meter import RequestMeter, RequestMeters
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_1_0_0
 
@@ -47,7 +47,7 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
-        self._requests: dict[str, RequestMeter] = {}
+        self._requests = RequestMeters(self.registry)
         self._engines: dict[str, Engine] = {}
         self._database_errors = Counter(
             "moorage_database_errors",
@@ -100,7 +100,7 @@ class Metrics:
         self.registry.register(_CollectedAtScrape(self._families))
 
     def request_meter(self, service: str) -> RequestMeter:
-        return self._requests.setdefault(service, RequestMeter())
+        return self._requests.of_service(service)
 
     def watch_engine(self, service: str, engine: Engine) -> None:
         """Count the errors of `engine` and export the number of its connections."""
@@ -130,21 +130,7 @@ class Metrics:
     def render(self) -> bytes:
         return generate_latest(self.registry)
 
-    def _families(self) -> Iterator[HistogramMetricFamily | GaugeMetricFamily]:
-        durations = HistogramMetricFamily(
-            "moorage_http_request_duration_seconds",
-            "From the first byte of a request to its response; for a stream, to the beginning of the response.",
-            labels=["service", "method", "route", "status"],
-        )
-        in_flight = GaugeMetricFamily(
-            "moorage_http_requests_in_flight", "Requests that are being handled.", labels=["service"]
-        )
-        for service, meter in sorted(self._requests.items()):
-            in_flight.add_metric([service], meter.in_flight)
-            for (method, route, status), cell in meter.cells():
-                durations.add_metric([service, method, route, str(status)], _cumulative(cell[:-1]), cell[-1])
-        yield durations
-        yield in_flight
+    def _families(self) -> Iterator[GaugeMetricFamily]:
         used = GaugeMetricFamily(
             "moorage_database_connections_in_use", "Connections that are used by a transaction.", labels=["service"]
         )
@@ -180,22 +166,11 @@ class JobMeter:
 class _CollectedAtScrape(Collector):
     """Metric families that are computed at each scrape."""
 
-    def __init__(self, families: Callable[[], Iterator[HistogramMetricFamily | GaugeMetricFamily]]) -> None:
+    def __init__(self, families: Callable[[], Iterator[GaugeMetricFamily]]) -> None:
         self._families = families
 
-    def collect(self) -> Iterator[HistogramMetricFamily | GaugeMetricFamily]:
+    def collect(self) -> Iterator[GaugeMetricFamily]:
         return self._families()
-
-
-def _cumulative(counts: list[float]) -> list[tuple[str, float]]:
-    """[(upper bound, cumulative count)], the form that Prometheus requires."""
-    bounds = [*(str(bound) for bound in DURATIONS_S), "+Inf"]
-    total = 0.0
-    cumulated = []
-    for bound, count in zip(bounds, counts, strict=True):
-        total += count
-        cumulated.append((bound, total))
-    return cumulated
 
 
 #: (name of the family, values of its labels in their order, value)

@@ -20,7 +20,7 @@ from moorage.core import errors as e
 from moorage.core.caller import ANONYMOUS, Caller
 from moorage.core.ids import Ids
 from moorage.telemetry.logs import caller_context, global_request, request_context
-from moorage.telemetry.request_meter import NO_ROUTE, RequestMeter
+from moorage.telemetry.request_meter import NO_ROUTE, RequestMeter, RequestMeters
 from moorage.telemetry.trail import Trail
 from moorage.wire import forwarded
 from moorage.wire.audit_entries import AuditedChange, ChangeKind, failed_login_change
@@ -92,7 +92,7 @@ class AppContext:
         default_factory=TrustedProxies
     )  #: forwarding headers from these override the Host header
     health: Callable[[], Mapping[str, str]] = dict  #: {component: problem}; empty if all is well
-    requests: RequestMeter = field(default_factory=RequestMeter)
+    requests: RequestMeter = field(default_factory=lambda: RequestMeters().of_service(""))
     trail: Trail | None = None  #: None: no audit trail is kept
     reveals_details: bool = False  #: show full error messages to every caller, since only operators can reach this API
 

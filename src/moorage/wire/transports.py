@@ -4,15 +4,17 @@ Both transports take a method, path, headers and body, and return a status, head
 """
 
 import io
+import ssl
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from moorage.core import blocking_hook
-from moorage.core.errors import Unavailable
+from moorage.core.errors import StartError, Unavailable
 from moorage.telemetry.logs import caller_context, global_request, request_context
 from moorage.wire.app import WsgiApp
 from moorage.wire.forwarded import IN_PROCESS_KEY
@@ -47,24 +49,55 @@ class Transport(Protocol):
         ...
 
 
+@cache
+def trusted_authorities(ca_file: Path | None) -> ssl.SSLContext:
+    """Verifies servers against the machine's authorities (`SSL_CERT_FILE` names others) and those in `ca_file`.
+
+    Read once per process. Raises `StartError`.
+    """
+    trust = ssl.create_default_context()
+    if ca_file is not None:
+        try:
+            trust.load_verify_locations(ca_file)
+        except ssl.SSLError as error:
+            raise StartError(f"ca_file: {ca_file} has no certificates in PEM format ({error.reason})") from error
+        except OSError as error:
+            raise StartError(f"ca_file: {ca_file} cannot be read: {error.strerror}") from error
+    return trust
+
+
 class SocketTransport:
     """HTTP over TCP, or over the Unix socket `unix_socket`."""
 
-    def __init__(self, base_url: str, *, timeout_s: float = 60.0, unix_socket: str | None = None) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        timeout_s: float = 60.0,
+        unix_socket: str | None = None,
+        ca_file: Path | None = None,
+        tls_name: str | None = None,
+    ) -> None:
+        """`ca_file`: see `trusted_authorities`. `tls_name`: the name in the server's certificate, if it is not that in
+        `base_url`. Raises `StartError`.
+        """
         import httpx  # importing it takes a fifth of the start of a process that may never need it
 
         self.base_url = base_url.rstrip("/")
         self._error = httpx.HTTPError
-        transport = httpx.HTTPTransport(uds=unix_socket) if unix_socket else None
+        trust = trusted_authorities(ca_file)
+        transport = httpx.HTTPTransport(uds=unix_socket, verify=trust) if unix_socket else None
         # trust_env=False: requests between services of one plane must not go through a proxy from the environment.
-        self._http = httpx.Client(timeout=timeout_s, transport=transport, trust_env=False)
+        self._http = httpx.Client(timeout=timeout_s, transport=transport, trust_env=False, verify=trust)
+        self._extensions = {"sni_hostname": tls_name} if tls_name else None
 
     def send(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None = None
     ) -> ClientResponse:
-        blocking_hook.about_to_block()
         try:
-            response = self._http.request(method, self.base_url + path, headers=dict(headers), content=body)
+            response = self._http.request(
+                method, self.base_url + path, headers=dict(headers), content=body, extensions=self._extensions
+            )
         except self._error as error:
             raise self._unavailable(error) from error
         return ClientResponse(response.status_code, response.headers, response.content)
@@ -73,15 +106,19 @@ class SocketTransport:
     def stream(
         self, method: str, path: str, headers: Mapping[str, str]
     ) -> Iterator[tuple[int, Mapping[str, str], Iterator[bytes]]]:
-        blocking_hook.about_to_block()
         try:
-            with self._http.stream(method, self.base_url + path, headers=dict(headers)) as response:
+            with self._http.stream(
+                method, self.base_url + path, headers=dict(headers), extensions=self._extensions
+            ) as response:
                 yield response.status_code, response.headers, response.iter_bytes()
         except self._error as error:
             raise self._unavailable(error) from error
 
     def _unavailable(self, error: "httpx.HTTPError") -> Unavailable:
-        return Unavailable(f"{self.base_url} does not answer: {str(error) or type(error).__name__}", url=self.base_url)
+        said = str(error) or type(error).__name__
+        if "CERTIFICATE_VERIFY_FAILED" in said:
+            said += "; [endpoints] ca_file (or OS_CACERT) must name a file with its authority"
+        return Unavailable(f"{self.base_url} does not answer: {said}", url=self.base_url)
 
 
 class InProcessTransport:

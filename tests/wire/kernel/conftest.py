@@ -12,7 +12,9 @@ import pytest
 
 from moorage.core.errors import Unavailable
 from moorage.wire.transports import InProcessTransport, SocketTransport
+from tests.certificates import make_certificates
 from tests.wire.kernel import harbour
+from tests.wire.kernel.security import PLAIN, with_tls
 
 ROOT = Path(__file__).parents[3]
 
@@ -42,6 +44,20 @@ def serving(**variables):
     finally:
         process.terminate()
         process.wait(30)
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory):
+    """Directory with the certificates of `tests.certificates`."""
+    directory = tmp_path_factory.mktemp("certificates")
+    make_certificates(directory)
+    return directory
+
+
+@pytest.fixture(params=["plain", "tls"])
+def security(request):
+    """How server and clients speak."""
+    return PLAIN if request.param == "plain" else with_tls(request.getfixturevalue("certificates"))
 
 
 @pytest.fixture(scope="session")

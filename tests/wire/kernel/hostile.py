@@ -1,14 +1,17 @@
 """Hostile clients, and one normal client whose requests are timed at the same time.
 
 usage: python -m tests.wire.kernel.hostile [--connections 2000] [--seconds 20] [--kinds KIND,...]
+                                           [--certificates DIRECTORY]
 
 Starts the service of `harbour` with the limits of a plane. For each kind in turn, it opens this many connections, lets
-each send (or read) one byte a second, and prints the times of the normal client's requests.
+each send (or read) one byte a second, and prints the times of the normal client's requests. With a directory of
+`tests.certificates`, all of them speak TLS.
 """
 
 import argparse
 import http.client
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -17,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Self
 
 from moorage.core.ids import RandomIds
@@ -28,6 +32,7 @@ from moorage.wire.server.limits import ServerLimits
 from moorage.wire.server.process_setup import Signals, raise_file_limit
 from tests.ports import free_port
 from tests.wire.kernel import harbour
+from tests.wire.kernel.security import NAME, PLAIN, Security, with_tls
 
 #: More bytes than the buffers of both kernels can hold.
 LARGE = b"x" * (8 << 20)
@@ -78,7 +83,9 @@ API = replace(
 )
 
 
-def server(listener: socket.socket, *, threads: int, limits: ServerLimits | None = None) -> HttpServer:
+def server(
+    listener: socket.socket, *, threads: int, limits: ServerLimits | None = None, security: Security = PLAIN
+) -> HttpServer:
     """The service of `harbour` with the limits for bodies that a plane has."""
     around = AppContext(harbour.Tokens(), harbour.RULES, RandomIds())
     admissions = Admissions()
@@ -86,7 +93,7 @@ def server(listener: socket.socket, *, threads: int, limits: ServerLimits | None
         "/harbour", API, lambda environ: around.authenticator.authenticate(Headers(environ), environ)
     )
     app = mount_apps({"/harbour": build_app(API, None, around)})
-    return HttpServer(app, listener, threads=threads, limits=limits, admission=admissions)
+    return HttpServer(app, listener, threads=threads, limits=limits, admission=admissions, tls=security.tls)
 
 
 def head(method: str, path: str, *lines: str, token: str | None = TOKEN) -> bytes:
@@ -116,8 +123,11 @@ KINDS: Mapping[str, tuple[bytes, bool]] = {
 class Hostile:
     """`count` connections of one kind. Connections that the server closes are not opened again."""
 
-    def __init__(self, address: tuple[str, int], kind: str, count: int, *, period_s: float = 1.0) -> None:
+    def __init__(
+        self, address: tuple[str, int], kind: str, count: int, *, period_s: float = 1.0, security: Security = PLAIN
+    ) -> None:
         self._sent, self._writes = KINDS[kind]
+        self._security = security
         self._address, self._count, self._period_s = address, count, period_s
         self._stops = threading.Event()
         self._thread = threading.Thread(target=self._trickle, daemon=True)
@@ -127,9 +137,7 @@ class Hostile:
 
     def __enter__(self) -> Self:
         for _ in range(self._count):
-            sock = socket.socket()
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            sock.connect(self._address)
+            sock = self._security.connect(self._address, 60, receive_bytes=4096)
             sock.sendall(self._sent)
             sock.setblocking(False)
             self.open.append(sock)
@@ -151,7 +159,7 @@ class Hostile:
             if self._writes:
                 sock.send(b"a")
             came = sock.recv(1 if not self._writes else 4096)
-        except BlockingIOError:
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return True
         except OSError:
             came = b""
@@ -168,11 +176,14 @@ class Hostile:
         return not self.open
 
 
-def timed(address: tuple[str, int], seconds: float, requests: int | None = None) -> list[float]:
+def timed(
+    address: tuple[str, int], seconds: float, requests: int | None = None, security: Security = PLAIN
+) -> list[float]:
     """The sorted times in seconds of a normal client's requests, sent one after the other on one keep-alive
     connection.
     """
-    connection = http.client.HTTPConnection(*address, timeout=60)
+    connection = http.client.HTTPConnection(NAME, timeout=60)
+    connection.sock = security.connect(address, 60)
     took: list[float] = []
     end = time.monotonic() + seconds
     while time.monotonic() < end and (requests is None or len(took) < requests):
@@ -189,10 +200,12 @@ def timed(address: tuple[str, int], seconds: float, requests: int | None = None)
 
 
 @contextmanager
-def serving() -> Iterator[tuple[str, int]]:
+def serving(certificates: Path | None = None) -> Iterator[tuple[str, int]]:
     """The address of the service in a separate process with the limits and threads of a plane."""
     port = free_port()
-    process = subprocess.Popen([sys.executable, "-m", __spec__.name if __spec__ else __name__, "--serve", str(port)])
+    secured = [] if certificates is None else ["--certificates", str(certificates)]
+    module = __spec__.name if __spec__ else __name__
+    process = subprocess.Popen([sys.executable, "-m", module, "--serve", str(port), *secured])
     address = ("127.0.0.1", port)
     try:
         give_up = time.monotonic() + 60
@@ -214,24 +227,26 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=2000)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--certificates", type=Path, help="directory of the certificates with which all speak TLS")
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args()
+    security = PLAIN if asked.certificates is None else with_tls(asked.certificates)
     raise_file_limit()
     if asked.serve:
         signals = Signals()
-        one = server(socket.create_server(("127.0.0.1", asked.serve)), threads=32)
+        one = server(socket.create_server(("127.0.0.1", asked.serve)), threads=32, security=security)
         one.start()
         signals.wait_for_sigterm(lambda: None)
         one.stop(1.0)
         return
     print(f"{'':42}{'requests':>9}{'p50 ms':>8}{'p99 ms':>8}{'max ms':>8}{'left':>6}")
     for kind in ("nobody", *(name for name in KINDS if any(part.strip() in name for part in asked.kinds.split(",")))):
-        with serving() as address:
+        with serving(asked.certificates) as address:
             if kind == "nobody":
-                show(kind, timed(address, asked.seconds), 0)
+                show(kind, timed(address, asked.seconds, security=security), 0)
                 continue
-            with Hostile(address, kind, asked.connections) as hostile:
-                show(kind, timed(address, asked.seconds), len(hostile.open))
+            with Hostile(address, kind, asked.connections, security=security) as hostile:
+                show(kind, timed(address, asked.seconds, security=security), len(hostile.open))
 
 
 def show(kind: str, took: list[float], left: int) -> None:

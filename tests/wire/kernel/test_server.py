@@ -1,4 +1,4 @@
-"""The HTTP server alone, with small applications, over real sockets."""
+"""The HTTP server alone, with small applications, over real sockets: without TLS and with it."""
 
 import contextlib
 import socket
@@ -10,15 +10,27 @@ import pytest
 from moorage.wire.server import connection
 from moorage.wire.server.http_server import HttpServer
 from moorage.wire.server.limits import ServerLimits
+from tests.wire.kernel.security import Security
 
 PATIENCE_S = 30
+#: How the server and the clients of the present test speak.
+SECURITIES: list[Security] = []
+
+
+@pytest.fixture(autouse=True)
+def _set_security(security):
+    SECURITIES.append(security)
+    yield
+    SECURITIES.remove(security)
+
+
+def new_server(app, threads, **options):
+    return HttpServer(app, socket.create_server(("127.0.0.1", 0)), threads=threads, tls=SECURITIES[0].tls, **options)
 
 
 @contextlib.contextmanager
 def serving(app, threads=2, admission=None, **limits):
-    server = HttpServer(
-        app, socket.create_server(("127.0.0.1", 0)), threads=threads, limits=ServerLimits(**limits), admission=admission
-    )
+    server = new_server(app, threads, limits=ServerLimits(**limits), admission=admission)
     server.start()
     try:
         yield server
@@ -27,7 +39,7 @@ def serving(app, threads=2, admission=None, **limits):
 
 
 def connect(server):
-    return socket.create_connection(server.address, PATIENCE_S)
+    return SECURITIES[0].connect(server.address, PATIENCE_S)
 
 
 def request(method="GET", path="/", *lines, body=b""):
@@ -260,7 +272,7 @@ def test_requests_in_progress_are_completed_when_the_server_stops():
         may_end.wait(PATIENCE_S)
         return plain(environ, start_response)
 
-    server = HttpServer(app, socket.create_server(("127.0.0.1", 0)), threads=2)
+    server = new_server(app, threads=2)
     server.start()
     with connect(server) as sock:
         sock.sendall(request("GET", "/a"))
@@ -274,6 +286,7 @@ def test_requests_in_progress_are_completed_when_the_server_stops():
         stopping.join(PATIENCE_S)
 
 
+@pytest.mark.parametrize("security", ["plain"], indirect=True)  # with TLS they have asked nothing yet
 def test_connections_in_the_queue_are_answered_when_the_server_stops():
     begun, may_end = threading.Event(), threading.Event()
 
@@ -283,7 +296,7 @@ def test_connections_in_the_queue_are_answered_when_the_server_stops():
             may_end.wait(PATIENCE_S)
         return plain(environ, start_response)
 
-    server = HttpServer(app, socket.create_server(("127.0.0.1", 0)), threads=1)
+    server = new_server(app, threads=1)
     server.start()
     with connect(server) as known, connect(server) as long, connect(server) as queued:
         known.sendall(request("GET", "/first"))
@@ -309,4 +322,4 @@ def test_connections_in_the_queue_are_answered_when_the_server_stops():
 def until_refused(server):
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
-        connect(server).close()
+        socket.create_connection(server.address, PATIENCE_S).close()

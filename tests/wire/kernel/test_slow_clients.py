@@ -19,6 +19,7 @@ from moorage.wire.http import Response
 from moorage.wire.server.limits import ServerLimits
 from tests.wire.kernel import hostile
 from tests.wire.kernel.hostile import JSON, KINDS, Hostile, head, timed
+from tests.wire.kernel.security import PLAIN
 
 PATIENCE_S = 60
 #: Short for a test, but longer than the pauses of a normal client on a busy machine.
@@ -31,9 +32,9 @@ def _looks_often(monkeypatch):
 
 
 @contextlib.contextmanager
-def serving(threads=2, **limits):
+def serving(threads=2, security=PLAIN, **limits):
     listener = socket.create_server(("127.0.0.1", 0))
-    server = hostile.server(listener, threads=threads, limits=replace(SHORT, **limits))
+    server = hostile.server(listener, threads=threads, limits=replace(SHORT, **limits), security=security)
     server.start()
     try:
         yield server
@@ -41,8 +42,8 @@ def serving(threads=2, **limits):
         server.stop(PATIENCE_S)
 
 
-def connect(server):
-    return socket.create_connection(server.address, PATIENCE_S)
+def connect(server, security=PLAIN):
+    return security.connect(server.address, PATIENCE_S)
 
 
 def answer_to(sock):
@@ -61,13 +62,16 @@ def until(condition):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_slow_clients_are_disconnected_and_other_requests_are_answered_meanwhile(kind):
+def test_slow_clients_are_disconnected_and_other_requests_are_answered_meanwhile(kind, security):
     """Sixty slow clients, and a server with two threads."""
     count = 60
-    with serving() as server, Hostile(server.address, kind, count, period_s=0.1) as slow:
-        assert len(timed(server.address, PATIENCE_S, requests=50)) == 50
+    with (
+        serving(security=security) as server,
+        Hostile(server.address, kind, count, period_s=0.1, security=security) as slow,
+    ):
+        assert len(timed(server.address, PATIENCE_S, requests=50, security=security)) == 50
         until(lambda: server.ended.total() + len(slow.told) >= count)
-        assert len(timed(server.address, PATIENCE_S, requests=5)) == 5
+        assert len(timed(server.address, PATIENCE_S, requests=5, security=security)) == 5
         if "reader" not in kind:
             assert slow.wait_until_ended(PATIENCE_S)
 
@@ -75,7 +79,7 @@ def test_slow_clients_are_disconnected_and_other_requests_are_answered_meanwhile
 @pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_two_thousand_slow_clients_hardly_delay_a_normal_one(kind):
+def test_two_thousand_slow_clients_hardly_delay_a_normal_one(kind, security, certificates):
     """With the limits of a plane. On a quiet machine 99 of 100 requests take less than 50 ms:
     docs/evidence/reliability.md.
     """
@@ -83,9 +87,12 @@ def test_two_thousand_slow_clients_hardly_delay_a_normal_one(kind):
     hostile.raise_file_limit()
     if (files := resource.getrlimit(resource.RLIMIT_NOFILE)[0]) < count + 500:
         pytest.skip(f"this process may open {files} files only")
-    with hostile.serving() as address, Hostile(address, kind, count):
-        timed(address, 60.0, requests=1)  # this request waits behind 2,000 connections that arrive at once
-        took = timed(address, 10.0)
+    with (
+        hostile.serving(None if security is PLAIN else certificates) as address,
+        Hostile(address, kind, count, security=security),
+    ):
+        timed(address, 60.0, 1, security)  # this request waits behind 2,000 connections that arrive at once
+        took = timed(address, 10.0, security=security)
     assert len(took) > 10
     assert took[len(took) // 2] < 1.0
 
@@ -94,21 +101,21 @@ def test_two_thousand_slow_clients_hardly_delay_a_normal_one(kind):
 
 
 @pytest.mark.parametrize("length", ["Content-Length: 500000", "Transfer-Encoding: chunked"])
-def test_a_large_body_that_arrives_slowly_blocks_no_thread(length):
+def test_a_large_body_that_arrives_slowly_blocks_no_thread(length, security):
     """JSON of an authenticated client, of which 200 KB have arrived; the server has one thread."""
     text = b" " * 499_986 + b'{"name":"ada"}'
     body = b"7a120\r\n%s\r\n0\r\n\r\n" % text if "chunked" in length else text
-    with serving(threads=1, stall_s=PATIENCE_S) as server, connect(server) as slow:
+    with serving(security=security, threads=1, stall_s=PATIENCE_S) as server, connect(server, security) as slow:
         slow.sendall(head("POST", "/boats", JSON, length) + body[:200_000])
-        assert len(timed(server.address, PATIENCE_S, requests=3)) == 3
+        assert len(timed(server.address, PATIENCE_S, requests=3, security=security)) == 3
         slow.sendall(body[200_000:])
         assert answer_to(slow)[0] == 201
         slow.sendall(head("GET", "/boats/next"))
         assert answer_to(slow)[1]["name"] == "next"
 
 
-def test_100_continue_is_sent_after_the_caller_is_authenticated():
-    with serving() as server, connect(server) as sock:
+def test_100_continue_is_sent_after_the_caller_is_authenticated(security):
+    with serving(security=security) as server, connect(server, security) as sock:
         sock.sendall(head("POST", "/boats", JSON, "Content-Length: 14", "Expect: 100-continue"))
         assert sock.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
         sock.sendall(b'{"name":"ada"}')
@@ -129,15 +136,18 @@ def test_100_continue_is_sent_after_the_caller_is_authenticated():
         (head("POST", "/sign-in", JSON, "Transfer-Encoding: chunked", token=None) + b"10001\r\n" + b" " * 65537, 413),
     ],
 )
-def test_a_request_that_will_be_refused_is_answered_before_its_body_arrives(raw, status):
-    with serving(public_stall_s=PATIENCE_S, stall_s=PATIENCE_S) as server, connect(server) as sock:
+def test_a_request_that_will_be_refused_is_answered_before_its_body_arrives(raw, status, security):
+    with (
+        serving(security=security, public_stall_s=PATIENCE_S, stall_s=PATIENCE_S) as server,
+        connect(server, security) as sock,
+    ):
         sock.sendall(raw)
         assert answer_to(sock)[0] == status
         assert sock.recv(100) == b"", "nothing behind it is taken for a request"
 
 
-def test_a_client_that_is_too_slow_gets_408():
-    with serving() as server, connect(server) as sock:
+def test_a_client_that_is_too_slow_gets_408(security):
+    with serving(security=security) as server, connect(server, security) as sock:
         sock.sendall(b"GET / HTTP/1.1\r\n")
         assert sock.recv(100).startswith(b"HTTP/1.1 408 Request Timeout")
 
@@ -145,23 +155,29 @@ def test_a_client_that_is_too_slow_gets_408():
 # --- limits for connections, memory and threads -------------------------------------------------------------------
 
 
-def test_a_new_connection_replaces_the_one_that_was_idle_longest():
-    with serving(connections=20, head_timeout_s=PATIENCE_S) as server, contextlib.ExitStack() as stack:
-        known = stack.enter_context(connect(server))
+def test_a_new_connection_replaces_the_one_that_was_idle_longest(security):
+    with (
+        serving(security=security, connections=20, head_timeout_s=PATIENCE_S) as server,
+        contextlib.ExitStack() as stack,
+    ):
+        known = stack.enter_context(connect(server, security))
         known.sendall(head("GET", "/boats/ada"))
         assert answer_to(known)[0] == 200
-        idle = [stack.enter_context(connect(server)) for _ in range(60)]
+        idle = [stack.enter_context(connect(server, security)) for _ in range(60)]
         until(lambda: server.ended["crowded out"] == 41)
         assert all(one.recv(1) == b"" for one in idle[:41]), "those that came first and asked nothing"
         known.sendall(head("GET", "/boats/ada"))
         assert answer_to(known)[0] == 200
 
 
-def test_at_the_memory_limit_the_oldest_incomplete_body_is_dropped():
-    with serving(buffer_bytes=1_000_000, stall_s=PATIENCE_S) as server, contextlib.ExitStack() as stack:
+def test_at_the_memory_limit_the_oldest_incomplete_body_is_dropped(security):
+    with (
+        serving(security=security, buffer_bytes=1_000_000, stall_s=PATIENCE_S) as server,
+        contextlib.ExitStack() as stack,
+    ):
         slow = []
         for number in range(4):
-            sock = stack.enter_context(connect(server))
+            sock = stack.enter_context(connect(server, security))
             sock.sendall(head("POST", "/boats", JSON, "Content-Length: 500000") + b" " * 300_000)
             slow.append(sock)
             until(lambda number=number: server.kept_bytes >= min(3, number + 1) * 300_000)

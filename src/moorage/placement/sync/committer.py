@@ -24,8 +24,13 @@ from sqlalchemy.exc import IntegrityError
 
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, RetryableConflict, Unavailable
-from moorage.db.group_commit import GroupCommit
-from moorage.db.session import PipelinedTransaction, StatementPipeline, in_transaction, retry_time_is_over
+from moorage.db.session import (
+    GroupedWrites,
+    PipelinedTransaction,
+    StatementPipeline,
+    in_transaction,
+    retry_time_is_over,
+)
 from moorage.db.statements import Rows
 from moorage.placement.forest.change_documents import ChangeDocument
 from moorage.placement.forest.forest import Forest
@@ -82,7 +87,7 @@ class Committer:
         self._numbered_groups_left = 0
         #: Held from before the number is taken until the snapshot has the write, so that it gets own writes in order.
         self._turn = threading.Lock()
-        self._queue: GroupCommit[WriteRequest[object], Any] = GroupCommit(
+        self._queue: GroupedWrites[WriteRequest[object], Any] = GroupedWrites(
             self._write_group, lambda request: request.about
         )
 

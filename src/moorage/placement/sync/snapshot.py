@@ -20,7 +20,7 @@ from sqlalchemy import Connection, Engine, bindparam, select
 
 from moorage.core.errors import Unavailable
 from moorage.db.engine import is_in_process
-from moorage.db.session import SingleReads, read_one_state
+from moorage.db.session import SharedRead, SingleReads, read_one_state
 from moorage.db.statements import Rows
 from moorage.placement.forest.change_documents import SubjectKind
 from moorage.placement.forest.forest import Forest
@@ -32,7 +32,6 @@ from moorage.placement.store.tables import change_sequence as counter
 from moorage.placement.store.tables import changes, providers
 from moorage.placement.sync import stale_reads
 from moorage.placement.sync.meters import PlacementMeters
-from moorage.placement.sync.shared_reader import SharedReader
 
 #: Maximum number of log entries to read; with more, reading the providers themselves is faster.
 MAX_REFRESH_ENTRIES = 2_000
@@ -69,7 +68,7 @@ class Snapshot:
         self._meters = meters
         query_last = reads.prepare(change_log.LAST).scalar
         #: With an in-process database, a query is cheaper than a query that several threads share.
-        self._query_last = query_last if is_in_process(engine) else SharedReader(query_last)
+        self._query_last = query_last if is_in_process(engine) else SharedRead(query_last)
         self._entries_since = reads.prepare(ENTRIES_SINCE)
         self._lock = threading.Lock()
         self._forest: Forest | None = None

@@ -27,6 +27,7 @@ from moorage.wire.server.request_body import (
     SizedBody,
     StreamedBody,
 )
+from moorage.wire.server.tls import TlsSocket
 
 #: Seconds for which the rest of a rejected request is read and discarded. Without this, the client might not see the
 #: response.
@@ -78,7 +79,11 @@ class _PartialBody:
 
 class HttpConnection:
     def __init__(
-        self, sock: socket.socket, environ: Mapping[str, object], limits: ServerLimits, admission: BodyAdmission
+        self,
+        sock: socket.socket | TlsSocket,
+        environ: Mapping[str, object],
+        limits: ServerLimits,
+        admission: BodyAdmission,
     ) -> None:
         """`environ`: the WSGI environment that all its requests share."""
         self.environ = environ
@@ -106,6 +111,7 @@ class HttpConnection:
         self._waiting: RequestHead | None = None
         self._partial_body: _PartialBody | None = None
         self._streamed_body: StreamedBody | None = None
+        self._has_received = False
         self._is_unread = False
         self._is_late = False
         self._body_pace: Pace | None = None
@@ -124,6 +130,7 @@ class HttpConnection:
             raise ClientGone from error
         if not piece:
             raise ClientGone
+        self._has_received = True
         if self.lingers:
             return
         if self._partial_body is not None and self._body_pace is not None:
@@ -327,6 +334,8 @@ class HttpConnection:
 
     def start_waiting(self) -> int:
         """Set the deadline for the client's next step. Returns the bytes kept for the client meanwhile."""
+        if not self._has_received:  # the first deadline includes the handshake of TLS
+            return 0
         now, before = time.monotonic(), self.deadline
         if before == _NEVER:
             self.waits_since = now

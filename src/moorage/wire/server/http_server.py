@@ -32,6 +32,7 @@ from moorage.wire.server.leader_followers import LeaderFollowers, Leadership
 from moorage.wire.server.limits import ServerLimits
 from moorage.wire.server.request_body import BodyAdmission, BodyIntake
 from moorage.wire.server.thread_slots import ThreadSlots
+from moorage.wire.server.tls import ServerTls
 from moorage.wire.server.wsgi_response import run_application
 
 log = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class StreamEverything:
 
 
 class HttpServer:
-    """`listener`: a bound TCP socket; `stop` closes it."""
+    """`listener`: a bound TCP socket; `stop` closes it. Without `tls`, clients speak plain HTTP."""
 
     def __init__(
         self,
@@ -76,10 +77,12 @@ class HttpServer:
         threads: int,
         limits: ServerLimits | None = None,
         admission: BodyAdmission | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
         self._app = app
         self._limits = limits or ServerLimits()
         self._admission = admission or StreamEverything()
+        self._tls = tls
         self._slots = ThreadSlots(threads, self._limits.uploads)
         self._most_connections = _connections(self._limits.connections)
         #: Bytes kept for clients, per connection and in total; counted when a connection starts to wait for its client.
@@ -101,7 +104,7 @@ class HttpServer:
             threading.Thread(target=self._work, name=f"http-{number}", daemon=True) for number in range(threads)
         ]
         self.address = listener.getsockname()
-        self._environ = _environ(self.address)
+        self._environ = _environ(self.address, "http" if tls is None else "https")
 
     def start(self) -> None:
         """Listen and start the threads. No connection is accepted before."""
@@ -213,7 +216,8 @@ class HttpServer:
                 sock, peer = self._listener.accept()
                 sock.setblocking(False)
                 environ = {**self._environ, "REMOTE_ADDR": peer[0], "REMOTE_PORT": str(peer[1])}
-                connection = HttpConnection(sock, environ, self._limits, self._admission)
+                client = sock if self._tls is None else self._tls.wrap(sock)
+                connection = HttpConnection(client, environ, self._limits, self._admission)
                 self._connections[connection.descriptor] = connection
                 self._epoll.register(connection.descriptor, _READABLE)
                 if len(self._connections) > self._most_connections:
@@ -332,13 +336,13 @@ def _connections(wanted: int) -> int:
     return min(wanted, room)
 
 
-def _environ(address: tuple[Any, ...]) -> dict[str, object]:
+def _environ(address: tuple[Any, ...], scheme: str) -> dict[str, object]:
     return {
         "SCRIPT_NAME": "",
         "SERVER_NAME": address[0],
         "SERVER_PORT": str(address[1]),
         "wsgi.version": (1, 0),
-        "wsgi.url_scheme": "http",
+        "wsgi.url_scheme": scheme,
         "wsgi.errors": sys.stderr,
         "wsgi.input_terminated": True,
         "wsgi.multithread": True,

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from moorage.core.errors import Unavailable
-from moorage.placement.sync.shared_reader import SharedReader
+from moorage.db.session import SharedRead
 
 
 class ObservableLock:
@@ -33,7 +33,7 @@ def test_waiting_threads_share_one_read_that_began_after_they_had_asked():
         assert let.wait(timeout=10)
         return number
 
-    together, answers = SharedReader(ask), []
+    together, answers = SharedRead(ask), []
     first = threading.Thread(target=lambda: answers.append(together()))
     first.start()
     assert began.wait(timeout=10)
@@ -59,7 +59,7 @@ def test_after_a_failed_read_the_next_thread_reads_again():
             raise Unavailable("gone")
         return 7
 
-    together = SharedReader(ask)
+    together = SharedRead(ask)
     with pytest.raises(Unavailable):
         together()
     assert together() == 7
