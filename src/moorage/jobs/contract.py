@@ -68,7 +68,8 @@ class JobKind(StrEnum):
     BIND = "bind"
     UNBIND = "unbind"
     PROGRAM = "program"
-    WISHES = "wishes"
+    OPERATOR_OVERRIDES = "wishes"
+    RELEASE_HANDLE = "release-handle"
 
     # jobs of the services' own workers
     RELEASE = "release"  #: release a server's allocation
@@ -174,6 +175,8 @@ class ServerJob(JobPayload, frozen=True, kw_only=True):
     selected_rp: Mapping[str, tuple[str, ...]] = {}
     #: By provider uuid; empty for a server without an allocation.
     allocations: Mapping[str, AllocationPayload] = {}
+    #: Of the guest; the virt driver applies them: ``{"hw:watchdog_action": "reset"}``.
+    settings: Mapping[str, str] = {}
     #: The move that the job is a step of; None: the job is an operation.
     move_id: str | None = None
     #: Identifies this request; the same in each repetition.
@@ -240,6 +243,15 @@ class UnbindJob(JobPayload, frozen=True, kw_only=True):
     instance_uuid: str
 
 
+class ReleaseHandleJob(JobPayload, frozen=True, kw_only=True, omit_defaults=False):
+    """End the quarantine of a handle: clean it again, or only free it if an operator vouches that it is clean."""
+
+    handle: str
+    reason: str
+    user_id: str = ""
+    is_clean: bool = False
+
+
 class ProgramJob(JobPayload, frozen=True, kw_only=True, omit_defaults=False):
     """Load an image, or the vendor's blank, into a region that is not in use.
 
@@ -257,7 +269,7 @@ class ProgramJob(JobPayload, frozen=True, kw_only=True, omit_defaults=False):
     uuid: str = ""  #: of the deployable, for the accelerator service itself
 
 
-class WishesJob(JobPayload, frozen=True, kw_only=True, omit_defaults=False):
+class OperatorOverridesJob(JobPayload, frozen=True, kw_only=True, omit_defaults=False):
     """All settings of operators for the devices of a host."""
 
     withdrawn: tuple[str, ...] = ()  #: addresses of disabled cards
@@ -381,7 +393,8 @@ CONTRACTS: Mapping[JobKind, KindContract] = {
     JobKind.BIND: KindContract(BindJob, BindResult),
     JobKind.UNBIND: KindContract(UnbindJob, HandlesResult),
     JobKind.PROGRAM: KindContract(ProgramJob, ProgramResult),
-    JobKind.WISHES: KindContract(WishesJob, EmptyResult),
+    JobKind.RELEASE_HANDLE: KindContract(ReleaseHandleJob, HandlesResult),
+    JobKind.OPERATOR_OVERRIDES: KindContract(OperatorOverridesJob, EmptyResult),
     JobKind.BOUND: KindContract(BoundJob, EmptyResult),
 }
 

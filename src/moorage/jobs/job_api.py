@@ -150,9 +150,7 @@ class HostJobsClient:
         """Claim jobs, without a retry: a worker whose answer was lost asks again, and gets the same jobs."""
         body = {"worker": worker, "limit": limit}
         rows = self._http.request("POST", f"/agent/v1/hosts/{quote(host, safe='')}/jobs", json=body)["jobs"]
-        return [
-            AgentJob(row["id"], row["kind"], row["key"], row["epoch"], row["attempt"], row["payload"]) for row in rows
-        ]
+        return msgspec.convert(rows, list[AgentJob])
 
     def report_job(self, job_id: str, epoch: int, state: str, result: Mapping[str, object] | None = None) -> bool:
         """Report a job as running, done or failed; may be repeated. Returns False when the host has no other job now.

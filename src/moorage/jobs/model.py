@@ -7,7 +7,6 @@ Not here: the table of jobs (`moorage.jobs.store`), and the hints that shorten t
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 from moorage.core.json import JsonObject
 from moorage.core.states import transition_table
@@ -66,7 +65,7 @@ class Job:
     queue: str
     kind: JobKind
     key: str
-    payload: dict[str, Any]
+    payload: JsonObject
     state: JobState
     attempt: int  #: number of claims so far
     epoch: int  #: grows with each claim; a report with an older epoch is refused
@@ -75,4 +74,4 @@ class Job:
     worker: str | None  #: last claimant
     created_at: datetime
     finished_at: datetime | None
-    result: dict[str, Any] | None
+    result: JsonObject | None

@@ -8,6 +8,7 @@ from sqlalchemy import (
     Dialect,
     Table,
     Text,
+    Update,
     and_,
     bindparam,
     delete,
@@ -23,6 +24,7 @@ from sqlalchemy.sql import Executable
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
+from moorage.db.engine import ListStatement
 from moorage.jobs.model import JobState
 
 #: Path to a text inside a payload, such as ("server", "guest", "user_data").
@@ -43,15 +45,18 @@ class EnqueueStatements:
 
 
 class ReadStatements:
-    """Reads without locks."""
+    """Reads; without locks, except `locked_by_ids`."""
 
     def __init__(self, table: Table) -> None:
         job = table.c
         in_queue, first_of_key = _in_queue(table), _first_of_key(table)
-        #: Has the queue any job that is not finished?
-        self.any_open = select(job.position).where(in_queue).limit(1)
+        #: Would the worker ``by`` find a job in this queue ``now``?
+        self.any_claimable = select(job.position).where(_is_claimable(table)).limit(1)
         self.open_in = select(table).where(in_queue).order_by(job.position)
         self.by_id = select(table).where(job.id == bindparam("of_id"))
+        self.locked_by_ids = ListStatement(
+            job.id, lambda condition: select(table).where(condition).order_by(job.position).with_for_update()
+        )
         self.by_key = select(table).where(job.serial_key == bindparam("of_key")).order_by(job.position)
         self.next_queue = (
             select(job.queue)
@@ -78,16 +83,9 @@ class ClaimStatements:
 
     def __init__(self, table: Table) -> None:
         job = table.c
-        lease_over = job.lease_until <= bindparam("now", type_=job.lease_until.type)
         self.claimable = (
             select(table)
-            .where(
-                _in_queue(table),
-                or_(
-                    and_(job.state == JobState.CLAIMED, or_(lease_over, job.worker == bindparam("by"))),
-                    and_(job.state == JobState.READY, or_(job.lease_until.is_(None), lease_over), _first_of_key(table)),
-                ),
-            )
+            .where(_is_claimable(table))
             .order_by(job.position)
             .limit(bindparam("limit"))
             .with_for_update(skip_locked=True)
@@ -100,7 +98,7 @@ class ClaimStatements:
         )
         self.take = (
             update(table)
-            .where(job.position.in_(bindparam("positions", expanding=True)))
+            .where(job.position == bindparam("at"))
             .values(
                 state=JobState.CLAIMED.value,
                 claimed_key=job.serial_key,
@@ -162,7 +160,18 @@ class ChangeStatements:
         self.last_done = select(func.max(job.position)).where(
             job.serial_key == bindparam("of_key"), job.state == JobState.DONE
         )
+        self._table = table
         self.forget = delete(table).where(job.position.in_(bindparam("positions", expanding=True)))
+
+    def end_leases_of(self, beginning: str) -> Update:
+        """Ends the leases of all claims by workers whose names have this beginning."""
+        job = self._table.c
+        is_theirs = func.substr(job.worker, 1, len(beginning)) == beginning
+        return (
+            update(self._table)
+            .where(job.open_queue.is_not(None), job.state == JobState.CLAIMED, is_theirs)
+            .values(lease_until=bindparam("now", type_=job.lease_until.type))
+        )
 
 
 class _Blanked(FunctionElement[str]):
@@ -190,6 +199,19 @@ def _set(element: _Blanked, compiler: SQLCompiler, **options: object) -> str:
 
 def _in_queue(table: Table) -> ColumnElement[bool]:
     return table.c.open_queue == bindparam("of_queue")
+
+
+def _is_claimable(table: Table) -> ColumnElement[bool]:
+    """Whether worker ``by`` may claim the job ``now``: it is ready, its claim has ended, or the claim is ``by``'s."""
+    job = table.c
+    lease_over = job.lease_until <= bindparam("now", type_=job.lease_until.type)
+    return and_(
+        _in_queue(table),
+        or_(
+            and_(job.state == JobState.CLAIMED, or_(lease_over, job.worker == bindparam("by"))),
+            and_(job.state == JobState.READY, or_(job.lease_until.is_(None), lease_over), _first_of_key(table)),
+        ),
+    )
 
 
 def _first_of_key(table: Table) -> ColumnElement[bool]:

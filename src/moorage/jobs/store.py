@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
+from typing import NamedTuple
 
 from sqlalchemy import Connection, Engine, Table
 from sqlalchemy.exc import IntegrityError
@@ -26,10 +27,26 @@ from moorage.db.types import ResultRow
 from moorage.jobs.contract import JobKind
 from moorage.jobs.model import ATTEMPTS_CODE, FENCED_CODE, Job, JobState, NewJob
 from moorage.jobs.statements import ChangeStatements, ClaimStatements, EnqueueStatements, Path, ReadStatements
+from moorage.jobs.worker_watch import DeadWorker
 from moorage.telemetry.tracing import with_trace
 
 #: Called in the claiming transaction for a job that was given up after its last attempt.
 GivenUp = Callable[[Connection, Job], None]
+
+
+class ClaimRequest(NamedTuple):
+    queue: str
+    worker: str
+    limit: int
+
+
+class Ending(NamedTuple):
+    """The end of a claimed job in a final state."""
+
+    job: Job
+    state: JobState
+    result: Mapping[str, object]
+
 
 _FINAL = frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED})
 
@@ -45,8 +62,8 @@ class JobStore:
         self.table = table
         self._max_attempts = max_attempts
         self._enqueueing, self._claiming, self._changing, self._looking = _statements(table, secrets)
-        #: Has the queue ``of_queue`` any job that is not finished? One cheap statement for frequent polls.
-        self.any_open = self._looking.any_open
+        #: Would worker ``by`` find a job in queue ``of_queue`` ``now``? One cheap statement for frequent polls.
+        self.any_claimable = self._looking.any_claimable
         #: The oldest job of the queue ``of_queue`` that a claim would find at any time; ignores jobs with a lease or a
         #: pause.
         self.ready_now = self._looking.ready_now
@@ -94,14 +111,37 @@ class JobStore:
         Raises `RetryableConflict` when another process claimed the same key first, or reads `worker`'s jobs at this
         moment: then nothing is claimed, and the caller runs the transaction again.
         """
-        rows = connection.execute(
-            self._claiming.claimable, {"of_queue": queue, "now": now, "limit": limit, "by": worker}
-        ).all()
-        if not rows and connection.execute(self._claiming.left_over, {"of_queue": queue, "by": worker}).all():
+        return self.claim_all(connection, [ClaimRequest(queue, worker, limit)], now, lease_s, given_up=given_up)[0]
+
+    def claim_all(
+        self,
+        connection: Connection,
+        requests: Sequence[ClaimRequest],
+        now: datetime,
+        lease_s: float,
+        *,
+        given_up: GivenUp | None = None,
+    ) -> list[list[Job]]:
+        """The jobs of each request, which must be of different queues; see `claim`."""
+        until = now + timedelta(seconds=lease_s)
+        found = [self._find_claimable(connection, request, now, given_up) for request in requests]
+        taken = [(row, one.worker) for one, rows in zip(requests, found, strict=True) for row in rows]
+        if taken:
+            self._take(connection, taken, until)
+        return [
+            [_claimed_job(row, one.worker, until) for row in rows] for one, rows in zip(requests, found, strict=True)
+        ]
+
+    def _find_claimable(
+        self, connection: Connection, request: ClaimRequest, now: datetime, given_up: GivenUp | None
+    ) -> list[ResultRow]:
+        """The rows of the jobs to claim, locked."""
+        values = {"of_queue": request.queue, "now": now, "limit": request.limit, "by": request.worker}
+        rows = connection.execute(self._claiming.claimable, values).all()
+        if not rows and connection.execute(self._claiming.left_over, values).all():
             # MariaDB locks each row that it reads, other workers' rows too. A worker that skipped its own locked job
             # would have to wait for the lease to end.
-            raise RetryableConflict(f"another worker reads the jobs that {worker} has claimed at this moment")
-        until = now + timedelta(seconds=lease_s)
+            raise RetryableConflict(f"another worker reads the jobs that {request.worker} has claimed at this moment")
         claimed = []
         for row in rows:
             if self._max_attempts is not None and row.attempt >= self._max_attempts:
@@ -110,19 +150,19 @@ class JobStore:
                     given_up(connection, job)
             else:
                 claimed.append(row)
-        return self._take(connection, claimed, worker, until) if claimed else []
+        return claimed
 
     def extend(self, connection: Connection, job_id: str, epoch: int, lease_until: datetime) -> None:
         """Extend the claim to `lease_until`, even after the lease has ended, while no other worker has the job."""
         values = {"of_id": job_id, "of_epoch": epoch, "until": lease_until}
         if connection.execute(self._changing.extend, values).rowcount == 0:
-            raise self._refusal(connection, job_id, epoch, JobState.CLAIMED)
+            raise refusal(self.get(connection, job_id), job_id, epoch, JobState.CLAIMED)
 
     def release(self, connection: Connection, job_id: str, epoch: int, not_before: datetime | None = None) -> None:
         """Make a claimed job READY again, at once or from `not_before` on. It keeps its place in the queue."""
         values = {"of_id": job_id, "of_epoch": epoch, "until": not_before}
         if connection.execute(self._changing.release, values).rowcount == 0:
-            raise self._refusal(connection, job_id, epoch, JobState.READY)
+            raise refusal(self.get(connection, job_id), job_id, epoch, JobState.READY)
 
     def finish(
         self,
@@ -151,28 +191,42 @@ class JobStore:
         job = self.get(connection, job_id)
         if job is not None and (job.epoch, job.state) == (epoch, state):
             return False
-        raise self._refusal(connection, job_id, epoch, state)
+        raise refusal(job, job_id, epoch, state)
 
-    def finish_all(
-        self, connection: Connection, ended: Sequence[tuple[Job, Mapping[str, object]]], now: datetime
-    ) -> None:
-        """Put several claimed jobs into DONE, each with its result.
+    def finish_all(self, connection: Connection, endings: Sequence[Ending], now: datetime) -> None:
+        """Put several claimed jobs into their final states.
 
-        Raises `Conflict` or `NotFound` for the first job that cannot be finished, also when it is DONE already; the
+        Raises `Conflict` or `NotFound` for the first job that cannot be finished, also when it is finished already; the
         caller must not commit the transaction then.
         """
         values = [
-            {"of_id": job.id, "of_epoch": job.epoch, "final": JobState.DONE, "what": dict(result), "now": now}
-            for job, result in ended
+            {"of_id": job.id, "of_epoch": job.epoch, "final": state, "what": dict(result), "now": now}
+            for job, state, result in endings
         ]
-        if connection.execute(self._changing.finish, values).rowcount == len(values):
+        if not values or connection.execute(self._changing.finish, values).rowcount == len(values):
             return
-        for job, _ in ended:
+        for job, state, _ in endings:
             found = self.get(connection, job.id)
-            if found is None or (found.epoch, found.state) != (job.epoch, JobState.DONE):
-                raise self._refusal(connection, job.id, job.epoch, JobState.DONE)
-        names = ", ".join(job.id for job, _ in ended)
-        raise Conflict(f"one of the jobs {names} was finished before; it cannot become done", code="moorage.state")
+            if found is None or (found.epoch, found.state) != (job.epoch, state):
+                raise refusal(found, job.id, job.epoch, state)
+        names = ", ".join(job.id for job, _, _ in endings)
+        raise Conflict(
+            f"one of the jobs {names} was finished before; it cannot be finished again", code="moorage.state"
+        )
+
+    def lock_all(self, connection: Connection, ids: Sequence[str]) -> dict[str, Job]:
+        """{id: job} for existing jobs, locked until the transaction ends; always in the same order."""
+        statement = self._looking.locked_by_ids.on(connection)
+        return {row.id: _job(row) for row in connection.execute(statement, {"ids": list(ids)})}
+
+    def end_leases_of(self, connection: Connection, dead: DeadWorker, now: datetime) -> None:
+        """Ends the leases of a dead worker's claims. It may still report until another worker claims a job.
+
+        The worker's `name`, a slash and a further name are the claimant. If another process has the same name, there is
+        nothing to do: `claim` gives it back the jobs.
+        """
+        if dead.name is not None:
+            connection.execute(self._changing.end_leases_of(f"{dead.name}/"), {"now": now})
 
     def cancel(self, connection: Connection, job_id: str, now: datetime) -> bool:
         """Cancel a job that no worker has claimed. False: it is claimed or finished, or does not exist."""
@@ -233,27 +287,16 @@ class JobStore:
             connection.execute(self._changing.forget, {"positions": positions})
         return len(positions)
 
-    def _take(self, connection: Connection, rows: Sequence[ResultRow], worker: str, until: datetime) -> list[Job]:
-        """Claim `rows`, which this transaction has locked since it read them."""
-        values = {"positions": [row.position for row in rows], "by": worker, "until": until}
+    def _take(self, connection: Connection, taken: Sequence[tuple[ResultRow, str]], until: datetime) -> None:
+        """Claim the rows, which this transaction has locked since it read them, each for its worker."""
+        values = [{"at": row.position, "by": worker, "until": until} for row, worker in taken]
         try:
-            taken = connection.execute(self._claiming.take, values).rowcount
+            number = connection.execute(self._claiming.take, values).rowcount
         except IntegrityError as error:
-            keys = ", ".join(repr(row.serial_key) for row in rows)
+            keys = ", ".join(repr(row.serial_key) for row, _ in taken)
             raise RetryableConflict(f"another process has just claimed a job of {keys}") from error
-        if taken != len(rows):
+        if number != len(taken):
             raise RetryableConflict("another process has just changed one of these jobs")
-        return [
-            replace(
-                _job(row),
-                state=JobState.CLAIMED,
-                epoch=row.epoch + 1,
-                attempt=row.attempt + 1,
-                lease_until=until,
-                worker=worker,
-            )
-            for row in rows
-        ]
 
     def _give_up(self, connection: Connection, row: ResultRow, now: datetime) -> Job:
         worker = row.worker or "nobody"
@@ -262,20 +305,24 @@ class JobStore:
         connection.execute(self._changing.give_up, {"at": row.position, "what": what, "now": now})
         return _job(connection.execute(self._looking.by_id, {"of_id": row.id}).one())
 
-    def _refusal(self, connection: Connection, job_id: str, epoch: int, wanted: JobState) -> Conflict | NotFound:
-        job = self.get(connection, job_id)
-        if job is None:
-            return NotFound(f"there is no job {job_id}")
-        if job.epoch == epoch:
-            return Conflict(
-                f"job {job_id} is {job.state}, not claimed: it cannot become {wanted}", code="moorage.state"
-            )
-        return Conflict(
-            f"job {job_id} was claimed again by {job.worker} in epoch {job.epoch}; a report of epoch {epoch} is too "
-            "late",
-            code=FENCED_CODE,
-            epoch=job.epoch,
-        )
+
+def refusal(job: Job | None, job_id: str, epoch: int, wanted: JobState) -> Conflict | NotFound:
+    """The error for a worker whose claim of `epoch` does not allow the state `wanted`."""
+    if job is None:
+        return NotFound(f"there is no job {job_id}")
+    if job.epoch == epoch:
+        return Conflict(f"job {job_id} is {job.state}, not claimed: it cannot become {wanted}", code="moorage.state")
+    return Conflict(
+        f"job {job_id} was claimed again by {job.worker} in epoch {job.epoch}; a report of epoch {epoch} is too late",
+        code=FENCED_CODE,
+        epoch=job.epoch,
+    )
+
+
+def _claimed_job(row: ResultRow, worker: str, until: datetime) -> Job:
+    """The job of a row that was read before it was claimed."""
+    claimed = replace(_job(row), state=JobState.CLAIMED, lease_until=until, worker=worker)
+    return replace(claimed, epoch=row.epoch + 1, attempt=row.attempt + 1)
 
 
 @cache

@@ -1,6 +1,6 @@
-"""The jobs table, which each service that has jobs puts into its own database."""
+"""The tables of jobs and of workers, which each service that has jobs or events puts into its own database."""
 
-from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, UniqueConstraint
+from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, Text, UniqueConstraint
 
 from moorage.db.types import TABLE_OPTIONS, Json, UtcDateTime
 
@@ -37,5 +37,22 @@ def jobs_table(metadata: MetaData, name: str = "jobs") -> Table:
         Index(None, "open_queue", "position"),
         Index(None, "serial_key", "state", "position"),
         Index(None, "finished_at"),
+        **TABLE_OPTIONS,
+    )
+
+
+def workers_table(metadata: MetaData) -> Table:
+    """The processes that claim jobs or events of the service: see `moorage.jobs.worker_watch`."""
+    return Table(
+        "workers",
+        metadata,
+        Column("id", String(36), primary_key=True),
+        Column("name", Text, nullable=False),
+        # The next three are a `moorage.jobs.processes.ProcessIdentity`.
+        Column("machine", String(255), nullable=False),
+        Column("pid", BigInteger, nullable=False),
+        Column("started", BigInteger, nullable=False),
+        Column("heartbeats", BigInteger, nullable=False),
+        Column("registered_at", UtcDateTime, nullable=False),
         **TABLE_OPTIONS,
     )

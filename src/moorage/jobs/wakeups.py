@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from moorage.core.backoff import Backoff
 from moorage.core.errors import StartError, Unavailable
 from moorage.jobs.background_tasks import Wakeups
 
@@ -27,9 +28,8 @@ log = logging.getLogger(__name__)
 #: The channel of PostgreSQL and the exchange of RabbitMQ.
 CHANNEL = "moorage_jobs"
 
-#: Pauses between attempts to connect; doubled from the first to the last.
-FIRST_PAUSE_S = 0.2
-LAST_PAUSE_S = 10.0
+#: Pauses between attempts to connect.
+BACKOFF = Backoff(first_s=0.2, longest_s=10.0)
 
 #: An attempt to connect that takes longer counts as failed.
 CONNECT_TIMEOUT_S = 5
@@ -210,15 +210,17 @@ class _RemoteHints:
 
     def _keep(self, role: str, use: Callable[[_Link], None], wanted: Callable[[], bool] = lambda: True) -> None:
         """Connect when `wanted` says so and `use` the link; after a failure, again after a growing pause."""
-        pause_s = FIRST_PAUSE_S
+        failures = 0
         while not self._stopping.is_set():
             if not wanted():
                 continue
             try:
                 with contextlib.closing(self._connect()) as link:
-                    pause_s = FIRST_PAUSE_S
+                    failures = 0
                     use(link)
             except Exception as error:  # noqa: BLE001 - the top of a thread; a lost hint is worth a log line, no more
+                failures += 1
+                pause_s = BACKOFF.pause_s(failures)
                 if not self._stopping.is_set():
                     self._interrupted(role)
                     trouble = str(error) or type(error).__name__
@@ -227,7 +229,6 @@ class _RemoteHints:
                         extra={"hints": self._name, "role": role, "trouble": trouble, "pause_s": pause_s},
                     )
                 self._stopping.wait(pause_s)
-                pause_s = min(pause_s * 2, LAST_PAUSE_S)
 
 
 class PostgresHints(_RemoteHints):

@@ -193,7 +193,7 @@ def test_a_job_is_not_claimed_beside_an_older_job_of_its_key_whose_insert_commit
         with write(other) as its:
             [older] = STORE.claim(its, "compute-1", "quick", START, LEASE_S)
         assert older.id == "older"
-        STORE._take(connection, [row], "slow", START + timedelta(seconds=LEASE_S))
+        STORE._take(connection, [(row, "slow")], START + timedelta(seconds=LEASE_S))
 
     with write(jobs) as connection, pytest.raises(RetryableConflict, match="of 'key'"):
         select_then_claim(connection)

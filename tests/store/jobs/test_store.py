@@ -14,7 +14,7 @@ from moorage.db.session import read, write
 from moorage.db.types import new_metadata
 from moorage.jobs.contract import JobKind
 from moorage.jobs.model import JobState, NewJob
-from moorage.jobs.store import JobStore
+from moorage.jobs.store import Ending, JobStore
 from moorage.jobs.tables import jobs_table
 from tests.databases import Schema
 from tests.migrated import engine_with
@@ -236,15 +236,18 @@ def test_several_jobs_are_finished_together_or_none_of_them(jobs, clock):
     claimed = claim(jobs, clock.now(), worker="one", limit=3)
     with pytest.raises(Conflict), write(jobs) as connection:
         late = dataclasses.replace(claimed[1], epoch=claimed[1].epoch - 1)
-        STORE.finish_all(connection, [(claimed[0], {}), (late, {}), (claimed[2], {})], clock.now())
+        STORE.finish_all(
+            connection, [Ending(one, JobState.DONE, {}) for one in (claimed[0], late, claimed[2])], clock.now()
+        )
     assert {get(jobs, one.id).state for one in claimed} == {JobState.CLAIMED}
     with write(jobs) as connection:
-        STORE.finish_all(connection, [(one, {"host": one.key}) for one in claimed], clock.now())
+        endings = [Ending(one, JobState.DONE, {"host": one.key}) for one in claimed]
+        STORE.finish_all(connection, endings, clock.now())
     assert {(get(jobs, one.id).state, get(jobs, one.id).result["host"]) for one in claimed} == {
         (JobState.DONE, f"server-{number}") for number in (1, 2, 3)
     }
     with pytest.raises(Conflict), write(jobs) as connection:
-        STORE.finish_all(connection, [(claimed[0], {})], clock.now())
+        STORE.finish_all(connection, [Ending(claimed[0], JobState.DONE, {})], clock.now())
 
 
 @on_every_database
@@ -345,7 +348,10 @@ def _finished(state):
 #: Name -> (whether the job is claimed first, the function that ends it).
 ENDS = {
     **{state.value: (True, _finished(state)) for state in (JobState.DONE, JobState.FAILED, JobState.CANCELLED)},
-    "done with others": (True, lambda connection, job, now: SECRETS.finish_all(connection, [(job, {})], now)),
+    "done with others": (
+        True,
+        lambda connection, job, now: SECRETS.finish_all(connection, [Ending(job, JobState.DONE, {})], now),
+    ),
     "cancelled before": (False, lambda connection, job, now: SECRETS.cancel(connection, job.id, now)),
     "revoked": (True, lambda connection, job, now: SECRETS.revoke(connection, job.key, job.queue, now)),
     "revoked before": (False, lambda connection, job, now: SECRETS.revoke(connection, job.key, job.queue, now)),

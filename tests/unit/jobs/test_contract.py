@@ -1,7 +1,7 @@
 """The contract of jobs, compared with documents that the previous release wrote.
 
 `recorded_jobs.json`: {kind: {"payload": ..., "results": {"done" or "failed": ...}}}, recorded in the wire tests at
-1ff03e81, when creators and agents still wrote these documents field by field.
+1ff03e81, when creators and agents still wrote these documents field by field; ``release-handle`` later.
 """
 
 import json

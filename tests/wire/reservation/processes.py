@@ -14,6 +14,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from moorage.jobs.processes import UNKNOWN
+from moorage.jobs.worker_watch import Worker, WorkerWatch
+from moorage.reservation.events.event_runner import TOPIC
+from moorage.reservation.store import event_store
+from moorage.reservation.store.tables import workers
 from moorage.wire.client import MAX_REPEATS
 from moorage.wire.transports import ClientResponse
 from tests.plane import InProcessPlane, Request, Send
@@ -25,6 +30,8 @@ ADD_INVENTORY = f"POST {PROVIDERS}/*/inventories"
 WRITE_INVENTORIES = f"PUT {PROVIDERS}/*/inventories"
 READ_INVENTORIES = f"GET {PROVIDERS}/*/inventories"
 DELETE_INVENTORY = f"DELETE {PROVIDERS}/*/inventories/*"
+READ_CHANGES = "GET placement/moorage/v1/changes"
+READ_TREE = "GET placement/moorage/v1/trees/*"
 CREATE_PROVIDER = f"POST {PROVIDERS}"
 WRITE_TRAITS = f"PUT {PROVIDERS}/*/traits"
 ENSURE_TRAIT = "PUT placement/traits/*"
@@ -100,6 +107,16 @@ class Process:
     @property
     def watch(self) -> Any:
         return self.plane.task("reservation.watch")
+
+    def worker_watch(self) -> WorkerWatch:
+        """The process's look at the others, which it is on another machine than. Only in virtual time is it no task."""
+        worker = Worker(self.service.executor.worker, f"{self.plane.directory}", UNKNOWN)
+        engine, cloud = self.plane.engine("reservation"), self.plane.cloud
+        watch = WorkerWatch(
+            "workers", engine, cloud.clock, cloud.wakeups, worker, workers, event_store.drop_claims_of, [TOPIC]
+        )
+        watch.register()
+        return watch
 
 
 class WatchedProcess(Process):

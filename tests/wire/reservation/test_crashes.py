@@ -129,13 +129,20 @@ def test_a_creation_survives_a_crash_at_every_request(two, tmp_path, moment):
     def make(_plane, process):
         process.leases.create(MEMBER, decode_create(lease(instance(12), **LATER)))
 
-    for plane in at_every_request(two, tmp_path / "copies", moment, make, least=3):
-        (made,) = plane.ask("GET", "/v1/leases")["leases"]
+    admitted = 0
+    for plane in at_every_request(two, tmp_path / "copies", moment, make, least=4):
+        found = plane.ask("GET", "/v1/leases")["leases"]
+        if not found:  # it died while it asked Placement for the capacity; later requests come after the decision
+            assert admitted == 0
+            continue
+        (made,) = found
+        admitted += 1
         assert made["status"] == "CREATING"
         finish(plane)
         assert plane.lease(made["id"])["status"] == "PENDING"
         plane.run_until(STARTS)
         check_active(plane, made)
+    assert admitted >= 3
 
 
 @pytest.mark.slow
@@ -152,6 +159,78 @@ def test_a_deletion_survives_a_crash_at_every_request(two, tmp_path, moment):
         finish(plane)
         assert plane.ask("GET", "/v1/leases")["leases"] == []
         check_nothing_left(plane, made["reservations"][0])
+
+
+def look(clock, watches, seconds):
+    """Each process looks at the others once a second."""
+    for _ in range(seconds):
+        for watch in watches:
+            watch.run_once()
+        clock.sleep(1)
+
+
+def test_the_claims_of_a_dead_process_are_taken_over_within_5_seconds(two):
+    """Issue 18, point 11: the claims are free as soon as its heartbeats are missing, not after their 60 s."""
+    made = [two.ask("POST", "/v1/leases", lease(instance(1), **LATER), status=201)["lease"] for _ in range(5)]
+    two.stop_runner()
+    process = dying(two, 3, "after")
+    watches = [process.worker_watch(), two.process.worker_watch()]
+    look(two.clock, watches, 3)
+    two.clock.advance_to(STARTS)
+    with pytest.raises(Killed):
+        process.runner.run_once()
+    assert {two.lease(each["id"])["status"] for each in made} == {"STARTING"}
+    look(two.clock, watches[1:], 1)
+    two.runner.run_once()
+    assert {two.lease(each["id"])["status"] for each in made} == {"STARTING"}, "the process may be slow"
+    look(two.clock, watches[1:], 4)
+    assert two.clock.now() == STARTS + timedelta(seconds=5)
+    two.runner.run_once()
+    assert {two.lease(each["id"])["status"] for each in made} == {"ACTIVE"}
+
+
+def test_a_process_that_was_taken_for_dead_writes_nothing(two):
+    """It was paused for longer than its heartbeats may be missing, and continues while another does its work."""
+    made = create(two)
+    two.stop_runner()
+    two.clock.advance_to(STARTS)
+    paused = []
+
+    def pause(call):
+        if call.name == ADD_INVENTORY and not paused:
+            paused.append(call.name)
+            look(two.clock, [other], 5)
+            two.runner.run_once()
+            check_active(two, made)
+
+    process = two.new_process(after=pause)
+    process.worker_watch()
+    other = two.process.worker_watch()
+    process.runner.run_once()
+    writes = [(call.name, call.status) for call in process.calls if call.request.method != "GET"]
+    assert writes == [(ADD_INVENTORY, 201), (ADD_INVENTORY, 409)], "it loses its claim before it gives access"
+    check_active(two, made)
+    with read(two.engine) as connection:
+        events = event_store.of_leases(connection, [made["id"]])[made["id"]]
+    (event,) = [each for each in events if each.type is EventType.START]
+    assert (event.attempt, event.epoch, event.status) == (2, 2, "DONE")
+
+
+def test_a_process_that_sends_heartbeats_keeps_its_claims_during_a_slow_request(two):
+    made = create(two)
+    two.stop_runner()
+    two.clock.advance_to(STARTS)
+
+    def wait(call):
+        if call.name == ADD_INVENTORY:
+            look(two.clock, watches, 20)
+            two.runner.run_once()
+
+    process = two.new_process(after=wait)
+    watches = [process.worker_watch(), two.process.worker_watch()]
+    process.runner.run_once()
+    check_active(two, made)
+    assert [call.status for call in process.calls if call.name == ADD_INVENTORY] == [201, 201]
 
 
 def test_a_lease_whose_start_was_interrupted_can_be_deleted(two):
