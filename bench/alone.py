@@ -92,7 +92,7 @@ def _arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "command",
         choices=(*COMMANDS, "scale", *PAGES),
-        help="minimum cost of a durable write; select and claim; servers from POST to ACTIVE; accelerator requests; leases beside many others; many lease "
+        help="minimum cost of a durable write; select and claim; servers from POST to ACTIVE and lives of leases, beside a real Nova; accelerator requests; leases beside many others; many lease "
         "events in one minute; load of a thousand agents; a million claims; a million allocations; up to 100,000 hosts; several "
         "processes; a million hosts in the index alone; explanations beside their queries; or all of these",
     )

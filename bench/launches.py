@@ -1,18 +1,19 @@
-"""Measures servers from POST to ACTIVE over HTTP, as users see them.
+"""Measures servers from POST to ACTIVE over HTTP, as users see them, and whole lives of leases.
 
-Runs one process with all services and 20 simulated hosts, as `moorage up` does. A client creates a server and polls it until
-it is ACTIVE. A burst creates servers as fast as they are accepted, and is over when none is in BUILD.
+Runs one process with all services and 20 simulated hosts, as `moorage up` does; and beside it a real Nova with its fake
+driver, above the real Placement, Keystone and Glance (`launches_nova`). A client creates a server and polls it until it
+is ACTIVE. A burst creates servers as fast as they are accepted, and is over when none is in BUILD.
 """
 
-import json
 import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
+from bench import launches_nova, lease_lives
+from bench.compute_api import PATIENCE_S, Cloud, ask, create_flavor, create_server, wait_until, wait_until_active
 from bench.databases import DatabaseServer, database_server, free_ports
 from bench.planes import client, credentials_of, moorage
 from bench.processes import cpu_seconds
@@ -23,12 +24,12 @@ from bench.wire import Connection
 Say = Callable[[Figure], None]
 
 HOSTS = 20
+#: Simulated beside them; the reservation service gets it.
+LEASE_HOST = f"compute-{HOSTS + 1}"
 CLIENTS = 8
 BURST = 800
-VERSION = "2.96"
-#: Seconds between two polls of a server.
-POLL_S = 0.01
-PATIENCE_S = 120.0
+#: A real Nova launches 2 to 3 servers a second.
+BURST_OF_NOVA = 40
 #: Servers a second of the row with a steady rate, and the clients that create them in turn.
 RATE = 50
 RATE_CLIENTS = 16
@@ -39,13 +40,31 @@ GOAL_RATE = "p99 under 250 ms"
 
 def figures(kind: str, say: Say, *, seconds: float) -> None:
     with database_server(kind) as database, _plane(database) as plane:
-        launches = _Launches(plane, database)
+        lease_lives.register(plane, LEASE_HOST)
+        launches = Launches(_our_cloud(plane, database))
         launches.of_clients(1, 1.0)
         say(launches.of_clients(1, seconds).figure("1 client, one server after the other"))
         say(launches.of_clients(CLIENTS, seconds).figure(f"{CLIENTS} clients", GOAL_CLIENTS))
         say(launches.at_a_rate(seconds).figure(f"{RATE} a second, {RATE_CLIENTS} clients in turn", GOAL_RATE))
-        for figure in launches.burst():
+        for figure in launches.burst(BURST, GOAL_BURST):
             say(figure)
+        say(lease_lives.figure(plane, launches.cloud, seconds))
+    if kind == "postgresql":
+        _nova(say, seconds)
+
+
+def _nova(say: Say, seconds: float) -> None:
+    """A real Nova has no SQLite, and its database and broker are the machine's, so their CPU is not counted."""
+    if missing := launches_nova.missing():
+        say(Figure("Nova with its fake driver", "not installed", f"make {' '.join(missing)}"))
+        return
+    with launches_nova.cloud() as nova:
+        launches = Launches(nova)
+        launches.of_clients(1, 1.0)
+        say(launches.of_clients(1, seconds).figure("Nova, 1 client, one server after the other"))
+        say(launches.of_clients(CLIENTS, seconds).figure(f"Nova, {CLIENTS} clients"))
+        for figure in launches.burst(BURST_OF_NOVA):
+            say(Figure(f"Nova, {figure.measure}", figure.value, figure.note))
 
 
 @dataclass
@@ -62,21 +81,23 @@ class _Outcome:
         return Figure(what, f"{len(self.latencies) / self.wall:,.1f} per s", note, goal)
 
 
-class _Launches:
-    def __init__(self, plane: Server, database: DatabaseServer) -> None:
-        self._plane = plane
-        self._database = database
-        self._token = credentials_of(plane).headers()["x-auth-token"]  # a login takes long by design
-        compute, image = client(plane, "compute"), client(plane, "image")
-        self._image = image.request(
-            "POST", "/v2/images", json={"name": "image", "disk_format": "raw", "container_format": "bare"}
-        )["id"]
-        size = {"x-openstack-image-size": "1"}
-        image.upload("PUT", f"/v2/images/{self._image}/file", [b"x"], "application/octet-stream", size)
-        flavor = {"id": "small", "name": "small", "vcpus": 1, "ram": 1, "disk": 0}
-        compute.request("POST", "/v2.1/flavors", json={"flavor": flavor})
-        # The limit of hosts is never reached, because processors are not counted.
-        compute.request("POST", "/v2.1/flavors/small/os-extra_specs", json={"extra_specs": {"resources:VCPU": "0"}})
+def _our_cloud(plane: Server, database: DatabaseServer) -> Cloud:
+    compute, image = client(plane, "compute"), client(plane, "image")
+    image_id = image.request(
+        "POST", "/v2/images", json={"name": "image", "disk_format": "raw", "container_format": "bare"}
+    )["id"]
+    size = {"x-openstack-image-size": "1"}
+    image.upload("PUT", f"/v2/images/{image_id}/file", [b"x"], "application/octet-stream", size)
+    create_flavor(lambda path, body: compute.request("POST", f"/v2.1{path}", json=body))
+    token = credentials_of(plane).headers()["x-auth-token"]  # a login takes long by design
+    return Cloud(
+        f"{plane.url}/compute/v2.1", token, image_id, lambda: (cpu_seconds(plane.pids), cpu_seconds(database.pids))
+    )
+
+
+class Launches:
+    def __init__(self, cloud: Cloud) -> None:
+        self.cloud = cloud
 
     def of_clients(self, number: int, seconds: float) -> _Outcome:
         """Clients that each launch one server after the other."""
@@ -99,34 +120,34 @@ class _Launches:
 
         return self._in_threads(RATE_CLIENTS, launch_in_turn)
 
-    def burst(self) -> Iterator[Figure]:
+    def burst(self, number: int, goal: str = "") -> Iterator[Figure]:
         def create(wire: Connection, outcome: _Outcome, _client: int) -> None:
-            for _ in range(BURST // CLIENTS):
+            for _ in range(number // CLIENTS):
                 began = time.perf_counter()
-                self._create(wire)
+                create_server(wire, self.cloud.image)
                 outcome.latencies.append(time.perf_counter() - began)
 
-        before, began = self._cpu(), time.perf_counter()
+        before, began = self.cloud.cpu(), time.perf_counter()
         accepted = self._in_threads(CLIENTS, create)
-        wire = self._wire()
-        while _ask(wire, "GET", "/v2.1/servers?status=BUILD&limit=1")["servers"]:
-            time.sleep(0.1)
+        wire = self.cloud.wire()
+        query = "/servers?status=BUILD&limit=1"
+        wait_until("the end of the burst", lambda: not ask(wire, "GET", query)["servers"], pause_s=0.1)
         wall = time.perf_counter() - began
-        what = f"{BURST} at once by {CLIENTS} clients"
+        what = f"{number} at once by {CLIENTS} clients"
         yield accepted.figure(f"{what}: accepted")
-        yield Figure(f"{what}: ACTIVE", f"{BURST / wall:,.1f} per s", self._used(BURST, before), GOAL_BURST)
+        yield Figure(f"{what}: ACTIVE", f"{number / wall:,.1f} per s", self.cloud.used(number, before), goal)
 
     def _in_threads(self, number: int, work: Callable[[Connection, _Outcome, int], None]) -> _Outcome:
         outcome, failed = _Outcome(), list[BaseException]()
 
         def run(of_client: int) -> None:
             try:
-                work(self._wire(), outcome, of_client)
+                work(self.cloud.wire(), outcome, of_client)
             except BaseException as error:  # noqa: BLE001 - the thread that joins this one raises it
                 failed.append(error)
 
         threads = [threading.Thread(target=run, args=(of_client,)) for of_client in range(number)]
-        before, began = self._cpu(), time.perf_counter()
+        before, began = self.cloud.cpu(), time.perf_counter()
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -134,40 +155,14 @@ class _Launches:
         if failed:
             raise failed[0]
         outcome.wall = time.perf_counter() - began
-        outcome.cpu = self._used(len(outcome.latencies), before)
+        outcome.cpu = self.cloud.used(len(outcome.latencies), before)
         return outcome
 
     def _launch(self, wire: Connection) -> float:
         """Seconds from the request until a poll shows the server ACTIVE."""
         began = time.perf_counter()
-        server = self._create(wire)
-        while (status := _ask(wire, "GET", f"/v2.1/servers/{server}")["server"]["status"]) != "ACTIVE":
-            if status != "BUILD" or time.perf_counter() - began > PATIENCE_S:
-                raise SystemExit(f"error: server {server} is {status} after {time.perf_counter() - began:.1f} s")
-            time.sleep(POLL_S)
+        wait_until_active(wire, create_server(wire, self.cloud.image))
         return time.perf_counter() - began
-
-    def _create(self, wire: Connection) -> str:
-        wanted = {"name": "server", "flavorRef": "small", "imageRef": self._image, "networks": "none"}
-        made: str = _ask(wire, "POST", "/v2.1/servers", {"server": wanted})["server"]["id"]
-        return made
-
-    def _wire(self) -> Connection:
-        return Connection(f"{self._plane.url}/compute", token=self._token, version=f"compute {VERSION}")
-
-    def _cpu(self) -> tuple[float, float]:
-        return cpu_seconds(self._plane.pids), cpu_seconds(self._database.pids)
-
-    def _used(self, count: int, before: tuple[float, float]) -> str:
-        served, stored = ((after - then) / count * 1000 for after, then in zip(self._cpu(), before, strict=True))
-        return f"CPU per server {served + stored:.1f} ms, of it the database {stored:.1f} ms"
-
-
-def _ask(wire: Connection, method: str, path: str, body: object = None) -> Any:
-    status, content = wire.request(method, path, body)
-    if not 200 <= status < 300:
-        raise SystemExit(f"error: {method} {path} was answered {status}: {content.decode()}")
-    return json.loads(content) if content else None
 
 
 @contextmanager
@@ -183,13 +178,13 @@ def _plane(database: DatabaseServer) -> Iterator[Server]:
         plane={"hints": ""},
         compute=unlimited,
         database=databases,
-        agent={"simulated_hosts": HOSTS},
+        agent={"simulated_hosts": HOSTS + 1},
     )
     with running(server):
         compute = client(server, "compute")
         deadline = time.monotonic() + PATIENCE_S
-        while len(compute.get("/v2.1/os-services")["services"]) < HOSTS:
+        while len(compute.get("/v2.1/os-services")["services"]) <= HOSTS:
             if time.monotonic() > deadline:
-                raise SystemExit(f"error: not {HOSTS} hosts after {PATIENCE_S:.0f} s")
+                raise SystemExit(f"error: not {HOSTS + 1} hosts after {PATIENCE_S:.0f} s")
             time.sleep(0.1)
         yield server

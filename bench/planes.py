@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 
 from bench.databases import DatabaseServer
-from bench.servers import Server
+from bench.servers import Server, our_command
 from bench.wire import Connection
 from moorage.config import Config, render_config
 from moorage.core.clock import SystemClock
@@ -29,8 +29,9 @@ def moorage(on: DatabaseServer, name: str, port: int, **sections: dict[str, obje
         config = dataclasses.replace(config, **{section: dataclasses.replace(getattr(config, section), **options)})
     path = directory / "moorage.conf"
     path.write_text(render_config(config))
-    command = [str(Path(__file__).parents[1] / ".venv" / "bin" / "moorage"), "up", "--config", str(path)]
-    return Server("ours", f"http://127.0.0.1:{port}", on, command, directory / "server.log", says="Moorage is up")
+    command, source = our_command("up", "--config", str(path))
+    log = directory / "server.log"
+    return Server("ours", f"http://127.0.0.1:{port}", on, command, log, source, says="Moorage is up")
 
 
 def state(server: Server) -> Path:

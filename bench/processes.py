@@ -12,15 +12,26 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 def tree(pids: Iterable[int]) -> list[int]:
     """`pids` and all their descendants."""
-    children: dict[int, list[int]] = {}
-    for directory in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            children.setdefault(int(_stat(int(directory.name))[1]), []).append(int(directory.name))
+    by_parent = _children()
     found, waiting = [], list(pids)
     while waiting:
         pid = waiting.pop()
         found.append(pid)
-        waiting += children.get(pid, [])
+        waiting += by_parent.get(pid, [])
+    return found
+
+
+def children(pid: int) -> list[int]:
+    """The processes that this one has started."""
+    return _children().get(pid, [])
+
+
+def _children() -> dict[int, list[int]]:
+    """{pid: its children}, of all processes of this machine."""
+    found: dict[int, list[int]] = {}
+    for directory in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            found.setdefault(int(_stat(int(directory.name))[1]), []).append(int(directory.name))
     return found
 
 

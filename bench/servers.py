@@ -137,11 +137,17 @@ def ours(database: DatabaseServer, name: str, port: int, *, beside: bool = False
         f"[plane]\nservices = placement\nlog_level = warning\n[server]\nport = {port}\n"
         f"[identity]\nmode = none\n[database]\nplacement = {url}\n"
     )
-    # This checkout, even if another version is installed.
-    command = [sys.executable, "-c", "from moorage.cli.main import main; main()", "up", "--config", str(file)]
+    command, source = our_command("up", "--config", str(file))
     log = directory / "server.log"
-    source = {"PYTHONPATH": str(ROOT / "src")}
     return Server("ours", f"http://127.0.0.1:{port}/placement", database, command, log, source)
+
+
+def our_command(*words: str) -> tuple[list[str], dict[str, str]]:
+    """(the command `moorage` with these words, its environment): of this checkout, even if another version is
+    installed.
+    """
+    command = [sys.executable, "-c", "from moorage.cli.main import main; main()", *words]
+    return command, {"PYTHONPATH": str(ROOT / "src")}
 
 
 def upstream_version(package: str = "openstack-placement") -> str:
