@@ -7,8 +7,10 @@ Three verbs, callable from any thread::
     os_acc.unplug(instance_info)                                     -> 1
 
 Call `plug` and `unplug` only for flavors for which `refers_to_accelerators` is true. The accelerator agent of this
-host does the work; `configure` (or the environment variable ``OS_ACC_SOCKET``) sets the socket that it listens on. All
-errors are in `os_acc.exception`. The retired project of the same name on PyPI had other functions; see the spec.
+host does the work. If its settings are the default ones, nothing has to be configured here; otherwise `configure` (or
+the environment variable ``OS_ACC_SOCKET``) sets the socket that it listens on. Only the agent's user may open the
+socket. All errors are in `os_acc.exception`. The retired project of the same name on PyPI had other functions; see the
+spec.
 
 Spec: docs/evidence/specs/accelerator-attach.md
 """
@@ -35,8 +37,12 @@ def plug(
     selected_rp: Mapping[str, str | Sequence[str]],
     flavor_extra_specs: Mapping[str, str],
 ) -> list[dict[str, str]]:
-    """Attach the accelerators that the flavor requests; returns one ``{"pci_id": <bdf>}`` per accelerator. On an
-    error, none is attached.
+    """Attach the accelerators that the flavor requests; returns one entry per accelerator. On an error, none is
+    attached.
+
+    The entry of a PCI function is ``{"pci_id": "0000:3b:00.1"}``. That of a share of a card is ``{"pci_id":
+    "0000:17:00.0", "mdev": <uuid>, "mdev_type": "nvidia-63"}``: give the guest the mediated device ``mdev``, not the
+    card `pci_id` that it is a share of.
 
     `instance_info` has ``uuid``, ``name``, ``project_id`` and ``image_id`` (of the server). `selected_rp` is
     ``{"uuid": <rp>}`` or, for flavors with several groups, ``{<group suffix>: [<rp>, ...]}``. The arguments are not

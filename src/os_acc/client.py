@@ -2,18 +2,19 @@
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import orjson
 
 from moorage.core.clock import Clock, SystemClock
 from moorage.core.errors import Unavailable
+from moorage.places import default_os_acc_sockets
 from moorage.wire.transports import ClientResponse, SocketTransport, Transport, outgoing_request_id
 from os_acc.exception import BY_CODE, BadRequest, CyborgAgentUnavailable, OsAccException, Timeout
 
 SOCKET_VARIABLE = "OS_ACC_SOCKET"
-DEFAULT_SOCKET = "/run/moorage/os_acc.sock"
 
 #: Longer than any known programming takes, shorter than compute waits for a build.
 CALL_TIMEOUT_S = 290.0
@@ -127,6 +128,40 @@ def _uuid_of(instance_info: object) -> str:
     return str(instance_info.get("uuid") or instance_info.get("instance_uuid") or "")
 
 
+class _FirstSocket:
+    """A transport to the first of `paths` that exists. Looks at each request: the agent may start later than its
+    callers.
+    """
+
+    def __init__(self, paths: Sequence[Path], timeout_s: float) -> None:
+        self._paths = paths
+        self._timeout_s = timeout_s
+        self._transports: dict[Path, Transport] = {}
+        self._lock = threading.Lock()
+
+    def send(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None = None
+    ) -> ClientResponse:
+        return self._transport().send(method, path, headers, body)
+
+    def stream(self, method: str, path: str, headers: Mapping[str, str]) -> Any:
+        return self._transport().stream(method, path, headers)
+
+    def _transport(self) -> Transport:
+        socket = next((path for path in self._paths if path.exists()), None)
+        if socket is None:
+            raise Unavailable(
+                f"no agent listens at {', '.join(map(str, self._paths))}; start it, or set {SOCKET_VARIABLE} to the "
+                "socket that [accelerator] agent_socket of its configuration names"
+            )
+        with self._lock:
+            if socket not in self._transports:
+                self._transports[socket] = SocketTransport(
+                    "http://localhost", timeout_s=self._timeout_s, unix_socket=str(socket)
+                )
+            return self._transports[socket]
+
+
 _lock = threading.Lock()
 _configured: Client | None = None
 
@@ -140,17 +175,20 @@ def configure(
     contact_timeout_s: float = CONTACT_TIMEOUT_S,
     ready_timeout_s: float = READY_TIMEOUT_S,
 ) -> None:
-    """Set the agent of this process: at `socket_path`, or behind `transport` (an agent in the same process)."""
+    """Set the agent of this process: at `socket_path`, or behind `transport` (an agent in the same process). Without
+    both, the environment variable ``OS_ACC_SOCKET`` counts, or the socket of an agent with default settings.
+    """
     global _configured  # noqa: PLW0603 - the spec's three functions take no connection
-    path = socket_path or os.environ.get(SOCKET_VARIABLE) or DEFAULT_SOCKET
-    reach = transport or SocketTransport("http://localhost", timeout_s=call_timeout_s, unix_socket=path)
+    path = socket_path or os.environ.get(SOCKET_VARIABLE)
+    paths = [Path(path)] if path else default_os_acc_sockets()
+    reach = transport or _FirstSocket(paths, call_timeout_s)
     client = Client(reach, clock=clock, contact_timeout_s=contact_timeout_s, ready_timeout_s=ready_timeout_s)
     with _lock:
         _configured = client
 
 
 def configured() -> Client:
-    """The client of the module's functions. Without `configure`, uses the environment variable or the default path."""
+    """The client of the module's functions. Without `configure`, uses the environment variable or a default path."""
     if _configured is None:
         configure()
     with _lock:

@@ -6,10 +6,19 @@
 import re
 from pathlib import Path
 
-from moorage.accelerator.drivers.base import AcceleratorDriver
+from moorage.accelerator.drivers.base import AcceleratorDriver, CleaningFacts
+from moorage.accelerator.drivers.fpga_dfl import FpgaDflDriver
+from moorage.accelerator.drivers.fpga_manager import FpgaManagerDriver
+from moorage.accelerator.drivers.nvidia import NvidiaDriver
+from moorage.accelerator.drivers.opae import OpaeDriver
+from moorage.accelerator.drivers.pci import PciDriver
+from moorage.accelerator.drivers.qat import QatDriver
+from moorage.accelerator.drivers.simulated import SimulatedAccelerators
+from moorage.accelerator.drivers.xrt import XrtDriver
 from moorage.accelerator.model.devices import Health
 from tests.unit.accelerator.drivers import page
 from tests.unit.accelerator.drivers.test_conformance import BENCHES
+from tests.unit.accelerator.drivers.test_options import NAMES
 
 ROOT = Path(__file__).parents[2]
 TEXT = page.PAGE.read_text()
@@ -47,3 +56,31 @@ def test_the_driver_of_the_page_does_not_report_a_card_without_a_satellite(tmp_p
     assert bench.driver.health(bench.card) is Health.OK
     gnss.write_text("LOST @ 2026-03-01\n")
     assert bench.driver.health(bench.card) is Health.FAILED
+
+
+DRIVERS = (
+    SimulatedAccelerators, PciDriver, NvidiaDriver, QatDriver, FpgaDflDriver, FpgaManagerDriver, OpaeDriver, XrtDriver
+)  # fmt: skip
+
+
+def cleaning_table() -> str:
+    """The table of docs/reference/accelerator-drivers.md, from the drivers; drivers with the same answers share a row."""
+    names: dict[CleaningFacts, list[str]] = {}
+    for driver in DRIVERS:
+        name = getattr(driver, "name", "simulated")
+        names.setdefault(driver.cleaning, []).append(f"`{name}`")
+    rows = [
+        f"| {', '.join(drivers)} | {facts.remains} | {facts.removal} | {facts.check} |"
+        for facts, drivers in names.items()
+    ]
+    head = "| driver | what remains of the last tenant | what removes it | how that is verified |"
+    return "\n".join([head, "|---|---|---|---|", *rows])
+
+
+def test_the_page_of_the_drivers_tells_what_remains_of_a_tenant_what_removes_it_and_how_that_is_verified():
+    """Issue 18.5: one answer for each driver, the one in its class."""
+    assert cleaning_table() in (ROOT / "docs/reference/accelerator-drivers.md").read_text()
+    assert {getattr(driver, "name", "simulated") for driver in DRIVERS} == set(NAMES)
+    for driver in DRIVERS:
+        facts = driver.cleaning
+        assert all((facts.remains, facts.removal, facts.check))

@@ -1,8 +1,10 @@
-"""A guest with an IOMMU, an NVMe controller with virtual functions, and the host's file system, read only.
+"""A guest with an IOMMU, an NVMe controller with virtual functions, an NVMe drive with data, and the host's file
+system, read only.
 
 So it runs the Python of this checkout over Debian's kernel without an image. It uses software emulation and no KVM.
 """
 
+import os
 import re
 import subprocess
 import sys
@@ -14,6 +16,8 @@ ROOT = Path(__file__).parents[2]
 #: The kernel of the cloud images has neither 9p nor mediated devices.
 PACKAGE = "linux-image-amd64"
 MODULES = ("virtio_pci", "9pnet_virtio", "9p", "nvme", "vfio_pci", "vfio_iommu_type1", "mdev", "mtty")
+
+DISK_BYTES = 16 << 20
 
 _INIT = r"""#!/bin/busybox sh
 b=/bin/busybox
@@ -42,6 +46,9 @@ def run(kernel: Path, directory: Path, modules: Path | None, *, timeout_s: float
     init = _INIT.replace("TOP", str(ROOT)).replace("PYTHON ", f"{sys.executable} ")
     archive = directory / "initrd"
     archive.write_bytes(guest.archive(kernel, init, MODULES, modules))
+    disk = directory / "disk"
+    disk.write_bytes(b"the last tenant's data, " * (DISK_BYTES // 24))
+    os.truncate(disk, DISK_BYTES)
     command = [
         "qemu-system-x86_64", "-machine", "q35",
         "-cpu", "max", "-accel", "tcg,thread=multi", "-smp", "2", "-m", "1G",
@@ -52,6 +59,8 @@ def run(kernel: Path, directory: Path, modules: Path | None, *, timeout_s: float
         "-device", "pcie-root-port,id=slot1,chassis=1,slot=1", "-device", "nvme-subsys,id=subsystem",
         "-device", "nvme,bus=slot1,serial=one,subsys=subsystem,sriov_max_vfs=4,sriov_vq_flexible=8,sriov_vi_flexible=4",
         "-device", "edu",
+        "-blockdev", f"driver=file,node-name=file,filename={disk}", "-blockdev", "driver=raw,node-name=disk,file=file",
+        "-device", "nvme,serial=two,id=two", "-device", "nvme-ns,bus=two,drive=disk,shared=off",
     ]  # fmt: skip
     done = subprocess.run(
         command, cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from moorage.accelerator.drivers.base import DeviceGone, DriverError
+from moorage.accelerator.drivers.base import Cleaned, DeviceGone, DriverError
 from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec
 from moorage.accelerator.drivers.pci import MediatedDevices, PciDriver
 from moorage.accelerator.drivers.sysfs import Sysfs
@@ -19,11 +19,17 @@ EDUCATIONAL = DeviceSpec(vendor="1234", product="11e8", type="PCI")
 
 
 def card() -> str:
-    return next(one.address for one in SYSFS.pci_functions() if one.product == "0010" and not one.physical_function)
+    """The controller with virtual functions; the other one is a drive."""
+    return next(one.address for one in SYSFS.pci_functions() if SYSFS.has_attribute(one.address, "sriov_numvfs"))
+
+
+def drive() -> str:
+    controllers = [one for one in SYSFS.pci_functions() if one.product == "0010" and not one.physical_function]
+    return next(one.address for one in controllers if one.address != card())
 
 
 def handles(driver: PciDriver) -> tuple[str, ...]:
-    (device,) = driver.discover()
+    device = next(device for device in driver.discover() if device.pci_id == card())
     return device.deployables[0].handles
 
 
@@ -57,20 +63,48 @@ def binding() -> str:
     return group.name
 
 
+def finished(driver: PciDriver, handle: str) -> str:
+    for _ in range(120):
+        if isinstance(answer := driver.clean(handle), Cleaned):
+            return answer.proof
+    raise AssertionError("the device is never clean")
+
+
 def cleaning() -> str:
-    """The kernel resets a device; a device that cannot be reset does not count as clean."""
+    """A device that cannot be reset, or a virtual function whose namespaces cannot be reached, does not count as clean."""
     driver = PciDriver([CONTROLLER, EDUCATIONAL])
-    handle = next(one.deployables[0].handles[0] for one in driver.discover() if one.product_id == "0010")
-    driver.clean(handle)
+    try:
+        finished(driver, handles(driver)[0])
+    except DriverError as error:
+        refused = error.message
+    else:
+        raise AssertionError("a controller that is offline was called clean")
     plain = next(one.pci_id for one in driver.discover() if one.product_id == "11e8")
     if SYSFS.has_attribute(plain, "reset"):
-        driver.clean(plain)
-        return f"{handle} {plain}"
+        return f"{refused} {finished(driver, plain)}"
     try:
         driver.clean(plain)
     except DriverError as error:
-        return f"{handle} {error.message}"
+        return f"{refused} {error.message}"
     raise AssertionError("a device that cannot be reset was called clean")
+
+
+def erasing() -> str:
+    """A guest had the drive; after `clean` its data is gone: the kernel's ioctl, and the drive's own answers."""
+    driver = PciDriver([DeviceSpec(address=drive(), type="SSD")])
+    node = Path("/dev") / next((Path("/sys/bus/pci/devices") / drive() / "nvme").glob("*/nvme*n1")).name
+    with node.open("rb") as disk:
+        assert disk.read(24) == b"the last tenant's data, "
+    driver.prepare(drive(), "instance")
+    assert SYSFS.pci_function(drive()).driver == VFIO
+    driver.release(drive())
+    proof = finished(driver, drive())
+    node = Path("/dev") / next((Path("/sys/bus/pci/devices") / drive() / "nvme").glob("*/nvme*n1")).name
+    with node.open("rb") as disk:
+        assert disk.read() == bytes(16 << 20)
+    assert proof.startswith("NVMe format (user data erase) of namespaces 1: status 0x000"), proof
+    assert "64 of 64 sampled blocks with content have changed" in proof
+    return proof
 
 
 def whole() -> str:
@@ -118,7 +152,7 @@ def mediated() -> str:
     return f"{kind} x {len(before)}"
 
 
-FACTS: list[Callable[[], str]] = [sriov, binding, cleaning, whole, vanishing, mediated]
+FACTS: list[Callable[[], str]] = [sriov, binding, cleaning, erasing, whole, vanishing, mediated]
 
 
 def main() -> None:

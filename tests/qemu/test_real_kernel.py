@@ -36,7 +36,7 @@ def facts(tmp_path_factory) -> dict:
     return {match[1]: (match[2] == "holds", match[3]) for match in found if match} | {"no sample": why}
 
 
-@pytest.mark.parametrize("name", ["sriov", "binding", "cleaning", "whole", "vanishing"])
+@pytest.mark.parametrize("name", ["sriov", "binding", "cleaning", "erasing", "whole", "vanishing"])
 def test_a_real_kernel_behaves_as_the_drivers_expect(facts, name):
     """R1, R6, R30 (accelerator-attach)"""
     holds, told = facts[name]

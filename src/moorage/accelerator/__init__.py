@@ -27,7 +27,7 @@ Tests: `tests/wire/accelerator/test_routes.py`; row A1 of docs/evidence/proof/ac
 
 The microversions are Cyborg's. A field that Cyborg does not have gets none; it belongs in `_handle_document` of
 `api/handlers/history.py`, below ``/moorage/v1``. A value of `Device.details` needs none of this: it is shown in
-``vendor_board_info``.
+``vendor_board_info``. The health is also in the text ``std_board_info``, which the stock client lists.
 
 Not here: the provider tree in Placement (`moorage.agent.tree` adds the agent's nodes to it and publishes them), and
 the bytes of bitstreams (`moorage.images`).

@@ -6,12 +6,13 @@ from datetime import UTC, datetime
 from typing import TypedDict
 from urllib.parse import quote
 
-from msgspec import to_builtins
+from msgspec import convert, to_builtins
 
 from moorage.accelerator.model.device_history import HistoryRecord
 from moorage.accelerator.model.naming import spec_class
 from moorage.accelerator.model.profile import ProgramRequest
-from moorage.accelerator.model.reports import AttachmentReport, DeviceReport
+from moorage.accelerator.model.reports import AttachmentReport, DeviceReport, ReportAnswer, ReportPosition, Superseded
+from moorage.core.errors import NotFound, RemoteError
 from moorage.core.json import JsonObject
 from moorage.jobs.job_api import HostJobsClient
 from moorage.wire.client import decode_body
@@ -56,7 +57,7 @@ class AcceleratorRequest:
     instance_uuid: str
     hostname: str
     device_rp_uuid: str
-    pci: Mapping[str, str]  #: domain, bus, device, function
+    pci: Mapping[str, str | None]  #: domain, bus, device, function; more, which may be null
     profile: str | None  #: None: not created through the API, but reported by the host of a plugged server
     changed_at: datetime
 
@@ -67,6 +68,7 @@ class AttachHandle:
     state: str
     deployable: str  #: its name
     request_uuid: str | None
+    reason: str = ""  #: why it is quarantined
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +102,16 @@ class AcceleratorClient(HostJobsClient):
         if answer.status != 200:
             return None
         return [
-            AttachHandle(row["handle"], row["state"], row["deployable"], row["request_uuid"])
+            AttachHandle(row["handle"], row["state"], row["deployable"], row["request_uuid"], row["reason"] or "")
             for row in decode_body(answer)["handles"]
         ]
+
+    def release_handle(self, host: str, handle: str, reason: str, *, is_clean: bool) -> str:
+        """End the quarantine of a handle; returns its state afterwards. For administrators. Raises `RemoteError` with
+        the host's reason if it stays quarantined.
+        """
+        body = {"host": host, "handle": handle, "reason": reason, "is_clean": is_clean}
+        return str(self._http.request("POST", "/moorage/v1/handles/release", json=body)["handle"]["state"])
 
     def delete_requests_of(self, instance_uuid: str) -> None:
         """Delete an instance's requests, as compute does when it deletes the server. Raises `Conflict` for requests
@@ -154,15 +163,37 @@ class AcceleratorClient(HostJobsClient):
         profile = next((row for row in found if row["name"] == name), None)
         return None if profile is None else [_with_published_classes(group) for group in profile["groups"]]
 
-    def report_devices(self, host: str, devices: Iterable[DeviceReport]) -> None:
-        """Report all devices of `host`. For agents."""
-        body = {"devices": [to_builtins(device) for device in devices]}
-        self._http.request("PUT", f"/agent/v1/hosts/{quote(host)}/devices", json=body)
+    def begin_epoch(self, host: str) -> ReportPosition | None:
+        """The position of the first report of an agent of `host` that has started; None if the service is of the
+        release before, which stores reports in the order of their arrival. For agents.
+        """
+        try:  # a repetition begins another epoch, which is as good
+            answer = self._http.request("POST", f"/agent/v1/hosts/{quote(host)}/epoch", repeatable=True)
+        except NotFound:
+            return None
+        return convert(answer, ReportPosition)
 
-    def report_attachments(self, host: str, attachments: Iterable[AttachmentReport]) -> None:
-        """Report all attachments of `host`. For agents."""
-        body = {"attachments": [to_builtins(attachment) for attachment in attachments]}
-        self._http.request("PUT", f"/agent/v1/hosts/{quote(host)}/attachments", json=body)
+    def report_devices(
+        self, host: str, devices: Iterable[DeviceReport], position: ReportPosition | None = None
+    ) -> ReportAnswer | None:
+        """Report all devices of `host`. For agents. Raises `Superseded`."""
+        return self._report(host, "devices", [to_builtins(device) for device in devices], position)
+
+    def report_attachments(
+        self, host: str, attachments: Iterable[AttachmentReport], position: ReportPosition | None = None
+    ) -> ReportAnswer | None:
+        """Report all attachments of `host`. For agents. Raises `Superseded`."""
+        return self._report(host, "attachments", [to_builtins(one) for one in attachments], position)
+
+    def _report(self, host: str, kind: str, rows: list[object], position: ReportPosition | None) -> ReportAnswer | None:
+        body = {kind: rows, **(to_builtins(position) if position is not None else {})}
+        try:
+            answer = self._http.request("PUT", f"/agent/v1/hosts/{quote(host)}/{kind}", json=body)
+        except RemoteError as error:
+            if error.status == 409:
+                raise Superseded(str(error.fields.get("detail") or error.message)) from error
+            raise
+        return None if answer is None else convert(answer, ReportAnswer)
 
     def report_history(self, host: str, records: Iterable[HistoryRecord]) -> None:
         """Report history records of `host`, in order. Records that were reported before are ignored. For agents."""
@@ -222,7 +253,7 @@ class _RequestRow(_Row):
     instance_uuid: str
     hostname: str
     device_rp_uuid: str
-    attach_handle_info: dict[str, str]
+    attach_handle_info: dict[str, str | None]
     device_profile_name: str | None
 
 

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from moorage.accelerator.host.agent import CLEANING_PERIOD
 from moorage.accelerator.model import errors as e
+from moorage.accelerator.model.device_history import DeviceEvent
 from moorage.accelerator.model.devices import HandleState
 from moorage.core.errors import Unavailable
 from moorage.images.model import Member, MemberStatus
@@ -410,6 +412,42 @@ def test_unplug_cleans_each_handle_and_returns_their_number(rig):
     assert not rig.held.handles
     assert rig.unplug(instance) == 0
     rig.check()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_handle_whose_device_takes_long_is_released_but_not_free_until_it_is_clean(rig, restarts):
+    """R30; issue 18.5: also if the same instance gets another device meanwhile, and after a restart."""
+    rig.image(AES, visibility="private", region_uuid=TYPE_R1, function_uuid=AES)
+    instance = new_instance()
+    rig.plug(instance, fpga(2, function=AES), R1)
+    rig.order(fault("clean", "continues", at="0000:3b:00.1"))
+    assert rig.unplug(instance) == 2
+    assert rig.plug(instance, gpu(), GPU) == [GPU]
+    for _ in range(2):
+        assert rig.held.handles["0000:3b:00.1"].state is HandleState.CLEANING
+        assert rig.node(R1).inventories["CUSTOM_ACCELERATOR_FPGA"].reserved == 1
+        assert rig.agent.run_once() == rig.clock.now() + CLEANING_PERIOD
+        if restarts:
+            rig.restart()
+    rig.order()
+    assert rig.agent.run_once() is None
+    assert rig.held.states() == {GPU: HandleState.ATTACHED}
+    assert rig.carries(R1) == "", "the private bitstream stays in the region that nobody uses"
+    last = [one.what for one in rig.held.journal.pending if one.what.event is DeviceEvent.CLEAN][-1]
+    assert (last.handle, last.who.instance_uuid, last.reason) == ("0000:3b:00.1", instance, "simulated; 0 s")
+    assert rig.unplug(instance) == 1
+    rig.check()
+
+
+def test_a_handle_that_is_not_clean_in_time_is_quarantined(rig):
+    instance = new_instance()
+    rig.plug(instance, gpu(), GPU)
+    rig.order(fault("clean", "continues"))
+    rig.unplug(instance)
+    rig.clock.sleep(601)
+    rig.agent.run_once()
+    assert rig.held.handles[GPU].state is HandleState.QUARANTINED
+    assert rig.held.handles[GPU].reason == "not clean after 601 s, 600 s are allowed (simulated, 50 %)"
 
 
 def test_a_handle_that_cannot_be_cleaned_is_quarantined(rig):

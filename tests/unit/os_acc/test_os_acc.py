@@ -15,12 +15,15 @@ import pytest
 import os_acc
 from moorage.accelerator.host.agent_api import SocketServer, wsgi_app
 from moorage.accelerator.model import errors as agent_errors
-from moorage.core.clock import SystemClock
+from moorage.cli.state import open_or_make_config
+from moorage.core.clock import SystemClock, VirtualClock
 from moorage.core.errors import MoorageError, StartError
-from moorage.core.ids import RandomIds
+from moorage.core.ids import RandomIds, SeededIds
 from moorage.wire.transports import InProcessTransport
+from moorage.wiring import build_plane
 from os_acc import exception
 from os_acc.client import SOCKET_VARIABLE, configured
+from tests.conftest import START
 from tests.unit.accelerator.rig import (
     AES,
     GPU,
@@ -299,6 +302,56 @@ def test_the_library_works_the_same_with_an_in_process_transport(rig):
     with pytest.raises(exception.NoCapacity):
         client.plug(info(), {"uuid": rp(GPU)}, gpu())
     assert client.unplug(instance) == 1
+
+
+def test_an_agent_and_a_library_with_default_settings_find_each_other(tmp_path, monkeypatch):
+    """R17: the plane is what `moorage up` starts without options; nobody calls `configure`."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.delenv(SOCKET_VARIABLE, raising=False)
+    monkeypatch.setattr("os_acc.client._configured", None)
+    config = open_or_make_config(None, port=None, clock="adjustable")
+    with pytest.raises(exception.CyborgAgentUnavailable, match=r"os-acc\.sock.*OS_ACC_SOCKET"):
+        os_acc.configure(contact_timeout_s=0)
+        os_acc.initialize()
+    os_acc.configure()  # still without a path: before the agent starts
+    plane = build_plane(config, clock=VirtualClock(START), ids=SeededIds(1))
+    try:
+        plane.prepare()
+        os_acc.initialize()
+        assert os_acc.unplug(info()) == 0
+    finally:
+        plane.stop()
+
+
+@pytest.mark.parametrize(
+    ("instance", "named"),
+    [
+        ({"name": "web-1"}, ("?", "web-1")),
+        ({"uuid": "nonsense", "name": "web-1"}, ("nonsense", "web-1")),
+        ({"uuid": "nonsense", "name": 5}, ("?", "?")),
+        ("nonsense", ("?", "?")),
+    ],
+)
+def test_a_refused_plug_and_unplug_log_the_instance_as_far_as_it_is_known(served, caplog, instance, named):
+    for call in (lambda: os_acc.plug(instance, {"uuid": rp(GPU)}, gpu()), lambda: os_acc.unplug(instance)):
+        caplog.clear()
+        with pytest.raises(exception.BadRequest):
+            call()
+        (record,) = [one for one in caplog.records if one.getMessage().endswith("plug failed")]
+        assert (record.instance, record.instance_name) == named
+
+
+def test_a_failed_plug_and_unplug_log_the_name_of_the_instance(served, caplog):
+    """R18: the name is needed for better logging, most of all when something failed."""
+    one, other = info(), info() | {"name": "db-2"}
+    os_acc.plug(one, {"uuid": rp(GPU)}, gpu())
+    with pytest.raises(exception.NoCapacity):
+        os_acc.plug(other, {"uuid": rp(GPU)}, gpu())
+    served.order(fault("clean"))
+    with pytest.raises(exception.CleanFailed):
+        os_acc.unplug(one)
+    failed = [(row.getMessage(), row.instance, row.instance_name) for row in caplog.records if hasattr(row, "why")]
+    assert failed == [("plug failed", other["uuid"], "db-2"), ("unplug failed", one["uuid"], "web-1")]
 
 
 def test_the_path_of_the_socket_can_be_set_in_the_environment(served, socket_path, monkeypatch):

@@ -125,7 +125,9 @@ def test_binding_a_request_programs_and_attaches_the_device_and_sends_an_event(p
     plane.run_host()
     (bound,) = plane.of(instance, "&bind_state=resolved").body["arqs"]
     assert (bound["state"], bound["attach_handle_type"], bound["hostname"]) == ("Bound", "PCI", HOST)
-    assert bound["attach_handle_info"] == {"domain": "0000", "bus": "3b", "device": "00", "function": "1"}
+    assert bound["attach_handle_info"] == {
+        "domain": "0000", "bus": "3b", "device": "00", "function": "1", "physical_network": None,
+    }  # fmt: skip
     assert bound["attach_handle_uuid"]
     assert plane.rig.agent.attach_state.region(R1).bitstream is not None
     assert plane.send_events() == [(arq["uuid"], "completed")]
@@ -377,6 +379,39 @@ def test_a_profile_with_requests_cannot_be_deleted(plane):
     assert (refused.status, arq["uuid"] in refused.fault) == (409, True)
     plane.wire("DELETE", f"/v2/accelerator_requests/{arq['uuid']}")
     assert plane.wire("DELETE", "/v2/device_profiles/card").status == 204
+
+
+def test_a_profile_can_be_deleted_right_after_its_requests(plane):
+    """The host has not released the device yet; the request is gone for every caller."""
+    plane.profile("card", CARD)
+    (arq,) = plane.requests("card")
+    instance = new_instance()
+    plane.bind({arq["uuid"]: rp(GPU)}, instance)
+    plane.run_host()
+    assert plane.wire("DELETE", f"/v2/accelerator_requests?instance={instance}", role="service").status == 204
+    assert plane.wire("DELETE", "/v2/device_profiles/card").status == 204
+    plane.profile("card", CARD)
+    (other,) = plane.requests("card")
+    plane.run_host()
+    assert plane.rig.held.handles == {}
+    assert [one["uuid"] for one in plane.wire("GET", "/v2/accelerator_requests").body["arqs"]] == [other["uuid"]]
+
+
+def test_an_administrator_without_a_service_token_binds_and_unbinds_nothing(plane):
+    """As Cyborg 17: Nova would not know of the change."""
+    plane.profile("card", CARD)
+    (arq,) = plane.requests("card")
+    instance = new_instance()
+    refused = plane.bind({arq["uuid"]: rp(GPU)}, instance, role="admin")
+    assert (refused.status, "service token" in refused.fault) == (403, True)
+    assert plane.bind({arq["uuid"]: rp(GPU)}, instance, role="admin+service").status == 202
+    plane.run_host()
+    removal = {arq["uuid"]: [{"op": "remove", "path": "/instance_uuid"}]}
+    one = f"/v2/accelerator_requests/{arq['uuid']}"
+    assert plane.wire("PATCH", one, role="admin", body=removal).status == 403
+    assert plane.state_of(arq["uuid"]) == "Bound"
+    # An administrator may delete it, unlike in Cyborg: that is how `moorage audit` repairs.
+    assert plane.wire("DELETE", f"/v2/accelerator_requests?instance={instance}", role="admin").status == 204
 
 
 @pytest.mark.parametrize("query", ["", "?instance=x&arqs=y"])

@@ -23,7 +23,7 @@ from os_acc import exception
 from tests.unit.accelerator.rig import GPU, HOST, PROJECT, Rig, gpu, in_threads, new_instance, rp
 from tests.wire.accelerator.conftest import Wire, process_in
 
-HANDLES = [f"{GPU[:-1]}{function}" for function in range(8)] + [f"0000:17:01.{function}" for function in range(8)]
+HANDLES = [f"{GPU[:-4]}{slot}.{function}" for slot in ("01", "02") for function in range(8)]
 PLUGS = 2 * len(HANDLES)
 
 

@@ -39,9 +39,9 @@ ROOT = Path(__file__).parents[3]
 
 #: The commits of the scenario, by the function that runs in the transaction.
 COMMITS = {
-    "AcceleratorService.create_profile", "AcceleratorService.delete_profiles", "AcceleratorService.report_devices",
-    "AcceleratorService.report_attachments", "RequestService.create_requests", "RequestService.bind_or_unbind", "RequestService.delete_requests",
-    "RequestService.delete_requests_of_instance", "HostJobs.claim_jobs", "HostJobs.report_job", "DeviceHistoryService._write_once", "EventsTask._claim",
+    "AcceleratorService.create_profile", "AcceleratorService.delete_profiles", "AcceleratorService._store_in_order",
+    "RequestService.create_requests", "RequestService.bind_or_unbind", "RequestService.delete_requests",
+    "RequestService.delete_requests_of_instance", "HostJobs._claim_all", "HostJobs._apply_all", "DeviceHistoryService._write_once", "EventsTask._claim",
     "EventsTask.run_once", "OperatorService.program_deployable", "OperatorService.set_device_enabled",
 }  # fmt: skip
 

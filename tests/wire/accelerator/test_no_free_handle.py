@@ -5,7 +5,7 @@ Spec: docs/evidence/specs/accelerator-attach.md
 
 import pytest
 
-from tests.unit.accelerator.rig import GPU, HOST, fault, new_instance, rp
+from tests.unit.accelerator.rig import GPU, HOST, fault, gpu, new_instance, rp
 from tests.wire.accelerator.test_binding import CARD, Plane
 
 
@@ -58,3 +58,16 @@ def test_binding_waits_for_a_device_that_is_being_released(plane):
     plane.run_host()
     assert plane.state_of(second["uuid"]) == "Bound"
     assert plane.send_events() == [(second["uuid"], "completed")]
+
+
+def test_a_binding_whose_own_request_was_deleted_does_not_wait_for_itself(plane):
+    """It would be repeated ten times, and the bindings behind it would wait."""
+    plane.profile("card", CARD)
+    (arq,) = plane.requests("card")
+    instance = new_instance()
+    assert plane.bind({arq["uuid"]: rp(GPU)}, instance).status == 202
+    plane.rig.plug(new_instance(), gpu(), GPU)  # the host's last handle; the service does not know yet
+    assert plane.wire("DELETE", f"/v2/accelerator_requests?instance={instance}", role="service").status == 204
+    plane.run_host()
+    plane.clock.sleep(3)
+    assert plane.wire.client().claim_jobs(HOST, "worker") == [], "a job is left"

@@ -3,6 +3,8 @@
 Spec: docs/evidence/specs/accelerator-attach.md
 """
 
+import json
+
 import pytest
 
 from moorage.accelerator.model.errors import NoCapacity
@@ -190,6 +192,7 @@ def test_attributes_survive_discoveries_and_their_traits_are_set_on_the_provider
     assert (rack.status, trait.status) == (201, 201)
     rig.agent.run_once()
     listed = wire("GET", f"/v2/attributes?deployable_id={part['root_id']}").body["attributes"]
+    listed = [row for row in listed if row["key"] in ("rack", "trait1")]
     assert [(row["key"], row["value"]) for row in listed] == [("rack", "7"), ("trait1", "CUSTOM_NEAR_THE_DOOR")]
     assert wire("GET", "/v2/attributes?key=rack").body["attributes"] == listed[:1]
     assert wire("GET", f"/v2/attributes/{listed[0]['uuid']}").body == listed[0]
@@ -198,6 +201,25 @@ def test_attributes_survive_discoveries_and_their_traits_are_set_on_the_provider
     assert wire("DELETE", f"/v2/attributes/{listed[1]['uuid']}").status == 204
     assert "CUSTOM_NEAR_THE_DOOR" not in rig.node(R1).traits
     assert wire("GET", f"/v2/attributes/{listed[1]['uuid']}").status == 404
+
+
+def test_the_attributes_that_a_host_reports_are_listed_as_in_cyborg(wire, rig):
+    """Cyborg has a row with key ``rc`` for each deployable."""
+    parts = {part["root_id"]: part for part in wire("GET", "/v2/deployables").body["deployables"]}
+    classes = wire("GET", "/v2/attributes?key=rc").body["attributes"]
+    assert {row["deployable_id"]: row["value"] for row in classes} == {
+        number: dict(pair for one in json.loads(part["attributes_list"]) for pair in one.items())["rc"]
+        for number, part in parts.items()
+    }
+    assert {row["value"] for row in classes} == {"CUSTOM_ACCELERATOR_FPGA", "CUSTOM_ACCELERATOR_GPU"}
+    first = classes[0]
+    rig.agent.run_once()
+    assert wire("GET", f"/v2/attributes/{first['uuid']}").body == first
+    refused = wire("DELETE", f"/v2/attributes/{first['uuid']}")
+    assert (refused.status, "reported by the host" in refused.fault) == (409, True)
+    listed = wire("GET", f"/v2/attributes?deployable_id={first['deployable_id']}").body["attributes"]
+    assert first in listed
+    assert len({row["uuid"] for row in listed}) == len(listed)
 
 
 def test_invalid_attributes_are_refused(wire, rig):

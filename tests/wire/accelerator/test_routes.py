@@ -1,5 +1,7 @@
 """The Accelerator API v2 as clients see it: versions, formats, refusals; and an agent's reports."""
 
+import json
+
 import pytest
 
 from moorage.core.errors import RemoteError
@@ -75,7 +77,9 @@ def test_devices_have_a_status_from_2_3_on(wire, rig):
     assert {device["status"] for device in newer} == {"enabled"}
     one = wire("GET", f"/v2/devices/{devices[1]['uuid']}")
     assert one.body == devices[1]
-    assert one.body["std_board_info"] == '{"device_id": "09c4", "class": "FPGA", "address": "0000:3b:00.0"}'
+    shown = json.loads(one.body["std_board_info"])
+    assert dict(list(shown.items())[:3]) == {"device_id": "09c4", "class": "FPGA", "address": "0000:3b:00.0"}
+    assert shown.keys() - {"device_id", "class", "address"} == {"health", "health_since"}
     assert wire("GET", one.body["links"][0]["href"].removeprefix(f"{URL}/accelerator")).body == one.body
 
 
@@ -161,6 +165,23 @@ def test_a_profile_is_created_listed_shown_and_deleted(wire):
     assert wire("GET", "/v2/device_profiles").body == {"device_profiles": []}
 
 
+def test_a_group_may_require_one_of_several_traits(wire):
+    group = {"resources:FPGA": "1", "trait:in:CUSTOM_FPGA_INTEL,CUSTOM_FPGA_XILINX": "required"}
+    assert wire("POST", "/v2/device_profiles", body=[{"name": "either", "groups": [group]}]).body["groups"] == [group]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("trait:in:CUSTOM_A,HW_B", "required"), ("trait:in:", "required"), ("trait:in:CUSTOM_A,", "required"),
+        ("trait:in:CUSTOM_A,CUSTOM_B", "forbidden"), ("trait:in:CUSTOM_A,CUSTOM_B", "perhaps"),
+    ],
+)  # fmt: skip
+def test_several_traits_are_custom_and_required(wire, key, value):
+    body = [{"name": "either", "groups": [{"resources:FPGA": "1", key: value}]}]
+    assert wire("POST", "/v2/device_profiles", body=body).status == 400
+
+
 def test_a_profile_is_shown_by_name_from_2_2_on(wire):
     wire("POST", "/v2/device_profiles", body=FP1)
     assert wire("GET", "/v2/device_profiles/fp1").status == 406
@@ -239,6 +260,46 @@ def test_a_malformed_report_is_refused(wire):
     assert "address" in wire("PUT", path, body={"devices": [{"type": "FPGA"}]}).fault
     assert wire("PUT", path, body={"devices": {}}).status == 400
     assert wire("GET", "/v2/devices").body["devices"] == []
+
+
+def offered(address, *handles, part_of="", state="free"):
+    """A device in a host's report."""
+    part = {"name": address, "handles": [{"pci_id": handle, "state": state} for handle in handles]}
+    return {
+        "address": address, "type": "GPU", "vendor": "10de", "product_id": "2236", "model": "A10", "driver": "nvidia",
+        "health": "ok", "numa_node": 0, "deployables": [part], "part_of": part_of,
+    }  # fmt: skip
+
+
+CARD, FUNCTION = "0000:17:00.0", "0000:17:00.4"
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [
+        [offered(CARD, CARD), offered(FUNCTION, FUNCTION, part_of=CARD)],
+        [offered(FUNCTION, FUNCTION, part_of=CARD), offered(CARD, CARD, state="attached")],
+        [offered(CARD, CARD, f"{CARD}_nvidia-63_0")],
+        [offered(CARD, f"{FUNCTION}_nvidia-63_0"), offered(FUNCTION, FUNCTION)],
+        [offered(CARD, FUNCTION), offered(FUNCTION, FUNCTION)],
+    ],
+)
+def test_a_report_that_offers_a_card_and_a_part_of_it_is_refused_and_names_both(wire, devices):
+    """Issue 18.4: a host can report only about itself, but then no tenant may get what another one has."""
+    path = f"/agent/v1/hosts/{HOST}/devices"
+    assert wire("PUT", path, body={"devices": [offered(CARD, CARD)]}).status == 204
+    before = wire("GET", "/v2/deployables").body
+    refused = wire("PUT", path, body={"devices": devices})
+    assert refused.status == 400
+    assert f"Host {HOST} offers" in refused.fault
+    assert "let the host's device specs select one" in refused.fault
+    assert wire("GET", "/v2/deployables").body == before
+
+
+def test_a_report_with_a_card_and_its_part_that_are_both_in_use_is_stored(wire):
+    """Both were given out by an earlier release: the report must show that."""
+    both = [offered(CARD, CARD, state="attached"), offered(FUNCTION, FUNCTION, part_of=CARD, state="attached")]
+    assert wire("PUT", f"/agent/v1/hosts/{HOST}/devices", body={"devices": both}).status == 204
 
 
 def test_an_agent_without_the_role_gets_the_refusal(wire, rig):

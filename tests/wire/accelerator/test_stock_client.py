@@ -1,5 +1,6 @@
 """``openstack accelerator ...`` of python-openstackclient and of python-cyborgclient, unmodified, over a socket."""
 
+import json
 import threading
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
@@ -22,13 +23,13 @@ class Quiet(WSGIRequestHandler):
 
 
 class AnonymousIsAdmin:
-    """Does what OS_AUTH_TYPE=none does: a request with the client's header for it is an admin's."""
+    """Does what OS_AUTH_TYPE=none does: a request with the client's header for it is an admin's and a service's."""
 
     def __init__(self, app) -> None:
         self._app = app
 
     def __call__(self, environ, start_response):
-        environ["HTTP_X_AUTH_TOKEN"] = f"admin@{PROJECT}"
+        environ["HTTP_X_AUTH_TOKEN"] = f"admin@{PROJECT}+service"
         return self._app(environ, start_response)
 
 
@@ -74,6 +75,9 @@ def test_an_operator_lists_and_manages_devices_with_the_client(variables, wire, 
         ["accelerator", "device", "profile", "delete", "fp1"],
     )
     assert sorted(row["type"] for row in devices.document) == ["FPGA"] * 2 + ["GPU"] * 4
+    shown = [json.loads(row["std_board_info"]) for row in devices.document]
+    assert {row["health"] for row in shown} == {"ok"}
+    assert all(row["health_since"] for row in shown)
     assert f"{HOST}_{R1}" in {row["name"] for row in deployables.document}
     assert create.document["groups"] == [{"resources:FPGA": "1", "trait:CUSTOM_X": "required"}]
     assert again.status != 0
@@ -98,7 +102,7 @@ def test_the_client_creates_binds_unbinds_and_deletes_requests(variables, wire, 
     # The client's own `bind` first looks up the server in a compute service, which does not exist here.
     fields = {"hostname": HOST, "device_rp_uuid": rp(GPU), "instance_uuid": instance}
     operations = [{"op": "add", "path": f"/{name}", "value": value} for name, value in fields.items()]
-    assert wire("PATCH", f"/v2/accelerator_requests/{uuid}", body={uuid: operations}).status == 202
+    assert wire("PATCH", f"/v2/accelerator_requests/{uuid}", role="service", body={uuid: operations}).status == 202
     jobs.run_once()
     shown, unbind = openstack(variables, [*arq, "show", uuid, *json_form], [*arq, "unbind", uuid])
     assert (shown.document["state"], shown.document["instance_uuid"]) == ("Bound", instance)

@@ -48,8 +48,10 @@ TRUSTED = ("admin", "service")
 READERS = (*OWN, *ELSEWHERE, *TRUSTED)
 WRITERS = tuple(caller for caller in READERS if not caller.startswith("reader"))
 LOOKERS = ("manager", "manager elsewhere", *TRUSTED)
-#: Callers with a service's token beside the user's: CVE-2026-40214.
-SERVICES = ("member by a service", "member elsewhere by a service", *TRUSTED)
+#: Callers with a service's token beside the user's, and services (CVE-2026-40214); not an administrator, as in Cyborg.
+SERVICES = ("member by a service", "member elsewhere by a service", "service")
+#: Those who may delete bound requests: an administrator, too, as `moorage audit` needs.
+DELETERS = (*SERVICES, "admin")
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,12 @@ class World:
         self.profile = self.new_profile("card")
         self.initial = self.new_request()
         self.bound, self.instance = self.new_request(), new_instance()
-        assert self("PATCH", "/v2/accelerator_requests", self.binding(self.bound, self.instance, GPU)).status == 202
+        assert (
+            self(
+                "PATCH", "/v2/accelerator_requests", self.binding(self.bound, self.instance, GPU), role="service"
+            ).status
+            == 202
+        )
         assert self("GET", f"/v2/accelerator_requests/{self.bound}").body["state"] == "Bound"
         self.device = self._named("devices", lambda row: GPU in row["std_board_info"])["uuid"]
         self.deployable = self._named("deployables", lambda row: row["name"].endswith(R2))
@@ -120,11 +127,11 @@ class World:
     def new_bound(self):
         """Creates a bound request on a card of its own; returns its uuid and its instance's."""
         request, instance = self.new_request(), new_instance()
-        assert self("PATCH", "/v2/accelerator_requests", self.binding(request, instance)).status == 202
+        assert self("PATCH", "/v2/accelerator_requests", self.binding(request, instance), role="service").status == 202
         return request, instance
 
     def drop(self, request):
-        return lambda: self("DELETE", f"/v2/accelerator_requests/{request}")
+        return lambda: self("DELETE", f"/v2/accelerator_requests/{request}", role="service")
 
     def picture(self):
         with self.engine.connect() as connection:
@@ -259,13 +266,16 @@ ROWS: dict[tuple[str, str], list[tuple[Callable[[World], Ask], dict[str, int]]]]
     ("PATCH", ARQS): [(a_binding(ARQS), answers(202, SERVICES))],
     ("PATCH", ARQS + "/{uuid}"): [(a_binding(ARQS + "/{}"), answers(202, SERVICES))],
     ("DELETE", ARQS): [
-        (an_initial_request(ARQS + "?arqs={}"), answers(204, ("member", "manager", *SERVICES), elsewhere=404)),
-        (a_bound_request(ARQS + "?arqs={}"), answers(204, SERVICES, elsewhere=404)),
-        (an_instances_requests, answers(204, SERVICES)),
+        (an_initial_request(ARQS + "?arqs={}"), answers(204, ("member", "manager", *DELETERS), elsewhere=404)),
+        (a_bound_request(ARQS + "?arqs={}"), answers(204, DELETERS, elsewhere=404)),
+        (an_instances_requests, answers(204, DELETERS)),
     ],
     ("DELETE", ARQS + "/{uuid}"): [
-        (an_initial_request(ARQS + "/{}"), answers(204, ("member", "manager", *SERVICES), elsewhere=404)),
-        (a_bound_request(ARQS + "/{}"), answers(204, SERVICES, elsewhere=404)),
+        (an_initial_request(ARQS + "/{}"), answers(204, ("member", "manager", *DELETERS), elsewhere=404)),
+        (a_bound_request(ARQS + "/{}"), answers(204, DELETERS, elsewhere=404)),
+    ],
+    ("POST", "/agent/v1/hosts/{host}/epoch"): [
+        (fixed("/agent/v1/hosts/elsewhere/epoch"), answers(200, TRUSTED)),
     ],
     ("PUT", "/agent/v1/hosts/{host}/devices"): [
         (fixed("/agent/v1/hosts/elsewhere/devices", body={"devices": []}), answers(204, TRUSTED)),
@@ -279,6 +289,12 @@ ROWS: dict[tuple[str, str], list[tuple[Callable[[World], Ask], dict[str, int]]]]
         (fixed("/moorage/v1/history?instance={}", "plugged"), answers(200, ["admin"])),
     ],
     ("GET", "/moorage/v1/handles"): [(fixed(f"/moorage/v1/handles?host={HOST}"), answers(200, ["admin"]))],
+    ("POST", "/moorage/v1/handles/release"): [
+        (
+            fixed("/moorage/v1/handles/release", body={"host": "elsewhere", "handle": GPU, "reason": "why"}),
+            answers(404, ["admin"]),
+        )
+    ],
     ("GET", "/moorage/v1/bitstreams"): [
         (fixed("/moorage/v1/bitstreams?image_uuid={}&project_id=" + PROJECT, "private"), answers(200, ["admin"])),
     ],

@@ -160,6 +160,13 @@ _OPERATOR: Routes = (
 _OWN: Routes = (
     Route("GET", "/moorage/v1/history", history.list_history, rule=HISTORY_RULE),
     Route("GET", "/moorage/v1/handles", history.list_handles, rule=HISTORY_RULE),
+    Route(
+        "POST",
+        "/moorage/v1/handles/release",
+        history.release_handle,
+        rule="cyborg:device:enable",
+        schema=schemas.RELEASE_HANDLE,
+    ),
     Route("GET", "/moorage/v1/bitstreams", devices.list_bitstreams, rule="cyborg:deployable:program"),
     Route("GET", "/moorage/v1/accelerator_requests", requests.list_requests_page, rule="cyborg:arq:get_all"),
 )
@@ -172,6 +179,7 @@ def host_images(service: AcceleratorService) -> HostImages:
 _HOST = "/agent/v1/hosts/{host}"
 
 _AGENT: Routes = (
+    agent_route("POST", f"{_HOST}/epoch", agents.begin_epoch, AGENT_RULE, effect="routine"),
     agent_route("PUT", f"{_HOST}/devices", agents.put_devices, AGENT_RULE, schemas.DEVICES, effect="routine"),
     agent_route(
         "PUT", f"{_HOST}/attachments", agents.put_attachments, AGENT_RULE, schemas.ATTACHMENTS, effect="routine"

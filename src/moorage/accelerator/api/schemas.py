@@ -1,6 +1,7 @@
 """JSON schemas of request bodies, checked before a body is decoded."""
 
 from moorage.accelerator.model.errors import UNCHECKED
+from moorage.core.json import Json
 from moorage.wire.body import Schema
 
 #: Cyborg's form: a list of exactly one profile.
@@ -27,29 +28,46 @@ CREATE_DEVICE_PROFILE = Schema(
     code=UNCHECKED,
 )
 
-DEVICES = Schema(
-    {
-        "type": "object",
-        "required": ["devices"],
-        "properties": {"devices": {"type": "array"}},
-        "additionalProperties": False,
-    }
-)
+_POSITION: dict[str, Json] = {"type": "integer", "minimum": 1, "maximum": (1 << 62)}
 
-ATTACHMENTS = Schema(
-    {
-        "type": "object",
-        "required": ["attachments"],
-        "properties": {"attachments": {"type": "array"}},
-        "additionalProperties": False,
-    }
-)
+
+def _report_of(name: str) -> Schema:
+    """A report of a host; agents of the release before send no position (epoch, number)."""
+    return Schema(
+        {
+            "type": "object",
+            "required": [name],
+            "properties": {name: {"type": "array"}, "epoch": _POSITION, "number": _POSITION},
+            "dependentRequired": {"epoch": ["number"], "number": ["epoch"]},
+            "additionalProperties": False,
+        }
+    )
+
+
+DEVICES = _report_of("devices")
+
+ATTACHMENTS = _report_of("attachments")
 
 HISTORY = Schema(
     {
         "type": "object",
         "required": ["records"],
         "properties": {"records": {"type": "array", "maxItems": 1000}},
+        "additionalProperties": False,
+    }
+)
+
+RELEASE_HANDLE = Schema(
+    {
+        "type": "object",
+        "required": ["host", "handle", "reason"],
+        "properties": {
+            "host": {"type": "string", "minLength": 1, "maxLength": 255},
+            "handle": {"type": "string", "minLength": 1, "maxLength": 255},
+            "reason": {"type": "string", "pattern": "\\S", "maxLength": 1000},
+            "is_clean": {"type": "boolean"},
+            "wait_s": {"type": "number", "minimum": 0, "maximum": 60},
+        },
         "additionalProperties": False,
     }
 )

@@ -32,12 +32,37 @@ class RegionContent:
     bitstream: Bitstream | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """The handle is clean. `proof` is kept in the device history: what was done, the device's answer, and the check."""
+
+    proof: str
+
+
+@dataclass(frozen=True, slots=True)
+class StillCleaning:
+    """The device still works on it; call `clean` again. `allowed_s`: after this time the handle is quarantined."""
+
+    progress: str  #: for operators: ``sanitize, 37 %``
+    allowed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningFacts:
+    """A driver's row in the table of docs/reference/accelerator-drivers.md."""
+
+    remains: str  #: data of the last user that is on the device when it is released
+    removal: str
+    check: str  #: how the removal is verified
+
+
 class AcceleratorDriver(Protocol):
     """A method may raise only `DriverError`. It must do so for a handle or deployable that the driver does not have
     (`DeviceGone` if its device has vanished).
     """
 
     name: str
+    cleaning: CleaningFacts
 
     def discover(self) -> Sequence[Device]:
         """Returns all devices present now, under stable addresses. Only reads."""
@@ -59,8 +84,10 @@ class AcceleratorDriver(Protocol):
         """Undo `prepare`. The handle still contains the data of its instance."""
         ...
 
-    def clean(self, handle: str) -> None:
-        """Reset the handle so that no data of its last user is left, and verify that."""
+    def clean(self, handle: str) -> Cleaned | StillCleaning:
+        """Remove all data of the handle's last user, and verify that. Returns soon: a device that takes long is asked
+        again. After a restart of the agent, the first call continues or repeats what was interrupted.
+        """
         ...
 
     def health(self, pci_id: str) -> Health:

@@ -28,6 +28,9 @@ from moorage.core.names import is_custom
 #: The kernel's driver for devices that are passed through to a guest.
 VFIO = "vfio-pci"
 
+#: As in Neutron.
+MAX_NETWORK_CHARACTERS = 64
+
 _ID = re.compile(r"[0-9a-f]{4}\Z")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}\Z")
 
@@ -52,6 +55,7 @@ class DeviceSpec:
     mdev_type: str = ""  #: with ``mdev``: one of the types that the kernel's driver offers
     traits: tuple[str, ...] = ()
     reset: str = "kernel"  #: ``none``: the device is not reset, because no data of a tenant can stay in it
+    physical_network: str = ""  #: of a network card, as Neutron calls it, for ports with a device profile
     bind: str = VFIO  #: ``none``: the attaching hypervisor binds the driver itself, as libvirt does
     region_type: str = ""  #: UUID of the region type, for an FPGA that does not report one
     blank: str = ""  #: file of the FPGA's blank bitstream
@@ -113,6 +117,8 @@ def _find_mistake_in_details(spec: DeviceSpec) -> str:
     for name in ("mdev_type", "overlay"):
         if (value := getattr(spec, name)) and not _NAME.match(value):
             return f"{name} is {value!r}; only letters, digits, - _ and . are allowed, 40 at most"
+    if len(spec.physical_network) > MAX_NETWORK_CHARACTERS or not spec.physical_network.isprintable():
+        return f"physical_network is {spec.physical_network!r}; it may have at most {MAX_NETWORK_CHARACTERS} characters"
     if spec.region_type and not is_uuid(spec.region_type):
         return f"region_type is {spec.region_type!r}; it must be a UUID"
     if spec.blank and not spec.blank.startswith("/"):

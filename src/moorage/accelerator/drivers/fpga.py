@@ -21,7 +21,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from moorage.accelerator.drivers.base import DeviceGone, DriverError, RegionContent
+from moorage.accelerator.drivers.base import CleaningFacts, DeviceGone, DriverError, RegionContent
 from moorage.accelerator.drivers.bitstream_headers import BitstreamHeader
 from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec, find_spec
 from moorage.accelerator.drivers.pci import PciDriver
@@ -98,6 +98,11 @@ class FpgaDriver(PciDriver):
     """`directory` holds the notes of loaded bitstreams, and bitstreams while they are loaded."""
 
     suffix = ".bin"  #: of bitstream files
+    cleaning = CleaningFacts(
+        "the loaded function with its registers; memory of the card that the shell does not clear",
+        "a reset by the kernel; the blank replaces a private bitstream once nobody uses the region",
+        "the function answers after its reset; the region shows the id of what was loaded; memory is not read",
+    )
 
     def __init__(self, directory: Path, specs: Sequence[DeviceSpec] = (), sysfs: Sysfs | None = None) -> None:
         super().__init__(specs, sysfs)

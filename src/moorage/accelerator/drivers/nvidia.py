@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from moorage.accelerator.drivers.base import CleaningFacts
 from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec
 from moorage.accelerator.drivers.pci import PciDriver
 from moorage.accelerator.drivers.sysfs import PciFunction, Sysfs
@@ -67,6 +68,11 @@ class NvidiaDriver(PciDriver):
     """`cards` returns NVML's data on the cards, by PCI address."""
 
     name = "nvidia"
+    cleaning = CleaningFacts(
+        "memory and registers of the GPU; the memory of a vGPU",
+        "card: a reset by the kernel; vGPU: the mediated device is removed, and NVIDIA's driver clears its memory",
+        "the card answers after its reset; the mediated device no longer exists; memory is not read",
+    )
     #: Displays (0300) and 3D controllers (0302); not its audio and USB functions.
     default_specs = tuple(DeviceSpec(vendor=VENDOR, kind=kind, type=str(DeviceType.GPU)) for kind in ("0300", "0302"))
 
@@ -80,8 +86,6 @@ class NvidiaDriver(PciDriver):
         self._cards_now = cards
         #: Last data of each card: NVML does not see a card that a guest has.
         self._last_cards: dict[str, NvidiaCard] = {}
-        #: The MIG mode that was last logged, by card.
-        self._logged_mig: dict[str, str] = {}
 
     def discover(self) -> Sequence[Device]:
         self._last_cards |= self._cards_now()
@@ -98,13 +102,9 @@ class NvidiaDriver(PciDriver):
         # While a guest has the card, its data is old.
         is_whole = device.deployables[0].handles == (function.address,) and function.driver != VFIO
         if not (is_whole and card.in_mig_mode):
-            self._logged_mig.pop(function.address, None)
             return device
-        if self._logged_mig.get(function.address) != card.mig:
-            self._logged_mig[function.address] = card.mig
-            log.warning("card not offered", extra={"card": function.address, "why": IN_MIG_MODE})
         parts = tuple(replace(part, handles=()) for part in device.deployables)
-        return replace(device, deployables=parts, details=(*device.details, ("not_offered", IN_MIG_MODE)))
+        return replace(device, deployables=parts, withheld=IN_MIG_MODE)
 
 
 class NvmlPciInfo(Protocol):

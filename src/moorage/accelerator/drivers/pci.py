@@ -1,7 +1,8 @@
 """Any PCI device that an operator's specs match: given out whole, by virtual functions, or as mediated devices.
 
-The kernel resets a function between two tenants. If it cannot, the function is quarantined, unless its spec has
-``"reset": "none"`` (nothing to clean). Drivers for particular cards are subclasses that override `_device`.
+The kernel resets a function between two tenants, and an NVMe drive is erased before (`nvme`). If that fails, the
+function is quarantined. ``"reset": "none"`` in its spec omits the reset, never the erasure. Drivers for particular
+cards are subclasses that override `_device`.
 
 Mediated devices are shares of a card that its kernel driver creates and removes on request. A parent is a directory of
 ``/sys/class/mdev_bus``: one for each card, or virtual function, whose driver can create them.
@@ -13,10 +14,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from moorage.accelerator.drivers.base import DeviceGone, DriverError, RegionContent
+from moorage.accelerator.drivers.base import (
+    Cleaned,
+    CleaningFacts,
+    DeviceGone,
+    DriverError,
+    RegionContent,
+    StillCleaning,
+)
 from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec, Functions, find_spec
+from moorage.accelerator.drivers.nvme import NvmeEraser
 from moorage.accelerator.drivers.sysfs import PciFunction, Sysfs
 from moorage.accelerator.model.devices import (
+    PHYSICAL_NETWORK,
     Bitstream,
     Deployable,
     Device,
@@ -31,6 +41,9 @@ from moorage.core.names import custom_name
 #: Vendor names in traits, by PCI vendor id. Other vendors appear by id.
 VENDORS = {"8086": "intel", "10de": "nvidia", "10ee": "xilinx", "1002": "amd", "1bd4": "inspur", "19e5": "huawei"}
 
+#: PCI classes: mass storage, and of it the controllers of non-volatile memory.
+STORAGE, NVME = "01", "0108"
+
 
 class PciDriver:
     """`specs` match the devices to give out; empty: use `default_specs`."""
@@ -38,10 +51,20 @@ class PciDriver:
     name = "pci"
     default_specs: tuple[DeviceSpec, ...] = ()
 
-    def __init__(self, specs: Sequence[DeviceSpec] = (), sysfs: Sysfs | None = None) -> None:
+    cleaning = CleaningFacts(
+        "registers and memory of the function; on an NVMe drive all data; firmware that a guest replaced stays",
+        "NVMe: sanitize or format, by crypto erase if the drive can; then a reset by the kernel",
+        "the drive's sanitize log or the answer to the format, sampled blocks that must have changed; the function "
+        "answers after its reset",
+    )
+
+    def __init__(
+        self, specs: Sequence[DeviceSpec] = (), sysfs: Sysfs | None = None, nvme: NvmeEraser | None = None
+    ) -> None:
         self._specs = tuple(specs) or self.default_specs
         self._sysfs = sysfs or Sysfs()
         self._mediated = MediatedDevices(self._sysfs)
+        self._nvme = nvme or NvmeEraser(self._sysfs)
 
     def discover(self) -> Sequence[Device]:
         """Virtual functions that are handles of their card are not listed as devices."""
@@ -61,6 +84,7 @@ class PciDriver:
             self._mediated.create(mdev.parent, mdev.type, mdev.uuid)
             return
         function, spec = self._find_function(handle)
+        self._nvme.check_idle(function)
         if spec.bind == "none" or function.driver == VFIO:
             return
         self._bind(function, VFIO)
@@ -82,16 +106,31 @@ class PciDriver:
         if self._find_function(handle)[0].driver == VFIO:
             raise DriverError(f"{handle} is still bound to {VFIO}: its guest may still use it")
 
-    def clean(self, handle: str) -> None:
+    def clean(self, handle: str) -> Cleaned | StillCleaning:
         """For a mediated device, only checks that it was removed, because its data was removed with it."""
         if (mdev := mdev_of(handle)) is not None:
             self._check_mdev(mdev)
             if self._mediated.exists(mdev.parent, mdev.uuid):
                 raise DriverError(f"the mediated device {mdev.uuid} on {mdev.parent} still exists")
-            return
-        _, spec = self._find_function(handle)
+            return Cleaned("mediated device removed: it no longer exists")
+        function, spec = self._find_function(handle)
+        proofs = []
+        if function.kind.startswith(NVME):
+            erased = self._nvme.erase(function)
+            if isinstance(erased, StillCleaning):
+                return erased
+            proofs.append(erased.proof)
+        elif function.kind.startswith(STORAGE) and spec.reset != "none":
+            raise DriverError(
+                f"{handle} is a storage controller, and only NVMe drives can be erased; if it has no disks, set in its "
+                'device spec: "reset": "none"'
+            )
+        proofs.append(self._reset(handle, spec))
+        return Cleaned("; ".join(proofs))
+
+    def _reset(self, handle: str, spec: DeviceSpec) -> str:
         if spec.reset == "none":
-            return
+            return 'not reset: its device spec says "reset": "none"'
         if not self._sysfs.has_attribute(handle, "reset"):
             raise DriverError(
                 f"the kernel cannot reset {handle}; if no data of a tenant can stay in it, set in its device spec: "
@@ -100,6 +139,7 @@ class PciDriver:
         self._sysfs.write_attribute(handle, "reset", "1")
         if self._config_space_health(handle) is not Health.OK:
             raise DriverError(f"{handle} does not answer after its reset")
+        return "function reset by the kernel: its configuration space answers"
 
     def health(self, pci_id: str) -> Health:
         return self._config_space_health(pci_id)
@@ -139,7 +179,10 @@ class PciDriver:
         function = self._sysfs.pci_function(handle)
         if function is None:
             raise DeviceGone(f"PCI device {handle} is no longer on this host")
-        spec = find_spec(self._card_behind(function), self._specs)
+        # The physical function comes last: its spec may have changed while a guest has the virtual function.
+        owners = (self._card_behind(function), function, self._sysfs.pci_function(function.physical_function or ""))
+        specs = (find_spec(owner, self._specs) for owner in owners if owner is not None)
+        spec = next((spec for spec in specs if spec is not None), None)
         if spec is None:
             raise DriverError(f"no device spec of this host matches {handle} any more")
         return function, spec
@@ -177,9 +220,20 @@ class PciDriver:
             model=f"{vendor} {function.product}",
             numa_node=max(function.numa_node, 0),
             deployables=(Deployable(function.address, self._attach_handles(function, spec)),),
-            details=(("iommu_group", function.iommu_group),) if function.iommu_group else (),
+            details=_details(function, spec),
             traits=frozenset(spec.traits) | {f"CUSTOM_PCI_{function.vendor}_{function.product}".upper()} | shares,
+            part_of=function.physical_function or "",
+            iommu_groups=self._iommu_groups(function),
         )
+
+    def _iommu_groups(self, card: PciFunction) -> tuple[tuple[str, str], ...]:
+        functions = [card, *(self._sysfs.pci_function(address) for address in card.virtual_functions)]
+        return tuple((one.address, one.iommu_group) for one in functions if one is not None and one.iommu_group)
+
+
+def _details(function: PciFunction, spec: DeviceSpec) -> tuple[tuple[str, str], ...]:
+    pairs = (("iommu_group", function.iommu_group), (PHYSICAL_NETWORK, spec.physical_network))
+    return tuple((name, value) for name, value in pairs if value)
 
 
 class MediatedDevices:

@@ -6,6 +6,7 @@ Source: the kernel's ABI/testing/sysfs-driver-qat, and the ids that its drivers 
 
 from dataclasses import replace
 
+from moorage.accelerator.drivers.base import CleaningFacts
 from moorage.accelerator.drivers.device_spec import DeviceSpec, Functions
 from moorage.accelerator.drivers.pci import PciDriver
 from moorage.accelerator.drivers.sysfs import PciFunction
@@ -29,6 +30,11 @@ MODELS = {
 
 class QatDriver(PciDriver):
     name = "qat"
+    cleaning = CleaningFacts(
+        "keys and requests in the virtual function",
+        "a reset of the function by the kernel",
+        "the function answers after its reset",
+    )
     default_specs = tuple(
         DeviceSpec(vendor="8086", product=product, type=str(DeviceType.QAT), functions=str(Functions.VIRTUAL))
         for product in MODELS

@@ -21,13 +21,17 @@ from typing import BinaryIO, TypeVar
 
 import msgspec
 
-from moorage.accelerator.drivers.base import DriverError, RegionContent
+from moorage.accelerator.drivers.base import Cleaned, CleaningFacts, DriverError, RegionContent, StillCleaning
 from moorage.accelerator.model.devices import Bitstream, Deployable, Device, DeviceType, Health, Mdev, RegionState
 from moorage.core.clock import Clock
 from moorage.core.errors import StartError
 from moorage.durable import write_atomically, write_durably
 
 T = TypeVar("T")
+
+
+#: Time after which a cleaning with the fault ``continues`` has failed.
+CLEANING_ALLOWED_S = 600.0
 
 
 DEFAULT_LATENCY_S: Mapping[str, float] = {"program": 0.5}
@@ -38,6 +42,7 @@ class FaultKind(StrEnum):
     DIES = "dies"  #: for program: it stops half-way; the region stays half-programmed
     VANISHES = "vanishes"  #: for discover: the card is missing, and every other operation on it fails
     SICK = "sick"  #: for health: the card has failed
+    CONTINUES = "continues"  #: for clean: the device still works on it
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,8 @@ class _State:
 
 class SimulatedAccelerators:
     """Simulates `devices`, with their state in `directory`; latencies pass on `clock`."""
+
+    cleaning = CleaningFacts("a mark in the file of the simulated devices", "the mark is removed", "none")
 
     def __init__(self, devices: Sequence[Device], directory: Path, clock: Clock, *, name: str = "simulated") -> None:
         self.name = name
@@ -129,10 +136,13 @@ class SimulatedAccelerators:
         self._sleep_latency("release")
         self._set_handle(pci_id, _Handle(dirty=True))
 
-    def clean(self, pci_id: str) -> None:
+    def clean(self, pci_id: str) -> Cleaned | StillCleaning:
         self._raise_if_faulty("clean", pci_id, FaultKind.FAILS)
+        if self._has_fault("clean", pci_id, FaultKind.CONTINUES):
+            return StillCleaning("simulated, 50 %", CLEANING_ALLOWED_S)
         self._sleep_latency("clean")
         self._set_handle(pci_id, _Handle())
+        return Cleaned("simulated")
 
     def health(self, pci_id: str) -> Health:
         if self._has_fault("discover", self._card_of(pci_id), FaultKind.VANISHES):

@@ -5,6 +5,7 @@ tracker publishes them, and makes the agent discover again in each of its update
 Spec: docs/evidence/specs/accelerator-attach.md
 """
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,8 +17,10 @@ from moorage.accelerator.client import AcceleratorClient
 from moorage.accelerator.drivers.base import AcceleratorDriver
 from moorage.accelerator.host.attach import AttachEngine
 from moorage.accelerator.host.checkpoint import Checkpoint
+from moorage.accelerator.host.cleaning import HandleCleaner
 from moorage.accelerator.host.device_registry import DeviceRegistry
 from moorage.accelerator.host.programming import BitstreamSource, RegionProgrammer
+from moorage.accelerator.host.reporting import ReportSender
 from moorage.accelerator.model import attach_state as h
 from moorage.accelerator.model.binding import (
     expected_content,
@@ -30,14 +33,20 @@ from moorage.accelerator.model.devices import HandleState, plug_answer
 from moorage.accelerator.model.errors import NotReady
 from moorage.accelerator.model.inventory import DeployableNode, provider_nodes
 from moorage.accelerator.model.naming import NameScheme
-from moorage.accelerator.model.reports import attachment_reports, device_reports
-from moorage.accelerator.model.request import decode_plug, instance_name_of, instance_uuid_of
+from moorage.accelerator.model.reports import Superseded
+from moorage.accelerator.model.request import decode_plug, instance_in_logs, instance_name_of, instance_uuid_of
 from moorage.core.clock import Clock
-from moorage.jobs.contract import BindJob, ProgramJob, WishesJob
+from moorage.jobs.contract import BindJob, OperatorOverridesJob, ProgramJob
 from moorage.telemetry import tracing
+
+log = logging.getLogger(__name__)
 
 #: Pause between full reports to the central service, even without changes.
 REPORT_INTERVAL = timedelta(seconds=30)
+#: Pause before the next report if a job ended during each attempt to send one.
+PAUSE_IF_JOBS_END = timedelta(seconds=1)
+#: Pause between two questions to devices that are still being cleaned.
+CLEANING_PERIOD = timedelta(seconds=5)
 MAX_RECORDS_PER_REPORT = 200
 
 
@@ -54,6 +63,7 @@ class AcceleratorListener:
     )
     report_wanted: Callable[[], None] = _ignore  #: a full report to the central service is due
     history_recorded: Callable[[], None] = _ignore  #: only the history must be reported
+    faults_changed: Callable[[], None] = _ignore  #: `failed_devices` has changed
 
 
 @dataclass(frozen=True)
@@ -88,10 +98,13 @@ class AcceleratorAgent:
         self._registry = DeviceRegistry(drivers)
         self._checkpoint = checkpoint
         self._programmer = RegionProgrammer(self._registry, checkpoint, bitstreams, self._announce_changes)
-        self._engine = AttachEngine(self._registry, checkpoint, self._programmer)
+        self._cleaner = HandleCleaner(self._registry, checkpoint, clock)
+        self._engine = AttachEngine(self._registry, checkpoint, self._programmer, self._cleaner)
+        self._sender = ReportSender(host, settings.names)
         self._discovering = threading.Lock()
         #: `offered_state` at the last call of `nodes`.
         self._offered: object = None
+        self._failed: Mapping[str, Sequence[str]] = {}  #: the last `failed_devices` that was announced
         self._started = False
         self._ready = threading.Event()
 
@@ -135,6 +148,7 @@ class AcceleratorAgent:
                 self._programmer.recover_region(deployable)
         for deployable in h.unknown_regions(self.attach_state):
             self._programmer.blank_if_needed(deployable)
+        self._announce_faults()
         held = self.attach_state
         self._offered = h.offered_state(held)
         return provider_nodes(
@@ -142,7 +156,7 @@ class AcceleratorAgent:
             h.devices_as_loaded(held),
             held.states(),
             h.withheld_deployables(held),
-            held.wishes.traits,
+            held.overrides.traits,
             self._settings.names,
         )
 
@@ -162,7 +176,12 @@ class AcceleratorAgent:
     def _discover_devices(self) -> None:
         held = self.attach_state
         devices = self._registry.discover(held.devices, frozenset(held.handles))
-        self._checkpoint.step(partial(h.with_devices, devices=devices))
+        offered = self._checkpoint.step(partial(h.with_devices, devices=devices)).devices
+        self._registry.adopt(offered)
+        before = {device.pci_id: device.withheld for device in held.devices}
+        for device in offered:
+            if device.withheld and device.withheld != before.get(device.pci_id):
+                log.warning("handles of a card are not offered", extra={"card": device.pci_id, "why": device.withheld})
 
     # ----------------------------------------------------------------------------- what os_acc calls
 
@@ -171,16 +190,23 @@ class AcceleratorAgent:
         return self._ready.wait(timeout_s)
 
     def plug(self, instance_info: object, selected_rp: object, extra_specs: object) -> list[dict[str, str]]:
+        with _logging_failure("plug", instance_info):
+            return self._plug(instance_info, selected_rp, extra_specs)
+
+    def _plug(self, instance_info: object, selected_rp: object, extra_specs: object) -> list[dict[str, str]]:
         request = decode_plug(instance_info, selected_rp, extra_specs)
         self._check_started()
+        if (why := self._sender.superseded) is not None:
+            raise NotReady(why)  # the other agent may give the same devices to other instances
         with tracing.span("accelerators plug"), self._announcing_changes():
             return [plug_answer(handle) for handle in self._engine.plug(request)]
 
     def unplug(self, instance_info: object) -> int:
-        instance_uuid = instance_uuid_of(instance_info)
-        self._check_started()
-        with tracing.span("accelerators unplug"), self._announcing_changes():
-            return self._engine.unplug(instance_uuid, instance_name_of(instance_info))
+        with _logging_failure("unplug", instance_info):
+            instance_uuid = instance_uuid_of(instance_info)
+            self._check_started()
+            with tracing.span("accelerators unplug"), self._announcing_changes():
+                return self._engine.unplug(instance_uuid, instance_name_of(instance_info))
 
     def bind_requests(self, order: BindJob) -> dict[str, str]:
         """Returns {accelerator request: address of its handle}. A repetition returns the same."""
@@ -224,6 +250,7 @@ class AcceleratorAgent:
                 self._announce_changes(is_reported=is_reported)
 
     def _announce_changes(self, *, is_reported: bool = False) -> None:
+        self._announce_faults()
         # Placement needs no update when a handle is attached, but when one cannot be given out again.
         if h.offered_state(self.attach_state) != self._offered:
             self._listener.offer_changed()
@@ -231,6 +258,15 @@ class AcceleratorAgent:
             self._listener.history_recorded()
         else:
             self._listener.report_wanted()
+
+    def _announce_faults(self) -> None:
+        if (failed := self.failed_devices()) != self._failed:
+            self._failed = failed
+            self._listener.faults_changed()
+
+    def failed_devices(self) -> Mapping[str, Sequence[str]]:
+        """{instance: descriptions of its devices that have failed or are gone}, as of the last discovery."""
+        return h.failed_devices(self.attach_state)
 
     def program_region(self, order: ProgramJob) -> str | None:
         """Loads an image or the blank into a region, for an operator. Returns the id of the region's image afterwards,
@@ -246,43 +282,80 @@ class AcceleratorAgent:
         self._programmer.load_bitstream(order.deployable, chosen, "", by)
         return chosen.image.id
 
-    def apply_operator_wishes(self, wishes: WishesJob) -> None:
+    def apply_operator_overrides(self, overrides: OperatorOverridesJob) -> None:
         """Replaces all earlier settings of operators."""
-        wanted = h.OperatorWishes(frozenset(wishes.withdrawn), wishes.traits)
-        before = self.attach_state.wishes
-        if self._checkpoint.step(partial(h.with_operator_wishes, wishes=wanted)).wishes != before:
+        wanted = h.OperatorOverrides(frozenset(overrides.withdrawn), overrides.traits)
+        before = self.attach_state.overrides
+        if self._checkpoint.step(partial(h.with_operator_overrides, overrides=wanted)).overrides != before:
             self._announce_changes()
 
-    def release_quarantined(self, pci_id: str) -> None:
+    def is_quarantined(self, pci_id: str) -> bool:
+        record = self.attach_state.handles.get(pci_id)
+        return record is not None and record.state is HandleState.QUARANTINED
+
+    def release_quarantined(self, pci_id: str, reason: str = "", user_id: str = "", *, is_clean: bool = False) -> None:
+        """See `AttachEngine.release_quarantined`. `user_id`: the operator; empty for a command on this host."""
         self._check_started()
         with self._announcing_changes():
-            self._engine.release_quarantined(pci_id)
+            self._engine.release_quarantined(pci_id, reason, Requester(user_id=user_id), is_clean=is_clean)
 
     def _check_started(self) -> None:
         if not self._started:
             raise NotReady(f"the accelerator agent of {self._host} is still discovering its devices")
 
+    def check_counts(self) -> None:
+        """Raises `Superseded` if another agent of this host started later, as far as the last report told."""
+        if (why := self._sender.superseded) is not None:
+            raise Superseded(why)
+
     # ------------------------------------------------------------------------------------- reporting
 
     def run_once(self) -> datetime | None:
-        """Report all attachments and devices to the central service, then the history that it does not have yet.
+        """Ask devices that are still being cleaned. Report all attachments and devices to the central service, then
+        the history that it does not have yet.
 
         Harmless to repeat: the service stores each history record once, even if an earlier answer was lost.
         """
+        is_cleaning = self._continue_cleaning()
         if self._reports is None:
-            return None
-        held = self.attach_state
-        # Attachments first: users look for them as soon as their server is active.
-        self._reports.report_attachments(self._host, attachment_reports(held))
-        self._reports.report_devices(self._host, device_reports(held, self._settings.names))
+            return self._clock.now() + CLEANING_PERIOD if is_cleaning else None
+        pause = min(self._settings.report_every, CLEANING_PERIOD) if is_cleaning else self._settings.report_every
+        try:
+            if not self._sender.send(self._reports, lambda: self.attach_state):
+                pause = PAUSE_IF_JOBS_END
+        except Superseded as error:
+            log.error("this accelerator agent does not count any more", extra={"why": error.message})
         self.report_history()
-        return self._clock.now() + self._settings.report_every
+        return self._clock.now() + pause
+
+    def _continue_cleaning(self) -> bool:
+        """Returns whether a device is still being cleaned."""
+        begun = h.still_cleaning(self.attach_state) if self._started else {}
+        if not begun:
+            return False
+        with self._announcing_changes(is_job=True):  # the report that follows informs the central service
+            self._cleaner.continue_cleaning()
+            left = h.still_cleaning(self.attach_state)
+            for deployable in {record.deployable for handle, record in begun.items() if handle not in left}:
+                self._programmer.blank_if_needed(deployable)
+        return bool(left)
 
     def report_history(self) -> None:
         """Report the history records that the central service does not have yet."""
         while self._reports is not None and (records := self.attach_state.journal.pending[:MAX_RECORDS_PER_REPORT]):
             self._reports.report_history(self._host, records)
             self._checkpoint.step(partial(h.drop_reported_records, upto=records[-1].sequence))
+
+
+@contextmanager
+def _logging_failure(verb: str, instance_info: object) -> Iterator[None]:
+    """Logs a failed call with the instance's uuid and name, as far as the caller has given them."""
+    try:
+        yield
+    except Exception as error:  # any failure; raised again
+        uuid, name = instance_in_logs(instance_info)
+        log.warning("%s failed", verb, extra={"instance": uuid, "instance_name": name, "why": str(error)})
+        raise
 
 
 class HistoryReportTask:

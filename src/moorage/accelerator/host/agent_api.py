@@ -3,12 +3,12 @@
 ::
 
     GET  /v1/ready?wait_s=5      200 {"ready": true, "host": "compute-1"}, after `wait_s` at most
-    POST /v1/plug                {"instance_info", "selected_rp", "flavor_extra_specs"} -> {"devices": [{"pci_id"}]}
+    POST /v1/plug                {"instance_info", "selected_rp", "flavor_extra_specs"} -> {"devices": [ENTRY]}
     POST /v1/unplug              {"instance_info"} -> {"released": 1}
     POST /v1/handles/{pci_id}/release     204: a quarantined handle was cleaned and is free
 
-For permissions and errors see `moorage.wire.unix_socket_api`. The server is that of the standard library, because only
-few local callers use it, and it needs no process of its own.
+For ENTRY see `os_acc.plug`, for permissions and errors `moorage.wire.unix_socket_api`. The server is that of the
+standard library, because only few local callers use it, and it needs no process of its own.
 """
 
 import contextlib

@@ -7,16 +7,18 @@ Spec: docs/evidence/specs/accelerator-attach.md
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
-from moorage.accelerator.drivers.base import AcceleratorDriver, DriverError
+from moorage.accelerator.drivers.base import DriverError
 from moorage.accelerator.host.checkpoint import Checkpoint
+from moorage.accelerator.host.cleaning import HandleCleaner
 from moorage.accelerator.host.device_registry import DeviceRegistry, ManagedDeployable
 from moorage.accelerator.host.programming import ChosenBitstream, KeyedLocks, RegionProgrammer
 from moorage.accelerator.model import attach_state as h
-from moorage.accelerator.model.attach_state import Attachment, AttachState, AttachStep, ClaimedHandle, HandleRequest
-from moorage.accelerator.model.devices import HandleState, Health
+from moorage.accelerator.model.attach_state import Attachment, AttachState, AttachStep, HandleRequest
+from moorage.accelerator.model.device_history import Requester
+from moorage.accelerator.model.devices import Health
 from moorage.accelerator.model.errors import (
     AlreadyPlugged,
     BadRequest,
@@ -25,8 +27,8 @@ from moorage.accelerator.model.errors import (
     NoCapacity,
     PrepareFailed,
 )
-from moorage.accelerator.model.naming import TraitKind, function_trait, parse_trait, same_id
-from moorage.accelerator.model.profile import ProfileGroup, apply_image_hints, from_extra_specs
+from moorage.accelerator.model.naming import function_trait, same_id
+from moorage.accelerator.model.profile import ProfileGroup, apply_image_hints, from_extra_specs, functions_of
 from moorage.accelerator.model.request import PlugRequest
 from moorage.core.errors import MoorageError
 
@@ -36,8 +38,11 @@ log = logging.getLogger(__name__)
 class AttachEngine:
     """Thread-safe. Calls for the same instance run one at a time."""
 
-    def __init__(self, registry: DeviceRegistry, checkpoint: Checkpoint, programmer: RegionProgrammer) -> None:
+    def __init__(
+        self, registry: DeviceRegistry, checkpoint: Checkpoint, programmer: RegionProgrammer, cleaner: HandleCleaner
+    ) -> None:
         self._registry = registry
+        self._cleaner = cleaner
         self._checkpoint = checkpoint
         self._programmer = programmer
         self._instances = KeyedLocks()
@@ -81,13 +86,15 @@ class AttachEngine:
             log.info("unplugged", extra={"instance": instance_uuid, "instance_name": instance_name, "count": released})
             return released
 
-    def release_quarantined(self, pci_id: str) -> None:
-        """Cleans a quarantined handle again, for an operator, and frees it. Raises `CleanFailed`."""
-        record = self._checkpoint.state.handles.get(pci_id)
-        if record is None or record.state is not HandleState.QUARANTINED:
-            raise BadRequest(f"{pci_id} is not quarantined on this host")
-        self._checkpoint.step(partial(h.leave_quarantine, pci_id=pci_id))
-        failures = self._clean_or_quarantine(pci_id, record.deployable)
+    def release_quarantined(
+        self, pci_id: str, reason: str = "", by: Requester | None = None, *, is_clean: bool = False
+    ) -> None:
+        """Cleans a quarantined handle again, for the operator `by`, and frees it. Raises `CleanFailed`.
+
+        `reason`: why, for the history. `is_clean`: the operator vouches that nothing of a tenant is left; the handle is
+        freed without cleaning.
+        """
+        failures = self._cleaner.release_quarantined(pci_id, reason, by or Requester(), is_clean=is_clean)
         if failures:
             raise CleanFailed(f"the handle stays quarantined; cleaning it failed again: {failures[0]}")
 
@@ -105,9 +112,7 @@ class AttachEngine:
             else:
                 log.info("undoing an interrupted plug or unplug", extra={"instance": attachment.instance_uuid})
                 self._roll_back(attachment.instance_uuid, "the plug or unplug was interrupted")
-        for pci_id, record in self._checkpoint.state.handles.items():
-            if not record.instance_uuid and record.state in (HandleState.DIRTY, HandleState.CLEANING):
-                self._clean_or_quarantine(pci_id, record.deployable)
+        self._cleaner.continue_cleaning()
 
     def _prepare_again(self, attachment: Attachment) -> None:
         """Prepares the handles of an attachment again, because a restart of the host removes driver bindings and
@@ -153,7 +158,7 @@ class AttachEngine:
             device = fitting[0][0].device
             if device.health in (Health.FAILED, Health.GONE):
                 raise NoCapacity(f"the card {device.pci_id} ({device.model}) of this host is {device.health}")
-            if device.pci_id in self._checkpoint.state.wishes.withdrawn:
+            if device.pci_id in self._checkpoint.state.overrides.withdrawn:
                 raise NoCapacity(f"the card {device.pci_id} ({device.model}) of this host was disabled by an operator")
             answer.append(fitting[0])
         return answer
@@ -242,61 +247,12 @@ class AttachEngine:
                 for one in handles
                 if (record := held.handles.get(one.pci_id)) and record.instance_uuid == instance_uuid
             ]
-            failures = self._clean_handles(left, partial(h.end_release, instance_uuid=instance_uuid))
+            failures = self._cleaner.clean_handles(left, partial(h.end_release, instance_uuid=instance_uuid))
         for deployable in dict.fromkeys(handle.deployable for handle in handles):
             self._programmer.blank_if_needed(deployable)
         if failures:
             raise CleanFailed(f"released, but quarantined because cleaning failed: {'; '.join(failures)}")
         return len(handles)
-
-    def _clean_or_quarantine(self, pci_id: str, deployable: str) -> list[str]:
-        """Returns the failure as a list; empty on success."""
-        return self._clean_handles([ClaimedHandle(pci_id, deployable, rp_uuid="")], lambda held: held)
-
-    def _clean_handles(
-        self, handles: Sequence[ClaimedHandle], at_last: Callable[[AttachState], AttachState]
-    ) -> list[str]:
-        """Release all `handles`, then clean them, then mark each free or quarantined. Returns ``<handle> (<reason>)``
-        per failure.
-
-        After a crash in between, handles are dirty or ``cleaning``, and `recover` repeats all of it. `at_last` is
-        applied in the step that frees the handles.
-        """
-        failures: dict[str, str] = {}
-        for handle in handles:
-            self._call_driver(handle, failures, lambda driver, pci_id: driver.release(pci_id))
-        self._checkpoint.step(lambda held: _apply_to_each(h.begin_cleaning, held, handles))
-        for handle in handles:
-            if handle.pci_id not in failures:
-                self._call_driver(handle, failures, lambda driver, pci_id: driver.clean(pci_id))
-
-        def ended(held: AttachState) -> AttachState:
-            for handle in handles:
-                if reason := failures.get(handle.pci_id):
-                    held = h.quarantine_handle(held, handle.pci_id, reason)
-                else:
-                    held = h.free_handle(held, handle.pci_id)
-            return at_last(held)
-
-        self._checkpoint.step(ended)
-        return [f"{pci_id} ({reason})" for pci_id, reason in failures.items()]
-
-    def _call_driver(
-        self, handle: ClaimedHandle, failures: dict[str, str], verb: Callable[[AcceleratorDriver, str], None]
-    ) -> None:
-        try:
-            verb(self._registry.deployable(handle.deployable).driver, handle.pci_id)
-        except (DriverError, BadRequest) as error:
-            log.error("handle is quarantined", extra={"handle": handle.pci_id, "reason": error.message})
-            failures[handle.pci_id] = error.message
-
-
-def _apply_to_each(
-    step: Callable[[AttachState, str], AttachState], held: AttachState, handles: Sequence[ClaimedHandle]
-) -> AttachState:
-    for handle in handles:
-        held = step(held, handle.pci_id)
-    return held
 
 
 def _handle_request(
@@ -317,11 +273,10 @@ def _check_functions(held: AttachState, group: ProfileGroup, unit: ManagedDeploy
         return
     loaded = held.region(unit.deployable.name).bitstream
     carried = loaded.functions if loaded else ()
-    for trait in (trait for text in group.required_traits if (trait := parse_trait(text)) is not None):
-        if trait.kind is not TraitKind.FUNCTION:
-            continue
-        if not any(same_id(trait.id, function.id or function.name) for function in carried):
+    for text in sorted(group.required_traits):
+        wanted = functions_of(text)
+        if wanted and not any(same_id(one, function.id or function.name) for one in wanted for function in carried):
             names = ", ".join(sorted(function_trait(unit.device.vendor, one) for one in carried)) or "no function"
             raise ConflictingBitstreams(
-                f"{group.label} needs function {trait.id}, but region {unit.deployable.name} now has {names}"
+                f"{group.label} needs function {' or '.join(wanted)}, but region {unit.deployable.name} now has {names}"
             )

@@ -9,9 +9,10 @@ Spec: docs/evidence/specs/accelerator-attach.md
 
 import fcntl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO
 
 import msgspec
@@ -59,14 +60,19 @@ class Checkpoint:
     def state(self) -> AttachState:
         return self._attach_state
 
-    def step(self, change: Callable[[AttachState], AttachState], reason: str = "") -> AttachState:
+    def step(
+        self,
+        change: Callable[[AttachState], AttachState],
+        reason: str = "",
+        proofs: Mapping[str, str] = MappingProxyType({}),
+    ) -> AttachState:
         """Applies `change`, and returns when the result is on disk. `change` is pure; if it raises, nothing changes.
 
-        `reason`: why something failed or was undone, for the device history.
+        For the device history: `reason`, why something failed or was undone, and the proof of each cleaned handle.
         """
         with self._lock:
             after = change(self._attach_state)
-            if transitions := derive_transitions(self._attach_state, after, reason):
+            if transitions := derive_transitions(self._attach_state, after, reason, proofs):
                 after = with_transitions(after, transitions, self._clock.now())
             if after != self._attach_state:
                 self._write(after)
@@ -77,19 +83,7 @@ class Checkpoint:
         raw = self._document.read()
         if raw is None:
             return AttachState()
-        try:
-            version = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])["version"]
-            if bytes(version) not in _READABLE:
-                raise StartError(
-                    f"{self._path} has version {bytes(version).decode()}, but this program writes version {VERSION}; "
-                    "run the program that wrote it, unplug everything, then start this one"
-                )
-            document = msgspec.json.decode(raw, type=_Document)
-        except (msgspec.MsgspecError, KeyError) as error:
-            raise StartError(
-                f"{self._path} cannot be read ({error}). It records which devices are in use, which cannot be guessed: "
-                "restore the file, or remove it once no instance on this host has an accelerator"
-            ) from error
+        document = _decode(self._path, raw)
         if document.host != self._host:
             raise StartError(
                 f"{self._path} belongs to host {document.host}, but this is {self._host}; use another directory"
@@ -98,6 +92,28 @@ class Checkpoint:
 
     def _write(self, holdings: AttachState) -> None:
         self._document.write(msgspec.json.encode(_Document(VERSION, self._host, holdings)))
+
+
+def read_attach_state(path: Path) -> AttachState:
+    """The attach state in a checkpoint that another process may be using. Raises `StartError` if it cannot be read."""
+    raw = DurableDocument(path).read()
+    return AttachState() if raw is None else _decode(path, raw).holdings
+
+
+def _decode(path: Path, raw: bytes) -> _Document:
+    try:
+        version = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])["version"]
+        if bytes(version) not in _READABLE:
+            raise StartError(
+                f"{path} has version {bytes(version).decode()}, but this program writes version {VERSION}; "
+                "run the program that wrote it, unplug everything, then start this one"
+            )
+        return msgspec.json.decode(raw, type=_Document)
+    except (msgspec.MsgspecError, KeyError) as error:
+        raise StartError(
+            f"{path} cannot be read ({error}). It records which devices are in use, which cannot be guessed: "
+            "restore the file, or remove it once no instance on this host has an accelerator"
+        ) from error
 
 
 def _locked_for_this_process(path: Path) -> IO[bytes]:

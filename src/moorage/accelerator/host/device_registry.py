@@ -11,6 +11,8 @@ from moorage.core.errors import StartError
 
 log = logging.getLogger(__name__)
 
+NO_LONGER_REPORTED = "its driver no longer offers it, perhaps by its configuration; it goes when it is released"
+
 
 @dataclass(frozen=True, slots=True)
 class ManagedDeployable:
@@ -29,11 +31,12 @@ class DeviceRegistry:
         self._deployables: dict[str, ManagedDeployable] = {}
 
     def discover(self, known: Iterable[Device], in_use: frozenset[str]) -> tuple[Device, ...]:
-        """Returns the devices present now, by address, with the content of each region.
+        """Returns the devices present now, by address, with the content of each region; pass those to offer to `adopt`.
 
-        If a driver fails, its devices are marked unknown; other drivers are unaffected. A device that has vanished is
-        dropped, unless one of its handles is in `in_use`. Then it stays with health ``gone``, so that its units are
-        not offered but its handles can still be released.
+        If a driver fails, its devices are marked unknown; other drivers are unaffected. A device that a driver no
+        longer reports is dropped, unless one of its handles is in `in_use`. Then it stays, so that its handles can
+        still be released: with health ``gone`` if it has vanished, or with the handles in use if it only is no longer
+        configured.
         """
         last = {device.pci_id: device for device in known}
         found: dict[str, Device] = {}
@@ -51,17 +54,19 @@ class DeviceRegistry:
             if device.pci_id in found:
                 continue
             if device.driver in failed_drivers:
-                found[device.pci_id] = replace(device, health=Health.UNKNOWN)
+                found[device.pci_id] = replace(device, health=Health.UNKNOWN, withheld="")
             elif any(handle in in_use for part in device.deployables for handle in part.handles):
-                found[device.pci_id] = replace(device, health=Health.GONE)
-        devices = tuple(found[pci_id] for pci_id in sorted(found))
+                found[device.pci_id] = self._unreported(device, in_use)
+        return tuple(found[pci_id] for pci_id in sorted(found))
+
+    def adopt(self, devices: Iterable[Device]) -> None:
+        """Sets the devices that `deployable` looks up."""
         self._deployables = {
             part.name: ManagedDeployable(self._drivers[device.driver], device, part)
             for device in devices
             if device.driver in self._drivers
             for part in device.deployables
         }
-        return devices
 
     def deployable(self, deployable: str) -> ManagedDeployable:
         if deployable not in self._deployables:
@@ -74,6 +79,21 @@ class DeviceRegistry:
             return self.deployable(deployable).driver.identify(deployable)
         except (DriverError, BadRequest):
             return RegionContent(RegionState.UNKNOWN)
+
+    def _unreported(self, device: Device, in_use: frozenset[str]) -> Device:
+        """A device with handles in use that its driver no longer reports: it has vanished, or no spec matches it."""
+        try:
+            driver = self._drivers.get(device.driver)
+            health = Health.GONE if driver is None else driver.health(device.pci_id)
+        except DriverError:
+            health = Health.GONE
+        if health is not Health.OK:
+            return replace(device, health=Health.GONE, withheld="")
+        parts = tuple(
+            replace(part, handles=tuple(handle for handle in part.handles if handle in in_use))
+            for part in device.deployables
+        )
+        return replace(device, deployables=parts, health=health, withheld=NO_LONGER_REPORTED)
 
     def _inspected(self, driver: AcceleratorDriver, device: Device) -> Device:
         """`device` with its health and the content of its regions; health unknown if the driver fails."""

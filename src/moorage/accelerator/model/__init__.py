@@ -2,7 +2,7 @@
 
 * `devices`, `naming`, `inventory`  devices and their states; traits and resource classes; provider nodes for Placement
 * `profile`, `bitstream`  request groups of a flavor's extra specs or a device profile; which image fits a region
-* `attach_state`                    the attachments of a host and each step by which they change
+* `attach_state`, `nesting`         the attachments of a host and each step; no part of a card is given out twice
 * `device_history`, `history_derivation`  records of these steps for operators
 * `request`, `binding`, `reports`, `rows`, `errors`  documents on the wire, rows of tables, errors
 

@@ -22,10 +22,12 @@ from moorage.accelerator.model.devices import (
     Bitstream,
     Device,
     HandleState,
+    Health,
     RegionState,
     Voucher,
 )
 from moorage.accelerator.model.errors import AlreadyPlugged, ConflictingBitstreams, NoCapacity
+from moorage.accelerator.model.nesting import HandleSet, offered_devices, tree_of
 
 
 class AttachStep(StrEnum):
@@ -41,9 +43,11 @@ class HandleRecord:
 
     state: HandleState
     deployable: str
-    instance_uuid: str = ""
+    instance_uuid: str = ""  #: of its holder; while it is cleaned, of the last one
     digest: str = ""  #: of the bitstream that the region must have for this holder; empty: any
     reason: str = ""  #: why it is quarantined
+    cleaning_since: datetime | None = None
+    by: Requester = field(default_factory=Requester)  #: the operator who ended its quarantine, until it is free
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,7 @@ class HandleRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorWishes:
+class OperatorOverrides:
     """The operators' settings for the devices of a host."""
 
     withdrawn: frozenset[str] = frozenset()  #: addresses of cards that the operator disabled
@@ -110,7 +114,7 @@ class AttachState:
     regions: Mapping[str, RegionRecord] = field(default_factory=dict)  #: by deployable
     rp_uuids: Mapping[str, str] = field(default_factory=dict)  #: by deployable, as last published
     devices: tuple[Device, ...] = ()  #: as last discovered
-    wishes: OperatorWishes = OperatorWishes()
+    overrides: OperatorOverrides = OperatorOverrides()
     journal: Journal = field(default_factory=Journal)  #: history records that the service does not have yet
 
     def states(self) -> dict[str, HandleState]:
@@ -139,6 +143,7 @@ def claim_handles(held: AttachState, new: Attachment, demands: Sequence[HandleRe
         raise AlreadyPlugged(f"instance {new.instance_uuid} already holds accelerators on this host")
     handles = dict(held.handles)
     claimed = []
+    in_use = HandleSet(tree_of(held.devices), handles)
     for demand in demands:
         _check_region(held, demand, new)
         free = [pci_id for pci_id in demand.handles if pci_id not in handles]
@@ -148,6 +153,9 @@ def claim_handles(held: AttachState, new: Attachment, demands: Sequence[HandleRe
                 f"{demand.amount} are requested"
             )
         for pci_id in free[: demand.amount]:
+            if reason := in_use.find_overlap(pci_id):
+                raise NoCapacity(f"{pci_id} of {demand.deployable} cannot be given out now: {reason}")
+            in_use.add(pci_id)
             handles[pci_id] = HandleRecord(
                 _claimed_state(HandleState.CLAIMED), demand.deployable, new.instance_uuid, demand.digest
             )
@@ -234,11 +242,12 @@ def begin_release(held: AttachState, instance_uuid: str) -> AttachState:
     return _with_step(_with_states(held, instance_uuid, HandleState.DIRTY), instance_uuid, AttachStep.RELEASING)
 
 
-def begin_cleaning(held: AttachState, pci_id: str) -> AttachState:
-    """May be repeated, because a handle stays ``cleaning`` after a crash."""
+def begin_cleaning(held: AttachState, pci_id: str, at: datetime) -> AttachState:
+    """May be repeated, because a handle stays ``cleaning`` after a crash; the time of the first call counts."""
     if held.handles[pci_id].state is HandleState.CLEANING:
         return held
-    return _with_state(held, pci_id, HandleState.CLEANING)
+    held = _with_state(held, pci_id, HandleState.CLEANING)
+    return replace(held, handles={**held.handles, pci_id: replace(held.handles[pci_id], cleaning_since=at)})
 
 
 def free_handle(held: AttachState, pci_id: str) -> AttachState:
@@ -247,30 +256,48 @@ def free_handle(held: AttachState, pci_id: str) -> AttachState:
 
 def quarantine_handle(held: AttachState, pci_id: str, reason: str) -> AttachState:
     held = _with_state(held, pci_id, HandleState.QUARANTINED)
-    record = replace(held.handles[pci_id], instance_uuid="", digest="", reason=reason)
+    record = replace(
+        held.handles[pci_id], instance_uuid="", digest="", reason=reason, cleaning_since=None, by=Requester()
+    )
     return replace(held, handles={**held.handles, pci_id: record})
 
 
 def end_release(held: AttachState, instance_uuid: str) -> AttachState:
-    """Remove the attachment. Every handle of it must be free or quarantined."""
-    left = [pci_id for pci_id, record in held.handles.items() if record.instance_uuid == instance_uuid]
+    """Remove the attachment. Every handle of it must be free or quarantined, or still be cleaned by its device."""
+    left = [
+        pci_id
+        for pci_id, record in held.handles.items()
+        if record.instance_uuid == instance_uuid and record.state is not HandleState.CLEANING
+    ]
     if left:
         raise ValueError(f"{instance_uuid} still holds {', '.join(left)}")
     return _without_attachment(held, instance_uuid)
 
 
-def leave_quarantine(held: AttachState, pci_id: str) -> AttachState:
-    """An operator requests that the handle is cleaned again; it is dirty until that succeeds."""
+def still_cleaning(held: AttachState) -> dict[str, HandleRecord]:
+    """Released handles that are dirty or being cleaned. They keep the uuid of their last instance."""
+    owned = {handle.pci_id for attachment in held.attachments.values() for handle in attachment.handles}
+    states = (HandleState.DIRTY, HandleState.CLEANING)
+    return {pci_id: record for pci_id, record in held.handles.items() if record.state in states and pci_id not in owned}
+
+
+def leave_quarantine(held: AttachState, pci_id: str, by: Requester | None = None) -> AttachState:
+    """The operator `by` requests that the handle is cleaned again; it is dirty until that succeeds."""
     held = _with_state(held, pci_id, HandleState.DIRTY)
-    return replace(held, handles={**held.handles, pci_id: replace(held.handles[pci_id], reason="")})
+    record = replace(held.handles[pci_id], reason="", by=by or Requester())
+    return replace(held, handles={**held.handles, pci_id: record})
 
 
 # -------------------------------------------------------------------------------- discovery and settings
 
 
 def with_devices(held: AttachState, devices: Iterable[Device]) -> AttachState:
-    """Replaces the devices by `devices`. Known regions keep their records, which contain what this agent loaded."""
-    found = tuple(devices)
+    """Replaces the devices by `devices`, without the handles that must not be offered (`nesting.offered_devices`).
+
+    Known regions keep their records, which contain what this agent loaded.
+    """
+    in_use = {handle: record.deployable for handle, record in held.handles.items()}
+    found = offered_devices(held.devices, devices, in_use)
     regions = {
         part.name: held.regions.get(part.name, RegionRecord(RegionState.IDLE, part.bitstream))
         for device in found
@@ -318,8 +345,8 @@ def with_providers(held: AttachState, rp_uuids: Mapping[str, str]) -> AttachStat
     return replace(held, rp_uuids=dict(rp_uuids))
 
 
-def with_operator_wishes(held: AttachState, wishes: OperatorWishes) -> AttachState:
-    return replace(held, wishes=wishes)
+def with_operator_overrides(held: AttachState, overrides: OperatorOverrides) -> AttachState:
+    return replace(held, overrides=overrides)
 
 
 def with_transitions(
@@ -335,14 +362,31 @@ def drop_reported_records(held: AttachState, upto: int) -> AttachState:
 
 def withheld_deployables(held: AttachState) -> frozenset[str]:
     """Deployables that must not be offered: their content is unknown, or an operator disabled the card."""
-    withdrawn = (device for device in held.devices if device.pci_id in held.wishes.withdrawn)
+    withdrawn = (device for device in held.devices if device.pci_id in held.overrides.withdrawn)
     return unknown_regions(held) | {part.name for device in withdrawn for part in device.deployables}
 
 
 def offered_state(held: AttachState) -> object:
     """The part of the state that determines inventories and traits. They are unchanged if two such values are equal."""
     kept_back = frozenset(pci_id for pci_id, record in held.handles.items() if record.state in WITHHELD)
-    return held.devices, held.regions, held.wishes, kept_back
+    return held.devices, held.regions, held.overrides, kept_back
+
+
+def failed_devices(held: AttachState) -> dict[str, tuple[str, ...]]:
+    """{instance: descriptions of its devices that have failed or are gone}, of all instances that have any."""
+    bad = {
+        part.name: f"{device.type} {device.model} ({device.health})"
+        for device in held.devices
+        if device.health in (Health.FAILED, Health.GONE)
+        for part in device.deployables
+    }
+    if not bad:
+        return {}
+    found = {
+        uuid: tuple(bad[handle.deployable] for handle in attachment.handles if handle.deployable in bad)
+        for uuid, attachment in held.attachments.items()
+    }
+    return {uuid: devices for uuid, devices in found.items() if devices}
 
 
 def unknown_regions(held: AttachState) -> frozenset[str]:

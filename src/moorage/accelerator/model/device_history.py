@@ -21,7 +21,7 @@ class DeviceEvent(StrEnum):
     PROGRAM = "program"  #: a region was programmed, or programming failed; no digest: the blank
     ATTACH = "attach"
     DETACH = "detach"  #: the instance released it; it is dirty
-    CLEAN = "clean"  #: it was cleaned and is free
+    CLEAN = "clean"  #: it was cleaned and is free; the reason has the proof
     QUARANTINE = "quarantine"  #: it could not be cleaned
     RELEASE = "release"  #: an operator ends the quarantine, so that it is cleaned again
     GAP = "gap"  #: records were dropped here, because the service was unavailable for too long

@@ -147,6 +147,13 @@ class Device:
     #: Further (name, value) pairs from the driver, for display: the Accelerator API shows them in
     #: ``vendor_board_info``.
     details: tuple[tuple[str, str], ...] = ()
+    part_of: str = ""  #: address of the physical function, if the device is a virtual function
+    iommu_groups: tuple[tuple[str, str], ...] = ()  #: (PCI address, group) of its functions, as far as they are known
+    withheld: str = ""  #: why some or all of its handles are not offered, and so not in `deployables`
+
+
+#: Name of the pair in `Device.details` with the physical network of a network card, as Neutron calls it.
+PHYSICAL_NETWORK = "physical_network"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,10 +210,10 @@ def check_handle(handle: str) -> None:
 def plug_answer(handle: str) -> dict[str, str]:
     """A handle in the answer of `plug`, for the definition of a guest.
 
-    ``{"pci_id": "0000:3b:00.1"}``, or ``{"type": "MDEV", "mdev": <uuid>, "parent": "0000:17:00.0", "asked_type":
-    "nvidia-63"}``: it has no ``pci_id``, so that no caller passes the whole card through by mistake.
+    ``{"pci_id": "0000:3b:00.1"}``; for a mediated device also ``mdev``, its uuid, and ``mdev_type``: `pci_id` is then
+    the card, which the guest must not get.
     """
     mdev = mdev_of(handle)
     if mdev is None:
         return {"pci_id": handle}
-    return {"type": "MDEV", "mdev": mdev.uuid, "parent": mdev.parent, "asked_type": mdev.type}
+    return {"pci_id": mdev.parent, "mdev": mdev.uuid, "mdev_type": mdev.type}

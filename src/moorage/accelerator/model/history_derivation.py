@@ -3,7 +3,8 @@
 So every step that changes a holder or a region makes a record. Pure: no I/O here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from moorage.accelerator.model.attach_state import AttachState, HandleRecord, RegionRecord
 from moorage.accelerator.model.device_history import DeviceEvent, DeviceTransition, Requester
@@ -19,11 +20,16 @@ _EVENT_BY_STATES = {
 }
 
 
-def derive_transitions(before: AttachState, after: AttachState, reason: str) -> list[DeviceTransition]:
-    return [*_region_transitions(before, after, reason), *_handle_transitions(before, after, reason)]
+def derive_transitions(
+    before: AttachState, after: AttachState, reason: str, proofs: Mapping[str, str] = MappingProxyType({})
+) -> list[DeviceTransition]:
+    """`proofs`: by handle, how it was cleaned in this step."""
+    return [*_region_transitions(before, after, reason), *_handle_transitions(before, after, reason, proofs)]
 
 
-def _handle_transitions(before: AttachState, after: AttachState, reason: str) -> Iterator[DeviceTransition]:
+def _handle_transitions(
+    before: AttachState, after: AttachState, reason: str, proofs: Mapping[str, str]
+) -> Iterator[DeviceTransition]:
     if before.handles is after.handles:
         return
     for pci_id, was in before.handles.items():
@@ -39,11 +45,11 @@ def _handle_transitions(before: AttachState, after: AttachState, reason: str) ->
             event,
             was.deployable,
             pci_id,
-            _holder(before, was),
+            _operator(was, now) or _holder(before, was),
             loaded.image_id if loaded else "",
             loaded.digest if loaded else "",
             done=not failed,
-            reason=(now.reason if now is not None and now.reason else reason),
+            reason=now.reason if now is not None and now.reason else proofs.get(pci_id, reason),
         )
 
 
@@ -67,6 +73,12 @@ def _region_transitions(before: AttachState, after: AttachState, reason: str) ->
             done=done,
             reason="; ".join(filter(None, (reason, unknown))),
         )
+
+
+def _operator(was: HandleRecord, now: HandleRecord | None) -> Requester | None:
+    """The operator who ended the quarantine, if that is why the handle changes."""
+    record = now if was.state is HandleState.QUARANTINED and now is not None else was
+    return record.by if record.by != Requester() else None
 
 
 def _holder(before: AttachState, record: HandleRecord) -> Requester:

@@ -87,6 +87,10 @@ class ProgramRequest:
         return f"function {self.function_name!r}" if self.function_name else "nothing"
 
 
+#: Begins the name of a key that requires one of several traits: ``trait:in:CUSTOM_A,CUSTOM_B = required``.
+ANY_OF = "in:"
+
+
 @dataclass(frozen=True, slots=True)
 class ProfileGroup:
     """One request group that requests accelerators. `amounts` is by type: ``{"FPGA": 1}``."""
@@ -103,8 +107,7 @@ class ProfileGroup:
         """Whether a hint of an image may choose the content: the group names no bitstream or function, and requires no
         function that is loaded already.
         """
-        traits = (parse_trait(text) for text in self.required_traits)
-        relies = any(trait is not None and trait.kind is TraitKind.FUNCTION for trait in traits)
+        relies = any(functions_of(text) for text in self.required_traits)
         return DeviceType.FPGA in self.amounts and not self.wanted and not relies
 
     @property
@@ -268,6 +271,18 @@ def _program_request(kind: str, value: str) -> ProgramRequest:
     return ProgramRequest(function_id=function_id_of(value))
 
 
+def alternatives(name: str) -> list[str]:
+    """The traits of which a provider needs one: those after ``in:``, or the only one."""
+    return name.removeprefix(ANY_OF).split(",") if name.startswith(ANY_OF) else [name]
+
+
+def functions_of(name: str) -> list[str]:
+    """Ids of the functions of which the required trait `name` needs one; empty if something else suffices."""
+    traits = [parse_trait(one) for one in alternatives(name)]
+    functions = [trait.id for trait in traits if trait is not None and trait.kind is TraitKind.FUNCTION]
+    return functions if len(functions) == len(traits) else []
+
+
 def function_id_of(text: str) -> str:
     """The canonical function id of `text`, which is an id in any spelling or the function's trait."""
     trait = parse_trait(text)
@@ -324,9 +339,13 @@ def _check_amount(where: str, key: str, name: str, value: str) -> int:
 
 
 def _check_trait(where: str, name: str, value: str) -> None:
-    # Profiles may use this one standard trait, to distinguish Cyborg's devices from Nova's.
-    if not is_custom(name) and name != OWNER_TRAIT:
-        raise Invalid(f"{where}: trait {name!r} must begin with CUSTOM_.")
+    """`name`: a trait, or ``in:`` and several, of which the provider needs one."""
+    for trait in alternatives(name):
+        # Profiles may use this one standard trait, to distinguish Cyborg's devices from Nova's.
+        if not is_custom(trait) and trait != OWNER_TRAIT:
+            raise Invalid(f"{where}: trait {trait[:MAX_CHARACTERS]!r} must begin with CUSTOM_.")
+    if name.startswith(ANY_OF) and value != "required":
+        raise Invalid(f"{where}: trait {name[:MAX_CHARACTERS]} is {value!r}; several traits can only be required.")
     if value not in ("required", "forbidden"):
         raise Invalid(f"{where}: trait {name} is {value!r}; it must be required or forbidden.")
 

@@ -9,6 +9,33 @@ from dataclasses import dataclass
 from moorage.accelerator.model.attach_state import Attachment, AttachState, AttachStep, devices_as_loaded
 from moorage.accelerator.model.devices import Deployable, Device, Function, HandleState
 from moorage.accelerator.model.naming import NameScheme, resource_class
+from moorage.core.errors import Conflict
+
+
+class Superseded(Conflict):
+    """Another accelerator agent of the host started later, so this one does not count any more."""
+
+    code = "accelerator.superseded"
+
+
+#: The name in `DeviceReport.details` of the reason why handles of a device are not offered.
+NOT_OFFERED = "not_offered"
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPosition:
+    """The place of a report among the reports and job results of its host; the service assigns it."""
+
+    epoch: int  #: increases with each start of an agent of the host
+    number: int  #: increases with each report and each result of a job
+
+
+@dataclass(frozen=True, slots=True)
+class ReportAnswer:
+    """`is_stored`: False if the report was old. `next`: the position of the next report, which must be made later."""
+
+    is_stored: bool
+    next: ReportPosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +74,7 @@ class DeviceReport:
     shell_id: str = ""
     details: tuple[tuple[str, str], ...] = ()
     resource_class: str = ""  #: the class of its providers in Placement
+    part_of: str = ""  #: address of the physical function, if the device is a virtual function
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +126,9 @@ def _device_report(held: AttachState, device: Device, names: NameScheme) -> Devi
         deployables=tuple(_deployable_report(held, part) for part in device.deployables),
         board=device.board,
         shell_id=device.shell_id,
-        details=device.details,
+        details=device.details + (((NOT_OFFERED, device.withheld),) if device.withheld else ()),
         resource_class=resource_class(device.type, names),
+        part_of=device.part_of,
     )
 
 

@@ -72,6 +72,15 @@ def instance_name_of(instance_info: object) -> str:
     return _text_field(_check_mapping("instance_info", instance_info), "name")
 
 
+def instance_in_logs(instance_info: object) -> tuple[str, str]:
+    """The instance's (uuid, name) for a log; ``?`` for a part that is missing or cannot be read."""
+    try:
+        info = _check_mapping("instance_info", instance_info)
+        return _text_field(info, "uuid", "instance_uuid") or "?", _text_field(info, "name") or "?"
+    except BadRequest:
+        return "?", "?"
+
+
 def _check_mapping(name: str, value: object) -> Mapping[str, object]:
     if not isinstance(value, Mapping):
         raise BadRequest(f"{name} must be a mapping, not {type(value).__name__}")

@@ -29,6 +29,7 @@ class DeviceRecord:
     model: str
     status: str
     health: str
+    health_since: datetime | None
     std_board_info: Mapping[str, str]
     vendor_board_info: Mapping[str, str]
     created_at: datetime
@@ -63,6 +64,7 @@ class DeployableUsage:
     device_uuid: str
     status: str
     health: str
+    vendor_board_info: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,7 @@ class RequestRecord:
     pci_id: str | None
     created_at: datetime
     updated_at: datetime | None
+    physical_network: str | None = None  #: of its device; only of requests that are bound through the API
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,13 @@ from datetime import timedelta
 from sqlalchemy import Connection, Engine
 
 from moorage.accelerator.model.errors import CleanFailed
+from moorage.accelerator.service import report_order
 from moorage.accelerator.store import tables as t
 from moorage.core.clock import Clock
 from moorage.core.ids import Ids
 from moorage.db.session import read
 from moorage.jobs.contract import JobKind, JobPayload, failure_of, payload_document
-from moorage.jobs.host_jobs import HostJobs
+from moorage.jobs.host_jobs import EndedJob, HostJobs
 from moorage.jobs.job_api import JobReport
 from moorage.jobs.model import Job, NewJob
 from moorage.jobs.store import JobStore
@@ -27,7 +28,7 @@ EVENTS_QUEUE = "compute-events"
 MAX_ATTEMPTS = 10
 
 #: Kinds of jobs that are repeated until they succeed, with a pause before each repetition.
-_MUST_SUCCEED = frozenset({JobKind.UNBIND, JobKind.WISHES})
+_MUST_SUCCEED = frozenset({JobKind.UNBIND, JobKind.OPERATOR_OVERRIDES})
 RETRY_PAUSE = timedelta(seconds=10)
 #: The pause when the wanted handle is just being released by another instance.
 SHORT_PAUSE = timedelta(seconds=2)
@@ -89,8 +90,14 @@ class AcceleratorJobs:
             return SHORT_PAUSE
         return None
 
-    def apply_report(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:
+    def apply_reports(self, connection: Connection, ended: Sequence[EndedJob]) -> list[Sequence[str]]:
         """See `JobOwner`."""
+        hosts = {one.job.queue for one in ended if one.job.kind in self.follow_ups}
+        for host in sorted(hosts):  # all of them first, in one order: two of these transactions never wait in a circle
+            report_order.advance(connection, host)
+        return [self._apply_report(connection, one.job, one.report) for one in ended]
+
+    def _apply_report(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:
         if _must_be_repeated(job, report):  # given up: start again with a new job
             again = NewJob(self._ids.uuid(), job.queue, job.kind, job.key, job.payload)
             self._store.enqueue(connection, again, self._clock.now())

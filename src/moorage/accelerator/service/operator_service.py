@@ -8,11 +8,13 @@ Attributes whose key begins with ``trait`` become traits of the deployable's res
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
+from uuid import UUID, uuid5
 
 from sqlalchemy import Connection, Engine
 
 from moorage.accelerator.host.bitstream_lookup import find_image
 from moorage.accelerator.model.bitstream import BitstreamTarget
+from moorage.accelerator.model.devices import HandleState
 from moorage.accelerator.model.errors import BitstreamNotFound, ChecksumMismatch, MultipleBitstreams
 from moorage.accelerator.model.inventory import provider_name
 from moorage.accelerator.model.naming import TraitKind, normalized_id, parse_trait
@@ -36,11 +38,13 @@ from moorage.core.names import is_custom
 from moorage.db.session import in_transaction, read
 from moorage.images.base import ImageRecord, ImageSource
 from moorage.jobs.contract import (
+    HandlesResult,
     JobKind,
+    OperatorOverridesJob,
     ProgramJob,
     ProgramResult,
     RegionContent,
-    WishesJob,
+    ReleaseHandleJob,
     payload_of,
     result_of,
 )
@@ -64,13 +68,22 @@ _CARD_PROPERTIES = ("vendor", "board", "shell_id")
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class HandleRelease:
+    """An operator's request to end a quarantine. `is_clean`: the operator vouches that nothing of a tenant is left."""
+
+    handle: str
+    reason: str
+    is_clean: bool = False
+
+
 class OperatorService:
     def __init__(self, engine: Engine, clock: Clock, ids: Ids, jobs: AcceleratorJobs) -> None:
         self._engine = engine
         self._clock = clock
         self._ids = ids
         self._jobs = jobs
-        jobs.follow_ups[JobKind.PROGRAM] = self._after_program
+        jobs.follow_ups |= {JobKind.PROGRAM: self._after_program, JobKind.RELEASE_HANDLE: self._after_release}
 
     # ----------------------------------------------------------------------------------------- devices
 
@@ -86,10 +99,53 @@ class OperatorService:
                 accelerator_store.update_row(
                     connection, t.devices, device.id, {"status": str(status)}, self._clock.now()
                 )
-                self._enqueue_wishes(connection, device.hostname)
+                self._enqueue_overrides(connection, device.hostname)
             return device.hostname
 
         self._jobs.wake_hosts([in_transaction(self._engine, set_status)])
+
+    # ------------------------------------------------------------------------------------- quarantine
+
+    def release_handle(self, caller: Caller, host: str, wanted: HandleRelease, wait_s: float | None = None) -> None:
+        """Ends the quarantine of a handle: the host cleans it again, or frees it if the operator vouches for it. The
+        history keeps the reason with the caller.
+
+        Raises `NotFound`, and `Conflict` if the handle is not quarantined or, with the host's reason, could not be
+        cleaned; `Unavailable` if the host does not finish in time. With `wait_s`, a timeout is no error; the host goes
+        on.
+        """
+
+        def enqueue_release(connection: Connection) -> str:
+            parts = accelerator_store.deployables_of(connection, host)
+            part = next((one for one in parts if wanted.handle in one.handles), None)
+            if part is None:
+                raise NotFound(f"Host {host} has no attach handle {wanted.handle}.")
+            if (state := part.handles[wanted.handle]) != HandleState.QUARANTINED:
+                raise Conflict(f"Attach handle {wanted.handle} of host {host} is {state}, not quarantined.")
+            name = part.name.removeprefix(provider_name(host, ""))
+            payload = ReleaseHandleJob(
+                handle=wanted.handle, reason=wanted.reason, user_id=caller.user_id, is_clean=wanted.is_clean
+            )
+            return self._jobs.enqueue(connection, host, JobKind.RELEASE_HANDLE, f"{host}/{name}", payload)
+
+        job_id = in_transaction(self._engine, enqueue_release)
+        self._jobs.wake_hosts([host])
+        ended = self._wait_for_job(job_id, PROGRAM_TIMEOUT_S if wait_s is None else wait_s)
+        if ended is None and wait_s is None:
+            raise Unavailable(
+                f"Host {host} has not answered within {PROGRAM_TIMEOUT_S:.0f} s; it releases the handle when "
+                "it runs again."
+            )
+        if ended is not None and ended.state is not JobState.DONE:
+            why = (ended.result or {}).get("error") or "the host gave no reason"
+            raise Conflict(f"Attach handle {wanted.handle} of host {host} stays quarantined: {why}")
+
+    def _after_release(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:
+        if report.error is None:
+            for deployable, states in result_of(job.kind, report.result, HandlesResult).states.items():
+                name = provider_name(job.queue, deployable)
+                accelerator_store.set_handles(connection, name, states, self._clock.now())
+        return ()
 
     # ------------------------------------------------------------------------------------- programming
 
@@ -166,13 +222,16 @@ class OperatorService:
     # -------------------------------------------------------------------------------------- attributes
 
     def list_attributes(self, deployable_id: int | None, key: str | None) -> list[AttributeRecord]:
+        """Those that hosts report (with key ``rc``: the resource class), then those of operators."""
         with read(self._engine) as connection:
-            found = accelerator_store.attributes(connection, key=key)
+            reported = [one for part in accelerator_store.deployables(connection) for one in _reported(part)]
+            found = [one for one in reported if key in (None, one.key)]
+            found += accelerator_store.attributes(connection, key=key)
         return [one for one in found if deployable_id in (None, one.deployable_id)]
 
     def get_attribute(self, uuid: str) -> AttributeRecord:
         with read(self._engine) as connection:
-            return _attribute(connection, uuid)
+            return _attribute_of_host(connection, uuid) or _attribute(connection, uuid)
 
     def create_attribute(self, deployable_id: int, key: str, value: str) -> AttributeRecord:
         if key.startswith(TRAIT_KEY) and not is_custom(value):
@@ -188,7 +247,7 @@ class OperatorService:
             values = {"uuid": uuid, "deployable_id": part.id, "key": key, "value": value}
             accelerator_store.insert_row(connection, t.attributes, values, self._clock.now())
             host = _host_of(connection, part)
-            self._enqueue_wishes(connection, host)
+            self._enqueue_overrides(connection, host)
             return host, _attribute(connection, uuid)
 
         host, made = in_transaction(self._engine, insert_attribute)
@@ -197,24 +256,30 @@ class OperatorService:
 
     def delete_attribute(self, uuid: str) -> None:
         def delete_row(connection: Connection) -> str:
+            if (reported := _attribute_of_host(connection, uuid)) is not None:
+                raise Conflict(f"Attribute {reported.key} is reported by the host and cannot be deleted.")
             found = _attribute(connection, uuid)
             (part,) = [one for one in accelerator_store.deployables(connection) if one.id == found.deployable_id]
             host = _host_of(connection, part)
             accelerator_store.delete_rows(connection, t.attributes, [found.id])
-            self._enqueue_wishes(connection, host)
+            self._enqueue_overrides(connection, host)
             return host
 
         self._jobs.wake_hosts([in_transaction(self._engine, delete_row)])
 
     # ---------------------------------------------------------------------------------------------------
 
-    def _enqueue_wishes(self, connection: Connection, host: str) -> None:
+    def _enqueue_overrides(self, connection: Connection, host: str) -> None:
         """Enqueues a job with all settings of operators for the host, as of this transaction."""
         self._jobs.enqueue(
-            connection, host, JobKind.WISHES, f"{host}/{JobKind.WISHES}", self._operator_wishes(connection, host)
+            connection,
+            host,
+            JobKind.OPERATOR_OVERRIDES,
+            f"{host}/{JobKind.OPERATOR_OVERRIDES}",
+            self._operator_overrides(connection, host),
         )
 
-    def _operator_wishes(self, connection: Connection, host: str) -> WishesJob:
+    def _operator_overrides(self, connection: Connection, host: str) -> OperatorOverridesJob:
         devices = accelerator_store.devices(connection, hostname=host)
         parts = {
             part.id: part.name.removeprefix(provider_name(host, ""))
@@ -225,7 +290,7 @@ class OperatorService:
             if one.deployable_id in parts and one.key.startswith(TRAIT_KEY):
                 traits.setdefault(parts[one.deployable_id], []).append(one.value)
         withdrawn = tuple(device.address for device in devices if device.status != DeviceStatus.ENABLED)
-        return WishesJob(withdrawn=withdrawn, traits={name: tuple(some) for name, some in traits.items()})
+        return OperatorOverridesJob(withdrawn=withdrawn, traits={name: tuple(some) for name, some in traits.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +365,26 @@ def _device(connection: Connection, uuid: str) -> DeviceRecord:
 
 def _deployable(connection: Connection, uuid: str) -> DeployableRecord:
     return _first_or_not_found(accelerator_store.deployables(connection, uuid=uuid), f"Deployable {uuid}")
+
+
+#: Names the attributes that hosts report: their uuids are derived from the deployable's, so that they stay the same.
+_REPORTED = UUID("0d1c3a52-7a55-5e0e-9a3f-2f7d5c1b6e44")
+
+
+def _reported(part: DeployableRecord) -> list[AttributeRecord]:
+    return [
+        AttributeRecord(
+            part.id,
+            str(uuid5(_REPORTED, f"{part.uuid}/{key}/{value}")),
+            part.id, key, value, part.created_at, part.updated_at,
+        )
+        for key, value in part.attributes
+    ]  # fmt: skip
+
+
+def _attribute_of_host(connection: Connection, uuid: str) -> AttributeRecord | None:
+    parts = accelerator_store.deployables(connection)
+    return next((one for part in parts for one in _reported(part) if one.uuid == uuid), None)
 
 
 def _attribute(connection: Connection, uuid: str) -> AttributeRecord:

@@ -24,10 +24,10 @@ from moorage.accelerator.model.binding import (
     state_shown_to_compute,
     units_of_group,
 )
-from moorage.accelerator.model.devices import HandleState, Health, mdev_of
+from moorage.accelerator.model.devices import PHYSICAL_NETWORK, HandleState, Health, check_handle, mdev_of
 from moorage.accelerator.model.errors import NoCapacity
 from moorage.accelerator.model.inventory import provider_name
-from moorage.accelerator.model.rows import DeviceStatus, RequestRecord
+from moorage.accelerator.model.rows import DeployableUsage, DeviceStatus, RequestRecord
 from moorage.accelerator.service.host_jobs import EVENTS_QUEUE, AcceleratorJobs
 from moorage.accelerator.store import accelerator_store
 from moorage.accelerator.store import tables as t
@@ -182,26 +182,30 @@ class RequestService:
                 raise Invalid(
                     f"Instance {instance} already has accelerator requests: {held[0].uuid}; delete them first."
                 )
-            self._check_devices(connection, host, [bindings[one.uuid].device_rp_uuid for one in together])
+            places = self._check_devices(connection, host, [bindings[one.uuid].device_rp_uuid for one in together])
             project_id = bindings[together[0].uuid].project_id or together[0].project_id
             order = bind_order(together, bindings, project_id, caller.user_id)
             for row in together:
+                provider = bindings[row.uuid].device_rp_uuid
                 values = {
                     "state": str(RequestState.BIND_STARTED),
                     "hostname": host,
-                    "device_rp_uuid": bindings[row.uuid].device_rp_uuid,
+                    "device_rp_uuid": provider,
                     "instance_uuid": instance,
                     "project_id": project_id,
+                    "physical_network": places[provider].vendor_board_info.get(PHYSICAL_NETWORK),
                 }
                 accelerator_store.update_row(connection, t.accelerator_requests, row.id, values, self._clock.now())
             self._jobs.enqueue(connection, host, JobKind.BIND, f"{host}/{instance}", order)
         return {host for host, _ in by_place}
 
-    def _check_devices(self, connection: Connection, host: str, providers: Sequence[str]) -> None:
-        """Raises `NotFound` or `Conflict` for a device that cannot be given out according to this database. The host
-        makes the final decision.
+    def _check_devices(
+        self, connection: Connection, host: str, providers: Sequence[str]
+    ) -> Mapping[str, DeployableUsage]:
+        """Returns the deployables by provider. Raises `NotFound` or `Conflict` for a device that cannot be given out
+        according to this database. The host makes the final decision.
         """
-        known = {
+        known: dict[str, DeployableUsage] = {
             place.rp_uuid: place for place in accelerator_store.usable_deployables(connection, host, providers, HOLDING)
         }
         for provider in set(providers):
@@ -220,6 +224,7 @@ class RequestService:
                     f"({place.taken} bound or being bound, {quarantined} quarantined); {providers.count(provider)} are "
                     "requested."
                 )
+        return known
 
     # ---------------------------------------------------------------------------------------- deleting
 
@@ -232,7 +237,7 @@ class RequestService:
             rows = accelerator_store.requests_by_uuid(connection, uuids)
             rows = [row for row in rows if _may_access(caller, row) and not is_hidden(row)]
             if any(row.state in ON_HOST for row in rows):
-                _check_service(caller, "Deleting a bound accelerator request")
+                _check_service(caller, "Deleting a bound accelerator request", or_admin=True)
             missing = sorted(set(uuids) - {row.uuid for row in rows})
             return self._release_requests(connection, rows, RequestState.DELETING), missing, len(rows)
 
@@ -243,7 +248,7 @@ class RequestService:
 
     def delete_requests_of_instance(self, caller: Caller, instance_uuid: str) -> None:
         """Delete all requests of an instance, if there are any."""
-        _check_service(caller, "Deleting an instance's accelerator requests")
+        _check_service(caller, "Deleting an instance's accelerator requests", or_admin=True)
 
         def release_all(connection: Connection) -> set[str]:
             rows = accelerator_store.requests(connection, instance_uuid=instance_uuid)
@@ -296,8 +301,11 @@ class RequestService:
         """Whether the device is about to become free. Nova may schedule the next server while the previous server's
         device is still being cleaned.
         """
-        places = set(payload_of(job.kind, job.payload, BindJob).providers.values())
-        leaving = (row for row in accelerator_store.requests(connection, hostname=job.queue) if is_hidden(row))
+        order = payload_of(job.kind, job.payload, BindJob)
+        places = set(order.providers.values())
+        rows = accelerator_store.requests(connection, hostname=job.queue)
+        # Its own requests may be deleted already; they hold nothing that could become free.
+        leaving = (row for row in rows if is_hidden(row) and row.uuid not in order.requests)
         is_full = failure_of(job.kind, report.result).code == NoCapacity.code
         return is_full and any(row.device_rp_uuid in places for row in leaving)
 
@@ -310,11 +318,8 @@ class RequestService:
         ]
         if not rows:
             return ()  # they were deleted meanwhile; the next job for the host releases the handles
-        handles = {} if report.error is not None else result_of(job.kind, report.result, BindResult).handles
-        reported = accelerator_store.requests(connection, hostname=job.queue, instance_uuid=order.instance_uuid)
-        accelerator_store.delete_rows(
-            connection, t.accelerator_requests, [row.id for row in reported if not _is_made_by_api(row)]
-        )
+        handles = _handles_of(job, report)
+        self._take_handles(connection, job.queue, order, handles)
         for row in rows:
             if row.uuid in handles:
                 mdev = mdev_of(handles[row.uuid])
@@ -330,13 +335,52 @@ class RequestService:
         self._jobs.enqueue(connection, EVENTS_QUEUE, JobKind.BOUND, order.instance_uuid, payload)
         return [EVENTS_QUEUE]
 
+    def _take_handles(self, connection: Connection, host: str, order: BindJob, handles: Mapping[str, str]) -> None:
+        """Ends other requests for `handles`: the host has just given these handles to the instance.
+
+        Such a request comes from a late report of an agent of the release before, or the result of the job that
+        released it has not arrived yet. Reported requests of the instance itself end too, because its own count now.
+        """
+        taken, now = set(handles.values()), self._clock.now()
+        gone = []
+        for row in accelerator_store.requests(connection, hostname=host):
+            if not _is_made_by_api(row):
+                if row.instance_uuid == order.instance_uuid or row.pci_id in taken:
+                    gone.append(row.id)
+            elif row.pci_id in taken and row.uuid not in order.requests:
+                accelerator_store.update_row(connection, t.accelerator_requests, row.id, {"pci_id": None}, now)
+                if not is_hidden(row):
+                    why = {"request": row.uuid, "handle": row.pci_id, "instance": order.instance_uuid, "host": host}
+                    log.warning("the host gave the device of a bound request to another instance", extra=why)
+                    self._set_state(connection, row, RequestState.BIND_FAILED)
+        accelerator_store.delete_rows(connection, t.accelerator_requests, gone)
+
     def _set_state(self, connection: Connection, row: RequestRecord, after: RequestState, **values: object) -> None:
         if after is RequestState.UNBOUND:
-            values |= dict.fromkeys(("hostname", "device_rp_uuid", "instance_uuid", "pci_id", "attach_handle_uuid"))
+            values |= dict.fromkeys(
+                ("hostname", "device_rp_uuid", "instance_uuid", "pci_id", "attach_handle_uuid", "physical_network")
+            )
         TRANSITIONS.check_transition(RequestState(row.state), after)
         accelerator_store.update_row(
             connection, t.accelerator_requests, row.id, {"state": str(after), **values}, self._clock.now()
         )
+
+
+def _handles_of(job: Job, report: JobReport) -> Mapping[str, str]:
+    """{request: handle}; empty if the binding failed, or if the host names a handle twice or names something else."""
+    if report.error is not None:
+        return {}
+    handles = result_of(job.kind, report.result, BindResult).handles
+    try:
+        for handle in handles.values():
+            check_handle(handle)
+    except Invalid as error:
+        log.error("a host bound accelerator requests to no handle", extra={"host": job.queue, "why": error.message})
+        return {}
+    if len(set(handles.values())) < len(handles):
+        log.error("a host bound accelerator requests to one handle", extra={"host": job.queue, "handles": handles})
+        return {}
+    return handles
 
 
 def _visible(connection: Connection, caller: Caller, uuids: Sequence[str]) -> list[RequestRecord]:
@@ -357,6 +401,10 @@ def _is_made_by_api(row: RequestRecord) -> bool:
     return row.device_profile_name is not None
 
 
-def _check_service(caller: Caller, what: str) -> None:
-    if not (caller.is_service or caller.by_service or caller.is_admin):
+def _check_service(caller: Caller, what: str, *, or_admin: bool = False) -> None:
+    """Raises `Forbidden`, as Cyborg does, which also refuses an administrator: compute would not know of the change.
+
+    `or_admin`: an administrator may do it; `moorage audit` deletes the requests of servers that are gone.
+    """
+    if not (caller.is_service or caller.by_service or (or_admin and caller.is_admin)):
         raise Forbidden(f"{what} is reserved for services: it needs a service token in addition to the user's token.")

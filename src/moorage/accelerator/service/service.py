@@ -1,22 +1,30 @@
 """Use cases of the Accelerator API: reports of hosts, and device profiles.
 
-A host's agent is authoritative for its devices and attachments. Each report is complete, so a repeated or late report
-only restores the state that the agent reported last.
+A host's agent is authoritative for its devices and attachments. Each report is complete, and a late one changes nothing
+(`report_order`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from sqlalchemy import Connection, Engine, Table
 from sqlalchemy.exc import IntegrityError
 
-from moorage.accelerator.model.binding import RequestState
-from moorage.accelerator.model.devices import check_handle, mdev_of
+from moorage.accelerator.model.binding import RequestState, is_hidden
+from moorage.accelerator.model.devices import HandleState, check_handle, mdev_of
 from moorage.accelerator.model.errors import UNCHECKED
 from moorage.accelerator.model.inventory import provider_name
 from moorage.accelerator.model.naming import CLASS_PREFIX
+from moorage.accelerator.model.nesting import find_nested, reported_tree
 from moorage.accelerator.model.profile import NewProfile, check_profile
-from moorage.accelerator.model.reports import AttachmentReport, DeployableReport, DeviceReport
+from moorage.accelerator.model.reports import (
+    AttachmentReport,
+    DeployableReport,
+    DeviceReport,
+    ReportAnswer,
+    ReportPosition,
+)
 from moorage.accelerator.model.rows import (
     FUNCTION,
     REGION_TYPE,
@@ -26,6 +34,7 @@ from moorage.accelerator.model.rows import (
     ProfileRecord,
     RequestRecord,
 )
+from moorage.accelerator.service import report_order
 from moorage.accelerator.service.history_service import DeviceHistoryService
 from moorage.accelerator.service.host_jobs import AcceleratorJobs
 from moorage.accelerator.service.operator_service import BitstreamService, OperatorService
@@ -148,10 +157,34 @@ class AcceleratorService:
 
     # ------------------------------------------------------------------------------------- agents' reports
 
-    def report_devices(self, host: str, reports: Sequence[DeviceReport]) -> None:
+    def begin_epoch(self, host: str) -> ReportPosition:
+        """Begins the epoch of an agent that has started; returns the position of its first report."""
+
+        def begin(connection: Connection) -> ReportPosition:
+            return report_order.begin_epoch(connection, host, self._clock.now())
+
+        try:
+            return in_transaction(self._engine, begin)
+        except IntegrityError:  # another agent of a new host began at the same time; now the host has a row
+            return in_transaction(self._engine, begin)
+
+    def report_devices(
+        self, host: str, reports: Sequence[DeviceReport], position: ReportPosition | None = None
+    ) -> ReportAnswer | None:
+        """Stores all devices of a host. `position`: None for an agent of the release before, whose reports are always
+        stored. Raises `Superseded`, and `Invalid` if the report offers a part of a card twice.
+        """
+        _check_not_nested(host, reports)
+
         def sync_devices(connection: Connection) -> None:
-            wanted = {report.address: _device_values(host, report) for report in reports}
             known_devices = accelerator_store.devices(connection, hostname=host)
+            since = {(one.address, one.health): one.health_since for one in known_devices}
+            now = self._clock.now()
+            wanted = {
+                report.address: _device_values(host, report)
+                | {"health_since": since.get((report.address, report.health), now)}
+                for report in reports
+            }
             enabled = {"status": str(DeviceStatus.ENABLED)}
             self._sync_rows(
                 connection, t.devices, known_devices, lambda one: one.address, wanted, also_new=lambda: enabled
@@ -165,22 +198,35 @@ class AcceleratorService:
             known = accelerator_store.deployables_of(connection, host)
             self._sync_rows(connection, t.deployables, known, lambda part: part.name, parts)
 
-        in_transaction(self._engine, sync_devices)
+        return self._store_in_order(host, position, sync_devices)
 
-    def report_attachments(self, host: str, reports: Sequence[AttachmentReport]) -> None:
+    def report_attachments(
+        self, host: str, reports: Sequence[AttachmentReport], position: ReportPosition | None = None
+    ) -> ReportAnswer | None:
+        """Stores all attachments of a host; otherwise as `report_devices`."""
+        _check_one_holder(reports)
+
         def sync_attachments(connection: Connection) -> None:
             rows = accelerator_store.requests(connection, hostname=host)
             # For requests bound through the API, the job's result counts: a report may be older than it.
-            bound = {row.instance_uuid for row in rows if row.device_profile_name is not None}
+            by_api = [row for row in rows if row.device_profile_name is not None]
+            bound = {row.instance_uuid for row in by_api}
+            held = {row.pci_id for row in by_api if not is_hidden(row)}
             known = [row for row in rows if row.device_profile_name is None]
             # A new holder of a handle is a new request, not a change of the old one.
             wanted: dict[tuple[str | None, str | None], dict[str, Json]] = {
                 (report.pci_id, report.instance_uuid): _request_values(host, report)
                 for report in reports
-                if report.instance_uuid not in bound
+                if report.instance_uuid not in bound and report.pci_id not in held
             }
             gone = [one for one in known if (one.pci_id, one.instance_uuid) not in wanted]
             accelerator_store.delete_rows(connection, t.accelerator_requests, [one.id for one in gone])
+            for row in by_api:
+                if is_hidden(row) and row.pci_id in {pci_id for pci_id, _ in wanted}:
+                    # The host has released it, and given it to another instance; its job's result is on the way.
+                    accelerator_store.update_row(
+                        connection, t.accelerator_requests, row.id, {"pci_id": None}, self._clock.now()
+                    )
             kept = [one for one in known if one not in gone]
             self._sync_rows(
                 connection,
@@ -191,7 +237,22 @@ class AcceleratorService:
                 also_new=lambda: {"attach_handle_uuid": self._ids.uuid(), "state": str(RequestState.BOUND)},
             )
 
-        in_transaction(self._engine, sync_attachments)
+        return self._store_in_order(host, position, sync_attachments)
+
+    def _store_in_order(
+        self, host: str, position: ReportPosition | None, store: Callable[[Connection], None]
+    ) -> ReportAnswer | None:
+        def store_if_next(connection: Connection) -> ReportAnswer | None:
+            if position is None:
+                store(connection)
+                return None
+            is_next = report_order.is_next(connection, host, position, self._clock.now())
+            if is_next:
+                store(connection)
+                return ReportAnswer(True, replace(position, number=position.number + 1))
+            return ReportAnswer(False, report_order.next_position(connection, host))
+
+        return in_transaction(self._engine, store_if_next)
 
     def _sync_rows(
         self,
@@ -216,6 +277,17 @@ class AcceleratorService:
                 accelerator_store.update_row(connection, table, row.id, values, now)
 
 
+def _check_one_holder(reports: Sequence[AttachmentReport]) -> None:
+    """Raises `Invalid` if the host reports a handle for two instances."""
+    holders: dict[str, str] = {}
+    for report in reports:
+        if holders.setdefault(report.pci_id, report.instance_uuid) != report.instance_uuid:
+            raise Invalid(
+                f"the report has two holders of handle {report.pci_id[:64]}: {holders[report.pci_id][:64]} and "
+                f"{report.instance_uuid[:64]}"
+            )
+
+
 def _profile(connection: Connection, name_or_uuid: str) -> ProfileRecord:
     by = {"uuid": name_or_uuid.lower()} if is_uuid(name_or_uuid) else {"name": name_or_uuid}
     found = accelerator_store.profile(connection, **by)
@@ -230,7 +302,7 @@ def _first_or_not_found(found: Sequence[R], kind: str, uuid: str) -> R:
     return found[0]
 
 
-def _device_values(host: str, report: DeviceReport) -> dict[str, Json]:
+def _device_values(host: str, report: DeviceReport) -> dict[str, object]:
     return {
         "hostname": host,
         "address": report.address,
@@ -242,6 +314,22 @@ def _device_values(host: str, report: DeviceReport) -> dict[str, Json]:
         "vendor_board_info": {"board": report.board, "shell_id": report.shell_id, "numa_node": str(report.numa_node)}
         | dict(report.details),
     }
+
+
+def _check_not_nested(host: str, reports: Sequence[DeviceReport]) -> None:
+    """The host does not offer such handles (`model.nesting`); another program in its place could."""
+    handles = [handle for report in reports for part in report.deployables for handle in part.handles]
+    tree = reported_tree(
+        (report.address, report.part_of, [handle.pci_id for part in report.deployables for handle in part.handles])
+        for report in reports
+    )
+    free = [handle.pci_id for handle in handles if handle.state == HandleState.FREE]
+    if nested := find_nested(tree, free, [handle.pci_id for handle in handles if handle.state != HandleState.FREE]):
+        handle, reason = nested
+        raise Invalid(
+            f"Host {host} offers {handle}, but {reason}, and both are offered or in use. Two guests cannot have them: "
+            "let the host's device specs select one of the two."
+        )
 
 
 def _deployable_values(host: str, device_id: int, report: DeviceReport, part: DeployableReport) -> dict[str, Json]:

@@ -59,7 +59,7 @@ _USABLE_DEPLOYABLES = (
     select(
         t.deployables.c.rp_uuid, t.deployables.c.name, t.deployables.c.num_accelerators, t.deployables.c.handles,
         _TAKEN.label("taken"),
-        t.devices.c.uuid.label("device_uuid"), t.devices.c.status, t.devices.c.health,
+        t.devices.c.uuid.label("device_uuid"), t.devices.c.status, t.devices.c.health, t.devices.c.vendor_board_info,
     )
     .join(t.devices, t.devices.c.id == t.deployables.c.device_id)
     .where(
@@ -80,7 +80,10 @@ _VISIBLE_REQUESTS = (
 _PROFILES_BY_NAME = _ALL[t.device_profiles].where(t.device_profiles.c.name.in_(bindparam("names", expanding=True)))
 _ONE_REQUEST_OF_PROFILE = (
     select(t.accelerator_requests.c.uuid)
-    .where(t.accelerator_requests.c.device_profile_name == bindparam("profile"))
+    .where(
+        t.accelerator_requests.c.device_profile_name == bindparam("profile"),
+        t.accelerator_requests.c.state != RequestState.DELETING,
+    )
     .limit(1)
 )
 
@@ -144,7 +147,7 @@ def requests_by_uuid(connection: Connection, uuids: Sequence[str]) -> list[Reque
 
 
 def find_request_of_profile(connection: Connection, profile: str) -> str | None:
-    """The uuid of a request created from the profile, if there is one."""
+    """The uuid of a request created from the profile, if there is one besides those that are being deleted."""
     uuid: str | None = connection.execute(_ONE_REQUEST_OF_PROFILE, {"profile": profile}).scalar()
     return uuid
 

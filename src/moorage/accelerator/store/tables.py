@@ -1,9 +1,11 @@
-"""Tables of the accelerator service: reported devices, device profiles, accelerator requests, history and host jobs."""
+"""Tables of the accelerator service: reported devices, device profiles, accelerator requests, history, the order of
+hosts' reports, and host jobs.
+"""
 
 from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, String, Table, Text, UniqueConstraint
 
 from moorage.db.types import TABLE_OPTIONS, Json, UtcDateTime, Uuid, new_metadata
-from moorage.jobs.tables import jobs_table
+from moorage.jobs.tables import jobs_table, workers_table
 
 metadata = new_metadata()
 
@@ -26,6 +28,7 @@ devices = Table(
     Column("model", String(255), nullable=False),
     Column("status", String(16), nullable=False),
     Column("health", String(16), nullable=False),
+    Column("health_since", UtcDateTime),  # NULL: since before the service stored it
     Column("std_board_info", Json, nullable=False),
     Column("vendor_board_info", Json, nullable=False),
     *_times(),
@@ -84,6 +87,7 @@ accelerator_requests = Table(
     Column("attach_handle_uuid", Uuid),
     Column("pci_id", String(64)),
     *_times(),
+    Column("physical_network", String(255)),  # of the device
     UniqueConstraint("uuid"),
     UniqueConstraint("hostname", "pci_id"),  # one holder per handle, even if a host reports otherwise
     Index(None, "instance_uuid"),
@@ -134,4 +138,16 @@ history = Table(
     **TABLE_OPTIONS,
 )
 
+#: The order of each host's reports, see `service.report_order`.
+host_reports = Table(
+    "host_reports",
+    metadata,
+    Column("hostname", String(255), primary_key=True),
+    Column("epoch", BigInteger, nullable=False),  # of the agent that started last
+    Column("number", BigInteger, nullable=False),  # of the next report
+    Column("begun_at", UtcDateTime, nullable=False),
+    **TABLE_OPTIONS,
+)
+
 jobs = jobs_table(metadata)
+workers = workers_table(metadata)

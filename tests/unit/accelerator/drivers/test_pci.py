@@ -55,6 +55,12 @@ def test_traits_name_the_type_the_product_and_those_of_the_device_spec(tree):
     }  # fmt: skip
 
 
+def test_a_network_card_has_the_physical_network_of_its_device_spec(tree):
+    text = '[{"vendor": "8086", "kind": "02", "type": "PCI", "physical_network": "physnet 1"}]'
+    (card,) = driver_of(tree, *parse_specs(text, "here")).discover()
+    assert dict(card.details)["physical_network"] == "physnet 1"
+
+
 def test_virtual_functions_are_devices_if_a_spec_selects_them_instead_of_their_card(tree):
     found = driver_of(tree, DeviceSpec(product="37c9", type="QAT")).discover()
     assert [device.pci_id for device in found] == ["0000:3d:01.0", "0000:3d:01.1"]
@@ -187,6 +193,7 @@ def test_device_specs_are_parsed_from_json():
         ('[{"vendor": "8086", "functions": "mdev"}]', "requires an mdev_type"),
         ('[{"vendor": "8086", "mdev_type": "nvidia-63"}]', "requires an mdev_type"),
         ('[{"vendor": "8086", "functions": "mdev", "mdev_type": "../../x"}]', "letters, digits"),
+        ('[{"vendor": "8086", "physical_network": "' + "x" * 65 + '"}]', "at most 64 characters"),
         ('[{"vendor": "8086", "region_type": "A10"}]', "must be a UUID"),
         ('[{"vendor": "8086", "blank": "blank.gbs"}]', "absolute path"),
         ('[{"vendor": "8086", "reset": "no"}]', "kernel, none"),

@@ -1,11 +1,13 @@
 """Reports and jobs of the hosts' agents. Not part of Cyborg's API."""
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TypeVar
 
 import msgspec
 
 from moorage.accelerator.model.device_history import HistoryRecord
-from moorage.accelerator.model.reports import AttachmentReport, DeviceReport
+from moorage.accelerator.model.reports import AttachmentReport, DeviceReport, ReportAnswer, ReportPosition
 from moorage.accelerator.service.service import AcceleratorService
 from moorage.core.errors import Invalid
 from moorage.jobs.job_api import job_document, report_of
@@ -14,14 +16,27 @@ from moorage.wire.http import Request, Response
 T = TypeVar("T")
 
 
+def begin_epoch(request: Request[AcceleratorService], host: str) -> Response:
+    return Response(body=asdict(request.service.begin_epoch(host)))
+
+
 def put_devices(request: Request[AcceleratorService], host: str) -> Response:
-    request.service.report_devices(host, _decoded(request.json["devices"], list[DeviceReport]))
-    return Response(204)
+    reports = _decoded(request.json["devices"], list[DeviceReport])
+    return _answer(request.service.report_devices(host, reports, _position(request.json)))
 
 
 def put_attachments(request: Request[AcceleratorService], host: str) -> Response:
-    request.service.report_attachments(host, _decoded(request.json["attachments"], list[AttachmentReport]))
-    return Response(204)
+    reports = _decoded(request.json["attachments"], list[AttachmentReport])
+    return _answer(request.service.report_attachments(host, reports, _position(request.json)))
+
+
+def _position(body: Mapping[str, int]) -> ReportPosition | None:
+    return ReportPosition(body["epoch"], body["number"]) if "epoch" in body else None
+
+
+def _answer(answer: ReportAnswer | None) -> Response:
+    """An agent of the release before, which sends no position, expects 204."""
+    return Response(204) if answer is None else Response(body=asdict(answer))
 
 
 def post_history(request: Request[AcceleratorService], host: str) -> Response:

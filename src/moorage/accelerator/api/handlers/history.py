@@ -1,12 +1,16 @@
-"""The device history and the attach handles of a host, for administrators. Not part of Cyborg's API."""
+"""The device history, and the attach handles of a host with the end of their quarantine, for administrators.
+
+Not part of Cyborg's API.
+"""
 
 from datetime import datetime
 
 from moorage.accelerator.api.handlers.shapes import decode_limit
 from moorage.accelerator.model.device_history import DeviceEvent
 from moorage.accelerator.model.rows import HandleRow, HistoryEntry, HistoryFilter, HistoryPosition
+from moorage.accelerator.service.operator_service import HandleRelease
 from moorage.accelerator.service.service import AcceleratorService
-from moorage.core.errors import Invalid
+from moorage.core.errors import Invalid, NotFound
 from moorage.core.ids import is_uuid
 from moorage.core.parsing import parse_time
 from moorage.wire.http import Request, Response
@@ -69,6 +73,18 @@ def list_handles(request: Request[AcceleratorService]) -> Response:
     return Response(body={"handles": [_handle_document(row) for row in request.service.history.list_handles(host)]})
 
 
+def release_handle(request: Request[AcceleratorService]) -> Response:
+    """Ends the quarantine of a handle; answers with the handle as it is then."""
+    body = request.json
+    wanted = HandleRelease(body["handle"], body["reason"].strip(), body.get("is_clean", False))
+    request.service.operator.release_handle(request.caller, body["host"], wanted, body.get("wait_s"))
+    rows = request.service.history.list_handles(body["host"])
+    found = next((row for row in rows if row.handle == wanted.handle), None)
+    if found is None:
+        raise NotFound(f"Attach handle {wanted.handle} of host {body['host']} is gone.")
+    return Response(body={"handle": _handle_document(found)})
+
+
 def _handle_document(row: HandleRow) -> dict[str, object]:
     return {
         "handle": row.handle,
@@ -84,6 +100,7 @@ def _handle_document(row: HandleRow) -> dict[str, object]:
         "vendor": row.device.vendor,
         "model": row.device.model,
         "health": row.device.health,
+        "health_since": row.device.health_since and row.device.health_since.isoformat(),
         "status": row.device.status,
         "instance_uuid": row.request and row.request.instance_uuid,
         "project_id": row.request and row.request.project_id,

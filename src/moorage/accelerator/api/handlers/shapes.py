@@ -34,12 +34,16 @@ def decode_limit(text: str | None) -> int:
 
 
 def device_document(row: DeviceRecord, base_url: str, *, with_status: bool) -> dict[str, Json]:
+    # Cyborg has no health, and the stock client shows only fields that it knows: so it is in the text of one of them.
+    health = {"health": row.health}
+    if row.health_since is not None:
+        health["health_since"] = row.health_since.isoformat(timespec="seconds")
     body: dict[str, Json] = {
         "uuid": row.uuid,
         "type": row.type,
         "vendor": row.vendor,
         "model": row.model,
-        "std_board_info": _json_text(row.std_board_info),
+        "std_board_info": _json_text({**row.std_board_info, **health}),
         "vendor_board_info": _json_text(row.vendor_board_info),
         "hostname": row.hostname,
         "links": _links(base_url, f"devices/{row.uuid}"),
@@ -82,7 +86,7 @@ def request_document(row: RequestRecord, base_url: str) -> dict[str, Json]:
         "project_id": row.project_id,
         "attach_handle_type": _handle_type(row.pci_id),
         "attach_handle_uuid": row.attach_handle_uuid,
-        "attach_handle_info": _handle_info(row.pci_id),
+        "attach_handle_info": _handle_info(row),
         "links": _links(base_url, f"accelerator_requests/{row.uuid}"),
         **_times(row.created_at, row.updated_at),
     }
@@ -94,13 +98,18 @@ def _handle_type(handle: str | None) -> str:
     return "PCI" if mdev_of(handle) is None else "MDEV"
 
 
-def _handle_info(handle: str | None) -> dict[str, str]:
-    """The PCI address of the handle, or of a mediated device's card, with fields that Nova expects (`vgpu_mark`)."""
-    if not handle:
+def _handle_info(row: RequestRecord) -> dict[str, str | None]:
+    """The PCI address of the handle, or of a mediated device's card, with fields that Nova expects.
+
+    Nova reads `physical_network` of each request of a port and fails without it, so it is null if the device has none.
+    Requests that a host reported have no port.
+    """
+    if not row.pci_id:
         return {}
-    mdev = mdev_of(handle)
+    mdev = mdev_of(row.pci_id)
     if mdev is None:
-        return dict(pci_parts(handle))
+        network = {} if row.device_profile_name is None else {"physical_network": row.physical_network}
+        return {**pci_parts(row.pci_id), **network}
     return {**pci_parts(mdev.parent), "asked_type": mdev.type, "vgpu_mark": f"{mdev.type}_{mdev.slot}"}
 
 

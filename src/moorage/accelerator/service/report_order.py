@@ -1,0 +1,64 @@
+"""Puts the reports of a host and the results of its jobs in order, so that a report that arrives late changes nothing.
+
+::
+
+    agent starts   -> begin_epoch                  a higher epoch than every agent of this host before it
+    agent reports  -> is_next(epoch, number)       only with the number of the last answer; each report advances it
+    a job ends     -> advance                      reports that were made before its end are old now
+
+An agent makes a report after it has its number. So if a report has the next number, no job's result and no other report
+was stored since the report was made. The numbers come from this service, so clocks and restarts of agents do not
+matter. The functions lock the host's row, so the writes that follow in their transactions are in the same order.
+
+Not here: the writes of a report (`service`), and the agent's side (`moorage.accelerator.host.reporting`).
+"""
+
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from moorage.accelerator.model.reports import ReportPosition, Superseded
+from moorage.accelerator.store import report_store
+
+
+def begin_epoch(connection: Connection, host: str, now: datetime) -> ReportPosition:
+    """Begins the epoch of an agent that has started; returns the position of its first report. Raises `IntegrityError`
+    if another transaction creates the row of a new host at the same time; repeat it then.
+    """
+    if not report_store.begin_epoch(connection, host, now):
+        report_store.create(connection, host, ReportPosition(1, 1), now)
+    return next_position(connection, host)
+
+
+def is_next(connection: Connection, host: str, position: ReportPosition, now: datetime) -> bool:
+    """Whether the report at `position` may be stored; False: it is old, and its agent must make a new one.
+
+    Raises `Superseded` if another agent of the host started later.
+    """
+    if report_store.advance_from(connection, host, position):
+        return True
+    stored = report_store.read(connection, host)
+    if stored is None:  # the database was restored from a backup
+        report_store.create(connection, host, position, now)
+    elif stored.next.epoch > position.epoch:
+        raise Superseded(
+            f"host {host}: another accelerator agent started at {stored.begun_at:%Y-%m-%d %H:%M:%S} UTC (epoch "
+            f"{stored.next.epoch}), after this one (epoch {position.epoch}), so reports of this one do not count any "
+            "more. Stop one of the two. If this is the right one, restart it afterwards"
+        )
+    elif stored.next.epoch < position.epoch:  # likewise
+        report_store.adopt_epoch(connection, host, position.epoch)
+    return False
+
+
+def next_position(connection: Connection, host: str) -> ReportPosition:
+    """The position of the host's next report. The host must have begun an epoch."""
+    row = report_store.read(connection, host)
+    if row is None:
+        raise LookupError(f"host {host} has not begun an epoch")
+    return row.next
+
+
+def advance(connection: Connection, host: str) -> None:
+    """Call it in the transaction that stores the result of a job."""
+    report_store.advance(connection, host)
