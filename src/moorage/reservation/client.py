@@ -4,6 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NotRequired, TypedDict
+from urllib.parse import quote
+
+import msgspec
 
 from moorage.core.errors import NotFound
 from moorage.core.json import JsonObject
@@ -11,6 +14,7 @@ from moorage.reservation.steps.reservation_providers import publish_slots
 from moorage.wire.client import ServiceClient
 
 __all__ = [
+    "FeedView",
     "HostRecord",
     "LeaseView",
     "OffersView",
@@ -59,6 +63,16 @@ class OffersView:
     reason: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class FeedView:
+    id: str
+    name: str
+    user_id: str
+    project_id: str
+    created_at: str
+    read_at: str | None
+
+
 class ReservationClient:
     def __init__(self, http: ServiceClient) -> None:
         self._http = http
@@ -91,6 +105,19 @@ class ReservationClient:
         answer = self._http.request("POST", "/v1/offers", json=body, version="1.1", repeatable=True)
         periods = tuple((each["start_date"], each["end_date"]) for each in answer["offers"])
         return OffersView(periods, answer.get("earliest_start", {}).get("reason"))
+
+    def feeds(self) -> list[FeedView]:
+        """The caller's calendar feeds; for administrators, those of all users."""
+        return msgspec.convert(self._http.get("/v1/calendar-feeds", version="1.1")["feeds"], list[FeedView])
+
+    def create_feed(self, name: str) -> str:
+        """The URL of a new calendar feed. It contains a secret and cannot be read again."""
+        answer = self._http.request("POST", "/v1/calendar-feeds", json={"name": name}, version="1.1")
+        return str(answer["feed"]["url"])
+
+    def revoke_feed(self, feed_id: str) -> None:
+        """Raises `NotFound`."""
+        self._http.request("DELETE", f"/v1/calendar-feeds/{quote(feed_id, safe='')}", version="1.1")
 
     def hosts(self) -> list[HostRecord]:
         return [

@@ -1,5 +1,7 @@
 """What the services of reservations share: database, clock, ids, clients of other services, `booking`, settings."""
 
+import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
@@ -18,6 +20,7 @@ from moorage.reservation.booking.admission import Admission
 from moorage.reservation.booking.capacity_requests import CapacityRequests
 from moorage.reservation.booking.enforcement import Enforcement
 from moorage.reservation.booking.external_lookups import AcceleratorLookup, ExternalLookups
+from moorage.reservation.booking.placement_capacity import PlacementCapacity
 from moorage.reservation.events.event_runner import TOPIC
 from moorage.reservation.model.before_end_actions import Allowed
 from moorage.reservation.steps.fpga_steps import AcceleratorPrograms
@@ -44,6 +47,7 @@ class ReservationDeps:
     accelerators: AcceleratorServiceApi | None = None
     images: ImageLookup | None = None
     network: NetworkClient | None = None
+    random_bytes: Callable[[int], bytes] = secrets.token_bytes  #: for secrets
 
     def wake_runner(self) -> None:
         """To be called when an event was written that may not have been finished here."""
@@ -57,6 +61,7 @@ class BookingParts:
     enforcement: Enforcement
     lookups: ExternalLookups
     capacity_requests: CapacityRequests
+    placement_capacity: PlacementCapacity
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ class ReservationSettings:
     start_deadline_s: int = 3600  #: a failing start is retried this long, but not beyond the end of the lease
     healing_interval_s: int = 3600  #: leases that start within this time are moved off failed hosts
     hold_s: int = 600  #: time until a hold expires
-    max_holds: int = 10  #: per project at any one time
+    keep_deleted_days: int = 90  #: for which a deleted lease can be read
     compat_server_groups: bool = False  #: create a server group for each affinity policy, see `ServerGroupSteps`
     before_end_of_hosts: str = ""  #: meaning of before_end ``default`` for physical:host: empty or ``snapshot``
     allowed: Allowed = field(default_factory=Allowed)  #: before_end actions that leases may request
@@ -81,6 +86,10 @@ class ReservationSettings:
     @property
     def hold(self) -> timedelta:
         return timedelta(seconds=self.hold_s)
+
+    @property
+    def keep_deleted(self) -> timedelta:
+        return timedelta(days=self.keep_deleted_days)
 
     @property
     def healing_interval(self) -> timedelta:

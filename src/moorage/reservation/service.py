@@ -10,20 +10,24 @@ from moorage.reservation.booking.capacity_requests import CapacityRequests
 from moorage.reservation.booking.enforcement import Enforcement, Rules
 from moorage.reservation.booking.external_enforcement import ExternalService
 from moorage.reservation.booking.external_lookups import ExternalLookups
+from moorage.reservation.booking.placement_capacity import PlacementCapacity
 from moorage.reservation.deps import BookingParts, ReservationDeps, ReservationSettings
 from moorage.reservation.events.event_executor import EventExecutor
 from moorage.reservation.events.event_runner import ReservationRunner
 from moorage.reservation.hosts.floating_ip_service import FloatingIps
-from moorage.reservation.hosts.healing import Healing, HostMonitor
+from moorage.reservation.hosts.healing import Healing
+from moorage.reservation.hosts.host_monitor import HostMonitor
 from moorage.reservation.hosts.host_service import HostService, ReservedHosts
 from moorage.reservation.leases.availability import AvailabilityService
 from moorage.reservation.leases.calendar_service import CalendarService
+from moorage.reservation.leases.feed_service import FeedService, Membership, NoMembership
 from moorage.reservation.leases.lease_service import LeaseService
 from moorage.reservation.leases.list_service import ListService
 from moorage.reservation.leases.maintenance import Maintenance
 from moorage.reservation.steps.floating_ip_steps import FloatingIpSteps
 from moorage.reservation.steps.fpga_steps import FpgaSteps
 from moorage.reservation.steps.host_aggregate_steps import HostAggregateSteps
+from moorage.reservation.steps.incident_notices import IncidentNotices
 from moorage.reservation.steps.instance_steps import InstanceSteps, ServerGroupSteps
 from moorage.reservation.steps.notification_steps import NotificationSteps, SnapshotSteps
 from moorage.reservation.steps.plan_builder import PlanBuilder
@@ -38,6 +42,7 @@ PLACEMENT_VERSION = Version(1, 29)
 class ReservationService:
     """Builds the parts of the service. The handlers in `api` call its public attributes, and `runner` the executor.
 
+    `membership`: for calendar feeds; without it, they show nothing.
     `worker`: the name of this process in claims, unique among all processes.
     """
 
@@ -48,28 +53,41 @@ class ReservationService:
         *,
         rules: Rules | None = None,
         external: ExternalService | None = None,
+        membership: Membership | None = None,
         worker: str | None = None,
     ) -> None:
         self._deps = deps
         engine, clock, ids = deps.engine, deps.clock, deps.ids
-        self.enforcement = Enforcement(engine, rules or Rules(), external)
+        self.enforcement = Enforcement(engine, clock, rules or Rules(), external)
         lookups = ExternalLookups(deps.placement, deps.compute, deps.accelerators, has_network=deps.network is not None)
+        placement_capacity = PlacementCapacity(engine, deps.placement)
         self.booking = BookingParts(
-            Admission(engine, clock),
+            Admission(engine, clock, placement_capacity.refresh),
             AddressBooking(engine, clock, ids),
             self.enforcement,
             lookups,
             CapacityRequests(engine, lookups),
+            placement_capacity,
         )
         self.executor = self._executor(settings, worker or ids.uuid())
         self.leases = LeaseService(deps, settings, self.booking, self.executor)
-        self.lists = ListService(deps)
-        self._healing = Healing(deps, settings, self.booking, self.executor, self.leases)
+        self.lists = ListService(deps, settings)
+        self._healing = Healing(
+            deps,
+            settings,
+            self.booking,
+            self.executor,
+            self.leases,
+            IncidentNotices(engine, settings.allowed, settings.mail),
+        )
         self.availability = AvailabilityService(deps, settings, self.booking, self.leases)
         self.calendar = CalendarService(deps, self.booking)
+        self.feeds = FeedService(deps, self.calendar, membership or NoMembership())
         self.maintenance = Maintenance(deps, self.leases)
         self.floating_ips = FloatingIps(deps)
-        self.hosts = HostService(deps, ReservedHosts(deps.placement, deps.compute, settings.freepool))
+        self.hosts = HostService(
+            deps, ReservedHosts(deps.placement, deps.compute, settings.freepool), placement_capacity
+        )
 
     def _executor(self, settings: ReservationSettings, worker: str) -> EventExecutor:
         deps = self._deps

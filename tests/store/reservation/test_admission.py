@@ -14,6 +14,7 @@ from moorage.core.clock import VirtualClock
 from moorage.core.ids import SeededIds
 from moorage.db.session import read, write
 from moorage.reservation.booking.admission import Admission, Booking, NotEnoughHostsAvailable
+from moorage.reservation.booking.enforcement import moved_by_service
 from moorage.reservation.capacity.calendar import Calendar
 from moorage.reservation.capacity.host_selection import CapacityRequest
 from moorage.reservation.model.leases import Allocation
@@ -50,7 +51,7 @@ def admit(engine, admission, seed, amount=1, *, vcpus=8, affinity=None, start=ST
         return {host: len(slots) for host, slots in placing.items()}
 
     ask = CapacityRequest(reservation.id, SlotDemand(request.size.resources()), amount, affinity)
-    return admission.admit(Booking([ask], start, end), commit=commit)
+    return admission.admit(Booking([ask], start, end), limits=moved_by_service, commit=commit)
 
 
 def peak_of(engine):

@@ -145,6 +145,20 @@ def test_a_snapshot_of_each_server_is_created_for_its_project(new_plane):
     assert len(images(plane)) == 2
 
 
+def test_a_server_in_error_does_not_fail_the_snapshots_of_the_others(new_plane):
+    plane = plane_with(new_plane)
+    made = make(plane, SNAPSHOT, reservations=[instance(5)])
+    servers = [plane.boot(name, made["reservations"][0]["flavor_id"]) for name in "abcde"]
+    broken = sorted(servers)[1]
+    plane.act(broken, "os-resetState", {"state": "error"})
+    pass_to(plane, "11:10")
+    assert {image["instance_uuid"] for image in images(plane)} == {*servers} - {broken}
+    assert outcomes(plane, made) == [("snapshot", "done", 1)]
+    (action,) = shown(plane, made)["before_end_actions"]
+    assert action["not_saved"] == [{"server_id": broken, "reason": "the server is in ERROR"}]
+    assert action["error"] is None
+
+
 def test_an_image_of_another_project_does_not_replace_the_snapshot(new_plane):
     """Any user can give an image these properties, so they do not prove that the snapshot of a server exists."""
     plane = plane_with(new_plane)

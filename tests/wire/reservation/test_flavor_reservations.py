@@ -55,14 +55,14 @@ def add_child(plane, host, name, resource_class, total, trait=None, uuid=None):
 
 def test_a_flavor_with_any_resource_class_can_be_reserved_and_launched(gold):
     """The private flavor equals the named one, and takes a slot in addition."""
-    flavor(gold, specs={f"resources:{GOLD}": "1", "hw:watchdog_action": "reset"})
+    flavor(gold, specs={f"resources:{GOLD}": "1", "hw:watchdog_action": "disabled"})
     made = create(gold, of_flavor(amount=4), start="now", end="2026-03-01 11:00")
     (reservation,) = made["reservations"]
     gold.run_for(10)
     assert gold.lease(made["id"])["status"] == "ACTIVE"
     assert gold.extra_specs(reservation["id"]) == {
         f"resources:{GOLD}": "1",
-        "hw:watchdog_action": "reset",
+        "hw:watchdog_action": "disabled",
         f"resources:{class_of(reservation)}": "1",
     }
     servers = [gold.server(gold.boot(f"s{number}", reservation["id"])) for number in range(4)]

@@ -446,9 +446,10 @@ def test_floating_ips_count_against_the_limits_of_the_project(new_plane, neutron
     register(plane, 7, 8, 9)
     made = create(plane, addresses(1), **LATER)
     refused = create(plane, addresses(2), status=403, **LATER)
-    assert "may reserve 2 FLOATING_IPS at any one time, and this would make it 3" in refused
+    assert "at most 2 FLOATING_IPS may be reserved at any one time" in refused
+    assert "1 are in use, and this request adds 2" in refused
     update(plane, made, amount=2)
-    assert "this would make it 3" in update(plane, made, 403, amount=3)
+    assert "2 are in use, and this request adds 1" in update(plane, made, 403, amount=3)
     plane.ask("DELETE", f"/v1/leases/{made['id']}", status=204, **MEMBER)
     create(plane, addresses(2), **LATER)
 

@@ -12,7 +12,7 @@ from tests.wire.reservation.processes import (
     ADD_HOST,
     CREATE_PROVIDER,
     ENSURE_TRAIT,
-    READ_INVENTORIES,
+    READ_TREE,
     REMOVE_HOST,
     WRITE_TRAITS,
 )
@@ -103,7 +103,7 @@ def test_a_host_without_a_compute_node_provider_is_not_registered(plane):
     assert freepool(plane) == []
 
 
-@pytest.mark.parametrize("request_", [CREATE_PROVIDER, ADD_HOST, ENSURE_TRAIT, WRITE_TRAITS, READ_INVENTORIES])
+@pytest.mark.parametrize("request_", [CREATE_PROVIDER, ADD_HOST, ENSURE_TRAIT, WRITE_TRAITS, READ_TREE])
 def test_a_failed_registration_is_undone(plane, request_):
     """R5 (instance-reservation): the repeated request then succeeds."""
     plane.use(plane.new_process(fails={request_: Unavailable("it does not answer")}))

@@ -51,7 +51,7 @@ def test_the_limits_apply_to_a_series_as_a_whole(new_plane):
     assert dry["error_message"].startswith(
         "The lease that starts 2026-03-19 10:00 (one of 3): The limits of the project are exceeded"
     )
-    assert "would make it 48" in dry["error_message"]
+    assert "0.0 are in use, and this request adds 48.0" in dry["error_message"]
     assert everything(plane)["leases"] == before["leases"]
     ask(plane, "POST", "/v1/leases/series/dry-run", body | {"count": 2})
 
@@ -60,7 +60,11 @@ def test_the_reserved_amount_at_any_time_is_limited(new_plane):
     plane = plane_with(new_plane, enforcement={"limits": "VCPU=4"})
     made = make(plane, 3)
     before = everything(plane)
-    words = "The limits of the project are exceeded: the project may reserve 4 VCPU at any one time, and this would make it 5"
+    words = (
+        "The limits of the project are exceeded: at most 4 VCPU may be reserved at any one time; from 2026-03-05 00:00 "
+        "on 3 are in use, and this request adds 2. Ask for less or for another time, end or shrink other leases, or "
+        "ask an administrator for a higher limit."
+    )
     assert make(plane, 2, status=403) == words
     dry = ask(plane, "POST", "/v1/leases/dry-run", lease(instance(2), **DAY), status=403)
     assert dry["error_message"] == words
@@ -81,7 +85,7 @@ def test_limits_over_time_count_ended_and_deleted_leases(new_plane):
     ask(plane, "PUT", f"/v1/leases/{now['id']}", {"end_date": "now"})
     plane.run_for(10)
     ask(plane, "DELETE", f"/v1/leases/{now['id']}", status=204)
-    assert "would make it 72" in make(plane, 2, status=403), "24 hours were used"
+    assert "24.0 are in use, and this request adds 48.0" in make(plane, 2, status=403)
     make(plane, 1)
     make(plane, 2, start="2026-03-12 00:00", end="2026-03-13 00:00")
 
@@ -99,12 +103,6 @@ def test_an_administrator_can_set_limits_for_a_project(new_plane):
     assert ask(plane, "GET", "/v1/limits")["limits"]["now"] == {"VCPU": 1}
     ask(plane, "PUT", "/v1/limits/demo", {"limits": {"now": {"VCPU": -1}}}, status=400, roles=("admin",))
     ask(plane, "PUT", "/v1/limits/demo", more, status=403)
-
-
-def test_a_hold_that_becomes_a_lease_is_within_the_limits(new_plane):
-    plane = plane_with(new_plane, enforcement={"limits": "VCPU=1"})
-    held = ask(plane, "POST", "/v1/holds", search(instance(2)), status=201)["hold"]
-    ask(plane, "POST", "/v1/leases", {"name": "x", "hold_id": held["id"]}, status=403)
 
 
 # ------------------------------------------------------------------------------ an operator's own service
@@ -217,6 +215,20 @@ def test_a_lease_refused_by_the_external_service_leaves_nothing(new_plane, their
     before = everything(plane)
     assert make(plane, status=400) == words
     assert everything(plane) == before
+
+
+def test_a_hold_needs_the_approval_of_the_external_service(new_plane, theirs):
+    """It is asked again when the hold becomes a lease, because the name and the actions may differ."""
+    plane = plane_with(new_plane, **theirs.sections())
+    held = ask(plane, "POST", "/v1/holds", search(instance(2)), status=201)["hold"]
+    path, _, body = theirs.seen.pop()
+    assert (path, body["lease"]["reservations"][0]["amount"]) == ("/v1/check-create", 2)
+    ask(plane, "POST", "/v1/leases", {"name": "x", "hold_id": held["id"]}, status=201)
+    assert [path for path, _, _ in theirs.seen] == ["/v1/check-create"]
+    theirs.answer = (403, b'{"message": "no more hours"}')
+    refused = ask(plane, "POST", "/v1/holds", search(instance(2)), status=400)
+    assert refused["error_message"] == "no more hours"
+    assert ask(plane, "GET", "/v1/holds") == {"holds": []}
 
 
 def test_while_the_external_service_is_unavailable_leases_end_but_none_is_created(new_plane, theirs):

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -63,6 +64,17 @@ class World:
         body = lease(instance(**SMALL), name="secret-lease", start="2026-03-05 10:00", end="2026-03-06 10:00")
         return self("member", "POST", "/v1/leases", body, status=201)["lease"]["id"]
 
+    def deleted_lease(self):
+        lease_id = self.new_lease()
+        self("member", "DELETE", f"/v1/leases/{lease_id}", status=204)
+        return lease_id
+
+    def new_feed(self):
+        """Of the user of all callers; each has at most a few."""
+        for each in self("member", "GET", "/v1/calendar-feeds")["feeds"]:
+            self("member", "DELETE", f"/v1/calendar-feeds/{each['id']}", status=204)
+        return self("member", "POST", "/v1/calendar-feeds", {"name": "feed"}, status=201)["feed"]
+
     def new_hold(self):
         for each in self("member", "GET", "/v1/holds")["holds"]:
             self("member", "DELETE", f"/v1/holds/{each['id']}", status=204)
@@ -86,7 +98,8 @@ class World:
             transport = self.plane.client("reservation")._transport
             headers = {"openstack-api-version": f"reservation {version}", "content-type": "application/json"}
             answer = transport.send(method, path, headers, None if body is None else json.dumps(body).encode())
-            return answer.status, json.loads(answer.body or b"null")
+            is_json = "json" in answer.headers.get("content-type", "")
+            return answer.status, json.loads(answer.body) if is_json else answer.body.decode()
         project, roles = CALLERS[caller]
         return self.plane.answer(method, path, body, user="u", project=project, roles=roles, version=version)
 
@@ -128,6 +141,18 @@ def a_hold_to_make(world):
     return Ask("/v1/holds", SEARCH)
 
 
+def a_feed_to_make(world):
+    world.new_feed()
+    return Ask("/v1/calendar-feeds", {"name": "another"})
+
+
+def the_url_of_a_feed(world):
+    url = urlsplit(world.new_feed()["url"])
+    path = f"{url.path.removeprefix('/reservation')}?{url.query}"
+    assert world.answer("nobody", "GET", path, None, "1.0")[0] == 200, "later reads do not change `read_at`"
+    return Ask(path)
+
+
 def a_host_to_register(world):
     return Ask("/v1/os-hosts", {"name": world.new_host()})
 
@@ -156,6 +181,9 @@ LEASE = lease(instance(**SMALL), start="2026-03-05 10:00", end="2026-03-06 10:00
 ONE = "/v1/leases/{lease}"
 OPERATORS = answers(200, ADMIN)
 FIRST, NEXT = Version(1, 0), Version(1, 1)
+
+#: The URL of a feed contains a secret, which is enough to read the leases of the feed's project.
+TELLS_EVERYONE = {("GET", "/v1/calendar-feeds/{feed_id}/leases.ics", FIRST)}
 
 #: For each route and version: the request, and the expected status for each caller.
 ROWS: dict[tuple[str, str, Version], list[tuple[Callable[[World], Ask], dict[str, int]]]] = {
@@ -210,6 +238,22 @@ ROWS: dict[tuple[str, str, Version], list[tuple[Callable[[World], Ask], dict[str
     ("GET", "/v1/limits", NEXT): [(fixed("/v1/limits"), answers(200, READERS))],
     ("GET", "/v1/limits/{project_id}", NEXT): [(fixed(f"/v1/limits/{DEMO}"), OPERATORS)],
     ("PUT", "/v1/limits/{project_id}", NEXT): [(fixed(f"/v1/limits/{DEMO}", {"limits": None}), OPERATORS)],
+    ("GET", "/v1/calendar-feeds", NEXT): [(fixed("/v1/calendar-feeds"), answers(200, READERS))],
+    ("POST", "/v1/calendar-feeds", NEXT): [(a_feed_to_make, answers(201, READERS))],
+    ("DELETE", "/v1/calendar-feeds/{feed_id}", NEXT): [
+        (lambda world: Ask(f"/v1/calendar-feeds/{world.new_feed()['id']}"), answers(204, READERS)),
+    ],
+    ("GET", "/v1/calendar-feeds/{feed_id}/leases.ics", FIRST): [(the_url_of_a_feed, answers(200, CALLERS))],
+    ("GET", "/v1/deleted-leases", NEXT): [(fixed("/v1/deleted-leases"), answers(200, READERS))],
+    ("GET", "/v1/deleted-leases/{lease_id}", NEXT): [
+        (
+            lambda world: Ask(f"/v1/deleted-leases/{world.deleted_lease()}"),
+            answers(404, ELSEWHERE) | dict.fromkeys((*OWN_READERS, *ADMIN), 200),
+        )
+    ],
+    ("GET", "/v1/user-limits", NEXT): [(fixed("/v1/user-limits"), answers(200, READERS))],
+    ("GET", "/v1/user-limits/{user_id}", NEXT): [(fixed("/v1/user-limits/u"), OPERATORS)],
+    ("PUT", "/v1/user-limits/{user_id}", NEXT): [(fixed("/v1/user-limits/u", {"limits": None}), OPERATORS)],
     ("GET", "/v1/os-hosts", FIRST): [(fixed("/v1/os-hosts"), OPERATORS)],
     ("GET", "/v1/os-hosts", NEXT): [(fixed("/v1/os-hosts?limit=1"), OPERATORS)],
     ("POST", "/v1/os-hosts", FIRST): [(a_host_to_register, answers(201, ADMIN))],
@@ -259,6 +303,8 @@ def test_each_caller_gets_only_what_its_role_and_project_allow(world, route):
             assert got == status, (caller, ask.path, answer)
             if status >= 400 or method == "GET":
                 assert world.picture() == before, f"{caller} has changed something"
+            if route in TELLS_EVERYONE:
+                continue
             hidden = _hidden(world, caller)
             told = {text for text in hidden if text in json.dumps(answer) and text not in ask.path}
             assert told == set(), f"{caller} is told {told} by {route}"

@@ -1,7 +1,7 @@
 """Placement over its public API, for the other packages.
 
-Uses microversion 1.39, so it also works with OpenStack Placement; only `explain`, `tree_states` and the sample of
-`candidates` need Moorage.
+Uses microversion 1.39, so it also works with OpenStack Placement; only `explain`, `tree_states`, `change_log` and the
+sample of `candidates` need Moorage.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -13,6 +13,7 @@ from moorage.core.errors import ConcurrentUpdate, Conflict, MoorageError, NotFou
 from moorage.core.inventories import Inventory
 from moorage.core.names import CUSTOM_PREFIX
 from moorage.placement.client.candidates import Candidate, Candidates, Claim, Summary, decode_candidates
+from moorage.placement.client.provider_changes import ProviderChangeLog
 from moorage.placement.client.values import (
     Consumer,
     Explanation,
@@ -65,6 +66,7 @@ class PlacementClient:
         """`version`: an older microversion, for callers that use no newer feature and support an older Placement."""
         self._http = http
         self._version = version
+        self.change_log = ProviderChangeLog(self._get)
 
     def newest_version(self) -> str:
         """The newest microversion that the service supports. The request itself names none."""

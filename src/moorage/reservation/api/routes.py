@@ -9,7 +9,7 @@ from moorage.core import errors as e
 from moorage.core.json import Json
 from moorage.identity.policy import RuleTable, admin, reader
 from moorage.identity.policy import member as member_role
-from moorage.reservation.api.handlers import availability, hosts, leases
+from moorage.reservation.api.handlers import availability, feeds, hosts, leases
 from moorage.reservation.api.schemas import availability as offer_schema
 from moorage.reservation.api.schemas import host as host_schema
 from moorage.reservation.api.schemas import lease as lease_schema
@@ -111,7 +111,8 @@ ABOUT = ServiceDoc(
     description="Leases, registered hosts, offers and holds. Microversion 1.0 equals Blazar's Reservation API; 1.1 "
     "adds what Blazar does not have. The routes of 1.0 also accept the suffix `.json`.",
     parameters={
-        name: {"type": "string"} for name in ("lease_id", "hold_id", "project_id", "host_id", "floatingip_id", "name")
+        name: {"type": "string"}
+        for name in ("lease_id", "hold_id", "feed_id", "project_id", "user_id", "host_id", "floatingip_id", "name")
     },
     error_schema=_REFUSAL,
 )
@@ -172,6 +173,14 @@ ROUTES: list[Route[ReservationService]] = [
     Route("GET", "/v1/leases/{lease_id}/timeline", leases.show_timeline, "blazar:leases:get", since=_OURS,
         doc=OperationDoc("Show the events of a lease and their steps",
             {200: ResponseDoc("The events in order, with the progress of their steps.", _has("timeline", "array"))})),
+    Route("GET", "/v1/deleted-leases", leases.list_deleted_leases, "blazar:leases:get", since=_OURS,
+        doc=OperationDoc("List deleted leases, in pages, the last deleted one first",
+            {200: ResponseDoc("The deleted leases of the project; administrators get those of all projects.",
+                              _has("leases", "array", "leases_links"))}, query=listing_schema.DELETED_LEASES)),
+    Route("GET", "/v1/deleted-leases/{lease_id}", leases.show_deleted_lease, "blazar:leases:get", since=_OURS,
+        doc=OperationDoc("Show a deleted lease and its timeline",
+            {200: ResponseDoc("The lease as it was, with the time of its deletion.",
+                              _has("lease", "object", "timeline"))})),
     Route("POST", "/v1/leases/series", leases.create_series, "blazar:leases:post", lease_schema.CREATE_SERIES,
         since=_OURS,
         doc=OperationDoc("Create a series of leases, all or none",
@@ -210,6 +219,20 @@ ROUTES: list[Route[ReservationService]] = [
     Route("GET", "/v1/calendar.ics", availability.show_calendar_feed, "blazar:leases:get", since=_OURS,
         doc=OperationDoc("Show the project's leases as a calendar feed",
             {200: ResponseDoc("An iCalendar document.", Schema({}), ical.CONTENT_TYPE)})),
+    Route("GET", "/v1/calendar-feeds", feeds.list_feeds, "blazar:leases:get", since=_OURS,
+        doc=OperationDoc("List the caller's calendar feeds",
+            {200: ResponseDoc("The feeds; administrators get those of all users.", _has("feeds", "array"))})),
+    Route("POST", "/v1/calendar-feeds", feeds.create_feed, "blazar:leases:get", feeds.CREATE, since=_OURS,
+        doc=OperationDoc("Create a calendar feed",
+            {201: ResponseDoc("The feed with its `url`, which is not shown again.", _has("feed"))})),
+    Route("DELETE", "/v1/calendar-feeds/{feed_id}", feeds.revoke_feed, "blazar:leases:get", since=_OURS,
+        doc=OperationDoc("Revoke a calendar feed", _GONE)),
+    # Calendar programs send neither a token nor a microversion.
+    Route("GET", "/v1/calendar-feeds/{feed_id}/leases.ics", feeds.read_feed, None,
+        doc=OperationDoc("Read a calendar feed by its URL",
+            {200: ResponseDoc("An iCalendar document.", Schema({}), ical.CONTENT_TYPE),
+             304: ResponseDoc("The program has the present content (`If-None-Match`).")},
+            query=feeds.KEY_QUERY, error_statuses=frozenset({404, 429}))),
     Route("GET", "/v1/limits", leases.show_own_limits, "blazar:leases:get", since=_OURS,
         doc=OperationDoc("Show the limits of the caller's project", {200: ResponseDoc("The limits.", _has("limits"))})),
     Route("GET", "/v1/limits/{project_id}", leases.show_limits, "moorage:limits:get", since=_OURS,
@@ -217,6 +240,14 @@ ROUTES: list[Route[ReservationService]] = [
     Route("PUT", "/v1/limits/{project_id}", leases.update_limits, "moorage:limits:put", host_schema.UPDATE_LIMITS,
         since=_OURS,
         doc=OperationDoc("Set the limits of a project", {200: ResponseDoc("The updated limits.", _has("limits"))})),
+    Route("GET", "/v1/user-limits", leases.show_own_user_limits, "blazar:leases:get", since=_OURS,
+        doc=OperationDoc("Show the limits of the caller, in all projects together",
+            {200: ResponseDoc("The limits.", _has("limits"))})),
+    Route("GET", "/v1/user-limits/{user_id}", leases.show_user_limits, "moorage:limits:get", since=_OURS,
+        doc=OperationDoc("Show the limits of a user", {200: ResponseDoc("The limits.", _has("limits"))})),
+    Route("PUT", "/v1/user-limits/{user_id}", leases.update_user_limits, "moorage:limits:put",
+        host_schema.UPDATE_LIMITS, since=_OURS,
+        doc=OperationDoc("Set the limits of a user", {200: ResponseDoc("The updated limits.", _has("limits"))})),
     *_with_json_suffix("GET", "/v1/os-hosts", hosts.list_hosts, "blazar:oshosts:get", until=_PEERS,
         doc=OperationDoc("List registered hosts (from 1.1 on in pages)",
             {200: ResponseDoc("The hosts.", _has("hosts", "array", "hosts_links"))},

@@ -4,26 +4,37 @@ A stale calendar is harmless: a plan is verified in SQL with its hosts locked be
 refused only on a calendar that was just refreshed. A request that keeps losing against concurrent ones is planned with
 all hosts locked, so it can only be refused for lack of room.
 
+Everything that takes capacity on hosts comes through `admit_all`, with a `LimitCheck`.
+
 A refresh reads only changed hosts: every write of allocations raises the `revision` of its hosts.
+
+Before each plan, the capacity of hosts is compared with Placement (`placement_capacity`), so that no lease is booked
+into resources that are gone.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from sqlalchemy import Connection, Engine
 
 from moorage.core.clock import Clock
-from moorage.core.errors import Conflict
+from moorage.core.errors import Conflict, MoorageError
 from moorage.db.session import in_transaction, read
 from moorage.reservation.capacity import host_selection
 from moorage.reservation.capacity.calendar import Calendar, HostUsage
 from moorage.reservation.capacity.next_slot import first_fit
 from moorage.reservation.store import hold_store, host_store
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
+
+#: Checks and records the limits of an account, in the transaction that writes. Raises `OverQuota`. See `Enforcement`.
+LimitCheck: TypeAlias = Callable[[Connection, Sequence[host_selection.Plan]], None]
 
 #: Optimistic attempts before all hosts are locked.
 ATTEMPTS = 5
@@ -49,13 +60,16 @@ class Booking:
 
 @dataclass(frozen=True, slots=True)
 class Excluding:
-    """Usage to ignore: reservations that are planned again, or a hold that becomes a lease."""
+    """Usage to ignore: reservations that are planned again, a hold that becomes a lease, or lost slots of any lease
+    (by id), which use no capacity that exists.
+    """
 
     reservations: Collection[str] = ()
     hold: str | None = None
+    lost: Collection[str] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.reservations) or self.hold is not None
+        return bool(self.reservations) or self.hold is not None or bool(self.lost)
 
 
 class _PlanInvalidated(Exception):
@@ -79,11 +93,16 @@ class _Refused:
 
 
 class Admission:
-    """One per process. Only `admit` and `admit_all` create allocations of hosts."""
+    """One per process. Only `admit` and `admit_all` create allocations of hosts.
 
-    def __init__(self, engine: Engine, clock: Clock) -> None:
+    `refresh_capacity`: see `PlacementCapacity.refresh`. Admission fails with its errors; the calendar is also shown
+    without it.
+    """
+
+    def __init__(self, engine: Engine, clock: Clock, refresh_capacity: Callable[[], object] = lambda: None) -> None:
         self._engine = engine
         self._clock = clock
+        self._refresh_capacity = refresh_capacity
         self._lock = threading.Lock()
         self._snapshot: _CalendarSnapshot | None = None
         self._is_old = False
@@ -94,12 +113,17 @@ class Admission:
             self._is_old = True
 
     def calendar(self, excluding: Excluding = Excluding()) -> Calendar:
-        """The calendar, refreshed and including holds."""
+        """The calendar, refreshed and including holds. If Placement does not answer, it has the last known capacity."""
+        try:
+            self._refresh_capacity()
+        except MoorageError as error:
+            log.warning("the calendar has an older capacity of the hosts", extra={"reason": error.message})
         return self._calendar(excluding, fresh=True)[0]
 
     def plan_all(self, bookings: Sequence[Booking], excluding: Excluding = Excluding()) -> list[host_selection.Plan]:
         """The plans that `admit_all` would choose now, without writing. Raises `NotEnoughHostsAvailable`."""
-        calendar = self.calendar(excluding)
+        self._refresh_capacity()
+        calendar = self._calendar(excluding, fresh=True)[0]
         plans = _planned(calendar, bookings)
         if isinstance(plans, _Refused):
             raise _not_enough(plans, calendar, excluding)
@@ -109,6 +133,7 @@ class Admission:
         self,
         booking: Booking,
         *,
+        limits: LimitCheck,
         before: Callable[[Connection], None] = lambda _: None,
         commit: Callable[[Connection, host_selection.Plan], T],
         excluding: Excluding = Excluding(),
@@ -117,6 +142,7 @@ class Admission:
         """`admit_all` for one booking."""
         return self.admit_all(
             [booking],
+            limits=limits,
             before=before,
             commit=lambda connection, plans: commit(connection, plans[0]),
             excluding=excluding,
@@ -127,17 +153,27 @@ class Admission:
         self,
         bookings: Sequence[Booking],
         *,
+        limits: LimitCheck,
         before: Callable[[Connection], None] = lambda _: None,
         commit: Callable[[Connection, Sequence[host_selection.Plan]], T],
         excluding: Excluding = Excluding(),
         only_held: bool = False,
     ) -> T:
-        """Plans the bookings, locks the chosen hosts, verifies, and runs `commit` in the same transaction.
+        """Plans the bookings, locks the chosen hosts, verifies, and runs `commit` and `limits` in the same transaction.
 
         Admits all bookings or none. `before` runs first in that transaction (it locks the lease: leases are locked
-        before hosts); its errors are passed on. Both callables may run several times. `only_held`: `commit` writes a
-        hold, not a lease. Raises `NotEnoughHostsAvailable`.
+        before hosts); its errors are passed on. `limits` runs last, so that it sees all that `commit` wrote. All
+        callables may run several times. `only_held`: `commit` writes a hold, not a lease. Raises
+        `NotEnoughHostsAvailable`.
         """
+
+        def write(connection: Connection, plans: Sequence[host_selection.Plan]) -> T:
+            result = commit(connection, plans)
+            limits(connection, plans)
+            return result
+
+        if any(booking.asks for booking in bookings):
+            self._refresh_capacity()
         fresh = False
         for _ in range(ATTEMPTS):
             calendar, seen = self._calendar(excluding, fresh=fresh)
@@ -148,7 +184,7 @@ class Admission:
                 fresh = True
                 continue
             try:
-                result = self._commit(plans, bookings, before, commit, excluding)
+                result = self._commit(plans, bookings, before, write, excluding)
             except _PlanInvalidated:
                 fresh = True
                 continue
@@ -159,7 +195,7 @@ class Admission:
             return result
         return in_transaction(
             self._engine,
-            lambda connection: self._admit_with_all_hosts_locked(connection, bookings, before, commit, excluding),
+            lambda connection: self._admit_with_all_hosts_locked(connection, bookings, before, write, excluding),
         )
 
     def _admit_with_all_hosts_locked(
@@ -209,7 +245,7 @@ class Admission:
         capacities = host_store.capacities(connection, hosts)
         ids = [each.host for each in capacities]
         start, end = min(each.start for each in bookings), max(each.end for each in bookings)
-        used = host_store.usages_between(connection, ids, start, end, excluding.reservations)
+        used = host_store.usages_between(connection, ids, start, end, excluding.reservations, excluding.lost)
         held = hold_store.usages(connection, self._clock.now(), ids, without=excluding.hold)
         return Calendar(capacities, [*used, *held])
 
@@ -225,7 +261,7 @@ class Admission:
             return snapshot.calendar, snapshot
         with read(self._engine) as connection:
             snapshot = _refreshed_snapshot(connection, snapshot, self._clock.now())
-            own = host_store.allocations_of(connection, excluding.reservations)
+            own = host_store.allocations_of(connection, excluding.reservations, excluding.lost)
             held = hold_store.usages(connection, self._clock.now(), without=excluding.hold)
         with self._lock:
             self._snapshot = snapshot

@@ -1,55 +1,105 @@
-"""Limits on reservations: maximum lease duration, limits of projects, and an operator's enforcement service.
+"""The one check that everything passes that keeps capacity from others: leases, series, updates and holds.
 
-The duration is checked, and the operator's service called, before a booking is admitted. Limits are checked in the
-transaction that writes the lease, with the project locked, so that two requests cannot use the same remainder.
+    duration, an operator's service     before the booking: `before_create`, `before_update`
+    limits of the project and its user  in the transaction that writes, with both locked, so that two requests cannot
+                                        use the same remainder: the `LimitCheck` that `Admission.admit_all` requires
+
+Limits count what is reserved at any one time and over time, whole hosts with all that they have, leases, and how long
+holds last. A dry run makes the same checks without writing. `moved_by_service` is for moves off a failed host, which
+the tenant did not ask for.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, Engine
 
+from moorage.core.clock import Clock
 from moorage.core.errors import Invalid, OverQuota
 from moorage.db.session import in_transaction, read
-from moorage.reservation.booking.admission import name_lease_in_batch
+from moorage.reservation.booking.admission import LimitCheck, name_lease_in_batch
 from moorage.reservation.booking.capacity_requests import held_of
 from moorage.reservation.booking.external_enforcement import ExternalService
 from moorage.reservation.booking.previews import UpdatePreview
 from moorage.reservation.capacity import host_selection
 from moorage.reservation.model.leases import Lease, RegisteredHost, Reservation
-from moorage.reservation.model.limits import FLOATING_IPS, ProjectLimits, Reserved, counted, refusal
+from moorage.reservation.model.limits import (
+    FLOATING_IPS,
+    LEASES,
+    REMEDY,
+    Account,
+    AccountKind,
+    Limits,
+    Reserved,
+    Window,
+    accounts_of,
+    charged,
+    first_exceeded,
+    whole_hosts,
+)
 from moorage.reservation.model.reservation_requests import FloatingIpRequest
 from moorage.reservation.model.slot_demand import Amounts
 from moorage.reservation.model.steps import Actions, TellEnd
-from moorage.reservation.store import host_store, lease_store, limit_store
+from moorage.reservation.store import hold_store, host_store, lease_store, limit_store
+from moorage.reservation.store.hold_store import Hold
+
+#: The time over which `Rules.hold_minutes_per_day` counts.
+DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`max_duration_s`: seconds, -1 = unlimited; `exempt` projects may exceed it. `limits`: default of a project."""
+    """`max_duration_s`: seconds, -1 = unlimited; `exempt` projects may exceed it.
+
+    `limits`, `user_limits`: defaults of a project, and of a user with all projects together.
+    """
 
     max_duration_s: int = -1
     exempt: Collection[str] = ()
-    limits: ProjectLimits = field(default_factory=ProjectLimits)
+    limits: Limits = field(default_factory=Limits)
+    user_limits: Limits = field(default_factory=Limits)
     period: timedelta = timedelta(days=30)
+    max_holds: int = 10  #: of a project, and of a user, at any one time
+    hold_minutes_per_day: int = 240  #: of a project, and of a user; -1: unlimited
+
+    def default(self, account: Account) -> Limits:
+        return self.limits if account.kind is AccountKind.PROJECT else self.user_limits
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """`asked` replaces `before`; `leases`: number of new leases and holds, which are `written` already unless it is a
+    dry run; `hold`: the hold that asks, if it is one.
+    """
+
+    asked: Sequence[Reserved]
+    before: Sequence[Reserved] = ()
+    leases: int = 0
+    hold: str | None = None
+    written: bool = True
+
+
+def moved_by_service(connection: Connection, plans: Sequence[host_selection.Plan]) -> None:
+    """The `LimitCheck` of slots that the service moves to other hosts: they count as before."""
 
 
 class Enforcement:
-    def __init__(self, engine: Engine, rules: Rules, external: ExternalService | None = None) -> None:
+    def __init__(self, engine: Engine, clock: Clock, rules: Rules, external: ExternalService | None = None) -> None:
         self._engine = engine
+        self._clock = clock
         self._rules = rules
         self._external = external
 
     def before_create(self, lease: Lease, plan: Callable[[], host_selection.Plan]) -> None:
-        """Checks a new lease before it is admitted. Raises `Invalid` or `Unavailable`.
+        """Checks a new lease, or a hold for it, before it is admitted. Raises `Invalid` or `Unavailable`.
 
         `plan` is called only if the operator's service is called.
         """
         self._check_duration(lease.project_id, lease.start_date, lease.end_date)
         if self._external is not None:
             self._external.check_create(lease, plan(), self._hosts())
-        limit_store.ensure(self._engine, lease.project_id)
+        limit_store.ensure(self._engine, accounts_of(lease.project_id, lease.user_id))
 
     def before_update(self, change: UpdatePreview, plan: Callable[[], host_selection.Plan]) -> None:
         lease, decision = change.lease, change.decision
@@ -57,50 +107,71 @@ class Enforcement:
         if self._external is not None and (decision.moved or decision.requests):
             held = self._held(lease)
             self._external.check_update(lease, held, _after(change), {**held, **plan()}, self._hosts())
-        limit_store.ensure(self._engine, lease.project_id)
+        limit_store.ensure(self._engine, accounts_of(lease.project_id, lease.user_id))
 
-    def record_creation(self, connection: Connection, lease: Lease, plan: host_selection.Plan, *, of: int = 1) -> None:
-        """Checks limits and records the lease, in the transaction that writes it. Raises `OverQuota`.
+    def creation(self, leases: Sequence[Lease]) -> LimitCheck:
+        """Checks the limits for these new leases, all or none, and records their usage. Raises `OverQuota`."""
 
-        `of`: number of leases in the series that the lease belongs to.
-        """
-        limit_store.lock(connection, lease.project_id)
-        limit_store.drop_before(connection, lease.project_id, lease.created_at - 2 * self._rules.period)
-        limit_store.write(connection, lease.project_id, lease.id, _reserved(lease, plan))
-        self._check_limits(connection, lease.project_id, lease.start_date, lease.end_date, of=of)
+        def check(connection: Connection, plans: Sequence[host_selection.Plan]) -> None:
+            limit_store.lock(connection, _accounts(leases[0]))
+            since = leases[0].created_at - 2 * self._rules.period
+            limit_store.drop_before(connection, leases[0].project_id, since)
+            asked: list[Reserved] = []
+            for lease, plan in zip(leases, plans, strict=True):
+                own = _reserved(connection, lease, plan)
+                limit_store.write(connection, lease.project_id, lease.user_id, lease.id, own)
+                asked += own
+                self._check_limits(connection, lease, _Change(asked, leases=len(leases)), of=len(leases))
 
-    def record_update(self, connection: Connection, change: UpdatePreview, plan: host_selection.Plan) -> None:
+        return check
+
+    def update(self, change: UpdatePreview) -> LimitCheck:
+        """Checks the limits for the updated lease, and records its usage. Raises `OverQuota`."""
         lease, decision = change.lease, change.decision
-        limit_store.lock(connection, lease.project_id)
-        after = _after(change)
-        limit_store.write(connection, lease.project_id, lease.id, _reserved(after, plan))
-        if decision.moved:
-            ids = [each.id for each in lease.reservations]
-            limit_store.move(connection, ids, decision.start_date, decision.end_date)
-        if decision.grows or decision.requests:
-            self._check_limits(connection, lease.project_id, decision.start_date, decision.end_date)
+
+        def check(connection: Connection, plans: Sequence[host_selection.Plan]) -> None:
+            limit_store.lock(connection, _accounts(lease))
+            wanted = self._change(connection, change, plans[0])
+            limit_store.write(connection, lease.project_id, lease.user_id, lease.id, wanted.asked)
+            if decision.moved:
+                ids = [each.id for each in lease.reservations]
+                limit_store.move(connection, ids, decision.start_date, decision.end_date)
+            if decision.grows or decision.requests:
+                self._check_limits(connection, _after(change), wanted)
+
+        return check
+
+    def hold(self, hold: Hold, lease: Lease) -> LimitCheck:
+        """Checks the limits for a new hold, as for the `lease` that it may become. Raises `OverQuota`."""
+
+        def check(connection: Connection, plans: Sequence[host_selection.Plan]) -> None:
+            limit_store.lock(connection, _accounts(lease))
+            limit_store.write_hold(connection, hold, hold.created_at - DAY)
+            for account in _accounts(lease):
+                self._check_holds(connection, account, hold)
+            asked = _reserved(connection, lease, plans[0])
+            self._check_limits(connection, lease, _Change(asked, leases=1, hold=hold.id))
+
+        return check
 
     def rehearse_create(self, leases: Sequence[Lease], plans: Sequence[host_selection.Plan]) -> None:
-        """Makes the checks of `before_create` and `record_creation`, without writing.
+        """Makes the checks of `before_create` and `creation`, without writing.
 
         Does not call the operator's service, because it may count requests.
         """
-        reserved: list[Reserved] = []
+        asked: list[Reserved] = []
         with read(self._engine) as connection:
             for lease, plan in zip(leases, plans, strict=True):
-                start, end = lease.start_date, lease.end_date
-                self._check_duration(lease.project_id, start, end)
-                reserved += _reserved(lease, plan)
-                self._check_limits(connection, lease.project_id, start, end, reserved, of=len(leases))
+                self._check_duration(lease.project_id, lease.start_date, lease.end_date)
+                asked += _reserved(connection, lease, plan)
+                change = _Change(asked, leases=len(leases), written=False)
+                self._check_limits(connection, lease, change, of=len(leases))
 
     def rehearse_update(self, change: UpdatePreview, plan: host_selection.Plan) -> None:
         self._check_change(change)
-        lease, decision = change.lease, change.decision
-        after = _after(change)
-        if decision.grows or decision.requests:
+        if change.decision.grows or change.decision.requests:
             with read(self._engine) as connection:
-                again = _reserved(after, plan)
-                self._check_limits(connection, lease.project_id, after.start_date, after.end_date, again)
+                self._check_limits(connection, _after(change), self._change(connection, change, plan))
 
     @property
     def notifies_ends(self) -> bool:
@@ -116,18 +187,26 @@ class Enforcement:
         if self._external is not None and lease is not None:
             self._external.on_end(lease, self._held(lease), self._hosts())
 
-    def limits_of(self, project_id: str) -> ProjectLimits:
+    def limits_of(self, account: Account) -> Limits:
         with read(self._engine) as connection:
-            return limit_store.own_limits(connection, project_id) or self._rules.limits
+            return self._limits(connection, [account])[account]
 
-    def set_limits(self, project_id: str, limits: ProjectLimits | None) -> ProjectLimits:
-        limit_store.ensure(self._engine, project_id)
-        in_transaction(self._engine, lambda connection: limit_store.set_limits(connection, project_id, limits))
-        return self.limits_of(project_id)
+    def set_limits(self, account: Account, limits: Limits | None) -> Limits:
+        limit_store.ensure(self._engine, [account])
+        in_transaction(self._engine, lambda connection: limit_store.set_limits(connection, account, limits))
+        return self.limits_of(account)
 
     @property
     def period(self) -> timedelta:
         return self._rules.period
+
+    @property
+    def _window(self) -> Window:
+        return Window(self._clock.now(), self._rules.period)
+
+    def _limits(self, connection: Connection, accounts: Sequence[Account]) -> dict[Account, Limits]:
+        own = limit_store.own_limits(connection, accounts)
+        return {each: own.get(each.kind, self._rules.default(each)) for each in accounts}
 
     def _check_change(self, change: UpdatePreview) -> None:
         lease, decision = change.lease, change.decision
@@ -142,23 +221,63 @@ class Enforcement:
                 f"{longest} seconds."
             )
 
-    def _check_limits(
-        self,
-        connection: Connection,
-        project_id: str,
-        start: datetime,
-        end: datetime,
-        more: Sequence[Reserved] = (),
-        of: int = 1,
-    ) -> None:
-        limits, period = limit_store.own_limits(connection, project_id) or self._rules.limits, self._rules.period
-        if not limits.now and not limits.hours:
-            return
-        anew = {each.reservation_id for each in more}
-        there = limit_store.between(connection, project_id, start - period, end + period)
-        reserved = [*(each for each in there if each.reservation_id not in anew), *more]
-        if reason := refusal(limits, period, reserved, start, end):
-            raise OverQuota(name_lease_in_batch(of, start, f"The limits of the project are exceeded: {reason}"))
+    def _change(self, connection: Connection, change: UpdatePreview, plan: host_selection.Plan) -> _Change:
+        asked = _reserved(connection, _after(change), plan)
+        ids = {each.reservation_id for each in asked}
+        there = limit_store.of_lease(connection, change.lease.id)
+        return _Change(asked, [each for each in there if each.reservation_id in ids])
+
+    def _check_holds(self, connection: Connection, account: Account, hold: Hold) -> None:
+        """The number of holds, and how long they last together; otherwise they could be renewed for ever."""
+        most, minutes = self._rules.max_holds, self._rules.hold_minutes_per_day
+        there = hold_store.count(connection, account, hold.created_at) - 1
+        if there >= most:
+            raise _over(
+                account,
+                f"at most {most} holds at a time; {there} exist, and this request adds 1. Release a hold, turn it into "
+                "a lease, or wait until it expires.",
+                ("holds", most, there, 1),
+            )
+        adds = (hold.expires_at - hold.created_at).total_seconds() / 60
+        used = limit_store.time_held(connection, account, hold.created_at - DAY).total_seconds() / 60 - adds
+        if minutes != -1 and used + adds > minutes:
+            raise _over(
+                account,
+                f"holds may last {minutes} minutes together in 24 hours; {used:.0f} are used, and this one would add "
+                f"{adds:.0f}. Turn holds into leases or release them early, or create the lease without a hold.",
+                ("hold_minutes_per_day", minutes, used, adds),
+            )
+
+    def _check_limits(self, connection: Connection, lease: Lease, change: _Change, *, of: int = 1) -> None:
+        """`of`: number of leases in the series that the lease belongs to."""
+        for account, limits in self._limits(connection, _accounts(lease)).items():
+            if LEASES in limits.now and change.leases:
+                self._check_number(connection, account, limits.now[LEASES], change)
+            if not change.asked or not (limits.now or limits.hours):
+                continue
+            others = self._others(connection, account, change)
+            if found := first_exceeded(limits, self._window, others, change.asked, change.before):
+                values = found.name, found.limit, found.used, found.asked
+                raise _over(account, f"{found.reason}. {REMEDY}", values, of=of, start=lease.start_date)
+
+    def _check_number(self, connection: Connection, account: Account, most: int, change: _Change) -> None:
+        there = limit_store.leases_of(connection, account, self._clock.now()) - (change.leases if change.written else 0)
+        if there + change.leases > most:
+            raise _over(
+                account,
+                f"at most {most} leases and holds may exist that have not ended; {there} exist, and this request adds "
+                f"{change.leases}. Delete leases, release holds, or ask an administrator for a higher limit.",
+                (LEASES, most, there, change.leases),
+            )
+
+    def _others(self, connection: Connection, account: Account, change: _Change) -> list[Reserved]:
+        """The account's usage, without that of the request, which counts for a limit of it."""
+        own = {each.reservation_id for each in (*change.asked, *change.before)} | {change.hold}
+        start = min(each.start for each in change.asked) - self._rules.period
+        end = max(each.end for each in change.asked) + self._rules.period
+        there = limit_store.between(connection, account, start, end)
+        held = hold_store.reserved(connection, account, self._clock.now())
+        return [each for each in (*there, *held) if each.reservation_id not in own]
 
     def _held(self, lease: Lease) -> host_selection.Plan:
         with read(self._engine) as connection:
@@ -167,6 +286,26 @@ class Enforcement:
     def _hosts(self) -> dict[int, RegisteredHost]:
         with read(self._engine) as connection:
             return {host.id: host for host in host_store.all_hosts(connection)}
+
+
+def _accounts(lease: Lease) -> tuple[Account, Account]:
+    return accounts_of(lease.project_id, lease.user_id)
+
+
+def _over(
+    account: Account,
+    reason: str,
+    values: tuple[str, int, float, float],
+    *,
+    of: int = 1,
+    start: datetime | None = None,
+) -> OverQuota:
+    """`values`: name of the limit, the limit, what is used, what the request adds. `of`, `start`: of a series."""
+    name, limit, used, asked = values
+    words = f"The limits of the {account.kind} are exceeded: {reason}"
+    if start is not None:
+        words = name_lease_in_batch(of, start, words)
+    return OverQuota(words, account=account.kind, name=name, limit=limit, used=used, asked=asked)
 
 
 def _after(change: UpdatePreview) -> Lease:
@@ -181,18 +320,19 @@ def _after(change: UpdatePreview) -> Lease:
     )
 
 
-def _reserved(lease: Lease, plan: host_selection.Plan) -> list[Reserved]:
+def _reserved(connection: Connection, lease: Lease, plan: host_selection.Plan) -> list[Reserved]:
     """The planned slots and the number of floating IPs, for the limits."""
+    whole = host_store.amounts(connection, {host for placing in plan.values() for host in whole_hosts(placing)})
     return [
         Reserved(each.id, lease.start_date, lease.end_date, amounts)
         for each in lease.reservations
-        if (amounts := _amounts(each, plan)) is not None
+        if (amounts := _amounts(each, plan, whole)) is not None
     ]
 
 
-def _amounts(reservation: Reservation, plan: host_selection.Plan) -> Amounts | None:
+def _amounts(
+    reservation: Reservation, plan: host_selection.Plan, whole: Mapping[int, Amounts]
+) -> Mapping[str, int] | None:
     if isinstance(reservation.request, FloatingIpRequest):
         return {FLOATING_IPS: reservation.request.amount}
-    if reservation.id not in plan:
-        return None
-    return counted(amounts for slots in plan[reservation.id].values() for amounts in slots)
+    return charged(plan[reservation.id], whole) if reservation.id in plan else None

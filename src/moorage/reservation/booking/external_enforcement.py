@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
@@ -34,13 +35,23 @@ class ExternalService:
     """An empty endpoint defaults to its name below `base`. If `base` is empty too, the endpoint is not called."""
 
     def __init__(
-        self, base: str, *, check_create: str, check_update: str, on_end: str, token: str, region: str, auth_url: str
+        self,
+        base: str,
+        *,
+        check_create: str,
+        check_update: str,
+        on_end: str,
+        token: str,
+        region: str,
+        auth_url: str,
+        ca_file: Path | None = None,
     ) -> None:
         self._create, self._update, self._end = (
             endpoint or (urljoin(base, name) if base else "")
             for endpoint, name in ((check_create, "check-create"), (check_update, "check-update"), (on_end, "on-end"))
         )
         self._token = token
+        self._ca_file = ca_file
         self._context = {"region_name": region, "auth_url": auth_url}
 
     def check_create(self, lease: Lease, plan: host_selection.Plan, hosts: Mapping[int, RegisteredHost]) -> None:
@@ -87,7 +98,7 @@ class ExternalService:
         headers = {"content-type": "application/json"} | ({"x-auth-token": self._token} if self._token else {})
         context = {"user_id": lease.user_id, "project_id": lease.project_id, **self._context}
         body = orjson.dumps({"context": context, **documents})
-        return SocketTransport(url, timeout_s=TIMEOUT_S).send("POST", "", headers, body)
+        return SocketTransport(url, timeout_s=TIMEOUT_S, ca_file=self._ca_file).send("POST", "", headers, body)
 
 
 def _message(answer: ClientResponse) -> str:

@@ -23,7 +23,7 @@ from moorage.reservation.model.reservation_requests import (
     UnresolvedFlavorRequest,
     UnresolvedRequest,
 )
-from moorage.reservation.model.slot_demand import SlotDemand
+from moorage.reservation.model.slot_demand import ProvidersWith, SlotDemand
 from moorage.reservation.steps.floating_ip_steps import NO_NETWORK_SERVICE
 from moorage.scheduler.extra_specs import device_profile_specs
 from moorage.scheduler.flavor_resources import PROFILE_KEY
@@ -57,24 +57,24 @@ class ExternalLookups:
         self._accelerators = accelerators
         self._has_network = has_network
 
-    def resolve_request(self, caller: Caller, wish: UnresolvedRequest) -> ReservationRequest:
+    def resolve_request(self, caller: Caller, unresolved: UnresolvedRequest) -> ReservationRequest:
         """The complete request, with the flavor that it refers to.
 
         Raises `NotFound` for a flavor that the caller may not see, `Invalid` for one that cannot be reserved,
         `NotBuilt` for floating IPs without a network service, and the errors of `check_bitstream`.
         """
-        if isinstance(wish, FloatingIpRequest) and not self._has_network:
+        if isinstance(unresolved, FloatingIpRequest) and not self._has_network:
             raise NotBuilt(f"{VIRTUAL_FLOATING_IP} cannot be reserved: {NO_NETWORK_SERVICE}")
-        if not isinstance(wish, UnresolvedFlavorRequest):
-            self.check_bitstream(wish, caller.project_id)
-            return wish
-        source = self._source(caller, wish.flavor_id)
+        if not isinstance(unresolved, UnresolvedFlavorRequest):
+            self.check_bitstream(unresolved, caller.project_id)
+            return unresolved
+        source = self._source(caller, unresolved.flavor_id)
         demand = demand_of(source)
         if own := sorted(name for name in demand.totals if is_reservation_class(name)):
             raise Invalid(
-                f"flavor {wish.flavor_id} belongs to a reservation: it requests {own[0]}; choose another flavor"
+                f"flavor {unresolved.flavor_id} belongs to a reservation: it requests {own[0]}; choose another flavor"
             )
-        return FlavorRequest(source, wish.amount, wish.affinity, wish.resource_properties)
+        return FlavorRequest(source, unresolved.amount, unresolved.affinity, unresolved.resource_properties)
 
     def check_bitstream(self, request: ReservationRequest, project_id: str) -> None:
         """Raises `NotFound` if the project has no such bitstream, `Invalid` if several images match."""
@@ -97,17 +97,21 @@ class ExternalLookups:
         if missing is not None:
             raise (Invalid if missing.is_ambiguous else NotFound)(f"{way}: {missing.message}")
 
-    def resolve_demand(self, demand: SlotDemand) -> tuple[SlotDemand, frozenset[str] | None]:
+    def resolve_demand(
+        self, demand: SlotDemand, providers_with: ProvidersWith | None = None
+    ) -> tuple[SlotDemand, frozenset[str] | None]:
         """(the demand with the providers that have its traits, names of the hosts that match its root traits).
 
-        The second is None if the demand has no root traits: then all hosts match.
+        The second is None if the demand has no root traits: then all hosts match. `providers_with`: a cache of the
+        method of that name, for many demands.
         """
+        having = providers_with or self.providers_with
         roots: frozenset[str] | None = None
         if demand.root_required or demand.root_forbidden:
-            roots = self._having(demand.root_required, demand.root_forbidden)
-        return demand.known(self._having), roots
+            roots = having(demand.root_required, demand.root_forbidden)
+        return demand.known(having), roots
 
-    def _having(self, required: tuple[str, ...], forbidden: tuple[str, ...]) -> frozenset[str]:
+    def providers_with(self, required: tuple[str, ...], forbidden: tuple[str, ...]) -> frozenset[str]:
         """Names of providers with all `required` and no `forbidden` traits. A trait unknown to Placement is on none."""
         unknown = [name for name in (*required, *forbidden) if not self._placement.has_trait(name)]
         if set(unknown) & set(required):

@@ -13,7 +13,7 @@ from moorage.reservation.capacity import host_selection
 from moorage.reservation.capacity.lease_update import UpdateDecision
 from moorage.reservation.model.leases import Lease, Reservation
 from moorage.reservation.model.reservation_requests import ReservationRequest
-from moorage.reservation.store import hold_store
+from moorage.reservation.store import hold_store, limit_store
 
 #: {reservation of floating IPs: their addresses}
 Addresses: TypeAlias = Mapping[str, Sequence[str]]
@@ -67,3 +67,4 @@ class HoldConversion:
         if hold_store.find(connection, self.hold_id, self.now, lock=True) is None:
             raise Gone(f"hold {self.hold_id} has expired or was already used; search for an offer again")
         hold_store.remove(connection, [self.hold_id])
+        limit_store.forget_hold(connection, self.hold_id)

@@ -8,7 +8,7 @@
                                             |
                                             |-> a step waits or fails: its event is released, and retried later, up to
                                             |   a deadline; the others of the batch go on
-                                            |-> the process dies: the claims expire after 60 s, and the next process
+                                            |-> the process dies: another one frees the claims within 5 s (`jobs`), and
                                             |   continues at the first step that is not done
                                             |-> a claim was lost: no write changes the event, and this worker leaves it
 

@@ -30,6 +30,7 @@ from typing import TypeVar, get_args
 
 from sqlalchemy import Connection, Engine
 
+from moorage.core.backoff import Backoff
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError
 from moorage.core.ids import Ids
@@ -66,7 +67,7 @@ from moorage.reservation.model.steps import (
 )
 from moorage.reservation.steps.instance_steps import InstanceSteps
 from moorage.reservation.steps.plan_builder import PlanBuilder
-from moorage.reservation.store import address_store, event_store, host_store, lease_store, limit_store
+from moorage.reservation.store import address_store, archive_store, event_store, host_store, lease_store, limit_store
 from moorage.reservation.store.event_store import OPEN, Epochs, Release, StepRow, StepState, new_rows
 
 log = logging.getLogger(__name__)
@@ -74,9 +75,9 @@ log = logging.getLogger(__name__)
 #: Events per batch: enough to make the shared cost negligible, few enough that the first need not wait long.
 MAX_BATCH = 100
 
-#: A waiting step is retried after 1, 2, 4 ... s, a failed one after 2, 4, 8 ... s, up to these bounds.
-MAX_WAIT_S = 8
-MAX_BACKOFF_S = 60
+#: Pauses before a waiting step is run again, and before a failed one is.
+WAIT_BACKOFF = Backoff(first_s=1.0, longest_s=8.0)
+FAILURE_BACKOFF = Backoff(first_s=2.0, longest_s=60.0)
 
 #: Attempts per before_end action, and how long the end of the lease waits for an action in progress.
 ACTION_TRIES = 5
@@ -123,7 +124,7 @@ class _Retry:
     """The event is released until the pause is over. `row`: the step that waits or failed; `further`: steps to add."""
 
     reason: str
-    pause_s: int
+    pause_s: float
     row: StepRow | None = None
     further: tuple[Step, ...] = ()
 
@@ -195,7 +196,7 @@ class EventExecutor:
         self._ids = ids
         self._instances = instances
         self._actions = actions
-        self._worker = worker
+        self.worker = worker
         self._start_deadline = timedelta(seconds=start_deadline_s)
         self._in_parallel = ParallelRequests(requests_at_once)
         self.plan_builder = plan_builder
@@ -231,7 +232,7 @@ class EventExecutor:
             updated_at=None,
             epoch=1,
             attempt=1,
-            claimed_by=self._worker,
+            claimed_by=self.worker,
             claim_until=now + CLAIM,
         )
 
@@ -293,7 +294,7 @@ class EventExecutor:
         """Claims events of locked leases and writes their journals. Those without steps are finished at once."""
         now, running = self._clock.now(), RUNS_IN[events[0][0].type][1]
         seen = {event.event_id: event.epoch for event, _ in events}
-        epochs = event_store.claim(connection, seen, self._worker, now + CLAIM, now)
+        epochs = event_store.claim(connection, seen, self.worker, now + CLAIM, now)
         runs = []
         moving: dict[LeaseStatus, list[str]] = defaultdict(list)
         for event, lease in events:
@@ -326,7 +327,9 @@ class EventExecutor:
             if run.lease is not None:
                 self.determine_generations(run.lease)
         except MoorageError as error:
-            run.end = _Retry(f"cannot determine the generation of an older reservation: {error.message}", MAX_WAIT_S)
+            run.end = _Retry(
+                f"cannot determine the generation of an older reservation: {error.message}", WAIT_BACKOFF.longest_s
+            )
             return
         journal = in_transaction(self._engine, lambda connection: self._read_or_plan(connection, claim))
         if journal is None:
@@ -408,8 +411,7 @@ class EventExecutor:
                 self._step_failed(run, error)
                 continue
             if isinstance(found, Waiting):
-                pause_s = min(MAX_WAIT_S, 2 ** min(row.attempt, 10))
-                run.end = _Retry(f"{row.step.kind}: {found.reason}", pause_s, row)
+                run.end = _Retry(f"{row.step.kind}: {found.reason}", WAIT_BACKOFF.pause_s(row.attempt + 1), row)
                 break
             run.done = run.todo.popleft().seq
             if found is not None and found.steps:
@@ -425,7 +427,7 @@ class EventExecutor:
         if kind is EventType.CREATE:
             run.end = _GiveUp(reason, error)  # a request waits for the answer: undo at once, see `lease_service`
         elif kind is not EventType.BEFORE_END or not self._abandon_action(run, reason):
-            run.end = _Retry(reason, min(MAX_BACKOFF_S, 2 ** min(row.attempt + 1, 10)), row)
+            run.end = _Retry(reason, FAILURE_BACKOFF.pause_s(row.attempt + 1), row)
 
     def _abandon_action(self, run: _Run, reason: str) -> bool:
         """Gives up a before_end action after `ACTION_TRIES` or at the lease's end; the other actions continue."""
@@ -552,7 +554,7 @@ class EventExecutor:
                 extra={"event_id": run.claim.event_id, "lease_id": run.claim.lease_id},
             )
         if ids := [run.claim.event_id for run in lost]:
-            in_transaction(self._engine, lambda connection: event_store.drop_claims(connection, ids, self._worker))
+            in_transaction(self._engine, lambda connection: event_store.drop_claims(connection, ids, self.worker))
 
     # --- deadlines
 
@@ -620,7 +622,9 @@ def _change_leases(connection: Connection, ended: Sequence[EventClaim], now: dat
                 if event.type in WIRE_EVENTS and event.status is EventStatus.UNDONE:  # it never ran
                     event_store.move_event(connection, event, event.time, now, EventStatus.DONE)
         case EventType.DELETE:
-            _free_resources(connection, lease_store.find_leases(connection, ids), now)
+            leases = lease_store.find_leases(connection, ids)
+            _free_resources(connection, leases, now)
+            archive_store.archive(connection, leases, now)
             for lease_id in ids:
                 lease_store.delete_lease(connection, lease_id)
         case EventType.BEFORE_END:

@@ -8,8 +8,6 @@ the end, so repeating the request after a crash continues where it stopped.
 """
 
 import logging
-import math
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -21,11 +19,10 @@ from moorage.compute.client.values import Hypervisor
 from moorage.core.errors import Conflict, Forbidden, Invalid, MoorageError, NotFound
 from moorage.core.names import RESERVED_HOST_TRAIT, reservation_provider
 from moorage.db.session import in_transaction, read
-from moorage.placement.client.placement_client import PlacementClient, Provider
-from moorage.reservation.capacity.calendar import HostCapacity
+from moorage.placement.client.placement_client import PlacementClient
+from moorage.reservation.booking.placement_capacity import PlacementCapacity
 from moorage.reservation.deps import ReservationDeps
 from moorage.reservation.model.leases import HOST_PROPERTIES, Allocation, RegisteredHost
-from moorage.reservation.model.slot_demand import label
 from moorage.reservation.steps.reservation_providers import ensure_reservation_provider
 from moorage.reservation.store import host_store as store
 from moorage.reservation.store import property_store
@@ -52,30 +49,10 @@ class ReservedHosts:
             raise NotFound(f"Host '{name}' not found!")
         return found
 
-    def capacity(self, host_id: int, hypervisor_hostname: str) -> HostCapacity:
-        """Capacity that may be allocated: ``(total - reserved) * allocation_ratio`` of all providers of the host's
-        tree (A14).
-        """
-        root = self._placement.provider_by_name(hypervisor_hostname)
-        if root is None:
+    def check_provider(self, hypervisor_hostname: str) -> None:
+        """Raises `NotFound` if Placement does not have the host."""
+        if self._placement.provider_by_name(hypervisor_hostname) is None:
             raise NotFound(f"Placement has no resource provider named {hypervisor_hostname}")
-        tree = {each.uuid: each for each in self._placement.tree(root.uuid)}
-        ours = reservation_provider(hypervisor_hostname)
-        capacity: dict[str, int] = {}
-        largest: dict[str, int] = {}
-        providers: dict[str, str] = {}
-        above: dict[str, list[str]] = {}
-        places: Counter[str] = Counter()
-        for provider in sorted(tree.values(), key=lambda each: (each.uuid != root.uuid, each.name)):
-            if provider.name == ours:
-                continue
-            for name, each in self._placement.inventories(provider.uuid)[1].items():
-                key = label(name, places[name])
-                places[name] += 1
-                capacity[key] = math.floor((each.total - each.reserved) * each.allocation_ratio)
-                largest[key], providers[key] = each.max_unit, provider.name
-                above[provider.name] = _above(provider, tree)
-        return HostCapacity(host_id, capacity, largest, providers, above)
 
     def reserve(self, host: RegisteredHost) -> None:
         """Sets provider, freepool and trait; on failure undoes the changes of this call (R5)."""
@@ -130,6 +107,7 @@ class HostService:
 
     deps: ReservationDeps
     reserved: ReservedHosts
+    placement_capacity: PlacementCapacity
 
     def index(self) -> list[RegisteredHost]:
         with read(self.deps.engine) as connection:
@@ -151,17 +129,19 @@ class HostService:
         if host is None:
             raise Conflict(f"host {name} was removed by another request")
         try:
-            capacity = self.reserved.capacity(host_id, host.hypervisor_hostname)
+            self.reserved.check_provider(host.hypervisor_hostname)
             self.reserved.reserve(host)
+            try:
+                self.placement_capacity.read_host(host_id, host.hypervisor_hostname)
+            except MoorageError:
+                _try(lambda: self.reserved.release(host), host)
+                raise
         except MoorageError:
             in_transaction(self.deps.engine, lambda connection: store.delete_host(connection, host_id))
             raise
-
-        def finish(connection: Connection) -> None:
-            store.set_capacity(connection, host_id, capacity)
-            store.set_ready(connection, host_id, ready=True)
-
-        in_transaction(self.deps.engine, finish)
+        in_transaction(self.deps.engine, lambda connection: store.set_ready(connection, host_id, ready=True))
+        # Nobody notices what changes in Placement before the host is ready, so it is read once more.
+        self.placement_capacity.read_again(host_id, host.hypervisor_hostname)
         return self.show(str(host_id))
 
     def update(self, host_id: str, values: Mapping[str, str | None]) -> RegisteredHost:
@@ -170,13 +150,13 @@ class HostService:
             raise Invalid("No data to update")
         _check_keys(values)
         host = self.show(host_id)
-        capacity = self.reserved.capacity(host.id, host.hypervisor_hostname)
+        self.reserved.check_provider(host.hypervisor_hostname)
+        self.placement_capacity.read_host(host.id, host.hypervisor_hostname)
         ids = self._fresh(values)
 
         def write_properties(connection: Connection) -> RegisteredHost:
             store.lock_hosts(connection, [host.id])
             property_store.set_extra(connection, host.id, values, ids, self.deps.clock.now())
-            store.set_capacity(connection, host.id, capacity)
             store.update_host(connection, self._found(connection, host_id), self.deps.clock.now())
             return self._found(connection, host_id)
 
@@ -293,13 +273,3 @@ def _try(step: Callable[[], None], host: RegisteredHost) -> None:
         log.exception(
             "could not undo the registration of a host; register or delete the host again", extra={"host": host.id}
         )
-
-
-def _above(provider: Provider, tree: Mapping[str, Provider]) -> list[str]:
-    """The names of the provider's ancestors, nearest first."""
-    names = []
-    parent = tree.get(provider.parent_uuid or "")
-    while parent is not None:
-        names.append(parent.name)
-        parent = tree.get(parent.parent_uuid or "")
-    return names

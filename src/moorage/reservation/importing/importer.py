@@ -5,7 +5,7 @@ nor changes the resources of a reservation in Nova and Placement; that happens w
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,6 +17,7 @@ from moorage.core.ids import Ids
 from moorage.core.import_findings import ImportFinding
 from moorage.db.importing import Importer, ImportListener, ImportReceipt, PeerImport
 from moorage.db.types import ResultRow
+from moorage.reservation.booking.capacity_requests import held_of
 from moorage.reservation.capacity.addresses import RegisteredAddress
 from moorage.reservation.capacity.calendar import HostCapacity, HostUsage
 from moorage.reservation.importing.blazar_db import BlazarDatabase, open_blazar_database
@@ -34,8 +35,10 @@ from moorage.reservation.importing.rules.leases import (
     LeaseConverter,
     UnsupportedReservation,
 )
+from moorage.reservation.model.leases import LeaseStatus
+from moorage.reservation.model.limits import FLOATING_IPS, Reserved, charged
 from moorage.reservation.model.reservation_requests import FloatingIpRequest, HostRequest
-from moorage.reservation.store import address_store, host_store, lease_store, property_store
+from moorage.reservation.store import address_store, host_store, lease_store, limit_store, property_store
 from moorage.reservation.store.tables import computehosts, floatingips, leases
 
 #: Maximum number of leases named in the refusal of an import.
@@ -208,9 +211,23 @@ class _Import(PeerImport[BlazarDatabase, Connection]):
         self._usages += [HostUsage(each.host_id, each.start_date, each.end_date, each.resources) for each in one.slots]
         self._write(lease_store.insert_lease, one.lease)
         self._write(host_store.insert_allocations, one.slots, self._now)
+        self._write(limit_store.write, one.lease.project_id, one.lease.user_id, one.lease.id, self._charged(one))
         for slot in one.addresses:
             mine = {slot.id: slot.floating_ip}
             self._write(address_store.allocate, slot.reservation_id, mine, slot.start, slot.end, self._now)
+
+    def _charged(self, one: ConvertedLease) -> list[Reserved]:
+        """What counts for the limits of the lease's project and user, if the lease has not ended."""
+        whole = {each.host: each.capacity for each in self._capacities}
+        period = one.lease.start_date, one.lease.end_date
+        placings = held_of(one.slots)
+        charges: dict[str, Mapping[str, int]] = {}
+        for each in () if one.lease.status is LeaseStatus.TERMINATED else one.lease.reservations:
+            if isinstance(each.request, FloatingIpRequest):
+                charges[each.id] = {FLOATING_IPS: each.request.amount}
+            else:
+                charges[each.id] = charged(placings.get(each.id, {}), whole)
+        return [Reserved(reservation_id, *period, amounts) for reservation_id, amounts in charges.items() if amounts]
 
     def _import_lost(self) -> None:
         for table, row_id in self._peer.without_lease():

@@ -6,12 +6,13 @@ A hold occupies capacity until it expires. One transaction turns it into a lease
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 import numpy as np
 from sqlalchemy import Connection
 
 from moorage.core.caller import Caller
-from moorage.core.errors import Conflict, Invalid, NotFound, OverQuota
+from moorage.core.errors import Conflict, Invalid, NotFound
 from moorage.core.json import Json
 from moorage.db.session import in_transaction, read
 from moorage.reservation.booking.admission import HORIZON, NotEnoughHostsAvailable
@@ -24,7 +25,7 @@ from moorage.reservation.deps import BookingParts, ReservationDeps, ReservationS
 from moorage.reservation.leases.lease_service import LeaseService
 from moorage.reservation.model.leases import Allocation, LeaseStatus, floor_minute
 from moorage.reservation.model.reservation_requests import VIRTUAL_FLOATING_IP, FloatingIpRequest
-from moorage.reservation.store import hold_store, host_store
+from moorage.reservation.store import hold_store, host_store, limit_store
 from moorage.reservation.store.hold_store import Hold
 
 #: Maximum distance from the earliest to the latest start of a search.
@@ -114,12 +115,15 @@ class AvailabilityService:
                 )
             start, end = found.slots[0]
             draft = self.leases.preview_creation(caller, replace(wanted.new, start_date=start, end_date=end))
-
-            def commit(connection: Connection, plan: host_selection.Plan, draft: LeasePreview = draft) -> Hold:
-                return self._keep(connection, caller, draft, plan, requests)
-
+            hold = self._new_hold(draft, requests)
+            self.booking.enforcement.before_create(draft.lease, partial(self.leases.plan, draft.booking))
             try:
-                return self.booking.admission.admit(draft.booking, commit=commit, only_held=True)
+                return self.booking.admission.admit(
+                    draft.booking,
+                    limits=self.booking.enforcement.hold(hold, draft.lease),
+                    commit=partial(self._keep, draft=draft, hold=hold),
+                    only_held=True,
+                )
             except NotEnoughHostsAvailable:
                 continue  # another request has just taken it
         raise Conflict("other requests took each offer that was found; repeat the request")
@@ -135,8 +139,10 @@ class AvailabilityService:
 
     def release_hold(self, caller: Caller, hold_id: str) -> None:
         def delete_hold(connection: Connection) -> None:
-            _owned(caller, hold_store.find(connection, hold_id, self.deps.clock.now(), lock=True), hold_id)
+            now = self.deps.clock.now()
+            hold = _owned(caller, hold_store.find(connection, hold_id, now, lock=True), hold_id)
             hold_store.remove(connection, [hold_id])
+            limit_store.end_hold(connection, hold, now)
 
         in_transaction(self.deps.engine, delete_hold)
 
@@ -210,40 +216,23 @@ class AvailabilityService:
         )
         return draft, latest
 
-    def _keep(
-        self,
-        connection: Connection,
-        caller: Caller,
-        draft: LeasePreview,
-        plan: host_selection.Plan,
-        requests: Sequence[Mapping[str, Json]],
-    ) -> Hold:
-        now = self.deps.clock.now()
-        hold_store.remove_expired(connection, now)
-        if hold_store.count(connection, caller.project_id, now) >= self.settings.max_holds:
-            raise OverQuota(
-                f"the project already has {self.settings.max_holds} holds, the maximum; release one or wait until one "
-                "expires"
-            )
-        lease, booking = draft.lease, draft.booking
-        hold = Hold(
-            self.deps.ids.uuid(),
-            caller.user_id,
-            caller.project_id,
-            lease.start_date,
-            lease.end_date,
-            now + self.settings.hold,
-            requests,
-            now,
-        )
+    def _new_hold(self, draft: LeasePreview, requests: Sequence[Mapping[str, Json]]) -> Hold:
+        lease, now = draft.lease, self.deps.clock.now()
+        period = lease.start_date, lease.end_date
+        expires_at = now + self.settings.hold
+        return Hold(self.deps.ids.uuid(), lease.user_id, lease.project_id, *period, expires_at, requests, now)
+
+    def _keep(self, connection: Connection, plan: host_selection.Plan, *, draft: LeasePreview, hold: Hold) -> Hold:
+        booking = draft.booking
         slots = [
             [
                 Allocation(self.deps.ids.uuid(), host, reservation.id, booking.start, booking.end, amounts)
                 for host, some in plan[reservation.id].items()
                 for amounts in some
             ]
-            for reservation in lease.reservations
+            for reservation in draft.lease.reservations
         ]
+        hold_store.remove_expired(connection, hold.created_at)
         hold_store.insert_hold(connection, hold, slots)
         return hold
 

@@ -45,7 +45,7 @@ from moorage.reservation.model.reservation_requests import ReservationRequest
 from moorage.reservation.model.slot_demand import Amounts
 from moorage.reservation.model.steps import Step
 from moorage.reservation.steps.plan_builder import regions_to_load, services_of, slots_of
-from moorage.reservation.store import event_store, host_store, lease_store, request_store
+from moorage.reservation.store import archive_store, event_store, host_store, lease_store, request_store
 
 #: Maximum number of attempts of an update if the lease changes concurrently.
 ATTEMPTS = 3
@@ -101,7 +101,7 @@ class LeaseService:
 
     def _create(self, drafts: Sequence[LeasePreview], conversion: HoldConversion | None = None) -> list[Lease]:
         for draft in drafts:
-            self.booking.enforcement.before_create(draft.lease, partial(self._planned, draft.booking))
+            self.booking.enforcement.before_create(draft.lease, partial(self.plan, draft.booking))
         creations = [self.executor.new_claimed_event(draft.lease.id, EventType.CREATE) for draft in drafts]
         leases = [
             replace(draft.lease, events=(*draft.lease.events, creation))
@@ -124,17 +124,19 @@ class LeaseService:
                 for reservation_id, placing in plan.items():
                     self.allocate(connection, reservation_id, _listed(placing), lease.start_date, lease.end_date)
             self.booking.addresses.allocate_new(connection, leases)
-            for lease, plan in zip(leases, plans, strict=True):
-                self.booking.enforcement.record_creation(connection, lease, plan, of=len(leases))
             journals = {claim.event_id: claim.journal or () for claim in claims}
             event_store.insert_steps(connection, journals, self.deps.clock.now())
 
-        bookings = [draft.booking for draft in drafts]
+        bookings, limits = [draft.booking for draft in drafts], self.booking.enforcement.creation(leases)
         if conversion is None:
-            self.booking.admission.admit_all(bookings, commit=commit)
+            self.booking.admission.admit_all(bookings, limits=limits, commit=commit)
         else:
             self.booking.admission.admit_all(
-                bookings, before=conversion.delete_hold, commit=commit, excluding=conversion.excluding
+                bookings,
+                limits=limits,
+                before=conversion.delete_hold,
+                commit=commit,
+                excluding=conversion.excluding,
             )
         failed = self.executor.run_claimed(claims)
         for claim in claims if failed else ():
@@ -150,7 +152,8 @@ class LeaseService:
             ) from error
         return [self._current(lease.id) for lease in leases]
 
-    def _planned(self, booking: Booking) -> host_selection.Plan:
+    def plan(self, booking: Booking) -> host_selection.Plan:
+        """Where the booking would be placed now."""
         return self.booking.admission.plan_all([booking])[0]
 
     def update(self, caller: Caller, lease_id: str, change: LeaseChange) -> Lease:
@@ -185,6 +188,7 @@ class LeaseService:
             if lease.status is LeaseStatus.DELETING:
                 return False
             now = self.deps.clock.now()
+            archive_store.remove_before(connection, now - self.settings.keep_deleted)
             lease_store.move(connection, [lease.id], lease.status, LeaseStatus.DELETING, now)
             busy = any(event.claimed(now) for event in lease.events)
             mine = replace(deletion, claimed_by=None, claim_until=None, status=EventStatus.UNDONE)
@@ -216,8 +220,8 @@ class LeaseService:
             created_at=now,
             updated_at=None,
             reservations=tuple(
-                self._new_reservation(lease_id, self.booking.lookups.resolve_request(caller, wish), now)
-                for wish in new.reservations
+                self._new_reservation(lease_id, self.booking.lookups.resolve_request(caller, unresolved), now)
+                for unresolved in new.reservations
             ),
             events=(
                 event(EventType.START, start),
@@ -298,10 +302,15 @@ class LeaseService:
                 if reservation.id in decision.requests:
                     request_store.change_request(connection, reservation.id, change.requests[reservation.id], now)
             self.booking.addresses.allocate_updated(connection, change)
-            self.booking.enforcement.record_update(connection, change, plan)
             return self._begin_steps(connection, lease, decision, slots_before)
 
-        return self.booking.admission.admit(change.booking, before=before, commit=commit, excluding=change.excluding)
+        return self.booking.admission.admit(
+            change.booking,
+            limits=self.booking.enforcement.update(change),
+            before=before,
+            commit=commit,
+            excluding=change.excluding,
+        )
 
     def _write(self, connection: Connection, lease: Lease, decision: UpdateDecision) -> None:
         """Writes the lease's columns, its events, and the new period of slots that stay on their hosts."""

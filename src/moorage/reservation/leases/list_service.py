@@ -1,22 +1,38 @@
 """The use cases of paged lists, timelines and the results of before_end actions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TypeAlias
 
 from moorage.core.caller import Caller
-from moorage.core.errors import Forbidden
+from moorage.core.errors import Forbidden, NotFound
 from moorage.db.session import read
-from moorage.reservation.deps import ReservationDeps
+from moorage.reservation.deps import ReservationDeps, ReservationSettings
 from moorage.reservation.model import property_query
 from moorage.reservation.model.before_end_actions import EndAction, EndActionKind
 from moorage.reservation.model.leases import Allocation, Event, EventStatus, EventType, Lease, RegisteredHost
-from moorage.reservation.model.list_query import HostPage, LeasePage
-from moorage.reservation.model.steps import FindServers, FindServersOfHosts, SendMail, SendWebhook, SnapshotServer, Step
-from moorage.reservation.store import event_store, host_store, lease_store
+from moorage.reservation.model.list_query import DeletedPage, HostPage, LeasePage
+from moorage.reservation.model.steps import (
+    FindServers,
+    FindServersOfHosts,
+    LeaveServer,
+    SendMail,
+    SendWebhook,
+    SnapshotServer,
+    Step,
+)
+from moorage.reservation.store import archive_store, capacity_store, event_store, host_store, lease_store
+from moorage.reservation.store.archive_store import DeletedLease
+from moorage.reservation.store.capacity_store import Incident
 from moorage.reservation.store.event_store import StepCount, StepRow, StepState
 
 #: Hosts read per statement when a property query filters them in memory.
 _BATCH = 1000
+
+
+#: An event of a lease with the counts of its steps, or a change of the lease's resources.
+TimelineEntry: TypeAlias = tuple[Event, list[StepCount]] | Incident
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +47,7 @@ class BeforeEndResult:
     attempts: int = 0
     error: str | None = None
     shown_error: str | None = None
+    not_saved: Sequence[LeaveServer] = ()  #: servers of which no snapshot could be taken
 
 
 #: Shown to a project instead of an error that only an administrator can fix.
@@ -40,6 +57,7 @@ FAILED_FOR_OPERATOR = "the action failed; ask an administrator for the reason"
 @dataclass(frozen=True)
 class ListService:
     deps: ReservationDeps
+    settings: ReservationSettings
 
     def leases(self, caller: Caller, wanted: LeasePage) -> tuple[list[Lease], bool]:
         """(a page of leases, True if more follow): the caller's leases, or for administrators those of all projects."""
@@ -62,13 +80,29 @@ class ListService:
             for lease in leases
         }
 
-    def timeline(self, lease: Lease) -> list[tuple[Event, list[StepCount]]]:
-        """All events of the lease in order, including internal ones, each with the counts of its steps."""
+    def deleted(self, caller: Caller, wanted: DeletedPage) -> tuple[list[DeletedLease], bool]:
+        """(a page of deleted leases, True if more follow): of the caller's project, or for administrators of all."""
+        if not caller.is_admin:
+            wanted = replace(wanted, project_id=caller.project_id)
+        with read(self.deps.engine) as connection:
+            return archive_store.page(connection, wanted, self._kept_since())
+
+    def show_deleted(self, caller: Caller, lease_id: str) -> DeletedLease:
+        """Raises `NotFound` also for another project's lease."""
+        with read(self.deps.engine) as connection:
+            found = archive_store.find(connection, lease_id, self._kept_since())
+        if found is None or not caller.may_see(found.lease.project_id):
+            raise NotFound(f"there is no deleted lease {lease_id}, or it was deleted too long ago")
+        return found
+
+    def _kept_since(self) -> datetime:
+        return self.deps.clock.now() - self.settings.keep_deleted
+
+    def timeline(self, lease: Lease) -> list[TimelineEntry]:
         with read(self.deps.engine) as connection:
             steps = event_store.step_counts(connection, lease.id)
-        # Immediate events have the time 1970: sort them by their creation.
-        ordered = sorted(lease.events, key=lambda event: max(event.time, event.created_at))
-        return [(event, steps.get(event.id, [])) for event in ordered]
+            incidents = capacity_store.incidents_of(connection, lease.id)
+        return timeline_of(lease, steps, incidents)
 
     def hosts(self, wanted: HostPage) -> tuple[list[RegisteredHost], bool]:
         """(a page of hosts, True if more follow)"""
@@ -93,21 +127,36 @@ class ListService:
         return [(host, slots.get(host.id, [])) for host in hosts], more
 
 
+def timeline_of(
+    lease: Lease, steps: Mapping[str, list[StepCount]], incidents: Sequence[Incident]
+) -> list[TimelineEntry]:
+    """What happened to the lease and what is planned, in order: all events, including internal ones, each with the
+    counts of its steps; and changes of its resources.
+    """
+    # Immediate events have the time 1970: sort them by their creation.
+    dated: list[tuple[datetime, TimelineEntry]] = [
+        *((max(event.time, event.created_at), (event, steps.get(event.id, []))) for event in lease.events),
+        *((incident.at, incident) for incident in incidents),
+    ]
+    return [entry for _, entry in sorted(dated, key=lambda each: each[0])]
+
+
 def _before_end_result(lease: Lease, action: EndAction, rows: Sequence[StepRow]) -> BeforeEndResult:
     event = lease.event(EventType.BEFORE_END)
     if event is None or event.status is EventStatus.UNDONE:
         return BeforeEndResult(action, "planned")
     mine = [row for row in rows if _belongs_to(row.step, action)]
+    left = tuple(row.step for row in mine if isinstance(row.step, LeaveServer))
     attempts = max((row.attempt + (row.state is StepState.DONE) for row in mine), default=0)
     if all(row.state is StepState.DONE for row in mine) and (mine or event.status is EventStatus.DONE):
-        return BeforeEndResult(action, "done", attempts)
+        return BeforeEndResult(action, "done", attempts, not_saved=left)
     error = next((row.last_error for row in mine if row.last_error), None)
     over = event.status in (EventStatus.DONE, EventStatus.ERROR) or any(row.state is StepState.FAILED for row in mine)
     # The error of a webhook is the answer of a server that the project chose, so the project may see it.
     shown_error = error if action.kind is EndActionKind.WEBHOOK else None
     error = error or (event.last_error if over else None)
     shown_error = shown_error or (FAILED_FOR_OPERATOR if error else None)
-    return BeforeEndResult(action, "failed" if over else "trying", attempts, error, shown_error)
+    return BeforeEndResult(action, "failed" if over else "trying", attempts, error, shown_error, left)
 
 
 def _belongs_to(step: Step, action: EndAction) -> bool:
@@ -117,4 +166,4 @@ def _belongs_to(step: Step, action: EndAction) -> bool:
         case EndActionKind.EMAIL:
             return isinstance(step, SendMail) and step.target == action.target
         case EndActionKind.SNAPSHOT:
-            return isinstance(step, FindServers | FindServersOfHosts | SnapshotServer)
+            return isinstance(step, FindServers | FindServersOfHosts | SnapshotServer | LeaveServer)

@@ -34,6 +34,15 @@ class LeasePage:
 
 
 @dataclass(frozen=True, slots=True)
+class DeletedPage:
+    """At most `limit` deleted leases after the one with the id `marker`. `project_id` None: of all projects."""
+
+    project_id: str | None = None
+    limit: int = MAX_LIMIT
+    marker: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class HostPage:
     """Like `LeasePage`, in the order of ids. `properties`: a query, see `property_query`."""
 

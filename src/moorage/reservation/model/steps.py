@@ -40,7 +40,7 @@ class ReservationStep(msgspec.Struct, frozen=True, tag_field="kind", omit_defaul
 
     @property
     def kind(self) -> str:
-        return kind_of(type(self))
+        return str(self.__struct_config__.tag)
 
     @property
     def resource_class(self) -> str:
@@ -223,6 +223,13 @@ class SnapshotServer(ReservationStep, frozen=True, tag="snapshot_server"):
     server_id: str = msgspec.field(name="target")
 
 
+class LeaveServer(ReservationStep, frozen=True, tag="leave_server"):
+    """Records that a server was not saved, and why. Has no effect."""
+
+    server_id: str = msgspec.field(name="target")
+    reason: str
+
+
 class SendWebhook(ReservationStep, frozen=True, tag="send_webhook"):
     """Notifications have an empty `reservation_id`."""
 
@@ -273,6 +280,7 @@ Step: TypeAlias = (
     | FindServers
     | FindServersOfHosts
     | SnapshotServer
+    | LeaveServer
     | SendWebhook
     | SendMail
     | TellEnd

@@ -39,7 +39,7 @@ from moorage.reservation.model.steps import (
     RevokeAccess,
     Waiting,
 )
-from moorage.reservation.steps.reservation_providers import SlotPublisher
+from moorage.reservation.steps.reservation_providers import HostNotInPlacement, SlotPublisher
 from moorage.reservation.store import lease_store
 
 
@@ -90,8 +90,14 @@ class InstanceSteps:
         self._compute.set_extra_specs(step.reservation_id, specs)
 
     def put_inventories(self, steps: Sequence[PutInventory]) -> None:
-        """Runs many steps of one host: see `SlotPublisher.publish`."""
-        self._slot_publisher.publish(steps[0].host, {step.resource_class: step.total for step in steps})
+        """Runs many steps of one host: see `SlotPublisher.publish`.
+
+        Without the host's provider, the reservations do without these slots: `healing` flags and restores them.
+        """
+        try:
+            self._slot_publisher.publish(steps[0].host, {step.resource_class: step.total for step in steps})
+        except HostNotInPlacement as error:
+            log.warning("slots are not available", extra={"host": steps[0].host, "reason": error.message})
 
     def _put_inventory(self, step: PutInventory) -> None:
         self.put_inventories([step])

@@ -21,7 +21,6 @@ from sqlalchemy import Engine
 
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.compute.client.values import Server
-from moorage.core import blocking_hook
 from moorage.core.errors import Unavailable
 from moorage.db.session import read
 from moorage.images.client import ImageLookup
@@ -33,6 +32,7 @@ from moorage.reservation.model.steps import (
     FindServers,
     FindServersOfHosts,
     Further,
+    LeaveServer,
     SendMail,
     SendWebhook,
     SnapshotServer,
@@ -56,7 +56,6 @@ class MailServer:
 
     def send(self, message: EmailMessage) -> None:
         """Raises `Unavailable`."""
-        blocking_hook.about_to_block()
         try:
             smtp = self._connected()
             try:
@@ -104,9 +103,8 @@ class NotificationSteps:
         if lease is None or parts is None:
             return
         origin, path = parts
-        status = _post(origin, path, _document(lease), _key(lease, step.target))
-        if not 200 <= status < 300:
-            raise Unavailable(f"{origin} answered {status}")
+        document = lease_document(lease, lease.before_end_occasion, EventType.BEFORE_END)
+        post_webhook(origin, path, document, _key(lease, step.target))
 
     def _send_mail(self, step: SendMail) -> None:
         self._allowed.check(EndAction(EndActionKind.EMAIL, step.target))
@@ -119,23 +117,24 @@ class NotificationSteps:
             return lease_store.find_lease(connection, lease_id)
 
 
-def _post(origin: str, path: str, body: bytes, key: str) -> int:
-    """POSTs the body and returns the HTTP status. Does not read the answer's body and follows no redirect.
+def post_webhook(origin: str, path: str, body: bytes, key: str) -> None:
+    """POSTs the body. Raises `Unavailable` for any other answer than success; does not follow redirects.
 
     Does not use the client that services use for each other, because that one logs whole URLs.
     """
     url = urlsplit(origin)
     connect = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
     connection = connect(url.hostname or "", url.port, timeout=TIMEOUT_S)
-    blocking_hook.about_to_block()
     try:
         headers = {"content-type": "application/json", "user-agent": "moorage", "idempotency-key": key}
         connection.request("POST", path, body, headers)
-        return connection.getresponse().status
+        status = connection.getresponse().status
     except (OSError, http.client.HTTPException) as error:
         raise Unavailable(f"{origin} does not answer: {type(error).__name__}") from None
     finally:
         connection.close()
+    if not 200 <= status < 300:
+        raise Unavailable(f"{origin} answered {status}")
 
 
 def _key(lease: Lease, url: str) -> str:
@@ -143,11 +142,12 @@ def _key(lease: Lease, url: str) -> str:
     return f'"{lease.before_end_occasion}.{sha256(url.encode()).hexdigest()[:16]}"'
 
 
-def _document(lease: Lease) -> bytes:
+def lease_document(lease: Lease, occasion: str, event_type: str) -> bytes:
+    """The body of a webhook. `occasion` is the same for each repetition of a notice."""
     return orjson.dumps(
         {
-            "id": lease.before_end_occasion,
-            "event_type": EventType.BEFORE_END,
+            "id": occasion,
+            "event_type": event_type,
             "lease": {
                 "id": lease.id,
                 "name": lease.name,
@@ -166,8 +166,13 @@ def _date(moment: datetime) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S.%f}"
 
 
+def one_line(text: str) -> str:
+    """`text` for a header of a mail, in which a line break would begin another header."""
+    return "".join(each if each.isprintable() else " " for each in text)
+
+
 def _message(lease: Lease, sender: str, to: str) -> EmailMessage:
-    name = "".join(each if each.isprintable() else " " for each in lease.name)  # a line break would add a header
+    name = one_line(lease.name)
     message = EmailMessage()
     message["From"], message["To"] = sender, to
     message["Subject"] = f"Lease {name} ends at {lease.end_date:%Y-%m-%d %H:%M} UTC"
@@ -190,7 +195,8 @@ _LONGEST_NAME = 255
 class SnapshotSteps:
     """Saves the servers of a reservation before its end, over compute's public API.
 
-    One step finds the servers, then each server has a step of its own, so that a failed one is retried alone. Each
+    One step finds the servers, then each server has a step of its own, so that a failed one is retried alone. A server
+    in ERROR cannot be saved; that is recorded and does not count as a failure of the others' snapshots. Each
     image has properties that name its reservation and event, so that a retry does not create it again.
     """
 
@@ -203,6 +209,7 @@ class SnapshotSteps:
             FindServers: self._find_servers,
             FindServersOfHosts: self._find_servers_of_hosts,
             SnapshotServer: self._snapshot,
+            LeaveServer: lambda _step: None,
         }
 
     def _find_servers(self, step: FindServers) -> Further:
@@ -215,19 +222,22 @@ class SnapshotSteps:
             step.reservation_id, [server for host in hosts for server in self._compute.servers_of_host(host)]
         )
 
-    def _snapshot(self, step: SnapshotServer) -> None:
+    def _snapshot(self, step: SnapshotServer) -> Further | None:
         with read(self._engine) as connection:
             lease = lease_store.find_lease_of_reservation(connection, step.reservation_id)
         server = self._compute.server(step.server_id)
         if server is None or lease is None:
-            return  # the server or the lease was deleted
+            return None  # the server or the lease was deleted
         purpose = {"reservation_id": step.reservation_id, "before_end": lease.before_end_occasion}
         # Look in the server's own project only: any project can give its images these properties.
         view = OwnerView(server.project_id)
         if self._images is not None and self._images.has_image(view, {"instance_uuid": step.server_id, **purpose}):
-            return
+            return None
+        if server.status == "ERROR":
+            return Further((LeaveServer(step.reservation_id, step.server_id, "the server is in ERROR"),))
         image_name = server.name[: _LONGEST_NAME - len(SUFFIX)] + SUFFIX
         self._compute.create_image(step.server_id, image_name, purpose)
+        return None
 
 
 def _snapshot_steps(reservation_id: str, servers: Iterable[Server]) -> Further:

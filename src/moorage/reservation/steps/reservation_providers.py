@@ -14,13 +14,22 @@ from moorage.placement.client.placement_client import Inventory, PlacementClient
 FEW = 2
 
 
+class HostNotInPlacement(NotFound):
+    """Placement does not have the host's own provider, so it has no resources."""
+
+    code = "reservation.host_not_in_placement"
+
+
 def ensure_reservation_provider(
     placement: PlacementClient, hypervisor_hostname: str, *, uuid: str | None = None
 ) -> Provider:
-    """Returns the host's reservation provider; creates it if missing, with `uuid` (R2, R3)."""
+    """Returns the host's reservation provider; creates it if missing, with `uuid` (R2, R3).
+
+    Raises `HostNotInPlacement`.
+    """
     root = placement.provider_by_name(hypervisor_hostname)
     if root is None:
-        raise NotFound(
+        raise HostNotInPlacement(
             f"Placement has no resource provider named {hypervisor_hostname}; is the host's compute service up?"
         )
     name = reservation_provider(hypervisor_hostname)

@@ -29,6 +29,7 @@ from sqlalchemy import (
 from moorage.core.errors import Conflict
 from moorage.db.engine import ListStatement, in_list
 from moorage.db.types import UtcDateTime
+from moorage.jobs.worker_watch import DeadWorker
 from moorage.reservation.model.event_order import UnfinishedEvent
 from moorage.reservation.model.leases import EVENT_STATES, Event, EventStatus, EventType, LeaseStatus
 from moorage.reservation.model.steps import RetireInventory, Step, journal_args, kind_of, step_from_journal
@@ -268,6 +269,15 @@ def drop_claims(connection: Connection, event_ids: Collection[str], worker: str)
     connection.execute(
         update(events)
         .where(in_list(connection, events.c.id, event_ids), events.c.claimed_by == worker)
+        .values(claimed_by=None, claim_until=None)
+    )
+
+
+def drop_claims_of(connection: Connection, dead: DeadWorker, _now: datetime) -> None:
+    """Drops the claims of a worker that died. If it lives after all, it holds them until another worker claims them."""
+    connection.execute(
+        update(events)
+        .where(events.c.status == EventStatus.IN_PROGRESS, events.c.claimed_by == dead.id)
         .values(claimed_by=None, claim_until=None)
     )
 

@@ -9,7 +9,9 @@ from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select
 
 from moorage.reservation.capacity.calendar import HostUsage
 from moorage.reservation.model.leases import Allocation
+from moorage.reservation.model.limits import Account, Reserved, charged, whole_hosts
 from moorage.reservation.model.slot_demand import Amounts
+from moorage.reservation.store import host_store
 from moorage.reservation.store.tables import hold_allocations, holds
 
 
@@ -32,8 +34,7 @@ _OF_PROJECT = (
     select(holds).where(holds.c.project_id == bindparam("project_id"), _LIVE).order_by(holds.c.created_at, holds.c.id)
 )
 _ONE = select(holds).where(holds.c.id == bindparam("hold_id"), _LIVE)
-_USAGES = select(hold_allocations).join(holds, holds.c.id == hold_allocations.c.hold_id).where(_LIVE)
-_COUNT = select(func.count()).where(holds.c.project_id == bindparam("project_id"), _LIVE)
+_SLOTS = select(hold_allocations).join(holds, holds.c.id == hold_allocations.c.hold_id).where(_LIVE)
 _EXPIRED = select(holds.c.id).where(holds.c.expires_at <= bindparam("now")).order_by(holds.c.expires_at).limit(100)
 
 
@@ -62,8 +63,24 @@ def of_project(connection: Connection, project_id: str, now: datetime) -> list[H
     return [_hold(row) for row in connection.execute(_OF_PROJECT, {"project_id": project_id, "now": now})]
 
 
-def count(connection: Connection, project_id: str, now: datetime) -> int:
-    return int(connection.execute(_COUNT, {"project_id": project_id, "now": now}).scalar_one())
+def count(connection: Connection, account: Account, now: datetime) -> int:
+    mine = holds.c[f"{account.kind}_id"] == account.id
+    return int(connection.execute(select(func.count()).where(mine, _LIVE), {"now": now}).scalar_one())
+
+
+def reserved(connection: Connection, account: Account, now: datetime) -> list[Reserved]:
+    """What the account keeps by holds, one entry per hold."""
+    mine = holds.c[f"{account.kind}_id"] == account.id
+    found = {row.id: row for row in connection.execute(select(holds).where(mine, _LIVE), {"now": now})}
+    slots: dict[str, dict[int, list[Amounts]]] = {}
+    for row in connection.execute(_SLOTS.where(mine), {"now": now}) if found else ():
+        slots.setdefault(row.hold_id, {}).setdefault(row.compute_host_id, []).append(row.resources)
+    whole = host_store.amounts(connection, {host for placing in slots.values() for host in whole_hosts(placing)})
+    return [
+        Reserved(hold_id, found[hold_id].start_date, found[hold_id].end_date, charged(placing, whole))
+        for hold_id, placing in slots.items()
+        if hold_id in found
+    ]
 
 
 def find(connection: Connection, hold_id: str, now: datetime, *, lock: bool = False) -> Hold | None:
@@ -85,7 +102,7 @@ def usages(
     connection: Connection, now: datetime, host_ids: Collection[int] | None = None, *, without: str | None = None
 ) -> list[HostUsage]:
     """Usages of holds on all hosts or on these, except for the hold `without`."""
-    statement = _USAGES
+    statement = _SLOTS
     if host_ids is not None:
         statement = statement.where(hold_allocations.c.compute_host_id.in_(list(host_ids)))
     if without is not None:

@@ -17,6 +17,7 @@ from sqlalchemy import (
     func,
     insert,
     literal_column,
+    not_,
     or_,
     select,
     update,
@@ -243,6 +244,17 @@ def capacities(connection: Connection, host_ids: Collection[int] | None = None) 
     statement = _CAPACITIES
     if host_ids is not None:
         statement = statement.where(computehost_resources.c.computehost_id.in_(list(host_ids)))
+    return _capacities(connection, statement)
+
+
+def capacities_of(connection: Connection, host_ids: Collection[int]) -> list[HostCapacity]:
+    """Capacities of these hosts, also if they are not reservable now. A host without inventory is omitted."""
+    return _capacities(
+        connection, _RESOURCES.where(in_list(connection, computehost_resources.c.computehost_id, host_ids))
+    )
+
+
+def _capacities(connection: Connection, statement: Select[Any]) -> list[HostCapacity]:
     amounts: dict[int, dict[str, int]] = defaultdict(dict)
     largest: dict[int, dict[str, int]] = defaultdict(dict)
     providers: dict[int, dict[str, str]] = defaultdict(dict)
@@ -256,6 +268,16 @@ def capacities(connection: Connection, host_ids: Collection[int] | None = None) 
     return [HostCapacity(each, amounts[each], largest[each], providers[each], above[each]) for each in sorted(amounts)]
 
 
+def amounts(connection: Connection, host_ids: Collection[int]) -> dict[int, dict[str, int]]:
+    """{host id: {label: capacity}} of these hosts, in any state."""
+    found: dict[int, dict[str, int]] = defaultdict(dict)
+    if host_ids:
+        statement = _RESOURCES.where(in_list(connection, computehost_resources.c.computehost_id, host_ids))
+        for row in connection.execute(statement):
+            found[row.computehost_id][row.resource_class] = row.capacity
+    return found
+
+
 def live_usages(connection: Connection, now: datetime, host_ids: Collection[int] | None = None) -> list[HostUsage]:
     """All allocations that have not ended, or those on these hosts. Holds are in `hold_store`."""
     statement = _LIVE
@@ -265,9 +287,16 @@ def live_usages(connection: Connection, now: datetime, host_ids: Collection[int]
 
 
 def usages_between(
-    connection: Connection, host_ids: Collection[int], start: datetime, end: datetime, without: Collection[str]
+    connection: Connection,
+    host_ids: Collection[int],
+    start: datetime,
+    end: datetime,
+    without: Collection[str],
+    without_slots: Collection[str] = (),
 ) -> list[HostUsage]:
-    """Allocations on these hosts during ``[start, end)``, except those of the reservations `without`."""
+    """Allocations on these hosts during ``[start, end)``, except those of the reservations `without`, and those with
+    the ids `without_slots`.
+    """
     statement = select(computehost_allocations).where(
         computehost_allocations.c.compute_host_id.in_(list(host_ids)),
         computehost_allocations.c.start_date < end,
@@ -275,16 +304,23 @@ def usages_between(
     )
     if without:
         statement = statement.where(computehost_allocations.c.reservation_id.not_in(list(without)))
+    if without_slots:
+        statement = statement.where(not_(in_list(connection, computehost_allocations.c.id, without_slots)))
     return [_usage(row) for row in connection.execute(statement)]
 
 
-def allocations_of(connection: Connection, reservation_ids: Collection[str]) -> list[Allocation]:
-    if not reservation_ids:
+def allocations_of(
+    connection: Connection, reservation_ids: Collection[str], slot_ids: Collection[str] = ()
+) -> list[Allocation]:
+    """The slots of these reservations, and those with these ids."""
+    which = []
+    if reservation_ids:
+        which.append(in_list(connection, computehost_allocations.c.reservation_id, reservation_ids))
+    if slot_ids:
+        which.append(in_list(connection, computehost_allocations.c.id, slot_ids))
+    if not which:
         return []
-    rows = connection.execute(
-        _ALLOCATIONS.where(in_list(connection, computehost_allocations.c.reservation_id, reservation_ids))
-    )
-    return [_allocation(row) for row in rows]
+    return [_allocation(row) for row in connection.execute(_ALLOCATIONS.where(or_(*which)))]
 
 
 def allocations_by_lease(

@@ -5,14 +5,14 @@ use this order, so that no two wait for each other.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, delete, insert, or_, select, update
 
 from moorage.core.errors import Conflict, Invalid
-from moorage.db.engine import ListStatement
+from moorage.db.engine import ListStatement, in_list
 from moorage.reservation.model.before_end_actions import EndAction, EndActionKind
 from moorage.reservation.model.leases import (
     LEASE_STATES,
@@ -26,7 +26,7 @@ from moorage.reservation.model.leases import (
 )
 from moorage.reservation.model.list_query import LeasePage
 from moorage.reservation.store import event_store, request_store
-from moorage.reservation.store.tables import leases, older_reservations, reservations
+from moorage.reservation.store.tables import lease_incidents, leases, older_reservations, reservations
 
 _ALL = select(leases).order_by(leases.c.created_at, leases.c.id)
 _OF_PROJECT = _ALL.where(leases.c.project_id == bindparam("project_id"))
@@ -87,7 +87,7 @@ def all_leases(connection: Connection, project_id: str | None = None) -> list[Le
     wanted = {} if project_id is None else {"project_id": project_id}
     found: dict[str, list[Reservation]] = defaultdict(list)
     for row in connection.execute(_RESERVATIONS_OF_PROJECT if wanted else _RESERVATIONS, wanted):
-        found[row.lease_id].append(_reservation(row))
+        found[row.lease_id].append(reservation_of(row))
     events = event_store.by_lease(connection, project_id)
     return [
         lease_of(row, found[row.id], events[row.id])
@@ -108,11 +108,25 @@ def find_leases(connection: Connection, ids: Collection[str]) -> list[Lease]:
     if not rows:
         return []
     its_reservations: dict[str, list[Reservation]] = defaultdict(list)
-    for row in connection.execute(_RESERVATIONS_OF_LEASES.on(connection), {"ids": list(ids)}):
-        its_reservations[row.lease_id].append(_reservation(row))
+    for row in reservation_rows(connection, ids):
+        its_reservations[row.lease_id].append(reservation_of(row))
     its_events = event_store.of_leases(connection, ids)
     found = {row.id: lease_of(row, its_reservations[row.id], its_events[row.id]) for row in rows}
     return [found[each] for each in ids if each in found]
+
+
+def reservations_of_types(
+    connection: Connection, lease_ids: Collection[str], types: Collection[str]
+) -> list[Reservation]:
+    """The reservations of these leases that have one of these resource types."""
+    which = in_list(connection, reservations.c.lease_id, lease_ids)
+    statement = _RESERVATIONS.where(which, reservations.c.resource_type.in_(types))
+    return [reservation_of(row) for row in connection.execute(statement)] if lease_ids else []
+
+
+def reservation_rows(connection: Connection, lease_ids: Collection[str]) -> Sequence[Row[Any]]:
+    """The reservations of these leases with their requests. `reservation_of` decodes a row."""
+    return connection.execute(_RESERVATIONS_OF_LEASES.on(connection), {"ids": list(lease_ids)}).all()
 
 
 def page_statement(connection: Connection, wanted: LeasePage) -> Select[Any]:
@@ -212,10 +226,20 @@ def degraded_leases(connection: Connection) -> list[str]:
     return list(connection.execute(statement.order_by(leases.c.id)).scalars())
 
 
+def by_rank(connection: Connection, ids: Collection[str]) -> list[str]:
+    """These leases in the order in which they get capacity: active ones first, then those that were created earlier."""
+    if not ids:
+        return []
+    order = (leases.c.status != LeaseStatus.ACTIVE, leases.c.created_at, leases.c.id)
+    statement = select(leases.c.id).where(in_list(connection, leases.c.id, ids)).order_by(*order)
+    return list(connection.execute(statement).scalars())
+
+
 def delete_lease(connection: Connection, lease_id: str) -> None:
     """Deletes the lease with its reservations, events and steps. Its host allocations must already be deleted."""
     ids = list(connection.execute(_IDS_OF, {"lease_id": lease_id}).scalars())
     event_store.delete_of_lease(connection, lease_id)
+    connection.execute(delete(lease_incidents).where(lease_incidents.c.lease_id == lease_id))
     if ids:
         connection.execute(delete(older_reservations).where(older_reservations.c.reservation_id.in_(ids)))
         request_store.delete_requests(connection, ids)
@@ -275,7 +299,8 @@ def _listed(actions: Iterable[EndAction]) -> list[tuple[str, str]] | None:
     return [(each.kind, each.target) for each in actions] or None
 
 
-def _reservation(row: Row[Any]) -> Reservation:
+def reservation_of(row: Row[Any]) -> Reservation:
+    generation = Generation.PURE if row.older_id is None else row.generation and Generation(row.generation)
     return Reservation(
         id=row.id,
         lease_id=row.lease_id,
@@ -290,14 +315,8 @@ def _reservation(row: Row[Any]) -> Reservation:
         server_group_id=row.server_group_id,
         created_at=row.created_at,
         updated_at=row.updated_at,
-        generation=_generation(row),
+        generation=generation,
     )
-
-
-def _generation(row: Row[Any]) -> Generation | None:
-    if row.older_id is None:
-        return Generation.PURE
-    return None if row.generation is None else Generation(row.generation)
 
 
 def _filters(wanted: LeasePage) -> list[ColumnElement[bool]]:

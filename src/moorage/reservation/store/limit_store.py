@@ -1,68 +1,121 @@
-"""SQL of the limits and usage of projects. Usage is kept after a lease has ended or was deleted."""
+"""SQL of the limits and usage of projects and users. Usage is kept after a lease has ended or was deleted.
 
-from collections.abc import Collection, Iterable
+`hold_times` records how long holds lasted, for the limit on that time.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, Engine, delete, insert, select, update
+from sqlalchemy import (
+    Column,
+    CompoundSelect,
+    Connection,
+    Engine,
+    delete,
+    func,
+    insert,
+    literal,
+    select,
+    union_all,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
 from moorage.db.session import in_transaction, read
-from moorage.reservation.model.limits import ProjectLimits, Reserved
-from moorage.reservation.store.tables import project_limits, project_usage
+from moorage.reservation.model.leases import LeaseStatus
+from moorage.reservation.model.limits import Account, AccountKind, Limits, Reserved
+from moorage.reservation.store.hold_store import Hold
+from moorage.reservation.store.tables import (
+    hold_times,
+    holds,
+    leases,
+    project_limits,
+    project_usage,
+    user_limits,
+)
+
+_LIMITS = {AccountKind.PROJECT: project_limits, AccountKind.USER: user_limits}
+
+#: A hold counts at least this long, so that many short ones are limited too.
+LEAST_HOLD = timedelta(minutes=1)
 
 
-def ensure(engine: Engine, project_id: str) -> None:
-    """Creates the project's row, which `lock` locks, if it is missing."""
-    statement = select(project_limits.c.project_id).where(project_limits.c.project_id == project_id)
+def ensure(engine: Engine, accounts: Sequence[Account]) -> None:
+    """Creates the rows that `lock` locks, where they are missing."""
     with read(engine) as connection:
-        if connection.execute(statement).scalar_one_or_none() is not None:
-            return
-    with suppress(IntegrityError):  # created concurrently
-        in_transaction(
-            engine, lambda connection: connection.execute(insert(project_limits), {"project_id": project_id})
+        there = {kind for kind, _ in connection.execute(_rows(accounts))}
+    for account in accounts:
+        if account.kind not in there:
+            with suppress(IntegrityError):  # created concurrently
+                in_transaction(engine, partial(_insert, account=account))
+
+
+def _insert(connection: Connection, account: Account) -> None:
+    connection.execute(insert(_LIMITS[account.kind]), {_key(account).name: account.id})
+
+
+def lock(connection: Connection, accounts: Iterable[Account]) -> None:
+    """Serialises the checks of these accounts until the transaction ends. See `project_limits`."""
+    for account in accounts:
+        table = _LIMITS[account.kind]
+        connection.execute(update(table).where(_key(account) == account.id).values(revision=table.c.revision + 1))
+
+
+def own_limits(connection: Connection, accounts: Sequence[Account]) -> dict[AccountKind, Limits]:
+    """The own limits of these accounts, which are of different kinds; the default limits apply to the others."""
+    rows = connection.execute(_rows(accounts))
+    return {AccountKind(kind): Limits(own["now"], own["hours"]) for kind, own in rows if own is not None}
+
+
+def _rows(accounts: Iterable[Account]) -> CompoundSelect[tuple[str, Any]]:
+    """Selects (kind, limits) of the accounts that have a row."""
+    return union_all(
+        *(
+            select(literal(str(each.kind)), _LIMITS[each.kind].c.limits).where(_key(each) == each.id)
+            for each in accounts
         )
-
-
-def lock(connection: Connection, project_id: str) -> None:
-    """Serialises the checks of this project's limits until the transaction ends."""
-    connection.execute(
-        select(project_limits.c.project_id).where(project_limits.c.project_id == project_id).with_for_update()
     )
 
 
-def own_limits(connection: Connection, project_id: str) -> ProjectLimits | None:
-    """The project's own limits. None: the default limits apply."""
-    statement = select(project_limits.c.limits).where(project_limits.c.project_id == project_id)
-    document = connection.execute(statement).scalar_one_or_none()
-    return None if document is None else ProjectLimits(document["now"], document["hours"])
+def set_limits(connection: Connection, account: Account, limits: Limits | None) -> None:
+    """Sets or removes the account's own limits. The row must exist; see `ensure`."""
+    document = None if limits is None else {"now": dict(limits.now), "hours": dict(limits.hours)}
+    connection.execute(update(_LIMITS[account.kind]).where(_key(account) == account.id).values(limits=document))
 
 
-def set_limits(connection: Connection, project_id: str, limits: ProjectLimits | None) -> None:
-    """Sets or removes the project's own limits. The row must exist; see `ensure`."""
-    document: dict[str, Any] | None = None
-    if limits is not None:
-        document = {"now": dict(limits.now), "hours": dict(limits.hours)}
-    connection.execute(update(project_limits).where(project_limits.c.project_id == project_id).values(limits=document))
-
-
-def between(connection: Connection, project_id: str, start: datetime, end: datetime) -> list[Reserved]:
-    """The project's usage in ``[start, end)``, including that of deleted leases."""
-    statement = select(project_usage).where(
-        project_usage.c.project_id == project_id, project_usage.c.end_date > start, project_usage.c.start_date < end
-    )
+def between(connection: Connection, account: Account, start: datetime, end: datetime) -> list[Reserved]:
+    """The account's usage by leases in ``[start, end)``, including deleted ones. `hold_store` has that by holds."""
+    mine = project_usage.c[_owner(account)] == account.id
+    statement = select(project_usage).where(mine, project_usage.c.end_date > start, project_usage.c.start_date < end)
     rows = connection.execute(statement)
     return [Reserved(row.reservation_id, row.start_date, row.end_date, row.amounts) for row in rows]
 
 
-def write(connection: Connection, project_id: str, lease_id: str, reserved: Iterable[Reserved]) -> None:
+def of_lease(connection: Connection, lease_id: str) -> list[Reserved]:
+    """The usage of this lease."""
+    rows = connection.execute(select(project_usage).where(project_usage.c.lease_id == lease_id))
+    return [Reserved(row.reservation_id, row.start_date, row.end_date, row.amounts) for row in rows]
+
+
+def leases_of(connection: Connection, account: Account, now: datetime) -> int:
+    """The number of the account's leases that have not ended, and of its holds."""
+    mine, ended = leases.c[_owner(account)] == account.id, leases.c.status == LeaseStatus.TERMINATED
+    live = connection.execute(select(func.count()).select_from(leases).where(mine, ~ended)).scalar_one()
+    held = select(func.count()).select_from(holds).where(holds.c[_owner(account)] == account.id)
+    return int(live) + int(connection.execute(held.where(holds.c.expires_at > now)).scalar_one())
+
+
+def write(connection: Connection, project_id: str, user_id: str, lease_id: str, reserved: Iterable[Reserved]) -> None:
     """Writes the usage of these reservations, replacing any earlier usage of them."""
     rows = [
         {
             "reservation_id": each.reservation_id,
             "lease_id": lease_id,
             "project_id": project_id,
+            "user_id": user_id,
             "start_date": each.start,
             "end_date": each.end,
             "amounts": dict(each.amounts),
@@ -94,3 +147,41 @@ def close(connection: Connection, lease_id: str, now: datetime) -> None:
     mine = project_usage.c.lease_id == lease_id
     connection.execute(delete(project_usage).where(mine, project_usage.c.start_date >= now))
     connection.execute(update(project_usage).where(mine, project_usage.c.end_date > now).values(end_date=now))
+
+
+def write_hold(connection: Connection, hold: Hold, since: datetime) -> None:
+    """Records the time of a new hold, and deletes that of the project's holds that ended before `since`."""
+    over = (hold_times.c.project_id == hold.project_id, hold_times.c.end_date < since)
+    connection.execute(delete(hold_times).where(*over))
+    row = {"hold_id": hold.id, "project_id": hold.project_id, "user_id": hold.user_id}
+    connection.execute(insert(hold_times), row | {"start_date": hold.created_at, "end_date": hold.expires_at})
+
+
+def end_hold(connection: Connection, hold: Hold, now: datetime) -> None:
+    """Records that the hold was released."""
+    end = max(now, hold.created_at + LEAST_HOLD)
+    connection.execute(
+        update(hold_times).where(hold_times.c.hold_id == hold.id, hold_times.c.end_date > end).values(end_date=end)
+    )
+
+
+def forget_hold(connection: Connection, hold_id: str) -> None:
+    """For a hold that becomes a lease, which other limits count."""
+    connection.execute(delete(hold_times).where(hold_times.c.hold_id == hold_id))
+
+
+def time_held(connection: Connection, account: Account, since: datetime) -> timedelta:
+    """How long the account's holds last together from `since` on, until each expires."""
+    mine = hold_times.c[_owner(account)] == account.id
+    statement = select(hold_times.c.start_date, hold_times.c.end_date).where(mine, hold_times.c.end_date > since)
+    return sum((row.end_date - max(row.start_date, since) for row in connection.execute(statement)), timedelta())
+
+
+def _key(account: Account) -> Column[str]:
+    """The primary key of the table with the account's limits."""
+    return _LIMITS[account.kind].c[_owner(account)]
+
+
+def _owner(account: Account) -> str:
+    """The column that names the account, in all tables."""
+    return f"{account.kind}_id"

@@ -3,6 +3,7 @@
 from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, String, Table, Text, UniqueConstraint
 
 from moorage.db.types import TABLE_OPTIONS, Json, UtcDateTime, Uuid, new_metadata
+from moorage.jobs.tables import workers_table
 
 metadata = new_metadata()
 
@@ -30,6 +31,23 @@ leases = Table(
     *(Index(None, *of, key, "id") for of in ((), ("project_id",)) for key in ("created_at", "start_date", "end_date")),
     Index(None, "name"),
     Index(None, "status", "created_at", "id"),
+    **TABLE_OPTIONS,
+)
+
+# Leases that were deleted, for a time. They are not in `leases`, so that no list contains them.
+deleted_leases = Table(
+    "deleted_leases",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("name", String(255), nullable=False),
+    Column("user_id", String(255), nullable=False),
+    Column("project_id", String(255), nullable=False),
+    Column("start_date", UtcDateTime, nullable=False),
+    Column("end_date", UtcDateTime, nullable=False),
+    Column("deleted_at", UtcDateTime, nullable=False),
+    Column("document", Json, nullable=False),  # {"lease": row, "reservations": [row], "events", "steps", "incidents"}
+    Index(None, "deleted_at", "id"),
+    Index(None, "project_id", "deleted_at", "id"),
     **TABLE_OPTIONS,
 )
 
@@ -111,6 +129,19 @@ older_reservations = Table(
     **TABLE_OPTIONS,
 )
 
+# What happened to the resources of a lease: they were lost, moved or restored. Shown in its timeline. Has no foreign
+# key, so that a program that does not know this table can delete leases.
+lease_incidents = Table(
+    "lease_incidents",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("lease_id", Uuid, nullable=False, index=True),
+    Column("kind", String(16), nullable=False),
+    Column("at", UtcDateTime, nullable=False),
+    Column("reason", Text, nullable=False),
+    **TABLE_OPTIONS,
+)
+
 # An event is also the claim on its work: the worker that claimed it knows `epoch`, and a write with an older epoch
 # is refused.
 events = Table(
@@ -147,6 +178,8 @@ steps = Table(
     **TABLE_OPTIONS,
 )
 
+workers = workers_table(metadata)
+
 # Registered hosts. Ids are decimal numbers, because stock clients treat any other text as a host's name.
 computehosts = Table(
     "computehosts",
@@ -182,6 +215,16 @@ computehost_resources = Table(
     Column("max_unit", BigInteger, nullable=False),
     Column("provider", String(255)),  # its name; NULL: unknown, because the host was imported
     Column("above", Json),  # names of the provider's ancestors
+    **TABLE_OPTIONS,
+)
+
+# The position in Placement's change log up to which `computehost_resources` follows it; one row with id 1. Processes
+# lock it before they write capacities, so that an older reading never replaces a newer one.
+placement_position = Table(
+    "placement_position",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("position", BigInteger, nullable=False),
     **TABLE_OPTIONS,
 )
 
@@ -285,12 +328,40 @@ hold_allocations = Table(
     **TABLE_OPTIONS,
 )
 
-# The limits of projects. Requests of a project lock its row, so that their checks run one after another.
+# Calendar feeds. `secret_hash`: SHA-256 of the secret in the feed's URL, in hexadecimal.
+calendar_feeds = Table(
+    "calendar_feeds",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("name", String(255), nullable=False),
+    Column("user_id", String(255), nullable=False),
+    Column("project_id", String(255), nullable=False),
+    Column("secret_hash", String(64), nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("read_at", UtcDateTime),  # approximately; NULL: never
+    Index(None, "user_id", "created_at", "id"),
+    Index(None, "created_at", "id"),
+    **TABLE_OPTIONS,
+)
+
+# The limits of projects and users. Every request that takes capacity raises the `revision` of its project's and its
+# user's row first, so that their checks run one after another. (On a cluster that does not lock rows across nodes, two
+# such transactions write the same row, and one of them is rolled back.)
 project_limits = Table(
     "project_limits",
     metadata,
     Column("project_id", String(255), primary_key=True),
     Column("limits", Json),  # {"now": {resource class: units}, "hours": {class: unit-hours}}; NULL: default
+    Column("revision", BigInteger, nullable=False, server_default="0"),
+    **TABLE_OPTIONS,
+)
+
+user_limits = Table(
+    "user_limits",
+    metadata,
+    Column("user_id", String(255), primary_key=True),
+    Column("limits", Json),  # as in `project_limits`
+    Column("revision", BigInteger, nullable=False, server_default="0"),
     **TABLE_OPTIONS,
 )
 
@@ -304,6 +375,23 @@ project_usage = Table(
     Column("start_date", UtcDateTime, nullable=False),
     Column("end_date", UtcDateTime, nullable=False),
     Column("amounts", Json, nullable=False),  # {resource class: units}
+    Column("user_id", String(255)),  # NULL: written by a program that did not limit users
     Index(None, "project_id", "end_date"),
+    Index(None, "user_id", "end_date"),
+    **TABLE_OPTIONS,
+)
+
+# How long projects and users kept capacity by holds, for the limit on that time. The row of a hold that becomes a lease
+# is deleted; the others are kept for a day.
+hold_times = Table(
+    "hold_times",
+    metadata,
+    Column("hold_id", Uuid, primary_key=True),
+    Column("project_id", String(255), nullable=False),
+    Column("user_id", String(255), nullable=False),
+    Column("start_date", UtcDateTime, nullable=False),  # when the hold was made
+    Column("end_date", UtcDateTime, nullable=False),  # when it expires, or was released
+    Index(None, "project_id", "end_date"),
+    Index(None, "user_id", "end_date"),
     **TABLE_OPTIONS,
 )

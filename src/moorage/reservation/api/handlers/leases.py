@@ -8,8 +8,9 @@ from moorage.reservation.api.handlers.hosts import encode_matching_slots
 from moorage.reservation.api.schemas import host as host_schema
 from moorage.reservation.api.schemas import lease as lease_schema
 from moorage.reservation.api.schemas import listing
+from moorage.reservation.leases.list_service import timeline_of
 from moorage.reservation.model.leases import Lease
-from moorage.reservation.model.limits import ProjectLimits
+from moorage.reservation.model.limits import Account, AccountKind, Limits
 from moorage.reservation.service import ReservationService
 from moorage.wire.http import Request, Response
 
@@ -73,6 +74,25 @@ def show_timeline(request: Request[ReservationService], lease_id: str) -> Respon
     return Response(200, {"timeline": lease_schema.encode_timeline(found, to_admin=request.caller.is_admin)})
 
 
+def list_deleted_leases(request: Request[ReservationService]) -> Response:
+    wanted = listing.decode_deleted(listing.checked_query(request.query, listing.DELETED_LEASES))
+    found, more = request.service.lists.deleted(request.caller, wanted)
+    rows = [lease_schema.encode_deleted(each) for each in found]
+    return _page(request, "leases", rows, found[-1].lease.id if more else None)
+
+
+def show_deleted_lease(request: Request[ReservationService], lease_id: str) -> Response:
+    found = request.service.lists.show_deleted(request.caller, lease_id)
+    timeline = timeline_of(found.lease, found.steps, found.incidents)
+    return Response(
+        200,
+        {
+            "lease": lease_schema.encode_deleted(found),
+            "timeline": lease_schema.encode_timeline(timeline, to_admin=request.caller.is_admin),
+        },
+    )
+
+
 def list_hosts_page(request: Request[ReservationService]) -> Response:
     wanted = listing.decode_hosts(listing.checked_query(request.query, listing.HOSTS))
     found, more = request.service.lists.hosts(wanted)
@@ -101,14 +121,33 @@ def show_own_limits(request: Request[ReservationService]) -> Response:
 
 
 def show_limits(request: Request[ReservationService], project_id: str) -> Response:
-    return _limits_reply(request, project_id, request.service.enforcement.limits_of(project_id))
+    return _show_limits(request, Account(AccountKind.PROJECT, project_id))
 
 
 def update_limits(request: Request[ReservationService], project_id: str) -> Response:
-    return _limits_reply(
-        request, project_id, request.service.enforcement.set_limits(project_id, host_schema.decode_limits(request.json))
-    )
+    return _update_limits(request, Account(AccountKind.PROJECT, project_id))
 
 
-def _limits_reply(request: Request[ReservationService], project_id: str, limits: ProjectLimits) -> Response:
-    return Response(200, host_schema.encode_limits(project_id, limits, request.service.enforcement.period))
+def show_own_user_limits(request: Request[ReservationService]) -> Response:
+    return show_user_limits(request, request.caller.user_id)
+
+
+def show_user_limits(request: Request[ReservationService], user_id: str) -> Response:
+    return _show_limits(request, Account(AccountKind.USER, user_id))
+
+
+def update_user_limits(request: Request[ReservationService], user_id: str) -> Response:
+    return _update_limits(request, Account(AccountKind.USER, user_id))
+
+
+def _show_limits(request: Request[ReservationService], account: Account) -> Response:
+    return _limits_reply(request, account, request.service.enforcement.limits_of(account))
+
+
+def _update_limits(request: Request[ReservationService], account: Account) -> Response:
+    limits = host_schema.decode_limits(request.json)
+    return _limits_reply(request, account, request.service.enforcement.set_limits(account, limits))
+
+
+def _limits_reply(request: Request[ReservationService], account: Account, limits: Limits) -> Response:
+    return Response(200, host_schema.encode_limits(account, limits, request.service.enforcement.period))

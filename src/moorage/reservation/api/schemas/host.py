@@ -9,7 +9,7 @@ from moorage.core.json import Json
 from moorage.reservation.api.schemas.common import encode_date, encode_time
 from moorage.reservation.capacity.addresses import RegisteredAddress
 from moorage.reservation.model.leases import Allocation, RegisteredHost
-from moorage.reservation.model.limits import ProjectLimits
+from moorage.reservation.model.limits import Account, Limits
 from moorage.reservation.store.property_store import HOST_TYPE
 from moorage.wire.body import Schema
 
@@ -118,15 +118,15 @@ class LimitsBody(TypedDict):
     limits: dict[str, dict[str, int]] | None  #: None: the default limits
 
 
-def decode_limits(body: LimitsBody) -> ProjectLimits | None:
+def decode_limits(body: LimitsBody) -> Limits | None:
     limits = body["limits"]
-    return None if limits is None else ProjectLimits(limits.get("now", {}), limits.get("hours", {}))
+    return None if limits is None else Limits(limits.get("now", {}), limits.get("hours", {}))
 
 
-def encode_limits(project_id: str, limits: ProjectLimits, period: timedelta) -> dict[str, Json]:
+def encode_limits(account: Account, limits: Limits, period: timedelta) -> dict[str, Json]:
     return {
         "limits": {
-            "project_id": project_id,
+            f"{account.kind}_id": account.id,
             "now": dict(limits.now),
             "hours": dict(limits.hours),
             "period_days": period.days,

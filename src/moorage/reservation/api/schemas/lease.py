@@ -13,8 +13,11 @@ from moorage.reservation.api.schemas.common import decode_date, decode_when, enc
 from moorage.reservation.capacity.lease_update import LeaseChange, NewLease, period_of
 from moorage.reservation.leases.list_service import FAILED_FOR_OPERATOR, BeforeEndResult
 from moorage.reservation.model.before_end_actions import MAX_ACTIONS, EndAction, EndActionKind
-from moorage.reservation.model.leases import WIRE_EVENTS, Event, EventType, Lease
+from moorage.reservation.model.leases import WIRE_EVENTS, Event, EventStatus, EventType, Lease
 from moorage.reservation.model.reservation_requests import PHYSICAL_HOST
+from moorage.reservation.model.steps import LeaveServer
+from moorage.reservation.store.archive_store import DeletedLease
+from moorage.reservation.store.capacity_store import Incident
 from moorage.reservation.store.event_store import StepCount
 from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.microversion import Version
@@ -233,6 +236,7 @@ def encode_ours(lease: Lease, done: Sequence[BeforeEndResult], *, to_admin: bool
             "status": each.status,
             "attempts": each.attempts,
             "error": each.error if to_admin else each.shown_error,
+            **({"not_saved": [_encode_left(one) for one in each.not_saved]} if each.not_saved else {}),
         }
         for each in done
     ]
@@ -248,32 +252,63 @@ def encode_ours(lease: Lease, done: Sequence[BeforeEndResult], *, to_admin: bool
     return encoded
 
 
-def encode_timeline(timeline: Sequence[tuple[Event, Sequence[StepCount]]], *, to_admin: bool) -> list[dict[str, Json]]:
-    """Errors may name hosts and services, so only administrators get them."""
+def encode_deleted(deleted: DeletedLease) -> dict[str, Json]:
+    """Like a lease, with the time of its deletion instead of its last status."""
+    return {**encode(deleted.lease), "status": "DELETED", "deleted_at": encode_time(deleted.deleted_at)}
+
+
+def _encode_left(step: LeaveServer) -> dict[str, Json]:
+    return {"server_id": step.server_id, "reason": step.reason}
+
+
+def encode_timeline(
+    timeline: Sequence[tuple[Event, Sequence[StepCount]] | Incident], *, to_admin: bool
+) -> list[dict[str, Json]]:
+    """Errors and the reasons of incidents may name hosts and services, so only administrators get them."""
     return [
-        {
-            "id": event.id,
-            "event_type": event.type,
-            "time": encode_date(max(event.time, event.created_at)),
-            "status": event.status,
-            "attempts": event.attempt,
-            "updated_at": encode_time(event.updated_at),
-            "error": event.last_error if to_admin else None,
-            "steps": [
-                {
-                    "kind": step.kind,
-                    "total": step.total,
-                    "done": step.done,
-                    "failed": step.failed,
-                    "attempts": step.attempts,
-                    "updated_at": encode_time(step.changed_at),
-                    "error": step.error if to_admin else None,
-                }
-                for step in steps
-            ],
-        }
-        for event, steps in timeline
+        _encode_incident(entry, to_admin=to_admin)
+        if isinstance(entry, Incident)
+        else _encode_entry(*entry, to_admin=to_admin)
+        for entry in timeline
     ]
+
+
+def _encode_entry(event: Event, steps: Sequence[StepCount], *, to_admin: bool) -> dict[str, Json]:
+    return {
+        "id": event.id,
+        "event_type": event.type,
+        "time": encode_date(max(event.time, event.created_at)),
+        "status": event.status,
+        "attempts": event.attempt,
+        "updated_at": encode_time(event.updated_at),
+        "error": event.last_error if to_admin else None,
+        "steps": [
+            {
+                "kind": step.kind,
+                "total": step.total,
+                "done": step.done,
+                "failed": step.failed,
+                "attempts": step.attempts,
+                "updated_at": encode_time(step.changed_at),
+                "error": step.error if to_admin else None,
+            }
+            for step in steps
+        ],
+    }
+
+
+def _encode_incident(incident: Incident, *, to_admin: bool) -> dict[str, Json]:
+    """In the form of an event that is over."""
+    return {
+        "id": incident.id,
+        "event_type": f"resources_{incident.kind}",
+        "time": encode_date(incident.at),
+        "status": EventStatus.DONE,
+        "attempts": 0,
+        "updated_at": None,
+        "error": incident.reason if to_admin else None,
+        "steps": [],
+    }
 
 
 def _encode_event(event: Event) -> dict[str, Json]:

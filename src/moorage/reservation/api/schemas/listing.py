@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from moorage.reservation.api.schemas.common import DATE_TEXT, decode_date, peer_wording
 from moorage.reservation.model.leases import LeaseStatus
-from moorage.reservation.model.list_query import MAX_LIMIT, HostPage, LeasePage, SortKey
+from moorage.reservation.model.list_query import MAX_LIMIT, DeletedPage, HostPage, LeasePage, SortKey
 from moorage.reservation.model.property_query import MAX_TEXT
 from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.http import Query
@@ -29,6 +29,14 @@ LEASES = Schema(
             "ends_after": DATE_TEXT,
             "starts_before": DATE_TEXT,
         },
+        "additionalProperties": False,
+    }
+)
+
+DELETED_LEASES = Schema(
+    {
+        "type": "object",
+        "properties": {"limit": _LIMIT, "marker": _TEXT, "project_id": _TEXT},
         "additionalProperties": False,
     }
 )
@@ -81,6 +89,10 @@ def decode_leases(values: Mapping[str, str]) -> LeasePage:
         limit=_limit(values),
         marker=values.get("marker"),
     )
+
+
+def decode_deleted(values: Mapping[str, str]) -> DeletedPage:
+    return DeletedPage(values.get("project_id"), _limit(values), values.get("marker"))
 
 
 def decode_hosts(values: Mapping[str, str]) -> HostPage:

@@ -1,4 +1,4 @@
-"""For `test_rush`: the requests of one of several processes that book the same few hosts."""
+"""For `test_booking_processes`: the requests of one of several processes that book the same few hosts."""
 
 import random
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Eight processes book the same three hosts concurrently, on all three databases.
 
 No lease ends during the test, so usage only grows. A request that fits at the end would have fitted when it was
-refused. The environment variable ``MOORAGE_RUSH`` sets the total number of requests, for example to 10000.
+refused. The environment variable ``MOORAGE_BOOKING_REQUESTS`` sets the total number of requests, for example to 10000.
 """
 
 import multiprocessing
@@ -15,11 +15,11 @@ from moorage.db.session import read
 from moorage.reservation.store import host_store
 from tests.migrated import migrated_engine
 from tests.store.conftest import on_every_database
-from tests.store.reservation import rush
+from tests.store.reservation import booking_process
 from tests.store.reservation.worlds import NOW, add_host
 
 PROCESSES = 8
-TOTAL = int(os.environ.get("MOORAGE_RUSH", "320"))
+TOTAL = int(os.environ.get("MOORAGE_BOOKING_REQUESTS", "320"))
 VCPUS = 12
 
 
@@ -30,7 +30,7 @@ class Oracle:
         with read(engine) as connection:
             self.hosts = [each.host for each in host_store.capacities(connection)]
             usages = host_store.live_usages(connection, NOW)
-        self.used = {host: [0] * (rush.HOURS + 24) for host in self.hosts}
+        self.used = {host: [0] * (booking_process.HOURS + 24) for host in self.hosts}
         for usage in usages:
             for hour in self._hours(usage.start, usage.end):
                 self.used[usage.host][hour] += usage.amounts["VCPU"]
@@ -52,7 +52,7 @@ class Oracle:
 def processes():
     """Processes forked from one without threads: a fork of this process could inherit a lock that stays held."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.store.reservation.rush"])
+    context.set_forkserver_preload(["tests.store.reservation.booking_process"])
     with ProcessPoolExecutor(PROCESSES, mp_context=context) as pool:
         yield pool
 
@@ -69,7 +69,7 @@ def book_with_all_processes(engine, processes):
         add_host(engine, f"compute-{number}", vcpus=VCPUS, memory_mb=10**9, disk_gb=10**9)
     share = TOTAL // PROCESSES
     url = engine.url.render_as_string(hide_password=False)
-    tasks = [processes.submit(rush.book, url, seed, share) for seed in range(1, PROCESSES + 1)]
+    tasks = [processes.submit(booking_process.book, url, seed, share) for seed in range(1, PROCESSES + 1)]
     results = [task.result() for task in tasks]
     oracle = Oracle(engine)
     assert max(max(hours) for hours in oracle.used.values()) <= VCPUS

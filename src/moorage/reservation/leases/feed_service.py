@@ -1,0 +1,148 @@
+"""The use cases of calendar feeds: a URL with a secret, from which a calendar program reads the leases of a project.
+
+The URL is the only credential, because calendar programs send no others. It shows what its owner may see at the time
+of the request: a user who is disabled or has lost the role in the project ends it, and so does its revocation.
+"""
+
+import hashlib
+import hmac
+import threading
+from base64 import urlsafe_b64encode
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from sqlalchemy import Connection
+
+from moorage.core.caller import Caller
+from moorage.core.errors import NotFound, OverQuota, TooManyRequests
+from moorage.db.session import in_transaction, read
+from moorage.identity.policy import reader
+from moorage.reservation.deps import ReservationDeps
+from moorage.reservation.leases.calendar_service import CalendarService
+from moorage.reservation.model.leases import Lease
+from moorage.reservation.store import feed_store
+from moorage.reservation.store.feed_store import Feed
+
+#: Feeds of a user, and entries of a list of the feeds of all users.
+MAX_FEEDS, MAX_LISTED = 20, 1000
+
+#: Octets of a secret.
+SECRET_OCTETS = 32
+
+#: Reads of a feed in a minute, per process. Calendar programs read every few minutes at most.
+READS, PERIOD = 10, timedelta(minutes=1)
+
+#: The number of feeds whose reads are counted; those that were not read for longest are forgotten first.
+_COUNTED = 10_000
+
+#: `Feed.read_at` is written at most this often.
+_RECORDED = timedelta(minutes=10)
+
+
+class Membership(Protocol):
+    def caller_now(self, user_id: str, project_id: str) -> Caller | None:
+        """The user with the present roles in the project. None: unknown or disabled, as is the project, or no role.
+
+        Raises `Unavailable` if the identity service does not answer.
+        """
+
+
+class NoMembership:
+    """Knows no user."""
+
+    def caller_now(self, user_id: str, project_id: str) -> Caller | None:
+        return None
+
+
+class ReadLimit:
+    """Counts the reads of each feed in this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._reads: OrderedDict[str, deque[datetime]] = OrderedDict()
+
+    def check(self, feed_id: str, now: datetime) -> None:
+        """Raises `TooManyRequests`."""
+        with self._lock:
+            mine = self._reads.setdefault(feed_id, deque(maxlen=READS))
+            self._reads.move_to_end(feed_id)
+            if len(mine) == READS and timedelta(0) <= now - mine[0] < PERIOD:
+                wait_s = int((mine[0] + PERIOD - now).total_seconds()) + 1
+                raise TooManyRequests(
+                    f"this feed was read {READS} times within a minute; try again in {wait_s} s", retry_after_s=wait_s
+                )
+            mine.append(now)
+            if len(self._reads) > _COUNTED:
+                self._reads.popitem(last=False)
+
+
+@dataclass(frozen=True)
+class FeedService:
+    deps: ReservationDeps
+    calendar: CalendarService
+    membership: Membership
+    limit: ReadLimit = field(default_factory=ReadLimit)
+
+    def create(self, caller: Caller, name: str) -> tuple[Feed, str]:
+        """(the feed, its secret, which cannot be read again)"""
+        secret = urlsafe_b64encode(self.deps.random_bytes(SECRET_OCTETS)).decode().rstrip("=")
+        now = self.deps.clock.now()
+        feed = Feed(self.deps.ids.uuid(), name, caller.user_id, caller.project_id, _hash(secret), now, None)
+
+        def write(connection: Connection) -> None:
+            if (there := feed_store.count(connection, caller.user_id)) >= MAX_FEEDS:
+                raise OverQuota(
+                    f"a user may have {MAX_FEEDS} calendar feeds, and {there} exist; revoke one that is not used"
+                )
+            feed_store.insert_feed(connection, feed)
+
+        in_transaction(self.deps.engine, write)
+        return feed, secret
+
+    def feeds(self, caller: Caller) -> Sequence[Feed]:
+        """The caller's feeds, the newest first; administrators get those of all users."""
+        with read(self.deps.engine) as connection:
+            return feed_store.feeds(connection, None if caller.is_admin else caller.user_id, MAX_LISTED)
+
+    def revoke(self, caller: Caller, feed_id: str) -> None:
+        """Raises `NotFound` also for another user's feed."""
+
+        def delete(connection: Connection) -> None:
+            feed = feed_store.find(connection, feed_id)
+            if feed is None or not (caller.is_admin or feed.user_id == caller.user_id):
+                raise _not_found()
+            feed_store.delete_feed(connection, feed_id)
+
+        in_transaction(self.deps.engine, delete)
+
+    def read_leases(self, feed_id: str, secret: str) -> list[Lease]:
+        """The leases that the feed's owner may see now.
+
+        Raises `NotFound` with one message for a wrong secret, a revoked feed, and an owner without rights.
+        """
+        with read(self.deps.engine) as connection:
+            feed = feed_store.find(connection, feed_id)
+        # An unknown feed is compared too, so that the time does not tell whether it exists.
+        known = feed.secret_hash if feed is not None else _hash("")
+        if not hmac.compare_digest(known, _hash(secret)) or feed is None:
+            raise _not_found()
+        now = self.deps.clock.now()
+        self.limit.check(feed.id, now)
+        owner = self.membership.caller_now(feed.user_id, feed.project_id)
+        if owner is None or not reader(owner):
+            raise _not_found()
+        if feed.read_at is None or now - feed.read_at >= _RECORDED:
+            in_transaction(self.deps.engine, lambda connection: feed_store.set_read(connection, feed.id, now))
+        return self.calendar.feed(owner)
+
+
+def _hash(secret: str) -> str:
+    """A secret is random, so a plain hash cannot be reversed."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _not_found() -> NotFound:
+    return NotFound("there is no such calendar feed; it may have been revoked")
