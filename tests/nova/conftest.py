@@ -46,6 +46,7 @@ class Cloud:
     """A Nova with the services that it needs."""
 
     keystone_url: str
+    compute_url: str
     clients: PlaneClients  #: clients of an administrator; `compute` is Nova
     logs: Path  #: the directory of Nova's logs
 
@@ -115,4 +116,4 @@ def a_cloud(directory: Path, *, real_placement: bool = False) -> Iterator[Cloud]
         tokens = PasswordTokens(
             SocketTransport(keystone.url), username="admin", password=PASSWORD, project="admin", clock=SystemClock()
         )
-        yield Cloud(keystone.url, PlaneClients(transport, tokens, SystemClock()), logs)
+        yield Cloud(keystone.url, outside["/compute/v2.1"], PlaneClients(transport, tokens, SystemClock()), logs)

@@ -2,29 +2,61 @@
 
 import re
 import textwrap
+from collections.abc import Iterable, Sequence
 
 from moorage.scheduler import extra_specs
+from moorage.scheduler.spec_table import SPECS, HonouredBy, SpecEntry
 from tools.reference.tables import code, heading, table
 
 WORDS = """
-The extra specs of a flavor. [Scheduling](../guides/scheduling.md) tells how they choose a host, [bitstreams](../guides/bitstreams.md) what
-those of accelerators mean.
+The extra specs of a flavor and the properties of an image: what each becomes, and which component honours it.
+[Scheduling](../guides/scheduling.md) tells how they choose a host, [bitstreams](../guides/bitstreams.md) what those of
+accelerators mean.
+
+A flavor may have any key. A server of a flavor or image with a key that no component honours is refused, with the key
+and its value: at create, resize, rebuild, rescue, migrate and unshelve. An evacuation goes on, and the log names the
+keys. `[compute] ignored_extra_specs` lists keys that are let through without effect; a server's copy of its flavor shows
+them as `ignored:<key>`. Keys that are not on this page are stored and passed to filters of other packages.
+
+From microversion 2.86 of the Compute API, a value of another form than listed is refused when the flavor is changed, and
+so is an unknown key that begins with `hw:` or `accel:`. In keys, `#` is a number, `<S>` nothing or the suffix of a
+request group.
 """
 ASKED = """
 ## Keys for Placement
 
-These are read at every microversion. An impossible value is refused when the flavor is changed; the message names the key.
+These are read at every microversion. An impossible value is refused when the flavor is changed; the message names the
+key. A set that lacks a key is stored, and refused when a server uses it.
 """
-KNOWN = """
-## Keys for hypervisors and accelerators
+HONOURED = """
+## Keys with an effect
+"""
+REFUSED = """
+## Keys that are refused
 
-From microversion 2.86 of the Compute API, a value of another form and an unknown key of these namespaces are refused. Below it,
-only keys that affect scheduling are checked. `#` is a number. Keys of other namespaces are stored and passed on unchecked.
+The third column says why nothing honours the key, the last one which values are accepted all the same, because they are
+true of every guest. Beside a real Nova, reservations of flavors with these keys book processors and memory only, except
+that `hw:cpu_policy` books `PCPU` and `hw:pmem` a class for each name.
+"""
+FACTS = """
+## Image properties that promise nothing
+
+They describe the image, or drivers used them that Nova 34 no longer has.
 """
 
 
 def page() -> str:
-    return heading("Extra specs", WORDS) + ASKED + asked() + KNOWN + known()
+    honoured = [entry for entry in SPECS if entry.by not in (HonouredBy.NOTHING, HonouredBy.FACT)]
+    refused = [entry for entry in SPECS if entry.by is HonouredBy.NOTHING]
+    facts = [entry for entry in SPECS if entry.by is HonouredBy.FACT]
+    return "".join(
+        [
+            heading("Extra specs", WORDS), ASKED, asked(),
+            HONOURED, rows(honoured, "becomes", "honoured by", [entry.by.value for entry in honoured]),
+            REFUSED, rows(refused, "why", "accepted", [_words(entry.harmless_words) for entry in refused]),
+            FACTS, rows(facts, "meaning", "honoured by", [entry.by.value for entry in facts]),
+        ]
+    )  # fmt: skip
 
 
 def asked() -> str:
@@ -36,7 +68,21 @@ def asked() -> str:
     return f"\n{where}:\n\n```text\n{keys}\n```\n"
 
 
-def known() -> str:
+def rows(entries: Iterable[SpecEntry], third: str, last: str, cells: Sequence[str]) -> str:
     return table(
-        ["key", "value"], [[code(key), meaning] for key, meaning in sorted(extra_specs.known_spec_meanings().items())]
-    )
+        ["extra spec", "image property", third, "value", last],
+        [
+            [_names(entry.key, entry.aliases), _names(entry.image, entry.image_aliases), entry.becomes,
+             _words(entry.meaning), cell]
+            for entry, cell in zip(entries, cells, strict=True)
+        ],
+    )  # fmt: skip
+
+
+def _names(name: str, more: Sequence[str]) -> str:
+    return ", ".join(code(one) for one in (name, *more) if one)
+
+
+def _words(text: str) -> str:
+    """Angle brackets would be HTML elements."""
+    return re.sub(r"(<[^>]+>)", r"`\1`", text) if "`" not in text else text

@@ -15,6 +15,7 @@ from moorage.jobs.host_jobs import JOB_LEASE_S
 from moorage.jobs.wakeups import Hints
 from moorage.placement.client.placement_client import PlacementClient
 from moorage.scheduler.options import SchedulerSettings
+from moorage.scheduler.spec_rules import NO_RULES, SpecRules
 
 
 class ProfileLookup(Protocol):
@@ -42,6 +43,7 @@ class ComputeDeps:
     image_writer: ImageWriter | None = None
     image_source: ImageSource | None = None  #: for hosts
     profiles: ProfileLookup | None = None
+    spec_rules: SpecRules = NO_RULES
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,11 @@ Nova ignores the last two keys. Its own queries have these conditions only from 
 
 Nova ignores keys and values that it cannot parse, and schedules the server without them (measured on 34.0.0: a server
 of a flavor with ``resources:CUSTOM_X=-1`` gets no CUSTOM_X). Moorage refuses them when the flavor is changed, with the
-key and the remedy. `check_known_specs` checks values that only hypervisors read, from microversion 2.86 on.
+key and the remedy, except for `IncompleteSpecs`, which is raised only when a server uses the flavor.
+`check_known_specs` checks values that only hypervisors read, from microversion 2.86 on.
 
-Not here: the totals together with the flavor's own fields (`flavor_resources`), and processors (`processors`).
+Not here: the table of all keys (`spec_table`), keys that no component honours (`spec_rules`), the totals together with
+the flavor's own fields (`flavor_resources`), and processors (`processors`).
 """
 
 import re
@@ -27,6 +29,7 @@ from functools import cache
 
 from moorage.core.errors import Invalid
 from moorage.core.names import is_custom
+from moorage.scheduler.spec_table import SPECS, spec_entry
 
 #: Largest amount that Placement accepts for one class.
 MAX_AMOUNT = 2**31 - 1
@@ -36,6 +39,13 @@ POLICY_KEY, SUBTREE_KEY, ROOT_KEY = "group_policy", "same_subtree", "root_requir
 _KEY = re.compile(r"(resources|trait)([a-zA-Z0-9_-]{1,64})?:(.*)\Z", re.DOTALL)
 _KEY_LIKE = re.compile(r"(resources|trait)[^:]*:")
 _AMOUNT = re.compile(r"\s*\d+\s*\Z", re.ASCII)
+
+
+class IncompleteSpecs(Invalid):
+    """No server could be placed with these extra specs, but further ones could complete them.
+
+    Clients set and remove keys one by one and in any order, so a flavor may have such a set for a while.
+    """
 
 
 @dataclass(frozen=True)
@@ -119,7 +129,7 @@ def _subtrees(value: str, suffixes: Sequence[str]) -> tuple[tuple[str, ...], ...
     for together in subtrees:
         for suffix in together:
             if not suffix or suffix not in suffixes:
-                raise Invalid(
+                raise IncompleteSpecs(
                     f"{SUBTREE_KEY}: there is no group with the suffix {suffix!r}; name groups that have "
                     f"resources<suffix>: or trait<suffix>: keys, like {SUBTREE_KEY}=_A,_B"
                 )
@@ -153,65 +163,8 @@ def _standard_traits() -> frozenset[str]:
     return frozenset(os_traits.get_traits())
 
 
-_MASK = r"\^?\d+(-\d+)?(,\^?\d+(-\d+)?)*"
-_BOOLEAN = r"(?i:1|0|t|true|on|y|yes|f|false|off|n|no)"
-_FROM_0, _FROM_1 = r"\s*\d+\s*", r"\s*0*[1-9]\d*\s*"
-
-#: {key: (regular expression for its value, meaning of the value)}; ``#`` in a key stands for a number.
-_KNOWN_VALUES: Mapping[str, tuple[str, str]] = {
-    **dict.fromkeys(
-        (
-            "hw:boot_menu", "hw:cpu_realtime", "hw:ephemeral_encryption", "hw:hide_hypervisor_id", "hw:locked_memory",
-            "hw:mem_encryption", "hw:pmu", "hw:vif_multiqueue_enabled", "hw:virtio_packed_ring",
-        ),
-        (_BOOLEAN, "true or false"),
-    ),
-    **dict.fromkeys(
-        (
-            "hw:cpu_cores", "hw:cpu_max_cores", "hw:cpu_max_sockets", "hw:cpu_max_threads", "hw:cpu_sockets",
-            "hw:cpu_threads", "hw:numa_mem.#", "hw:numa_nodes",
-        ),
-        (_FROM_1, "a whole number from 1"),
-    ),
-    **dict.fromkeys(
-        ("hw:cpu_dedicated_mask", "hw:cpu_realtime_mask", "hw:numa_cpus.#"), (_MASK, "processors, like 0-3,^1")
-    ),
-    **{
-        key: ("|".join(map(re.escape, values)), f"one of {', '.join(values)}")
-        for key, values in {
-            "hw:cpu_policy": ("shared", "dedicated", "mixed"),
-            "hw:cpu_thread_policy": ("prefer", "isolate", "require"),
-            "hw:emulator_threads_policy": ("share", "isolate"),
-            "hw:ephemeral_encryption_format": ("plain", "luks", "luksv2"),
-            "hw:mem_encryption_model": ("amd-sev", "amd-sev-es", "amd-sev-snp", "intel-tdx"),
-            "hw:pci_numa_affinity_policy": ("required", "preferred", "legacy", "socket"),
-            "hw:sound_model": ("sb16", "es1370", "pcspk", "ac97", "ich6", "ich9", "usb", "virtio"),
-            "hw:tpm_model": ("tpm-tis", "tpm-crb"),
-            "hw:tpm_secret_security": ("user", "host", "deployment"),
-            "hw:tpm_version": ("1.2", "2.0"),
-            "hw:usb_model": ("none", "nec-xhci", "qemu-xhci"),
-            "hw:viommu_model": ("intel", "smmuv3", "virtio", "auto"),
-            "hw:watchdog_action": ("none", "pause", "poweroff", "reset", "disabled"),
-        }.items()
-    },
-    "hw:mem_page_size": (r"large|small|any|\d+([kKMGT]i?)?(b|bit|B)?", "large, small, any or a size like 2MB"),
-    "hw:pmem": (r"([a-zA-Z0-9_]+,?)+", "names of persistent memory, like 4GB,4GB"),
-    "hw:redirected_usb_ports": (r"\d|1[0-5]", "a whole number from 0 to 15"),
-    "hw:serial_port_count": (_FROM_0, "a whole number"),
-    "accel:device_profile": (r"[a-zA-Z0-9_-]{1,255}", "the name of a device profile"),
-    # The function of a region: keys of the accelerator service (docs/evidence/specs/accelerator-attach.md, A2). Nova
-    # has them only in device profiles.
-    **dict.fromkeys(
-        ("accel:bitstream_id", "accel:function_id", "accel:function_name"), (r".{1,255}", "an id or a name")
-    ),
-    "accel:bitstream_signature": (r"(?i:required|true|1|yes)", "required"),
-}  # fmt: skip
-_NAMESPACES = {key.partition(":")[0] for key in _KNOWN_VALUES}
-
-
-def known_spec_meanings() -> dict[str, str]:
-    """{key: description of its value}, for the reference of extra specs."""
-    return {key: meaning for key, (_, meaning) in _KNOWN_VALUES.items()}
+#: Namespaces in which unknown keys are refused from microversion 2.86 on.
+_NAMESPACES = ("hw", "accel")
 
 
 def check_known_specs(given: Mapping[str, str]) -> None:
@@ -221,10 +174,10 @@ def check_known_specs(given: Mapping[str, str]) -> None:
     checked there. Source: the validators of Nova 34 (`nova.api.validation.extra_specs`), each value tried.
     """
     for key, value in given.items():
-        pattern, meaning = _KNOWN_VALUES.get(re.sub(r"\.\d+\Z", ".#", key), ("", ""))
-        if pattern and re.fullmatch(pattern, value) is None:
-            raise Invalid(f"{key}={value}: this extra spec takes {meaning}")
-        if not pattern and key.partition(":")[0] in _NAMESPACES:
+        entry = spec_entry(key)
+        if entry is not None and re.fullmatch(entry.values, value) is None:
+            raise Invalid(f"{key}={value}: this extra spec takes {entry.meaning}")
+        if entry is None and key.partition(":")[0] in _NAMESPACES:
             near = ", ".join(sorted(_similar_keys(key))) or "see the reference of flavor extra specs"
             raise Invalid(f"{key}: there is no such extra spec; {near}")
 
@@ -232,7 +185,7 @@ def check_known_specs(given: Mapping[str, str]) -> None:
 def _similar_keys(key: str) -> Iterator[str]:
     """Known keys that begin like `key`."""
     for length in range(len(key), len(key.partition(":")[0]) + 2, -1):
-        if found := [known for known in _KNOWN_VALUES if known.startswith(key[:length])]:
+        if found := [entry.key for entry in SPECS if entry.key.startswith(key[:length])]:
             yield from (f"there is {known}" for known in found[:3])
             return
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from moorage.scheduler.aggregate_specs import PREFIX, missing_metadata
 from moorage.scheduler.server_groups import ServerGroupView, group_rejection
 
 
@@ -24,6 +25,8 @@ class HostState:
     hypervisor_type: str = ""
     architecture: str | None = None  #: of its processors, if the host reports it
     metadata: Mapping[str, frozenset[str]] = field(default_factory=dict)  #: {key: its values in the host's aggregates}
+    applies_settings: bool = True  #: its agent and hypervisor know the settings of guests
+    is_occupied: bool = False  #: it is a bare-metal node, and a server has it
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class ServerRequirements:
     architecture: str | None = None  #: of the image
     hypervisor_type: str | None = None  #: that the image requires
     functions: frozenset[str] = frozenset()  #: of accelerators, see `weighers.wanted_functions`
+    aggregate_metadata: Mapping[str, str] = field(default_factory=dict)  #: see `aggregate_specs.wanted_metadata`
+    guest_settings: tuple[str, ...] = ()  #: names of those that its host must apply, see `spec_rules.guest_settings`
     #: For filters of other packages; Moorage's own use the values derived above.
     project_id: str = ""
     hints: Mapping[str, object] = field(default_factory=dict)
@@ -53,6 +58,8 @@ class ServerRequirements:
 
 Filter = Callable[[HostState, ServerRequirements], str | None]
 
+#: Hypervisor type, in small letters, of nodes that carry one server each.
+BARE_METAL = "ironic"
 #: The reason against a provider tree that is not a host of this compute service.
 UNKNOWN_HOST = "no compute service has registered it"
 
@@ -83,6 +90,11 @@ def service_is_up(host: HostState, requirements: ServerRequirements) -> str | No
     return None if host.is_up else "its compute service is down"
 
 
+def is_unoccupied(host: HostState, requirements: ServerRequirements) -> str | None:
+    """A node may have further classes, or processors, that the allocation of its server does not contain."""
+    return "it is a bare-metal node and has a server" if host.is_occupied else None
+
+
 def runs_the_image(host: HostState, requirements: ServerRequirements) -> str | None:
     """A host that does not report its architecture or hypervisor accepts any image; the build may then fail."""
     if requirements.architecture and host.architecture and requirements.architecture != host.architecture:
@@ -93,6 +105,19 @@ def runs_the_image(host: HostState, requirements: ServerRequirements) -> str | N
         and requirements.hypervisor_type != host.hypervisor_type.lower()
     ):
         return f"the image is for the hypervisor {requirements.hypervisor_type}"
+    return None
+
+
+def applies_guest_settings(host: HostState, requirements: ServerRequirements) -> str | None:
+    """An agent of an earlier release, or another hypervisor, would build the guest without them."""
+    if requirements.guest_settings and not host.applies_settings:
+        return f"it cannot apply {requirements.guest_settings[0]}"
+    return None
+
+
+def is_in_wanted_aggregate(host: HostState, requirements: ServerRequirements) -> str | None:
+    if requirements.aggregate_metadata and (key := missing_metadata(requirements.aggregate_metadata, host.metadata)):
+        return f"none of its aggregates has the metadata that {PREFIX}{key} demands"
     return None
 
 
@@ -108,7 +133,10 @@ FILTERS: tuple[Filter, ...] = (
     in_wanted_zone,
     service_is_enabled,
     service_is_up,
+    is_unoccupied,
     runs_the_image,
+    applies_guest_settings,
+    is_in_wanted_aggregate,
     keeps_the_group,
 )
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 
 from moorage.core.errors import Invalid
 from moorage.core.names import is_custom, is_reservation_class
-from moorage.scheduler.extra_specs import SUBTREE_KEY, ExtraSpecs, read_extra_specs, trait_name
+from moorage.scheduler.extra_specs import SUBTREE_KEY, ExtraSpecs, IncompleteSpecs, read_extra_specs, trait_name
 from moorage.scheduler.processors import CPU_POLICY_KEY, THREADS_KEY, split_processors
+from moorage.scheduler.spec_rules import ALIAS_KEY
 
 PROFILE_KEY = "accel:device_profile"
 #: On the root of a host whose hypervisor can attach accelerators; Nova, too, requires it with a device profile.
@@ -76,14 +77,14 @@ def request_for(flavor: FlavorFields, image_properties: Mapping[str, str] | None
 
     A flavor of 2 VCPU, 512 MB and 10 GB with ``resources:CUSTOM_GOLD=1`` and ``resources:VCPU=0`` requests
     ``{"CUSTOM_GOLD": 1, "DISK_GB": 10, "MEMORY_MB": 512}``. Raises `Invalid`, naming key and remedy, for extra specs
-    with which no server could be scheduled.
+    with which no server could be scheduled, and its subclass `IncompleteSpecs` if further ones could mend that.
     """
     extra_specs, image = flavor.extra_specs, image_properties or {}
     specs = read_extra_specs(extra_specs)
     # An override applies in any group: resources1:VCPU=2 moves the processors into group 1.
     overridden = specs.totals
     if not any(overridden.values()) and all(overridden.get(name) == 0 for name in _OWN_CLASSES):
-        raise Invalid(
+        raise IncompleteSpecs(
             "resources:VCPU, resources:MEMORY_MB and resources:DISK_GB are all 0 and nothing else is requested; "
             "add a resource that servers of this flavor need, like resources:CUSTOM_BAREMETAL=1"
         )
@@ -110,9 +111,9 @@ def request_for(flavor: FlavorFields, image_properties: Mapping[str, str] | None
     together = {suffix for group in specs.same_subtree for suffix in group}
     groups = {suffix: group for suffix, group in groups.items() if group.resources or suffix in together}
     if not any(group.resources for group in groups.values()):
-        raise Invalid("the flavor requests nothing: every amount is 0; add a resource that its servers need")
+        raise IncompleteSpecs("the flavor requests nothing: every amount is 0; add a resource that its servers need")
     root_required = specs.root_required
-    if PROFILE_KEY in extra_specs and ACCELERATORS_TRAIT not in root_required:
+    if {PROFILE_KEY, ALIAS_KEY} & extra_specs.keys() and ACCELERATORS_TRAIT not in root_required:
         root_required = (*root_required, ACCELERATORS_TRAIT)
     return ResourceRequest(groups, specs.group_policy, specs.same_subtree, root_required, specs.root_forbidden)
 
@@ -127,26 +128,28 @@ def _group(specs: ExtraSpecs, suffix: str) -> RequestGroup:
 
 
 def _check_groups(groups: Mapping[str, RequestGroup], specs: ExtraSpecs, *, own_fields: bool) -> None:
-    """Raises `Invalid` for groups that Placement would refuse.
+    """Raises `IncompleteSpecs` for groups that Placement would refuse.
 
     `own_fields`: the amounts of the flavor's own fields are not in the unsuffixed group yet.
     """
     together = {suffix for group in specs.same_subtree for suffix in group}
     for suffix, group in groups.items():
         if suffix in together and not (group.resources or group.required or group.forbidden):
-            raise Invalid(f"{SUBTREE_KEY}: the group {suffix!r} requests nothing; add resources or traits to it")
+            raise IncompleteSpecs(
+                f"{SUBTREE_KEY}: the group {suffix!r} requests nothing; add resources or traits to it"
+            )
         if suffix in together or group.resources or (own_fields and not suffix):
             continue
         if group.required or group.forbidden:
             trait = (group.required or group.forbidden)[0]
             where = f"group {suffix!r}" if suffix else "the group without a suffix"
-            raise Invalid(
+            raise IncompleteSpecs(
                 f"trait{suffix}:{trait}: {where} requests no resources that could have the trait; "
                 f"add resources{suffix}:CLASS=AMOUNT or remove the trait"
             )
     with_suffix = sorted(suffix for suffix, group in groups.items() if suffix and group.resources)
     if len(with_suffix) > 1 and specs.group_policy is None:
-        raise Invalid(
+        raise IncompleteSpecs(
             f"the groups {', '.join(with_suffix)} need group_policy: isolate (each from another provider) or none"
         )
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from moorage.core.errors import Invalid
+from moorage.scheduler.extra_specs import IncompleteSpecs
 
 CPU_POLICY_KEY, MASK_KEY = "hw:cpu_policy", "hw:cpu_dedicated_mask"
 THREADS_KEY, EMULATOR_KEY = "hw:cpu_thread_policy", "hw:emulator_threads_policy"
@@ -40,7 +41,9 @@ class Processors:
 def split_processors(
     vcpus: int, extra_specs: Mapping[str, str], image_properties: Mapping[str, str], overridden: Mapping[str, int]
 ) -> Processors:
-    """`overridden`: amounts of the ``resources:`` keys. Raises `Invalid` for keys that contradict each other."""
+    """`overridden`: amounts of the ``resources:`` keys. Raises `Invalid` for keys that contradict each other,
+    and `IncompleteSpecs` for keys that need another one.
+    """
     specs = {key: value for key in (*_VALUES, MASK_KEY) if (value := extra_specs.get(key)) is not None}
     for key, allowed in _VALUES.items():
         # The image's value counts if the flavor has none; if both have one, they must agree.
@@ -56,16 +59,18 @@ def split_processors(
     override = next((name for name in ("VCPU", "PCPU") if name in overridden), None)
     if CPU_POLICY_KEY in extra_specs and override:
         raise Invalid(f"{CPU_POLICY_KEY} and resources:{override} both select the processors; keep one of them")
+    # Without a policy, a later one may give these keys a meaning.
+    wrong = Invalid if CPU_POLICY_KEY in specs else IncompleteSpecs
     threads, emulator = specs.get(THREADS_KEY, "prefer"), specs.get(EMULATOR_KEY, "share")
     if policy == "shared" and threads != "prefer" and not overridden.get("PCPU"):
-        raise Invalid(f"{THREADS_KEY}={threads} applies to dedicated processors only; add {CPU_POLICY_KEY}=dedicated")
+        raise wrong(f"{THREADS_KEY}={threads} applies to dedicated processors only; add {CPU_POLICY_KEY}=dedicated")
     if policy != "dedicated" and emulator == "isolate":
-        raise Invalid(f"{EMULATOR_KEY}=isolate needs a dedicated processor; add {CPU_POLICY_KEY}=dedicated")
+        raise wrong(f"{EMULATOR_KEY}=isolate needs a dedicated processor; add {CPU_POLICY_KEY}=dedicated")
     dedicated = vcpus if policy == "dedicated" else 0
     if policy == "mixed":
         dedicated = _masked_count(vcpus, specs.get(MASK_KEY))
     elif MASK_KEY in specs:
-        raise Invalid(f"{MASK_KEY}={specs[MASK_KEY]} needs {CPU_POLICY_KEY}=mixed")
+        raise wrong(f"{MASK_KEY}={specs[MASK_KEY]} needs {CPU_POLICY_KEY}=mixed")
     if emulator == "isolate":
         dedicated += 1
     amounts = {"PCPU": dedicated, "VCPU": 0 if policy == "dedicated" else vcpus - dedicated}
@@ -79,7 +84,7 @@ def split_processors(
 def _masked_count(vcpus: int, mask: str | None) -> int:
     """Number of the guest's processors that ``hw:cpu_dedicated_mask`` selects."""
     if mask is None:
-        raise Invalid(
+        raise IncompleteSpecs(
             f"{CPU_POLICY_KEY}=mixed needs {MASK_KEY}, which selects the dedicated ones of the {vcpus} processors, "
             "like 1-3"
         )

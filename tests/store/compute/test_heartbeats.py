@@ -66,8 +66,8 @@ def statements(engine, agents):
 
 @pytest.fixture
 def questions(agents):
-    asked, ask = [], agents._jobs._any_open
-    agents._jobs._any_open = lambda **what: asked.append(what) or ask(**what)
+    asked, ask = [], agents._jobs._any_claimable
+    agents._jobs._any_claimable = lambda **what: asked.append(what) or ask(**what)
     return asked
 
 

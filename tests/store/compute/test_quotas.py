@@ -155,7 +155,7 @@ def test_creating_a_server_does_not_wait_for_an_uncommitted_change_of_another_se
 def test_a_failed_request_does_not_change_the_usage(compute, engine, monkeypatch):
     make(compute)
     with monkeypatch.context() as patched:
-        patched.setattr(server_store.BUILD_JOBS, "enqueue", lambda *_: 1 / 0)
+        patched.setattr(server_store.BUILD_JOBS, "enqueue_all", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             make(compute)
     assert compute.quotas.usage("red")["instances"] == 1

@@ -28,6 +28,7 @@ ROOTS = ["a", "b", "c"]
         (GOOD, ANY, None),
         (replace(GOOD, is_up=False), ANY, ("service_is_up", "its compute service is down")),
         (replace(GOOD, is_enabled=False), ANY, ("service_is_enabled", "its compute service is disabled")),
+        (replace(GOOD, is_occupied=True), ANY, ("is_unoccupied", "it is a bare-metal node and has a server")),
         (GOOD, ServerRequirements("server", zone="east"), ("in_wanted_zone", "not in availability zone east")),
         (GOOD, ServerRequirements("server", host="other"), ("is_wanted_host", "another host was requested")),
         (GOOD, ServerRequirements("server", zone="nova", host="h"), None),
@@ -50,6 +51,25 @@ ROOTS = ["a", "b", "c"]
             ("runs_the_image", "the image is for the hypervisor xen"),
         ),
         (GOOD, ServerRequirements("server", hypervisor_type="qemu"), None),
+        (GOOD, ServerRequirements("server", guest_settings=("hw:boot_menu",)), None),
+        (
+            replace(GOOD, applies_settings=False),
+            ServerRequirements("server", guest_settings=("hw:boot_menu",)),
+            ("applies_guest_settings", "it cannot apply hw:boot_menu"),
+        ),
+        (
+            GOOD,
+            ServerRequirements("server", aggregate_metadata={"ssd": "true"}),
+            (
+                "is_in_wanted_aggregate",
+                "none of its aggregates has the metadata that aggregate_instance_extra_specs:ssd demands",
+            ),
+        ),
+        (
+            replace(GOOD, metadata={"ssd": frozenset({"true,fast"})}),
+            ServerRequirements("server", aggregate_metadata={"ssd": "true"}),
+            None,
+        ),
         (
             GOOD,
             ServerRequirements("server", group=ServerGroupView(GroupPolicy.ANTI_AFFINITY, {"r": 1})),
@@ -64,7 +84,8 @@ def test_each_filter_rejects_a_host_with_its_reason(host, wanted, verdict):
 def test_every_filter_is_covered_by_the_test_above():
     assert {passes.__name__ for passes in FILTERS} == {
         "is_wanted_host", "is_not_ruled_out", "is_beside_wanted_servers", "in_wanted_zone", "service_is_enabled",
-        "service_is_up", "runs_the_image", "keeps_the_group",
+        "service_is_up", "is_unoccupied", "runs_the_image", "applies_guest_settings",
+        "is_in_wanted_aggregate", "keeps_the_group",
     }  # fmt: skip
 
 

@@ -49,9 +49,9 @@ def old_server(plane, node):
     return server_id
 
 
-def free(plane):
+def free(plane, name=GOLD):
     """The candidates for a flavor that requests the class."""
-    found, _ = plane.placement.candidates([("resources", f"{GOLD}:1")])
+    found, _ = plane.placement.candidates([("resources", f"{name}:1")])
     return len(found)
 
 
@@ -133,6 +133,58 @@ def test_more_nodes_than_fit_on_a_page_are_migrated(plane, node, old_server, bar
     first, after = bare_metal.migrate_servers(dry_run=True, limit=1)
     second, last = bare_metal.migrate_servers(dry_run=True, limit=1, after=after)
     assert (first, after, [step.node for step in second], last) == ([], "node-0", ["node-1"], "node-1")
+
+
+def test_a_server_of_a_node_with_two_classes_holds_both(plane, node, old_server, bare_metal):
+    """The server has the whole node, so no class of it may be offered."""
+    node.offer(**{"VCPU": 8, "MEMORY_MB": 4096, "DISK_GB": 100, GOLD: 1, "CUSTOM_NVME": 1})
+    steps, _ = bare_metal.migrate_servers(dry_run=False)
+    assert [(step.outcome, step.resource_class) for step in steps] == [
+        (FlavorMigrationOutcome.DONE, f"{GOLD}, CUSTOM_NVME")
+    ]
+    assert stored(plane, old_server) == {f"resources:{GOLD}": "1", "resources:CUSTOM_NVME": "1"}
+    assert free(plane) == 0
+    assert free(plane, "CUSTOM_NVME") == 0
+    assert bare_metal.migrate_servers(dry_run=False)[0][0].outcome is FlavorMigrationOutcome.ALREADY
+
+
+def test_a_class_that_the_flavor_excludes_is_held_as_well(plane, node, bare_metal):
+    node.classify(GOLD)
+    server_id = plane.boot(plane.flavor("odd", {f"resources:{GOLD}": "0"}, vcpus=1))
+    plane.settle(node)
+    assert free(plane) == 1
+    assert bare_metal.migrate_servers(dry_run=False)[0][0].outcome is FlavorMigrationOutcome.HEALED
+    assert (free(plane), stored(plane, server_id)) == (0, {f"resources:{GOLD}": "0"})
+
+
+def test_an_occupied_node_takes_no_second_server_before_the_migration(plane, node):
+    """Between a build and the next round, the first server holds one of the two classes only."""
+    node.offer(**{GOLD: 1, "CUSTOM_NVME": 1})
+    zeros = dict.fromkeys(("resources:VCPU", "resources:MEMORY_MB", "resources:DISK_GB"), "0")
+    first = plane.boot(plane.flavor("gold", zeros | {f"resources:{GOLD}": "1"}))
+    plane.settle(node)
+    second = plane.boot(plane.flavor("nvme", zeros | {"resources:CUSTOM_NVME": "1"}))
+    plane.settle(node)
+    assert plane.show(first)["status"] == "ACTIVE"
+    assert plane.show(second)["status"] == "ERROR"
+    assert "it is a bare-metal node and has a server" in plane.show(second)["fault"]["message"]
+    plane.send("DELETE", f"/v2.1/servers/{first}")
+    plane.settle(node)
+    third = plane.boot("nvme")
+    plane.settle(node)
+    assert plane.show(third)["status"] == "ACTIVE"
+
+
+def test_two_servers_that_are_placed_together_do_not_share_a_node(plane, node):
+    """They hold different classes, so Placement grants both; the commit rejects the second one."""
+    node.offer(**{GOLD: 1, "CUSTOM_NVME": 1})
+    zeros = dict.fromkeys(("resources:VCPU", "resources:MEMORY_MB", "resources:DISK_GB"), "0")
+    names = {"gold": GOLD, "nvme": "CUSTOM_NVME"}
+    made = [plane.boot(plane.flavor(name, zeros | {f"resources:{its}": "1"})) for name, its in names.items()]
+    plane.settle(node)
+    assert sorted(plane.show(server_id)["status"] for server_id in made) == ["ACTIVE", "ERROR"]
+    held = [plane.placement.allocations(server_id) for server_id in made]
+    assert sum(map(bool, held)) == 1
 
 
 def test_a_node_with_only_its_class_gets_no_other_allocation(plane, node, old_server, bare_metal):

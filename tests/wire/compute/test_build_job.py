@@ -329,3 +329,14 @@ def test_an_unavailable_placement_is_not_reported_as_a_lack_of_hosts(plane, host
     assert message == "The server could not be scheduled: the placement service does not answer; try again later"
     assert inside in plane.show(server_id)["fault"]["details"], "which administrators are shown"
     assert "No valid host" not in message
+
+
+def test_a_postponed_build_is_tried_again_after_1_to_60_seconds(plane, host):
+    plane.boot(plane.flavor("small"))
+    plane.to_placement.on("GET /allocation_candidates", failing(Unavailable("no", url="http://127.0.0.1:1")))
+    pauses = []
+    for _ in range(8):
+        due = plane.builder.run_once()
+        pauses.append((due - plane.clock.now()).total_seconds())
+        plane.clock.advance_to(due)
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]

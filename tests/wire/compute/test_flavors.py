@@ -49,6 +49,20 @@ def test_extra_specs_are_set_changed_and_removed(plane):
     assert plane.send("POST", path, {"extra_specs": {"a:b": "1"}})[0] == 403
 
 
+def test_a_flavor_may_require_one_of_several_traits(plane):
+    """`trait:in:` has commas, which no other key may have."""
+    plane.admin(
+        "POST", "/v2.1/flavors", {"flavor": {"name": "either", "id": "either", "ram": 1, "vcpus": 1, "disk": 1}}
+    )
+    path = "/v2.1/flavors/either/os-extra_specs"
+    specs = {"resources_A:CUSTOM_X": "1", "trait_A:in:CUSTOM_A,CUSTOM_B": "required"}
+    assert plane.admin("POST", path, {"extra_specs": specs})[2] == {"extra_specs": specs}
+    assert plane.admin("GET", f"{path}/trait_A:in:CUSTOM_A,CUSTOM_B")[2] == {"trait_A:in:CUSTOM_A,CUSTOM_B": "required"}
+    for key in ("a:b,c", "trait:CUSTOM_A,CUSTOM_B", "trait:in:CUSTOM_A, CUSTOM_B", "trait:in:CUSTOM_A,NOBODYS"):
+        assert plane.admin("POST", path, {"extra_specs": {key: "required"}})[0] == 400, key
+    assert plane.admin("DELETE", f"{path}/trait_A:in:CUSTOM_A,CUSTOM_B")[0] == 200
+
+
 def test_invalid_extra_specs_are_refused_when_the_flavor_is_created(plane):
     """S4: refused when the flavor is created, with the key and the remedy; nothing of the request is stored."""
     plane.flavor("small")

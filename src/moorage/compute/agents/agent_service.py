@@ -1,42 +1,40 @@
 """Use cases of host agents: register, send heartbeats, claim jobs, and report on them.
 
     report -> MigrationEngine.advance_move     for a step of a move
-           -> lifecycle.after_report           for an operation: new state of the server, then release, retry or offload
+           -> OperationReports.apply           for an operation: new state of the server, then release, retry or offload
 
 Heartbeats are written in batches (`Heartbeats`), so that a thousand hosts cost a few statements per interval.
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, Engine
 
+from moorage.compute.agents.operation_reports import (
+    OperationReport,
+    OperationReports,
+    has_leftovers,
+    ids_of,
+    reported_result,
+)
 from moorage.compute.deps import ComputeDeps, ComputeSettings
-from moorage.compute.model import lifecycle, migration_workflow
-from moorage.compute.model.job_payloads import host_job, job_header, server_situation
-from moorage.compute.model.lifecycle import Operation, OperationOutcome
+from moorage.compute.model import migration_workflow
 from moorage.compute.model.migration_workflow import MoveKind
 from moorage.compute.model.servers import (
-    BUILD_QUEUE,
-    Fault,
     HostReport,
-    Placed,
-    Server,
-    VmState,
 )
 from moorage.compute.moves.migration_engine import MigrationEngine, cleanup_queue
-from moorage.compute.scheduling import build_retries
-from moorage.compute.store import action_store, host_store, move_store, server_store
+from moorage.compute.store import host_store, move_store, server_store
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, NotFound
-from moorage.core.json import JsonObject
 from moorage.core.names import check_not_queue_name
 from moorage.db.session import SingleReads, in_transaction
-from moorage.jobs.contract import JobKind, ServerJob, ServerResult, failure_of, payload_of, result_of
-from moorage.jobs.host_jobs import HostJobs
+from moorage.jobs.contract import JobKind, ServerJob, payload_of
+from moorage.jobs.host_jobs import EndedJob, HostJobs
 from moorage.jobs.job_api import JobReport
-from moorage.jobs.model import Job, NewJob
+from moorage.jobs.model import Job
 
 
 class AgentService:
@@ -44,6 +42,7 @@ class AgentService:
         self._deps = deps
         self._settings = settings
         self._migrations = migrations
+        self._operations = OperationReports(deps, settings, migrations)
         self._heartbeats = Heartbeats(deps.engine, deps.clock)
         self._jobs = HostJobs(
             deps.engine, deps.clock, server_store.HOST_JOBS, self, deps.hints.send, lease_s=settings.job_lease_s
@@ -116,64 +115,22 @@ class AgentService:
         """See `JobOwner`: a cleanup is repeated until it succeeds."""
         return timedelta(seconds=self._settings.job_lease_s) if job.kind in migration_workflow.REPEATED_STEPS else None
 
-    def apply_report(self, connection: Connection, job: Job, report: JobReport) -> list[str]:
-        """Applies the report on a finished job in the caller's transaction; returns the queues to wake after the
-        commit.
-        """
-        if job.kind is JobKind.PROVIDER_CONFIG:
-            return []  # the client polls for the result
-        order = payload_of(job.kind, job.payload, ServerJob)
-        if order.move_id is not None:
-            return self._apply_step_report(connection, job, order, order.move_id, report)
-        return self._apply_operation_report(connection, job, order, report)
-
-    def _apply_operation_report(
-        self, connection: Connection, job: Job, order: ServerJob, report: JobReport
-    ) -> list[str]:
-        operation = lifecycle.BY_KIND[job.kind]
-        server = server_store.lock_server(connection, job.key)
-        now = self._deps.clock.now()
-        if server is None:
-            return []
-        queues = []
-        if operation is lifecycle.CREATE:
-            if _has_leftovers(job, report) and (server.task_state, server.host) == (operation.task, job.queue):
-                queues.append(self._record_leftovers(connection, server, job.queue, order, server.placed))
-            code = _failure_code(job, report)
-            if build_retries.retry_failed_build(connection, job, server, now, error=report.error, code=code):
-                return [*queues, BUILD_QUEUE]
-            report = build_retries.worded_as_exhausted(job, report)
-        action_store.finish_event(connection, order.action_id, operation.event, now, error=report.error)
-        result = _result(job, report)
-        if result.console is not None:
-            server_store.save_console(connection, server.id, result.console, now)
-        outcome = lifecycle.after_report(operation, server_situation(server), succeeded=report.error is None)
-        if outcome is None:
-            return queues
-        changes = _report_changes(operation, outcome, job, report, now)
-        if result.devices is not None:
-            changes.setdefault("devices", list(result.devices))
-        server_store.update_server(connection, server.id, now, **changes)
-        if operation is lifecycle.SHELVE and report.error is None and self._settings.offload_after_s == 0:
-            return [self._offload(connection, server, job.queue, order)]
-        if not _frees_allocation(operation, report):
-            return queues
-        payload: JsonObject = {**_ids(order), "final": operation is lifecycle.DELETE}
-        release = NewJob(self._deps.ids.uuid(), BUILD_QUEUE, JobKind.RELEASE, server.id, payload)
-        server_store.BUILD_JOBS.enqueue(connection, release, now)
-        # During a deletion a move may still have a job before the release; wake its queue, which would wait for a poll.
-        return [*queues, server_store.HOST_JOBS.next_queue(connection, server.id) or BUILD_QUEUE]
-
-    def _offload(self, connection: Connection, server: Server, host: str, order: ServerJob) -> str:
-        """A shelved server leaves its host at once, as part of the same action."""
-        operation, now = lifecycle.SHELVE_OFFLOAD, self._deps.clock.now()
-        action_store.begin_event(connection, order.action_id, operation.event, host, now)
-        server_store.update_server(connection, server.id, now, task_state=operation.task)
-        payload = ServerJob(**job_header(server, _ids(order)))
-        server_store.HOST_JOBS.enqueue(
-            connection, host_job(self._deps.ids.uuid(), host, operation.job_kind, payload), now
-        )
-        return host
+    def apply_reports(self, connection: Connection, ended: Sequence[EndedJob]) -> list[list[str]]:
+        """See `JobOwner`; called in the transaction of the reports."""
+        queues: list[list[str]] = [[] for _ in ended]
+        operations: dict[int, OperationReport] = {}
+        for index, one in enumerate(ended):
+            if one.job.kind is JobKind.PROVIDER_CONFIG:
+                continue  # the client polls for the result
+            order = payload_of(one.job.kind, one.job.payload, ServerJob)
+            if order.move_id is not None:
+                queues[index] = self._apply_step_report(connection, one.job, order, order.move_id, one.report)
+            else:
+                operations[index] = OperationReport(one.job, order, one.report)
+        found = self._operations.apply(connection, list(operations.values()))
+        for index, of_operation in zip(operations, found, strict=True):
+            queues[index] = of_operation
+        return queues
 
     def _apply_step_report(
         self, connection: Connection, job: Job, order: ServerJob, move_id: str, report: JobReport
@@ -182,85 +139,18 @@ class AgentService:
         server = None if move is None else server_store.lock_server(connection, move.server_id)
         queues: list[str] = []
         if move is not None and server is not None and move.step == job.kind:
-            if _has_leftovers(job, report) and migration_workflow.failed_to_build(move, server.task_state):
-                queues.append(self._record_leftovers(connection, server, job.queue, order, move.new_placed))
+            if has_leftovers(job, report) and migration_workflow.failed_to_build(move, server.task_state):
+                queues.append(
+                    self._migrations.record_leftovers(
+                        connection, server, job.queue, move.new_placed, ids_of(order), kind=MoveKind.FAILED_BUILD
+                    )
+                )
             apart = job.key != server.id
             queues += self._migrations.advance_move(
-                connection, move, server, _result(job, report), report.error, apart=apart
+                connection, move, server, reported_result(job, report), report.error, apart=apart
             )
         waiting = server_store.HOST_JOBS.next_queue(connection, job.key)
         return queues if waiting is None else [*queues, waiting]
-
-    def _record_leftovers(
-        self, connection: Connection, server: Server, host: str, order: ServerJob, placed: Placed | None
-    ) -> str:
-        """The server continues or goes elsewhere; its host cleans up, and keeps `placed` until then. Returns the queue
-        to wake.
-
-        First the leftovers take over the allocations, then the server continues; both are jobs of the server, in this
-        order.
-        """
-        return self._migrations.record_leftovers(
-            connection, server, host, placed, _ids(order), kind=MoveKind.FAILED_BUILD
-        )
-
-
-def _ids(order: ServerJob) -> dict[str, str]:
-    return {"action_id": order.action_id, "request_id": order.request_id}
-
-
-def _result(job: Job, report: JobReport) -> ServerResult:
-    """The result of the job; without content if it failed."""
-    return ServerResult() if report.error is not None else result_of(job.kind, report.result, ServerResult)
-
-
-def _has_leftovers(job: Job, report: JobReport) -> bool:
-    """Whether the host reports that parts of its failed job are left because it could not undo them."""
-    return report.error is not None and bool(failure_of(job.kind, report.result).is_left)
-
-
-def _failure_code(job: Job, report: JobReport) -> str | None:
-    return None if report.error is None else failure_of(job.kind, report.result).code
-
-
-def _frees_allocation(operation: Operation, report: JobReport) -> bool:
-    """Whether nothing of the server is left on its host, so that its allocation must be released."""
-    if operation is lifecycle.CREATE:
-        return report.error is not None
-    return operation in (lifecycle.DELETE, lifecycle.SHELVE_OFFLOAD) and report.error is None
-
-
-def _report_changes(
-    operation: Operation, outcome: OperationOutcome, job: Job, report: JobReport, now: datetime
-) -> dict[str, object]:
-    changes: dict[str, object] = {"vm_state": outcome.vm_state, "task_state": outcome.task_state}
-    if outcome.power is not None:
-        changes["power_state"] = outcome.power
-    if operation is lifecycle.CREATE and outcome.vm_state is VmState.ACTIVE:
-        changes["launched_at"] = now
-    if report.error is not None:
-        return changes | _failure_changes(operation, outcome, job, report, now)
-    if operation in (lifecycle.SOFT_DELETE, lifecycle.SHELVE):
-        changes["parked_at"] = now
-    elif operation in (lifecycle.RESTORE, lifecycle.UNSHELVE):
-        changes |= {"parked_at": None, "parked_image_id": None}
-    elif operation is lifecycle.SHELVE_OFFLOAD:
-        changes |= {"host": None, "placed": None, "devices": []}
-    return changes
-
-
-def _failure_changes(
-    operation: Operation, outcome: OperationOutcome, job: Job, report: JobReport, now: datetime
-) -> dict[str, object]:
-    changes: dict[str, object] = {}
-    if operation is lifecycle.SHELVE:
-        changes["parked_image_id"] = None
-    if operation is lifecycle.CREATE:
-        changes["placed"] = None
-    if outcome.vm_state is VmState.ERROR and operation.fails is not None:
-        details = f"host {job.queue}, {operation.kind}: {_failure_code(job, report) or 'no code'}"
-        changes["fault"] = Fault(500, report.error or "", details, now)
-    return changes
 
 
 #: Heartbeats of one host are written at most this often; with many hosts, those of all hosts together.

@@ -1,9 +1,11 @@
-"""Reports of host agents on their domains: guests that shut down, domains that vanished, console output.
+"""Reports of host agents on their domains: guests that shut down, domains that vanished, console output, and
+failed devices.
 
 An agent fetches the servers that it should have, inspects its domains, and reports. A server that changed in between
 is left unchanged, because the report is about its former state.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,11 +13,14 @@ from sqlalchemy import Connection
 
 from moorage.compute.deps import ComputeDeps
 from moorage.compute.model import power_sync
+from moorage.compute.model.device_faults import device_change, has_device_fault
 from moorage.compute.model.servers import Fault, Server
 from moorage.compute.store import server_store
 from moorage.compute.store.server_store import ServerQuery
 from moorage.core.errors import NotFound
 from moorage.db.session import in_transaction, read
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -75,3 +80,28 @@ class DomainService:
                     server_store.save_console(connection, server_id, text, now)
 
         in_transaction(self.deps.engine, apply_reports)
+
+    def report_devices(self, host: str, failed: Mapping[str, Sequence[str]]) -> None:
+        """Applies a complete report: {server id: descriptions of its failed devices}, of all servers of the host."""
+        with read(self.deps.engine) as connection:
+            servers = list(server_store.find_servers(connection, ServerQuery(host=host)))
+        concerned = [server.id for server in servers if server.id in failed or has_device_fault(server)]
+        now = self.deps.clock.now()
+
+        def apply_report(connection: Connection) -> list[tuple[Server, bool]]:
+            changed = []
+            for server_id in sorted(concerned):
+                server = server_store.lock_server(connection, server_id)
+                if server is None or server.host != host:
+                    continue
+                changes = device_change(server, failed.get(server_id, ()), now)
+                if changes is not None:
+                    server_store.update_server(connection, server_id, now, **changes)
+                    changed.append((server, server_id in failed))
+            return changed
+
+        for server, is_sick in in_transaction(self.deps.engine, apply_report) if concerned else ():
+            log.warning(
+                "a device of a server has failed" if is_sick else "the devices of a server work again",
+                extra={"server": server.id, "host": host, "devices": list(failed.get(server.id, ()))},
+            )

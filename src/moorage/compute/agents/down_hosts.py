@@ -31,6 +31,7 @@ from moorage.compute.moves.migration_engine import MigrationEngine
 from moorage.compute.store import move_store, server_store
 from moorage.db.session import in_transaction, read
 from moorage.jobs.contract import JobFailure, JobResult, ServerJob, ServerResult, payload_of, result_document
+from moorage.jobs.host_jobs import EndedJob
 from moorage.jobs.job_api import JobReport, ReportState
 from moorage.jobs.model import Job, JobState
 
@@ -114,7 +115,8 @@ class DeadHostsTask:
     def _apply_report(self, connection: Connection, job: Job, result: JobResult) -> list[str]:
         state = ReportState.FAILED if isinstance(result, JobFailure) else ReportState.DONE
         report = JobReport(state, job.epoch, result_document(result))
-        return [job.queue, *self._agents.apply_report(connection, job, report)]
+        (queues,) = self._agents.apply_reports(connection, [EndedJob(job, report)])
+        return [job.queue, *queues]
 
     # ------------------------------------------------------------------------------------ moves
 

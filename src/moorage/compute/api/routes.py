@@ -241,6 +241,14 @@ _AGENTS: list[Route[ComputeService]] = [
     agent_route(
         "PUT", f"{_HOST}/domains", agents.report_domains, AGENT_RULE, host_schemas.DOMAIN_REPORT, effect="routine"
     ),
+    agent_route(
+        "PUT",
+        f"{_HOST}/device-faults",
+        agents.report_device_faults,
+        AGENT_RULE,
+        host_schemas.DEVICE_FAULTS,
+        effect="routine",
+    ),
     *image_routes(AGENT_RULE, images_for_hosts),
     agent_route("PUT", _HOST + "/images/{image_id}/file", agents.upload_disk_image, AGENT_RULE, reads="stream"),
     agent_route("DELETE", _HOST + "/images/{image_id}", agents.withdraw_disk_image, AGENT_RULE, reads="none"),

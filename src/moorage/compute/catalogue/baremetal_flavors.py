@@ -2,17 +2,20 @@
 
 Spec: docs/evidence/specs/flavor-resources.md
 
-A node of the hypervisor type ``ironic`` offers one unit of a custom class of its own and carries at most one server. A
-server created before such classes holds none of it, so its node would be offered again. For each such server
+A node of the hypervisor type ``ironic`` offers one unit of a custom class of its own, rarely of several, and carries at
+most one server. A server created before such classes holds none of it, so its node would be offered again. For each
+such server
 
-    1. its own copy of the flavor gets ``resources:<CLASS>=1``, unless the key exists; flavors themselves are unchanged
-    2. its allocation on the node becomes what that copy requests, of the classes that the node has
+    1. its own copy of the flavor gets ``resources:<CLASS>=1`` for each of these classes, unless the key exists; flavors
+       themselves are unchanged
+    2. its allocation on the node becomes what that copy requests, of the classes that the node has, and one unit of
+       each of the node's own classes: the server has the whole node
 
 Each round repeats both, which then changes nothing. Nothing else of the flavor or of the allocation is touched.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -28,11 +31,11 @@ from moorage.core.errors import ConcurrentUpdate, Invalid, MoorageError, NotFoun
 from moorage.core.names import is_custom, is_reservation_class
 from moorage.db.session import in_transaction, read
 from moorage.placement.client.placement_client import SERVER_TYPE, Consumer, Inventory, PlacementClient
+from moorage.scheduler.filters import BARE_METAL
 from moorage.scheduler.flavor_resources import request_for
 
 log = logging.getLogger(__name__)
 
-HYPERVISOR_TYPE = "ironic"
 #: Nodes per page of a manual migration.
 PAGE = 100
 
@@ -52,7 +55,7 @@ class FlavorMigrationStep:
     node: str
     server_id: str
     outcome: FlavorMigrationOutcome
-    resource_class: str = ""
+    resource_class: str = ""  #: several are separated by commas
     note: str = ""
 
 
@@ -85,8 +88,8 @@ class BareMetal:
     def _migrated(self, host: Host, server: Server, *, dry_run: bool) -> FlavorMigrationStep:
         node = host.report.provider_uuid
         _, inventories = self.placement.inventories(node)
-        resource_class = class_of(inventories)
-        if resource_class is None:
+        own = own_classes(inventories)
+        if not own:
             log.warning("a node has no resource class", extra={"host": host.name, "server": server.id})
             return FlavorMigrationStep(
                 host.name,
@@ -94,11 +97,12 @@ class BareMetal:
                 FlavorMigrationOutcome.NO_CLASS,
                 note="set the node's resource class, then run the migration again",
             )
-        flavor = with_class(server.flavor, resource_class)
+        flavor = with_classes(server.flavor, own)
         is_new = flavor is not server.flavor
         if is_new and not dry_run:
-            in_transaction(self.deps.engine, lambda connection: self._save(connection, server.id, resource_class))
-        was_healed = self._heal(server, flavor, node, inventories, dry_run=dry_run)
+            in_transaction(self.deps.engine, lambda connection: self._save(connection, server.id, own))
+        wanted = amounts_of(flavor, inventories) | dict.fromkeys(own, 1)
+        was_healed = self._heal(server, node, wanted, dry_run=dry_run)
         outcome = (
             FlavorMigrationOutcome.DONE
             if is_new
@@ -106,24 +110,21 @@ class BareMetal:
             if was_healed
             else FlavorMigrationOutcome.ALREADY
         )
-        return FlavorMigrationStep(host.name, server.id, outcome, resource_class)
+        return FlavorMigrationStep(host.name, server.id, outcome, ", ".join(own))
 
-    def _save(self, connection: Connection, server_id: str, resource_class: str) -> None:
+    def _save(self, connection: Connection, server_id: str, own: Sequence[str]) -> None:
         server = server_store.lock_server(connection, server_id)
         if server is not None:
-            flavor = asdict(with_class(server.flavor, resource_class))
+            flavor = asdict(with_classes(server.flavor, own))
             server_store.update_server(connection, server_id, self.deps.clock.now(), flavor=flavor)
 
-    def _heal(
-        self, server: Server, flavor: Flavor, node: str, inventories: Mapping[str, Inventory], *, dry_run: bool
-    ) -> bool:
-        """Whether the allocation on the node differed from what the flavor requests; corrects it unless `dry_run`."""
+    def _heal(self, server: Server, node: str, wanted: Mapping[str, int], *, dry_run: bool) -> bool:
+        """Whether the allocation on the node differed from `wanted`; corrects it unless `dry_run`."""
         holder = self.placement.holder(server.id)
         if holder is None:
             holder = Consumer(
                 server.id, None, server.project_id, server.user_id, SERVER_TYPE, {}, self.deps.clock.now()
             )
-        wanted = amounts_of(flavor, inventories)
         if dict(holder.allocations.get(node, {})) == wanted:
             return False
         if not dry_run:
@@ -158,22 +159,19 @@ class BareMetalTask:
         return self._clock.now() + self._period
 
 
-def class_of(inventories: Mapping[str, Inventory]) -> str | None:
-    """The node's own class: the only custom class of which it has exactly one unit; None if it has none or several."""
-    own = [
+def own_classes(inventories: Mapping[str, Inventory]) -> list[str]:
+    """The node's own classes, sorted: the custom classes of which it has exactly one unit."""
+    return sorted(
         name
         for name, inventory in inventories.items()
         if is_custom(name) and not is_reservation_class(name) and (inventory.total, inventory.max_unit) == (1, 1)
-    ]
-    return own[0] if len(own) == 1 else None
+    )
 
 
-def with_class(flavor: Flavor, resource_class: str) -> Flavor:
-    """`flavor` with the class added; `flavor` itself if it names the class already, with any amount."""
-    key = f"resources:{resource_class}"
-    if key in flavor.extra_specs:
-        return flavor
-    return replace(flavor, extra_specs={**flavor.extra_specs, key: "1"})
+def with_classes(flavor: Flavor, own: Sequence[str]) -> Flavor:
+    """`flavor` with the classes added; `flavor` itself if it names all of them already, with any amount."""
+    added = {key: "1" for name in own if (key := f"resources:{name}") not in flavor.extra_specs}
+    return replace(flavor, extra_specs={**flavor.extra_specs, **added}) if added else flavor
 
 
 def amounts_of(flavor: Flavor, inventories: Iterable[str]) -> dict[str, int]:
@@ -188,7 +186,7 @@ def amounts_of(flavor: Flavor, inventories: Iterable[str]) -> dict[str, int]:
 
 
 def _is_node(host: Host) -> bool:
-    return host.report.hypervisor_type.lower() == HYPERVISOR_TYPE
+    return host.report.hypervisor_type.lower() == BARE_METAL
 
 
 def _servers_on(connection: Connection, host: str) -> list[Server]:

@@ -1,5 +1,6 @@
 """Use cases of flavors, their extra specs and their access lists."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -10,10 +11,12 @@ from moorage.compute.model.servers import Flavor
 from moorage.compute.requests.server_request import flavor_fields, visible_flavor
 from moorage.compute.store import flavor_store as store
 from moorage.core.caller import Caller
-from moorage.core.errors import Conflict, NotFound
+from moorage.core.errors import Conflict, Invalid, NotFound
 from moorage.db.session import in_transaction, read
-from moorage.scheduler.extra_specs import check_known_specs
+from moorage.scheduler.extra_specs import IncompleteSpecs, check_known_specs
 from moorage.scheduler.flavor_resources import request_for
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,11 @@ class FlavorService:
     # ---------------------------------------------------------------------------------- extra specs
 
     def add_extra_specs(self, flavor_id: str, added: Mapping[str, str], *, known_only: bool = False) -> None:
-        """Raises `Invalid` if no server could be placed with them, and with `known_only` also for keys and values that
-        no hypervisor knows; then none is added.
+        """Raises `Invalid` for keys that no further key could make right, and with `known_only` also for keys and
+        values that no hypervisor knows; then none is added.
+
+        Clients set keys one by one and in any order. A set that lacks a key is therefore stored, with a warning in the
+        log; creating a server checks the whole set.
         """
         if known_only:
             check_known_specs(added)
@@ -79,7 +85,7 @@ class FlavorService:
         def add_specs(connection: Connection) -> None:
             flavor = _locked(connection, flavor_id)
             together = {**flavor.extra_specs, **added}
-            request_for(flavor_fields(replace(flavor, extra_specs=together)))
+            _check_added(flavor, together, added)
             store.set_extra_specs(connection, flavor_id, together)
 
         in_transaction(self.deps.engine, add_specs)
@@ -87,8 +93,8 @@ class FlavorService:
     def remove_extra_spec(self, flavor_id: str, key: str) -> None:
         """Removes one key; raises `NotFound` if it does not exist.
 
-        Does not check the remaining keys, because clients remove several keys one by one; creating a server checks
-        them.
+        Always allowed, because clients remove several keys one by one: further keys can complete the remaining ones,
+        and creating a server checks them.
         """
 
         def remove_spec(connection: Connection) -> None:
@@ -138,6 +144,31 @@ class FlavorService:
 
 def _sees_all(caller: Caller) -> bool:
     return caller.is_admin or caller.is_service
+
+
+def _check_added(flavor: Flavor, together: Mapping[str, str], added: Mapping[str, str]) -> None:
+    """Raises `Invalid` if `added` is wrong by itself, or contradicts what the flavor has.
+
+    If the flavor had contradictions before, only `added` itself is checked: other keys must not prevent a correction.
+    """
+    if (fault := _fault(flavor, together)) is None:
+        return
+    if not isinstance(fault, IncompleteSpecs):
+        before = _fault(flavor, flavor.extra_specs)
+        if before is None or isinstance(before, IncompleteSpecs):
+            raise fault
+        if (own := _fault(flavor, added)) is not None and not isinstance(own, IncompleteSpecs):
+            raise own
+    log.warning("no server can use a flavor yet", extra={"flavor": flavor.id, "reason": fault.message})
+
+
+def _fault(flavor: Flavor, extra_specs: Mapping[str, str]) -> Invalid | None:
+    """The reason why no server could be placed with these extra specs."""
+    try:
+        request_for(flavor_fields(replace(flavor, extra_specs=extra_specs)))
+    except Invalid as fault:
+        return fault
+    return None
 
 
 def _locked(connection: Connection, flavor_id: str) -> Flavor:

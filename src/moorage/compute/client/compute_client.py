@@ -379,6 +379,11 @@ class ComputeClient(HostJobsClient):
         body = {"domains": domains, "consoles": dict(consoles)}
         self._http.request("PUT", f"/agent/v1/hosts/{_quoted(host)}/domains", json=body)
 
+    def report_device_faults(self, host: str, failed: Mapping[str, Sequence[str]]) -> None:
+        """`failed`: {server id: descriptions of its failed devices}, of all servers of the host."""
+        body = {"servers": {server: list(devices) for server, devices in failed.items()}}
+        self._http.request("PUT", f"/agent/v1/hosts/{_quoted(host)}/device-faults", json=body)
+
     def _delete(self, path: str) -> None:
         self._http.request_raw("DELETE", path, accept=(404,))
 

@@ -21,15 +21,13 @@ from moorage.placement.client.placement_client import PlacementClient, Provider
 
 log = logging.getLogger(__name__)
 
-JOB_PUBLISH_AGGREGATES = JobKind.PUBLISH_AGGREGATES
-
 
 def enqueue_aggregates(connection: Connection, clock: Clock, ids: Ids, host: str) -> None:
     """Enqueues a job that publishes the aggregates of `host`; call in the transaction that changes an aggregate.
 
     The caller must wake the builder's queue after the commit.
     """
-    job = NewJob(ids.uuid(), BUILD_QUEUE, JOB_PUBLISH_AGGREGATES, f"host:{host}", {"host": host})
+    job = NewJob(ids.uuid(), BUILD_QUEUE, JobKind.PUBLISH_AGGREGATES, f"host:{host}", {"host": host})
     server_store.BUILD_JOBS.enqueue(connection, job, clock.now())
 
 

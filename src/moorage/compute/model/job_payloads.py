@@ -17,6 +17,7 @@ from moorage.jobs.contract import (
     payload_document,
 )
 from moorage.jobs.model import NewJob
+from moorage.scheduler.spec_rules import guest_settings
 
 
 class JobHeader(TypedDict):
@@ -27,6 +28,7 @@ class JobHeader(TypedDict):
     request_id: str
     selected_rp: Mapping[str, tuple[str, ...]]
     allocations: Mapping[str, AllocationPayload]
+    settings: Mapping[str, str]
 
 
 def job_header(server: Server, ids: Mapping[str, str]) -> JobHeader:
@@ -38,6 +40,7 @@ def job_header(server: Server, ids: Mapping[str, str]) -> JobHeader:
         request_id=ids["request_id"],
         selected_rp=placed.mappings,
         allocations={uuid: AllocationPayload(amounts) for uuid, amounts in placed.allocations.items()},
+        settings=guest_settings(server.flavor.extra_specs, server.image_properties or {}),
     )
 
 

@@ -8,9 +8,10 @@ from datetime import datetime
 from enum import StrEnum
 
 from moorage.core.json import JsonObject
-from moorage.jobs.contract import JobKind
 from moorage.scheduler.server_groups import GroupPolicy
 
+#: Capability of hosts whose virt driver applies the settings of guests (`moorage.agent.virt.driver.Capability`).
+GUEST_SETTINGS = "guest-settings"
 #: Name of the compute service's binary in Nova, by which clients filter.
 COMPUTE_BINARY = "nova-compute"
 DEFAULT_ZONE = "nova"
@@ -18,10 +19,6 @@ DEFAULT_ZONE = "nova"
 BUILD_QUEUE = "compute-build"
 #: Queue of the jobs for `moorage.compute.moves.migration_worker`.
 MOVE_QUEUE = "compute-moves"
-JOB_BUILD = JobKind.BUILD
-JOB_RELEASE = JobKind.RELEASE
-JOB_PUBLISH_STATUS = JobKind.PUBLISH_STATUS
-JOB_FORGET_HOST = JobKind.FORGET_HOST
 MAX_CONSOLE_BYTES = 64 * 1024
 
 
@@ -155,7 +152,7 @@ class Server:
     locked_reason: str | None
     fault: Fault | None
     placed: Placed | None
-    devices: tuple[Mapping[str, str], ...]  #: attached by the host: ``{"pci_id": "0000:3b:00.0"}``
+    devices: tuple[Mapping[str, str], ...]  #: attached by the host, see `os_acc.plug`
     parked_at: datetime | None  #: when it was shelved or soft-deleted
     parked_image_id: str | None  #: the image of its disk, while it is shelved
     created_at: datetime

@@ -24,6 +24,7 @@ from moorage.compute.model.migration_workflow import (
     is_abandoned,
 )
 from moorage.compute.model.servers import MOVE_QUEUE, Server, VmState
+from moorage.compute.model.service_jobs import MoveStep, read_payload
 from moorage.compute.moves.migration_engine import MigrationEngine
 from moorage.compute.requests.group_service import (
     MAX_RECHECKS,
@@ -88,7 +89,7 @@ class MigrationTask:
         if job.kind is JobKind.FORGET_IMAGE:
             return self._delete_server_image(job)
         with read(self._deps.engine) as connection:
-            move = move_store.move(connection, job.payload["move_id"])
+            move = move_store.move(connection, read_payload(job, MoveStep).move_id)
             server = None if move is None else server_store.server(connection, move.server_id)
         if move is None or server is None:
             return self._finish_job(job, lambda connection, move, server: [])
@@ -220,7 +221,7 @@ class MigrationTask:
         with read(self._deps.engine) as connection:
             server = server_store.server(connection, job.key)
         if server is not None:
-            self._delete_image(server, job.payload["image_id"])
+            self._delete_image(server, read_payload(job, MoveStep).image_id)
         return self._finish_job(job, lambda connection, move, server: [])
 
     def _delete_image(self, server: Server, image_id: str | None) -> None:
@@ -233,7 +234,7 @@ class MigrationTask:
 
         def end(connection: Connection) -> list[str]:
             self._jobs.finish_job_in(connection, job)
-            move = move_store.move(connection, job.payload.get("move_id", ""))
+            move = move_store.move(connection, read_payload(job, MoveStep).move_id)
             server = None if move is None else server_store.lock_server(connection, move.server_id)
             queues: list[str] = []
             if move is not None and server is not None and move.step == job.kind:

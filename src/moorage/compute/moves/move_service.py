@@ -29,6 +29,7 @@ from moorage.compute.requests.server_request import (
     flavor_fields,
     usable_flavor,
     with_device_profile,
+    with_honoured_specs,
 )
 from moorage.compute.requests.server_service import visible
 from moorage.compute.store import action_store, host_store, move_store, server_store
@@ -96,9 +97,9 @@ class MoveService:
         with read(self.deps.engine) as connection:
             server = visible(server_store.server(connection, server_id), caller, server_id)
             flavor = usable_flavor(connection, caller, flavor_id)
-        if self.deps.profiles is not None:
-            flavor = with_device_profile(flavor, self.deps.profiles)
-        request = request_for(flavor_fields(flavor), scheduling_properties(server.image_properties or {}))
+        flavor, properties = with_honoured_specs(self.deps.spec_rules, flavor, server.image_properties or {})
+        flavor = with_device_profile(flavor, self.deps.profiles, self.deps.spec_rules)
+        request = request_for(flavor_fields(flavor), scheduling_properties(properties))
         if self.names is not None:
             self.names.check(*request.names)
         return flavor
@@ -226,6 +227,11 @@ class MoveService:
             lifecycle.check(operation, server_situation(server), caller)
             check_capability(connection, server, operation)
             self._check_destination(connection, server, destination)
+            # An evacuation must not fail because of keys that the server never got; the copies say so from now on.
+            new_flavor, properties = with_honoured_specs(
+                self.deps.spec_rules, flavor or server.flavor, server.image_properties or {},
+                tolerates_all=kind is MoveKind.EVACUATION,
+            )  # fmt: skip
             first = check(connection, server)
             action = self.commands.begin_action(
                 connection, caller, request_id, server_id, _ACTION_NAMES.get(kind, operation.name)
@@ -234,14 +240,14 @@ class MoveService:
             action_store.begin_event(connection, action.id, "conductor_migrate_server", None, now)
             details = {
                 "action_id": action.id, "request_id": request_id,
-                "image_properties": scheduling_properties(server.image_properties or {}), "zone": destination.zone,
+                "image_properties": scheduling_properties(properties), "zone": destination.zone,
                 "ends": VmState.STOPPED if ends_stopped or server.vm_state is VmState.STOPPED else VmState.ACTIVE,
                 "parked_image_id": server.parked_image_id if kind is MoveKind.UNSHELVE else None,
                 "may_stay": kind is MoveKind.RESIZE and self.settings.allow_resize_to_same_host,
             }  # fmt: skip
             move = Move(
                 self.deps.ids.uuid(), 0, server_id, kind, "accepted", None, True, server.host or "", None,
-                destination.host, server.vm_state, server.flavor, flavor or server.flavor, server.placed, None, details,
+                destination.host, server.vm_state, server.flavor, new_flavor, server.placed, None, details,
                 caller.user_id, caller.project_id, now, now,
             )  # fmt: skip
             move_store.insert_move(connection, move)

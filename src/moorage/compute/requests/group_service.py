@@ -22,7 +22,9 @@ MAX_RECHECKS = 8
 
 
 class PlacementRejected(Exception):
-    """At commit, the group of `server_id` rejects the selected host, or the host no longer exists."""
+    """At commit, the group of `server_id` rejects the selected host, the host no longer exists, or it is a bare-metal
+    node that has got another server.
+    """
 
     def __init__(self, server_id: str) -> None:
         super().__init__(server_id)
@@ -123,9 +125,14 @@ def recheck_placement(connection: Connection, places: Sequence[tuple[Server, str
     servers. After a rejection the claim is released, and the server is placed again.
     """
     there = host_store.keep_hosts(connection, {root for _, root in places})
+    taken: set[str] = set()  # bare-metal nodes
     for server, root in places:
         if root not in there:
             raise PlacementRejected(server.id)
+        if (node := there[root]) is not None:
+            if node in taken or not host_store.lock_node(connection, node, server.id):
+                raise PlacementRejected(server.id)
+            taken.add(node)
         if not server.scheduler_hints.get("group"):
             continue
         group = store.group_view(connection, server.id, lock=True)

@@ -7,7 +7,7 @@ counts from the creation of its row, not from its claim in Placement, so no gap 
 from Placement before the transaction.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -125,21 +125,15 @@ class QuotaService:
         quota_store.lock_project(connection, project_id)
         return self._limits(connection, project_id)
 
-    def admit_servers(
-        self, connection: Connection, project_id: str, one: Amounts, least: int, most: int, others: Amounts
-    ) -> int:
-        """Returns how many servers may be created: at most `most`, at least `least`; each counts `one`.
-
-        They count from now on, and the caller must insert them accordingly. Raises `OverQuota` if fewer than `least`
-        fit.
+    def lock_projects(self, connection: Connection, project_ids: Collection[str]) -> dict[str, "Admission"]:
+        """Locks the projects until the transaction ends, always in the same order, so that no other request adds to
+        their usage.
         """
+        return {one: self._admission(connection, one) for one in sorted(project_ids)}
+
+    def _admission(self, connection: Connection, project_id: str) -> "Admission":
         kept, now = count_project(connection, project_id)
-        limits, used = self._limits(connection, project_id), sum_amounts((now, others))
-        count = servers_that_fit(limits, used, one, most)
-        if count < least:
-            _check_limits(limits, used, _times(one, least))
-        quota_store.set_used(connection, project_id, sum_amounts((kept, _times(one, count))))
-        return count
+        return Admission(project_id, self._limits(connection, project_id), kept, now)
 
     def admit_resize(
         self, connection: Connection, project_id: str, before: Flavor, after: Flavor, others: Amounts
@@ -157,11 +151,8 @@ class QuotaService:
 
     def check_metadata(self, connection: Connection, project_id: str, metadata: Mapping[str, str]) -> None:
         """Raises `OverQuota` for more items than a server may have."""
-        if not metadata:
-            return
-        limit = self._limits(connection, project_id)["metadata_items"]
-        if 0 <= limit < len(metadata):
-            raise OverQuota(f"Maximum number of metadata items exceeds {limit}")
+        if metadata:
+            check_metadata_limit(self._limits(connection, project_id), metadata)
 
     def _admit(self, connection: Connection, project_id: str, asked: Amounts, others: Amounts) -> None:
         _, now = count_project(connection, project_id)
@@ -169,6 +160,41 @@ class QuotaService:
 
     def _limits(self, connection: Connection, project_id: str) -> dict[str, int]:
         return self.settings.quotas | store.limits_in_force(connection, project_id)
+
+
+@dataclass
+class Admission:
+    """Limits and usage of a locked project; admits new servers, whose rows the same transaction inserts."""
+
+    project_id: str
+    limits: Amounts
+    kept: Amounts  #: the recorded usage
+    used: Amounts  #: the current usage: see `count_project`
+
+    def servers_that_fit(self, one: Amounts, least: int, most: int, others: Amounts) -> int:
+        """How many servers may be created: at most `most`; each counts `one`. Raises `OverQuota` if fewer than `least`
+        fit.
+        """
+        used = sum_amounts((self.used, others))
+        count = servers_that_fit(self.limits, used, one, most)
+        if count < least:
+            _check_limits(self.limits, used, _times(one, least))
+        return count
+
+    def add_servers(self, one: Amounts, count: int) -> None:
+        """They count from now on."""
+        more = _times(one, count)
+        self.kept, self.used = sum_amounts((self.kept, more)), sum_amounts((self.used, more))
+
+    def save(self, connection: Connection) -> None:
+        quota_store.set_used(connection, self.project_id, self.kept)
+
+
+def check_metadata_limit(limits: Amounts, metadata: Mapping[str, str]) -> None:
+    """Raises `OverQuota` for more items than a server may have."""
+    limit = limits["metadata_items"]
+    if 0 <= limit < len(metadata):
+        raise OverQuota(f"Maximum number of metadata items exceeds {limit}")
 
 
 def flavor_amounts(flavor: Flavor) -> dict[str, int]:

@@ -1,8 +1,9 @@
 """A create request, decoded, and its references: image, flavor, device profile, availability zone, host, names."""
 
+import logging
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -20,6 +21,9 @@ from moorage.images.client import ImageLookup
 from moorage.images.views import CallerView, ProjectView
 from moorage.scheduler.extra_specs import device_profile_specs
 from moorage.scheduler.flavor_resources import PROFILE_KEY, FlavorFields
+from moorage.scheduler.spec_rules import ALIAS_KEY, NO_RULES, SpecRules, pci_alias_groups, refuse_unhonoured
+
+log = logging.getLogger(__name__)
 
 #: Image property; ``required`` if the system in the image relies on the accelerator state when the image was taken.
 SAVED_STATE_PROPERTY = "accel:saved_state"
@@ -131,6 +135,10 @@ def hostname_for(name: str, server_id: str) -> str:
 _GB = 1 << 30
 
 
+def needs_config_drive(image_properties: Mapping[str, str]) -> bool:
+    return image_properties.get("img_config_drive") == "mandatory"
+
+
 def check_image_fits_flavor(image: ImageRecord, flavor: Flavor) -> None:
     """Raises `Invalid` for a flavor that is too small for the image. A disk of 0 becomes as large as the image."""
     if flavor.ram_mb < image.min_ram_mb:
@@ -152,16 +160,40 @@ def check_image_fits_flavor(image: ImageRecord, flavor: Flavor) -> None:
         )
 
 
-def with_device_profile(flavor: Flavor, profiles: ProfileLookup) -> Flavor:
-    """The server's own copy of `flavor`, with the groups of its device profile as extra specs."""
-    name = flavor.extra_specs.get(PROFILE_KEY)
-    if name is None:
+def with_honoured_specs(
+    rules: SpecRules, flavor: Flavor, image_properties: Mapping[str, str], *, tolerates_all: bool = False
+) -> tuple[Flavor, Mapping[str, str]]:
+    """The server's own copies of flavor and image properties, in which keys without effect have another name.
+
+    Raises `Invalid` for a key that no component honours, unless the operator lets it through or `tolerates_all`.
+    """
+    specs = refuse_unhonoured(rules, flavor.extra_specs, image_properties, tolerates_all=tolerates_all)
+    if specs.ignored:
+        log.warning("keys of a server have no effect", extra={"flavor": flavor.id, "keys": ", ".join(specs.ignored)})
+        flavor = replace(flavor, extra_specs=specs.extra_specs)
+    return flavor, specs.image_properties
+
+
+def with_device_profile(flavor: Flavor, profiles: ProfileLookup | None, rules: SpecRules = NO_RULES) -> Flavor:
+    """The server's own copy of `flavor`, with the groups of its device profile and PCI aliases as extra specs."""
+
+    def profile_groups(key: str, name: str) -> Sequence[Mapping[str, str]]:
+        if profiles is None:
+            raise Invalid(f"{key}={name}: this cloud has no accelerator service, so it has no device profiles")
+        groups = profiles.profile_groups(name)
+        if groups is None:
+            raise Invalid(
+                f"{key}={name}: there is no device profile of this name; create the profile, or name another one"
+            )
+        return groups
+
+    groups: list[Mapping[str, str]] = []
+    if (name := flavor.extra_specs.get(PROFILE_KEY)) is not None:
+        groups += profile_groups(PROFILE_KEY, name)
+    if (aliases := flavor.extra_specs.get(ALIAS_KEY)) is not None:
+        groups += pci_alias_groups(rules, aliases, lambda name: profile_groups(ALIAS_KEY, name))
+    if not groups:
         return flavor
-    groups = profiles.profile_groups(name)
-    if groups is None:
-        raise Invalid(
-            f"{PROFILE_KEY}={name}: there is no device profile of this name; create the profile, or name another one"
-        )
     return replace(flavor, extra_specs={**flavor.extra_specs, **device_profile_specs(flavor.extra_specs, groups)})
 
 

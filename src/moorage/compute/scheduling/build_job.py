@@ -56,7 +56,7 @@ class BuildScheduler:
             found = server_store.servers_by_id(connection, [one for build in builds for one in build.actions])
         for build in builds:
             build.waiting = [found[one] for one in build.actions if one in found and waits_for_host(found[one])]
-            build.may_hold_allocations = build.job.attempt > 1 or bool(build.tried)
+            build.may_hold_allocations = build.job.attempt > 1 or bool(build.payload.tried)
         return builds
 
     def schedule_together(self, builds: Sequence[Build], batch: Batch) -> frozenset[str]:
@@ -106,13 +106,13 @@ class BuildScheduler:
         if not build.waiting:
             self._abandon(build)
             return
-        alternates = build_retries.alternates_from(build.job.payload.get("alternates", ()))
+        alternates = build_retries.alternates_from(build.payload.alternates)
         for _ in range(MAX_RECHECKS):
             outcome = build.outcome = build.outcome or self._claim_hosts(build, batch, alternates)
             if isinstance(outcome, MoorageError):
                 raise outcome
             if isinstance(outcome, NoHost):
-                result = Scheduled.EXHAUSTED if build.tried else outcome_of(outcome.reasons)
+                result = Scheduled.EXHAUSTED if build.payload.tried else outcome_of(outcome.reasons)
                 self.fail_servers(build.job, _failure_message(build, outcome), outcome.details, result)
                 return
             try:
@@ -141,7 +141,7 @@ class BuildScheduler:
     def fail_servers(self, job: Job, message: str, details: str, outcome: Scheduled) -> None:
         """Sets all servers of the job to ERROR with a reason, and enqueues jobs that release any claims."""
         build = Build(job)
-        details = "\n".join([*(f"{host}: {why}" for host, why in build.tried.items()), details]).strip()
+        details = "\n".join([*(f"{host}: {why}" for host, why in build.payload.tried.items()), details]).strip()
 
         def mark_failed(connection: Connection) -> None:
             now = self._clock.now()
@@ -174,10 +174,10 @@ class BuildScheduler:
 def _host_requests(
     build: Build, servers: Sequence[Server], alternates: Sequence[Alternate] = (), beside: Sequence[str] = ()
 ) -> list[HostRequest]:
-    excluded_hosts = dict.fromkeys(build.tried, "a build failed there")
+    excluded_hosts = dict.fromkeys(build.payload.tried, "a build failed there")
     return [
         HostRequest(
-            one, build.image_properties, build.job, excluded_hosts=excluded_hosts, beside=beside,
+            one, build.payload.image_properties, build.job, excluded_hosts=excluded_hosts, beside=beside,
             alternates=alternates, may_hold_allocations=build.may_hold_allocations,
         )
         for one in servers
@@ -185,6 +185,6 @@ def _host_requests(
 
 
 def _failure_message(build: Build, no_host: NoHost) -> str:
-    if not build.tried:
+    if not build.payload.tried:
         return f"{NO_VALID_HOST} {no_host.reason}"
-    return build_retries.exhausted_message(build.job.key, list(build.tried.values())[-1])
+    return build_retries.exhausted_message(build.job.key, list(build.payload.tried.values())[-1])

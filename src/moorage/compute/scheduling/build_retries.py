@@ -9,7 +9,7 @@ The agent of the failed host releases the devices before it reports; the next ho
 releases the allocation. After the report, only that job acts on the server.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -17,9 +17,11 @@ from typing import Any
 from sqlalchemy import Connection
 
 from moorage.compute.model.job_payloads import scheduling_id
-from moorage.compute.model.servers import BUILD_QUEUE, JOB_BUILD, Server, TaskState, VmState
+from moorage.compute.model.servers import BUILD_QUEUE, Server, TaskState, VmState
+from moorage.compute.model.service_jobs import SelectHosts, read_payload
 from moorage.compute.scheduling.selection import Alternate
 from moorage.compute.store import scheduling_store, server_store
+from moorage.jobs.contract import AlternatePayload, JobKind
 from moorage.jobs.job_api import JobReport
 from moorage.jobs.model import Job, NewJob
 from moorage.placement.client.placement_client import Candidate
@@ -41,41 +43,41 @@ def alternate_documents(alternates: Iterable[Alternate]) -> list[dict[str, Any]]
     ]
 
 
-def alternates_from(documents: Sequence[Mapping[str, Any]]) -> tuple[Alternate, ...]:
+def alternates_from(payloads: Sequence[AlternatePayload]) -> tuple[Alternate, ...]:
     return tuple(
         Alternate(
-            one["host"],
-            one["root_uuid"],
+            one.host,
+            one.root_uuid,
             Candidate(
-                one["allocations"],
-                {suffix: tuple(uuids) for suffix, uuids in one["mappings"].items()},
-                one["candidate_root"],
+                one.allocations,
+                one.mappings,
+                one.candidate_root,
             ),
         )
-        for one in documents
+        for one in payloads
     )
 
 
 def retry_failed_build(
-    connection: Connection, job: Job, server: Server, now: datetime, *, error: str | None, code: str | None
+    connection: Connection, job: Job, server: Server, now: datetime, error: str | None, code: str | None
 ) -> bool:
     """Enqueues a retry of a failed build on another host, in the transaction of the host's report; returns True if it
     did.
 
-    If True, the caller must only wake the builder. False: the build succeeded, the server is no longer being built on
-    this host, there is no alternate, or `code` is in `REQUEST_FAULT_CODES`. Records the result of the build for the
-    host either way.
+    If True, the caller must only wake the builder. False: the server is no longer being built on this host, there is no
+    alternate, or `code` is in `REQUEST_FAULT_CODES`. Records the failure for the host either way.
     """
-    scheduling_store.note_build(connection, job.queue, now, succeeded=error is None)
+    scheduling_store.note_failed_build(connection, job.queue, now)
     is_ours = (server.vm_state, server.task_state, server.host) == (VmState.BUILDING, TaskState.SPAWNING, job.queue)
-    if error is None or not is_ours or not job.payload.get("alternates") or code in REQUEST_FAULT_CODES:
+    if not is_ours or not job.payload.get("alternates") or code in REQUEST_FAULT_CODES:
         return False
-    tried = {**job.payload.get("tried", {}), job.queue: error}
+    before = read_payload(job, SelectHosts).tried
+    tried: dict[str, str | None] = {**before, job.queue: error}
     server_store.update_server(connection, server.id, now, host=None, placed=None, task_state=TaskState.SCHEDULING)
     kept = {name: job.payload[name] for name in ("action_id", "request_id", "image_properties", "alternates")}
     job_id = f"{scheduling_id(server.id)}:{len(tried)}"
     server_store.BUILD_JOBS.enqueue(
-        connection, NewJob(job_id, BUILD_QUEUE, JOB_BUILD, server.id, {**kept, "tried": tried}), now
+        connection, NewJob(job_id, BUILD_QUEUE, JobKind.BUILD, server.id, {**kept, "tried": tried}), now
     )
     return True
 

@@ -25,7 +25,6 @@ from sqlalchemy import Connection, Engine
 
 from moorage.compute.hosts.host_service import HostService
 from moorage.compute.hosts.placement_publishing import (
-    JOB_PUBLISH_AGGREGATES,
     forget_host,
     publish_aggregates,
     publish_all_aggregates,
@@ -34,16 +33,13 @@ from moorage.compute.hosts.placement_publishing import (
 from moorage.compute.model import lifecycle
 from moorage.compute.model.servers import (
     BUILD_QUEUE,
-    JOB_BUILD,
-    JOB_FORGET_HOST,
-    JOB_PUBLISH_STATUS,
-    JOB_RELEASE,
     PowerState,
     VmState,
 )
+from moorage.compute.model.service_jobs import AboutHost, ReleaseAllocation, read_payload
 from moorage.compute.scheduling.build_job import BuildScheduler
 from moorage.compute.scheduling.commit_selection import Build
-from moorage.compute.scheduling.job_worker import FIRST_PAUSE_S, MAX_ATTEMPTS, JobWorker, extend_lease, is_late
+from moorage.compute.scheduling.job_worker import BACKOFF, MAX_ATTEMPTS, JobWorker, extend_lease, is_late
 from moorage.compute.scheduling.pipeline import Batch, HostSelector
 from moorage.compute.store import action_store, host_store, move_store, server_store
 from moorage.compute.store.meters import ComputeMeters, Scheduled
@@ -51,6 +47,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import Unavailable
 from moorage.core.ids import Ids
 from moorage.db.session import in_transaction, read
+from moorage.jobs.contract import JobKind
 from moorage.jobs.model import Job
 from moorage.jobs.wakeups import Hints
 from moorage.placement.client.placement_client import PlacementClient
@@ -96,11 +93,11 @@ class BuildTask:
         )
         self._jobs = JobWorker(engine, clock, BUILD_QUEUE, worker or f"builder/{ids.uuid()}", poll_s)
         self._is_placement_prepared = False
-        self._handlers: dict[str, Callable[[Job], None]] = {
-            JOB_RELEASE: self._release,
-            JOB_PUBLISH_STATUS: self._publish_status,
-            JOB_PUBLISH_AGGREGATES: self._publish_aggregates,
-            JOB_FORGET_HOST: self._forget_host,
+        self._handlers: dict[JobKind, Callable[[Job], None]] = {
+            JobKind.RELEASE: self._release,
+            JobKind.PUBLISH_STATUS: self._publish_status,
+            JobKind.PUBLISH_AGGREGATES: self._publish_aggregates,
+            JobKind.FORGET_HOST: self._forget_host,
         }
 
     def run_once(self) -> datetime | None:
@@ -108,9 +105,9 @@ class BuildTask:
             self._prepare_placement()
         except Unavailable as error:
             log.warning("no builds until Placement answers", extra={"reason": error.message})
-            return self._clock.now() + timedelta(seconds=FIRST_PAUSE_S)
+            return self._clock.now() + timedelta(seconds=BACKOFF.first_s)
         while jobs := self._jobs.claim_jobs(BATCH):
-            for is_build, some in groupby(jobs, key=lambda job: job.kind == JOB_BUILD):
+            for is_build, some in groupby(jobs, key=lambda job: job.kind is JobKind.BUILD):
                 if is_build:
                     self._run_builds(list(some))
                     continue
@@ -147,7 +144,7 @@ class BuildTask:
 
     def _handle_failure(self, job: Job, reason: str, tenant_message: str) -> None:
         """Postpones the job, whose failure is not a lack of hosts. After `MAX_ATTEMPTS`, sets the server to ERROR."""
-        if job.kind == JOB_BUILD and job.attempt >= MAX_ATTEMPTS:
+        if job.kind is JobKind.BUILD and job.attempt >= MAX_ATTEMPTS:
             self._scheduler.fail_servers(
                 job, f"The server could not be scheduled: {tenant_message}", reason, Scheduled.GAVE_UP
             )
@@ -167,13 +164,15 @@ class BuildTask:
         """Releases first, then commits. If the commit is lost, the release is repeated, which is harmless."""
         self._placement.release(job.key)
 
+        payload = read_payload(job, ReleaseAllocation)
+
         def record_release(connection: Connection) -> None:
             now = self._clock.now()
             self._jobs.finish_job_in(connection, job)
             server = server_store.lock_server(connection, job.key)
-            if server is None or not job.payload["final"] or server.vm_state is VmState.DELETED:
+            if server is None or not payload.final or server.vm_state is VmState.DELETED:
                 return
-            action_store.finish_event(connection, job.payload["action_id"], lifecycle.DELETE.event, now)
+            action_store.finish_event(connection, payload.action_id, lifecycle.DELETE.event, now)
             after = lifecycle.SERVER_STATES.check_transition(server.vm_state, VmState.DELETED)
             gone = {"vm_state": after, "task_state": None, "power_state": PowerState.NONE, "placed": None}
             server_store.update_server(connection, server.id, now, deleted_at=now, **gone)
@@ -182,23 +181,24 @@ class BuildTask:
 
     def _publish_status(self, job: Job) -> None:
         with read(self._engine) as connection:
-            host = host_store.host(connection, job.payload["host"])
+            host = host_store.host(connection, read_payload(job, AboutHost).host)
         if host is not None:
             publish_status(self._placement, host)
         self._jobs.finish_job(job)
 
     def _publish_aggregates(self, job: Job) -> None:
-        publish_aggregates(self._engine, self._placement, job.payload["host"])
+        publish_aggregates(self._engine, self._placement, read_payload(job, AboutHost).host)
         self._jobs.finish_job(job)
 
     def _forget_host(self, job: Job) -> None:
         """Does nothing if an agent has registered the host again in the meantime."""
+        payload = read_payload(job, AboutHost)
         with read(self._engine) as connection:
-            host = host_store.host(connection, job.payload["host"])
-            evacuated = move_store.open_moves_of_host(connection, job.payload["host"])
+            host = host_store.host(connection, payload.host)
+            evacuated = move_store.open_moves_of_host(connection, payload.host)
         if host is None:
             for move in evacuated:
-                if move.source_host == job.payload["host"]:
+                if move.source_host == payload.host:
                     self._placement.release(move.id)
-            forget_host(self._placement, job.payload["provider"])
+            forget_host(self._placement, payload.provider)
         self._jobs.finish_job(job)

@@ -6,7 +6,7 @@ server group again.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,8 @@ from sqlalchemy import Connection, Engine
 
 from moorage.compute.model import lifecycle
 from moorage.compute.model.job_payloads import build_job
-from moorage.compute.model.servers import BUILD_QUEUE, JOB_RELEASE, Server, TaskState, VmState
+from moorage.compute.model.servers import BUILD_QUEUE, Server, TaskState, VmState
+from moorage.compute.model.service_jobs import SelectHosts, ServerAction, read_payload
 from moorage.compute.requests.group_service import recheck_placement
 from moorage.compute.requests.server_service import SCHEDULE_EVENT
 from moorage.compute.scheduling import build_retries
@@ -23,7 +24,9 @@ from moorage.compute.store import action_store, server_store
 from moorage.core.clock import Clock
 from moorage.core.ids import Ids
 from moorage.db.session import in_transaction
-from moorage.jobs.model import Job, NewJob
+from moorage.jobs.contract import JobKind
+from moorage.jobs.model import Job, JobState, NewJob
+from moorage.jobs.store import Ending
 from moorage.jobs.wakeups import Hints
 from moorage.telemetry import tracing
 from moorage.telemetry.tracing import PAYLOAD_KEY
@@ -42,21 +45,13 @@ class Build:
     waiting: Sequence[Server] = ()
     outcome: Outcome | None = None  #: of the search for hosts; None: not searched yet
     may_hold_allocations: bool = False  #: from an earlier search
+    payload: SelectHosts = field(init=False)
     actions: dict[str, str] = field(init=False)  #: {server id: action id}
 
     def __post_init__(self) -> None:
-        payload = self.job.payload
-        together = payload.get("servers") or [{"id": self.job.key, "action_id": payload["action_id"]}]
-        self.actions = {one["id"]: one["action_id"] for one in together}
-
-    @property
-    def tried(self) -> dict[str, str]:
-        return dict(self.job.payload.get("tried", {}))
-
-    @property
-    def image_properties(self) -> Mapping[str, str]:
-        found: Mapping[str, str] = self.job.payload.get("image_properties", {})
-        return found
+        self.payload = read_payload(self.job, SelectHosts)
+        together = self.payload.servers or (ServerAction(self.job.key, self.payload.action_id),)
+        self.actions = {one.id: one.action_id for one in together}
 
     @property
     def selections(self) -> list[tuple[Server, Selection]]:
@@ -88,8 +83,11 @@ class SelectionCommitter:
     def _commit_in(self, connection: Connection, builds: Sequence[Build]) -> dict[str, Selection]:
         """{server id: selection}, without servers that no longer wait."""
         now = self._clock.now()
-        ended = [(one.job, {"hosts": {server.id: chosen.host for server, chosen in one.selections}}) for one in builds]
-        server_store.BUILD_JOBS.finish_all(connection, ended, now)
+        endings = [
+            Ending(one.job, JobState.DONE, {"hosts": {server.id: chosen.host for server, chosen in one.selections}})
+            for one in builds
+        ]
+        server_store.BUILD_JOBS.finish_all(connection, endings, now)
         every = {server.id: (one, chosen) for one in builds for server, chosen in one.selections}
         locked = server_store.lock_servers(connection, every)
         given: dict[str, Selection] = {}
@@ -114,12 +112,12 @@ class SelectionCommitter:
         return given
 
     def enqueue_release(self, connection: Connection, build: Build, server_id: str) -> None:
-        payload = {
-            "request_id": build.job.payload["request_id"],
+        payload: dict[str, str | bool] = {
+            "request_id": build.payload.request_id,
             "action_id": build.actions[server_id],
             "final": False,
         }
-        release = NewJob(self._ids.uuid(), BUILD_QUEUE, JOB_RELEASE, server_id, payload)
+        release = NewJob(self._ids.uuid(), BUILD_QUEUE, JobKind.RELEASE, server_id, payload)
         server_store.BUILD_JOBS.enqueue(connection, release, self._clock.now())
 
 
@@ -128,16 +126,16 @@ def waits_for_host(server: Server) -> bool:
 
 
 def _host_job(build: Build, server: Server, selection: Selection) -> NewJob:
-    payload = build.job.payload
-    ids = {"action_id": build.actions[server.id], "request_id": payload["request_id"]}
-    if PAYLOAD_KEY in payload and tracing.current_tracer() is not None:  # also if several builds are committed together
-        ids[PAYLOAD_KEY] = payload[PAYLOAD_KEY]
+    ids: dict[str, str] = {"action_id": build.actions[server.id], "request_id": build.payload.request_id}
+    trace = build.job.payload.get(PAYLOAD_KEY)
+    if isinstance(trace, str) and tracing.current_tracer() is not None:  # also if several builds are committed together
+        ids[PAYLOAD_KEY] = trace
     made = build_job(server, selection.placed, selection.host, lifecycle.CREATE, ids)
     more: dict[str, Any] = {
         "alternates": build_retries.alternate_documents(selection.alternates),
-        "image_properties": build.image_properties,
+        "image_properties": build.payload.image_properties,
     }
-    if build.tried:
-        made = replace(made, id=f"{made.id}:{len(build.tried)}")
-        more["tried"] = build.tried
+    if build.payload.tried:
+        made = replace(made, id=f"{made.id}:{len(build.payload.tried)}")
+        more["tried"] = build.payload.tried
     return replace(made, payload={**made.payload, **more})

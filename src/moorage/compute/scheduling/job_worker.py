@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection, Engine
 
 from moorage.compute.store import server_store
+from moorage.core.backoff import Backoff
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, message_for_tenants
 from moorage.db.session import in_transaction, read
@@ -24,9 +25,8 @@ LEASE_S = 60.0
 #: Maximum number of claims of one job: after this many by workers that died or could not reach Placement, the task
 #: gives the job up.
 MAX_ATTEMPTS = 10
-#: Pause before the second attempt; doubled for each further one, up to `LONGEST_PAUSE_S`.
-FIRST_PAUSE_S = 1.0
-LONGEST_PAUSE_S = 60.0
+#: Pauses between the attempts at a job.
+BACKOFF = Backoff(first_s=1.0, longest_s=60.0)
 
 
 class JobWorker:
@@ -73,7 +73,7 @@ class JobWorker:
 
     def postpone(self, job: Job, reason: str) -> None:
         """Releases the job for another attempt after a pause, for example because a service does not answer."""
-        pause_s = min(FIRST_PAUSE_S * 2 ** min(job.attempt - 1, 10), LONGEST_PAUSE_S)
+        pause_s = BACKOFF.pause_s(job.attempt)
         not_before = self._clock.now() + timedelta(seconds=pause_s)
         log.warning("job postponed", extra={"job": job.id, "kind": job.kind, "reason": reason, "pause_s": pause_s})
         in_transaction(

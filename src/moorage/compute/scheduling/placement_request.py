@@ -12,6 +12,7 @@ from moorage.compute.requests.server_request import flavor_fields
 from moorage.compute.scheduling.selection import Alternate, NoHost
 from moorage.compute.store.scheduling_store import RequestContext
 from moorage.jobs.model import Job
+from moorage.scheduler.aggregate_specs import wanted_metadata
 from moorage.scheduler.candidate_query import Query, SearchScope, candidate_query
 from moorage.scheduler.filters import ServerRequirements
 from moorage.scheduler.flavor_resources import request_for, required_platform
@@ -24,6 +25,7 @@ from moorage.scheduler.prefilters import (
 )
 from moorage.scheduler.reasons import Reasons
 from moorage.scheduler.server_groups import GroupPolicy, affinity_root
+from moorage.scheduler.spec_rules import guest_settings
 from moorage.scheduler.weighers import WeigherInput, is_accelerator, wanted_functions
 
 
@@ -110,6 +112,7 @@ def build_request(
     requirements = ServerRequirements(
         server.id, server.wanted_zone, server.wanted_host, excluded_hosts, context.beside, group,
         *required_platform(image_properties), wanted_functions(extra_specs) or wanted_functions(image_accelerators),
+        wanted_metadata(extra_specs), tuple(guest_settings(extra_specs, server.image_properties or {})),
         server.project_id, server.scheduler_hints, extra_specs,
     )  # fmt: skip
     devices = any(is_accelerator(name) for one in request.groups.values() for name in one.resources)

@@ -6,39 +6,81 @@ A request that could never be placed is refused here, not by the scheduler minut
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 
 from sqlalchemy import Connection
 
 from moorage.compute.deps import ComputeDeps
 from moorage.compute.model import lifecycle
 from moorage.compute.model.job_payloads import scheduling_id
-from moorage.compute.model.servers import BUILD_QUEUE, Action, Flavor, PowerState, Server, TaskState, VmState
+from moorage.compute.model.quota import Amounts
+from moorage.compute.model.servers import (
+    BUILD_QUEUE,
+    Action,
+    Flavor,
+    PowerState,
+    Server,
+    ServerGroup,
+    TaskState,
+    VmState,
+)
 from moorage.compute.requests.group_service import GroupService
-from moorage.compute.requests.quota_service import QuotaService, flavor_amounts
+from moorage.compute.requests.quota_service import Admission, QuotaService, check_metadata_limit, flavor_amounts
 from moorage.compute.requests.server_request import (
     NewServer,
     PlacementNames,
     check_image_fits_flavor,
     flavor_fields,
     hostname_for,
+    needs_config_drive,
     requested_zone_and_host,
     usable_flavor,
     usable_image,
     with_device_profile,
+    with_honoured_specs,
 )
 from moorage.compute.requests.server_service import SCHEDULE_EVENT
 from moorage.compute.store import action_store, keypair_store, server_store
 from moorage.core.caller import Caller
-from moorage.core.errors import Invalid
-from moorage.core.json import Json
-from moorage.db.session import in_transaction, read
+from moorage.core.errors import Invalid, MoorageError, Unavailable
+from moorage.core.json import Json, JsonObject
+from moorage.db.session import GroupedWrites, in_transaction, read
 from moorage.images.base import ImageRecord
 from moorage.jobs.contract import JobKind
 from moorage.jobs.model import NewJob
 from moorage.scheduler.flavor_resources import request_for, scheduling_properties
+from moorage.telemetry.tracing import with_trace
 
 #: Maximum number of servers of one request; they are inserted in one transaction, and get hosts together.
 MAX_SERVERS_PER_REQUEST = 1000
+
+
+@dataclass(frozen=True)
+class _Order:
+    """A request to create servers that look like `model`, each of which counts `amounts`."""
+
+    caller: Caller
+    request_id: str
+    new: NewServer
+    model: Server
+    amounts: Amounts
+    others: Amounts  #: `QuotaService.other_usage`
+    member_limit: int
+    payload: JsonObject  #: of the job, without its actions
+
+    @property
+    def server_groups(self) -> tuple[str, ...]:
+        """Orders of one server group must see each other's members, so they never share a transaction."""
+        group = self.new.scheduler_hints.get("group")
+        return () if group is None else (str(group),)
+
+
+@dataclass(frozen=True)
+class _Accepted:
+    order: _Order
+    group: ServerGroup | None
+    servers: list[Server]
+    actions: list[Action]
 
 
 @dataclass(frozen=True)
@@ -57,48 +99,81 @@ class CreateService:
         """
         image, flavor, zone, host, needs = self._resolve_references(caller, new, may_force_host=may_force_host)
         member_limit = self.groups.member_limit(caller.project_id) if "group" in new.scheduler_hints else 0
-        now, one = self.deps.clock.now(), flavor_amounts(flavor)
-        others = self.quotas.other_usage(caller.project_id, one)
+        amounts = flavor_amounts(flavor)
+        others = self.quotas.other_usage(caller.project_id, amounts)
         model = replace(
-            self._new_server(caller, new, flavor, zone, host, now),
+            self._new_server(caller, new, flavor, zone, host, self.deps.clock.now()),
             reservation_id=f"r-{self.deps.ids.uuid()[:8]}",
             image_properties=None if image is None else dict(image.properties),
+            config_drive=new.config_drive or (image is not None and needs_config_drive(image.properties)),
         )
-        most = min(
-            new.count, MAX_SERVERS_PER_REQUEST + 1
-        )  # one more: to refuse it, unless the project's limits leave room for fewer
-
-        def insert_servers(connection: Connection) -> list[Server]:
-            count = self.quotas.admit_servers(
-                connection, caller.project_id, one, min(new.least, new.count), most, others
-            )
-            if count > MAX_SERVERS_PER_REQUEST:
-                raise Invalid(
-                    f"One request creates at most {MAX_SERVERS_PER_REQUEST} servers; create the others with further "
-                    "requests."
-                )
-            self.quotas.check_metadata(connection, caller.project_id, new.metadata)
-            group = self.groups.group_from_hints(connection, caller, new.scheduler_hints, flavor.id)
-            key_data = keypair_store.public_key(connection, caller.user_id, new.key_name)
-            made = [_numbered(replace(model, key_data=key_data), new, self.deps.ids.uuid(), at) for at in range(count)]
-            server_store.insert_servers(connection, made, one)
-            actions = [
-                Action(
-                    self.deps.ids.uuid(), server.id, request_id, lifecycle.CREATE.name, caller.user_id,
-                    caller.project_id, now, now, None,
-                )
-                for server in made
-            ]  # fmt: skip
-            action_store.begin_actions(connection, actions, SCHEDULE_EVENT, now)
-            if group is not None:
-                self.groups.add_members(connection, group, [action.server_id for action in actions], member_limit)
-            job = _build_job(actions, {"request_id": request_id, "image_properties": needs})
-            server_store.BUILD_JOBS.enqueue(connection, job, now)
-            return made
-
-        built = in_transaction(self.deps.engine, insert_servers)
+        payload = with_trace({"request_id": request_id, "image_properties": needs})
+        order = _Order(caller, request_id, new, model, amounts, others, member_limit, payload)
+        built = self._orders.submit(order)
         self.deps.hints.send(BUILD_QUEUE)
         return built
+
+    @cached_property
+    def _orders(self) -> "GroupedWrites[_Order, list[Server]]":
+        """The orders that arrive during a transaction share the next one."""
+        return GroupedWrites(
+            lambda orders: in_transaction(self.deps.engine, lambda connection: self._insert(connection, orders)),
+            lambda order: order.server_groups,
+        )
+
+    def _insert(self, connection: Connection, orders: Sequence["_Order"]) -> list[list[Server] | Exception]:
+        """The servers of each order, or why it is refused. Decides all orders before the first row is written."""
+        projects = self.quotas.lock_projects(connection, {order.caller.project_id for order in orders})
+        outcomes: list[list[Server] | Exception] = []
+        accepted: list[_Accepted] = []
+        for order in orders:
+            try:
+                one = self._accept(connection, order, projects[order.caller.project_id])
+            except Unavailable:
+                raise
+            except MoorageError as error:
+                outcomes.append(error)
+            else:
+                outcomes.append(one.servers)
+                accepted.append(one)
+        if not accepted:
+            return outcomes
+        for project in projects.values():
+            project.save(connection)
+        counted = {server.id: one.order.amounts for one in accepted for server in one.servers}
+        server_store.insert_servers(connection, [server for one in accepted for server in one.servers], counted)
+        action_store.begin_actions(connection, [action for one in accepted for action in one.actions], SCHEDULE_EVENT)
+        for one in accepted:
+            if one.group is not None:
+                ids = [server.id for server in one.servers]
+                self.groups.add_members(connection, one.group, ids, one.order.member_limit)
+        jobs = [_build_job(one.actions, one.order.payload) for one in accepted]
+        server_store.BUILD_JOBS.enqueue_all(connection, jobs, self.deps.clock.now())
+        return outcomes
+
+    def _accept(self, connection: Connection, order: "_Order", project: Admission) -> "_Accepted":
+        caller, new, model = order.caller, order.new, order.model
+        # One more than allowed, to refuse it, unless the project's limits leave room for fewer.
+        most = min(new.count, MAX_SERVERS_PER_REQUEST + 1)
+        count = project.servers_that_fit(order.amounts, min(new.least, new.count), most, order.others)
+        if count > MAX_SERVERS_PER_REQUEST:
+            raise Invalid(
+                f"One request creates at most {MAX_SERVERS_PER_REQUEST} servers; create the others with further "
+                "requests."
+            )
+        check_metadata_limit(project.limits, new.metadata)
+        group = self.groups.group_from_hints(connection, caller, new.scheduler_hints, model.flavor.id)
+        key_data = keypair_store.public_key(connection, caller.user_id, new.key_name)
+        project.add_servers(order.amounts, count)
+        servers = [_numbered(replace(model, key_data=key_data), new, self.deps.ids.uuid(), at) for at in range(count)]
+        actions = [
+            Action(
+                self.deps.ids.uuid(), server.id, order.request_id, lifecycle.CREATE.name, caller.user_id,
+                caller.project_id, model.created_at, model.created_at, None,
+            )
+            for server in servers
+        ]  # fmt: skip
+        return _Accepted(order, group, servers, actions)
 
     def hypothetical_server(
         self, caller: Caller, new: NewServer, *, may_force_host: bool
@@ -118,15 +193,18 @@ class CreateService:
     ) -> tuple[ImageRecord | None, Flavor, str | None, str | None, dict[str, str]]:
         """(image, flavor, zone, host, image properties that matter for scheduling), all checked."""
         image = self._image(caller, new.image_id) if new.image_id or image_needed else None
-        needs = {} if image is None else scheduling_properties(image.properties)
         with read(self.deps.engine) as connection:
             flavor = usable_flavor(connection, caller, new.flavor_id)
             zone, host = requested_zone_and_host(connection, new, may_force_host=may_force_host)
             keypair_store.public_key(connection, caller.user_id, new.key_name)
         if image is not None:
             check_image_fits_flavor(image, flavor)
-        if self.deps.profiles is not None:
-            flavor = with_device_profile(flavor, self.deps.profiles)
+        flavor, properties = with_honoured_specs(
+            self.deps.spec_rules, flavor, {} if image is None else image.properties
+        )
+        image = None if image is None else replace(image, properties=properties)
+        needs = scheduling_properties(properties)
+        flavor = with_device_profile(flavor, self.deps.profiles, self.deps.spec_rules)
         request = request_for(flavor_fields(flavor), needs)
         if self.names is not None:
             self.names.check(*request.names)

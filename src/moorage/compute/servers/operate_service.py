@@ -14,10 +14,15 @@ from moorage.compute.deps import ComputeDeps
 from moorage.compute.model import lifecycle
 from moorage.compute.model.job_payloads import server_situation
 from moorage.compute.model.lifecycle import Operation
-from moorage.compute.model.servers import Flavor, Server, VmState
+from moorage.compute.model.servers import GUEST_SETTINGS, Flavor, Server, VmState
 from moorage.compute.moves.migration_engine import MigrationEngine
 from moorage.compute.requests.host_commands import HostCommands, PayloadBuilder, server_job
-from moorage.compute.requests.server_request import check_image_fits_flavor, flavor_fields, usable_image
+from moorage.compute.requests.server_request import (
+    check_image_fits_flavor,
+    flavor_fields,
+    needs_config_drive,
+    usable_image,
+)
 from moorage.compute.requests.server_service import MAX_METADATA_ITEMS, visible
 from moorage.compute.store import host_store, keypair_store, move_store, server_store
 from moorage.compute.store.scheduling_store import host_state
@@ -29,8 +34,9 @@ from moorage.images.base import ImageRecord
 from moorage.images.client import ImageWriter
 from moorage.images.views import CallerView
 from moorage.jobs.contract import ImagePayload, RebuildJob, RescueJob, ShelveJob, SnapshotJob
-from moorage.scheduler.filters import HostState, ServerRequirements, runs_the_image
+from moorage.scheduler.filters import HostState, ServerRequirements, applies_guest_settings, runs_the_image
 from moorage.scheduler.flavor_resources import ResourceRequest, request_for, required_platform, scheduling_properties
+from moorage.scheduler.spec_rules import guest_settings, refuse_contradictions, refuse_unhonoured
 
 log = logging.getLogger(__name__)
 
@@ -93,8 +99,13 @@ class OperateService:
             raise OverQuota(f"Maximum number of metadata items exceeds {MAX_METADATA_ITEMS}")
         operation = lifecycle.REBUILD
         image = usable_image(self.deps.images, caller, self._project_of(caller, server_id), wanted.image_id)
-        renewed = {} if image is None else {"image_properties": dict(image.properties)}
+        renewed: dict[str, Any] = {}
         if image is not None:
+            specs = refuse_unhonoured(self.deps.spec_rules, {}, image.properties)
+            image = replace(image, properties=specs.image_properties)
+            renewed = {"image_properties": dict(image.properties)}
+            if needs_config_drive(image.properties):
+                renewed["config_drive"] = True
             self._check_fits(caller, server_id, image)
 
         def begin_rebuild(connection: Connection) -> str:
@@ -123,14 +134,16 @@ class OperateService:
             server = visible(server_store.server(connection, server_id), caller, server_id)
             host = None if server.host is None else host_store.host(connection, server.host)
         check_image_fits_flavor(image, server.flavor)
+        refuse_contradictions(server.flavor.extra_specs, image.properties)
         if host is None or self.deps.placement is None:
             return
         providers = {host.report.provider_uuid, *(server.placed.allocations if server.placed else ())}
         traits = frozenset().union(*(self.deps.placement.traits(uuid)[1] for uuid in sorted(providers)))
         kind, processors = host.report.hypervisor_type, host.report.cpu_info
         view = host_state(
-            host.name, host.report.provider_uuid, "", kind, processors, is_up=True, is_enabled=host.is_enabled
-        )
+            host.name, host.report.provider_uuid, "", kind, processors, is_up=True, is_enabled=host.is_enabled,
+            applies_settings=GUEST_SETTINGS in host.report.capabilities,
+        )  # fmt: skip
         reason = image_objection(server.flavor, server.image_properties or {}, image.properties, view, traits)
         if reason is not None:
             raise Invalid(f"Instance {server_id} cannot be rebuilt from image {image.id}: {reason}.")
@@ -138,7 +151,9 @@ class OperateService:
     def rescue(self, caller: Caller, request_id: str, server_id: str, image_id: str | None, password: str) -> None:
         """Boots `image_id`, or the server's own image, with the server's disk attached as a second disk."""
         if image_id is not None:
-            usable_image(self.deps.images, caller, self._project_of(caller, server_id), image_id)
+            image_record = usable_image(self.deps.images, caller, self._project_of(caller, server_id), image_id)
+            if image_record is not None:
+                refuse_unhonoured(self.deps.spec_rules, {}, image_record.properties, is_rescue=True)
 
         def begin_rescue(connection: Connection) -> str:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
@@ -268,7 +283,11 @@ def image_objection(
         if unwanted := sorted(set(plain.forbidden) & traits):
             return f"it forbids {', '.join(unwanted)}, which the host of the server has"
     architecture, hypervisor_type = required_platform(needs)
-    return runs_the_image(host, ServerRequirements("", architecture=architecture, hypervisor_type=hypervisor_type))
+    wanted_settings = tuple(guest_settings(flavor.extra_specs, after))
+    requirements = ServerRequirements(
+        "", architecture=architecture, hypervisor_type=hypervisor_type, guest_settings=wanted_settings
+    )
+    return runs_the_image(host, requirements) or applies_guest_settings(host, requirements)
 
 
 def _amounts(request: ResourceRequest) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, insert, select, update
 
@@ -61,10 +62,12 @@ def begin_action(connection: Connection, action: Action) -> None:
     connection.execute(_INSERT, _values(action))
 
 
-def begin_actions(connection: Connection, actions: Sequence[Action], event: str, now: datetime) -> None:
-    """Inserts new actions, each with its first event."""
+def begin_actions(connection: Connection, actions: Sequence[Action], event: str) -> None:
+    """Inserts new actions, each with its first event, which starts with it."""
     connection.execute(_INSERT, [_values(action) for action in actions])
-    events = [{"action_id": action.id, "name": event, "host": None, "started_at": now} for action in actions]
+    events = [
+        {"action_id": action.id, "name": event, "host": None, "started_at": action.started_at} for action in actions
+    ]
     connection.execute(_EVENT_INSERT, events)
 
 
@@ -82,13 +85,39 @@ def begin_event(connection: Connection, action_id: str, name: str, host: str | N
         connection.execute(_EVENT_INSERT, {"action_id": action_id, "name": name, "host": host, "started_at": now})
 
 
+class EndedEvent(NamedTuple):
+    """The end of an event of an action; with `error`, the action has failed."""
+
+    action_id: str
+    name: str
+    error: str | None = None
+
+
 def finish_event(connection: Connection, action_id: str, name: str, now: datetime, *, error: str | None = None) -> None:
-    """Ends the event, which is inserted if missing; with `error`, marks its action as failed."""
-    begin_event(connection, action_id, name, None, now)
-    outcome, why = ("Success", None) if error is None else ("Error", error[:MAX_DETAILS])
-    values = {"of_action": action_id, "of_name": name, "now": now, "outcome": outcome, "why": why}
-    connection.execute(_EVENT_FINISH, values)
-    connection.execute(_TOUCH if error is None else _TOUCH_FAILED, {"of_id": action_id, "now": now})
+    finish_events(connection, [EndedEvent(action_id, name, error)], now)
+
+
+def finish_events(connection: Connection, ended: Sequence[EndedEvent], now: datetime) -> None:
+    """Ends events of different actions; events that are missing are inserted."""
+    if not ended:
+        return
+    values = [
+        {
+            "of_action": one.action_id,
+            "of_name": one.name,
+            "now": now,
+            "outcome": "Success" if one.error is None else "Error",
+            "why": None if one.error is None else one.error[:MAX_DETAILS],
+        }
+        for one in ended
+    ]
+    if connection.execute(_EVENT_FINISH, values).rowcount < len(values):
+        for one in ended:
+            begin_event(connection, one.action_id, one.name, None, now)
+        connection.execute(_EVENT_FINISH, values)
+    for statement, is_failed in ((_TOUCH, False), (_TOUCH_FAILED, True)):
+        if of := [{"of_id": one.action_id, "now": now} for one in ended if (one.error is not None) == is_failed]:
+            connection.execute(statement, of)
 
 
 def begin_next_events(connection: Connection, hosts: Mapping[str, str], ended: str, begun: str, now: datetime) -> None:

@@ -10,10 +10,11 @@ from sqlalchemy import Connection, bindparam, delete, insert, or_, select, updat
 from sqlalchemy.exc import IntegrityError
 
 from moorage.compute.model.servers import Aggregate, Host, HostReport
-from moorage.compute.store.tables import aggregate_hosts, aggregates, hosts
+from moorage.compute.store.tables import aggregate_hosts, aggregates, hosts, servers
 from moorage.core.errors import Conflict, RetryableConflict
 from moorage.db.engine import inserted_id
 from moorage.db.types import ResultRow
+from moorage.scheduler.filters import BARE_METAL
 
 _ALL = select(hosts).order_by(hosts.c.number)
 #: The host ``of_name``, for `host_of_values`.
@@ -21,11 +22,20 @@ BY_NAME = select(hosts).where(hosts.c.name == bindparam("of_name"))
 _BY_NAMES = select(hosts).where(hosts.c.name.in_(bindparam("names", expanding=True)))
 _BY_PROVIDER = select(hosts.c.name).where(hosts.c.provider_uuid == bindparam("of_provider"))
 _BY_PROVIDERS = (
-    select(hosts.c.provider_uuid)
+    select(hosts.c.provider_uuid, hosts.c.name, hosts.c.hypervisor_type)
     .where(hosts.c.provider_uuid.in_(bindparam("of_providers", expanding=True)))
     .order_by(hosts.c.number)
     # Blocks deletions; on PostgreSQL it does not block heartbeats.
     .with_for_update(read=True, key_share=True)
+)
+_OTHER_SERVER = (
+    select(servers.c.id)
+    .where(
+        servers.c.host == bindparam("of_host"),
+        servers.c.deleted_at.is_(None),
+        servers.c.id != bindparam("of_server", type_=servers.c.id.type),
+    )
+    .limit(1)
 )
 _INSERT = insert(hosts)
 _BEAT = (
@@ -112,9 +122,18 @@ def lock_host(connection: Connection, name: str) -> Host | None:
     return None if row is None else host_of(row)
 
 
-def keep_hosts(connection: Connection, provider_uuids: Collection[str]) -> set[str]:
-    """The root providers whose hosts exist; these hosts cannot be deleted until the transaction ends."""
-    return set(connection.execute(_BY_PROVIDERS, {"of_providers": sorted(provider_uuids)}).scalars())
+def keep_hosts(connection: Connection, provider_uuids: Collection[str]) -> dict[str, str | None]:
+    """{root provider: None, or the host's name if it is a bare-metal node} for those whose hosts exist; these hosts
+    cannot be deleted until the transaction ends.
+    """
+    rows = connection.execute(_BY_PROVIDERS, {"of_providers": sorted(provider_uuids)})
+    return {row.provider_uuid: row.name if row.hypervisor_type.lower() == BARE_METAL else None for row in rows}
+
+
+def lock_node(connection: Connection, name: str, server_id: str) -> bool:
+    """Whether the bare-metal node has no server but `server_id`; until the transaction ends, it gets no other one."""
+    lock_host(connection, name)
+    return connection.execute(_OTHER_SERVER, {"of_host": name, "of_server": server_id}).first() is None
 
 
 def delete_host(connection: Connection, name: str) -> None:

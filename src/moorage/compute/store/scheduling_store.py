@@ -5,17 +5,25 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, case, delete, exists, false, func, insert, select, update
 
-from moorage.compute.model.servers import DEFAULT_ZONE, Server
+from moorage.compute.model.servers import DEFAULT_ZONE, GUEST_SETTINGS, Server
 from moorage.compute.store import group_store, host_store, server_store
-from moorage.compute.store.tables import aggregate_hosts, aggregates, build_failures, hosts, jobs
+from moorage.compute.store.tables import aggregate_hosts, aggregates, build_failures, hosts, jobs, servers
 from moorage.core.ids import is_uuid
-from moorage.scheduler.filters import HostState
+from moorage.scheduler.filters import BARE_METAL, HostState
 from moorage.scheduler.prefilters import ZONE_KEY, AggregateView
 from moorage.scheduler.server_groups import ServerGroupView
 from moorage.scheduler.weighers import WEIGHERS, multipliers_in
 
+#: Whether a server is on the host. Computed for bare-metal nodes only: other hosts carry many.
+_IS_OCCUPIED = case(
+    (
+        func.lower(hosts.c.hypervisor_type) == BARE_METAL,
+        exists().where(servers.c.host == hosts.c.name, servers.c.deleted_at.is_(None)),
+    ),
+    else_=false(),
+)
 #: The state that filters need: one row per aggregate of a host, one row for a host in none.
 _BY_ROOTS = (
     select(
@@ -23,9 +31,11 @@ _BY_ROOTS = (
         hosts.c.name,
         hosts.c.hypervisor_type,
         hosts.c.cpu_info,
+        hosts.c.capabilities,
         hosts.c.is_enabled,
         hosts.c.forced_down,
         hosts.c.heartbeat_at,
+        _IS_OCCUPIED.label("is_occupied"),
         aggregates.c.metadata.label("of_aggregate"),
     )
     .outerjoin(aggregate_hosts, aggregate_hosts.c.host == hosts.c.name)
@@ -132,6 +142,7 @@ def host_states(connection: Connection, roots: Sequence[str], up_since: datetime
                 known = found[row.provider_uuid] = host_state(
                     row.name, row.provider_uuid, DEFAULT_ZONE, row.hypervisor_type, row.cpu_info,
                     is_up=not row.forced_down and row.heartbeat_at >= up_since, is_enabled=row.is_enabled,
+                    is_occupied=bool(row.is_occupied), applies_settings=GUEST_SETTINGS in (row.capabilities or ()),
                 )  # fmt: skip
             if metadata:
                 found[row.provider_uuid] = _in_aggregate(known, metadata)
@@ -145,7 +156,16 @@ def _in_aggregate(host: HostState, metadata: Mapping[str, str]) -> HostState:
 
 
 def host_state(
-    name: str, root: str, zone: str, kind: str, cpu_info: Mapping[str, Any], *, is_up: bool, is_enabled: bool
+    name: str,
+    root: str,
+    zone: str,
+    kind: str,
+    cpu_info: Mapping[str, Any],
+    *,
+    is_up: bool,
+    is_enabled: bool,
+    is_occupied: bool = False,
+    applies_settings: bool = True,
 ) -> HostState:
     """`kind`: the hypervisor type; a simulated hypervisor accepts images for any type."""
     arch = cpu_info.get("arch")
@@ -157,6 +177,8 @@ def host_state(
         is_enabled=is_enabled,
         hypervisor_type="" if kind == "simulated" else kind,
         architecture=arch if isinstance(arch, str) else None,
+        is_occupied=is_occupied,
+        applies_settings=applies_settings,
     )
 
 
@@ -176,9 +198,12 @@ def unusual_hosts(connection: Connection, weighers: Collection[str] = WEIGHERS) 
     return UnusualHosts(open_jobs, failed_builds, multipliers)
 
 
-def note_build(connection: Connection, host: str, now: datetime, *, succeeded: bool) -> None:
-    """Records the end of a build on `host`."""
-    if succeeded:
-        connection.execute(_SUCCEEDED, {"of_host": host})
-    elif not connection.execute(_FAILED_AGAIN, {"of_host": host, "now": now}).rowcount:
+def note_failed_build(connection: Connection, host: str, now: datetime) -> None:
+    if not connection.execute(_FAILED_AGAIN, {"of_host": host, "now": now}).rowcount:
         connection.execute(_FAILED, {"host": host, "count": 1, "failed_at": now})
+
+
+def note_successful_builds(connection: Connection, hosts: Collection[str]) -> None:
+    """The earlier failures of these hosts do not count any more."""
+    if hosts:
+        connection.execute(_SUCCEEDED, [{"of_host": host} for host in sorted(hosts)])

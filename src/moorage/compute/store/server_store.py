@@ -12,9 +12,23 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Update, and_, bindparam, false, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Executable,
+    Update,
+    and_,
+    bindparam,
+    false,
+    insert,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from moorage.compute.model.servers import MAX_CONSOLE_BYTES, Fault, Flavor, Locker, Placed, Server, TaskState, VmState
 from moorage.compute.store.tables import consoles, jobs, servers
@@ -86,15 +100,6 @@ _PARKED = select(servers.c.id).where(
     servers.c.parked_at <= bindparam("until", type_=servers.c.parked_at.type),
 )
 _CONSOLE = select(consoles.c.text).where(consoles.c.server_id == bindparam("of_id"))
-_CONSOLE_INSERT = insert(consoles)
-_CONSOLE_UPDATE = (
-    update(consoles)
-    .where(consoles.c.server_id == bindparam("of_id"))
-    .values(
-        text=bindparam("new_text", type_=consoles.c.text.type),
-        updated_at=bindparam("now", type_=consoles.c.updated_at.type),
-    )
-)
 
 
 @dataclass(frozen=True)
@@ -115,11 +120,13 @@ class ServerQuery:
     sort: Sequence[tuple[str, bool]] = ()  #: (key of SORT_COLUMNS, descending?)
 
 
-def insert_servers(connection: Connection, new: Sequence[Server], counted: Mapping[str, int] | None = None) -> None:
-    """`server.number` is assigned by the database. `counted`: what each counts, if the caller has added it to the
-    project's usage (`quota_store`).
+def insert_servers(
+    connection: Connection, new: Sequence[Server], counted: Mapping[str, Mapping[str, int]] = MappingProxyType({})
+) -> None:
+    """`server.number` is assigned by the database. `counted`: {server id: what it counts}, of those that the caller has
+    added to their project's usage (`quota_store`).
     """
-    connection.execute(_INSERT, [_row(server, counted) for server in new])
+    connection.execute(_INSERT, [_row(server, counted.get(server.id)) for server in new])
 
 
 def _row(server: Server, counted: Mapping[str, int] | None) -> dict[str, object]:
@@ -169,12 +176,21 @@ def assign_servers(
 
 def update_server(connection: Connection, server_id: str, now: datetime, **values: object) -> None:
     """`values` by column name; a `Fault` or `Placed` is stored as its document."""
-    for name in ("fault", "placed"):
-        if isinstance(value := values.get(name), Fault | Placed):
-            values[name] = _document(value)
-    statement = _update_of(tuple(values), _counting_after(values))
-    new = {f"new_{name}": value for name, value in values.items()}
-    connection.execute(statement, {"of_id": server_id, "now": now, **new})
+    update_servers(connection, {server_id: values}, now)
+
+
+def update_servers(connection: Connection, changes: Mapping[str, dict[str, object]], now: datetime) -> None:
+    """`changes`: {server id: values, as in `update_server`}. Servers with the same columns share a statement."""
+    alike: dict[tuple[tuple[str, ...], _Counting], list[dict[str, object]]] = {}
+    for server_id, values in changes.items():
+        new = {
+            f"new_{name}": _document(value) if isinstance(value, Fault | Placed) else value
+            for name, value in values.items()
+        }
+        rows = alike.setdefault((tuple(values), _counting_after(values)), [])
+        rows.append({"of_id": server_id, "now": now, **new})
+    for (names, counting), rows in alike.items():
+        connection.execute(_update_of(names, counting), rows)
 
 
 class _Counting(Enum):
@@ -265,10 +281,31 @@ def parked_until(connection: Connection, vm_state: VmState, until: datetime) -> 
 
 
 def save_console(connection: Connection, server_id: str, text: str, now: datetime) -> None:
-    """Stores the last `MAX_CONSOLE_BYTES` of `text`, replacing the former text."""
-    kept = text.encode()[-MAX_CONSOLE_BYTES:].decode(errors="ignore")
-    if connection.execute(_CONSOLE_UPDATE, {"of_id": server_id, "new_text": kept, "now": now}).rowcount == 0:
-        connection.execute(_CONSOLE_INSERT, {"server_id": server_id, "text": kept, "updated_at": now})
+    save_consoles(connection, {server_id: text}, now)
+
+
+def save_consoles(connection: Connection, texts: Mapping[str, str], now: datetime) -> None:
+    """{server id: text}: stores the last `MAX_CONSOLE_BYTES` of each text, replacing the former text."""
+    rows = [
+        {
+            "server_id": server_id,
+            "text": text.encode()[-MAX_CONSOLE_BYTES:].decode(errors="ignore"),
+            "updated_at": now,
+        }
+        for server_id, text in texts.items()
+    ]
+    if rows:
+        connection.execute(_insert_or_replace_console(connection.dialect.name), rows)
+
+
+@cache
+def _insert_or_replace_console(database: str) -> Executable:
+    if database in ("mysql", "mariadb"):
+        new_row = mysql.insert(consoles)
+        return new_row.on_duplicate_key_update(text=new_row.inserted.text, updated_at=new_row.inserted.updated_at)
+    new = sqlite.insert(consoles) if database == "sqlite" else postgresql.insert(consoles)
+    values = {"text": new.excluded.text, "updated_at": new.excluded.updated_at}
+    return new.on_conflict_do_update(index_elements=["server_id"], set_=values)
 
 
 def console(connection: Connection, server_id: str) -> str:

@@ -17,7 +17,7 @@ from sqlalchemy import (
 )
 
 from moorage.db.types import TABLE_OPTIONS, Json, UtcDateTime, Uuid, new_metadata
-from moorage.jobs.tables import jobs_table
+from moorage.jobs.tables import jobs_table, workers_table
 
 metadata = new_metadata()
 
@@ -254,6 +254,7 @@ keypairs = Table(
 )
 
 jobs = jobs_table(metadata)
+workers = workers_table(metadata)
 
 server_groups = Table(
     "server_groups",

@@ -6,6 +6,7 @@ GET  /agent/v1/hosts/{host}/servers  its servers, with a mark that changes when 
 GET  /agent/v1/hosts/{host}/servers/{id}  ``{"server": {"id", "name", "status"}}``: one of them
 POST /agent/v1/hosts/{host}/servers/{id}/reboot  start one of them again after the host was down, as an operator would
 PUT  /agent/v1/hosts/{host}/domains  ``{"domains": {id: {"mark", "power"}}, "consoles": {id: text}}``: observations
+PUT  /agent/v1/hosts/{host}/device-faults  ``{"servers": {id: [TEXT]}}``: all servers with failed devices
 PUT  /agent/v1/jobs/{id}           ``{"epoch", "state", "result"}``: report on a job -> ``{"more"}``: whether the host
                                    may have other jobs
 PUT  /agent/v1/hosts/{host}/images/{id}/file  the disk of a server, as an image: see `moorage.images.for_hosts`
@@ -82,6 +83,11 @@ def report_domains(request: ComputeRequest, host: str) -> Response:
     domains = request.json["domains"].items()
     reports = [DomainReport(server_id, row["mark"], row["power"]) for server_id, row in domains]
     request.service.domains.report_domains(host, reports, request.json.get("consoles", {}))
+    return Response(204)
+
+
+def report_device_faults(request: ComputeRequest, host: str) -> Response:
+    request.service.domains.report_devices(host, request.json["servers"])
     return Response(204)
 
 

@@ -19,6 +19,8 @@ _SPECS = {
     "type": "object",
     "patternProperties": {
         "^[a-zA-Z0-9-_:. ]{1,255}$": {"type": ["string", "number"], "maxLength": 255},
+        # One of several traits. Nova reads such keys but accepts no comma in its API.
+        "^trait[a-zA-Z0-9_-]{0,64}:in:[A-Z0-9_,]{1,180}$": {"type": ["string", "number"], "maxLength": 255},
     },
     "additionalProperties": False,
 }

@@ -106,6 +106,12 @@ DOMAIN_REPORT = Schema(
 )
 
 
+#: A failed device in words; a server has few of them.
+_DEVICES = {"type": "array", "minItems": 1, "maxItems": 64, "items": {"type": "string", "maxLength": 200}}
+
+DEVICE_FAULTS = Schema(_object({"servers": {"type": "object", "additionalProperties": _DEVICES}}, "servers"))
+
+
 #: Maximum number of files, and of characters in one file; no host needs as many.
 MAX_FILES, MAX_FILE_CHARACTERS = 50, 1 << 18
 

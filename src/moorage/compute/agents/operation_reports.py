@@ -1,0 +1,183 @@
+"""What follows from hosts' reports on operations: the server's new state, then a release, a retry or an offload.
+
+    reports -> locked servers -> `lifecycle.after_report` for each -> one statement per table for all servers
+
+Not here: jobs and their claims (`moorage.jobs.host_jobs`), and the steps of moves (`compute.moves`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from moorage.compute.deps import ComputeDeps, ComputeSettings
+from moorage.compute.model import lifecycle
+from moorage.compute.model.job_payloads import host_job, job_header, server_situation
+from moorage.compute.model.lifecycle import Operation, OperationOutcome
+from moorage.compute.model.migration_workflow import MoveKind
+from moorage.compute.model.servers import BUILD_QUEUE, Fault, Server, VmState
+from moorage.compute.moves.migration_engine import MigrationEngine
+from moorage.compute.scheduling import build_retries
+from moorage.compute.store import action_store, scheduling_store, server_store
+from moorage.compute.store.action_store import EndedEvent
+from moorage.core.json import JsonObject
+from moorage.jobs.contract import JobKind, ServerJob, ServerResult, failure_of, result_of
+from moorage.jobs.job_api import JobReport
+from moorage.jobs.model import Job, NewJob
+
+
+@dataclass(frozen=True)
+class OperationReport:
+    """`order`: the payload of `job`, which has ended with `report`."""
+
+    job: Job
+    order: ServerJob
+    report: JobReport
+
+
+@dataclass
+class _Changes:
+    """Changes of several servers, written in one statement per table."""
+
+    events: list[EndedEvent] = field(default_factory=list)
+    consoles: dict[str, str] = field(default_factory=dict)  #: {server id: text}
+    servers: dict[str, dict[str, object]] = field(default_factory=dict)  #: {server id: {column: value}}
+    succeeded_builds: set[str] = field(default_factory=set)  #: hosts
+
+    def write(self, connection: Connection, now: datetime) -> None:
+        scheduling_store.note_successful_builds(connection, self.succeeded_builds)
+        action_store.finish_events(connection, self.events, now)
+        server_store.save_consoles(connection, self.consoles, now)
+        server_store.update_servers(connection, self.servers, now)
+
+
+class OperationReports:
+    def __init__(self, deps: ComputeDeps, settings: ComputeSettings, migrations: MigrationEngine) -> None:
+        self._deps = deps
+        self._settings = settings
+        self._migrations = migrations
+
+    def apply(self, connection: Connection, reports: Sequence[OperationReport]) -> list[list[str]]:
+        """Applies reports on different servers, in the caller's transaction; returns for each the queues to wake after
+        the commit.
+        """
+        if not reports:
+            return []
+        now, changes = self._deps.clock.now(), _Changes()
+        servers = server_store.lock_servers(connection, [one.job.key for one in reports])
+        queues = [
+            self._apply_report(connection, one, servers[one.job.key], changes, now) if one.job.key in servers else []
+            for one in reports
+        ]
+        changes.write(connection, now)
+        return queues
+
+    def _apply_report(
+        self, connection: Connection, reported: OperationReport, server: Server, changes: _Changes, now: datetime
+    ) -> list[str]:
+        job, order, report = reported.job, reported.order, reported.report
+        operation, queues = lifecycle.BY_KIND[job.kind], list[str]()
+        if operation is lifecycle.CREATE and report.error is None:
+            changes.succeeded_builds.add(job.queue)
+        elif operation is lifecycle.CREATE:
+            if has_leftovers(job, report) and (server.task_state, server.host) == (operation.task, job.queue):
+                queues.append(
+                    self._migrations.record_leftovers(
+                        connection, server, job.queue, server.placed, ids_of(order), kind=MoveKind.FAILED_BUILD
+                    )
+                )
+            if build_retries.retry_failed_build(connection, job, server, now, report.error, _failure_code(job, report)):
+                return [*queues, BUILD_QUEUE]
+            report = build_retries.worded_as_exhausted(job, report)
+        changes.events.append(EndedEvent(order.action_id, operation.event, report.error))
+        result = reported_result(job, report)
+        if result.console is not None:
+            changes.consoles[server.id] = result.console
+        outcome = lifecycle.after_report(operation, server_situation(server), succeeded=report.error is None)
+        if outcome is None:
+            return queues
+        values = changes.servers[server.id] = _report_changes(operation, outcome, job, report, now)
+        if result.devices is not None:
+            values.setdefault("devices", list(result.devices))
+        if operation is lifecycle.SHELVE and report.error is None and self._settings.offload_after_s == 0:
+            values["task_state"] = lifecycle.SHELVE_OFFLOAD.task
+            return [self._offload(connection, server, job.queue, order, now)]
+        if not _frees_allocation(operation, report):
+            return queues
+        payload: JsonObject = {**ids_of(order), "final": operation is lifecycle.DELETE}
+        release = NewJob(self._deps.ids.uuid(), BUILD_QUEUE, JobKind.RELEASE, server.id, payload)
+        server_store.BUILD_JOBS.enqueue(connection, release, now)
+        # During a deletion a move may still have a job before the release; wake its queue, which would wait for a poll.
+        return [*queues, server_store.HOST_JOBS.next_queue(connection, server.id) or BUILD_QUEUE]
+
+    def _offload(self, connection: Connection, server: Server, host: str, order: ServerJob, now: datetime) -> str:
+        """A shelved server leaves its host at once, as part of the same action."""
+        operation = lifecycle.SHELVE_OFFLOAD
+        action_store.begin_event(connection, order.action_id, operation.event, host, now)
+        payload = ServerJob(**job_header(server, ids_of(order)))
+        server_store.HOST_JOBS.enqueue(
+            connection, host_job(self._deps.ids.uuid(), host, operation.job_kind, payload), now
+        )
+        return host
+
+
+def ids_of(order: ServerJob) -> dict[str, str]:
+    return {"action_id": order.action_id, "request_id": order.request_id}
+
+
+def reported_result(job: Job, report: JobReport) -> ServerResult:
+    """The result of the job; without content if it failed."""
+    return ServerResult() if report.error is not None else result_of(job.kind, report.result, ServerResult)
+
+
+def has_leftovers(job: Job, report: JobReport) -> bool:
+    """Whether the host reports that parts of its failed job are left because it could not undo them.
+
+    The server then continues or goes elsewhere, and its host cleans up; until then it keeps the allocations.
+    """
+    return report.error is not None and bool(failure_of(job.kind, report.result).is_left)
+
+
+def _failure_code(job: Job, report: JobReport) -> str | None:
+    return None if report.error is None else failure_of(job.kind, report.result).code
+
+
+def _frees_allocation(operation: Operation, report: JobReport) -> bool:
+    """Whether nothing of the server is left on its host, so that its allocation must be released."""
+    if operation is lifecycle.CREATE:
+        return report.error is not None
+    return operation in (lifecycle.DELETE, lifecycle.SHELVE_OFFLOAD) and report.error is None
+
+
+def _report_changes(
+    operation: Operation, outcome: OperationOutcome, job: Job, report: JobReport, now: datetime
+) -> dict[str, object]:
+    changes: dict[str, object] = {"vm_state": outcome.vm_state, "task_state": outcome.task_state}
+    if outcome.power is not None:
+        changes["power_state"] = outcome.power
+    if operation is lifecycle.CREATE and outcome.vm_state is VmState.ACTIVE:
+        changes["launched_at"] = now
+    if report.error is not None:
+        return changes | _failure_changes(operation, outcome, job, report, now)
+    if operation in (lifecycle.SOFT_DELETE, lifecycle.SHELVE):
+        changes["parked_at"] = now
+    elif operation in (lifecycle.RESTORE, lifecycle.UNSHELVE):
+        changes |= {"parked_at": None, "parked_image_id": None}
+    elif operation is lifecycle.SHELVE_OFFLOAD:
+        changes |= {"host": None, "placed": None, "devices": []}
+    return changes
+
+
+def _failure_changes(
+    operation: Operation, outcome: OperationOutcome, job: Job, report: JobReport, now: datetime
+) -> dict[str, object]:
+    changes: dict[str, object] = {}
+    if operation is lifecycle.SHELVE:
+        changes["parked_image_id"] = None
+    if operation is lifecycle.CREATE:
+        changes["placed"] = None
+    if outcome.vm_state is VmState.ERROR and operation.fails is not None:
+        details = f"host {job.queue}, {operation.kind}: {_failure_code(job, report) or 'no code'}"
+        changes["fault"] = Fault(500, report.error or "", details, now)
+    return changes
