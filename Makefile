@@ -116,6 +116,10 @@ reference: .venv/.dev ## Write the pages of docs/reference from the code
 specs: .venv/.dev ## Fill the tables of docs/evidence/specs from the docstrings of the tests
 	.venv/bin/python tools/spec_rows.py
 
+.PHONY: mutate
+mutate: .venv/.dev .venv-mutate/.done ## Break the code of each row of docs/evidence/specs, and list the rows whose tests do not notice; ARGS="--help"
+	@.venv-mutate/bin/python -m tools.mutate $(ARGS)
+
 .PHONY: docs
 docs: .venv-docs/.done ## Build the documents into build/docs; a warning (a link that leads nowhere) is an error
 	@.venv-docs/bin/python -m sphinx --quiet --fail-on-warning --keep-going --conf-dir docs/sphinx --doctree-dir build/doctrees . build/docs
@@ -139,7 +143,7 @@ wheel: .venv/.runtime ## Build the wheel into dist/, from what is committed or w
 
 .PHONY: lock
 lock: .venv/.uv ## Write requirements/*.txt again from requirements/*.in
-	@for lock in runtime uv dev keystonemiddleware libvirt nvidia signatures otel clients cyborgclient keystone glance nova neutron conformance tempest blazar cyborg bench docs audit; do \
+	@for lock in runtime uv dev keystonemiddleware libvirt nvidia signatures otel clients cyborgclient keystone glance nova neutron conformance tempest blazar cyborg bench docs audit mutate; do \
 	    echo "requirements/$$lock.txt"; \
 	    (cd requirements && ../.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	        --no-header --no-annotate $$lock.in --output-file $$lock.txt) || exit 1; \
@@ -147,7 +151,7 @@ lock: .venv/.uv ## Write requirements/*.txt again from requirements/*.in
 
 .PHONY: clean
 clean: ## Remove virtual environments, caches and build output (state of a plane stays)
-	rm -rf .venv .venv-clients .venv-cyborgclient .venv-keystone .venv-glance .venv-nova .venv-neutron .venv-conformance .venv-tempest .venv-blazar .venv-cyborg .venv-bench .venv-docs .venv-audit build dist src/*.egg-info
+	rm -rf .venv .venv-clients .venv-cyborgclient .venv-keystone .venv-glance .venv-nova .venv-neutron .venv-conformance .venv-tempest .venv-blazar .venv-cyborg .venv-bench .venv-docs .venv-audit .venv-mutate build dist src/*.egg-info
 	rm -rf .cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -224,6 +228,10 @@ clean: ## Remove virtual environments, caches and build output (state of a plane
 
 .venv-audit/.done: requirements/audit.txt | .venv/.uv
 	@$(INSTALL) --into .venv-audit --name "bandit and pip-audit" $<
+	@touch $@
+
+.venv-mutate/.done: requirements/mutate.txt | .venv/.uv
+	@$(INSTALL) --into .venv-mutate --name "cosmic-ray" $<
 	@touch $@
 
 .venv-docs/.done: requirements/docs.txt | .venv/.uv

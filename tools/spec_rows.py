@@ -3,8 +3,8 @@
 usage: .venv/bin/python tools/spec_rows.py
 
 A test names the requirements that it shows in its docstring, at the start of a sentence: ``R7, R16 (provider-config):
-...``, or without the page if its directory implies the page (`OF_DIRECTORY`). The first `LIMIT` tests of a row are
-listed. In a row with a test, "to be" is deleted, so check its module cell, too. If a row is partly built, write the
+...``, or without the page if its directory implies the page (`OF_DIRECTORY`). A row lists up to `LIMIT` tests, in turn
+one of each kind (`KINDS`), and then the number of the others. In a row with a test, "to be" is deleted, so check its module cell, too. If a row is partly built, write the
 missing part by hand after its tests, ``<br>partly: ...``; it is kept. Restore rows by hand if their tests were deleted.
 """
 
@@ -13,11 +13,15 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "evidence" / "specs"
-LIMIT = 3
+LIMIT = 6
+
+#: The directories of tests/ in the order of listing: the tests that show most of the plane at once come first.
+KINDS = ("nova", "system", "qemu", "browser", "wire", "transport", "store", "crash", "property", "unit")
 
 OF_DIRECTORY = {
     "accelerator": "accelerator-attach",
@@ -36,15 +40,29 @@ PARTLY = re.compile(r"(<br>partly: .*) \|$")
 
 
 def main() -> None:
+    tests = claimed()
+    for page, text in written(tests).items():
+        page.write_text(text)
+    for page_name, identifier in sorted(tests):
+        print(f"{page_name} {identifier}: {len(tests[page_name, identifier])} tests", file=sys.stderr)
+
+
+def claimed() -> dict[tuple[str, str], list[str]]:
+    """The ids of the tests that say that they show a requirement, by page and requirement."""
     tests: dict[tuple[str, str], list[str]] = defaultdict(list)
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         for page, identifier, test in claims(path):
             if test not in tests[page, identifier]:
                 tests[page, identifier].append(test)
-    for page in sorted(PAGES.glob("*.md")):
-        page.write_text("".join(filled(line, page.stem, tests) for line in page.read_text().splitlines(keepends=True)))
-    for page, identifier in sorted(tests):
-        print(f"{page} {identifier}: {len(tests[page, identifier])} tests", file=sys.stderr)
+    return tests
+
+
+def written(tests: dict[tuple[str, str], list[str]]) -> dict[Path, str]:
+    """The text of each page with its test column filled."""
+    return {
+        page: "".join(filled(line, page.stem, tests) for line in page.read_text().splitlines(keepends=True))
+        for page in sorted(PAGES.glob("*.md"))
+    }
 
 
 def claims(path: Path) -> Iterator[tuple[str, str, str]]:
@@ -72,9 +90,22 @@ def filled(line: str, page: str, tests: dict[tuple[str, str], list[str]]) -> str
     row = re.match(r"\| ([RFA]\d+) \| (.*) \| (?:to be )?(.*) \| .* \|$", line)
     if not row or (page, row[1]) not in tests:
         return line
-    named = "<br>".join(f"`{test}`" for test in tests[page, row[1]][:LIMIT])
+    chosen = in_turn(tests[page, row[1]])
+    named = "<br>".join(f"`{test}`" for test in chosen[:LIMIT])
+    if len(chosen) > LIMIT:
+        named += f"<br>and {len(chosen) - LIMIT} more"
     partly = PARTLY.search(line)
     return f"| {row[1]} | {row[2]} | {row[3]} | {named}{partly[1] if partly else ''} |\n"
+
+
+def in_turn(tests: list[str]) -> list[str]:
+    """All tests: first the first of each kind, then the second of each kind, and so on."""
+    by_kind: dict[str, list[str]] = defaultdict(list)
+    for test in tests:
+        by_kind[test.split("/")[1]].append(test)
+    kinds = sorted(by_kind, key=lambda kind: KINDS.index(kind) if kind in KINDS else len(KINDS))
+    rounds = zip_longest(*(by_kind[kind] for kind in kinds))
+    return [test for one_of_each in rounds for test in one_of_each if test is not None]
 
 
 if __name__ == "__main__":

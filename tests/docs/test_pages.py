@@ -36,6 +36,14 @@ def test_every_page_or_its_directory_is_linked_from_the_index():
     assert [page for page in PAGES if page.is_relative_to(DOCS) and not linked & {page, page.parent}] == []
 
 
+def test_installing_and_upgrading_lead_to_the_flavors_of_bare_metal_nodes():
+    """F11 (flavor-resources): also in the notes of the release, which are a part of the guide to upgrades."""
+    guides = ROOT / "docs" / "guides"
+    assert "](bare-metal-flavors.md)" in (guides / "installing.md").read_text()
+    notes = (guides / "operations.md").read_text().split("### What changes with this release")[1].split("\n## ")[0]
+    assert "](bare-metal-flavors.md#migrate-existing-servers)" in notes
+
+
 def test_every_guide_is_linked_from_the_index():
     assert sorted(set((DOCS / "guides").glob("*.md")) - set(links(DOCS / "README.md"))) == []
 

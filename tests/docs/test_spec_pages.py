@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import pytest
 
 from tests.docs.named import ROOT, missing_tests
+from tools import spec_rows
 
 PAGES = ROOT / "docs" / "evidence" / "specs"
 
 #: How many requirements (R, F) and resolved ambiguities (A) each page has; they are numbered from 1.
 NUMBERING = {
     "accelerator-attach": {"R": 51, "A": 17},
-    "flavor-resources": {"F": 10},
+    "flavor-resources": {"F": 11},
     "instance-reservation": {"R": 37, "A": 16},
     "provider-config": {"R": 28},
 }
@@ -74,6 +75,24 @@ def test_every_row_states_a_requirement_and_names_a_module_and_a_test_or_an_issu
 def test_a_row_claims_a_module_only_with_a_test():
     """A built row names module and test; any other says `to be` and `not yet (issue N)`."""
     assert [row for row in ROWS if row.is_planned != (not row.tests)] == []
+
+
+def test_the_test_column_is_as_the_generator_writes_it():
+    """`make reference` fills the column from the docstrings of the tests."""
+    tests = spec_rows.claimed()
+    stale = [page.name for page, text in spec_rows.written(tests).items() if text != page.read_text()]
+    assert stale == []
+
+
+def test_a_row_lists_a_test_of_each_directory_that_shows_it():
+    """Sorting by path once hid the tests over HTTP and of whole systems behind those of single functions."""
+    unit, wire, system = (
+        [f"tests/{kind}/test_a.py::test_{n}" for n in range(9)] for kind in ("unit", "wire", "system")
+    )
+    line = "| R1 | something | `src/a.py` | nothing |\n"
+    filled = spec_rows.filled(line, "page", {("page", "R1"): [*system, *unit, *wire]})
+    assert re.findall(r"tests/(\w+)/", filled) == ["system", "wire", "unit"] * 2
+    assert filled.endswith("<br>and 21 more |\n")
 
 
 def test_modules_of_built_rows_exist():
