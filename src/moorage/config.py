@@ -98,12 +98,24 @@ class Config:
         """URL of this process on its own machine; other clients use `base_url`."""
         loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - nothing is bound here
         host = loopback.get(self.server.address, self.server.address)
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.server.port}"
+        scheme = "https" if self.server.certificate_file else "http"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.server.port}"
 
     @property
     def base_url(self) -> str:
         """URL at which clients reach this process."""
         return (self.server.public_url or self.url).rstrip("/")
+
+    @property
+    def ca_file(self) -> Path | None:
+        """File of additional authorities for https URLs; None: the machine's only."""
+        return self.state / self.endpoints.ca_file if self.endpoints.ca_file else None
+
+    @property
+    def certificate(self) -> tuple[Path, Path] | None:
+        """Files of the server's certificate and key; None: it speaks plain HTTP."""
+        names = self.server.certificate_file, self.server.key_file
+        return (self.state / names[0], self.state / names[1]) if any(names) else None
 
     @property
     def runs(self) -> frozenset[str]:
@@ -178,6 +190,8 @@ def load_config(path: Path) -> Config:
         raise StartError(
             f"{path}: [plane] services names {', '.join(sorted(unknown))}; valid names are {', '.join(SERVICES)}"
         )
+    if bool(config.server.certificate_file) != bool(config.server.key_file):
+        raise StartError(f"{path}: [server] certificate_file and key_file belong together; set both, or neither")
     return config
 
 

@@ -36,6 +36,12 @@ class ServerOptions:
     address: str = option("127.0.0.1", "Address to listen on.")
     port: int = option(8778, "Port to listen on. All services share it, each below its own prefix.")
     public_url: str = option("", "URL at which clients reach this server, if it differs from their Host header.")
+    certificate_file: str = option(
+        "",
+        "PEM file with the server's certificate and its intermediate certificates, relative to state_path. With it, "
+        "the server speaks TLS only; SIGHUP reads it again. If empty, plain HTTP. See docs/guides/tls.md.",
+    )
+    key_file: str = option("", "PEM file with the key of certificate_file, without a passphrase.")
     proxies: str = option(
         "",
         "Proxies whose Forwarded, X-Forwarded-Proto, X-Forwarded-Host and X-Forwarded-For headers are trusted: "
@@ -145,6 +151,11 @@ class EndpointOptions:
     reservation: str = option("", "The same as identity.")
     image: str = option("", "The same as identity. To use a Glance, set its URL here.")
     network: str = option("", "URL of Neutron, without /v2.0. If empty, floating IPs cannot be reserved.")
+    ca_file: str = option(
+        "",
+        "PEM file, relative to state_path, of authorities that are trusted in addition to the machine's when this "
+        "process, or a command, calls https URLs. Read at the start.",
+    )
 
 
 @dataclass(frozen=True)
@@ -208,6 +219,17 @@ class ComputeOptions:
         False,
         "Allow a resize to end on the host where it began. Both flavors hold resources there until the resize is "
         "confirmed.",
+    )
+    ignored_extra_specs: str = option(
+        "",
+        "Extra specs and image properties that have no effect in this cloud and are let through all the same, like "
+        "hw:vif_multiqueue_enabled, hw_vif_model. A server's copy of its flavor shows them as ignored:<key>. Without "
+        "this, a server with a key that no component honours is refused.",
+    )
+    pci_aliases: str = option(
+        "",
+        "Meaning of the names in pci_passthrough:alias: a device profile, or a resource class "
+        "CUSTOM_ACCELERATOR_<TYPE>: gpu=CUSTOM_ACCELERATOR_GPU, codec=gzip.",
     )
     shelved_offload_time: int = option(
         0,
@@ -444,7 +466,16 @@ class ReservationOptions:
         3600, "Seconds for which a failed start is retried, at most until the end of the lease."
     )
     hold_s: int = option(600, "Seconds for which a hold keeps resources.")
-    max_holds: int = option(10, "Maximum number of holds of a project at the same time.")
+    max_holds: int = option(10, "Maximum number of holds of a project, and of a user, at the same time.")
+    hold_minutes_per_day: int = option(
+        240,
+        "Maximum time in minutes that the holds of a project, and of a user, may last together in 24 hours. A hold "
+        "counts until it is released or expires, at least one minute, and not at all if it becomes a lease. -1: no "
+        "limit.",
+    )
+    keep_deleted_days: int = option(
+        90, "Days for which the project of a deleted lease, and administrators, can read who held it, and its timeline."
+    )
     compat_server_groups: bool = option(
         False,
         "Create a server group for each reservation with affinity or anti-affinity, for clients that refer to it.",
@@ -544,12 +575,19 @@ class EnforcementOptions:
     external_service_token: str = option("", "Token to send to it as X-Auth-Token.")
     limits: str = option(
         "",
-        "Maximum amounts that a project may have reserved at any one time: VCPU=100,HOSTS=2. Other classes have "
-        "no limit.",
+        "Maximum amounts that a project may have reserved at any one time: VCPU=100,HOSTS=2. HOSTS counts whole "
+        "hosts, which also count with all that they have; FLOATING_IPS counts addresses; LEASES counts leases that "
+        "have not ended, and holds. Other classes have no limit.",
     )
-    limit_hours: str = option("", "Maximum amounts times hours in a period: VCPU=5000.")
+    limit_hours: str = option(
+        "", "Maximum amounts times hours that a project may have reserved in a period: VCPU=5000."
+    )
+    user_limits: str = option("", "The same as limits for each user, with the leases and holds of all projects.")
+    user_limit_hours: str = option("", "The same as limit_hours for each user, with the leases of all projects.")
     limit_period_days: int = option(
-        30, "Length in days of the period for limit_hours; the limit applies to every period of this length."
+        30,
+        "Length in days of the period for limit_hours and user_limit_hours; the limit applies to every period of this "
+        "length.",
     )
 
 

@@ -8,7 +8,7 @@ from moorage.db.engine import open_engine
 from moorage.db.session import SingleReads, StatementPipeline, read
 from moorage.db.statements import Statement
 from tests.store.conftest import on_servers
-from tests.store.test_questions import cut
+from tests.store.test_single_reads import cut
 
 ONE = Statement("SELECT 1", returns_rows=True)
 

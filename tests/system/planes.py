@@ -413,7 +413,7 @@ class PlaneProcess:
         return load_config(self.state / "running.conf").url
 
     def transport(self, path: str = "") -> SocketTransport:
-        return SocketTransport(f"{self.url}{path}")
+        return SocketTransport(f"{self.url}{path}", ca_file=load_config(self.state / "running.conf").ca_file)
 
     def clients(self, user: str = "admin") -> PlaneClients:
         """Clients of one of its users, for a plane with its own users."""

@@ -20,7 +20,7 @@ from moorage.identity.routes import API as IDENTITY
 from moorage.images.for_hosts import DiskImageUploads, HostImageSource
 from moorage.images.routes import API as IMAGE
 from moorage.images.views import ProjectView, PublicView
-from moorage.jobs.contract import JobKind, WishesJob
+from moorage.jobs.contract import JobKind, OperatorOverridesJob
 from moorage.jobs.job_api import HostJobsClient
 from moorage.placement.api.routes import API as PLACEMENT
 from moorage.reservation.api.routes import API as RESERVATION
@@ -100,7 +100,7 @@ class Cloud:
         else:
             jobs = self.plane.service("accelerator").jobs
             with self.plane.engine("accelerator").begin() as connection:
-                jobs.enqueue(connection, B, JobKind.WISHES, f"wishes of {B}", WishesJob())
+                jobs.enqueue(connection, B, JobKind.OPERATOR_OVERRIDES, f"wishes of {B}", OperatorOverridesJob())
         claimed = HostJobsClient(self.client(service, B)).claim_jobs(B, "worker of b", 10)
         assert {job.epoch for job in claimed} == {1}
         return claimed[-1].id

@@ -85,6 +85,7 @@ OTHERWISE = {
 
 #: Routes that do not find red's object for alice or an operator either.
 FINDS_NOTHING = {
+    "reservation GET /v1/calendar-feeds/{feed_id}/leases.ics": "only with the feed's secret: test_calendar_feeds",
     "compute GET /v2.1/servers/{server_id}/ips/{label}": "there is no network service",
     "compute GET /v2.1/servers/{server_id}/os-interface/{key}": "there is no network service",
     "compute GET /v2.1/servers/{server_id}/os-volume_attachments/{key}": "there is no volume service",
@@ -130,10 +131,13 @@ TELL_ALICE = {
     "image GET /v2/images",
     "reservation GET /v1/calendar",
     "reservation GET /v1/calendar.ics",
+    "reservation GET /v1/calendar-feeds",
+    "reservation GET /v1/deleted-leases",
     "reservation GET /v1/holds",
     "reservation GET /v1/leases",
     "reservation GET /v1/leases.json",
     "reservation GET /v1/limits",
+    "reservation GET /v1/user-limits",
 }
 
 
@@ -189,6 +193,7 @@ class World:
         self.root("POST", path, {"extra_specs": {"accel:device_profile": "gpu"}})
         self.root("PUT", f"/compute/v2.1/os-quota-sets/{RED}", {"quota_set": {"cores": QUOTA}})
         self.root("PUT", f"/reservation/v1/limits/{RED}", {"limits": {"now": {"VCPU": LIMIT}}})
+        self.root("PUT", f"/reservation/v1/user-limits/{ALICE}", {"limits": {"now": {"VCPU": LIMIT}}})
         self.root("POST", "/reservation/v1/os-hosts", {"name": "compute-3"})
 
     def _alices(self) -> None:
@@ -228,6 +233,10 @@ class World:
         lease = self.alice("GET", f"/reservation/v1/leases/{self.lease}")["lease"]
         assert lease["status"] == "ACTIVE", lease
         self.reservation = lease["reservations"][0]["id"]
+        body = {"name": f"{MARK}-deleted", **self._dates(minutes=30), "reservations": [INSTANCE]}
+        self.deleted_lease = self.alice("POST", "/reservation/v1/leases", body)["lease"]["id"]
+        self.alice("DELETE", f"/reservation/v1/leases/{self.deleted_lease}")
+        self.feed = self.alice("POST", "/reservation/v1/calendar-feeds", {"name": f"{MARK}-feed"})["feed"]["id"]
         body = {"duration_minutes": 30, "reservations": [INSTANCE]}
         self.hold = self.alice("POST", "/reservation/v1/holds", body)["hold"]["id"]
 
@@ -358,7 +367,10 @@ class World:
             "accelerator images/{image_id}": images,
             "reservation leases/{lease_id}": (self.lease,),
             "reservation holds/{hold_id}": (self.hold,),
+            "reservation calendar-feeds/{feed_id}": (self.feed,),
+            "reservation deleted-leases/{lease_id}": (self.deleted_lease,),
             "reservation limits/{project_id}": (RED,),
+            "reservation user-limits/{user_id}": (ALICE,),
         }
 
     def of_operators(self) -> Mapping[str, str]:

@@ -55,6 +55,11 @@ _COMMANDS = {
         "reservation",
         "Import a Blazar database, or finish the upgrade from an older system.",
     ),
+    "calendar-feed": (
+        "moorage.cli.commands.calendar_feed",
+        "calendar_feed",
+        "URLs from which calendar programs read the leases of a project.",
+    ),
     "slots": ("moorage.cli.commands.slots", "slots", "Find the next times at which servers can be reserved."),
     "config": ("moorage.cli.commands.config", "config", "Show all options with their values and meanings."),
     "completion": (

@@ -24,6 +24,7 @@ from moorage.wire.server.process_setup import (
     notify_service_manager,
     raise_file_limit,
 )
+from moorage.wire.server.tls import ServerTls
 
 if TYPE_CHECKING:
     from moorage.wiring import Plane
@@ -37,7 +38,7 @@ STOP_S = 10.0
 
 def run_worker(listener: socket.socket) -> NoReturn:
     """The life of the process: serve on this bound socket until SIGTERM."""
-    config, plane = _start_plane()
+    config, plane, tls = _start_plane()
     signals = Signals()
     raise_file_limit()
     server = HttpServer(
@@ -46,6 +47,7 @@ def run_worker(listener: socket.socket) -> NoReturn:
         threads=config.server.threads,
         limits=_limits(config),
         admission=plane.admission,
+        tls=tls,
     )
     server.start()
     click.echo(_banner(config))
@@ -78,7 +80,7 @@ def _limits(config: Config) -> ServerLimits:
     )
 
 
-def _start_plane() -> "tuple[Config, Plane]":
+def _start_plane() -> "tuple[Config, Plane, ServerTls | None]":
     """Loads the configuration and starts the plane; writes the reason of a failure to the file ``failed``."""
     gc.disable()  # what a start makes is there to stay; `freeze_heap` ends it
     from moorage.wiring import build_plane
@@ -92,7 +94,10 @@ def _start_plane() -> "tuple[Config, Plane]":
         logs.set_up_logging(config.plane.log_level)
     keep_freed_memory()
     try:
+        tls = None if config.certificate is None else ServerTls(*config.certificate)
         plane = build_plane(config)
+        if tls is not None:
+            plane.reloads.append(tls.reload)
         plane.start()
     except MoorageError as error:
         log.error("the plane does not start", extra={"reason": error.message})
@@ -101,7 +106,7 @@ def _start_plane() -> "tuple[Config, Plane]":
         log.exception("the plane does not start")
         raise _record_failure(config, f"{type(error).__name__}: {error}; see the log") from error
     freeze_heap()
-    return config, plane
+    return config, plane, tls
 
 
 def _record_failure(config: Config, message: str) -> SystemExit:

@@ -30,16 +30,20 @@ _REQUIRED = ("OS_USERNAME", "OS_PASSWORD", "OS_PROJECT_NAME")
 
 @dataclass(frozen=True)
 class Endpoints:
-    """Clients for services. `urls`: {service type: URL without a version}; missing services are left out."""
+    """Clients for services. `urls`: {service type: URL without a version}; missing services are left out.
+
+    `ca_file`: additional authorities for https URLs.
+    """
 
     urls: Mapping[str, str]
     tokens: TokenSource
+    ca_file: Path | None = None
 
     def client(self, service_type: str, version: str | None = None) -> ServiceClient | None:
         if service_type not in self.urls:
             return None
         return ServiceClient(
-            SocketTransport(self.urls[service_type]),
+            SocketTransport(self.urls[service_type], ca_file=self.ca_file),
             service_type=service_type,
             version=version,
             credentials=self.tokens,
@@ -78,7 +82,7 @@ def endpoints(config_path: Path | None) -> Endpoints:
 
 def plane_endpoints(config: Config) -> Endpoints:
     """The services of a plane, with the administrator's token. Raises `StartError` if it does not manage its users."""
-    return Endpoints(urls_of(config), plane_tokens(config))
+    return Endpoints(urls_of(config), plane_tokens(config), config.ca_file)
 
 
 def urls_of(config: Config) -> dict[str, str]:
@@ -97,8 +101,9 @@ def _of_catalogue(environment: Mapping[str, str]) -> Endpoints:
             f"OS_AUTH_URL is set, but not {', '.join(missing)}; set them too, or use --config to name a plane"
         )
     auth_url = environment["OS_AUTH_URL"].rstrip("/").removesuffix("/v3")
+    ca_file = Path(environment["OS_CACERT"]) if environment.get("OS_CACERT") else None
     tokens = PasswordTokens(
-        SocketTransport(auth_url),
+        SocketTransport(auth_url, ca_file=ca_file),
         username=environment["OS_USERNAME"],
         password=environment["OS_PASSWORD"],
         project=environment["OS_PROJECT_NAME"],
@@ -114,7 +119,7 @@ def _of_catalogue(environment: Mapping[str, str]) -> Endpoints:
         except NotFound:
             continue
         urls[name] = _VERSION.sub("", found).rstrip("/")
-    return Endpoints(urls, tokens)
+    return Endpoints(urls, tokens, ca_file)
 
 
 def _domain(environment: Mapping[str, str], prefix: str) -> str:
@@ -138,7 +143,8 @@ def identity_url(config: Config) -> str:
 
 def plane_client(config: Config) -> ServiceClient:
     """A client for the plane's own routes (`/moorage`), with the admin's token."""
-    return ServiceClient(SocketTransport(config.base_url), service_type="moorage", credentials=plane_tokens(config))
+    transport = SocketTransport(config.base_url, ca_file=config.ca_file)
+    return ServiceClient(transport, service_type="moorage", credentials=plane_tokens(config))
 
 
 def plane_tokens(config: Config) -> TokenSource:
@@ -150,7 +156,7 @@ def plane_tokens(config: Config) -> TokenSource:
     auth_url = identity_url(config)
     password, project = first_credentials(config.state, "admin")
     return PasswordTokens(
-        SocketTransport(auth_url),
+        SocketTransport(auth_url, ca_file=config.ca_file),
         username="admin",
         password=password,
         project=project,
@@ -162,7 +168,7 @@ def _services_user(config: Config) -> TokenSource:
     """The services' own user in Keystone. Its password is in the configuration file anyway."""
     identity = config.identity
     return PasswordTokens(
-        SocketTransport(identity.keystone_url.rstrip("/").removesuffix("/v3")),
+        SocketTransport(identity.keystone_url.rstrip("/").removesuffix("/v3"), ca_file=config.ca_file),
         username=identity.username,
         password=identity.password,
         project=identity.project,

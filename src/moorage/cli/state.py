@@ -12,6 +12,7 @@ import click
 
 from moorage.config import Config, load_config, render_config
 from moorage.core.errors import StartError
+from moorage.places import default_state_directory
 
 #: Set by `moorage up` for its worker process; also read by the other commands.
 CONFIG_VARIABLE = "MOORAGE_CONFIG"
@@ -32,8 +33,7 @@ config_option = click.option(
 
 
 def default_config_path() -> Path:
-    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(base) / "moorage" / "moorage.conf"
+    return default_state_directory() / "moorage.conf"
 
 
 def open_config(path: Path | None) -> Config:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from sqlalchemy import Connection, func, make_url, select
 
@@ -100,12 +101,12 @@ def services(config: Config) -> list[ServiceState]:
     wanted = urls_of(config)
     if not config.has_users and not config.endpoints.identity:
         wanted.pop("identity", None)
-    return [_service(name, url) for name, url in wanted.items()]
+    return [_service(name, url, config.ca_file) for name, url in wanted.items()]
 
 
-def _service(name: str, url: str) -> ServiceState:
+def _service(name: str, url: str, ca_file: Path | None) -> ServiceState:
     try:
-        answer = SocketTransport(url, timeout_s=TIMEOUT_S).send("GET", "/healthcheck", {})
+        answer = SocketTransport(url, timeout_s=TIMEOUT_S, ca_file=ca_file).send("GET", "/healthcheck", {})
     except MoorageError as error:
         return ServiceState(name, url, "away", error.message)
     # A service of OpenStack may have no health check and answer 404; it is still up.
@@ -202,7 +203,12 @@ def tasks(config: Config, now: datetime) -> list[BackgroundTaskState] | str:
     if config.server.metrics == "off":
         return "[server] metrics is off"
     try:
-        answer = SocketTransport(config.url, timeout_s=TIMEOUT_S).send("GET", "/metrics", {})
+        # Other machines may not read them, so they are asked for at an address of this one, which the certificate need
+        # not contain.
+        transport = SocketTransport(
+            config.url, timeout_s=TIMEOUT_S, ca_file=config.ca_file, tls_name=urlsplit(config.base_url).hostname
+        )
+        answer = transport.send("GET", "/metrics", {})
     except MoorageError as error:
         return error.message
     if answer.status != 200:

@@ -68,6 +68,8 @@ ROUTES: Sequence[Route[Dashboard]] = (
     _get("/servers", servers.list_servers),
     _get("/servers/{server_id}", servers.show_server),
     _get("/accelerators", servers.list_accelerators),
+    _get("/accelerators/release", servers.show_release),
+    _post("/accelerators/release", servers.release_handle),
     _get("/devices/{uuid}", servers.show_device),
     _get("/explain", explain.show_explanation),
     _get("/provider-config", provider_config.show_provider_config),

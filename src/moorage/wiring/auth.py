@@ -24,7 +24,8 @@ from moorage.identity.authenticators import (
 from moorage.identity.client import PasswordTokens
 from moorage.identity.host_credential import HostTokens, InProcessHostTokens, read_credential
 from moorage.identity.keystone import KeystoneTokens, parse_host_users
-from moorage.wire.client import NoCredentials, TokenSource
+from moorage.identity.membership import EmbeddedMembership, EveryoneIsAdmin, KeystoneMembership
+from moorage.wire.client import NoCredentials, ServiceClient, TokenSource
 from moorage.wire.forwarded import TrustedProxies
 from moorage.wire.http import Authenticator
 from moorage.wire.transports import SocketTransport
@@ -32,6 +33,7 @@ from moorage.wiring.components import Components
 
 if TYPE_CHECKING:
     from moorage.identity.embedded import EmbeddedIdentity
+    from moorage.reservation.leases.feed_service import Membership
 
 #: Services that are agents of hosts; they call with their hosts' credentials.
 AGENTS = frozenset({"agent", "accelerator-agent"})
@@ -95,6 +97,7 @@ def authenticator_of(
         password=identity.password,
         project=identity.project,
         hosts=hosts,
+        more={} if config.ca_file is None else {"cafile": str(config.ca_file)},
     )
 
 
@@ -165,11 +168,29 @@ def _user_of(parts: Components, host: str) -> TokenSource:
     return tokens
 
 
+def membership_of(parts: Components) -> "Membership":
+    """Tells which roles a user has now."""
+    identity = parts.config.identity
+    if parts.identity is not None:
+        return EmbeddedMembership(parts.identity)
+    if identity.mode != "keystone":
+        return EveryoneIsAdmin()
+    keystone = SocketTransport(_keystone(parts), ca_file=parts.config.ca_file)
+    client = ServiceClient(keystone, service_type="identity", credentials=parts.credentials, clock=parts.clock)
+    return KeystoneMembership(client)
+
+
+def _keystone(parts: Components) -> str:
+    """Its URL without ``/v3``."""
+    return parts.config.identity.keystone_url.removesuffix("/").removesuffix("/v3")
+
+
 def _with_password(parts: Components, username: str, password: str) -> PasswordTokens:
     identity = parts.config.identity
-    keystone = identity.keystone_url.removesuffix("/").removesuffix("/v3")
     return PasswordTokens(
-        SocketTransport(keystone) if identity.mode == "keystone" else parts.transport("identity"),
+        SocketTransport(_keystone(parts), ca_file=parts.config.ca_file)
+        if identity.mode == "keystone"
+        else parts.transport("identity"),
         username=username,
         password=password,
         project=identity.project,

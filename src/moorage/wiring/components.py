@@ -2,16 +2,16 @@
 
 import logging
 import math
-import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, Table
 
 from moorage.config import ENDPOINT_PATHS, Config
-from moorage.core.clock import Clock
+from moorage.core.clock import Clock, VirtualClock
 from moorage.core.errors import MoorageError, StartError, Unavailable
 from moorage.core.ids import Ids
 from moorage.db import migrations
@@ -21,6 +21,7 @@ from moorage.identity.policy import RuleTable
 from moorage.jobs.background_tasks import Task, TaskRun, TaskRuns, TaskThreads, Wakeups, shows_life
 from moorage.jobs.task_pool import TaskPool
 from moorage.jobs.wakeups import Hints
+from moorage.jobs.worker_watch import GiveUpClaims, Worker, WorkerWatch
 from moorage.telemetry.metrics import Metrics
 from moorage.telemetry.tracing import Tracer
 from moorage.telemetry.trail import Trail
@@ -110,6 +111,12 @@ class Plane:
         left_s = since + CATCH_UP_S - time.perf_counter()
         self._task_runs.wait_for([task.name for task in self._running], since, max(0.0, left_s))
 
+    def run_from_now_on(self, task: Task) -> None:
+        """Runs a task in a thread, also if this process does not run the others."""
+        threads = TaskThreads(self.clock, self.wakeups)
+        threads.start([task])
+        self.stops.append(threads.stop)
+
     def prepare(self) -> None:
         """`start` without the threads, for callers that run the tasks in virtual time."""
         for step in self.starts:
@@ -148,6 +155,8 @@ class Components:
     config: Config
     clock: Clock
     ids: Ids
+    #: this process in claims on jobs and events
+    this_worker: Worker
     wakeups: Wakeups
     hints: Hints
     #: {prefix: application}; the plane's mount looks it up for each request
@@ -258,7 +267,18 @@ class Components:
 
     def worker(self, name: str) -> str:
         """A worker name that is unique to this process and the same after a restart: see `JobStore.claim`."""
-        return f"{socket.gethostname()}:{self.config.state}/{name}"
+        return f"{self.this_worker.name}/{name}"
+
+    def watch_workers(
+        self, service: str, engine: Engine, table: Table, give_up: GiveUpClaims, wakes: Sequence[str]
+    ) -> None:
+        """Frees the claims of workers that died. In virtual time planes share a process, and none dies unnoticed."""
+        if isinstance(self.clock, VirtualClock):
+            return
+        watch = WorkerWatch(
+            f"{service}.workers", engine, self.clock, self.wakeups, self.this_worker, table, give_up, wakes
+        )
+        self.plane.starts += [watch.register, partial(self.plane.run_from_now_on, watch)]
 
 
 def _identify_with(authenticator: Authenticator) -> Identify:

@@ -58,5 +58,5 @@ def _signing_in(parts: Components) -> SigningIn | None:
         return None
     if identity.mode == "keystone":
         keystone = identity.keystone_url.removesuffix("/").removesuffix("/v3")
-        return SigningIn(SocketTransport(keystone), parts.clock)
+        return SigningIn(SocketTransport(keystone, ca_file=parts.config.ca_file), parts.clock)
     return SigningIn(parts.transport("identity"), parts.clock)

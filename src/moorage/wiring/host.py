@@ -41,10 +41,11 @@ from moorage.accelerator.service.host_jobs import jobs_topic
 from moorage.agent.control import control_api
 from moorage.agent.control.control_api import HostControl, ProviderConfigJobs
 from moorage.agent.control.provider_config_reload import ProviderConfigReloader, ProviderConfigTask
+from moorage.agent.host.device_faults_task import DeviceFaultsTask, device_faults_topic
 from moorage.agent.host.domain_task import DomainsTask, HostBoot
 from moorage.agent.host.host_agent import AgentSettings, HostAgent, HostAgentDeps
 from moorage.agent.jobs.job_runner import AcceleratorRunner, work_of
-from moorage.agent.jobs.job_task import HostQueue, JobsTask
+from moorage.agent.jobs.job_task import HostQueue, JobsTask, JobsWhileReady
 from moorage.agent.jobs.server_build import NoAcceleration
 from moorage.agent.jobs.snapshots import ImageSnapshots
 from moorage.agent.provider_config.current_set import CurrentConfigSet
@@ -64,6 +65,7 @@ from moorage.images.for_hosts import DiskImageUploads, HostImageSource
 from moorage.jobs.background_tasks import Task
 from moorage.jobs.contract import JobKind, ProviderConfigJob
 from moorage.placement.client.placement_client import PlacementClient
+from moorage.places import OS_ACC_SOCKET
 from moorage.wire.app import WsgiApp
 from moorage.wire.transports import InProcessTransport
 from moorage.wiring.components import SIMULATED_HOST_THREADS, Components
@@ -126,7 +128,8 @@ def build_agent(parts: Components) -> ProviderConfigReloader:
         reloader, host=options.host, clock=parts.clock, period_s=parts.config.compute.provider_config_watch_s
     )
     parts.plane.reloads.append(lambda: _request_reload(watch, parts))
-    parts.plane.tasks += [*_accelerator_tasks(parts, accelerators), watch, *agent.tasks]
+    faults = DeviceFaultsTask(options.host, accelerators.failed_devices, compute, parts.clock)
+    parts.plane.tasks += [*_accelerator_tasks(parts, accelerators), faults, watch, *agent.tasks]
     if options.virt_driver == "libvirt":  # simulated domains never change by themselves
         parts.plane.tasks.append(_domains_task(parts, virt, compute))
     return reloader
@@ -185,7 +188,7 @@ def _serve_os_acc(parts: Components, accelerators: AcceleratorAgent) -> None:
     """Serves os_acc on a socket for other processes of this host; our own agent needs no socket."""
     app = agent_api.wsgi_app(accelerators, parts.ids, parts.trail)
     wanted = parts.config.accelerator.agent_socket
-    _serve_here(parts, app, wanted, "os-acc.sock", "[accelerator] agent_socket")
+    _serve_here(parts, app, wanted, OS_ACC_SOCKET, "[accelerator] agent_socket")
 
 
 def _accelerator_tasks(parts: Components, accelerators: AcceleratorAgent) -> list[Task]:
@@ -197,7 +200,7 @@ def _binding_task(parts: Components, accelerators: AcceleratorAgent) -> JobsTask
     options = parts.config.agent
     queue = HostQueue(
         options.host,
-        AcceleratorClient(parts.host_client("accelerator", options.host)),
+        JobsWhileReady(AcceleratorClient(parts.host_client("accelerator", options.host)), accelerators.check_counts),
         parts.config.agent_poll_s,
         what="accelerator jobs",
         topic=jobs_topic(options.host),
@@ -263,6 +266,7 @@ def _accelerator_agent(parts: Components, host: str) -> AcceleratorAgent:
             offer_changed=lambda: parts.wakeups.wake(resources_topic(host)),
             report_wanted=lambda: parts.wakeups.wake(f"accelerator-agent@{host}"),
             history_recorded=lambda: parts.wakeups.wake(device_history_topic(host)),
+            faults_changed=lambda: parts.wakeups.wake(device_faults_topic(host)),
         ),
         settings=settings,
     )

@@ -1,14 +1,18 @@
 """Builds a plane part by part, in order."""
 
+import socket
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from moorage.config import Config, comma_separated
-from moorage.core.clock import AdjustableClock, Clock, SystemClock
+from moorage.core.clock import AdjustableClock, Clock, SystemClock, VirtualClock
 from moorage.core.errors import StartError
 from moorage.core.ids import Ids, RandomIds
 from moorage.identity.keystone import KeystoneTokens
 from moorage.jobs.background_tasks import Wakeups
+from moorage.jobs.processes import UNKNOWN, this_process
 from moorage.jobs.wakeups import Hints, open_hints
+from moorage.jobs.worker_watch import Worker
 from moorage.rehearsal import clock as rehearsal_routes
 from moorage.rehearsal.clock import open_clock
 from moorage.telemetry import tracing
@@ -52,7 +56,7 @@ def build_plane(
     *,
     clock: Clock | None = None,
     ids: Ids | None = None,
-    reach: Callable[[str], Transport] = SocketTransport,
+    reach: Callable[[str], Transport] | None = None,
     hints: Callable[[Wakeups], Hints] | None = None,
     wakeups: Wakeups | None = None,
     authenticator: Authenticator | None = None,
@@ -74,7 +78,7 @@ def build_plane(
     * `has_sockets`: whether a host serves its local commands on Unix sockets.
     """
     parts = _parts(config, clock or _clock(config), ids or RandomIds(), wakeups or Wakeups(), hints, authenticator)
-    parts.reach, parts.has_sockets = reach, has_sockets
+    parts.reach, parts.has_sockets = reach or partial(SocketTransport, ca_file=config.ca_file), has_sockets
     if through is not None:
         parts.through = through
     parts.credentials = credentials or credentials_of(parts)
@@ -102,6 +106,12 @@ def build_plane(
     plane.stops.append(parts.hints.close)
     plane.app = _across_origins(config, plane.app)
     return plane
+
+
+def _this_worker(config: Config, clock: Clock) -> Worker:
+    process = UNKNOWN if isinstance(clock, VirtualClock) else this_process()
+    # A random id also where tests determine all others: two processes of a test must not have the same.
+    return Worker(RandomIds().uuid(), f"{socket.gethostname()}:{config.state}", process)
 
 
 def _parts(
@@ -139,6 +149,7 @@ def _parts(
         config,
         clock,
         ids,
+        _this_worker(config, clock),
         wakeups,
         carrier,
         apps,

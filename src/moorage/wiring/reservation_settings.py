@@ -33,7 +33,7 @@ def enforcement_settings(config: Config) -> "tuple[Rules, ExternalService | None
     """The limits for leases, and the external service that must approve them. Raises `StartError`."""
     from moorage.reservation.booking.enforcement import Rules
     from moorage.reservation.booking.external_enforcement import ExternalService
-    from moorage.reservation.model.limits import ProjectLimits
+    from moorage.reservation.model.limits import Limits
 
     options = config.enforcement
     filters = set(comma_separated(options.enabled_filters))
@@ -46,10 +46,14 @@ def enforcement_settings(config: Config) -> "tuple[Rules, ExternalService | None
     rules = Rules(
         max_duration_s=options.max_lease_duration if "MaxLeaseDurationFilter" in filters else -1,
         exempt=frozenset(comma_separated(options.max_lease_duration_exempt_project_ids)),
-        limits=ProjectLimits(
-            _amounts(config, "limits", options.limits), _amounts(config, "limit_hours", options.limit_hours)
+        limits=Limits(_amounts(config, "limits", options.limits), _amounts(config, "limit_hours", options.limit_hours)),
+        user_limits=Limits(
+            _amounts(config, "user_limits", options.user_limits),
+            _amounts(config, "user_limit_hours", options.user_limit_hours),
         ),
         period=timedelta(days=options.limit_period_days),
+        max_holds=config.reservation.max_holds,
+        hold_minutes_per_day=config.reservation.hold_minutes_per_day,
     )
     if "ExternalServiceFilter" not in filters:
         return rules, None
@@ -74,6 +78,7 @@ def enforcement_settings(config: Config) -> "tuple[Rules, ExternalService | None
         token=options.external_service_token,
         region=config.plane.region,
         auth_url=config.identity.keystone_url or config.endpoints.identity or f"{config.base_url}/identity",
+        ca_file=config.ca_file,
     )
     return rules, external
 

@@ -1,4 +1,6 @@
-"""The scheduler's settings from [scheduler], with filters and weighers from other packages' entry points.
+"""The scheduler's settings from [scheduler], with filters and weighers from other packages' entry points, and the rules
+for extra specs from [compute].
+
 
 A filter that fails rejects the host, with a reason that names the filter: a rule that separates hosts must not be
 ignored because it is broken, and the server must not wait for a defect that retries do not fix. A weigher that fails
@@ -13,9 +15,12 @@ from importlib.metadata import EntryPoints, entry_points
 
 from moorage.config import Config, comma_separated
 from moorage.core.errors import StartError
+from moorage.core.names import is_accelerator_class
 from moorage.scheduler.filters import Filter, HostState, ServerRequirements
 from moorage.scheduler.options import SchedulerSettings
 from moorage.scheduler.prefilters import AggregateRules
+from moorage.scheduler.spec_rules import SpecRules
+from moorage.scheduler.spec_table import HonouredBy, image_entry, spec_entry
 from moorage.scheduler.weighers import WEIGHERS, HostFacts, Weigher, WeigherInput
 
 log = logging.getLogger(__name__)
@@ -41,6 +46,28 @@ def scheduler_options(config: Config) -> SchedulerSettings:
         filters=_filters(config),
         weighers=weighers,
     )
+
+
+def spec_rules(config: Config) -> SpecRules:
+    """Raises `StartError` for an unknown key, and for an alias without a device profile or an accelerator class."""
+    ignored = comma_separated(config.compute.ignored_extra_specs)
+    for key in ignored:
+        entries = [entry for entry in (spec_entry(key), image_entry(key)) if entry is not None]
+        if not any(entry.by is HonouredBy.NOTHING for entry in entries):
+            raise StartError(
+                f"{config.source}: [compute] ignored_extra_specs has {key}, but servers with it are not refused; "
+                "docs/reference/extra-specs.md has the keys that are"
+            )
+    aliases: dict[str, str] = {}
+    for text in comma_separated(config.compute.pci_aliases):
+        alias, _, target = (word.strip() for word in text.partition("="))
+        if not alias or not target or (target.startswith("CUSTOM_") and not is_accelerator_class(target)):
+            raise StartError(
+                f"{config.source}: [compute] pci_aliases has {text!r}; write <alias>=<device profile>, or "
+                "<alias>=CUSTOM_ACCELERATOR_<TYPE>: hosts attach devices of such classes only"
+            )
+        aliases[alias] = target
+    return SpecRules(frozenset(ignored), aliases)
 
 
 def _multipliers(config: Config, known: list[str]) -> dict[str, float]:

@@ -13,6 +13,7 @@ from sqlalchemy import Engine, Table
 from moorage.config import ENDPOINT_PATHS, Config, comma_separated
 from moorage.core.clock import AdjustableClock, Clock, SystemClock
 from moorage.core.errors import StartError
+from moorage.wiring.auth import membership_of
 from moorage.wiring.components import Components
 from moorage.wiring.reservation_settings import before_end_settings, enforcement_settings
 
@@ -106,9 +107,12 @@ def build_image(parts: Components) -> None:
 
 
 def build_compute(parts: Components) -> None:
+    from moorage.audit.schedule import QUEUE as AUDIT
     from moorage.compute.api import routes as compute_routes
+    from moorage.compute.model.servers import BUILD_QUEUE, MOVE_QUEUE
     from moorage.compute.store.meters import show_state
-    from moorage.compute.store.tables import jobs
+    from moorage.compute.store.server_store import BUILD_JOBS
+    from moorage.compute.store.tables import jobs, workers
     from moorage.placement.client.placement_client import PlacementClient
     from moorage.wiring.scheduler import scheduler_options
 
@@ -117,6 +121,7 @@ def build_compute(parts: Components) -> None:
     scheduler = scheduler_options(parts.config)
     service = _compute_service(parts, engine, placement, scheduler)
     show_state(parts.plane.metrics.registry, engine, parts.clock, up_window_s=parts.config.compute.host_down_after_s)
+    parts.watch_workers("compute", engine, workers, BUILD_JOBS.end_leases_of, [BUILD_QUEUE, MOVE_QUEUE, AUDIT])
     parts.plane.tasks += _compute_tasks(parts, service, placement, scheduler)
     parts.plane.tasks += _job_pruning(parts, "compute", engine, jobs, parts.config.compute.finished_jobs_days)
     parts.serve("compute", compute_routes.API, service, compute_routes.RULES, engine)
@@ -129,6 +134,7 @@ def _compute_service(
     from moorage.compute.service import ComputeService
     from moorage.images.client import ImageLookup, ImageWriter
     from moorage.images.glance import GlanceImages
+    from moorage.wiring.scheduler import spec_rules
 
     options = parts.config.compute
     deps = ComputeDeps(
@@ -141,6 +147,7 @@ def _compute_service(
         image_writer=ImageWriter(parts.client("image")),
         image_source=GlanceImages(parts.client("image")),
         profiles=_device_profiles(parts),
+        spec_rules=spec_rules(parts.config),
     )
     settings = ComputeSettings(
         quotas=_quotas(parts.config),
@@ -228,11 +235,13 @@ def _quotas(config: Config) -> dict[str, int]:
 
 def build_accelerator(parts: Components) -> None:
     from moorage.accelerator.api import routes as accelerator_routes
-    from moorage.accelerator.service.event_task import EventsTask
+    from moorage.accelerator.service.event_task import JOBS, EventsTask
+    from moorage.accelerator.service.host_jobs import EVENTS_QUEUE
     from moorage.accelerator.service.service import AcceleratorService
     from moorage.accelerator.store.history_store import delete_before
     from moorage.accelerator.store.meters import register_gauges
-    from moorage.accelerator.store.tables import jobs
+    from moorage.accelerator.store.tables import jobs, workers
+    from moorage.audit.schedule import QUEUE as AUDIT
     from moorage.compute.client.compute_client import ComputeClient
     from moorage.images.glance import GlanceImages
     from moorage.jobs.store import PruningTask
@@ -242,6 +251,7 @@ def build_accelerator(parts: Components) -> None:
     quota = parts.config.accelerator.quota_requests
     service = AcceleratorService(engine, parts.clock, parts.ids, parts.hints, images, quota_requests=quota)
     register_gauges(parts.plane.metrics.registry, engine, parts.clock)
+    parts.watch_workers("accelerator", engine, workers, JOBS.end_leases_of, [EVENTS_QUEUE, AUDIT])
     compute = ComputeClient(parts.client("compute"))
     events = parts.worker("accelerator-events")
     poll_s = parts.config.accelerator.poll_period_s
@@ -281,14 +291,18 @@ def build_reservation(parts: Components) -> None:
     from moorage.placement.client.placement_client import PlacementClient
     from moorage.reservation.api import routes as reservation_routes
     from moorage.reservation.deps import ReservationDeps, ReservationSettings
+    from moorage.reservation.events.event_runner import TOPIC as RUNNER
     from moorage.reservation.service import PLACEMENT_VERSION, ReservationService
+    from moorage.reservation.store.event_store import drop_claims_of
     from moorage.reservation.store.meters import show_state
+    from moorage.reservation.store.tables import workers
 
     engine = parts.engine("reservation")
     options = dataclasses.asdict(parts.config.reservation)
     poll_s: float = options.pop("poll_period_s")
     rules, external = enforcement_settings(parts.config)
     watch_s: float = options.pop("watch_period_s")
+    del options["max_holds"], options["hold_minutes_per_day"]  # `enforcement_settings` has them
     deps = ReservationDeps(
         engine,
         parts.clock,
@@ -303,7 +317,15 @@ def build_reservation(parts: Components) -> None:
     settings = ReservationSettings(
         **options, **before_end_settings(parts.config), requests_at_once=requests_at_once(parts.clock)
     )
-    service = ReservationService(deps, settings, rules=rules, external=external, worker=parts.worker("reservation"))
+    service = ReservationService(
+        deps,
+        settings,
+        rules=rules,
+        external=external,
+        membership=membership_of(parts),
+        worker=parts.this_worker.id,
+    )
+    parts.watch_workers("reservation", engine, workers, drop_claims_of, [RUNNER])
     show_state(parts.plane.metrics.registry, engine, parts.clock)
     parts.plane.starts.append(service.check_placement)
     parts.plane.tasks.append(service.runner(poll_s=poll_s))

@@ -1,4 +1,4 @@
-"""Random requests to the whole Placement API, in random microversions, compared with the model in `obvious.py`.
+"""Random requests to the whole Placement API, in random microversions, compared with the model in `reference_model.py`.
 
 After each step every GET must equal the model's answer, and the forest in memory the database. A search must find what
 an exhaustive search finds. ``MOORAGE_STATE_MACHINE_EXAMPLES`` is the number of examples (default 25).
@@ -27,7 +27,7 @@ from moorage.placement.search.request import parse_request
 from moorage.placement.service.service import PlacementService
 from tests.differential.scripts import AGGREGATES, Dice, candidates_query
 from tests.differential.sides import Asked, Ours
-from tests.property.placement.obvious import Placement, Response, Wish
+from tests.property.placement.reference_model import Placement, Response, WantedAllocations
 from tests.property.placement.test_candidates import slow
 from tests.property.placement.test_forest import content_by_uuid
 
@@ -245,7 +245,7 @@ class WholeApi(RuleBasedStateMachine):
         if minor >= 38:
             body["consumer_type"] = kind
         owner, user = (project, "alice") if minor >= 8 else (INCOMPLETE, INCOMPLETE)
-        return Wish(wanted, owner, user, generation, kind if minor >= 38 else None), body
+        return WantedAllocations(wanted, owner, user, generation, kind if minor >= 38 else None), body
 
     @rule(minor=minors(), consumer=consumers, drawn=wishes)
     def claim(self, minor, consumer, drawn):

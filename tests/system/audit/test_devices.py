@@ -7,6 +7,7 @@ import pytest
 
 from moorage.audit.model import FindingKind
 from tests.system.audit.rig import AuditedPlane
+from tests.system.planes import PlaneClients, embedded_credentials
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +46,8 @@ def ask_to_bind(plane, instance: str) -> str:
     made = plane.accelerator.request("POST", "/accelerator_requests", json={"device_profile_name": "p"})["arqs"][0]
     where = {"hostname": "compute-1", "device_rp_uuid": part.rp_uuid, "instance_uuid": instance}
     body = {made["uuid"]: [{"path": f"/{name}", "op": "add", "value": value} for name, value in where.items()]}
-    plane.accelerator.request("PATCH", "/accelerator_requests", json=body)
+    service = embedded_credentials(plane.transport("/identity"), plane.state, plane.clock, user="moorage")
+    PlaneClients(plane.transport, service, plane.clock).accelerator.request("PATCH", "/accelerator_requests", json=body)
     uuid: str = made["uuid"]
     return uuid
 

@@ -8,6 +8,7 @@ from moorage.core.clock import AdjustableClock, SystemClock
 from moorage.core.errors import NotFound, StartError, Unauthorized
 from moorage.identity.client import PasswordTokens
 from moorage.identity.keystone import KeystoneTokens, parse_host_users
+from moorage.identity.membership import KeystoneMembership
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import SocketTransport
 from moorage.wiring.plane import build_plane
@@ -234,3 +235,33 @@ def test_a_revoked_token_of_our_services_is_renewed(keystone, plane, tokens):
     http.get("/resource_providers")
     assert tokens.caller.user_name == "moorage"
     assert ours.headers()["x-auth-token"] != first
+
+
+def test_the_present_roles_of_a_user_are_those_in_keystone(keystone):
+    keystone.project("feeds")
+    keystone.user("zoe", "feeds", "reader")
+    transport = SocketTransport(keystone.url)
+    of_services = PasswordTokens(
+        transport, username="moorage", password=PASSWORD, project="service", clock=SystemClock()
+    )
+    membership = KeystoneMembership(ServiceClient(transport, service_type="identity", credentials=of_services))
+    (user,) = (each["id"] for each in keystone._get("users") if each["name"] == "zoe")
+    project = keystone.projects["feeds"]
+
+    def change(what, **values):
+        body = {what.partition("/")[0].removesuffix("s"): values}
+        answer = keystone.http.patch(f"/v3/{what}", json=body, headers=keystone._headers)
+        assert answer.status_code == 200, answer.text
+
+    found = membership.caller_now(user, project)
+    assert (found.user_name, found.project_id, found.roles) == ("zoe", project, {"reader"})
+    assert membership.caller_now(user, keystone.projects["red"]) is None
+    assert membership.caller_now("nobody", project) is None
+    for what in (f"users/{user}", f"projects/{project}"):
+        change(what, enabled=False)
+        assert membership.caller_now(user, project) is None
+        change(what, enabled=True)
+        assert membership.caller_now(user, project) is not None
+    path = f"/v3/projects/{project}/users/{user}/roles/{keystone.roles['reader']}"
+    assert keystone.http.delete(path, headers=keystone._headers).status_code == 204
+    assert membership.caller_now(user, project) is None

@@ -19,10 +19,7 @@ from tests.conftest import DATABASES
 from tests.servers import temporary_database
 from tests.system.placement import committed
 from tests.system.placement.calls import about_consumers, about_provider, consumer_step, place_step, provider_step
-from tests.system.placement.guessing import guessing_servers
-from tests.system.placement.linearizable import violation
-from tests.system.placement.processes import Process
-from tests.system.placement.rush import (
+from tests.system.placement.concurrent_clients import (
     CHANCES_OF_FLEETS,
     CHILD,
     CONSUMERS,
@@ -31,8 +28,11 @@ from tests.system.placement.rush import (
     MOVED,
     PROVIDERS,
     ROOTS,
-    rush,
+    run_clients,
 )
+from tests.system.placement.guessing import guessing_servers
+from tests.system.placement.linearizable import violation
+from tests.system.placement.processes import Process
 from tests.system.planes import PLACEMENT
 
 pytestmark = pytest.mark.slow
@@ -63,7 +63,7 @@ REASONS = (
 def test_one_order_explains_all_answers_of_four_processes(database, seed, tmp_path):
     """Two of the processes decide writes early even after another process was first."""
     with _delayed_servers(database, [GROUPS_AFTER_MISS, GROUPS_AFTER_MISS, 0, 0], tmp_path) as (servers, check):
-        calls = rush([server.url for server in servers], seed=seed)
+        calls = run_clients([server.url for server in servers], seed=seed)
         check(calls, f"again with: MOORAGE_HISTORIES_SEED={seed}")
 
 
@@ -73,7 +73,7 @@ def test_one_order_explains_all_answers_of_four_processes(database, seed, tmp_pa
 def test_one_order_explains_all_answers_with_large_claims(database, processes, seed, tmp_path):
     """Optimistic writes fail if a consumer exists already, and almost always if another process was first."""
     with _delayed_servers(database, [0] * processes, tmp_path) as (servers, check):
-        calls = rush([server.url for server in servers], seed=seed, chances=CHANCES_OF_FLEETS)
+        calls = run_clients([server.url for server in servers], seed=seed, chances=CHANCES_OF_FLEETS)
         check(calls, f"again with: MOORAGE_HISTORIES_SEED={seed}, perhaps", least={"claim": 50})
     refusals = [call.refusal for call in calls if len(call.wishes) >= LARGE]
     assert any("exceed the capacity" in refusal for refusal in refusals)
@@ -117,7 +117,7 @@ def test_one_order_explains_all_answers_while_processes_start_and_stop(database,
             time.sleep(1.0)
 
         first = start("first")
-        calls = rush(serving, seed=FIRST_SEED, clients=6, pause_s=0.03, meanwhile=come_and_go)
+        calls = run_clients(serving, seed=FIRST_SEED, clients=6, pause_s=0.03, meanwhile=come_and_go)
         faults = _committed_faults(url)
     _check(calls, faults, f"again with: MOORAGE_HISTORIES_SEED={FIRST_SEED}, if at all")
 

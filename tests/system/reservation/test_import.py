@@ -19,7 +19,8 @@ from moorage.db.session import read
 from moorage.reservation.importing import blazar_db, importer
 from moorage.reservation.importing.rules.leases import ImportFindingKind
 from moorage.reservation.model.leases import EventStatus, EventType, ReservationStatus
-from moorage.reservation.store import address_store, host_store, lease_store
+from moorage.reservation.model.limits import Account, AccountKind
+from moorage.reservation.store import address_store, host_store, lease_store, limit_store
 from tests.conftest import DATABASES
 from tests.servers import temporary_database
 from tests.system.audit.test_guides import output_of, shown, without_varying_values
@@ -145,6 +146,11 @@ def test_an_import_writes_all_objects_into_each_kind_of_our_databases(sound, eng
         hosts = {one.id: one for one in host_store.all_hosts(connection)}
         capacities = {one.host: one.capacity for one in host_store.capacities(connection)}
         slots = host_store.allocations_of(connection, ["r-future"])
+        used = limit_store.between(connection, Account(AccountKind.PROJECT, "demo"), START, END)
+        known = limit_store.between(connection, Account(AccountKind.USER, found["future"].user_id), START, END)
+    # Imported leases count for the limits as long as they have not ended.
+    assert {each.reservation_id: each.amounts["VCPU"] for each in used} == {"r-future": 2, "r-now": 2}
+    assert known == used
     assert {number: (one.hypervisor_hostname, one.extra, one.ready) for number, one in hosts.items()} == {
         1: ("compute-1", {"rack": "9"}, True), 2: ("compute-2", {}, True)
     }  # fmt: skip

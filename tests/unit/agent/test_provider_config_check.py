@@ -2,6 +2,7 @@
 
 from textwrap import dedent
 
+import jsonschema
 import pytest
 
 from moorage.agent.provider_config.load import config_schema
@@ -9,6 +10,7 @@ from moorage.agent.provider_config.rules.check import CheckedDocument, check_doc
 from moorage.agent.provider_config.rules.model import FilePosition
 from moorage.agent.provider_config.rules.yaml_text import read_yaml
 from moorage.core.inventories import MAX_INT, Inventory
+from moorage.placement.api.schemas.inventory import SET_DOCUMENT
 
 SPEC_EXAMPLE = """\
 meta:
@@ -328,6 +330,27 @@ def test_inventory_values_that_placement_would_refuse_are_faults(body, field):
 def test_inventory_fields_that_contradict_each_other_are_faults(body, problem):
     (fault,) = record(body).faults
     assert fault.problem == problem
+
+
+@pytest.mark.parametrize(
+    ("more", "placement_accepts", "file_accepts"),
+    [
+        ({"reserved": 10}, True, True),
+        ({"min_unit": 20}, True, True),
+        ({"allocation_ratio": 0}, True, False),
+        ({"min_unit": 5, "max_unit": 4}, True, False),
+        ({"step_size": 0}, False, False),
+        ({"max_unit": 0}, False, False),
+        ({"allocation_ratio": 1e39}, False, False),
+    ],
+)
+def test_a_file_is_stricter_than_placement_only_where_nothing_could_be_allocated(more, placement_accepts, file_accepts):
+    """Issue 18.6: the schema and the guide say this. The peer, Placement, answers as ours when it is run."""
+    fields = {"total": 10, **more}
+    document = {"resource_provider_generation": 0, "inventories": {"CUSTOM_A": fields}}
+    assert jsonschema.Draft202012Validator(SET_DOCUMENT).is_valid(document) is placement_accepts
+    body = ", ".join(f"{name}: {value}" for name, value in fields.items())
+    assert bool(record(f"{{{body}}}").faults) is not file_accepts
 
 
 def test_a_class_that_occurs_in_two_items_of_a_list_is_a_fault():

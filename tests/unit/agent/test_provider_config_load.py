@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 
 from moorage.agent.provider_config import load as loading
+from moorage.agent.provider_config.installation import replaced_files
 from moorage.agent.provider_config.load import (
     ProviderFiles,
     check_directory,
@@ -140,14 +141,44 @@ def test_the_check_of_permissions_can_be_switched_off(directory):
     assert len(load_provider_files(ProviderFiles(directory, allow_writable_by_others=True)).configs) == 1
 
 
-def test_a_pipe_directory_or_broken_link_is_refused_without_waiting(directory):
+def test_a_pipe_directory_or_broken_link_is_refused_without_waiting_and_with_its_own_remedy(directory):
+    """Issue 18.6: only a file that cannot be read for want of permission is a matter of permissions."""
     os.mkfifo(directory / "pipe.yaml", 0o600)
     (directory / "sub.yaml").mkdir(0o700)
     (directory / "gone.yaml").symlink_to(directory / "nothing")
+    (directory / "loop.yaml").symlink_to(directory / "loop.yaml")
+    (directory / "folder.yaml").symlink_to(directory / "sub.yaml")
     message = refusal(directory)
-    assert "pipe.yaml: is not a file" in message
-    assert "sub.yaml: " in message
-    assert "gone.yaml: cannot be read: No such file" in message
+    for line in (
+        "pipe.yaml: is a named pipe, not a file; move it away",
+        "sub.yaml: is a directory, not a file; move it away",
+        "folder.yaml: is a directory, not a file; move it away",
+        f"gone.yaml: is a link to {directory}/nothing, which leads to no file; remove the link, or mend its target",
+        f"loop.yaml: is a link to {directory}/loop.yaml, which leads to no file; remove the link, or mend its target",
+    ):
+        assert line in message
+    assert "let user" not in message
+
+
+def test_a_location_that_is_not_a_directory_is_refused_with_the_option(tmp_path):
+    put(tmp_path, "file", "")
+    assert "file: cannot be read: Not a directory; name a directory in provider_config_location" in refusal(
+        tmp_path / "file"
+    )
+
+
+def test_looking_at_a_directory_called_yaml_leaves_no_descriptor_open(directory):
+    """Issue 18.6: each look left one open."""
+    (directory / "sub.yaml").mkdir()
+    os.mkfifo(directory / "pipe.yaml", 0o600)
+    put(directory, "good.yaml", ENTRY.format(name="a"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(30):
+        check_directory(ProviderFiles(directory))
+        with pytest.raises(StartError, match="is not a file; move it away"), replaced_files(directory, {}):
+            pass
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert (directory / "good.yaml").exists()
 
 
 def test_a_file_above_the_maximum_size_is_refused_without_reading_it(directory):

@@ -106,7 +106,7 @@ def test_devices_are_plugged_before_the_domain_is_defined_and_are_in_its_definit
 
 def test_a_mediated_device_is_in_the_domain_definition_with_its_uuid(builder, driver, acceleration):
     """R20, R33 (accelerator-attach): the answer of plug suffices for the definition, for each type of handle."""
-    share = {"type": "MDEV", "mdev": "c2177883-f1bb-47f0-914d-32a22e3a8804", "parent": "0000:17:00.0"}
+    share = {"pci_id": "0000:17:00.0", "mdev": "c2177883-f1bb-47f0-914d-32a22e3a8804", "mdev_type": "nvidia-63"}
     acceleration.devices = (share, "0000:3b:00.1")
     assert builder.build(order(), claim_is_valid).devices == (share, {"pci_id": "0000:3b:00.1"})
     spec = driver.domains()[A].spec

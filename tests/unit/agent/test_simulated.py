@@ -95,9 +95,8 @@ def test_spawning_a_domain_twice_boots_it_once(driver):
     assert driver.console(A).count("booting") == 1
 
 
-def test_a_domain_that_was_defined_before_a_crash_is_started_by_the_next_spawn(driver, tmp_path):
-    driver.spawn(SPEC)
-    (tmp_path / "domains" / f"{A}.power").unlink()
+def test_a_domain_that_was_only_defined_is_started_by_the_next_spawn(driver):
+    driver.spawn(SPEC, start=False)
     assert driver.domains()[A].power is DomainPowerState.SHUTOFF
     assert driver.spawn(SPEC).power is DomainPowerState.RUNNING
 

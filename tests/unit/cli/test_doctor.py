@@ -414,13 +414,12 @@ def certificate(directory: Path, days: int) -> Path:
         (-1, Severity.BROKEN, "not trusted: certificate has expired"),
     ],
 )
-def test_certificates_that_expire_soon_or_have_expired_are_reported(tmp_path, monkeypatch, days, severity, said):
+def test_certificates_that_expire_soon_or_have_expired_are_reported(tmp_path, days, severity, said):
     pem = certificate(tmp_path, days)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pem)
-    monkeypatch.setenv("SSL_CERT_FILE", str(pem))
     with answering(context) as address:
-        found = endpoints._certificate(f"https://{address}/placement", SystemClock().now())
+        found = endpoints._certificate(f"https://{address}/placement", SystemClock().now(), pem)
     assert found.severity is severity
     assert said in found.what
 

@@ -54,6 +54,8 @@ ROUTINE = {
     "PUT /agent/v1/hosts/{host}",
     "POST /agent/v1/hosts/{host}/jobs",
     "PUT /agent/v1/hosts/{host}/domains",
+    "POST /agent/v1/hosts/{host}/epoch",
+    "PUT /agent/v1/hosts/{host}/device-faults",
     "PUT /agent/v1/hosts/{host}/devices",
     "PUT /agent/v1/hosts/{host}/attachments",
     "POST /agent/v1/hosts/{host}/history",

@@ -191,7 +191,7 @@ class ProviderConfigJobs:
         if self._clock.now() > datetime.fromisoformat(job.expires_at):
             raise Gone(
                 f"this job waited for host {self._control.host} until {job.expires_at} and has expired; send it again",
-                code="agent.order_is_old",
+                code="agent.expired_job",
             )
         files = {name: text.encode() for name, text in job.files.items()}
         done = self._done(job.do, files)
@@ -209,7 +209,7 @@ class ProviderConfigJobs:
                     raise Forbidden(
                         f"the files of host {self._control.host} can only be changed on that host, because "
                         "[compute] provider_config_remote_apply is false there: run moorage provider-config apply",
-                        code="agent.apply_from_afar",
+                        code="agent.remote_apply_disabled",
                     )
                 return outcome_document(self._control, reloader.replace(files))
         raise Invalid(f"this agent does not know the job {what!r}; upgrade it", code="agent.kind")

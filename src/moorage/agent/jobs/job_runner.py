@@ -30,11 +30,13 @@ from moorage.jobs.contract import (
     JobKind,
     JobPayload,
     JobResult,
+    OperatorOverridesJob,
     PasswordJob,
     ProgramJob,
     ProgramResult,
     RebuildJob,
     ReceiveResult,
+    ReleaseHandleJob,
     RescueJob,
     ServerJob,
     ServerResult,
@@ -42,7 +44,6 @@ from moorage.jobs.contract import (
     SnapshotJob,
     StartJob,
     UnbindJob,
-    WishesJob,
     payload_of,
     result_document,
 )
@@ -297,11 +298,17 @@ class AcceleratorAgentApi(Protocol):
         """States of the handles of each deployable that has one of `pci_ids`."""
         ...
 
+    def is_quarantined(self, pci_id: str) -> bool: ...
+
+    def release_quarantined(self, pci_id: str, reason: str, user_id: str, *, is_clean: bool) -> None:
+        """End the quarantine of a handle; see `AttachEngine.release_quarantined`."""
+        ...
+
     def program_region(self, order: ProgramJob) -> str | None:
         """Program a region; returns the id of its image now, None if it is blank."""
         ...
 
-    def apply_operator_wishes(self, wishes: WishesJob) -> None:
+    def apply_operator_overrides(self, overrides: OperatorOverridesJob) -> None:
         """Replaces all settings of operators for this host's devices."""
         ...
 
@@ -314,7 +321,10 @@ class AcceleratorRunner:
             JobKind.BIND: work_of(JobKind.BIND, BindJob, self._bind),
             JobKind.UNBIND: work_of(JobKind.UNBIND, UnbindJob, self._unbind),
             JobKind.PROGRAM: work_of(JobKind.PROGRAM, ProgramJob, self._program),
-            JobKind.WISHES: work_of(JobKind.WISHES, WishesJob, self._apply_operator_wishes),
+            JobKind.RELEASE_HANDLE: work_of(JobKind.RELEASE_HANDLE, ReleaseHandleJob, self._release_handle),
+            JobKind.OPERATOR_OVERRIDES: work_of(
+                JobKind.OPERATOR_OVERRIDES, OperatorOverridesJob, self._apply_operator_overrides
+            ),
         }
 
     def run_job(self, kind: str, payload: Mapping[str, object], keep_alive: KeepAlive) -> JsonObject:
@@ -329,9 +339,14 @@ class AcceleratorRunner:
     def _unbind(self, order: UnbindJob, keep_alive: KeepAlive) -> HandlesResult:
         return HandlesResult(states=self._accelerators.unbind_instance(order.instance_uuid))
 
+    def _release_handle(self, order: ReleaseHandleJob, keep_alive: KeepAlive) -> HandlesResult:
+        if self._accelerators.is_quarantined(order.handle):  # otherwise an earlier attempt has freed it
+            self._accelerators.release_quarantined(order.handle, order.reason, order.user_id, is_clean=order.is_clean)
+        return HandlesResult(states=self._accelerators.handle_states([order.handle]))
+
     def _program(self, order: ProgramJob, keep_alive: KeepAlive) -> ProgramResult:
         return ProgramResult(bitstream_id=self._accelerators.program_region(order))
 
-    def _apply_operator_wishes(self, wishes: WishesJob, keep_alive: KeepAlive) -> EmptyResult:
-        self._accelerators.apply_operator_wishes(wishes)
+    def _apply_operator_overrides(self, overrides: OperatorOverridesJob, keep_alive: KeepAlive) -> EmptyResult:
+        self._accelerators.apply_operator_overrides(overrides)
         return EmptyResult()

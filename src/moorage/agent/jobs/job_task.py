@@ -163,9 +163,10 @@ def worker_name(host: str, number: int, what: str = "jobs") -> str:
 
 
 class JobsWhileReady(HostJobsClient):
-    """Claims no jobs while the hypervisor does not answer, so that they wait until it answers again.
+    """Claims no jobs while the host cannot do them, so that they wait: its hypervisor does not answer, or another
+    accelerator agent of the host started later.
 
-    `ready` raises `MoorageError` while the hypervisor is unavailable; `claim_jobs` raises the same error.
+    `ready` raises `MoorageError` meanwhile; `claim_jobs` raises the same error.
     """
 
     def __init__(self, jobs: HostJobsClient, ready: Callable[[], object]) -> None:  # no link of its own

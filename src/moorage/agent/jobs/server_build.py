@@ -42,7 +42,7 @@ class Acceleration(Protocol):
         selected_rp: Mapping[str, str | Sequence[str]],
         flavor_extra_specs: Mapping[str, str],
     ) -> Sequence[Mapping[str, str]]:
-        """Returns one entry per requested accelerator: ``{"pci_id": "<bdf>"}``, or ``{"mdev": "<uuid>"}``."""
+        """Returns one entry per requested accelerator; see `os_acc.plug`."""
         ...
 
     def unplug(self, instance_info: Mapping[str, object]) -> int:
@@ -195,6 +195,7 @@ class ServerBuilder:
             project_id=server.project_id,
             flavor=server.flavor.name,
             config_drive=_config_drive(server),
+            settings=tuple(sorted(job.settings.items())),
         )
 
     def _undo(self, job: ServerJob, keep_alive: KeepAlive) -> list[str]:
@@ -223,7 +224,7 @@ class ServerBuilder:
 
 def _split_devices(devices: Sequence[Mapping[str, str]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(PCI addresses, uuids of mediated devices), as in a guest's definition."""
-    pci = tuple(device["pci_id"] for device in devices if "pci_id" in device)
+    pci = tuple(device["pci_id"] for device in devices if "mdev" not in device)
     return pci, tuple(device["mdev"] for device in devices if "mdev" in device)
 
 

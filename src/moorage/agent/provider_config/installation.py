@@ -55,6 +55,8 @@ def read_contents(directory: Path) -> dict[str, bytes]:
         names = sorted(path.name for path in directory.iterdir() if is_config_file_name(path.name))[: MAX_FILES + 1]
         found = {}
         for name in names:
+            if not (directory / name).is_file():  # a named pipe would block the command
+                raise StartError(f"{directory / name}: is not a file; move it away")
             with (directory / name).open("rb") as file:
                 found[name] = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:

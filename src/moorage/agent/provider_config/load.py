@@ -3,6 +3,7 @@
 Spec: docs/evidence/specs/provider-config.md, "Loading".
 """
 
+import errno
 import json
 import logging
 import os
@@ -201,15 +202,19 @@ def _read_file(path: Path, allow_writable: bool) -> tuple[bytes | None, list[Con
     Checks the permissions of the open file. With O_NONBLOCK, a named pipe cannot block the agent's start.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            return None, [ConfigFault(str(path), "is not a file", "move it away")]
+            return None, [ConfigFault(str(path), f"is {_kind_of(status.st_mode)}, not a file", "move it away")]
         faults = list(_permission_faults(path, status, allow_writable))
         real = path.resolve()
         if real.parent != path.parent.resolve():
             faults += _permission_faults(real.parent, real.parent.stat(), allow_writable)
-        data = file.read(MAX_FILE_BYTES + 1)
+        # Not before: `fdopen` refuses the descriptor of a directory, and does not close it.
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    finally:
+        os.close(descriptor)
     if len(data) > MAX_FILE_BYTES:
         return None, [
             *faults,
@@ -239,5 +244,21 @@ def _permission_faults(path: Path, status: os.stat_result, allow_writable: bool)
         )
 
 
+def _kind_of(mode: int) -> str:
+    return {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a named pipe"}.get(stat.S_IFMT(mode), "a device or a socket")
+
+
 def _unreadable_fault(path: Path, error: OSError) -> ConfigFault:
-    return ConfigFault(str(path), f"cannot be read: {error.strerror}", f"let user {os.geteuid()} read it")
+    """The fault with the remedy that fits `error`: only EACCES has to do with permissions."""
+    if error.errno in (errno.ENOENT, errno.ELOOP) and path.is_symlink():
+        return ConfigFault(
+            str(path), f"is a link to {path.readlink()}, which leads to no file", "remove the link, or mend its target"
+        )
+    remedies = {
+        errno.EACCES: f"let user {os.geteuid()} read it",
+        errno.ENOENT: "it was just removed: run this again",
+        errno.ENOTDIR: "name a directory in provider_config_location of [compute]",
+        errno.ENXIO: "move it away",
+    }
+    remedy = remedies.get(error.errno or 0, "see the kernel's log: the disk or file system may be damaged")
+    return ConfigFault(str(path), f"cannot be read: {error.strerror}", remedy)

@@ -35,7 +35,7 @@ class NoSuchDomain(VirtError):
 class HypervisorUnavailable(VirtError, Unavailable):
     """The hypervisor does not answer; whether the call had an effect is unknown. Repeat it later."""
 
-    code = "virt.away"
+    code = "virt.unreachable"
 
 
 class Unsupported(VirtError):
@@ -45,7 +45,7 @@ class Unsupported(VirtError):
 
 
 class Capability(StrEnum):
-    """Operations that not every hypervisor can do. The values are the kinds of the jobs that need them."""
+    """Features that not every hypervisor has; the values of operations are the kinds of the jobs that need them."""
 
     SUSPEND = "suspend"
     RESCUE = "rescue"
@@ -53,6 +53,8 @@ class Capability(StrEnum):
     SET_PASSWORD = "set-password"  # noqa: S105 - the name of an operation, not a password
     CRASH_DUMP = "crash-dump"
     LIVE_MIGRATION = "live-migration"
+    #: Not an operation: `DomainSpec.settings` are applied.
+    GUEST_SETTINGS = "guest-settings"
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,8 @@ class DomainSpec:
     swap_mb: int = 0
     project_id: str | None = None
     flavor: str | None = None  #: its name
+    #: (name, value) of the guest's settings, sorted; see `moorage.agent.virt.xml.guest_settings`.
+    settings: tuple[tuple[str, str], ...] = ()
     #: Files of the config drive, {``openstack/latest/meta_data.json``: content}; None: an existing drive stays. The
     #: driver writes the drive when it defines the domain. Stored definitions do not contain the files, so two specs
     #: that differ only in them are equal.

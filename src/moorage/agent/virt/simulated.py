@@ -1,9 +1,9 @@
 """A hypervisor that stores domains as files instead of running them: for `moorage up`, rehearsals and tests.
 
-Its directory contains ``domains/<uuid>.xml`` (libvirt's form), ``domains/<uuid>.power``, ``consoles/<uuid>.log`` and
-``disks/`` (`SimulatedDisks`). A domain stays in the state "running" while the agent is down, as a real one does. The
-files survive a kill of the agent, but not necessarily a power cut. Live migration moves a domain's files into the
-directory of the other host, which is on the same machine.
+Its directory contains ``domains/<uuid>.xml`` (libvirt's form, and the power state in a comment behind it),
+``consoles/<uuid>.log`` and ``disks/`` (`SimulatedDisks`). A domain stays in the state "running" while the agent is
+down, as a real one does. The files survive a kill of the agent, but not necessarily a power cut. Live migration moves a
+domain's files into the directory of the other host, which is on the same machine.
 """
 
 import contextlib
@@ -41,6 +41,8 @@ from moorage.core.inventories import Inventory
 from moorage.durable import write_atomically
 
 HYPERVISOR_VERSION = 1_000_000
+
+_POWER_MARK, _POWER_END = b"<!-- power: ", b" -->\n"
 
 
 class SimulatedDriver:
@@ -104,7 +106,8 @@ class SimulatedDriver:
         self._inject_faults("rebuild", spec.name)
         with self._lock:
             if not self._disks.is_rebuilt(spec.uuid, key):
-                self._set_power(spec.uuid, DomainPowerState.SHUTOFF)
+                if self._read_domain(spec.uuid) is not None:
+                    self._set_power(spec.uuid, DomainPowerState.SHUTOFF)
                 self._disks.make(spec, key=key)
                 self._disks.keep_config_drive(spec)
             return self._define(spec, start=start)
@@ -112,17 +115,13 @@ class SimulatedDriver:
     def _define(self, spec: DomainSpec, *, start: bool) -> Domain:
         present = self._read_domain(spec.uuid)
         self._refuse_shared_devices(spec)
-        if present is None or present.spec != spec:
-            if self._power_of(spec.uuid) is not DomainPowerState.SHUTOFF:
-                self._set_power(spec.uuid, DomainPowerState.SHUTOFF)
-            write_atomically(self._xml_path(spec.uuid), render_domain(spec, self._numa_nodes(spec)))
-        elif present.power is DomainPowerState.RUNNING or not start:
+        if present is not None and present.spec == spec and (present.power is DomainPowerState.RUNNING or not start):
             return present
-        if not start:
-            return Domain(spec, DomainPowerState.SHUTOFF)
-        self._set_power(spec.uuid, DomainPowerState.RUNNING)
-        self._write_boot_messages(spec)
-        return Domain(spec, DomainPowerState.RUNNING)
+        power = DomainPowerState.RUNNING if start else DomainPowerState.SHUTOFF
+        self._write_domain(spec.uuid, render_domain(spec, self._numa_nodes(spec)), power)
+        if start:
+            self._write_boot_messages(spec)
+        return Domain(spec, power)
 
     def destroy(self, uuid: str) -> bool:
         present = self._read_domain(uuid)
@@ -136,7 +135,7 @@ class SimulatedDriver:
         """Removes the definition first: without it the domain does not exist. After a crash in between, the next call
         removes the other files.
         """
-        for path in (self._xml_path(uuid), self._power_path(uuid), self._console_path(uuid)):
+        for path in (self._xml_path(uuid), self._console_path(uuid)):
             path.unlink(missing_ok=True)
         self._disks.remove(_checked_uuid(uuid))
 
@@ -176,7 +175,7 @@ class SimulatedDriver:
             return self._ensure_running(spec)
 
     def _ensure_running(self, spec: DomainSpec) -> DomainPowerState:
-        if self._power_of(spec.uuid) is not DomainPowerState.RUNNING:
+        if self._domain(spec.uuid).power is not DomainPowerState.RUNNING:
             self._set_power(spec.uuid, DomainPowerState.RUNNING)
             self._write_boot_messages(spec)
         return DomainPowerState.RUNNING
@@ -211,8 +210,8 @@ class SimulatedDriver:
                 disk = self._disks.path(_checked_uuid(uuid))
                 shutil.copy(disk, Path(target["disks"]) / disk.name)
                 # A domain exists where its definition is. So write that last there, and remove it first here.
-                for path in (self._power_path(uuid), self._xml_path(uuid)):
-                    write_atomically(Path(target["domains"]) / path.name, path.read_bytes())
+                path = self._xml_path(uuid)
+                write_atomically(Path(target["domains"]) / path.name, path.read_bytes())
             self._remove_files(uuid)
 
     def take_over(self, uuid: str) -> DomainPowerState:
@@ -272,26 +271,25 @@ class SimulatedDriver:
 
     def _read_domain(self, uuid: str) -> Domain | None:
         try:
-            spec = parse_domain(self._xml_path(uuid).read_bytes())
+            definition, power = self._read_definition(uuid)
         except FileNotFoundError:
             return None
-        return Domain(spec, self._power_of(uuid), self._disks.is_rescued(_checked_uuid(uuid)))
+        return Domain(parse_domain(definition), power, self._disks.is_rescued(_checked_uuid(uuid)))
 
-    def _power_of(self, uuid: str) -> DomainPowerState:
-        """The power state; a domain that was defined but not started before a crash is off."""
-        try:
-            return DomainPowerState(self._power_path(uuid).read_text("utf-8").strip())
-        except (FileNotFoundError, ValueError):
-            return DomainPowerState.SHUTOFF
+    def _read_definition(self, uuid: str) -> tuple[bytes, DomainPowerState]:
+        definition, _, power = self._xml_path(uuid).read_bytes().rpartition(_POWER_MARK)
+        return definition, DomainPowerState(power.removesuffix(_POWER_END).decode())
 
     def _set_power(self, uuid: str, state: DomainPowerState) -> None:
-        write_atomically(self._power_path(uuid), f"{state}\n".encode())
+        """Of a domain that exists."""
+        definition, _ = self._read_definition(uuid)
+        self._write_domain(uuid, definition, state)
+
+    def _write_domain(self, uuid: str, definition: bytes, power: DomainPowerState) -> None:
+        write_atomically(self._xml_path(uuid), definition + _POWER_MARK + power.encode() + _POWER_END)
 
     def _xml_path(self, uuid: str) -> Path:
         return self._domains / f"{_checked_uuid(uuid)}.xml"
-
-    def _power_path(self, uuid: str) -> Path:
-        return self._domains / f"{_checked_uuid(uuid)}.power"
 
     def _console_path(self, uuid: str) -> Path:
         return self._consoles / f"{_checked_uuid(uuid)}.log"

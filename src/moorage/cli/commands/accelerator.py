@@ -1,4 +1,4 @@
-"""`moorage accelerator` shows the history of devices; `moorage bitstream` signs bitstreams."""
+"""`moorage accelerator`: the history of devices, and the end of a quarantine; `moorage bitstream` signs bitstreams."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ PAGE = 500
 
 @click.group()
 def accelerator() -> None:
-    """Show information about accelerators."""
+    """Show the history of accelerators, and release them from quarantine."""
 
 
 @accelerator.command()
@@ -54,11 +54,40 @@ def history(config_path: Path | None, *, as_json: bool, **wanted: str | None) ->
     DEVICE is the UUID of a device. For a device that no longer exists, use --host and --address. Uses the services of
     OS_AUTH_URL, or of the plane that --config names.
     """
+    client = _client(config_path)
+    for record in _records(client, wanted):
+        click.echo(orjson.dumps(record) if as_json else _said(record))
+
+
+@accelerator.command()
+@click.argument("host")
+@click.argument("handle")
+@config_option
+@click.option("--reason", required=True, metavar="TEXT", help="Why; the device history keeps it.")
+@click.option("--already-clean", is_flag=True, help="Do not clean it: you vouch that nothing of its last user is left.")
+@json_option
+def release(
+    config_path: Path | None, host: str, handle: str, reason: str, *, already_clean: bool, as_json: bool
+) -> None:
+    """End the quarantine of the attach handle HANDLE of HOST: the host cleans it again and offers it.
+
+    If cleaning fails again, the handle stays quarantined. The history shows why it is quarantined: moorage accelerator
+    history --host HOST --handle HANDLE.
+    """
+    if not reason.strip():
+        raise Invalid("--reason is empty; say why the handle may be given out again")
+    state = _client(config_path).release_handle(host, handle, reason, is_clean=already_clean)
+    if as_json:
+        click.echo(json.dumps({"host": host, "handle": handle, "state": state}))
+        return
+    click.echo(f"{handle} of {host} is {state}.")
+
+
+def _client(config_path: Path | None) -> AcceleratorClient:
     client = endpoints(config_path).accelerator
     if client is None:
         raise StartError("there is no accelerator service: neither in the catalogue nor in the configuration")
-    for record in _records(client, wanted):
-        click.echo(orjson.dumps(record) if as_json else _said(record))
+    return client
 
 
 def _records(client: AcceleratorClient, wanted: dict[str, str | None]) -> Iterator[HistoryDocument]:

@@ -51,6 +51,8 @@ def env(config_path: Path | None, user: str, *, as_json: bool) -> None:
         "OS_USER_DOMAIN_ID": "default",
         "OS_PROJECT_DOMAIN_ID": "default",
     }
+    if config.ca_file is not None and auth_url.startswith("https:"):
+        variables["OS_CACERT"] = str(config.ca_file)
     if as_json:
         click.echo(json.dumps(variables, indent=2))
         return

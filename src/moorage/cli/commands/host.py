@@ -88,7 +88,7 @@ def join(config_path: Path | None) -> None:
             f"{path}: this configuration is for the agent of {config.hosts[0]}, but the token is for {unknown[0]}: "
             "set [agent] host to that name, or enrol the other host"
         )
-    transport = SocketTransport(config.endpoints.identity or f"{config.base_url}/identity")
+    transport = SocketTransport(config.endpoints.identity or f"{config.base_url}/identity", ca_file=config.ca_file)
     for name, token in given.items():
         credential = config.credential_of(name)
         exchange(credential, name, token, transport, SystemClock())

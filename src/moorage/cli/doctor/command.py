@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from moorage.cli.doctor import databases, endpoints, files, policy, software
+from moorage.cli.doctor import databases, devices, endpoints, files, policy, software
 from moorage.cli.doctor.finding import CheckFinding, Severity
 from moorage.cli.exit_codes import Exit
 from moorage.cli.output import console, json_option, progress, table
@@ -24,6 +24,7 @@ def checks() -> dict[str, Callable[[Config], Iterable[CheckFinding]]]:
         "versions": software.check_versions,
         "files": files.check_files,
         "policy": policy.check_policy,
+        "devices": devices.check_devices,
         "databases": lambda config: databases.check_databases(config, clock),
         "bus": endpoints.check_bus,
         "endpoints": lambda config: endpoints.check_endpoints(config, clock),
@@ -37,8 +38,8 @@ def checks() -> dict[str, Callable[[Config], Iterable[CheckFinding]]]:
 def doctor(config_path: Path | None, *, shows_all: bool, as_json: bool) -> None:
     """Find problems of this installation and say how to fix them. Changes nothing.
 
-    Checks versions, file permissions, disk space, access, databases and their settings, the message bus, endpoints,
-    certificates and clocks. Exit status: 0 all is well, 1 warnings, 3 something does not work.
+    Checks versions, file permissions, disk space, access, accelerators of this host, databases and their settings, the
+    message bus, endpoints, certificates and clocks. Exit status: 0 all is well, 1 warnings, 3 something does not work.
     """
     config = open_config(config_path)
     found: list[CheckFinding] = []

@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from moorage.cli.doctor.finding import CheckFinding, broken, compare_clocks, fine, warning
@@ -15,7 +16,7 @@ from moorage.config import Config
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError
 from moorage.jobs.wakeups import try_link
-from moorage.wire.transports import SocketTransport
+from moorage.wire.transports import SocketTransport, trusted_authorities
 
 TIMEOUT_S = 5.0
 #: Warn if a certificate expires sooner than this.
@@ -29,10 +30,10 @@ def check_endpoints(config: Config, clock: Clock) -> Iterator[CheckFinding]:
         if is_own and not runs_here:
             yield warning(f"endpoint:{name}", "no plane runs with this configuration", url, "run `moorage up`")
         else:
-            yield from _endpoint(name, url, clock)
+            yield from _endpoint(name, url, clock, config.ca_file)
     hosts = {urlsplit(url).netloc: url for url in addresses(config).values() if url.startswith("https:")}
     for url in hosts.values():
-        yield _certificate(url, clock.now())
+        yield _certificate(url, clock.now(), config.ca_file)
 
 
 def addresses(config: Config) -> dict[str, str]:
@@ -45,11 +46,11 @@ def addresses(config: Config) -> dict[str, str]:
     return {name: url for name, url in found.items() if url}
 
 
-def _endpoint(name: str, url: str, clock: Clock) -> Iterator[CheckFinding]:
+def _endpoint(name: str, url: str, clock: Clock, ca_file: Path | None) -> Iterator[CheckFinding]:
     check_name = f"endpoint:{name}"
     before = clock.now()
     try:
-        answer = SocketTransport(url, timeout_s=TIMEOUT_S).send("GET", _path(url), {})
+        answer = SocketTransport(url, timeout_s=TIMEOUT_S, ca_file=ca_file).send("GET", _path(url), {})
     except MoorageError as error:
         yield broken(check_name, error.message, url, "start it, or correct its URL in [endpoints] or [identity]")
         return
@@ -67,19 +68,22 @@ def _path(url: str) -> str:
     return "" if url.endswith("/v3") else "/healthcheck"
 
 
-def _certificate(url: str, now: datetime) -> CheckFinding:
+def _certificate(url: str, now: datetime, ca_file: Path | None) -> CheckFinding:
     parts = urlsplit(url)
     where = f"{parts.hostname}:{parts.port or 443}"
     try:
         with (
             socket.create_connection((parts.hostname or "", parts.port or 443), TIMEOUT_S) as raw,
-            ssl.create_default_context().wrap_socket(raw, server_hostname=parts.hostname) as sock,
+            trusted_authorities(ca_file).wrap_socket(raw, server_hostname=parts.hostname) as sock,
         ):
             shown = sock.getpeercert() or {}
     except ssl.SSLCertVerificationError as error:
-        return broken("certificate", f"not trusted: {error.verify_message}", where, "renew it, or trust its issuer")
+        remedy = "renew it, or name its issuer in [endpoints] ca_file"
+        return broken("certificate", f"not trusted: {error.verify_message}", where, remedy)
     except OSError as error:
-        return broken("certificate", f"no TLS connection: {error}", where, "check the proxy that terminates TLS")
+        return broken(
+            "certificate", f"no TLS connection: {error}", where, "check the server or proxy that terminates TLS"
+        )
     ends = datetime.fromtimestamp(ssl.cert_time_to_seconds(str(shown["notAfter"])), UTC)
     said = f"the certificate is valid until {ends:%Y-%m-%d}"
     return warning("certificate", said, where, "renew it") if ends - now < RENEW else fine("certificate", said, where)

@@ -61,6 +61,7 @@ def _secrets(config: Config) -> Iterator[CheckFinding]:
     paths += [path for path in _sqlite_files(config) if path.parent == config.state]
     trail = config.state / config.trail.path
     paths += [trail] if config.trail.path else []
+    paths += [config.certificate[1]] if config.certificate else []
     for path in paths:
         if not path.exists():
             continue

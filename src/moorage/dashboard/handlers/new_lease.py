@@ -53,35 +53,35 @@ def _run_action(page_request: PageRequest, typed: Mapping[str, str]) -> Page | R
         page_request.http.service.clock.now(),
         page_request.client("reservation"),
     )
-    wish = form.parse_lease(typed, now)
+    lease_form = form.parse_lease(typed, now)
     if action == "find":
-        found = client.request("POST", "/v1/offers", json=wish.search(now, _OFFERS), repeatable=True)
+        found = client.request("POST", "/v1/offers", json=lease_form.search(now, _OFFERS), repeatable=True)
         return _page(page_request, typed, offers=found)
     if action == "check":
-        return _page(page_request, typed, rehearsed=_previews(client, wish))
-    if wish.times > 1:
-        made = client.request("POST", "/v1/leases/series", json=wish.series_body)["leases"]
+        return _page(page_request, typed, rehearsed=_previews(client, lease_form))
+    if lease_form.times > 1:
+        made = client.request("POST", "/v1/leases/series", json=lease_form.series_body)["leases"]
         return redirect(page_request, f"/leases?made={len(made)}")
-    lease = client.request("POST", "/v1/leases", json=wish.body)["lease"]
+    lease = client.request("POST", "/v1/leases", json=lease_form.body)["lease"]
     return redirect(page_request, f"/leases/{lease['id']}")
 
 
-def _previews(client: ServiceClient, wish: form.LeaseForm) -> list[JsonObject]:
+def _previews(client: ServiceClient, lease_form: form.LeaseForm) -> list[JsonObject]:
     """The preview of each lease. Raises `RemoteError`."""
-    if wish.times > 1:
-        path, body = "/v1/leases/series/dry-run", wish.series_body
+    if lease_form.times > 1:
+        path, body = "/v1/leases/series/dry-run", lease_form.series_body
         return list(client.request("POST", path, json=body, repeatable=True)["leases"])
-    return [client.request("POST", "/v1/leases/dry-run", json=wish.body, repeatable=True)["lease"]]
+    return [client.request("POST", "/v1/leases/dry-run", json=lease_form.body, repeatable=True)["lease"]]
 
 
 def _hold_offered_time(page_request: PageRequest, typed: Mapping[str, str], period: str) -> Response:
     """Holds an offered time and redirects to the page of the hold. Raises `Invalid`, `RemoteError`."""
     start, _, end = period.partition("|")
     now = page_request.http.service.clock.now()
-    wish = form.parse_lease({**typed, "start_date": start, "end_date": end}, now)
-    if wish.times > 1:
+    lease_form = form.parse_lease({**typed, "start_date": start, "end_date": end}, now)
+    if lease_form.times > 1:
         raise Invalid("Number of leases: a series cannot be held; set it to 1, or reserve the series now")
-    hold = page_request.client("reservation").request("POST", "/v1/holds", json=wish.hold_body(now))["hold"]
+    hold = page_request.client("reservation").request("POST", "/v1/holds", json=lease_form.hold_body(now))["hold"]
     return redirect(page_request, f"/leases/holds/{hold['id']}?" + urlencode({"name": typed["name"]}))
 
 

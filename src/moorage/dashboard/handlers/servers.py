@@ -5,17 +5,20 @@ from urllib.parse import quote, urlencode
 
 from moorage.core.errors import MoorageError, NotFound, RemoteError
 from moorage.core.json import Json
-from moorage.dashboard.page_request import PageRequest, require_admin
+from moorage.dashboard.page_request import PageRequest, redirect, require_admin
 from moorage.dashboard.pages import Page, error_text
 from moorage.dashboard.views import explain_view
 from moorage.dashboard.views import servers_view as view
 from moorage.wire.client import ServiceClient, with_query
+from moorage.wire.http import Response
 
 #: Servers, records and hosts per page; actions of a server that are shown with their events.
 LIMIT = 50
 ACTIONS = 10
 #: Servers in ERROR that are examined for the table of reasons.
 COUNTED = 200
+#: How long a form waits for a host to clean a handle; then the page of the host's devices shows what became of it.
+RELEASE_WAIT_S = 10
 Documents = list[dict[str, Json]]
 
 
@@ -113,6 +116,38 @@ def list_accelerators(page_request: PageRequest) -> Page:
         asked = with_query("/moorage/v1/handles", {"host": host})
         values |= {"host": host, "cards": view.cards(accelerator.get(asked)["handles"])}
     return Page("accelerators.html", "Accelerators", values)
+
+
+def show_release(page_request: PageRequest) -> Page:
+    """The form that ends the quarantine of a handle."""
+    require_admin(page_request)
+    query = page_request.http.query
+    return _release_page(query.first("host") or "", query.first("handle") or "")
+
+
+def release_handle(page_request: PageRequest) -> Response | Page:
+    require_admin(page_request)
+    form = page_request.form
+    host, handle, reason = form.text("host"), form.text("handle"), form.text("reason")
+    body = {
+        "host": host,
+        "handle": handle,
+        "reason": reason,
+        "is_clean": form.has("is_clean"),
+        "wait_s": RELEASE_WAIT_S,
+    }
+    try:
+        page_request.client("accelerator").request("POST", "/moorage/v1/handles/release", json=body)
+    except RemoteError as error:
+        if error.status not in (400, 409):
+            raise
+        return _release_page(host, handle, reason, error_text(error), error.status)
+    return redirect(page_request, "/accelerators?" + urlencode({"host": host}))
+
+
+def _release_page(host: str, handle: str, reason: str = "", error: str = "", status: int = 200) -> Page:
+    values = {"host": host, "handle": handle, "reason": reason, "error": error}
+    return Page("release_handle.html", "Release from quarantine", values, status)
 
 
 def _requests(accelerator: ServiceClient, after: str | None) -> tuple[Documents, str | None]:

@@ -24,6 +24,8 @@ COLOURS: Mapping[str, str] = {
 _EVENTS = {
     "create_lease": "Created", "start_lease": "Start", "before_end_lease": "Ends soon", "end_lease": "End",
     "update_lease": "Changed", "delete_lease": "Deleted",
+    "resources_lost": "Resources lost", "resources_moved": "Moved to other resources",
+    "resources_restored": "Resources complete again",
 }  # fmt: skip
 _STATES = {"UNDONE": "scheduled", "IN_PROGRESS": "running", "DONE": "done", "ERROR": "failed"}
 _ACTIONS = {"snapshot": "Take snapshots of its servers", "email": "Send email to", "webhook": "Call webhook"}

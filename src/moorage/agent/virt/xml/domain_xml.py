@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
 from moorage.agent.virt.driver import DomainSpec, VirtError
+from moorage.agent.virt.xml.guest_settings import render_settings
 
 NAMESPACE = "urn:moorage:domain:1"
 
@@ -81,6 +82,7 @@ def render_domain(
     for event, does in (("poweroff", "destroy"), ("reboot", "restart"), ("crash", "restart")):
         _add_text(domain, f"on_{event}", does)
     _add_devices(domain, spec, machine, parts)
+    render_settings(domain, dict(spec.settings))
     ET.indent(domain)
     text = _NO_XML.sub("\N{REPLACEMENT CHARACTER}", ET.tostring(domain, encoding="unicode"))
     return f"{text}\n".encode()
@@ -102,6 +104,8 @@ def _add_metadata(domain: ET.Element, spec: DomainSpec, parts: GuestPaths) -> No
     server = ET.SubElement(ET.SubElement(domain, "metadata"), f"{{{NAMESPACE}}}server", attributes)
     for provider in sorted(spec.provider_ancestors):
         _add_text(server, f"{{{NAMESPACE}}}near", provider)
+    for name, value in spec.settings:
+        _add_text(server, f"{{{NAMESPACE}}}setting", value, name=name)
 
 
 def _add_os(domain: ET.Element, machine: Machine, parts: GuestPaths) -> None:
@@ -194,6 +198,9 @@ def parse_domain(data: str | bytes) -> DomainSpec:
             pci_addresses=tuple(_pci_addresses(domain)),
             mdev_uuids=tuple(
                 element.attrib["uuid"] for element in domain.iterfind("devices/hostdev[@type='mdev']/source/address")
+            ),
+            settings=tuple(
+                (element.attrib["name"], element.text or "") for element in server.iterfind(f"{{{NAMESPACE}}}setting")
             ),
             provider_ancestors=frozenset(element.text or "" for element in server.iterfind(f"{{{NAMESPACE}}}near")),
         )

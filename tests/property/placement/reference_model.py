@@ -41,7 +41,7 @@ class Consumer:
 
 
 @dataclass(frozen=True)
-class Wish:
+class WantedAllocations:
     """The wanted allocations of one consumer.
 
     `generation` is compared from 1.28 on; `type` is present from 1.38 on.
@@ -258,8 +258,8 @@ class Placement:
 
     # --- claims -------------------------------------------------------------------------------------------------
 
-    def claim(self, minor: int, wishes: Mapping[str, Wish]) -> Response:
-        """Replaces the allocations of all consumers in `wishes` ({consumer: Wish}), or of none."""
+    def claim(self, minor: int, wishes: Mapping[str, WantedAllocations]) -> Response:
+        """Replaces the allocations of all consumers in `wishes` ({consumer: WantedAllocations}), or of none."""
         if (refused := self._refused(minor, wishes)) is not None:
             return refused
         self._take(wishes)
@@ -273,7 +273,10 @@ class Placement:
         return Response(204)
 
     def reshape(
-        self, minor: int, inventories: Mapping[str, tuple[int, Mapping[str, dict]]], wishes: Mapping[str, Wish]
+        self,
+        minor: int,
+        inventories: Mapping[str, tuple[int, Mapping[str, dict]]],
+        wishes: Mapping[str, WantedAllocations],
     ) -> Response:
         """`inventories`: {provider: (generation, new inventories)}.
 
@@ -299,7 +302,7 @@ class Placement:
         return Response(204)
 
     def _too_narrow(
-        self, inventories: Mapping[str, tuple[int, Mapping]], wishes: Mapping[str, Wish]
+        self, inventories: Mapping[str, tuple[int, Mapping]], wishes: Mapping[str, WantedAllocations]
     ) -> Response | None:
         """A removed class must not be in use afterwards."""
         after = {one: consumer.allocations for one, consumer in self.consumers.items()}
@@ -309,7 +312,7 @@ class Placement:
                 return Response(409, INVENTORY_IN_USE)
         return None
 
-    def _refused(self, minor: int, wishes: Mapping[str, Wish]) -> Response | None:
+    def _refused(self, minor: int, wishes: Mapping[str, WantedAllocations]) -> Response | None:
         for uuid, wish in wishes.items():
             known = self.consumers.get(uuid)
             if minor >= 28 and wish.generation != (known.generation if known else None):
@@ -341,7 +344,7 @@ class Placement:
                 return Response(409)
         return None
 
-    def _take(self, wishes: Mapping[str, Wish]) -> None:
+    def _take(self, wishes: Mapping[str, WantedAllocations]) -> None:
         counted = set()
         for uuid, wish in wishes.items():
             known = self.consumers.pop(uuid, None)

@@ -153,10 +153,18 @@ class Client:
         self.call("release", "DELETE", f"/allocations/{consumer}", consumer)
 
     def come_and_go(self) -> None:
+        """Deletes the spare provider, after its allocations if it has any, or creates it."""
         if self._random.random() < 0.5:
-            self.call("delete", "DELETE", f"/resource_providers/{SPARE}", SPARE)
+            if not self.delete_spare().accepted:
+                held = self.call("holders", "GET", f"/resource_providers/{SPARE}/allocations", SPARE)
+                for consumer in held.answer.get("allocations", {}):
+                    self.call("release", "DELETE", f"/allocations/{consumer}", consumer)
+                self.delete_spare()
         elif self.create(SPARE, None).accepted:
             self.set_inventories(SPARE, 0, {"VCPU": CAPACITY})
+
+    def delete_spare(self) -> Call:
+        return self.call("delete", "DELETE", f"/resource_providers/{SPARE}", SPARE)
 
     def create(self, uuid: str, parent: str | None) -> Call:
         body = {"name": uuid, "uuid": uuid, "parent_provider_uuid": parent}
@@ -224,7 +232,7 @@ CHANCES: Chances = {
 CHANCES_OF_FLEETS: Chances = dict.fromkeys(CHANCES, 2) | {Client.claim_fleet: 60, Client.usages: 8, Client.holdings: 8}
 
 
-def rush(
+def run_clients(
     urls: Sequence[str],
     *,
     seed: int,
