@@ -56,6 +56,7 @@ ROWS = [
     ("find_servers", {"reservation_id": "r"}),
     ("find_servers_of_hosts", {"reservation_id": "r"}),
     ("snapshot_server", {"reservation_id": "r", "target": "s"}),
+    ("leave_server", {"reservation_id": "r", "target": "s", "reason": "the server is in ERROR"}),
     ("send_webhook", {"reservation_id": "", "lease_id": "l", "target": "https://a.example/x"}),
     ("send_mail", {"reservation_id": "", "lease_id": "l", "target": "a@b.example"}),
     ("tell_end", {"reservation_id": "r"}),

@@ -17,7 +17,7 @@ def host(plane):
 
 @pytest.fixture
 def sent(monkeypatch):
-    """The paths of the dashboard's requests."""
+    """The paths of all requests that a page causes: the dashboard's, and those of the services that it asks."""
     paths = []
     send = InProcessTransport.send
 
@@ -39,14 +39,17 @@ def make(site, name, **typed):
 
 
 def test_the_first_view_sends_one_request_for_any_number_of_leases(sign_in, sent):
-    """The number is the same with 10,000 hosts and 100,000 reservations, because the service computes the sums."""
+    """The number is the same with 10,000 hosts and 100,000 reservations, because the service computes the sums.
+
+    The service in turn asks Placement once what has changed, so that the calendar shows the capacity of now.
+    """
     site = sign_in("demo")
     site.get("/calendar")  # the dashboard caches the token
     for number in range(3):
         make(site, f"lease {number}")
     sent.clear()
     page = site.get("/calendar?start=2026-03-02")
-    assert sent == ["GET /reservation/v1/calendar"]
+    assert sent == ["GET /reservation/v1/calendar", "GET /placement/moorage/v1/changes"]
     assert page.text.count('class="bar-link') == 3
 
 

@@ -25,18 +25,21 @@ def test_every_request_of_the_guide_succeeds(new_plane):
     plane.add_host()
     plane.register()
     made = plane.ask("POST", "/v1/leases", lease(instance(), end="2026-12-24 10:00"), status=201)["lease"]
-    names = {"LEASE": made["id"]}
+    ended = plane.ask("POST", "/v1/leases", lease(instance()), status=201)["lease"]
+    plane.ask("DELETE", f"/v1/leases/{ended['id']}", status=204)
+    names = {"LEASE": made["id"], "DELETED": ended["id"]}
     asked = list(requests())
     assert asked
     for method, path, body in asked:
         target, sent = quote(filled(path, names), safe="/?&=$"), json.loads(filled(json.dumps(body), names))
         status, answer = plane.answer(method, target, sent, version="1.1")
         assert 200 <= status < 300, (method, path, answer)
-        if "hold" in (answer or {}):
-            names["HOLD"] = answer["hold"]["id"]
+        for name in ("hold", "feed"):
+            if name in (answer or {}):
+                names[name.upper()] = answer[name]["id"]
 
 
 def filled(text, names):
     for name, value in names.items():
-        text = text.replace(name, value)
+        text = re.sub(rf"\b{name}\b", value, text)
     return text
