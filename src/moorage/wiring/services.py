@@ -50,6 +50,7 @@ def _public_endpoint(parts: Components, service: str) -> str:
 
 def build_placement(parts: Components) -> None:
     from moorage.placement.api import routes as placement_routes
+    from moorage.placement.service.deps import PlacementSettings
     from moorage.placement.service.retention import RetentionTask
     from moorage.placement.service.service import PlacementService
 
@@ -60,11 +61,13 @@ def build_placement(parts: Components) -> None:
         engine,
         parts.clock,
         parts.ids,
-        watchers=max(0, min(options.watchers, parts.config.server.threads - 1)),  # one thread stays free
-        memory_s=options.memory_s,
+        PlacementSettings(
+            watchers=max(0, min(options.watchers, parts.config.server.threads - 1)),  # one thread stays free
+            memory_s=options.memory_s,
+            max_search_steps=options.max_search_steps,
+        ),
         registry=parts.plane.metrics.registry,
     )
-    service.candidates.max_steps = options.max_search_steps
     parts.plane.starts.append(service.start)
     parts.plane.drains.append(service.events.close)
     parts.plane.tasks.append(RetentionTask(engine, parts.clock, history=history))

@@ -120,7 +120,7 @@ def test_a_write_that_was_decided_on_old_data_is_decided_again(engine, clock, se
         service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
     service.allocations.release(CONSUMER)
     service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
-    service.allocations._committer._numbered_groups_left = 0
+    service.allocations.deps.committer._numbered_groups_left = 0
     with pytest.raises(ConcurrentUpdate, match="expected 1 but got None"):
         service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
     assert service.providers.provider(uuid) == other.providers.provider(uuid)
@@ -158,7 +158,7 @@ def test_a_claim_that_is_refused_in_a_group_gets_the_right_reason(engine, clock,
     service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 3}})])
     others = [f"00000000-0000-4000-8000-{number:012}" for number in range(2, 5)]
     outcomes = run_as_one_group(
-        service.allocations._committer,
+        service.allocations.deps.committer,
         {
             "first": lambda: service.providers.set_aggregates(uuid, None, [AGGREGATE]),
             "fits": lambda: service.allocations.claim([wish(others[0], {uuid: {"VCPU": 1}})]),
@@ -181,7 +181,7 @@ def test_a_write_whose_connection_is_lost_is_carried_out_once_even_if_it_was_not
     """The connection is lost after the statements were sent; the change number shows whether they were carried out."""
     uuid = service.providers.create("host", None, None).provider.uuid
     service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(2)})
-    link = service.allocations._committer._pipeline._connection
+    link = service.allocations.deps.committer._pipeline._connection
     start = type(link).start
 
     def lose_connection(self, sent, *, begin, commit):
@@ -265,7 +265,7 @@ def test_waiting_claims_and_writes_to_providers_are_committed_together(service):
     }
     # while the first is being committed, the others wait and become one group
     first = {"first": lambda: service.providers.set_aggregates(uuids[4], None, [AGGREGATE])}
-    gathered_outcomes = run_as_one_group(service.allocations._committer, {**first, **acts})
+    gathered_outcomes = run_as_one_group(service.allocations.deps.committer, {**first, **acts})
     outcomes = {
         name: type(one).__name__ if isinstance(one, MoorageError) else one for name, one in gathered_outcomes.items()
     }

@@ -134,7 +134,7 @@ def test_after_its_own_claim_a_process_does_not_read_the_provider_again(service)
     uuid = host(service, VCPU=2).uuid
     service.providers.provider(uuid)
     service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 2}})])
-    held = service.providers._snapshot.cached()
+    held = service.providers.deps.snapshot.cached()
     assert held.by_uuid(uuid).used == {"VCPU": 2}
     assert held is service.providers.forest(), "the forest must not be read again"
 
@@ -144,7 +144,7 @@ def test_an_older_write_that_is_recorded_later_does_not_replace_the_newer_state(
     uuid = host(service, VCPU=4).uuid
     old = service.providers.provider(uuid)
     service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 2}})])
-    snapshot = service.providers._snapshot
+    snapshot = service.providers.deps.snapshot
     snapshot.record_write(1, WriteSet(Forest(), old.updated_at, providers={old.id: old}))
     assert snapshot.cached().by_uuid(uuid).used == {"VCPU": 2}
     service.allocations.release(CONSUMER)
@@ -420,7 +420,7 @@ def test_claims_that_wait_for_a_commit_are_committed_together(service):
             outcomes[number] = error.error_code
 
     threads = [threading.Thread(target=claim, args=(number,)) for number in range(20)]
-    writer = service.allocations._committer
+    writer = service.allocations.deps.committer
     queue = writer._queue
     with writer._turn:
         for number, thread in enumerate(threads):

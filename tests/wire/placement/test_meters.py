@@ -1,5 +1,7 @@
 """Placement's metrics: each number changes when its event happens."""
 
+from dataclasses import replace
+
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -7,6 +9,7 @@ from moorage.core.errors import Unavailable
 from moorage.core.ids import SeededIds
 from moorage.placement.forest.change_events import Filter
 from moorage.placement.service import service as service_module
+from moorage.placement.service.deps import PlacementSettings
 from moorage.placement.service.service import PlacementService
 from tests.plane import InProcessPlane
 
@@ -100,7 +103,7 @@ def test_searches_are_counted_by_result(wire, service, value):
     wire.does("GET", "/allocation_candidates?resources=VCPU:100")
     found, empty = (value("moorage_placement_searches_total", outcome=outcome) for outcome in ("found", "empty"))
     assert (found, empty) == (1, 1)
-    service.candidates.max_steps = 0
+    service.candidates = replace(service.candidates, settings=PlacementSettings(max_search_steps=0))
     groups = "&".join(f"resources{number}=VCPU:1" for number in (1, 2, 3))
     assert wire.send("GET", f"/allocation_candidates?{groups}&group_policy=none")[0] == 400
     assert value("moorage_placement_searches_total", outcome="over_limit") == 1

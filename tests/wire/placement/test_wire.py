@@ -3,8 +3,11 @@
 tests/conformance runs the upstream suite (1,316 requests); these tests cover what the suite does not assert.
 """
 
+from dataclasses import replace
+
 import pytest
 
+from moorage.placement.service.deps import PlacementSettings
 from tests.plane import URL
 
 UUID = "4d17d41a-830d-47b2-91c7-4f9fc0ae611e"
@@ -205,7 +208,7 @@ def test_old_and_new_bodies_of_an_allocation_mean_the_same(wire):
 
 
 def test_a_search_over_the_limit_of_work_is_refused(wire, client, service):
-    service.candidates.max_steps = 2000
+    service.candidates = replace(service.candidates, settings=PlacementSettings(max_search_steps=2000))
     root = client.create_provider("host")
     for number in range(12):
         device = client.create_provider(f"device{number}", parent_uuid=root.uuid)

@@ -4,16 +4,16 @@
 """
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from moorage.core.errors import ConcurrentUpdate, Conflict, Invalid, MoorageError, NotFound, Unavailable
 from moorage.placement.forest.model import Allocation, Consumer
 from moorage.placement.rules.allocation_writes import AllocationWrite, claim, release
 from moorage.placement.rules.inventory_writes import NewInventories, reshape
-from moorage.placement.store.holding_store import AllocationReads
-from moorage.placement.sync.committer import Committer, WriteRequest
-from moorage.placement.sync.meters import PlacementMeters
+from moorage.placement.service.deps import PlacementDeps
+from moorage.placement.sync.committer import WriteRequest
 
-#: Metric label of a write that fails with an error of this type; the first match counts.
+#: Label of `PlacementMeters.claims` for a write that fails with an error of this type; the first match counts.
 _REFUSED: dict[type[MoorageError], str] = {
     ConcurrentUpdate: "conflict",
     Conflict: "no_capacity",
@@ -21,25 +21,20 @@ _REFUSED: dict[type[MoorageError], str] = {
     Invalid: "invalid",
     Unavailable: "unavailable",
 }
-_COMMITTED, _FAILED = "committed", "failed"
 
 
+@dataclass(frozen=True)
 class AllocationService:
-    def __init__(self, allocations: AllocationReads, committer: Committer, meters: PlacementMeters) -> None:
-        self._allocations = allocations
-        self._committer = committer
-        self._outcomes = {
-            outcome: meters.claims.labels(outcome) for outcome in (*_REFUSED.values(), _COMMITTED, _FAILED)
-        }
+    deps: PlacementDeps
 
     # --- reading ------------------------------------------------------------------------------------------------
 
     def consumer_allocations(self, uuid: str) -> tuple[Consumer | None, list[Allocation]]:
-        return self._allocations.consumer_allocations(uuid)
+        return self.deps.allocations.consumer_allocations(uuid)
 
     def provider_allocations(self, uuid: str) -> tuple[int, list[Allocation]]:
         """(generation, allocations) of a provider. Raises `NotFound`."""
-        found = self._allocations.provider_allocations(uuid)
+        found = self.deps.allocations.provider_allocations(uuid)
         if found is None:
             raise NotFound(f"Resource provider '{uuid}' not found: No resource provider with uuid {uuid} found")
         return found
@@ -48,7 +43,7 @@ class AllocationService:
         self, project_id: str, user_id: str | None
     ) -> tuple[list[tuple[str | None, str, int]], dict[str | None, int]]:
         """([(consumer type, class, units)], {consumer type: number of consumers}) of a project or one of its users."""
-        return self._allocations.project_usages(project_id, user_id)
+        return self.deps.allocations.project_usages(project_id, user_id)
 
     # --- writing ------------------------------------------------------------------------------------------------
 
@@ -74,12 +69,12 @@ class AllocationService:
 
     def _submit(self, request: WriteRequest[None]) -> None:
         """Write the request, and count the outcome."""
-        outcome = _FAILED
+        outcome = "failed"
         try:
-            self._committer.submit(request)
-            outcome = _COMMITTED
+            self.deps.committer.submit(request)
+            outcome = "committed"
         except MoorageError as error:
             outcome = next((name for kind, name in _REFUSED.items() if isinstance(error, kind)), outcome)
             raise
         finally:
-            self._outcomes[outcome].inc()
+            self.deps.meters.claims.labels(outcome).inc()

@@ -1,6 +1,7 @@
 """Searches: allocation candidates, filtered provider lists, and explanations."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from moorage.core.errors import Invalid
 from moorage.placement.explain.explanation import Explanation, explain
@@ -9,39 +10,37 @@ from moorage.placement.search import candidates
 from moorage.placement.search.candidates import SearchResult
 from moorage.placement.search.provider_filters import ProviderFilter, matching_slots
 from moorage.placement.search.request import CandidateRequest
-from moorage.placement.search.search_budget import MAX_STEPS
-from moorage.placement.sync.meters import PlacementMeters
-from moorage.placement.sync.snapshot import Snapshot
+from moorage.placement.service.deps import PlacementDeps, PlacementSettings
 
 
+@dataclass(frozen=True)
 class CandidateService:
-    def __init__(self, snapshot: Snapshot, meters: PlacementMeters) -> None:
-        self._snapshot = snapshot
-        self._found, self._empty, self._over_limit = (
-            meters.searches.labels(outcome) for outcome in ("found", "empty", "over_limit")
-        )
-        self.max_steps = MAX_STEPS  #: limit of steps for one search
+    deps: PlacementDeps
+    settings: PlacementSettings
 
     def find_candidates(self, request: CandidateRequest, sample: str | None = None) -> tuple[Forest, SearchResult]:
         """(the forest, the candidates as slots in it). `sample`: a seed, see `search.single_choice`."""
-        forest = self._snapshot.current()
+        forest = self.deps.snapshot.current()
         _check_names(forest, request.class_names(), request.trait_names())
         try:
-            found = candidates.find_candidates(forest, request, max_steps=self.max_steps, sample=sample)
+            found = candidates.find_candidates(forest, request, max_steps=self.settings.max_search_steps, sample=sample)
         except Invalid:
-            self._over_limit.inc()
+            self._count("over_limit")
             raise
-        (self._found if found else self._empty).inc()
+        self._count("found" if found else "empty")
         return forest, found
 
+    def _count(self, outcome: str) -> None:
+        self.deps.meters.searches.labels(outcome).inc()
+
     def explain_candidates(self, request: CandidateRequest) -> Explanation:
-        forest = self._snapshot.current()
+        forest = self.deps.snapshot.current()
         _check_names(forest, request.class_names(), request.trait_names())
-        return explain(forest, request, max_steps=self.max_steps)
+        return explain(forest, request, max_steps=self.settings.max_search_steps)
 
     def matching_providers(self, wanted: ProviderFilter) -> tuple[Forest, list[int]]:
         """(the forest, the slots in it of the providers that match)."""
-        forest = self._snapshot.current()
+        forest = self.deps.snapshot.current()
         traits = wanted.traits.forbidden.union(*wanted.traits.required)
         if missing := sorted(traits - forest.names.traits.keys()):
             raise Invalid(f'Invalid trait(s) in "required" parameter: {_no_traits(missing)}')

@@ -11,10 +11,10 @@ from moorage.core.json import Json
 from moorage.placement.explain import cloud_summary
 from moorage.placement.explain.cloud_summary import CloudSummary, TreeFilter, TreePage
 from moorage.placement.forest import change_documents
+from moorage.placement.service.deps import PlacementDeps
 from moorage.placement.service.history_service import ChangeHistoryService
 from moorage.placement.service.provider_service import provider_view
-from moorage.placement.store.holding_store import AllocationReads, AllocationRow
-from moorage.placement.sync.snapshot import Snapshot
+from moorage.placement.store.holding_store import AllocationRow
 
 #: Allocations returned for one tree, at most.
 MAX_TREE_ALLOCATIONS = 2_000
@@ -34,27 +34,26 @@ class TreeState:
     is_cut: bool
 
 
+@dataclass(frozen=True)
 class CloudSummaryService:
-    def __init__(self, snapshot: Snapshot, allocations: AllocationReads, history: ChangeHistoryService) -> None:
-        self._snapshot = snapshot
-        self._allocations = allocations
-        self._history = history
+    deps: PlacementDeps
+    history: ChangeHistoryService
 
     def summary(self, classes: Collection[str]) -> CloudSummary:
-        return cloud_summary.summarise_cloud(self._snapshot.current(), classes)
+        return cloud_summary.summarise_cloud(self.deps.snapshot.current(), classes)
 
     def trees(self, wanted: TreeFilter, after: str | None, limit: int) -> TreePage:
-        return cloud_summary.tree_page(self._snapshot.current(), wanted, after, limit)
+        return cloud_summary.tree_page(self.deps.snapshot.current(), wanted, after, limit)
 
     def tree(self, uuid: str) -> TreeState:
         """The tree that contains the provider. Raises `NotFound`."""
-        forest = self._snapshot.current()
+        forest = self.deps.snapshot.current()
         slot = forest.slot_of_uuid.get(uuid)
         if slot is None:
             raise NotFound(f"No resource provider with uuid {uuid} found")
         members = [provider_view(forest, forest.at(one)) for one in forest.tree(slot)]
         entries = [change_documents.provider_document(one.provider, one.parent_uuid, one.root_uuid) for one in members]
-        held = self._allocations.tree_allocations(members[0].provider.id, MAX_TREE_ALLOCATIONS + 1)
+        held = self.deps.allocations.tree_allocations(members[0].provider.id, MAX_TREE_ALLOCATIONS + 1)
         return TreeState(
             None,
             [orjson.loads(one.document or "") for one in entries],
@@ -67,10 +66,10 @@ class CloudSummaryService:
 
         Raises `NotFound` if none of them existed then, `Gone` for a time before the retained history.
         """
-        forest = self._snapshot.current()
+        forest = self.deps.snapshot.current()
         slot = forest.slot_of_uuid.get(uuid)
         uuids = [uuid] if slot is None else [forest.at(one).uuid for one in forest.tree(slot)]
-        states = self._history.provider_states(uuids, at)
+        states = self.history.provider_states(uuids, at)
         if not states:
             raise NotFound(f"There was no provider {uuid} at that time")
         return TreeState(states[0].at, [state.document for state in states], None, is_cut=False)

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import orjson
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
-from moorage.core.clock import Clock
 from moorage.core.errors import Gone, NotFound
 from moorage.core.json import Json
 from moorage.db.session import read_one_state
@@ -25,6 +24,7 @@ from moorage.placement.forest.change_events import (
     iso_utc,
     with_usages,
 )
+from moorage.placement.service.deps import PlacementDeps
 from moorage.placement.store import change_store
 from moorage.placement.store.change_store import TimeRange
 
@@ -39,23 +39,22 @@ class PastState:
     document: dict[str, Json]
 
 
+@dataclass(frozen=True)
 class ChangeHistoryService:
-    def __init__(self, engine: Engine, clock: Clock) -> None:
-        self._engine = engine
-        self._clock = clock
+    deps: PlacementDeps
 
     def provider_state(self, uuid: str, at: datetime | None) -> PastState:
         """The state at `at` (None or a future time: now).
 
         Raises `NotFound`, and `Gone` for a time before the retained history.
         """
-        with read_one_state(self._engine) as connection:
+        with read_one_state(self.deps.engine) as connection:
             return self._provider(connection, uuid, self._check_retained(connection, at))
 
     def provider_states(self, uuids: Iterable[str], at: datetime) -> list[PastState]:
         """The states at `at` of those that existed then. Raises `Gone` for a time before the retained history."""
         states = []
-        with read_one_state(self._engine) as connection:
+        with read_one_state(self.deps.engine) as connection:
             at = self._check_retained(connection, at)
             for uuid in uuids:
                 with suppress(NotFound):
@@ -72,7 +71,7 @@ class ChangeHistoryService:
 
     def consumer_state(self, uuid: str, at: datetime | None) -> PastState:
         """Same as `provider_state`; a consumer without allocations does not exist."""
-        with read_one_state(self._engine) as connection:
+        with read_one_state(self.deps.engine) as connection:
             at = self._check_retained(connection, at)
             complete = self._last_complete_entry(connection, SubjectKind.CONSUMER, uuid, at)
         return PastState(at, complete.at, complete.cursor, _document(complete))
@@ -90,14 +89,14 @@ class ChangeHistoryService:
     def _entries(
         self, uuid: str, kinds: Collection[str], period: TimeRange, after: Cursor, limit: int
     ) -> list[ChangeEvent]:
-        with read_one_state(self._engine) as connection:
+        with read_one_state(self.deps.engine) as connection:
             if period.since is not None:
                 self._check_retained(connection, period.since)
             return change_store.subject_entries(connection, uuid, kinds, period, after, limit)
 
     def _check_retained(self, connection: Connection, at: datetime | None) -> datetime:
         """`at`, or now. Raises `Gone` for a time before the retained history."""
-        now = self._clock.now()
+        now = self.deps.clock.now()
         at = now if at is None else min(at, now)
         since = change_store.read_retention(connection).since
         if since is not None and at < since:

@@ -1,25 +1,23 @@
 """Resource classes and traits: standard ones are built in, custom ones are created and deleted."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from sqlalchemy import Connection, Table
 
-from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, NotFound
 from moorage.placement.forest import change_documents
 from moorage.placement.forest.model import Name, NameTable
+from moorage.placement.service.deps import PlacementDeps
 from moorage.placement.store import name_store
 from moorage.placement.store.name_store import CLASSES, TRAITS
-from moorage.placement.sync.committer import Committer, TransactionResult
-from moorage.placement.sync.snapshot import Snapshot
+from moorage.placement.sync.committer import TransactionResult
 
 
+@dataclass(frozen=True)
 class NameService:
-    def __init__(self, snapshot: Snapshot, committer: Committer, clock: Clock) -> None:
-        self._snapshot = snapshot
-        self._committer = committer
-        self._clock = clock
+    deps: PlacementDeps
 
     # --- resource classes ---------------------------------------------------------------------------------------
 
@@ -52,7 +50,7 @@ class NameService:
             name_store.rename_name(connection, CLASSES, found.id, new_name)
             return TransactionResult(None, tuple(name_store.rename_entries(connection, found.id)))
 
-        self._committer.run_transaction(rename)
+        self.deps.committer.run_transaction(rename)
 
     def delete_class(self, name: str) -> None:
         def delete(connection: Connection) -> TransactionResult[None]:
@@ -71,7 +69,7 @@ class NameService:
                 None, (change_documents.NAMES,), partial(name_store.without_name, table=CLASSES, name=found)
             )
 
-        self._committer.run_transaction(delete)
+        self.deps.committer.run_transaction(delete)
 
     # --- traits -------------------------------------------------------------------------------------------------
 
@@ -79,7 +77,7 @@ class NameService:
         self, *, prefix: str | None = None, among: Collection[str] | None = None, associated: bool | None = None
     ) -> list[Name]:
         """By id. `associated`: True: only traits with a provider; False: only traits without."""
-        forest = self._snapshot.current()
+        forest = self.deps.snapshot.current()
         return [
             trait
             for name, trait in forest.names.full_traits.items()
@@ -109,12 +107,12 @@ class NameService:
                 None, (change_documents.NAMES,), partial(name_store.without_name, table=TRAITS, name=found)
             )
 
-        self._committer.run_transaction(delete)
+        self.deps.committer.run_transaction(delete)
 
     # --- classes and traits -------------------------------------------------------------------------------------
 
     def _name_table(self) -> NameTable:
-        return self._snapshot.current().names
+        return self.deps.snapshot.current().names
 
     def _names_in(self, table: Table) -> Mapping[str, Name]:
         known = self._name_table()
@@ -127,12 +125,12 @@ class NameService:
         def create_if_missing(connection: Connection) -> TransactionResult[bool]:
             if name_store.find_name(connection, table, name) is not None:
                 return TransactionResult(False, ())
-            new = name_store.add_custom_name(connection, table, name, self._clock.now())
+            new = name_store.add_custom_name(connection, table, name, self.deps.clock.now())
             return TransactionResult(
                 True, (change_documents.NAMES,), partial(name_store.with_name, table=table, name=new)
             )
 
-        is_new = self._committer.run_transaction(create_if_missing)
+        is_new = self.deps.committer.run_transaction(create_if_missing)
         return _existing_name(
             self._names_in(table), name, f"{name} was created, but another request deleted it; repeat the request"
         ), is_new

@@ -8,15 +8,14 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from moorage.core.errors import ConcurrentUpdate, NotFound
-from moorage.core.ids import Ids
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import Inventory, Name, Provider
 from moorage.placement.rules import inventory_writes
 from moorage.placement.rules import provider_writes as writes
 from moorage.placement.rules.allocation_writes import CONCURRENT_UPDATE
 from moorage.placement.rules.write_set import WriteSet
-from moorage.placement.sync.committer import Committer, WriteRequest
-from moorage.placement.sync.snapshot import Snapshot
+from moorage.placement.service.deps import PlacementDeps
+from moorage.placement.sync.committer import WriteRequest
 
 STALE_INVENTORIES = "resource provider generation conflict"
 
@@ -38,32 +37,30 @@ def provider_view(forest: Forest, provider: Provider) -> ProviderView:
     return ProviderView(provider, None if parent is None else parent.uuid, provider.uuid if root is None else root.uuid)
 
 
+@dataclass(frozen=True)
 class ProviderService:
-    def __init__(self, snapshot: Snapshot, committer: Committer, ids: Ids) -> None:
-        self._snapshot = snapshot
-        self._committer = committer
-        self._ids = ids
+    deps: PlacementDeps
 
     # --- reading ------------------------------------------------------------------------------------------------
 
     def forest(self) -> Forest:
-        return self._snapshot.current()
+        return self.deps.snapshot.current()
 
     def view(self, uuid: str) -> ProviderView:
-        forest = self._snapshot.current()
+        forest = self.deps.snapshot.current()
         return provider_view(forest, self._existing_provider(forest, uuid))
 
     def provider(self, uuid: str) -> Provider:
-        return self._existing_provider(self._snapshot.current(), uuid)
+        return self._existing_provider(self.deps.snapshot.current(), uuid)
 
     def check_exists(self, uuid: str) -> None:
         """An early check; the write checks again."""
-        if self._snapshot.cached().by_uuid(uuid) is None:
+        if self.deps.snapshot.cached().by_uuid(uuid) is None:
             self.provider(uuid)
 
     def check_generation(self, uuid: str, generation: int, message: str) -> None:
         """An early check, before the rest of the request is validated; the write checks again."""
-        held = self._snapshot.cached().by_uuid(uuid)
+        held = self.deps.snapshot.cached().by_uuid(uuid)
         if (held is None or held.generation != generation) and self.provider(uuid).generation != generation:
             raise ConcurrentUpdate(message, code=CONCURRENT_UPDATE)
 
@@ -76,7 +73,7 @@ class ProviderService:
     # --- the tree -----------------------------------------------------------------------------------------------
 
     def create(self, name: str, uuid: str | None, parent_uuid: str | None) -> ProviderView:
-        new_uuid = uuid or self._ids.uuid()
+        new_uuid = uuid or self.deps.ids.uuid()
         about = [name, new_uuid] if parent_uuid is None else [name, new_uuid, parent_uuid]
         return self._submit(
             WriteRequest(
@@ -101,11 +98,11 @@ class ProviderService:
         return self._submit(WriteRequest(decide, about, names=(name,)))
 
     def _submit(self, request: WriteRequest[Provider]) -> ProviderView:
-        provider = self._committer.submit(request)
-        return provider_view(self._snapshot.cached(), provider)
+        provider = self.deps.committer.submit(request)
+        return provider_view(self.deps.snapshot.cached(), provider)
 
     def delete(self, uuid: str) -> None:
-        self._committer.submit(WriteRequest(lambda write_set: writes.delete_provider(write_set, uuid), (uuid,)))
+        self.deps.committer.submit(WriteRequest(lambda write_set: writes.delete_provider(write_set, uuid), (uuid,)))
 
     # --- inventories --------------------------------------------------------------------------------------------
 
@@ -140,20 +137,20 @@ class ProviderService:
         def decide(write_set: WriteSet) -> Provider:
             return change(write_set, writes.at_generation(write_set, uuid, generation, STALE_INVENTORIES))
 
-        return self._committer.submit(WriteRequest(decide, (uuid,)))
+        return self.deps.committer.submit(WriteRequest(decide, (uuid,)))
 
     # --- traits and aggregates ----------------------------------------------------------------------------------
 
     def set_traits(self, uuid: str, generation: int | None, names: Collection[str]) -> tuple[Provider, list[Name]]:
         """The provider afterwards, and its traits."""
-        provider = self._committer.submit(
+        provider = self.deps.committer.submit(
             WriteRequest(lambda write_set: writes.set_traits(write_set, uuid, generation, names), (uuid,))
         )
-        known = self._snapshot.cached().names.full_traits
+        known = self.deps.snapshot.cached().names.full_traits
         return provider, sorted((known[name] for name in set(names) & known.keys()), key=lambda trait: trait.id)
 
     def set_aggregates(self, uuid: str, generation: int | None, aggregates: Collection[str]) -> Provider:
         """`generation` None: a request below 1.19, which does not increase the provider's generation."""
-        return self._committer.submit(
+        return self.deps.committer.submit(
             WriteRequest(lambda write_set: writes.set_aggregates(write_set, uuid, generation, aggregates), (uuid,))
         )

@@ -15,6 +15,7 @@ from moorage.placement.forest import change_documents
 from moorage.placement.service.allocation_service import AllocationService
 from moorage.placement.service.candidate_service import CandidateService
 from moorage.placement.service.cloud_summary_service import CloudSummaryService
+from moorage.placement.service.deps import PlacementDeps, PlacementSettings
 from moorage.placement.service.event_service import EventService
 from moorage.placement.service.history_service import ChangeHistoryService
 from moorage.placement.service.name_service import NameService
@@ -38,28 +39,25 @@ class PlacementService:
         engine: Engine,
         clock: Clock,
         ids: Ids,
+        settings: PlacementSettings | None = None,
         *,
-        watchers: int = 2,
-        memory_s: float = 0.0,
         registry: CollectorRegistry | None = None,
     ) -> None:
-        """`watchers`: see `EventService`. `memory_s`: how long reads continue from memory while the database does not
-        answer.
-        """
+        settings = settings or PlacementSettings()
         self._engine = engine
         self.clock = clock
         meters = PlacementMeters(registry or CollectorRegistry())
         reads = SingleReads(engine)
-        snapshot = Snapshot(engine, reads, meters, memory_s=memory_s)
+        snapshot = Snapshot(engine, reads, meters, memory_s=settings.memory_s)
         committer = Committer(engine, snapshot, clock, meters)
-        allocations = AllocationReads(reads)
-        self.providers = ProviderService(snapshot, committer, ids)
-        self.names = NameService(snapshot, committer, clock)
-        self.allocations = AllocationService(allocations, committer, meters)
-        self.candidates = CandidateService(snapshot, meters)
-        self.events = EventService(engine, meters, watchers=watchers)
-        self.history = ChangeHistoryService(engine, clock)
-        self.cloud_summary = CloudSummaryService(snapshot, allocations, self.history)
+        deps = PlacementDeps(engine, clock, ids, meters, snapshot, AllocationReads(reads), committer)
+        self.providers = ProviderService(deps)
+        self.names = NameService(deps)
+        self.allocations = AllocationService(deps)
+        self.candidates = CandidateService(deps, settings)
+        self.events = EventService(engine, meters, watchers=settings.watchers)
+        self.history = ChangeHistoryService(deps)
+        self.cloud_summary = CloudSummaryService(deps, self.history)
 
         self._snapshot = snapshot
         meters.export_gauges(self._gauges)

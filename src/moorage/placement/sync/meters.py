@@ -15,6 +15,10 @@ _SHORT_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 _LONG_S = (0.001, 0.01, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _SIZES = (1, 2, 4, 8, 16, 32, 64)
 
+#: Labels that are exported from the start, with 0.
+_SEARCHES = ("found", "empty", "over_limit")
+_CLAIMS = ("conflict", "no_capacity", "not_found", "invalid", "unavailable", "committed", "failed")
+
 
 class PlacementMeters:
     """The metrics of one process."""
@@ -46,6 +50,9 @@ class PlacementMeters:
         self.watches = counter(
             "watches", "Answers to watchers: kept open, or complete with a reconnect delay.", "answer"
         )
+        for labelled, outcomes in ((self.searches, _SEARCHES), (self.claims, _CLAIMS)):
+            for outcome in outcomes:
+                labelled.labels(outcome)
         self._registry = registry
 
     @contextmanager
