@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 #: Files that the build reads.
-PARTS = ["pyproject.toml", "README.md", "src"]
+PARTS = ["pyproject.toml", "README.md", "LICENSE", "packaging", "src"]
 
 
 def build(target: Path) -> Path:

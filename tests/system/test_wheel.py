@@ -75,11 +75,27 @@ def plain(metadata):
     return {canonicalize_name(one.name) for one in requirements if one.marker is None}
 
 
-def test_the_wheel_has_every_file_of_the_source_and_no_other(built):
+def test_the_wheel_has_every_file_of_the_source_and_of_packaging_and_no_other(built, metadata):
     with zipfile.ZipFile(built) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert packed == {name.removeprefix("src/") for name in wheel.sources() if name.startswith("src/")}
-    assert {name.partition("/")[0] for name in packed} == {"moorage", "os_acc"}
+    data = f"moorage-{metadata['Version']}.data/data/share/moorage/"
+    shared = {name.removeprefix(data) for name in packed if name.startswith(data)}
+    code = {name for name in packed if not name.startswith(data)}
+    sources = wheel.sources()
+    assert code == {name.removeprefix("src/") for name in sources if name.startswith("src/")}
+    assert {name.partition("/")[0] for name in code} == {"moorage", "os_acc"}
+    assert shared == {name.removeprefix("packaging/") for name in sources if name.startswith("packaging/")}
+
+
+def test_the_metadata_name_the_licence_and_the_authors(built, metadata):
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["Author"] == "Moorage contributors"
+    assert "Operating System :: POSIX :: Linux" in metadata.get_all("Classifier")
+    assert metadata.get_all("Project-URL") is None, "there is no address to name yet"
+    (name,) = metadata.get_all("License-File")
+    with zipfile.ZipFile(built) as archive:
+        packed = archive.read(f"moorage-{metadata['Version']}.dist-info/licenses/{name}")
+    assert packed == (ROOT / "LICENSE").read_bytes()
 
 
 def test_a_plain_installation_has_all_requirements_and_none_of_an_extra(installed):
