@@ -3,11 +3,13 @@
 import dataclasses
 import subprocess
 import sys
+import threading
 import uuid
 from datetime import timedelta
 
 import pytest
 
+from moorage.accelerator.drivers.base import Cleaned
 from moorage.accelerator.drivers.simulated import SimulatedAccelerators
 from moorage.agent.jobs.job_task import JobsTask
 from moorage.placement.client.placement_client import PlacementClient
@@ -53,6 +55,13 @@ def world(tmp_path):
         yield world
 
 
+def test_no_thread_runs_beside_the_simulation(tmp_path):
+    """Its requests would come at a different moment of the story in each run."""
+    before = set(threading.enumerate())
+    with World(tmp_path, "threads", hosts=1):
+        assert set(threading.enumerate()) == before
+
+
 @pytest.fixture
 def users(world):
     users = Users(world, timedelta(minutes=20))
@@ -61,7 +70,7 @@ def users(world):
 
 
 def test_the_simulation_reports_a_device_that_was_not_cleaned(world, users, monkeypatch):
-    monkeypatch.setattr(SimulatedAccelerators, "clean", lambda driver, pci_id: None)
+    monkeypatch.setattr(SimulatedAccelerators, "clean", lambda driver, pci_id: Cleaned("claimed without cleaning"))
     with pytest.raises(Wrong, match="uncleaned"):
         for _ in range(12):  # a host has four such devices
             server = users.clients.create_server(flavor="gpu", image=users.image)

@@ -90,3 +90,11 @@ class VirtualClock:
     def advance_to(self, moment: datetime) -> None:
         """Earlier times are ignored: a `sleep` has already gone past them."""
         self._now = max(self._now, moment)
+
+
+def is_real_time(clock: Clock) -> bool:
+    """Whether the time of `clock` passes by itself.
+
+    With any other clock, work runs in one thread and in a fixed order, so that a run can be repeated.
+    """
+    return isinstance(clock, SystemClock | AdjustableClock)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from sqlalchemy import Engine, Table
 
 from moorage.config import ENDPOINT_PATHS, Config
-from moorage.core.clock import Clock, VirtualClock
+from moorage.core.clock import Clock, is_real_time
 from moorage.core.errors import MoorageError, StartError, Unavailable
 from moorage.core.ids import Ids
 from moorage.db import migrations
@@ -273,7 +273,7 @@ class Components:
         self, service: str, engine: Engine, table: Table, give_up: GiveUpClaims, wakes: Sequence[str]
     ) -> None:
         """Frees the claims of workers that died. In virtual time planes share a process, and none dies unnoticed."""
-        if isinstance(self.clock, VirtualClock):
+        if not is_real_time(self.clock):
             return
         watch = WorkerWatch(
             f"{service}.workers", engine, self.clock, self.wakeups, self.this_worker, table, give_up, wakes

@@ -58,7 +58,7 @@ from moorage.agent.virt.host_description import HostDescription, read_descriptio
 from moorage.agent.virt.simulated import SimulatedDriver as SimulatedHypervisor
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.config import AGENT_SOCKET, Config, comma_separated
-from moorage.core.clock import VirtualClock
+from moorage.core.clock import is_real_time
 from moorage.core.errors import StartError
 from moorage.images.cache import DigestCache
 from moorage.images.for_hosts import DiskImageUploads, HostImageSource
@@ -368,7 +368,7 @@ def build_simulated_hosts(parts: Components, reloader: ProviderConfigReloader) -
             snapshots=ImageSnapshots(driver, DiskImageUploads(name, parts.host_client("compute", name))),
         )
         agents.append(HostAgent(name, deps, settings_of(parts)))
-    parts.plane.starts.append(lambda: _start_agents(agents, in_turn=isinstance(parts.clock, VirtualClock)))
+    parts.plane.starts.append(lambda: _start_agents(agents, in_turn=not is_real_time(parts.clock)))
     parts.plane.simulated_host_tasks += [task for agent in agents for task in agent.tasks]
 
 

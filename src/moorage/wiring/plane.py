@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from moorage.config import Config, comma_separated
-from moorage.core.clock import AdjustableClock, Clock, SystemClock, VirtualClock
+from moorage.core.clock import AdjustableClock, Clock, SystemClock, is_real_time
 from moorage.core.errors import StartError
 from moorage.core.ids import Ids, RandomIds
 from moorage.identity.keystone import KeystoneTokens
@@ -109,7 +109,7 @@ def build_plane(
 
 
 def _this_worker(config: Config, clock: Clock) -> Worker:
-    process = UNKNOWN if isinstance(clock, VirtualClock) else this_process()
+    process = this_process() if is_real_time(clock) else UNKNOWN
     # A random id also where tests determine all others: two processes of a test must not have the same.
     return Worker(RandomIds().uuid(), f"{socket.gethostname()}:{config.state}", process)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Engine, Table
 
 from moorage.config import ENDPOINT_PATHS, Config, comma_separated
-from moorage.core.clock import AdjustableClock, Clock, SystemClock
+from moorage.core.clock import Clock, is_real_time
 from moorage.core.errors import StartError
 from moorage.wiring.auth import membership_of
 from moorage.wiring.components import Components
@@ -341,7 +341,7 @@ def requests_at_once(clock: Clock) -> int:
     """Maximum number of parallel requests when leases start. One in virtual time, so that the order is fixed."""
     from moorage.reservation.events.event_executor import REQUESTS_AT_ONCE
 
-    return REQUESTS_AT_ONCE if isinstance(clock, SystemClock | AdjustableClock) else 1
+    return REQUESTS_AT_ONCE if is_real_time(clock) else 1
 
 
 def build_dashboard(parts: Components) -> None:
