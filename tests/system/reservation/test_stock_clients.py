@@ -68,10 +68,10 @@ def _document(out):
 
 
 def _words(line):
-    """The words of a command; `START` and `END` stand for future dates, which contain a blank."""
+    """The words of a command; `START` and `END` stand for future dates, which contain a blank, also within a word."""
     now = datetime.now(UTC)
     dates = {name: f"{now + timedelta(hours=hours):%Y-%m-%d %H:%M}" for name, hours in (("START", 1), ("END", 5))}
-    return [dates.get(word, word) for word in line.split()]
+    return [re.sub(r"\b(?:START|END)\b", lambda name: dates[name[0]], word) for word in line.split()]
 
 
 def plane_below(directory, **sections):
@@ -123,7 +123,8 @@ def test_every_openstack_command_for_reservations_succeeds(plane, lines):
         "host property show gpu",
         "host property set gpu --private",
         "host property list --detail",
-        f"lease create team --reservation {RESERVATION} --start-date now --end-date END",
+        f"lease create team --reservation {RESERVATION} --start-date now --end-date END"
+        " --event event_type=before_end_lease,event_date=START --event event_type=notification,event_date=START",
     )
     assert (host["hypervisor_hostname"], host["rack"], host["reservable"]) == ("compute-1", "9", True)
     assert [each["hypervisor_hostname"] for each in hosts] == ["compute-1"]
@@ -133,6 +134,8 @@ def test_every_openstack_command_for_reservations_succeeds(plane, lines):
     assert prop["property"] == "gpu"
     assert [each["property"] for each in private] == ["rack"]
     assert (lease["name"], json.loads(lease["reservations"])["amount"]) == ("team", 2)
+    events = {each["event_type"]: moment(each["time"]) for each in plane.clients().lease(lease["id"])["events"]}
+    assert timedelta(minutes=50) < events["before_end_lease"] - datetime.now(UTC) < timedelta(hours=1)
     until(lambda: plane.clients().lease(lease["id"])["status"] == "ACTIVE")
     listed, shown, allocations, allocation, _, _, now, _, _, *left = lines.openstack(
         "lease list",

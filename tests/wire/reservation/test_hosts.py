@@ -251,18 +251,27 @@ def test_allocations_name_a_reservation_once_per_slot(reserved):
     reserved.add_host("compute-2")
     reserved.register("compute-2")
     one = reserved.ask("POST", "/v1/leases", lease(instance(3, affinity=True)), status=201)["lease"]
-    (allocation,) = reserved.ask("GET", "/v1/os-hosts/allocations")["allocations"]
     slot = {
         "id": one["reservations"][0]["id"],
         "lease_id": one["id"],
         "start_date": "2026-03-01T09:30:00.000000",
         "end_date": "2026-03-02T10:00:00.000000",
     }
-    assert allocation == {"resource_id": "1", "reservations": [slot, slot, slot]}
-    assert reserved.ask("GET", "/v1/os-hosts/1/allocation")["allocation"] == allocation
-    assert reserved.ask("GET", "/v1/os-hosts/2/allocation")["allocation"] == {"resource_id": "2", "reservations": []}
-    assert reserved.ask("GET", "/v1/os-hosts/allocations?lease_id=other")["allocations"] == []
-    assert reserved.ask("GET", f"/v1/os-hosts/allocations?reservation_id={slot['id']}")["allocations"] == [allocation]
+    one_host, other = ({"resource_id": "1", "reservations": [slot] * 3}, {"resource_id": "2", "reservations": []})
+    assert reserved.ask("GET", "/v1/os-hosts/1/allocation")["allocation"] == one_host
+    assert reserved.ask("GET", "/v1/os-hosts/2/allocation")["allocation"] == other
+    for query in ("", f"?reservation_id={slot['id']}", f"?lease_id={one['id']}"):
+        assert reserved.ask("GET", f"/v1/os-hosts/allocations{query}")["allocations"] == [one_host, other]
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_the_list_of_allocations_has_every_host(reserved, version):
+    """As in Blazar 18, a host without a matching reservation has an empty list."""
+    reserved.add_host("compute-2")
+    reserved.register("compute-2")
+    for query in ("", "?lease_id=other"):
+        found = reserved.ask("GET", f"/v1/os-hosts/allocations{query}", version=version)["allocations"]
+        assert found == [{"resource_id": "1", "reservations": []}, {"resource_id": "2", "reservations": []}]
 
 
 def test_only_administrators_may_manage_hosts(plane):

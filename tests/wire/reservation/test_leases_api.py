@@ -106,14 +106,8 @@ def test_an_invalid_affinity_is_refused(shared, given):
             "9999-12-31 23:59 is too far in the future: dates must be before 9000-01-01",
         ),
         ({"before_end_date": "2026-03-09 10:00"}, 403, "Datetime is out of lease limits"),
-        ({"colour": "red"}, 400, "Unknown parameter colour"),
         ({"name": 5}, 400, "Malformed parameter name: 5 is not of type 'string'"),
         ({"reservations": {}}, 400, "Malformed parameter reservations: {} is not of type 'array'"),
-        (
-            {"events": [{"event_type": "notification", "event_date": "2026-03-01 10:00"}]},
-            400,
-            "events cannot be set; use before_end_date to set the time of the before_end event",
-        ),
     ],
 )
 def test_malformed_leases_are_refused(shared, change, status, message):
@@ -136,12 +130,12 @@ def test_missing_parameters_are_named(shared, body, message):
     [
         ({"resource_type": "x:y"}, 400, "The x:y resource type is not supported"),
         ({"amount": 0}, 400, "amount must be >= 1"),
-        ({"amount": "3"}, 400, "Malformed parameter amount: '3' is not of type 'integer'"),
+        ({"amount": "0"}, 400, "amount must be >= 1"),
+        ({"amount": "3,foo=1"}, 400, "Malformed parameter amount: '3,foo=1' is not of type 'integer'"),
         ({"vcpus": ""}, 400, "Malformed parameter vcpus: '' is not of type 'integer'"),
         ({"vcpus": True}, 400, "Malformed parameter vcpus: True is not of type 'integer'"),
         ({"memory_mb": -1}, 400, "memory_mb must be >= 1"),
         ({"disk_gb": 2**40}, 400, f"disk_gb must be <= {2**31 - 1}"),
-        ({"foo": 1}, 400, "Unknown parameter foo"),
         # A flavor cannot have 0 of them. This once caused 503, because compute refused the flavor.
         ({"vcpus": 0}, 400, "vcpus must be >= 1"),
         ({"vcpus": 0, "memory_mb": 0, "disk_gb": 0}, 400, "vcpus must be >= 1"),

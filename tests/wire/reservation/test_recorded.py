@@ -46,12 +46,10 @@ EXPLAINED = {
     "bad props": (400, "what is expected is told"),
     "props unknown key": (400, "D16"),
     "props lexical: rack > 9 (hosts have 9,10,10)": (201, "numbers are compared as numbers"),
-    "event param": (400, "there the event is kept without its time and never comes"),
     "start moved after start": (400, "D14"),
     "TERMINATE end now": (200, "a lease in its first minute ends with it"),
     "update terminated": (409, "that lease ends in a minute here, so there is another reason"),
     "host too many": (409, "D16, with what could be had"),
-    "cleanup 5": (404, "the lease of `event param`"),
 }
 
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")

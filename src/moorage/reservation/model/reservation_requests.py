@@ -147,7 +147,8 @@ UnresolvedRequest: TypeAlias = InstanceRequest | UnresolvedFlavorRequest | HostR
 class ReservationChange:
     """New values for a reservation; None leaves a value as it is. `affinity` may be set to None: see `affinity_given`.
 
-    An update need not name the type, so this class has the fields of all types. Each type refuses unknown fields.
+    An update need not name the type, so this class has the fields of all types. Each type refuses unknown fields, or
+    ignores them, as the peer does, if `as_peer` is set.
     """
 
     id: str
@@ -171,10 +172,11 @@ class ReservationChange:
     function_name: str | None = None
     network_id: str | None = None
     required_floatingips: tuple[str, ...] | None = None
+    as_peer: bool = False
 
     def given(self) -> Mapping[str, object]:
         """{field: new value} of the fields that the update sets."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         affinity = {"affinity": self.affinity} if self.affinity_given else {}
-        plain = values.keys() - {"id", "resource_type", "affinity", "affinity_given"}
+        plain = values.keys() - {"id", "resource_type", "affinity", "affinity_given", "as_peer"}
         return {name: values[name] for name in sorted(plain) if values[name] is not None} | affinity

@@ -29,7 +29,7 @@ def list_leases(request: Request[ReservationService]) -> Response:
 
 def create_lease_before_1_1(request: Request[ReservationService]) -> Response:
     """Up to microversion 1.0. From 1.1 on the handler is `availability.create_lease`."""
-    lease = request.service.leases.create(request.caller, lease_schema.decode_create(request.json, peers_only=True))
+    lease = request.service.leases.create(request.caller, lease_schema.decode_create(request.json, as_peer=True))
     return Response(201, {"lease": lease_schema.encode(lease)})
 
 
@@ -38,7 +38,8 @@ def show_lease(request: Request[ReservationService], lease_id: str) -> Response:
 
 
 def update_lease(request: Request[ReservationService], lease_id: str) -> Response:
-    lease = request.service.leases.update(request.caller, lease_id, lease_schema.decode_update(request.json))
+    change = lease_schema.decode_update(request.json, as_peer=request.version < (1, 1))
+    lease = request.service.leases.update(request.caller, lease_id, change)
     return Response(200, {"lease": encode_leases(request, [lease])[0]})
 
 
@@ -100,7 +101,7 @@ def list_hosts_page(request: Request[ReservationService]) -> Response:
 
 
 def list_allocations_page(request: Request[ReservationService]) -> Response:
-    """Unlike before 1.1, a page contains all of its hosts, including those without a matching reservation."""
+    """A host without a matching reservation is listed too, as in 1.0."""
     wanted = listing.decode_hosts(listing.checked_query(request.query, listing.ALLOCATIONS))
     found, more = request.service.lists.allocations(wanted)
     rows = [encode_matching_slots(request, host, slots) for host, slots in found]

@@ -10,6 +10,8 @@ from typing import Any
 
 from moorage.core.errors import Invalid
 from moorage.reservation.capacity.lease_update import When
+from moorage.wire.body import Schema, VersionedSchema
+from moorage.wire.microversion import Version
 
 _FORMAT = "%Y-%m-%d %H:%M"
 
@@ -18,6 +20,20 @@ _END_OF_DATES = datetime(9000, 1, 1, tzinfo=UTC)
 
 #: The schema of a date in a request. `decode_date` also refuses impossible dates, such as 30 February.
 DATE_TEXT = {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2} \d{2}:\d{2}$"}
+
+
+#: The microversion of the peer's API, and the one that introduced our additions.
+PEERS, OURS = Version(1, 0), Version(1, 1)
+
+
+def tolerant(schema: Schema) -> Schema:
+    """The schema without its refusal of unknown keys. The peer ignores them, and some clients send them."""
+    return Schema({**schema.document, "additionalProperties": True})
+
+
+def tolerant_at_first(schema: Schema) -> VersionedSchema:
+    """Up to 1.0, unknown keys are ignored; from 1.1 on they are refused."""
+    return VersionedSchema([(PEERS, tolerant(schema)), (OURS, schema)])
 
 
 def decode_when(text: str) -> When:

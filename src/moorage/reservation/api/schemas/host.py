@@ -6,7 +6,7 @@ from typing import Any, TypedDict
 
 from moorage.core.errors import Forbidden, Invalid
 from moorage.core.json import Json
-from moorage.reservation.api.schemas.common import encode_date, encode_time
+from moorage.reservation.api.schemas.common import encode_date, encode_time, tolerant_at_first
 from moorage.reservation.capacity.addresses import RegisteredAddress
 from moorage.reservation.model.leases import Allocation, RegisteredHost
 from moorage.reservation.model.limits import Account, Limits
@@ -15,13 +15,15 @@ from moorage.wire.body import Schema
 
 ANY_OBJECT = Schema({"type": "object"})
 
-PRIVATE = Schema(
-    {
-        "type": "object",
-        "required": ["private"],
-        "properties": {"private": {"type": "boolean"}},
-        "additionalProperties": False,
-    }
+PRIVATE = tolerant_at_first(
+    Schema(
+        {
+            "type": "object",
+            "required": ["private"],
+            "properties": {"private": {"type": "boolean"}},
+            "additionalProperties": False,
+        }
+    )
 )
 
 
@@ -134,16 +136,18 @@ def encode_limits(account: Account, limits: Limits, period: timedelta) -> dict[s
     }
 
 
-CREATE_FLOATING_IP = Schema(
-    {
-        "type": "object",
-        "required": ["floating_network_id", "floating_ip_address"],
-        "properties": {
-            "floating_network_id": {"type": "string", "minLength": 1, "maxLength": 255},
-            "floating_ip_address": {"type": "string", "minLength": 1, "maxLength": 255},
-        },
-        "additionalProperties": False,
-    }
+CREATE_FLOATING_IP = tolerant_at_first(
+    Schema(
+        {
+            "type": "object",
+            "required": ["floating_network_id", "floating_ip_address"],
+            "properties": {
+                "floating_network_id": {"type": "string", "minLength": 1, "maxLength": 255},
+                "floating_ip_address": {"type": "string", "minLength": 1, "maxLength": 255},
+            },
+            "additionalProperties": False,
+        }
+    )
 )
 
 

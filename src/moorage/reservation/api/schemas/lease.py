@@ -9,7 +9,15 @@ from typing import Required, TypedDict
 from moorage.core.errors import Invalid
 from moorage.core.json import Json, JsonObject
 from moorage.reservation.api.schemas import reservation
-from moorage.reservation.api.schemas.common import decode_date, decode_when, encode_date, encode_time
+from moorage.reservation.api.schemas.common import (
+    OURS,
+    PEERS,
+    decode_date,
+    decode_when,
+    encode_date,
+    encode_time,
+    tolerant,
+)
 from moorage.reservation.capacity.lease_update import LeaseChange, NewLease, period_of
 from moorage.reservation.leases.list_service import FAILED_FOR_OPERATOR, BeforeEndResult
 from moorage.reservation.model.before_end_actions import MAX_ACTIONS, EndAction, EndActionKind
@@ -20,7 +28,6 @@ from moorage.reservation.store.archive_store import DeletedLease
 from moorage.reservation.store.capacity_store import Incident
 from moorage.reservation.store.event_store import StepCount
 from moorage.wire.body import Schema, VersionedSchema
-from moorage.wire.microversion import Version
 
 NAME = {"type": "string", "minLength": 1, "maxLength": 255}
 _DATE = {"type": "string"}
@@ -85,7 +92,9 @@ def _with_actions(schema: Schema) -> Schema:
 
 CREATE_OURS = _with_actions(CREATE)
 UPDATE_OURS = _with_actions(UPDATE)
-UPDATE_BY_VERSION = VersionedSchema([(Version(1, 0), UPDATE), (Version(1, 1), UPDATE_OURS)])
+#: Up to 1.0, unknown keys are ignored, as by the peer.
+CREATE_AS_PEER = tolerant(CREATE)
+UPDATE_BY_VERSION = VersionedSchema([(PEERS, tolerant(UPDATE)), (OURS, UPDATE_OURS)])
 
 _MAX_SERIES = 100
 
@@ -162,32 +171,56 @@ class MaintenanceBody(TypedDict):
     hosts: list[str]
 
 
-def decode_create(body: LeaseBody, *, peers_only: bool = False) -> NewLease:
-    """`peers_only`: see `reservation.decode_create`."""
-    if body.get("events"):
+def decode_create(body: LeaseBody, *, as_peer: bool = False) -> NewLease:
+    """`as_peer`: as in microversion 1.0; see `reservation.decode_create`."""
+    if as_peer:
+        _refuse_ours(body)
+    elif body.get("events"):
         raise Invalid("events cannot be set; use before_end_date to set the time of the before_end event")
-    before_end = body.get("before_end_date")
+    before_end = body.get("before_end_date") or (_asked_before_end(body.get("events", ())) if as_peer else None)
     return NewLease(
         name=body["name"],
         start_date=decode_when(body["start_date"]),
         end_date=decode_when(body["end_date"]),
         before_end_date=decode_date(before_end) if before_end else None,
-        reservations=tuple(
-            reservation.decode_create(each, peers_only=peers_only) for each in body.get("reservations", ())
-        ),
+        reservations=tuple(reservation.decode_create(each, as_peer=as_peer) for each in body.get("reservations", ())),
         before_end_actions=_decode_actions(body.get("before_end_actions", ())),
     )
 
 
-def decode_update(body: LeaseChangeBody) -> LeaseChange:
+def _refuse_ours(body: Mapping[str, object]) -> None:
+    """Raises `Invalid` for a key that 1.0 does not know and 1.1 does: it would be requested and silently not done."""
+    if "before_end_actions" in body:
+        raise Invalid(
+            "before_end_actions requires microversion 1.1: send the header OpenStack-API-Version: reservation 1.1"
+        )
+
+
+def _asked_before_end(events: Iterable[object]) -> str | None:
+    """The time of the first ``before_end_lease`` in `events`, in the format of ``lease create --event``.
+
+    The peer keeps events of any type without their times, so none of them ever comes. The others are not kept here.
+    """
+    for event in events:
+        if isinstance(event, dict) and event.get("event_type") == EventType.BEFORE_END:
+            date = event.get("event_date")
+            return date if isinstance(date, str) else None
+    return None
+
+
+def decode_update(body: LeaseChangeBody, *, as_peer: bool = False) -> LeaseChange:
+    """`as_peer`: as in microversion 1.0; see `reservation.decode_change`."""
+    if as_peer:
+        _refuse_ours(body)
     before_end = body.get("before_end_date")
+    actions = body.get("before_end_actions")
     return LeaseChange(
         name=body.get("name"),
         start_date=decode_when(body["start_date"]) if "start_date" in body else None,
         end_date=decode_when(body["end_date"]) if "end_date" in body else None,
         before_end_date=decode_date(before_end) if before_end else None,
-        reservations=tuple(reservation.decode_change(each) for each in body.get("reservations", ())),
-        before_end_actions=(_decode_actions(body["before_end_actions"]) if "before_end_actions" in body else None),
+        reservations=tuple(reservation.decode_change(each, as_peer=as_peer) for each in body.get("reservations", ())),
+        before_end_actions=None if actions is None else _decode_actions(actions),
     )
 
 

@@ -2,15 +2,12 @@
 
 from collections.abc import Mapping
 
-from moorage.reservation.api.schemas.common import DATE_TEXT, decode_date, peer_wording
+from moorage.reservation.api.schemas.common import DATE_TEXT, OURS, PEERS, decode_date, peer_wording
 from moorage.reservation.model.leases import LeaseStatus
 from moorage.reservation.model.list_query import MAX_LIMIT, DeletedPage, HostPage, LeasePage, SortKey
 from moorage.reservation.model.property_query import MAX_TEXT
 from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.http import Query
-from moorage.wire.microversion import Version
-
-_FIRST, _PAGES = Version(1, 0), Version(1, 1)
 
 _TEXT = {"type": "string", "maxLength": 255}
 _LIMIT = {"type": "string", "pattern": "^[1-9][0-9]{0,8}$"}
@@ -64,9 +61,9 @@ ALLOCATIONS = Schema(
 _IGNORED = Schema({"type": "object"})
 OF_LEASE = Schema({"type": "object", "properties": {"lease_id": _TEXT, "reservation_id": _TEXT}})
 PROPERTIES = Schema({"type": "object", "properties": {"detail": _TEXT, "all": _TEXT}})
-LEASES_BY_VERSION = VersionedSchema([(_FIRST, _IGNORED), (_PAGES, LEASES)])
-HOSTS_BY_VERSION = VersionedSchema([(_FIRST, _IGNORED), (_PAGES, HOSTS)])
-ALLOCATIONS_BY_VERSION = VersionedSchema([(_FIRST, OF_LEASE), (_PAGES, ALLOCATIONS)])
+LEASES_BY_VERSION = VersionedSchema([(PEERS, _IGNORED), (OURS, LEASES)])
+HOSTS_BY_VERSION = VersionedSchema([(PEERS, _IGNORED), (OURS, HOSTS)])
+ALLOCATIONS_BY_VERSION = VersionedSchema([(PEERS, OF_LEASE), (OURS, ALLOCATIONS)])
 
 
 def checked_query(query: Query, schema: Schema) -> dict[str, str]:

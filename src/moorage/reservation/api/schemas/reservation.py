@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from ipaddress import ip_address
-from typing import Literal, TypedDict
+from typing import Literal, TypedDict, cast
 
 import orjson
 
@@ -32,6 +32,9 @@ from moorage.reservation.model.reservation_requests import (
 from moorage.wire.body import Schema
 
 _LARGEST = 2**31 - 1
+
+#: Of a number that is sent as text.
+_MAX_DIGITS = 9
 
 _INSTANCE = {
     "resource_type": {"type": "string"},
@@ -156,11 +159,32 @@ DESCRIPTION = "Keys for each `resource_type`; a ? marks optional keys. " + "; ".
     )
 )
 
+#: Keys of answers that no update changes, so a reservation that was read can be sent back. Their values are ignored.
+_FIXED = (
+    "lease_id",
+    "resource_id",
+    "status",
+    "missing_resources",
+    "resources_changed",
+    "created_at",
+    "updated_at",
+    "aggregate_id",
+    "server_group_id",
+)
+
 _UPDATE = Schema(
     {
         "type": "object",
         "required": ["id"],
-        "properties": {"id": {"type": "string"}, **_FLOATING_IP, **_INSTANCE, **_FLAVOR, **_HOST, **_ANY},
+        "properties": {
+            **{key: {} for key in _FIXED},
+            "id": {"type": "string"},
+            **_FLOATING_IP,
+            **_INSTANCE,
+            **_FLAVOR,
+            **_HOST,
+            **_ANY,
+        },
         "additionalProperties": False,
     }
 )
@@ -194,23 +218,28 @@ class ReservationBody(TypedDict, total=False):
     required_floatingips: list[str]
 
 
-def decode_create(body: ReservationBody, *, peers_only: bool = False) -> UnresolvedRequest:
-    """Raises `Invalid`. `peers_only`: accept only the peer's types, as in microversion 1.0."""
+def decode_create(body: ReservationBody, *, as_peer: bool = False) -> UnresolvedRequest:
+    """Raises `Invalid`. `as_peer`: accept only the peer's types, and ignore unknown keys, as in microversion 1.0."""
     kind = body.get("resource_type")
     if kind is None:
         raise Invalid("Missing parameter resource_type")
     if kind not in _DECODERS:
         raise Invalid(f"The {kind} resource type is not supported")
-    if peers_only and kind in _OURS:
+    if as_peer and kind in _OURS:
         raise Invalid(
             f"{kind} reservations require microversion 1.1: send the header OpenStack-API-Version: reservation 1.1"
         )
-    return _DECODERS[kind](body)
+    schema, decode = _DECODERS[kind]
+    accepted = _accepted(body, schema, as_peer=as_peer)
+    schema.validate(accepted, peer_wording)
+    return decode(accepted)
 
 
-def decode_change(body: ReservationBody) -> ReservationChange:
+def decode_change(body: ReservationBody, *, as_peer: bool = False) -> ReservationChange:
+    """Raises `Invalid`. `as_peer`: ignore unknown keys, as in microversion 1.0."""
     if "id" not in body:
         raise Invalid("Missing parameter reservation ID")
+    body = _accepted(body, _UPDATE, as_peer=as_peer)
     _UPDATE.validate(body, peer_wording)
     return ReservationChange(
         id=body["id"],
@@ -234,7 +263,19 @@ def decode_change(body: ReservationBody) -> ReservationChange:
         function_name=body.get("function_name"),
         network_id=body.get("network_id"),
         required_floatingips=_addresses(body) if "required_floatingips" in body else None,
+        as_peer=as_peer,
     )
+
+
+def _accepted(body: ReservationBody, schema: Schema, *, as_peer: bool) -> ReservationBody:
+    """The body with a number for an `amount` of digits, which the peer accepts. `as_peer`: without unknown keys."""
+    accepted: dict[str, object] = dict(body)
+    if as_peer:
+        accepted = {name: value for name, value in accepted.items() if name in schema.document["properties"]}
+    amount = accepted.get("amount")
+    if isinstance(amount, str) and amount.isascii() and amount.isdecimal() and len(amount) <= _MAX_DIGITS:
+        accepted["amount"] = int(amount)
+    return cast(ReservationBody, accepted)
 
 
 def _number(body: ReservationBody, name: Literal["vcpus", "memory_mb", "disk_gb", "amount"]) -> int | None:
@@ -269,7 +310,6 @@ def decode_affinity(value: object) -> bool | None:
 
 
 def _decode_instance(body: ReservationBody) -> InstanceRequest:
-    _INSTANCE_CREATE.validate(body, peer_wording)
     return InstanceRequest(
         size=Size(int(body["vcpus"]), int(body["memory_mb"]), int(body["disk_gb"])),
         amount=int(body["amount"]),
@@ -279,7 +319,6 @@ def _decode_instance(body: ReservationBody) -> InstanceRequest:
 
 
 def _decode_flavor(body: ReservationBody) -> UnresolvedFlavorRequest:
-    _FLAVOR_CREATE.validate(body, peer_wording)
     return UnresolvedFlavorRequest(
         str(body["flavor_id"]),
         int(body["amount"]),
@@ -289,7 +328,6 @@ def _decode_flavor(body: ReservationBody) -> UnresolvedFlavorRequest:
 
 
 def _decode_host(body: ReservationBody) -> HostRequest:
-    _HOST_CREATE.validate(body, peer_wording)
     request = HostRequest(
         _count(body, "min"),
         _count(body, "max"),
@@ -302,7 +340,6 @@ def _decode_host(body: ReservationBody) -> HostRequest:
 
 
 def _decode_any(body: ReservationBody) -> AnyRequest:
-    _ANY_CREATE.validate(body, peer_wording)
     return AnyRequest(
         _amounts(body),
         int(body["amount"]),
@@ -317,7 +354,6 @@ def _decode_any(body: ReservationBody) -> AnyRequest:
 
 
 def _decode_floating_ip(body: ReservationBody) -> FloatingIpRequest:
-    _FLOATING_IP_CREATE.validate(body, peer_wording)
     amount = _count(body, "amount")
     if amount < 1:
         raise Invalid("amount must be >= 1")
@@ -341,7 +377,7 @@ def _amounts(body: ReservationBody) -> dict[str, int]:
 def _count(body: ReservationBody, name: Literal["amount", "max", "min"]) -> int:
     """An integer, which may be sent as text."""
     text = str(body[name])
-    if not text.removeprefix("-").isdecimal() or len(text) > 9:
+    if not text.removeprefix("-").isdecimal() or len(text) > _MAX_DIGITS:
         raise Invalid(f"Malformed parameter {name}")
     return int(text)
 
@@ -417,11 +453,11 @@ def _properties(request: InstanceRequest | FlavorRequest) -> str:
     return orjson.dumps(shown).decode()
 
 
-#: {resource type: function that decodes a new reservation of it}
-_DECODERS: Mapping[str, Callable[[ReservationBody], UnresolvedRequest]] = {
-    VIRTUAL_INSTANCE: _decode_instance,
-    FLAVOR_INSTANCE: _decode_flavor,
-    PHYSICAL_HOST: _decode_host,
-    RESOURCE_ANY: _decode_any,
-    VIRTUAL_FLOATING_IP: _decode_floating_ip,
+#: {resource type: (the schema of a new reservation of it, the function that decodes one)}
+_DECODERS: Mapping[str, tuple[Schema, Callable[[ReservationBody], UnresolvedRequest]]] = {
+    VIRTUAL_INSTANCE: (_INSTANCE_CREATE, _decode_instance),
+    FLAVOR_INSTANCE: (_FLAVOR_CREATE, _decode_flavor),
+    PHYSICAL_HOST: (_HOST_CREATE, _decode_host),
+    RESOURCE_ANY: (_ANY_CREATE, _decode_any),
+    VIRTUAL_FLOATING_IP: (_FLOATING_IP_CREATE, _decode_floating_ip),
 }

@@ -4,8 +4,9 @@ model.reservation_requests   its request           api.schemas.reservation   the
 store.request_store          the request's rows    steps                     the effects of its steps
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol, TypeVar
 
 from moorage.core.errors import Invalid
@@ -83,8 +84,17 @@ def expect(request: ReservationRequest, kind: type[R]) -> R:
     return request
 
 
-def check_known(change: ReservationChange, changeable: Collection[str]) -> None:
-    if unknown := sorted(change.given().keys() - set(changeable)):
+def check_known(
+    change: ReservationChange, changeable: Collection[str], shown: Mapping[str, object] = MappingProxyType({})
+) -> None:
+    """Raises `Invalid` for a field that this type cannot change, unless it has the value that answers show."""
+    unknown = [
+        name
+        for name, value in change.given().items()
+        if name not in changeable and (name not in shown or shown[name] != value)
+    ]
+    if unknown and not change.as_peer:
         raise Invalid(
-            f"Unknown parameter {', '.join(unknown)}: a reservation of this type can change {', '.join(changeable)}"
+            f"Unknown parameter {', '.join(sorted(unknown))}: a reservation of this type can change "
+            f"{', '.join(changeable)}"
         )

@@ -46,17 +46,18 @@ class FlavorInstance(ServerSlots):
         )
 
     def changed(self, reservation: Reservation, change: ReservationChange) -> ReservationRequest:
-        check_known(change, _CHANGEABLE)
         old = expect(reservation.request, FlavorRequest)
+        size = {"vcpus": old.source.vcpus, "memory_mb": old.source.memory_mb, "disk_gb": old.source.disk_gb}
+        check_known(change, _CHANGEABLE, size)
         if change.flavor_id not in (None, reservation.flavor_id, old.source.id):
             raise Conflict("flavor_id cannot be updated")
+        # Answers show the flavor there, as an object, if there is no query.
+        query = None if (change.resource_properties or "").startswith("{") else change.resource_properties
         request = replace(
             old,
             amount=old.amount if change.amount is None else change.amount,
             affinity=change.affinity if change.affinity_given else old.affinity,
-            resource_properties=(
-                old.resource_properties if change.resource_properties is None else change.resource_properties
-            ),
+            resource_properties=old.resource_properties if query is None else query,
         )
         if request != old:
             check_active(reservation, old, request)

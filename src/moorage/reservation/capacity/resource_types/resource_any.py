@@ -124,12 +124,12 @@ class ResourceAny(ServerSlots):
         ]
 
     def changed(self, reservation: Reservation, change: ReservationChange) -> ReservationRequest:
-        check_known(change, _CHANGEABLE)
+        check_known(change, _CHANGEABLE, {"flavor_id": reservation.flavor_id})
         old = expect(reservation.request, AnyRequest)
-        given = dict(change.given())
+        given = {name: value for name, value in change.given().items() if name in _CHANGEABLE}
         if any(given.get(way) for way in BITSTREAM_NAMES):  # the new name replaces one of another kind
             given = dict.fromkeys(BITSTREAM_NAMES, "") | given
-        # `check_known` admits only fields of AnyRequest, and a change declares each with the same type.
+        # A change declares each field of AnyRequest with the same type.
         request = replace(old, **given)  # type: ignore[arg-type]
         if request != old:
             check_active(reservation, old, request)

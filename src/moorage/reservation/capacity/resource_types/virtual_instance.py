@@ -156,7 +156,7 @@ class VirtualInstance(ServerSlots):
         return PrivateFlavor(size.vcpus, size.memory_mb, size.disk_gb)
 
     def changed(self, reservation: Reservation, change: ReservationChange) -> ReservationRequest:
-        check_known(change, _CHANGEABLE)
+        check_known(change, _CHANGEABLE, {"flavor_id": reservation.flavor_id})
         old = expect(reservation.request, InstanceRequest)
         request = replace(
             old,
