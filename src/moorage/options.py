@@ -222,9 +222,9 @@ class ComputeOptions:
     )
     ignored_extra_specs: str = option(
         "",
-        "Extra specs and image properties that have no effect in this cloud and are let through all the same, like "
-        "hw:vif_multiqueue_enabled, hw_vif_model. A server's copy of its flavor shows them as ignored:<key>. Without "
-        "this, a server with a key that no component honours is refused.",
+        "Extra specs and image properties to ignore, for example hw:vif_multiqueue_enabled, hw_vif_model. A server's "
+        "copy of its flavor shows them as ignored:<key>. Servers with any other key that no component honours are "
+        "refused.",
     )
     pci_aliases: str = option(
         "",
@@ -474,7 +474,7 @@ class ReservationOptions:
         "limit.",
     )
     keep_deleted_days: int = option(
-        90, "Days for which the project of a deleted lease, and administrators, can read who held it, and its timeline."
+        90, "Days for which the project of a deleted lease, and administrators, can read the lease and its timeline."
     )
     compat_server_groups: bool = option(
         False,

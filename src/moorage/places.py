@@ -1,4 +1,4 @@
-"""Where the files of a plane are if nothing names another place. The commands, the agent and `os_acc` agree on this.
+"""Default places of a plane's files. The commands, the agent and `os_acc` use the same.
 
 Not here: files within a state directory (`moorage.config`, `moorage.wiring`).
 """

@@ -7,8 +7,8 @@ Three verbs, callable from any thread::
     os_acc.unplug(instance_info)                                     -> 1
 
 Call `plug` and `unplug` only for flavors for which `refers_to_accelerators` is true. The accelerator agent of this
-host does the work. If its settings are the default ones, nothing has to be configured here; otherwise `configure` (or
-the environment variable ``OS_ACC_SOCKET``) sets the socket that it listens on. Only the agent's user may open the
+host does the work. If the agent has default settings, nothing has to be configured here; otherwise `configure` (or the
+environment variable ``OS_ACC_SOCKET``) sets the socket that it listens on. Only the agent's user may open the
 socket. All errors are in `os_acc.exception`. The retired project of the same name on PyPI had other functions; see the
 spec.
 

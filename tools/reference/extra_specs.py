@@ -10,13 +10,13 @@ from tools.reference.tables import code, heading, table
 
 WORDS = """
 The extra specs of a flavor and the properties of an image: what each becomes, and which component honours it.
-[Scheduling](../guides/scheduling.md) tells how they choose a host, [bitstreams](../guides/bitstreams.md) what those of
-accelerators mean.
+[Scheduling](../guides/scheduling.md) describes how they select a host, [bitstreams](../guides/bitstreams.md) the keys of
+accelerators.
 
-A flavor may have any key. A server of a flavor or image with a key that no component honours is refused, with the key
-and its value: at create, resize, rebuild, rescue, migrate and unshelve. An evacuation goes on, and the log names the
-keys. `[compute] ignored_extra_specs` lists keys that are let through without effect; a server's copy of its flavor shows
-them as `ignored:<key>`. Keys that are not on this page are stored and passed to filters of other packages.
+A flavor may have any key. Moorage refuses a server whose flavor or image has a key that no component honours, and names
+the key and its value: at create, resize, rebuild, rescue, migrate and unshelve. An evacuation continues, and the log
+names the keys. `[compute] ignored_extra_specs` lists keys to ignore; a server's copy of its flavor shows them as
+`ignored:<key>`. Keys that are not on this page are stored and passed to filters of other packages.
 
 From microversion 2.86 of the Compute API, a value of another form than listed is refused when the flavor is changed, and
 so is an unknown key that begins with `hw:` or `accel:`. In keys, `#` is a number, `<S>` nothing or the suffix of a
@@ -25,8 +25,8 @@ request group.
 ASKED = """
 ## Keys for Placement
 
-These are read at every microversion. An impossible value is refused when the flavor is changed; the message names the
-key. A set that lacks a key is stored, and refused when a server uses it.
+These keys are read at every microversion. An impossible value is refused when the flavor is changed; the message names
+the key. An incomplete set of keys is stored, and refused when a server uses it.
 """
 HONOURED = """
 ## Keys with an effect
@@ -34,12 +34,12 @@ HONOURED = """
 REFUSED = """
 ## Keys that are refused
 
-The third column says why nothing honours the key, the last one which values are accepted all the same, because they are
-true of every guest. Beside a real Nova, reservations of flavors with these keys book processors and memory only, except
-that `hw:cpu_policy` books `PCPU` and `hw:pmem` a class for each name.
+The third column says why no component honours the key. The last one lists values that are accepted, because every guest
+has them anyway. Beside a real Nova, reservations of flavors with these keys reserve processors and memory only, except
+that `hw:cpu_policy` reserves `PCPU`, and `hw:pmem` a class for each name.
 """
 FACTS = """
-## Image properties that promise nothing
+## Image properties that only describe the image
 
 They describe the image, or drivers used them that Nova 34 no longer has.
 """

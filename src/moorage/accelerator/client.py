@@ -167,7 +167,7 @@ class AcceleratorClient(HostJobsClient):
         """The position of the first report of an agent of `host` that has started; None if the service is of the
         release before, which stores reports in the order of their arrival. For agents.
         """
-        try:  # a repetition begins another epoch, which is as good
+        try:  # may be repeated: that only begins another epoch
             answer = self._http.request("POST", f"/agent/v1/hosts/{quote(host)}/epoch", repeatable=True)
         except NotFound:
             return None

@@ -1,7 +1,7 @@
 """The one tree of errors.
 
 Code raises an error at the lowest place that knows the cause. It is translated once, at the edge: `moorage.wire.errors`
-maps it to a status, the CLI to a line of text. A message says what is wrong, where, and what to do.
+maps it to a status, the CLI to a line of text. A message names the fault, its place and the remedy.
 
 An error about a request to another service names it in `fields["peer"]`, or has the address in `fields["url"]`;
 `fields["detail"]` is that service's own message. Tenants must not see addresses and requests inside the cloud; see

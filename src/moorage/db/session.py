@@ -57,7 +57,7 @@ def _announce_read(engine: Engine) -> None:
 def read(engine: Engine) -> Iterator[Connection]:
     """A connection to read from. Only on SQLite do all its statements see one state; see `read_one_state`.
 
-    On the others each statement sees what was committed before it began, in a transaction as well. So PostgreSQL runs
+    On the others each statement sees all commits before its own start, in a transaction as well. So PostgreSQL runs
     them without one, which saves two round trips.
     """
     _announce_read(engine)
@@ -202,7 +202,7 @@ class PreparedRead:
 
 
 class SharedRead(Generic[T]):
-    """A read that threads share: those that wait while one reads get the result of the next read.
+    """A read that threads share: threads that wait while another one reads get the result of the next read.
 
     A read answers only the threads that called before it began, so a result is never older than the call.
     """

@@ -1,4 +1,4 @@
-"""Which roles a user has now in a project, for work in the user's name without a token: `caller_now`.
+"""Looks up the present roles of a user in a project, for work in the user's name without a token: `caller_now`.
 
 | mode | class | asks |
 |---|---|---|

@@ -12,7 +12,7 @@
         roles:
           demo: [member]              # admin, manager, member, reader, service, or names of your own
 
-An error names the file, the line and the remedy. A file that others may write is rejected, since it decides who is
+An error names the file, the line and the remedy. A file that others may write is rejected, because it grants the role
 admin.
 """
 

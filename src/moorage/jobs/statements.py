@@ -50,7 +50,7 @@ class ReadStatements:
     def __init__(self, table: Table) -> None:
         job = table.c
         in_queue, first_of_key = _in_queue(table), _first_of_key(table)
-        #: Would the worker ``by`` find a job in this queue ``now``?
+        #: Whether the worker ``by`` could claim a job of this queue ``now``.
         self.any_claimable = select(job.position).where(_is_claimable(table)).limit(1)
         self.open_in = select(table).where(in_queue).order_by(job.position)
         self.by_id = select(table).where(job.id == bindparam("of_id"))

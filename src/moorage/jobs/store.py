@@ -62,7 +62,7 @@ class JobStore:
         self.table = table
         self._max_attempts = max_attempts
         self._enqueueing, self._claiming, self._changing, self._looking = _statements(table, secrets)
-        #: Would worker ``by`` find a job in queue ``of_queue`` ``now``? One cheap statement for frequent polls.
+        #: Whether worker ``by`` can claim a job of queue ``of_queue`` ``now``. One cheap statement, for frequent polls.
         self.any_claimable = self._looking.any_claimable
         #: The oldest job of the queue ``of_queue`` that a claim would find at any time; ignores jobs with a lease or a
         #: pause.
@@ -222,8 +222,8 @@ class JobStore:
     def end_leases_of(self, connection: Connection, dead: DeadWorker, now: datetime) -> None:
         """Ends the leases of a dead worker's claims. It may still report until another worker claims a job.
 
-        The worker's `name`, a slash and a further name are the claimant. If another process has the same name, there is
-        nothing to do: `claim` gives it back the jobs.
+        The claimant's name is the worker's `name`, a slash and a further name. If another process has the same name,
+        nothing is done: its `claim` returns these jobs.
         """
         if dead.name is not None:
             connection.execute(self._changing.end_leases_of(f"{dead.name}/"), {"now": now})

@@ -1,10 +1,10 @@
 """Finds workers that died, and gives up their claims at once, so that others need not wait until the claims expire.
 
 A worker is a process that claims jobs or events of a service. It has a row in the service's table of workers
-(`tables.workers_table`). Each process looks at the rows every second. Another worker is dead
+(`tables.workers_table`). Each process reads the rows every second. Another worker is dead
 
 * if it ran on this machine and its process does not exist any more (`processes.is_running`), or
-* if this machine cannot check its pid and its heartbeat has not changed in `MISSES` looks.
+* if this machine cannot check its pid and its heartbeat has not changed in `MISSES` readings.
 
 Heartbeats are counted, not dated, so the clocks of two machines are never compared. Workers send them only while a
 worker is registered that cannot check their pid. If a living worker is taken for dead (it was paused), its claims go
@@ -27,10 +27,10 @@ from moorage.jobs.processes import ProcessIdentity, is_running
 
 log = logging.getLogger(__name__)
 
-#: Between two looks, and between two heartbeats.
+#: Between two readings, and between two heartbeats.
 PERIOD = timedelta(seconds=1)
-#: A worker on another machine is dead after this number of consecutive looks without a new heartbeat. With the looks
-#: before and after it, its claims are free within 5 s.
+#: A worker on another machine is dead after this number of consecutive readings without a new heartbeat. With the
+#: readings before and after them, its claims are free within 5 s.
 MISSES = 3
 
 
@@ -45,7 +45,7 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class DeadWorker:
-    """`name`: None if another process of this name lives, which gets back what was claimed under it."""
+    """`name`: None if another process of this name lives, which continues with the claims of that name."""
 
     id: str
     name: str | None
@@ -58,7 +58,7 @@ GiveUpClaims = Callable[[Connection, DeadWorker, datetime], None]
 class WorkerWatch:
     """A task. Call `register` before the worker claims anything.
 
-    `wakes`: topics of those who can take over the claims.
+    `wakes`: topics of the tasks that can take over the claims.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class WorkerWatch:
         self._wakeups = wakeups
         self._give_up = give_up
         self._wakes = wakes
-        #: {id: (its heartbeats, consecutive looks without a new one)}
+        #: {id: (its heartbeats, consecutive readings without a new one)}
         self._heartbeats: dict[str, tuple[int, int]] = {}
         self._others: frozenset[str] = frozenset()
         self._all = select(table)
@@ -116,7 +116,7 @@ class WorkerWatch:
             return list(connection.execute(self._all))
 
     def _show_life(self, rows: Sequence[ResultRow]) -> None:
-        """Registers the worker, also again after it was taken for dead, or sends a heartbeat to those who need it."""
+        """Registers the worker, also after it was taken for dead, or sends a heartbeat if another worker needs it."""
         here = self.worker.process
         if all(row.id != self.worker.id for row in rows):
             values = {

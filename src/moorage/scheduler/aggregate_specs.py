@@ -42,7 +42,7 @@ def missing_metadata(wanted: Mapping[str, str], metadata: Mapping[str, frozenset
 
 
 def matches(offered: str, wanted: str) -> bool:
-    """Whether one value of an aggregate is what ``wanted`` demands; a number that cannot be read matches nothing."""
+    """Whether one value of an aggregate satisfies ``wanted``; a text that is no number matches no number."""
     word, _, rest = wanted.strip().partition(" ")
     if word == "<or>":
         return offered in [one.strip() for one in wanted.split("<or>")[1:]]

@@ -43,7 +43,7 @@ class ServerRequirements:
     hypervisor_type: str | None = None  #: that the image requires
     functions: frozenset[str] = frozenset()  #: of accelerators, see `weighers.wanted_functions`
     aggregate_metadata: Mapping[str, str] = field(default_factory=dict)  #: see `aggregate_specs.wanted_metadata`
-    guest_settings: tuple[str, ...] = ()  #: names of those that its host must apply, see `spec_rules.guest_settings`
+    guest_settings: tuple[str, ...] = ()  #: names of settings that its host must apply: `spec_rules.guest_settings`
     #: For filters of other packages; Moorage's own use the values derived above.
     project_id: str = ""
     hints: Mapping[str, object] = field(default_factory=dict)
@@ -91,7 +91,7 @@ def service_is_up(host: HostState, requirements: ServerRequirements) -> str | No
 
 
 def is_unoccupied(host: HostState, requirements: ServerRequirements) -> str | None:
-    """A node may have further classes, or processors, that the allocation of its server does not contain."""
+    """Placement would offer such a node if it has resources that the allocation of its server does not contain."""
     return "it is a bare-metal node and has a server" if host.is_occupied else None
 
 

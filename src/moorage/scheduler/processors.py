@@ -59,7 +59,7 @@ def split_processors(
     override = next((name for name in ("VCPU", "PCPU") if name in overridden), None)
     if CPU_POLICY_KEY in extra_specs and override:
         raise Invalid(f"{CPU_POLICY_KEY} and resources:{override} both select the processors; keep one of them")
-    # Without a policy, a later one may give these keys a meaning.
+    # Without a policy the keys are incomplete: the policy may be set later.
     wrong = Invalid if CPU_POLICY_KEY in specs else IncompleteSpecs
     threads, emulator = specs.get(THREADS_KEY, "prefer"), specs.get(EMULATOR_KEY, "share")
     if policy == "shared" and threads != "prefer" and not overridden.get("PCPU"):

@@ -1,12 +1,12 @@
-"""Decides whether every extra spec and image property of a server is honoured: if not, the server is refused.
+"""Refuses servers with an extra spec or image property that no component honours.
 
-    refuse_unhonoured   flavor and image of a new server, or of one that moves: without the keys ignored by choice
-    guest_settings      the keys that the host's virt driver applies
+    refuse_unhonoured   flavor and image of a server that is created or moved -> the same, with ignored keys renamed
+    guest_settings      the settings that the host's virt driver applies
     pci_alias_groups    ``pci_passthrough:alias`` as groups of a device profile
 
-`spec_table` says which component honours a key. An operator can let keys through (`SpecRules.ignored`). The server's
-own copies of flavor and image then have them under the name ``ignored:<key>``: its owner sees that they have no effect,
-and no component acts on them. Pure: no I/O here.
+`spec_table` says which component honours a key. The operator can choose keys to ignore (`SpecRules.ignored`). In the
+server's own copies of flavor and image they are named ``ignored:<key>``, so that its owner sees that they have no
+effect, and no component acts on them. Pure: no I/O here.
 """
 
 import re
@@ -25,7 +25,7 @@ _PCPU = re.compile(r"resources([a-zA-Z0-9_-]{1,64})?:PCPU\Z")
 
 @dataclass(frozen=True)
 class SpecRules:
-    """`ignored`: keys of flavors and names of image properties that the operator lets through without effect.
+    """`ignored`: extra specs and image properties that have no effect, by the operator's choice.
 
     `pci_aliases`: {alias: name of a device profile, or resource class ``CUSTOM_ACCELERATOR_<TYPE>``}.
     """
@@ -34,13 +34,13 @@ class SpecRules:
     pci_aliases: Mapping[str, str] = field(default_factory=dict)
 
 
-#: Lets nothing through.
+#: Ignores nothing.
 NO_RULES = SpecRules()
 
 
 @dataclass(frozen=True)
 class HonouredSpecs:
-    """What a server gets. `ignored`: names of the keys that the operator lets through, sorted."""
+    """`ignored`: the original names of the keys that were renamed, sorted."""
 
     extra_specs: Mapping[str, str]
     image_properties: Mapping[str, str]
@@ -92,7 +92,8 @@ def refuse_contradictions(extra_specs: Mapping[str, str], image_properties: Mapp
     for name in of_flavor.keys() & of_image.keys():
         if of_flavor[name].lower() != of_image[name].lower():
             raise Invalid(
-                f"the flavor has {name}={of_flavor[name]}, the image {of_image[name]}; use another one of them"
+                f"the flavor has {name}={of_flavor[name]}, the image {of_image[name]}; choose a flavor and an image "
+                "that agree"
             )
 
 
@@ -118,7 +119,7 @@ def _driver_values(given: Mapping[str, str], entry_of: Callable[[str], SpecEntry
 
 
 def _is_honoured(key: str, value: str, entry: SpecEntry | None, *, is_rescue: bool) -> bool:
-    """A key that the table does not have promises nothing, as in Nova; filters of other packages may read it."""
+    """A key outside the table is accepted, as in Nova, because filters of other packages may read it."""
     if _PCPU.match(key):
         return value.strip() == "0"
     if entry is None or entry.by is not HonouredBy.NOTHING:
@@ -131,8 +132,8 @@ def _refusal(what: str, key: str, value: str, entry: SpecEntry | None) -> str:
     why = entry.becomes if entry is not None and is_refused_key else "no driver of Moorage pins processors"
     accepted = f" (accepted: {entry.harmless_words})" if entry is not None and entry.harmless_words else ""
     return (
-        f"{what} {key}={value}: no host delivers this, because {why}{accepted}; remove it, or ask the operator to "
-        "let it through without effect ([compute] ignored_extra_specs)"
+        f"{what} {key}={value}: no host can apply this, because {why}{accepted}; remove it, or ask the operator to "
+        "ignore it ([compute] ignored_extra_specs)"
     )
 
 

@@ -4,7 +4,7 @@
     spec_entry   key of a flavor -> its entry, or None
     image_entry  image property -> its entry, or None
 
-A key is a promise to the owner of a server, so each is honoured by a component or refused (`spec_rules`).
+The owner of a server relies on each key, so a component honours it, or the server is refused (`spec_rules`).
 docs/reference/extra-specs.md is generated from the table; tests/docs/test_extra_specs_page.py compares it with Nova's
 own lists. Sources: `nova.api.validation.extra_specs` and `nova.objects.image_meta` of Nova 34.
 
@@ -31,8 +31,8 @@ class HonouredBy(StrEnum):
     DRIVER_AND_IMAGE = "virt driver, which reads the image"
     #: No component: a server is refused unless the value is one of `SpecEntry.harmless`.
     NOTHING = "refused"
-    #: It describes the image, or only drivers use it that Nova no longer has.
-    FACT = "promises nothing"
+    #: It describes the image, or only drivers that Nova no longer has use it.
+    FACT = "descriptive only"
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class SpecEntry:
     becomes: str = ""
     values: str = r"(?s:.*)"  #: regular expression for all values, which Nova checks from microversion 2.86 on
     meaning: str = ""  #: `values` in words
-    harmless: str = ""  #: regular expression for values that need no action; with `NOTHING`, all others are refused
+    harmless: str = ""  #: regular expression for values that need no action; with `NOTHING`, other values are refused
     harmless_words: str = ""  #: `harmless` in words
     aliases: Sequence[str] = ()  #: further keys of flavors
     image_aliases: Sequence[str] = ()  #: former names of the image property

@@ -117,7 +117,7 @@ class SocketTransport:
     def _unavailable(self, error: "httpx.HTTPError") -> Unavailable:
         said = str(error) or type(error).__name__
         if "CERTIFICATE_VERIFY_FAILED" in said:
-            said += "; [endpoints] ca_file (or OS_CACERT) must name a file with its authority"
+            said += "; set [endpoints] ca_file (or OS_CACERT) to a file with the authority that issued its certificate"
         return Unavailable(f"{self.base_url} does not answer: {said}", url=self.base_url)
 
 

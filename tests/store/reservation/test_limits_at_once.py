@@ -59,7 +59,7 @@ def at_once(database, rules, request):
 
 
 def leased(enforcement, lease, ids):
-    return enforcement.creation([lease]), lambda connection, plan: lease_store.insert_lease(connection, lease)
+    return enforcement.creation_check([lease]), lambda connection, plan: lease_store.insert_lease(connection, lease)
 
 
 def held(enforcement, lease, ids):
@@ -69,7 +69,7 @@ def held(enforcement, lease, ids):
     def commit(connection, plan):
         hold_store.insert_hold(connection, hold, [])
 
-    return enforcement.hold(hold, lease), commit
+    return enforcement.hold_check(hold, lease), commit
 
 
 @on_every_database

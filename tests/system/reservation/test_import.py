@@ -146,8 +146,8 @@ def test_an_import_writes_all_objects_into_each_kind_of_our_databases(sound, eng
         hosts = {one.id: one for one in host_store.all_hosts(connection)}
         capacities = {one.host: one.capacity for one in host_store.capacities(connection)}
         slots = host_store.allocations_of(connection, ["r-future"])
-        used = limit_store.between(connection, Account(AccountKind.PROJECT, "demo"), START, END)
-        known = limit_store.between(connection, Account(AccountKind.USER, found["future"].user_id), START, END)
+        used = limit_store.usage_between(connection, Account(AccountKind.PROJECT, "demo"), START, END)
+        known = limit_store.usage_between(connection, Account(AccountKind.USER, found["future"].user_id), START, END)
     # Imported leases count for the limits as long as they have not ended.
     assert {each.reservation_id: each.amounts["VCPU"] for each in used} == {"r-future": 2, "r-now": 2}
     assert known == used

@@ -153,8 +153,8 @@ def test_a_pipe_directory_or_broken_link_is_refused_without_waiting_and_with_its
         "pipe.yaml: is a named pipe, not a file; move it away",
         "sub.yaml: is a directory, not a file; move it away",
         "folder.yaml: is a directory, not a file; move it away",
-        f"gone.yaml: is a link to {directory}/nothing, which leads to no file; remove the link, or mend its target",
-        f"loop.yaml: is a link to {directory}/loop.yaml, which leads to no file; remove the link, or mend its target",
+        f"gone.yaml: is a link to {directory}/nothing, which leads to no file; remove the link, or correct its target",
+        f"loop.yaml: is a link to {directory}/loop.yaml, which leads to no file; remove the link, or correct its target",
     ):
         assert line in message
     assert "let user" not in message

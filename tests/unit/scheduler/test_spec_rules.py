@@ -35,7 +35,7 @@ def test_a_key_that_no_component_honours_is_refused_by_name(specs, image):
     [(key, value)] = (specs or image).items()
     with pytest.raises(Invalid) as refusal:
         refuse_unhonoured(NO_RULES, specs, image)
-    assert f"{key}={value}: no host delivers this, because " in refusal.value.message
+    assert f"{key}={value}: no host can apply this, because " in refusal.value.message
     honoured = refuse_unhonoured(NO_RULES, specs, image, tolerates_all=True)
     assert honoured.ignored == (key,)
     assert {**honoured.extra_specs, **honoured.image_properties} == {f"ignored:{key}": value}

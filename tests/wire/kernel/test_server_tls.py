@@ -258,7 +258,9 @@ def test_a_reload_of_invalid_files_keeps_the_certificate_and_logs_why(tmp_path, 
     with serving(security) as server, caplog.at_level(logging.ERROR):
         security.tls.reload()
         assert is_answered(server, security)
-    (record,) = [each for each in caplog.records if each.getMessage() == "the certificate is not replaced"]
+    (record,) = [
+        each for each in caplog.records if each.getMessage() == "the new certificate is invalid; the present one stays"
+    ]
     assert "moorage.key" in record.reason
 
 

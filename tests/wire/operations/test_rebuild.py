@@ -55,7 +55,7 @@ def test_a_rebuild_that_needs_a_trait_missing_on_the_host_is_refused(cloud):
 def test_a_rebuild_that_needs_dedicated_processors_is_refused(cloud):
     server_id = cloud.boot("small")
     dedicated = cloud.make_image("dedicated", hw_cpu_policy="dedicated")
-    refused = "image property hw_cpu_policy=dedicated: no host delivers this"
+    refused = "image property hw_cpu_policy=dedicated: no host can apply this"
     assert refused in rebuild(cloud, server_id, dedicated)
 
 

@@ -9,7 +9,7 @@ from moorage.core.errors import StartError
 from tests.wire.operations.conftest import GPU
 
 TPM = {"hw:tpm_version": "2.0"}
-REFUSED = "=2.0: no host delivers this, because guests have no TPM"
+REFUSED = "=2.0: no host can apply this, because guests have no TPM"
 
 
 @pytest.fixture

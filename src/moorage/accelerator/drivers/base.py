@@ -34,14 +34,14 @@ class RegionContent:
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """The handle is clean. `proof` is kept in the device history: what was done, the device's answer, and the check."""
+    """The handle is clean. The device history keeps `proof`: the commands, the device's answer, and the check."""
 
     proof: str
 
 
 @dataclass(frozen=True, slots=True)
 class StillCleaning:
-    """The device still works on it; call `clean` again. `allowed_s`: after this time the handle is quarantined."""
+    """The device has not finished; call `clean` again. After `allowed_s` in all, the handle is quarantined."""
 
     progress: str  #: for operators: ``sanitize, 37 %``
     allowed_s: float
@@ -85,8 +85,9 @@ class AcceleratorDriver(Protocol):
         ...
 
     def clean(self, handle: str) -> Cleaned | StillCleaning:
-        """Remove all data of the handle's last user, and verify that. Returns soon: a device that takes long is asked
-        again. After a restart of the agent, the first call continues or repeats what was interrupted.
+        """Remove all data of the handle's last user, and verify that. Returns soon; if the device needs longer, returns
+        `StillCleaning`, and is called again. After a restart of the agent, the first call continues or repeats the
+        interrupted cleaning.
         """
         ...
 

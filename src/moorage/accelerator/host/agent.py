@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 REPORT_INTERVAL = timedelta(seconds=30)
 #: Pause before the next report if a job ended during each attempt to send one.
 PAUSE_IF_JOBS_END = timedelta(seconds=1)
-#: Pause between two questions to devices that are still being cleaned.
+#: Pause between two calls of the drivers of devices that are still being cleaned.
 CLEANING_PERIOD = timedelta(seconds=5)
 MAX_RECORDS_PER_REPORT = 200
 
@@ -311,8 +311,8 @@ class AcceleratorAgent:
     # ------------------------------------------------------------------------------------- reporting
 
     def run_once(self) -> datetime | None:
-        """Ask devices that are still being cleaned. Report all attachments and devices to the central service, then
-        the history that it does not have yet.
+        """Continue the cleaning of devices. Report all attachments and devices to the central service, then the
+        history that it does not have yet.
 
         Harmless to repeat: the service stores each history record once, even if an earlier answer was lost.
         """
@@ -324,7 +324,7 @@ class AcceleratorAgent:
             if not self._sender.send(self._reports, lambda: self.attach_state):
                 pause = PAUSE_IF_JOBS_END
         except Superseded as error:
-            log.error("this accelerator agent does not count any more", extra={"why": error.message})
+            log.error("another accelerator agent has replaced this one", extra={"why": error.message})
         self.report_history()
         return self._clock.now() + pause
 

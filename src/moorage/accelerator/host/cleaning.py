@@ -1,8 +1,8 @@
 """Cleans the handles that instances have released, and frees or quarantines them.
 
 A handle is recorded as ``cleaning`` before its driver is called, and is free only when the driver has proved that it is
-clean. A device that takes long stays ``cleaning``, also over a restart of the agent, and is asked again by
-`continue_cleaning`. Not here: what cleaning a device means (`drivers`).
+clean. A device that needs longer stays ``cleaning``, also over a restart of the agent, and `continue_cleaning` calls
+its driver again. Not here: how a device is cleaned (`drivers`).
 """
 
 import logging
@@ -35,8 +35,8 @@ class HandleCleaner:
     def clean_handles(
         self, handles: Sequence[ClaimedHandle], at_last: Callable[[AttachState], AttachState]
     ) -> list[str]:
-        """Release all `handles`, then clean them, then mark each free or quarantined; one whose device still works on
-        it stays ``cleaning``. Returns ``<handle> (<reason>)`` per failure.
+        """Release all `handles`, then clean them, then mark each free or quarantined; a handle that its device has not
+        finished stays ``cleaning``. Returns ``<handle> (<reason>)`` per failure.
 
         After a crash in between, handles are dirty or ``cleaning``, and all of it is repeated. `at_last` is applied in
         the step that frees the handles.
@@ -93,12 +93,12 @@ class HandleCleaner:
             if not is_clean:
                 return self.clean_handles([ClaimedHandle(pci_id, record.deployable, rp_uuid="")], lambda held: held)
             self._checkpoint.step(partial(h.begin_cleaning, pci_id=pci_id, at=self._clock.now()))
-            vouched = f"not cleaned by the host: an operator vouches for it: {reason}"
+            vouched = f"freed without cleaning, on the word of an operator: {reason}"
             self._checkpoint.step(partial(h.free_handle, pci_id=pci_id), vouched)
             return []
 
     def continue_cleaning(self) -> None:
-        """Asks the devices that still clean handles."""
+        """Calls the drivers of all handles whose cleaning has not finished."""
         for pci_id, record in h.still_cleaning(self._checkpoint.state).items():
             self.clean_again(pci_id, record.deployable)
 

@@ -11,7 +11,7 @@ from moorage.core.errors import StartError
 
 log = logging.getLogger(__name__)
 
-NO_LONGER_REPORTED = "its driver no longer offers it, perhaps by its configuration; it goes when it is released"
+NO_LONGER_REPORTED = "its driver no longer reports it, perhaps because no device spec selects it; removed on release"
 
 
 @dataclass(frozen=True, slots=True)

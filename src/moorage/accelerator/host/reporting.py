@@ -27,7 +27,7 @@ class ReportSender:
         self._host = host
         self._names = names
         self._next: ReportPosition | None = None
-        #: Why this agent does not count any more; None: it does, as far as it knows.
+        #: Why the service no longer accepts this agent's reports; None: it does, as far as this agent knows.
         self.superseded: str | None = None
 
     def send(self, service: AcceleratorClient, read_state: Callable[[], AttachState]) -> bool:
@@ -44,7 +44,7 @@ class ReportSender:
     def _send_once(self, service: AcceleratorClient, read_state: Callable[[], AttachState]) -> bool:
         """Returns whether both reports were stored."""
         position = self._next or service.begin_epoch(self._host)
-        held = read_state()  # only now: the position says that the service has nothing newer than this state
+        held = read_state()  # after the position was fetched, so that the service has nothing newer than this state
         # Attachments first: users look for them as soon as their server is active.
         answer = service.report_attachments(self._host, attachment_reports(held), position)
         if self._is_stored(answer):

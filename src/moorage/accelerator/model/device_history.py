@@ -29,7 +29,7 @@ class DeviceEvent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """The instance, project and user for whom a change was made. All empty: a repair, or a command on the host."""
+    """The instance, project and user that caused a change. All empty: a repair, or a command on the host."""
 
     instance_uuid: str = ""
     project_id: str = ""

@@ -13,7 +13,7 @@ from moorage.core.errors import Conflict
 
 
 class Superseded(Conflict):
-    """Another accelerator agent of the host started later, so this one does not count any more."""
+    """Another accelerator agent of the host started later, so reports of this one are refused."""
 
     code = "accelerator.superseded"
 

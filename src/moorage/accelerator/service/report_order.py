@@ -43,8 +43,8 @@ def is_next(connection: Connection, host: str, position: ReportPosition, now: da
     elif stored.next.epoch > position.epoch:
         raise Superseded(
             f"host {host}: another accelerator agent started at {stored.begun_at:%Y-%m-%d %H:%M:%S} UTC (epoch "
-            f"{stored.next.epoch}), after this one (epoch {position.epoch}), so reports of this one do not count any "
-            "more. Stop one of the two. If this is the right one, restart it afterwards"
+            f"{stored.next.epoch}), after this one (epoch {position.epoch}), so reports of this one are refused. Stop "
+            "one of the two. If this is the right one, restart it afterwards"
         )
     elif stored.next.epoch < position.epoch:  # likewise
         report_store.adopt_epoch(connection, host, position.epoch)

@@ -304,7 +304,7 @@ class RequestService:
         order = payload_of(job.kind, job.payload, BindJob)
         places = set(order.providers.values())
         rows = accelerator_store.requests(connection, hostname=job.queue)
-        # Its own requests may be deleted already; they hold nothing that could become free.
+        # Requests of this job may be deleted already; they hold nothing that could become free.
         leaving = (row for row in rows if is_hidden(row) and row.uuid not in order.requests)
         is_full = failure_of(job.kind, report.result).code == NoCapacity.code
         return is_full and any(row.device_rp_uuid in places for row in leaving)
@@ -375,10 +375,10 @@ def _handles_of(job: Job, report: JobReport) -> Mapping[str, str]:
         for handle in handles.values():
             check_handle(handle)
     except Invalid as error:
-        log.error("a host bound accelerator requests to no handle", extra={"host": job.queue, "why": error.message})
+        log.error("a host reported an invalid attach handle", extra={"host": job.queue, "why": error.message})
         return {}
     if len(set(handles.values())) < len(handles):
-        log.error("a host bound accelerator requests to one handle", extra={"host": job.queue, "handles": handles})
+        log.error("a host bound several requests to one handle", extra={"host": job.queue, "handles": handles})
         return {}
     return handles
 

@@ -1,4 +1,4 @@
-"""Tells the compute service which servers of this host have failed devices, so that their owners see it."""
+"""Reports to the compute service which servers of this host have failed devices, so that their owners see it."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence

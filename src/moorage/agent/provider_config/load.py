@@ -252,7 +252,9 @@ def _unreadable_fault(path: Path, error: OSError) -> ConfigFault:
     """The fault with the remedy that fits `error`: only EACCES has to do with permissions."""
     if error.errno in (errno.ENOENT, errno.ELOOP) and path.is_symlink():
         return ConfigFault(
-            str(path), f"is a link to {path.readlink()}, which leads to no file", "remove the link, or mend its target"
+            str(path),
+            f"is a link to {path.readlink()}, which leads to no file",
+            "remove the link, or correct its target",
         )
     remedies = {
         errno.EACCES: f"let user {os.geteuid()} read it",

@@ -63,7 +63,7 @@ def history(config_path: Path | None, *, as_json: bool, **wanted: str | None) ->
 @click.argument("host")
 @click.argument("handle")
 @config_option
-@click.option("--reason", required=True, metavar="TEXT", help="Why; the device history keeps it.")
+@click.option("--reason", required=True, metavar="TEXT", help="Reason, for the device history.")
 @click.option("--already-clean", is_flag=True, help="Do not clean it: you vouch that nothing of its last user is left.")
 @json_option
 def release(
@@ -75,7 +75,7 @@ def release(
     history --host HOST --handle HANDLE.
     """
     if not reason.strip():
-        raise Invalid("--reason is empty; say why the handle may be given out again")
+        raise Invalid("--reason is empty; write why the handle may be used again")
     state = _client(config_path).release_handle(host, handle, reason, is_clean=already_clean)
     if as_json:
         click.echo(json.dumps({"host": host, "handle": handle, "state": state}))

@@ -17,7 +17,7 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print the answe
 
 @click.group("calendar-feed", context_settings={"help_option_names": ["-h", "--help"]})
 def calendar_feed() -> None:
-    """URLs from which calendar programs read the leases of your project. Everyone who has the URL can read them."""
+    """URLs from which calendar programs read the leases of your project. A URL needs no password: keep it secret."""
 
 
 @calendar_feed.command("create")
@@ -51,7 +51,7 @@ def show(config_path: Path | None, *, as_json: bool) -> None:
 @click.argument("feed_id")
 @_as_json
 def revoke(config_path: Path | None, feed_id: str, *, as_json: bool) -> None:
-    """End a feed: its URL shows nothing any more."""
+    """Revoke a feed: its URL stops working."""
     _reservation(config_path).revoke_feed(feed_id)
     click.echo(json.dumps({"revoked": feed_id}) if as_json else f"Revoked the calendar feed {feed_id}.")
 

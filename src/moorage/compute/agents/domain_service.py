@@ -100,8 +100,8 @@ class DomainService:
                     changed.append((server, server_id in failed))
             return changed
 
-        for server, is_sick in in_transaction(self.deps.engine, apply_report) if concerned else ():
+        for server, has_failed in in_transaction(self.deps.engine, apply_report) if concerned else ():
             log.warning(
-                "a device of a server has failed" if is_sick else "the devices of a server work again",
+                "a device of a server has failed" if has_failed else "the devices of a server work again",
                 extra={"server": server.id, "host": host, "devices": list(failed.get(server.id, ()))},
             )

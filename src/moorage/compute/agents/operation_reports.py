@@ -1,4 +1,4 @@
-"""What follows from hosts' reports on operations: the server's new state, then a release, a retry or an offload.
+"""Applies hosts' reports on operations: the server's new state, then a release, a retry or an offload.
 
     reports -> locked servers -> `lifecycle.after_report` for each -> one statement per table for all servers
 
@@ -132,9 +132,9 @@ def reported_result(job: Job, report: JobReport) -> ServerResult:
 
 
 def has_leftovers(job: Job, report: JobReport) -> bool:
-    """Whether the host reports that parts of its failed job are left because it could not undo them.
+    """Whether the host reports that it could not undo all parts of its failed job.
 
-    The server then continues or goes elsewhere, and its host cleans up; until then it keeps the allocations.
+    The server then continues or is built elsewhere. The host keeps the allocations until it has cleaned up.
     """
     return report.error is not None and bool(failure_of(job.kind, report.result).is_left)
 

@@ -73,11 +73,11 @@ class FlavorService:
     # ---------------------------------------------------------------------------------- extra specs
 
     def add_extra_specs(self, flavor_id: str, added: Mapping[str, str], *, known_only: bool = False) -> None:
-        """Raises `Invalid` for keys that no further key could make right, and with `known_only` also for keys and
-        values that no hypervisor knows; then none is added.
+        """Adds all keys, or none: raises `Invalid` for keys that no further key could complete, and with `known_only`
+        also for keys and values that no hypervisor knows.
 
-        Clients set keys one by one and in any order. A set that lacks a key is therefore stored, with a warning in the
-        log; creating a server checks the whole set.
+        Clients set keys one by one and in any order. So an incomplete set is stored, with a warning in the log;
+        creating a server checks the whole set.
         """
         if known_only:
             check_known_specs(added)
@@ -149,7 +149,7 @@ def _sees_all(caller: Caller) -> bool:
 def _check_added(flavor: Flavor, together: Mapping[str, str], added: Mapping[str, str]) -> None:
     """Raises `Invalid` if `added` is wrong by itself, or contradicts what the flavor has.
 
-    If the flavor had contradictions before, only `added` itself is checked: other keys must not prevent a correction.
+    If the flavor had contradictions before, only `added` itself is checked, so that keys can be corrected one by one.
     """
     if (fault := _fault(flavor, together)) is None:
         return
@@ -159,7 +159,7 @@ def _check_added(flavor: Flavor, together: Mapping[str, str], added: Mapping[str
             raise fault
         if (own := _fault(flavor, added)) is not None and not isinstance(own, IncompleteSpecs):
             raise own
-    log.warning("no server can use a flavor yet", extra={"flavor": flavor.id, "reason": fault.message})
+    log.warning("extra specs of a flavor are incomplete", extra={"flavor": flavor.id, "reason": fault.message})
 
 
 def _fault(flavor: Flavor, extra_specs: Mapping[str, str]) -> Invalid | None:

@@ -1,7 +1,7 @@
 """The change of a server whose accelerator has failed, and of one whose accelerators work again.
 
-Such a server is in ERROR with a fault that its owner sees, while its guest goes on running. Only a server without an
-operation in progress is judged, so the next report decides about the others.
+Such a server is in ERROR with a fault that its owner sees, while its guest continues to run. A server with an operation
+in progress is not changed; the next report decides.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from datetime import datetime
 
 from moorage.compute.model.servers import Fault, PowerState, Server, VmState
 
-#: Begins the details of these faults, and tells them from other ones.
+#: Begins the details of these faults; other faults have other details.
 _MARK = "device health"
 
 #: States in which a guest runs with its devices.

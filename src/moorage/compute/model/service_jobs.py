@@ -1,4 +1,4 @@
-"""[pure] The payloads of the jobs that compute's own workers run, as these read them. Those of hosts' jobs are in
+"""[pure] The payloads of jobs that compute's own workers run. The payloads of hosts' jobs are in
 `moorage.jobs.contract`.
 
 Processes of different releases read them: a reader ignores unknown fields, and a new field needs a default.
@@ -36,7 +36,7 @@ class ReleaseAllocation(msgspec.Struct, frozen=True):
     action_id: str = ""
 
 
-class AboutHost(msgspec.Struct, frozen=True):
+class HostUpdate(msgspec.Struct, frozen=True):
     """PUBLISH_STATUS, PUBLISH_AGGREGATES and FORGET_HOST; only the last has the uuid of the `provider`."""
 
     host: str
@@ -50,7 +50,7 @@ class MoveStep(msgspec.Struct, frozen=True):
     image_id: str | None = None
 
 
-T = TypeVar("T", SelectHosts, ReleaseAllocation, AboutHost, MoveStep)
+T = TypeVar("T", SelectHosts, ReleaseAllocation, HostUpdate, MoveStep)
 
 
 def read_payload(job: Job, payload_type: type[T]) -> T:

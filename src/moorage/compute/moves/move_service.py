@@ -227,7 +227,7 @@ class MoveService:
             lifecycle.check(operation, server_situation(server), caller)
             check_capability(connection, server, operation)
             self._check_destination(connection, server, destination)
-            # An evacuation must not fail because of keys that the server never got; the copies say so from now on.
+            # An evacuation must not fail because of keys without effect; the server's copies mark them from now on.
             new_flavor, properties = with_honoured_specs(
                 self.deps.spec_rules, flavor or server.flavor, server.image_properties or {},
                 tolerates_all=kind is MoveKind.EVACUATION,

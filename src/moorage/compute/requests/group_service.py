@@ -23,7 +23,7 @@ MAX_RECHECKS = 8
 
 class PlacementRejected(Exception):
     """At commit, the group of `server_id` rejects the selected host, the host no longer exists, or it is a bare-metal
-    node that has got another server.
+    node and another server is on it.
     """
 
     def __init__(self, server_id: str) -> None:

@@ -182,7 +182,7 @@ class Admission:
         return count
 
     def add_servers(self, one: Amounts, count: int) -> None:
-        """They count from now on."""
+        """Adds `count` servers to the project's usage."""
         more = _times(one, count)
         self.kept, self.used = sum_amounts((self.kept, more)), sum_amounts((self.used, more))
 

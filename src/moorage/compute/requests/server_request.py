@@ -163,13 +163,13 @@ def check_image_fits_flavor(image: ImageRecord, flavor: Flavor) -> None:
 def with_honoured_specs(
     rules: SpecRules, flavor: Flavor, image_properties: Mapping[str, str], *, tolerates_all: bool = False
 ) -> tuple[Flavor, Mapping[str, str]]:
-    """The server's own copies of flavor and image properties, in which keys without effect have another name.
+    """The server's own copies of flavor and image properties, in which keys without effect are marked as ignored.
 
-    Raises `Invalid` for a key that no component honours, unless the operator lets it through or `tolerates_all`.
+    Raises `Invalid` for a key that no component honours, unless the operator ignores it or `tolerates_all`.
     """
     specs = refuse_unhonoured(rules, flavor.extra_specs, image_properties, tolerates_all=tolerates_all)
     if specs.ignored:
-        log.warning("keys of a server have no effect", extra={"flavor": flavor.id, "keys": ", ".join(specs.ignored)})
+        log.warning("keys are ignored for a server", extra={"flavor": flavor.id, "keys": ", ".join(specs.ignored)})
         flavor = replace(flavor, extra_specs=specs.extra_specs)
     return flavor, specs.image_properties
 

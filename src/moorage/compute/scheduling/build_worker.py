@@ -36,7 +36,7 @@ from moorage.compute.model.servers import (
     PowerState,
     VmState,
 )
-from moorage.compute.model.service_jobs import AboutHost, ReleaseAllocation, read_payload
+from moorage.compute.model.service_jobs import HostUpdate, ReleaseAllocation, read_payload
 from moorage.compute.scheduling.build_job import BuildScheduler
 from moorage.compute.scheduling.commit_selection import Build
 from moorage.compute.scheduling.job_worker import BACKOFF, MAX_ATTEMPTS, JobWorker, extend_lease, is_late
@@ -181,18 +181,18 @@ class BuildTask:
 
     def _publish_status(self, job: Job) -> None:
         with read(self._engine) as connection:
-            host = host_store.host(connection, read_payload(job, AboutHost).host)
+            host = host_store.host(connection, read_payload(job, HostUpdate).host)
         if host is not None:
             publish_status(self._placement, host)
         self._jobs.finish_job(job)
 
     def _publish_aggregates(self, job: Job) -> None:
-        publish_aggregates(self._engine, self._placement, read_payload(job, AboutHost).host)
+        publish_aggregates(self._engine, self._placement, read_payload(job, HostUpdate).host)
         self._jobs.finish_job(job)
 
     def _forget_host(self, job: Job) -> None:
         """Does nothing if an agent has registered the host again in the meantime."""
-        payload = read_payload(job, AboutHost)
+        payload = read_payload(job, HostUpdate)
         with read(self._engine) as connection:
             host = host_store.host(connection, payload.host)
             evacuated = move_store.open_moves_of_host(connection, payload.host)

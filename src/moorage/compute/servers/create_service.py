@@ -57,7 +57,7 @@ MAX_SERVERS_PER_REQUEST = 1000
 
 @dataclass(frozen=True)
 class _Order:
-    """A request to create servers that look like `model`, each of which counts `amounts`."""
+    """A request to create copies of the server `model`. Each adds `amounts` to the project's usage."""
 
     caller: Caller
     request_id: str
@@ -153,7 +153,7 @@ class CreateService:
 
     def _accept(self, connection: Connection, order: "_Order", project: Admission) -> "_Accepted":
         caller, new, model = order.caller, order.new, order.model
-        # One more than allowed, to refuse it, unless the project's limits leave room for fewer.
+        # One more than allowed, so that it is refused below, unless the project's limits allow fewer.
         most = min(new.count, MAX_SERVERS_PER_REQUEST + 1)
         count = project.servers_that_fit(order.amounts, min(new.least, new.count), most, order.others)
         if count > MAX_SERVERS_PER_REQUEST:

@@ -98,7 +98,7 @@ def finish_event(connection: Connection, action_id: str, name: str, now: datetim
 
 
 def finish_events(connection: Connection, ended: Sequence[EndedEvent], now: datetime) -> None:
-    """Ends events of different actions; events that are missing are inserted."""
+    """Ends events of different actions; inserts missing events."""
     if not ended:
         return
     values = [

@@ -131,7 +131,7 @@ def keep_hosts(connection: Connection, provider_uuids: Collection[str]) -> dict[
 
 
 def lock_node(connection: Connection, name: str, server_id: str) -> bool:
-    """Whether the bare-metal node has no server but `server_id`; until the transaction ends, it gets no other one."""
+    """Whether the bare-metal node has no server but `server_id`. Until the transaction ends, no other can get it."""
     lock_host(connection, name)
     return connection.execute(_OTHER_SERVER, {"of_host": name, "of_server": server_id}).first() is None
 

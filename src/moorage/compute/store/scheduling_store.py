@@ -204,6 +204,6 @@ def note_failed_build(connection: Connection, host: str, now: datetime) -> None:
 
 
 def note_successful_builds(connection: Connection, hosts: Collection[str]) -> None:
-    """The earlier failures of these hosts do not count any more."""
+    """Resets the failure counts of these hosts."""
     if hosts:
         connection.execute(_SUCCEEDED, [{"of_host": host} for host in sorted(hosts)])

@@ -123,8 +123,8 @@ class ServerQuery:
 def insert_servers(
     connection: Connection, new: Sequence[Server], counted: Mapping[str, Mapping[str, int]] = MappingProxyType({})
 ) -> None:
-    """`server.number` is assigned by the database. `counted`: {server id: what it counts}, of those that the caller has
-    added to their project's usage (`quota_store`).
+    """The database assigns `server.number`. `counted`: {server id: its amounts}, for servers that the caller has added
+    to their project's usage (`quota_store`).
     """
     connection.execute(_INSERT, [_row(server, counted.get(server.id)) for server in new])
 

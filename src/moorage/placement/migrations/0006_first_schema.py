@@ -1,4 +1,4 @@
-"""Creates the first schema: providers and what they offer, consumers and their allocations, and the change log.
+"""Creates the first schema: providers with inventories and traits, consumers with allocations, and the change log.
 
 Inventories, traits, aggregates and allocations have no foreign keys: see `moorage.placement.store.tables`.
 """

@@ -52,7 +52,7 @@ class ChangeHistoryService:
             return self._provider(connection, uuid, self._check_retained(connection, at))
 
     def provider_states(self, uuids: Iterable[str], at: datetime) -> list[PastState]:
-        """The states at `at` of those that existed then. Raises `Gone` for a time before the retained history."""
+        """The states at `at` of providers that existed then. Raises `Gone` for times before the retained history."""
         states = []
         with read_one_state(self.deps.engine) as connection:
             at = self._check_retained(connection, at)

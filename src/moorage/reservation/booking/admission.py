@@ -4,7 +4,7 @@ A stale calendar is harmless: a plan is verified in SQL with its hosts locked be
 refused only on a calendar that was just refreshed. A request that keeps losing against concurrent ones is planned with
 all hosts locked, so it can only be refused for lack of room.
 
-Everything that takes capacity on hosts comes through `admit_all`, with a `LimitCheck`.
+Every request that takes capacity on hosts calls `admit_all`, with a `LimitCheck`.
 
 A refresh reads only changed hosts: every write of allocations raises the `revision` of its hosts.
 
@@ -117,7 +117,7 @@ class Admission:
         try:
             self._refresh_capacity()
         except MoorageError as error:
-            log.warning("the calendar has an older capacity of the hosts", extra={"reason": error.message})
+            log.warning("the calendar uses the last known capacity of the hosts", extra={"reason": error.message})
         return self._calendar(excluding, fresh=True)[0]
 
     def plan_all(self, bookings: Sequence[Booking], excluding: Excluding = Excluding()) -> list[host_selection.Plan]:

@@ -1,12 +1,12 @@
-"""The one check that everything passes that keeps capacity from others: leases, series, updates and holds.
+"""The checks of every request that reserves capacity: leases, series, updates and holds.
 
     duration, an operator's service     before the booking: `before_create`, `before_update`
     limits of the project and its user  in the transaction that writes, with both locked, so that two requests cannot
                                         use the same remainder: the `LimitCheck` that `Admission.admit_all` requires
 
-Limits count what is reserved at any one time and over time, whole hosts with all that they have, leases, and how long
-holds last. A dry run makes the same checks without writing. `moved_by_service` is for moves off a failed host, which
-the tenant did not ask for.
+Limits count the units that are reserved at any one time and over time (of a whole host, all that it has), leases, and
+the duration of holds. A dry run makes the same checks without writing. `moved_by_service` is for moves off a failed
+host, which the tenant did not request.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -69,8 +69,8 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """`asked` replaces `before`; `leases`: number of new leases and holds, which are `written` already unless it is a
-    dry run; `hold`: the hold that asks, if it is one.
+    """A request: `asked` replaces `before`. `leases`: number of new leases and holds; `written`: whether their rows are
+    in the database already (not in a dry run); `hold`: id of the new hold, if the request creates one.
     """
 
     asked: Sequence[Reserved]
@@ -99,7 +99,7 @@ class Enforcement:
         self._check_duration(lease.project_id, lease.start_date, lease.end_date)
         if self._external is not None:
             self._external.check_create(lease, plan(), self._hosts())
-        limit_store.ensure(self._engine, accounts_of(lease.project_id, lease.user_id))
+        limit_store.ensure_accounts(self._engine, accounts_of(lease.project_id, lease.user_id))
 
     def before_update(self, change: UpdatePreview, plan: Callable[[], host_selection.Plan]) -> None:
         lease, decision = change.lease, change.decision
@@ -107,45 +107,45 @@ class Enforcement:
         if self._external is not None and (decision.moved or decision.requests):
             held = self._held(lease)
             self._external.check_update(lease, held, _after(change), {**held, **plan()}, self._hosts())
-        limit_store.ensure(self._engine, accounts_of(lease.project_id, lease.user_id))
+        limit_store.ensure_accounts(self._engine, accounts_of(lease.project_id, lease.user_id))
 
-    def creation(self, leases: Sequence[Lease]) -> LimitCheck:
+    def creation_check(self, leases: Sequence[Lease]) -> LimitCheck:
         """Checks the limits for these new leases, all or none, and records their usage. Raises `OverQuota`."""
 
         def check(connection: Connection, plans: Sequence[host_selection.Plan]) -> None:
-            limit_store.lock(connection, _accounts(leases[0]))
+            limit_store.lock_accounts(connection, _accounts(leases[0]))
             since = leases[0].created_at - 2 * self._rules.period
-            limit_store.drop_before(connection, leases[0].project_id, since)
+            limit_store.delete_usage_before(connection, leases[0].project_id, since)
             asked: list[Reserved] = []
             for lease, plan in zip(leases, plans, strict=True):
                 own = _reserved(connection, lease, plan)
-                limit_store.write(connection, lease.project_id, lease.user_id, lease.id, own)
+                limit_store.write_usage(connection, lease.project_id, lease.user_id, lease.id, own)
                 asked += own
                 self._check_limits(connection, lease, _Change(asked, leases=len(leases)), of=len(leases))
 
         return check
 
-    def update(self, change: UpdatePreview) -> LimitCheck:
+    def update_check(self, change: UpdatePreview) -> LimitCheck:
         """Checks the limits for the updated lease, and records its usage. Raises `OverQuota`."""
         lease, decision = change.lease, change.decision
 
         def check(connection: Connection, plans: Sequence[host_selection.Plan]) -> None:
-            limit_store.lock(connection, _accounts(lease))
+            limit_store.lock_accounts(connection, _accounts(lease))
             wanted = self._change(connection, change, plans[0])
-            limit_store.write(connection, lease.project_id, lease.user_id, lease.id, wanted.asked)
+            limit_store.write_usage(connection, lease.project_id, lease.user_id, lease.id, wanted.asked)
             if decision.moved:
                 ids = [each.id for each in lease.reservations]
-                limit_store.move(connection, ids, decision.start_date, decision.end_date)
+                limit_store.move_usage(connection, ids, decision.start_date, decision.end_date)
             if decision.grows or decision.requests:
                 self._check_limits(connection, _after(change), wanted)
 
         return check
 
-    def hold(self, hold: Hold, lease: Lease) -> LimitCheck:
+    def hold_check(self, hold: Hold, lease: Lease) -> LimitCheck:
         """Checks the limits for a new hold, as for the `lease` that it may become. Raises `OverQuota`."""
 
         def check(connection: Connection, plans: Sequence[host_selection.Plan]) -> None:
-            limit_store.lock(connection, _accounts(lease))
+            limit_store.lock_accounts(connection, _accounts(lease))
             limit_store.write_hold(connection, hold, hold.created_at - DAY)
             for account in _accounts(lease):
                 self._check_holds(connection, account, hold)
@@ -155,7 +155,7 @@ class Enforcement:
         return check
 
     def rehearse_create(self, leases: Sequence[Lease], plans: Sequence[host_selection.Plan]) -> None:
-        """Makes the checks of `before_create` and `creation`, without writing.
+        """Makes the checks of `before_create` and `creation_check`, without writing.
 
         Does not call the operator's service, because it may count requests.
         """
@@ -192,7 +192,7 @@ class Enforcement:
             return self._limits(connection, [account])[account]
 
     def set_limits(self, account: Account, limits: Limits | None) -> Limits:
-        limit_store.ensure(self._engine, [account])
+        limit_store.ensure_accounts(self._engine, [account])
         in_transaction(self._engine, lambda connection: limit_store.set_limits(connection, account, limits))
         return self.limits_of(account)
 
@@ -224,11 +224,11 @@ class Enforcement:
     def _change(self, connection: Connection, change: UpdatePreview, plan: host_selection.Plan) -> _Change:
         asked = _reserved(connection, _after(change), plan)
         ids = {each.reservation_id for each in asked}
-        there = limit_store.of_lease(connection, change.lease.id)
+        there = limit_store.usage_of_lease(connection, change.lease.id)
         return _Change(asked, [each for each in there if each.reservation_id in ids])
 
     def _check_holds(self, connection: Connection, account: Account, hold: Hold) -> None:
-        """The number of holds, and how long they last together; otherwise they could be renewed for ever."""
+        """The number of holds and their total duration; otherwise they could be renewed for ever."""
         most, minutes = self._rules.max_holds, self._rules.hold_minutes_per_day
         there = hold_store.count(connection, account, hold.created_at) - 1
         if there >= most:
@@ -261,7 +261,9 @@ class Enforcement:
                 raise _over(account, f"{found.reason}. {REMEDY}", values, of=of, start=lease.start_date)
 
     def _check_number(self, connection: Connection, account: Account, most: int, change: _Change) -> None:
-        there = limit_store.leases_of(connection, account, self._clock.now()) - (change.leases if change.written else 0)
+        there = limit_store.number_of_leases(connection, account, self._clock.now()) - (
+            change.leases if change.written else 0
+        )
         if there + change.leases > most:
             raise _over(
                 account,
@@ -271,11 +273,11 @@ class Enforcement:
             )
 
     def _others(self, connection: Connection, account: Account, change: _Change) -> list[Reserved]:
-        """The account's usage, without that of the request, which counts for a limit of it."""
+        """The usage that counts for the account's limits, without that of the request itself."""
         own = {each.reservation_id for each in (*change.asked, *change.before)} | {change.hold}
         start = min(each.start for each in change.asked) - self._rules.period
         end = max(each.end for each in change.asked) + self._rules.period
-        there = limit_store.between(connection, account, start, end)
+        there = limit_store.usage_between(connection, account, start, end)
         held = hold_store.reserved(connection, account, self._clock.now())
         return [each for each in (*there, *held) if each.reservation_id not in own]
 
@@ -300,7 +302,9 @@ def _over(
     of: int = 1,
     start: datetime | None = None,
 ) -> OverQuota:
-    """`values`: name of the limit, the limit, what is used, what the request adds. `of`, `start`: of a series."""
+    """`values`: name of the limit, the limit, units in use, units that the request adds. `of`: number of leases in the
+    series; `start`: of the refused lease.
+    """
     name, limit, used, asked = values
     words = f"The limits of the {account.kind} are exceeded: {reason}"
     if start is not None:

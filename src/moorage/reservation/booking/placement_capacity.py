@@ -43,7 +43,7 @@ class PlacementCapacity:
         self._roots: dict[str, str] = {}  #: {uuid of a root: its name}
         self._unread: dict[int, str] = {}  #: see `read_again`
         self._changed: set[int] = set()
-        self._is_examined = False  #: whether `take_changed` has returned all hosts once
+        self._is_examined = False  #: whether `take_changed` has returned None, which means all hosts
 
     def refresh(self, *, reads_all: bool = False) -> bool:
         """Reads the hosts that changed in Placement; returns whether a capacity in the database changed.

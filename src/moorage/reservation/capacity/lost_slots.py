@@ -1,8 +1,8 @@
 """Finds the slots of a host that its present capacity no longer covers. Pure.
 
-If the capacity covers only some slots, the slots of started leases come first, then those of leases that were created
-earlier. So a pending lease loses its slots before a running one, and otherwise the lease that was created last does. A
-slot loses its place only to slots that overlap it in time.
+If the capacity covers only some slots, the slots of started leases keep theirs first, then the slots of leases that
+were created earlier. So a pending lease loses its slots before a running one; among equals, the lease that was created
+last. A slot competes only with slots that overlap it in time.
 
 A slot is also lost if it is larger than its provider allows (``max_unit``), or if its provider no longer has the traits
 that the reservation requires.
@@ -19,7 +19,7 @@ from moorage.reservation.model.slot_demand import WHOLE_HOST, Amounts, SlotDeman
 
 @dataclass(frozen=True, slots=True)
 class HeldSlot:
-    """A slot with what decides its rank. `created_at` is the time of its lease."""
+    """A slot with the values of its rank. `created_at`: of its lease."""
 
     id: str
     host: int
@@ -65,7 +65,7 @@ def _unfit(capacity: HostCapacity, slot: HeldSlot, demands: Mapping[str, SlotDem
     for place, amount in slot.amounts.items():
         if amount > capacity.largest.get(place, amount):
             limit = capacity.largest[place]
-            return f"{_named(capacity, place)} allows {limit} per consumer at most, and the slot takes {amount}"
+            return f"{_named(capacity, place)} allows at most {limit} units per consumer, and the slot has {amount}"
     return _mismatch(capacity, slot, demands[slot.reservation_id]) if slot.reservation_id in demands else None
 
 
@@ -75,10 +75,10 @@ def _mismatch(capacity: HostCapacity, slot: HeldSlot, demand: SlotDemand | None)
         return "the host no longer has the traits that the reservation requires"
     for place in slot.amounts:
         if class_of(place) in demand.entire and capacity.capacity.get(place, 0) > slot.amounts[place]:
-            return f"{_named(capacity, place)} has grown, and the slot takes the whole inventory"
+            return f"{_named(capacity, place)} has grown, and the slot must have the whole inventory"
     is_there = slot.amounts.keys() <= capacity.capacity.keys()
     if is_there and not pack(capacity.shelves(), slot.amounts, capacity.largest, demand, 1):
-        return "the providers of the slot no longer have the traits or the places that the reservation requires"
+        return "the providers of the slot no longer have the traits or the tree that the reservation requires"
     return None
 
 
@@ -86,7 +86,7 @@ def _uncovered(capacity: HostCapacity, slot: HeldSlot, kept: Sequence[HeldSlot])
     for place, amount in slot.amounts.items():
         limit = 1 if place == WHOLE_HOST else capacity.capacity.get(place, 0)
         if _peak(slot, place, kept) + amount > limit:
-            return f"{_named(capacity, place)} has {limit} left"
+            return f"{_named(capacity, place)} has only {limit} units left"
     return None
 
 

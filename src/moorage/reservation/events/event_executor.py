@@ -204,9 +204,9 @@ class EventExecutor:
     # --- called by the runner and by requests
 
     def run_events(self, events: Sequence[UnfinishedEvent]) -> frozenset[str]:
-        """Claims due events of one type, each of another lease, and runs them; those with slow steps last and alone.
+        """Claims due events of one type, each of another lease, and runs them. Events with slow steps run last, alone.
 
-        Returns the ids of those that were not claimed, because they or their leases have changed since they were read.
+        Returns the ids of events that were not claimed, because they or their leases have changed since they were read.
         """
         runs, alone, gone = in_transaction(self._engine, lambda connection: self._claim(connection, events))
         self._run(runs)
@@ -262,7 +262,7 @@ class EventExecutor:
     def _claim(
         self, connection: Connection, events: Sequence[UnfinishedEvent]
     ) -> tuple[list[_Run], list[UnfinishedEvent], frozenset[str]]:
-        """(the claimed events, those that must run alone, ids of those that have changed)"""
+        """(the claimed events, events that must run alone, ids of events that have changed)"""
         now, kind = self._clock.now(), events[0].type
         ids = [event.lease_id for event in events]
         lease_store.lock_rows(connection, ids)

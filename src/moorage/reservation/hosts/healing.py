@@ -5,7 +5,7 @@
              |-> not started: only rows change; the project does not notice
              |-> active: `resources_changed`; an update event changes Placement and Nova
              |-> no capacity: the slots stay; `missing_resources`
-    it is back -> missing slots count again; inventories and programmed regions are made again
+    it is back -> missing slots count again; inventories are written and regions programmed again
 
 A lease is `degraded` while it has slots without capacity, and while a host is down from which slots were moved while
 the lease was active. Slots on hosts that are down are only moved if their lease starts within `healing_interval`,
@@ -59,7 +59,7 @@ class _Moved:
 
 @dataclass(frozen=True, slots=True)
 class _Affected:
-    """A lease with slots that have no capacity. `pinned`: ids of those that must stay, because servers use them."""
+    """A lease with slots that have no capacity. `pinned`: ids of slots that must stay, because servers use them."""
 
     lease: Lease
     reservations: Sequence[Reservation]  #: those with such slots
@@ -175,7 +175,7 @@ class Healing:
                 asks = _less(asks, str(error.fields["reservation_id"]), int(str(error.fields["free"])))
 
     def _asks(self, affected: _Affected, lost: LostCapacity) -> list[host_selection.CapacityRequest]:
-        """Requests exactly as many slots as each reservation has, without pinned ones, whatever it would accept."""
+        """For each reservation a request for exactly as many slots as it has, without pinned ones."""
         movable = [row for row in affected.rows if row.id not in affected.pinned]
         sound = held_of(row for row in movable if not lost.concerns(row))
         keep = affected.lease.status is LeaseStatus.ACTIVE
@@ -251,8 +251,8 @@ class Healing:
         return Incident(self.deps.ids.uuid(), lease.id, kind, self.deps.clock.now(), reason)
 
     def _load(self, lease_id: str, restored: Collection[str]) -> None:
-        """Makes again what is missing on hosts that are back: programmed regions, and inventories of the `restored`
-        reservations whose host was not in Placement. Before that, no server starts there.
+        """Restores hosts that are back: programs their regions, and writes the inventories of the `restored`
+        reservations whose host was not in Placement. Until then, no server can start there.
         """
         missing = self._without_provider(lease_id, restored)
 
@@ -311,7 +311,7 @@ class Healing:
         return _Moved(reservation, surplus, left)
 
     def _recover(self, connection: Connection, lease_id: str, lost: LostCapacity) -> frozenset[str]:
-        """Clears the flags that no longer apply; returns the reservations that miss nothing any more."""
+        """Clears flags that no longer apply; returns the ids of reservations that have all their slots again."""
         lease = lease_store.lock(connection, lease_id)
         if lease is None:
             return frozenset()
@@ -327,7 +327,7 @@ class Healing:
         if flags or not degraded:
             lease_store.mark(connection, lease_id, degraded, flags, self.deps.clock.now())
         if flags and not missing:
-            restored = self._incident(lease, IncidentKind.RESTORED, "all resources of the lease are there again")
+            restored = self._incident(lease, IncidentKind.RESTORED, "all resources of the lease are available again")
             capacity_store.insert_incidents(connection, [restored])
         return frozenset(flags)
 

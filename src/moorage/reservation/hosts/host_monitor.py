@@ -1,4 +1,4 @@
-"""The background task that watches the capacity of registered hosts: which are up, and what Placement has of them."""
+"""The background task that watches registered hosts: which of them are up, and their inventories in Placement."""
 
 import logging
 from collections.abc import Collection
@@ -37,7 +37,7 @@ class HostMonitor:
         try:
             up = self._deps.compute.hosts_up()
         except MoorageError as error:
-            log.warning("compute does not answer which hosts are up", extra={"reason": error.message})
+            log.warning("the hosts that are up could not be read from compute", extra={"reason": error.message})
             return
         down = {host.id: host.hypervisor_hostname for host in hosts if not up.get(host.service_name, False)}
         for host in hosts:
@@ -47,7 +47,7 @@ class HostMonitor:
             self._capacity.refresh(reads_all=True)
             self._capacity.save_position()
         except MoorageError as error:
-            log.warning("Placement does not tell the capacity of hosts", extra={"reason": error.message})
+            log.warning("the capacity of hosts could not be read from Placement", extra={"reason": error.message})
             return
         self._heal(down)
 

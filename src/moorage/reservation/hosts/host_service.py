@@ -140,7 +140,7 @@ class HostService:
             in_transaction(self.deps.engine, lambda connection: store.delete_host(connection, host_id))
             raise
         in_transaction(self.deps.engine, lambda connection: store.set_ready(connection, host_id, ready=True))
-        # Nobody notices what changes in Placement before the host is ready, so it is read once more.
+        # Changes in Placement are not followed before the host is ready, so it is read once more.
         self.placement_capacity.read_again(host_id, host.hypervisor_hostname)
         return self.show(str(host_id))
 

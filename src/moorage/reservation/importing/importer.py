@@ -211,13 +211,13 @@ class _Import(PeerImport[BlazarDatabase, Connection]):
         self._usages += [HostUsage(each.host_id, each.start_date, each.end_date, each.resources) for each in one.slots]
         self._write(lease_store.insert_lease, one.lease)
         self._write(host_store.insert_allocations, one.slots, self._now)
-        self._write(limit_store.write, one.lease.project_id, one.lease.user_id, one.lease.id, self._charged(one))
+        self._write(limit_store.write_usage, one.lease.project_id, one.lease.user_id, one.lease.id, self._charged(one))
         for slot in one.addresses:
             mine = {slot.id: slot.floating_ip}
             self._write(address_store.allocate, slot.reservation_id, mine, slot.start, slot.end, self._now)
 
     def _charged(self, one: ConvertedLease) -> list[Reserved]:
-        """What counts for the limits of the lease's project and user, if the lease has not ended."""
+        """The usage that counts for the limits of the lease's project and user, if the lease has not ended."""
         whole = {each.host: each.capacity for each in self._capacities}
         period = one.lease.start_date, one.lease.end_date
         placings = held_of(one.slots)

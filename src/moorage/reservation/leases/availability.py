@@ -120,7 +120,7 @@ class AvailabilityService:
             try:
                 return self.booking.admission.admit(
                     draft.booking,
-                    limits=self.booking.enforcement.hold(hold, draft.lease),
+                    limits=self.booking.enforcement.hold_check(hold, draft.lease),
                     commit=partial(self._keep, draft=draft, hold=hold),
                     only_held=True,
                 )

@@ -1,7 +1,8 @@
 """The use cases of calendar feeds: a URL with a secret, from which a calendar program reads the leases of a project.
 
-The URL is the only credential, because calendar programs send no others. It shows what its owner may see at the time
-of the request: a user who is disabled or has lost the role in the project ends it, and so does its revocation.
+The URL is the only credential, because calendar programs send no others. It shows the leases that its owner may see at
+the time of the request. It stops working when it is revoked, the user is disabled, or the user has no role in the
+project any more.
 """
 
 import hashlib
@@ -35,7 +36,7 @@ SECRET_OCTETS = 32
 #: Reads of a feed in a minute, per process. Calendar programs read every few minutes at most.
 READS, PERIOD = 10, timedelta(minutes=1)
 
-#: The number of feeds whose reads are counted; those that were not read for longest are forgotten first.
+#: The number of feeds whose reads are counted; the feed that was read longest ago is forgotten first.
 _COUNTED = 10_000
 
 #: `Feed.read_at` is written at most this often.
@@ -125,7 +126,7 @@ class FeedService:
         """
         with read(self.deps.engine) as connection:
             feed = feed_store.find(connection, feed_id)
-        # An unknown feed is compared too, so that the time does not tell whether it exists.
+        # The secret is also compared if the feed is unknown, so that the duration does not reveal whether it exists.
         known = feed.secret_hash if feed is not None else _hash("")
         if not hmac.compare_digest(known, _hash(secret)) or feed is None:
             raise _not_found()

@@ -127,7 +127,7 @@ class LeaseService:
             journals = {claim.event_id: claim.journal or () for claim in claims}
             event_store.insert_steps(connection, journals, self.deps.clock.now())
 
-        bookings, limits = [draft.booking for draft in drafts], self.booking.enforcement.creation(leases)
+        bookings, limits = [draft.booking for draft in drafts], self.booking.enforcement.creation_check(leases)
         if conversion is None:
             self.booking.admission.admit_all(bookings, limits=limits, commit=commit)
         else:
@@ -306,7 +306,7 @@ class LeaseService:
 
         return self.booking.admission.admit(
             change.booking,
-            limits=self.booking.enforcement.update(change),
+            limits=self.booking.enforcement.update_check(change),
             before=before,
             commit=commit,
             excluding=change.excluding,

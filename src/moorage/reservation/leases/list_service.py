@@ -130,8 +130,8 @@ class ListService:
 def timeline_of(
     lease: Lease, steps: Mapping[str, list[StepCount]], incidents: Sequence[Incident]
 ) -> list[TimelineEntry]:
-    """What happened to the lease and what is planned, in order: all events, including internal ones, each with the
-    counts of its steps; and changes of its resources.
+    """The past and planned events of the lease in order, including internal ones, each with the counts of its steps;
+    and the changes of its resources.
     """
     # Immediate events have the time 1970: sort them by their creation.
     dated: list[tuple[datetime, TimelineEntry]] = [

@@ -288,9 +288,9 @@ class Allocation:
     resources: Mapping[str, int]
 
 
-#: A claim expires this long after the last completed step. That of a worker that is known to be dead is free earlier
+#: A claim expires this long after the last completed step; the claim of a worker that died is freed earlier
 #: (`moorage.jobs.worker_watch`). A holder that is only slow (a client may repeat a request for minutes) is fenced. Its
-#: late effect is harmless: the next worker makes it anyway.
+#: late effect is harmless, because the next worker performs the same step.
 CLAIM = timedelta(seconds=60)
 
 #: How far another host's clock may be ahead of ours. A time further ahead was written before this clock was set back;

@@ -33,7 +33,7 @@ class AccountKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A project, or a user with the leases and holds of all projects. Each lease and hold counts for one of both."""
+    """A project, or a user with leases and holds of all projects. A lease or hold counts for both of its accounts."""
 
     kind: AccountKind
     id: str
@@ -96,13 +96,13 @@ def charged(placing: Mapping[int, Sequence[Amounts]], whole: Mapping[int, Amount
 
 
 def whole_hosts(placing: Mapping[int, Sequence[Amounts]]) -> list[int]:
-    """The hosts of which a slot takes all."""
+    """The hosts of which a slot takes the whole."""
     return [host for host, some in placing.items() if any(WHOLE_HOST in amounts for amounts in some)]
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """`now`: what ended before it counts only in hours. `period`: the one in which hours are counted."""
+    """Usage that ended before `now` counts only in hours. `period`: the length of time over which hours are counted."""
 
     now: datetime
     period: timedelta
@@ -118,8 +118,8 @@ def first_exceeded(
     """The first limit that `asked` exceeds; None if it exceeds none.
 
     `others`: all other usage of the account, at least from `window.period` before the start of `asked` to that long
-    after its end. `before`: what `asked` replaces. A request that adds nothing to a class is within its limit, even if
-    an administrator has lowered that.
+    after its end. `before`: the usage that `asked` replaces. A request that adds nothing to a class is within its
+    limit, even if an administrator has lowered the limit.
     """
     present = [each for each in others if each.end > window.now]
     for name, most in limits.now.items():

@@ -1,7 +1,7 @@
-"""Tells the webhooks and mail addresses of a lease that its resources were lost, moved or restored.
+"""Notifies the webhooks and mail addresses of a lease that its resources were lost, moved or restored.
 
-Each notice is sent once and not repeated, because the lease's timeline keeps the incident. A target that failed is left
-alone until the next round, so that it cannot delay others.
+Each notice is sent once and not repeated, because the lease's timeline keeps the incident. A target that failed is
+skipped until the next round, so that it cannot delay others.
 """
 
 import logging
@@ -35,10 +35,10 @@ class IncidentNotices:
         self._engine = engine
         self._allowed = allowed
         self._mail = mail
-        self._silent: set[str] = set()  #: targets that failed in this round
+        self._failed_targets: set[str] = set()  #: in this round
 
     def begin_round(self) -> None:
-        self._silent.clear()
+        self._failed_targets.clear()
 
     @contextmanager
     def reporting(self, lease_id: str) -> Iterator[None]:
@@ -57,17 +57,17 @@ class IncidentNotices:
             new = [each for each in capacity_store.incidents_of(connection, lease_id) if each.id not in known]
         if lease is not None:
             for incident in new:
-                self._tell(lease, incident)
+                self._notify_targets(lease, incident)
 
-    def _tell(self, lease: Lease, incident: Incident) -> None:
+    def _notify_targets(self, lease: Lease, incident: Incident) -> None:
         for action in lease.before_end_actions:
-            if action.target in self._silent:
+            if action.target in self._failed_targets:
                 continue
             try:
                 self._allowed.check(action)
                 self._send(action, lease, incident)
             except MoorageError as error:
-                self._silent.add(action.target)
+                self._failed_targets.add(action.target)
                 log.warning(
                     "a notice about a lease was not delivered",
                     extra={"lease_id": lease.id, "incident": incident.kind, "reason": error.message},
@@ -90,6 +90,6 @@ def _message(lease: Lease, incident: Incident, sender: str, to: str) -> EmailMes
     message.set_content(
         f"The lease {name} ({lease.id}) of project {lease.project_id}\n"
         f"{what} at {incident.at:%Y-%m-%d %H:%M} UTC. Running servers were not changed.\n"
-        "Its timeline tells more.\n"
+        "See its timeline for details.\n"
     )
     return message

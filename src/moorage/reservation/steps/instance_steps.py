@@ -92,12 +92,12 @@ class InstanceSteps:
     def put_inventories(self, steps: Sequence[PutInventory]) -> None:
         """Runs many steps of one host: see `SlotPublisher.publish`.
 
-        Without the host's provider, the reservations do without these slots: `healing` flags and restores them.
+        If the host has no provider in Placement, these slots get no inventory; `healing` flags and restores them.
         """
         try:
             self._slot_publisher.publish(steps[0].host, {step.resource_class: step.total for step in steps})
         except HostNotInPlacement as error:
-            log.warning("slots are not available", extra={"host": steps[0].host, "reason": error.message})
+            log.warning("slots have no inventory", extra={"host": steps[0].host, "reason": error.message})
 
     def _put_inventory(self, step: PutInventory) -> None:
         self.put_inventories([step])

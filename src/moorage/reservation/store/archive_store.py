@@ -1,4 +1,4 @@
-"""SQL of deleted leases: who held them, what they reserved, and their timelines.
+"""SQL of deleted leases with their users, reservations and timelines.
 
 A lease is archived by the transaction that deletes it, as the rows that it had, so that the same functions decode it.
 Lists of leases do not contain deleted ones. Archived leases are removed after a time; see `remove_before`.

@@ -1,4 +1,4 @@
-"""SQL of the capacity that Placement has: the position up to which it was read, the slots on hosts, and incidents."""
+"""SQL of capacities that follow Placement: the position in its change log, the slots on hosts, and incidents."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

@@ -43,8 +43,8 @@ _LIMITS = {AccountKind.PROJECT: project_limits, AccountKind.USER: user_limits}
 LEAST_HOLD = timedelta(minutes=1)
 
 
-def ensure(engine: Engine, accounts: Sequence[Account]) -> None:
-    """Creates the rows that `lock` locks, where they are missing."""
+def ensure_accounts(engine: Engine, accounts: Sequence[Account]) -> None:
+    """Creates the rows that `lock_accounts` locks, if they are missing."""
     with read(engine) as connection:
         there = {kind for kind, _ in connection.execute(_rows(accounts))}
     for account in accounts:
@@ -57,7 +57,7 @@ def _insert(connection: Connection, account: Account) -> None:
     connection.execute(insert(_LIMITS[account.kind]), {_key(account).name: account.id})
 
 
-def lock(connection: Connection, accounts: Iterable[Account]) -> None:
+def lock_accounts(connection: Connection, accounts: Iterable[Account]) -> None:
     """Serialises the checks of these accounts until the transaction ends. See `project_limits`."""
     for account in accounts:
         table = _LIMITS[account.kind]
@@ -81,12 +81,12 @@ def _rows(accounts: Iterable[Account]) -> CompoundSelect[tuple[str, Any]]:
 
 
 def set_limits(connection: Connection, account: Account, limits: Limits | None) -> None:
-    """Sets or removes the account's own limits. The row must exist; see `ensure`."""
+    """Sets or removes the account's own limits. The row must exist; see `ensure_accounts`."""
     document = None if limits is None else {"now": dict(limits.now), "hours": dict(limits.hours)}
     connection.execute(update(_LIMITS[account.kind]).where(_key(account) == account.id).values(limits=document))
 
 
-def between(connection: Connection, account: Account, start: datetime, end: datetime) -> list[Reserved]:
+def usage_between(connection: Connection, account: Account, start: datetime, end: datetime) -> list[Reserved]:
     """The account's usage by leases in ``[start, end)``, including deleted ones. `hold_store` has that by holds."""
     mine = project_usage.c[_owner(account)] == account.id
     statement = select(project_usage).where(mine, project_usage.c.end_date > start, project_usage.c.start_date < end)
@@ -94,13 +94,13 @@ def between(connection: Connection, account: Account, start: datetime, end: date
     return [Reserved(row.reservation_id, row.start_date, row.end_date, row.amounts) for row in rows]
 
 
-def of_lease(connection: Connection, lease_id: str) -> list[Reserved]:
+def usage_of_lease(connection: Connection, lease_id: str) -> list[Reserved]:
     """The usage of this lease."""
     rows = connection.execute(select(project_usage).where(project_usage.c.lease_id == lease_id))
     return [Reserved(row.reservation_id, row.start_date, row.end_date, row.amounts) for row in rows]
 
 
-def leases_of(connection: Connection, account: Account, now: datetime) -> int:
+def number_of_leases(connection: Connection, account: Account, now: datetime) -> int:
     """The number of the account's leases that have not ended, and of its holds."""
     mine, ended = leases.c[_owner(account)] == account.id, leases.c.status == LeaseStatus.TERMINATED
     live = connection.execute(select(func.count()).select_from(leases).where(mine, ~ended)).scalar_one()
@@ -108,7 +108,9 @@ def leases_of(connection: Connection, account: Account, now: datetime) -> int:
     return int(live) + int(connection.execute(held.where(holds.c.expires_at > now)).scalar_one())
 
 
-def write(connection: Connection, project_id: str, user_id: str, lease_id: str, reserved: Iterable[Reserved]) -> None:
+def write_usage(
+    connection: Connection, project_id: str, user_id: str, lease_id: str, reserved: Iterable[Reserved]
+) -> None:
     """Writes the usage of these reservations, replacing any earlier usage of them."""
     rows = [
         {
@@ -128,7 +130,7 @@ def write(connection: Connection, project_id: str, user_id: str, lease_id: str, 
         connection.execute(insert(project_usage), rows)
 
 
-def move(connection: Connection, reservation_ids: Collection[str], start: datetime, end: datetime) -> None:
+def move_usage(connection: Connection, reservation_ids: Collection[str], start: datetime, end: datetime) -> None:
     connection.execute(
         update(project_usage)
         .where(project_usage.c.reservation_id.in_(list(reservation_ids)))
@@ -136,7 +138,7 @@ def move(connection: Connection, reservation_ids: Collection[str], start: dateti
     )
 
 
-def drop_before(connection: Connection, project_id: str, moment: datetime) -> None:
+def delete_usage_before(connection: Connection, project_id: str, moment: datetime) -> None:
     """Deletes usage that ended before `moment`, when it no longer counts for any limit."""
     mine = project_usage.c.project_id == project_id
     connection.execute(delete(project_usage).where(mine, project_usage.c.end_date < moment))

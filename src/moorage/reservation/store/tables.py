@@ -129,8 +129,8 @@ older_reservations = Table(
     **TABLE_OPTIONS,
 )
 
-# What happened to the resources of a lease: they were lost, moved or restored. Shown in its timeline. Has no foreign
-# key, so that a program that does not know this table can delete leases.
+# Incidents of leases: their resources were lost, moved or restored. Shown in the timeline. The table has no foreign
+# key, so that a program that does not know it can delete leases.
 lease_incidents = Table(
     "lease_incidents",
     metadata,

@@ -34,7 +34,7 @@ _HANDSHAKE = 22
 
 
 class ServerTls:
-    """The certificate and key of the server. `reload` reads them again; connections keep what they began with."""
+    """The certificate and key of the server. `reload` reads them again, for new connections."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
         """Both are PEM files; `certificate` also contains the intermediate certificates. Raises `StartError`."""
@@ -47,7 +47,7 @@ class ServerTls:
         try:
             self._context = _load_context(self._certificate, self._key)
         except StartError as error:
-            log.error("the certificate is not replaced", extra={"reason": error.message})
+            log.error("the new certificate is invalid; the present one stays", extra={"reason": error.message})
         else:
             log.info("the certificate was read again", extra={"file": str(self._certificate)})
 
@@ -68,7 +68,9 @@ def _load_context(certificate: Path, key: Path) -> ssl.SSLContext:
 
     def refuse_passphrase() -> NoReturn:
         # Without this, OpenSSL would ask on the terminal and wait.
-        raise StartError(f"[server] key_file: {key} is encrypted; save it without a passphrase, readable by us only")
+        raise StartError(
+            f"[server] key_file: {key} is encrypted; save it without a passphrase, readable by this user only"
+        )
 
     try:
         context.load_cert_chain(certificate, key, password=refuse_passphrase)
@@ -109,7 +111,7 @@ class TlsSocket:
         `OSError` (also `ssl.SSLError`) if the connection has failed.
         """
         arrived = self._socket.recv(size)
-        if not arrived or self._is_ended:  # what follows our own end is discarded, so it is not decrypted
+        if not arrived or self._is_ended:  # bytes after our own end are discarded, so they are not decrypted
             return arrived
         if not self._has_begun and arrived[0] != _HANDSHAKE:
             self._refuse_plain_http()
@@ -127,13 +129,13 @@ class TlsSocket:
         return found
 
     def _refuse_plain_http(self) -> NoReturn:
-        """Tell a client that speaks HTTP, in the language that it understands."""
+        """Answer a client that speaks plain HTTP with an HTTP error."""
         with suppress(OSError):
             self._socket.send(http1.error_response(BadRequestHead(400, "this port expects TLS; use https://")))
         raise ConnectionError("the client does not speak TLS")
 
     def _shake_hands(self) -> bool:
-        """Continue the handshake with what has arrived; returns whether it is complete."""
+        """Continue the handshake with the bytes received so far; returns whether it is complete."""
         blocking_hook.about_to_block()  # the signature takes a millisecond, without the interpreter's lock
         try:
             self._tls.do_handshake()

@@ -182,7 +182,7 @@ def test_an_attached_card_that_is_no_longer_configured_is_not_reported_as_gone(h
     host.start(host.driver(DeviceSpec(vendor="8086")))
     (device,) = host.agent.attach_state.devices
     assert (device.health, device.deployables[0].handles) == (Health.OK, (CARD,))
-    assert "it goes when it is released" in host.reasons()[CARD]
+    assert "removed on release" in host.reasons()[CARD]
     assert [one.instance_uuid for one in host.agent.attach_state.attachments.values()] == [instance]
 
 

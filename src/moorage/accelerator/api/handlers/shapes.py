@@ -34,7 +34,7 @@ def decode_limit(text: str | None) -> int:
 
 
 def device_document(row: DeviceRecord, base_url: str, *, with_status: bool) -> dict[str, Json]:
-    # Cyborg has no health, and the stock client shows only fields that it knows: so it is in the text of one of them.
+    # Cyborg has no health, and the stock client shows only fields that it knows, so the health is part of such a field.
     health = {"health": row.health}
     if row.health_since is not None:
         health["health_since"] = row.health_since.isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""[pure] The settings of a guest that its flavor and image demand, as elements of libvirt's domain XML.
+"""[pure] Renders the guest settings of a flavor and image as elements of libvirt's domain XML.
 
 `render_settings` adds them to a definition. The names are keys of extra specs, or image properties where there is no
 such key; `moorage.scheduler.spec_table` lists those that the virt driver honours. The definition's metadata contain
@@ -18,8 +18,8 @@ def _is_true(value: str) -> bool:
 
 
 def render_settings(domain: ET.Element, settings: Mapping[str, str]) -> None:
-    """Adds the elements of all settings to a complete definition. Raises `VirtError` for an unknown setting: a guest
-    without it would not be what its owner ordered.
+    """Adds the elements of all settings to a complete definition. Raises `VirtError` for an unknown setting, which the
+    guest would lack.
     """
     for name, value in settings.items():
         if name not in RENDERERS:
@@ -29,7 +29,7 @@ def render_settings(domain: ET.Element, settings: Mapping[str, str]) -> None:
 
 
 def _child(parent: ET.Element, tag: str) -> ET.Element:
-    """The first child of this name, which is made if there is none."""
+    """The first child of this name; adds one if there is none."""
     found = parent.find(tag)
     return ET.SubElement(parent, tag) if found is None else found
 
@@ -62,12 +62,14 @@ def _disk_limit(domain: ET.Element, name: str, value: str) -> None:
         ET.SubElement(_child(disk, "iotune"), name.removeprefix("quota:disk_")).text = value
 
 
-def _with_others(domain: ET.Element, name: str, value: str) -> None:
-    """`_add_random_numbers` reads it."""
+def _nothing(domain: ET.Element, name: str, value: str) -> None:
+    """For settings that `_add_random_numbers` reads together."""
 
 
 def _add_random_numbers(domain: ET.Element, settings: Mapping[str, str]) -> None:
-    """The flavor decides; if it says nothing, the image does."""
+    """Adds a random number generator: if the flavor allows one, or, without a setting of the flavor, if the image
+    names a model.
+    """
     allowed = settings.get("hw_rng:allowed")
     if "hw_rng_model" not in settings if allowed is None else not _is_true(allowed):
         return
@@ -88,5 +90,5 @@ RENDERERS: Mapping[str, Callable[[ET.Element, str, str], None]] = {
     "hw:watchdog_action": _watchdog,
     **dict.fromkeys(("quota:cpu_shares", "quota:cpu_period", "quota:cpu_quota"), _processor_time),
     **{f"quota:disk_{way}_{unit}_sec": _disk_limit for way in ("read", "write", "total") for unit in ("bytes", "iops")},
-    **dict.fromkeys(("hw_rng:allowed", "hw_rng:rate_bytes", "hw_rng:rate_period", "hw_rng_model"), _with_others),
+    **dict.fromkeys(("hw_rng:allowed", "hw_rng:rate_bytes", "hw_rng:rate_period", "hw_rng_model"), _nothing),
 }

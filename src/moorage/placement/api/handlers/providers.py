@@ -146,7 +146,7 @@ def _some_texts(request: PlacementApiRequest, forest: Forest, found: list[int]) 
     return texts, max([moment for one in providers if (moment := one.updated_at)], default=None)
 
 
-#: For fewer providers than this, do not compute the texts of whole chunks.
+#: Minimum number of providers for which the texts of whole chunks are computed.
 _MIN_FOR_CHUNKS = 4
 
 
