@@ -103,8 +103,8 @@ class _Bench:
         unlimited = dict.fromkeys(DEFAULTS, -1)
         deps = ComputeDeps(engine, self._clock, self._ids, hints, placement=self._client)
         self._service = ComputeService(deps, ComputeSettings(quotas=unlimited, up_window_s=3600))
-        self._builder = BuildTask(engine, self._clock, self._ids, self._client, self._service.hosts, hints)
         self._placer = HostSelector(engine, self._clock, self._client, self._service.hosts)
+        self._builder = BuildTask(deps, self._client, self._placer)
         self._placer.ensure_traits()
 
     def placed_one_by_one(self, say: Say, seconds: float) -> None:

@@ -12,7 +12,7 @@ from moorage.reservation.booking.external_enforcement import ExternalService
 from moorage.reservation.booking.external_lookups import ExternalLookups
 from moorage.reservation.booking.placement_capacity import PlacementCapacity
 from moorage.reservation.deps import BookingParts, ReservationDeps, ReservationSettings
-from moorage.reservation.events.event_executor import EventExecutor
+from moorage.reservation.events.event_executor import EventExecutor, ExecutorSettings
 from moorage.reservation.events.event_runner import ReservationRunner
 from moorage.reservation.hosts.floating_ip_service import FloatingIps
 from moorage.reservation.hosts.healing import Healing
@@ -109,9 +109,7 @@ class ReservationService:
             instances,
             {kind: action for each in steps for kind, action in each.actions.items()},
             PlanBuilder(self.enforcement.notifies_ends, settings.compat_server_groups, settings.before_end_of_hosts),
-            worker=worker,
-            start_deadline_s=settings.start_deadline_s,
-            requests_at_once=settings.requests_at_once,
+            ExecutorSettings(worker, settings.start_deadline_s, settings.requests_at_once),
         )
 
     def now(self) -> datetime:

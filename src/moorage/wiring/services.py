@@ -176,29 +176,20 @@ def _compute_tasks(
     from moorage.compute.store.meters import ComputeMeters
 
     clock, options, deps = parts.clock, parts.config.compute, service.deps
+    selector = HostSelector(deps.engine, clock, placement, service.hosts, scheduler)
     return [
         ReclaimTask(deps, service.settings, service.deletion, service.operations),
         DeadHostsTask(deps, service.settings, service.hosts, service.agents),
         BareMetalTask(BareMetal(deps, placement), clock, period_s=options.bare_metal_period_s),
         BuildTask(
-            deps.engine,
-            clock,
-            parts.ids,
-            placement,
-            service.hosts,
-            parts.hints,
-            worker=parts.worker("builder"),
-            poll_s=options.poll_period_s,
-            options=scheduler,
-            meters=ComputeMeters(parts.plane.metrics.registry),
-        ),
-        MigrationTask(
             deps,
             placement,
-            HostSelector(deps.engine, clock, placement, service.hosts, scheduler),
-            worker=parts.worker("mover"),
+            selector,
+            worker=parts.worker("builder"),
             poll_s=options.poll_period_s,
+            meters=ComputeMeters(parts.plane.metrics.registry),
         ),
+        MigrationTask(deps, placement, selector, worker=parts.worker("mover"), poll_s=options.poll_period_s),
     ]
 
 

@@ -21,9 +21,9 @@ from functools import partial
 from itertools import groupby
 
 from prometheus_client import CollectorRegistry
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
-from moorage.compute.hosts.host_service import HostService
+from moorage.compute.deps import ComputeDeps
 from moorage.compute.hosts.placement_publishing import (
     forget_host,
     publish_aggregates,
@@ -43,15 +43,11 @@ from moorage.compute.scheduling.job_worker import BACKOFF, MAX_ATTEMPTS, JobWork
 from moorage.compute.scheduling.pipeline import Batch, HostSelector
 from moorage.compute.store import action_store, host_store, move_store, server_store
 from moorage.compute.store.meters import ComputeMeters, Scheduled
-from moorage.core.clock import Clock
 from moorage.core.errors import Unavailable
-from moorage.core.ids import Ids
 from moorage.db.session import in_transaction, read
 from moorage.jobs.contract import JobKind
 from moorage.jobs.model import Job
-from moorage.jobs.wakeups import Hints
 from moorage.placement.client.placement_client import PlacementClient
-from moorage.scheduler.options import SchedulerSettings
 
 log = logging.getLogger(__name__)
 
@@ -71,27 +67,23 @@ class BuildTask:
 
     def __init__(
         self,
-        engine: Engine,
-        clock: Clock,
-        ids: Ids,
+        deps: ComputeDeps,
         placement: PlacementClient,
-        hosts: HostService,
-        hints: Hints,
+        selector: HostSelector,
         *,
         worker: str | None = None,
         poll_s: float | None = 5.0,
-        options: SchedulerSettings | None = None,
         meters: ComputeMeters | None = None,
     ) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._ids = ids
+        self._engine = deps.engine
+        self._clock = deps.clock
+        self._ids = deps.ids
         self._placement = placement
-        self._selector = HostSelector(engine, clock, placement, hosts, options)
+        self._selector = selector
         self._scheduler = BuildScheduler(
-            engine, clock, ids, self._selector, hints, meters or ComputeMeters(CollectorRegistry())
+            deps.engine, deps.clock, deps.ids, selector, deps.hints, meters or ComputeMeters(CollectorRegistry())
         )
-        self._jobs = JobWorker(engine, clock, BUILD_QUEUE, worker or f"builder/{ids.uuid()}", poll_s)
+        self._jobs = JobWorker(deps.engine, deps.clock, BUILD_QUEUE, worker or f"builder/{deps.ids.uuid()}", poll_s)
         self._is_placement_prepared = False
         self._handlers: dict[JobKind, Callable[[Job], None]] = {
             JobKind.RELEASE: self._release,

@@ -172,6 +172,15 @@ class _Run:
         return first
 
 
+@dataclass(frozen=True)
+class ExecutorSettings:
+    """`start_deadline_s`, `requests_at_once`: see `moorage.reservation.deps.ReservationSettings`."""
+
+    worker: str  #: name of the claimant; unique among running processes
+    start_deadline_s: int
+    requests_at_once: int
+
+
 class EventExecutor:
     """Thread-safe; several in one process and any number of processes work on one database."""
 
@@ -183,10 +192,7 @@ class EventExecutor:
         instances: InstanceSteps,
         actions: Actions,
         plan_builder: PlanBuilder,
-        *,
-        worker: str,
-        start_deadline_s: int,
-        requests_at_once: int,
+        settings: ExecutorSettings,
     ) -> None:
         """`instances` publishes many inventories together, and determines the generation of older reservations."""
         if missing := set(get_args(Step)) - actions.keys():
@@ -196,9 +202,9 @@ class EventExecutor:
         self._ids = ids
         self._instances = instances
         self._actions = actions
-        self.worker = worker
-        self._start_deadline = timedelta(seconds=start_deadline_s)
-        self._in_parallel = ParallelRequests(requests_at_once)
+        self.worker = settings.worker
+        self._start_deadline = timedelta(seconds=settings.start_deadline_s)
+        self._in_parallel = ParallelRequests(settings.requests_at_once)
         self.plan_builder = plan_builder
 
     # --- called by the runner and by requests
