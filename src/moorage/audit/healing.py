@@ -252,7 +252,7 @@ class Healer:
         uuid = str(uuid5(UUID(root.uuid), finding.where)) if ours is None else ours.uuid
         inventories = {} if ours is None else placement.inventories(uuid)[1]
         if name in inventories:
-            return "it is there again"
+            return "it exists again"
         undo = [_placement_request("DELETE", f"/resource_providers/{uuid}/inventories/{name}")]
         if ours is None:
             undo.append(_placement_request("DELETE", f"/resource_providers/{uuid}"))

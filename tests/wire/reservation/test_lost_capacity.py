@@ -367,7 +367,7 @@ def test_the_timeline_tells_what_happened_to_the_resources(single):
     look(single)
     entries = [each for each in timeline(single, made, roles=("admin",)) if "resources" in each["event_type"]]
     assert [each["event_type"] for each in entries] == ["resources_lost", "resources_restored"]
-    assert entries[0]["error"] == "host compute-1: VCPU of compute-1 has 2 left"
+    assert entries[0]["error"] == "host compute-1: VCPU of compute-1 has only 2 units left"
     shown = [each for each in timeline(single, made) if "resources" in each["event_type"]]
     assert [each["error"] for each in shown] == [None, None], "names of hosts are for administrators"
 
