@@ -253,15 +253,29 @@ def test_idle_connections_are_closed(monkeypatch):
 
 
 def test_a_connection_with_a_request_in_progress_is_not_closed(monkeypatch):
-    monkeypatch.setattr("moorage.wire.server.http_server.LOOK_S", 0.01)
-    looked = threading.Event()
+    # The server itself must not look: with these limits each connection is late until its request has come.
+    monkeypatch.setattr("moorage.wire.server.http_server.LOOK_S", 2.0 * PATIENCE_S)
+    closed = []
 
     def app(environ, start_response):
-        looked.wait(0.2)  # about twenty checks of the server
+        closed.append(server.end_late_connections())
         return plain(environ, start_response)
 
-    with serving(app, head_timeout_s=0.0) as server:
-        assert ask(server, request("GET", "/a", LAST)).endswith(b"/a")
+    with serving(app, head_timeout_s=0.0, idle_timeout_s=0.0) as server, connect(server) as sock:
+        raw = request("GET", "/a")
+        sock.sendall(raw[:-2])
+        while not server.kept_bytes:  # then the server waits for the rest, which sets a deadline
+            pass
+        sock.sendall(raw[-2:])
+        answer = b""
+        while not answer.endswith(b"/a"):
+            piece = sock.recv(65536)
+            assert piece
+            answer += piece
+        assert closed == [0]
+        while not server.end_late_connections():  # the server may still be sending its answer
+            pass
+        assert not until_closed(sock)
 
 
 def test_requests_in_progress_are_completed_when_the_server_stops():

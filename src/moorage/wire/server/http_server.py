@@ -117,7 +117,7 @@ class HttpServer:
         self._epoll.register(self._wake, _READABLE)
         for thread in self._threads:
             thread.start()
-        threading.Thread(target=self._end_late_connections, name="http-idle", daemon=True).start()
+        threading.Thread(target=self._watch_deadlines, name="http-idle", daemon=True).start()
 
     def retire(self) -> None:
         """Close each connection after its next response, so that clients reconnect, perhaps to another process."""
@@ -142,18 +142,18 @@ class HttpServer:
         self._leaders.close()
         self._listener.close()
 
-    def _end_late_connections(self) -> None:
-        while not self._ends.wait(LOOK_S):
-            while self._end_late(_ENDED_AT_ONCE) == _ENDED_AT_ONCE and not self._ends.wait(LOOK_S / 20):
-                pass
-
-    def _end_late(self, most: int) -> int:
+    def end_late_connections(self, most: int = _ENDED_AT_ONCE) -> int:
         """Closes up to `most` connections past their deadline; returns the number closed."""
         now = time.monotonic()
         late = [one for one in list(self._connections.values()) if one.deadline < now][:most]
         for connection in late:
             self._end(connection, "late")
         return len(late)
+
+    def _watch_deadlines(self) -> None:
+        while not self._ends.wait(LOOK_S):
+            while self.end_late_connections() == _ENDED_AT_ONCE and not self._ends.wait(LOOK_S / 20):
+                pass
 
     def _end(self, connection: HttpConnection, why: str) -> None:
         """Shut the connection down. The thread that receives its event then calls `_forget`."""
