@@ -15,7 +15,7 @@ service passes through it.
 A program that a test starts may also use a plane, with the machine's time, and serve it:
 
     with InProcessPlane(directory, "placement", clock=SystemClock(), ids=RandomIds()) as plane:
-        plane.plane.start_duties()
+        plane.plane.start_tasks()
         serve(plane.plane.app, port)    # or `plane.alone("placement")`
 
 Not here: planes that `moorage up` runs and the stock clients drive (`tests.system.planes`).

@@ -163,6 +163,19 @@ def is_hidden(request: RequestRecord) -> bool:
     return request.state == RequestState.DELETING
 
 
+def is_made_by_api(request: RequestRecord) -> bool:
+    """Whether the request was created through the API, not reported by a host for a plugged handle."""
+    return request.device_profile_name is not None
+
+
+def of_one_host(requests: Sequence[RequestRecord]) -> list[RequestRecord]:
+    """Those of an instance's `requests` that count. If some were bound through the API, a report of another host about
+    the instance is false, and its handle must not get into the definition of the guest.
+    """
+    hosts = {one.hostname for one in requests if is_made_by_api(one) and one.hostname is not None}
+    return [one for one in requests if is_made_by_api(one) or not hosts or one.hostname in hosts]
+
+
 def state_shown_to_compute(request: RequestRecord, now: datetime) -> str:
     """The state of a request in a list by instance, which is how Nova reads requests.
 

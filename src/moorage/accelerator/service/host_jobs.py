@@ -9,12 +9,14 @@ from datetime import timedelta
 from sqlalchemy import Connection, Engine
 
 from moorage.accelerator.model.errors import CleanFailed
+from moorage.accelerator.model.inventory import provider_name
 from moorage.accelerator.service import report_order
+from moorage.accelerator.store import accelerator_store
 from moorage.accelerator.store import tables as t
 from moorage.core.clock import Clock
 from moorage.core.ids import Ids
 from moorage.db.session import read
-from moorage.jobs.contract import JobKind, JobPayload, failure_of, payload_document
+from moorage.jobs.contract import HandlesResult, JobKind, JobPayload, failure_of, payload_document, result_of
 from moorage.jobs.host_jobs import EndedJob, HostJobs
 from moorage.jobs.job_api import JobReport
 from moorage.jobs.model import Job, NewJob
@@ -80,6 +82,14 @@ class AcceleratorJobs:
         with read(self._engine) as connection:
             jobs = self._store.open_in(connection, host)
         return any(job.payload.get("project_id") == project_id for job in jobs)
+
+    def store_handle_states(self, connection: Connection, job: Job, report: JobReport) -> None:
+        """Stores the `HandlesResult` of a job that succeeded, as far as it is about deployables of the job's host."""
+        if report.error is not None:
+            return
+        for deployable, states in result_of(job.kind, report.result, HandlesResult).states.items():
+            name = provider_name(job.queue, deployable)
+            accelerator_store.set_handles(connection, job.queue, name, states, self._clock.now())
 
     def retry_pause(self, connection: Connection, job: Job, report: JobReport) -> timedelta | None:
         """See `JobOwner`."""

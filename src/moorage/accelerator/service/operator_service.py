@@ -38,7 +38,6 @@ from moorage.core.names import is_custom
 from moorage.db.session import in_transaction, read
 from moorage.images.base import ImageRecord, ImageSource
 from moorage.jobs.contract import (
-    HandlesResult,
     JobKind,
     OperatorOverridesJob,
     ProgramJob,
@@ -141,10 +140,7 @@ class OperatorService:
             raise Conflict(f"Attach handle {wanted.handle} of host {host} stays quarantined: {why}")
 
     def _after_release(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:
-        if report.error is None:
-            for deployable, states in result_of(job.kind, report.result, HandlesResult).states.items():
-                name = provider_name(job.queue, deployable)
-                accelerator_store.set_handles(connection, name, states, self._clock.now())
+        self._jobs.store_handle_states(connection, job, report)
         return ()
 
     # ------------------------------------------------------------------------------------- programming

@@ -17,6 +17,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
+from moorage.accelerator.model.report_checks import check_foreign_position
 from moorage.accelerator.model.reports import ReportPosition, Superseded
 from moorage.accelerator.store import report_store
 
@@ -33,11 +34,14 @@ def begin_epoch(connection: Connection, host: str, now: datetime) -> ReportPosit
 def is_next(connection: Connection, host: str, position: ReportPosition, now: datetime) -> bool:
     """Whether the report at `position` may be stored; False: it is old, and its agent must make a new one.
 
-    Raises `Superseded` if another agent of the host started later.
+    Raises `Superseded` if another agent of the host started later, and `Invalid` for a position that no service has
+    assigned.
     """
     if report_store.advance_from(connection, host, position):
         return True
     stored = report_store.read(connection, host)
+    if stored is None or stored.next.epoch < position.epoch:
+        check_foreign_position(position)
     if stored is None:  # the database was restored from a backup
         report_store.create(connection, host, position, now)
     elif stored.next.epoch > position.epoch:

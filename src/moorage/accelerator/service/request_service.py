@@ -21,12 +21,13 @@ from moorage.accelerator.model.binding import (
     RequestState,
     bind_order,
     is_hidden,
+    is_made_by_api,
+    of_one_host,
     state_shown_to_compute,
     units_of_group,
 )
 from moorage.accelerator.model.devices import PHYSICAL_NETWORK, HandleState, Health, check_handle, mdev_of
 from moorage.accelerator.model.errors import NoCapacity
-from moorage.accelerator.model.inventory import provider_name
 from moorage.accelerator.model.rows import DeployableUsage, DeviceStatus, RequestRecord
 from moorage.accelerator.service.host_jobs import EVENTS_QUEUE, AcceleratorJobs
 from moorage.accelerator.store import accelerator_store
@@ -40,7 +41,6 @@ from moorage.jobs.contract import (
     BindJob,
     BindResult,
     BoundJob,
-    HandlesResult,
     JobKind,
     UnbindJob,
     failure_of,
@@ -84,7 +84,7 @@ class RequestService:
             found = accelerator_store.requests(connection, instance_uuid=instance_uuid, project_id=project_id)
         rows = [row for row in found if not is_hidden(row)]
         if instance_uuid is not None:  # Nova lists by instance
-            now = self._clock.now()
+            now, rows = self._clock.now(), of_one_host(rows)
             rows = [replace(row, state=state_shown_to_compute(row, now)) for row in rows]
         open_ones = [row.uuid for row in rows if row.state not in (RequestState.BOUND, RequestState.BIND_FAILED)]
         if resolved and open_ones:
@@ -175,8 +175,11 @@ class RequestService:
             binding = bindings[row.uuid]
             by_place.setdefault((binding.hostname, binding.instance_uuid), []).append(row)
         for (host, instance), together in by_place.items():
+            # What another host reports for the instance does not count: it could report any instance.
             held = [
-                one for one in accelerator_store.requests(connection, instance_uuid=instance) if one.state in ON_HOST
+                one
+                for one in accelerator_store.requests(connection, instance_uuid=instance)
+                if one.state in ON_HOST and (is_made_by_api(one) or one.hostname == host)
             ]
             if held:
                 raise Invalid(
@@ -253,7 +256,7 @@ class RequestService:
         def release_all(connection: Connection) -> set[str]:
             rows = accelerator_store.requests(connection, instance_uuid=instance_uuid)
             return self._release_requests(
-                connection, [row for row in rows if _is_made_by_api(row)], RequestState.DELETING
+                connection, [row for row in rows if is_made_by_api(row)], RequestState.DELETING
             )
 
         self._jobs.wake_hosts(in_transaction(self._engine, release_all))
@@ -264,7 +267,7 @@ class RequestService:
         for row in rows:
             if is_hidden(row) or row.state == after:
                 continue
-            if not _is_made_by_api(row):
+            if not is_made_by_api(row):
                 raise Conflict(
                     f"Accelerator request {row.uuid} was created together with its server; delete the server instead."
                 )
@@ -287,15 +290,8 @@ class RequestService:
         instance_uuid = payload_of(job.kind, job.payload, UnbindJob).instance_uuid
         rows = accelerator_store.requests(connection, hostname=job.queue, instance_uuid=instance_uuid)
         accelerator_store.delete_rows(connection, t.accelerator_requests, [row.id for row in rows if is_hidden(row)])
-        self._store_handle_states(connection, job, report)
+        self._jobs.store_handle_states(connection, job, report)
         return ()
-
-    def _store_handle_states(self, connection: Connection, job: Job, report: JobReport) -> None:
-        if report.error is not None:
-            return
-        host = job.queue
-        for deployable, states in result_of(job.kind, report.result, HandlesResult).states.items():
-            accelerator_store.set_handles(connection, provider_name(host, deployable), states, self._clock.now())
 
     def _is_being_released(self, connection: Connection, job: Job, report: JobReport) -> bool:
         """Whether the device is about to become free. Nova may schedule the next server while the previous server's
@@ -330,7 +326,7 @@ class RequestService:
         if report.error is not None:
             why = {"instance": order.instance_uuid, "host": job.queue, "why": report.error}
             log.warning("binding accelerator requests failed", extra=why)
-        self._store_handle_states(connection, job, report)
+        self._jobs.store_handle_states(connection, job, report)
         payload = BoundJob(instance_uuid=order.instance_uuid, requests=tuple(row.uuid for row in rows))
         self._jobs.enqueue(connection, EVENTS_QUEUE, JobKind.BOUND, order.instance_uuid, payload)
         return [EVENTS_QUEUE]
@@ -344,7 +340,7 @@ class RequestService:
         taken, now = set(handles.values()), self._clock.now()
         gone = []
         for row in accelerator_store.requests(connection, hostname=host):
-            if not _is_made_by_api(row):
+            if not is_made_by_api(row):
                 if row.instance_uuid == order.instance_uuid or row.pci_id in taken:
                     gone.append(row.id)
             elif row.pci_id in taken and row.uuid not in order.requests:
@@ -394,11 +390,6 @@ def _visible(connection: Connection, caller: Caller, uuids: Sequence[str]) -> li
 
 def _may_access(caller: Caller, row: RequestRecord) -> bool:
     return caller.by_service or caller.may_see(row.project_id)
-
-
-def _is_made_by_api(row: RequestRecord) -> bool:
-    """Whether the request was created through this API, not reported by a host for a plugged handle."""
-    return row.device_profile_name is not None
 
 
 def _check_service(caller: Caller, what: str, *, or_admin: bool = False) -> None:

@@ -12,12 +12,12 @@ from sqlalchemy import Connection, Engine, Table
 from sqlalchemy.exc import IntegrityError
 
 from moorage.accelerator.model.binding import RequestState, is_hidden
-from moorage.accelerator.model.devices import HandleState, check_handle, mdev_of
+from moorage.accelerator.model.devices import mdev_of
 from moorage.accelerator.model.errors import UNCHECKED
 from moorage.accelerator.model.inventory import provider_name
 from moorage.accelerator.model.naming import CLASS_PREFIX
-from moorage.accelerator.model.nesting import find_nested, reported_tree
 from moorage.accelerator.model.profile import NewProfile, check_profile
+from moorage.accelerator.model.report_checks import check_attachment_reports, check_device_reports
 from moorage.accelerator.model.reports import (
     AttachmentReport,
     DeployableReport,
@@ -172,9 +172,9 @@ class AcceleratorService:
         self, host: str, reports: Sequence[DeviceReport], position: ReportPosition | None = None
     ) -> ReportAnswer | None:
         """Stores all devices of a host. `position`: None for an agent of the release before, whose reports are always
-        stored. Raises `Superseded`, and `Invalid` if the report offers a part of a card twice.
+        stored. Raises `Superseded`, and `Invalid` for a report that no agent of ours makes (`model.report_checks`).
         """
-        _check_not_nested(host, reports)
+        check_device_reports(host, reports)
 
         def sync_devices(connection: Connection) -> None:
             known_devices = accelerator_store.devices(connection, hostname=host)
@@ -204,7 +204,7 @@ class AcceleratorService:
         self, host: str, reports: Sequence[AttachmentReport], position: ReportPosition | None = None
     ) -> ReportAnswer | None:
         """Stores all attachments of a host; otherwise as `report_devices`."""
-        _check_one_holder(reports)
+        check_attachment_reports(reports)
 
         def sync_attachments(connection: Connection) -> None:
             rows = accelerator_store.requests(connection, hostname=host)
@@ -277,17 +277,6 @@ class AcceleratorService:
                 accelerator_store.update_row(connection, table, row.id, values, now)
 
 
-def _check_one_holder(reports: Sequence[AttachmentReport]) -> None:
-    """Raises `Invalid` if the host reports a handle for two instances."""
-    holders: dict[str, str] = {}
-    for report in reports:
-        if holders.setdefault(report.pci_id, report.instance_uuid) != report.instance_uuid:
-            raise Invalid(
-                f"the report has two holders of handle {report.pci_id[:64]}: {holders[report.pci_id][:64]} and "
-                f"{report.instance_uuid[:64]}"
-            )
-
-
 def _profile(connection: Connection, name_or_uuid: str) -> ProfileRecord:
     by = {"uuid": name_or_uuid.lower()} if is_uuid(name_or_uuid) else {"name": name_or_uuid}
     found = accelerator_store.profile(connection, **by)
@@ -316,22 +305,6 @@ def _device_values(host: str, report: DeviceReport) -> dict[str, object]:
     }
 
 
-def _check_not_nested(host: str, reports: Sequence[DeviceReport]) -> None:
-    """The host does not offer such handles (`model.nesting`); another program in its place could."""
-    handles = [handle for report in reports for part in report.deployables for handle in part.handles]
-    tree = reported_tree(
-        (report.address, report.part_of, [handle.pci_id for part in report.deployables for handle in part.handles])
-        for report in reports
-    )
-    free = [handle.pci_id for handle in handles if handle.state == HandleState.FREE]
-    if nested := find_nested(tree, free, [handle.pci_id for handle in handles if handle.state != HandleState.FREE]):
-        handle, reason = nested
-        raise Invalid(
-            f"Host {host} offers {handle}, but {reason}, and both are offered or in use. Two guests cannot have them: "
-            "let the host's device specs select one of the two."
-        )
-
-
 def _deployable_values(host: str, device_id: int, report: DeviceReport, part: DeployableReport) -> dict[str, Json]:
     functions = [[FUNCTION, function.id or function.name] for function in part.functions]
     region = [[REGION_TYPE, part.region_type], ["region_state", part.region_state]] if part.region_type else []
@@ -348,7 +321,6 @@ def _deployable_values(host: str, device_id: int, report: DeviceReport, part: De
 
 
 def _request_values(host: str, report: AttachmentReport) -> dict[str, Json]:
-    check_handle(report.pci_id)
     return {
         "hostname": host,
         "device_rp_uuid": report.device_rp_uuid,

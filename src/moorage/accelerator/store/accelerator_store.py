@@ -67,7 +67,10 @@ _USABLE_DEPLOYABLES = (
         t.deployables.c.rp_uuid.in_(bindparam("rp_uuids", expanding=True)),
     )
 )  # fmt: skip
-_SET_HANDLES = update(t.deployables).where(t.deployables.c.name == bindparam("of_name"))
+_SET_HANDLES = update(t.deployables).where(
+    t.deployables.c.name == bindparam("of_name"),
+    t.deployables.c.device_id.in_(select(t.devices.c.id).where(t.devices.c.hostname == bindparam("of_host"))),
+)
 _REQUESTS_BY_UUID = _ALL[t.accelerator_requests].where(
     t.accelerator_requests.c.uuid.in_(bindparam("uuids", expanding=True))
 )
@@ -112,9 +115,10 @@ def usable_deployables(
     return _rows(connection, DeployableUsage, _USABLE_DEPLOYABLES, values)
 
 
-def set_handles(connection: Connection, name: str, handles: Mapping[str, str], now: datetime) -> None:
-    """Set the handle states of the deployable, if it exists."""
-    connection.execute(_SET_HANDLES, {"of_name": name, "handles": dict(handles), "updated_at": now})
+def set_handles(connection: Connection, host: str, name: str, handles: Mapping[str, str], now: datetime) -> None:
+    """Set the handle states of the deployable, if the host has it."""
+    values = {"of_host": host, "of_name": name, "handles": dict(handles), "updated_at": now}
+    connection.execute(_SET_HANDLES, values)
 
 
 def requests(connection: Connection, **equal: str | None) -> list[RequestRecord]:
