@@ -4,8 +4,9 @@ usage: .venv/bin/python tools/spec_rows.py
 
 A test names the requirements that it shows in its docstring, at the start of a sentence: ``R7, R16 (provider-config):
 ...``, or without the page if its directory implies the page (`OF_DIRECTORY`). A row lists up to `LIMIT` tests, in turn
-one of each kind (`KINDS`), and then the number of the others. In a row with a test, "to be" is deleted, so check its module cell, too. If a row is partly built, write the
-missing part by hand after its tests, ``<br>partly: ...``; it is kept. Restore rows by hand if their tests were deleted.
+one of each kind (`KINDS`), and then the number of the others. In a row with a test, "to be" is deleted, so check its
+module cell, too. If a row is partly built, write the missing part by hand after its tests, ``<br>partly: ...``; it is
+kept. Restore rows by hand if their tests were deleted.
 """
 
 import ast

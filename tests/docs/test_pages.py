@@ -36,12 +36,43 @@ def test_every_page_or_its_directory_is_linked_from_the_index():
     assert [page for page in PAGES if page.is_relative_to(DOCS) and not linked & {page, page.parent}] == []
 
 
-def test_installing_and_upgrading_lead_to_the_flavors_of_bare_metal_nodes():
-    """F11 (flavor-resources): also in the notes of the release, which are a part of the guide to upgrades."""
-    guides = ROOT / "docs" / "guides"
-    assert "](bare-metal-flavors.md)" in (guides / "installing.md").read_text()
-    notes = (guides / "operations.md").read_text().split("### What changes with this release")[1].split("\n## ")[0]
-    assert "](bare-metal-flavors.md#migrate-existing-servers)" in notes
+def release_notes():
+    """{who is concerned: what to do}"""
+    page = (DOCS / "guides" / "operations.md").read_text()
+    table = page.split("### What changes with this release")[1].split("\n## ")[0]
+    rows = [line.strip("|").split(" | ") for line in table.splitlines() if line.startswith("| ")]
+    return {concerned.strip(): advice.strip() for concerned, advice in rows[1:]}
+
+
+@pytest.mark.parametrize("guide", ["installing.md", "upgrading-from-openstack-placement.md"])
+def test_installing_and_upgrading_describe_the_flavors_of_custom_classes(guide):
+    """F10, F11 (flavor-resources): a class that is asked for, and the three that are not."""
+    text = (DOCS / "guides" / guide).read_text()
+    assert "resources:CUSTOM_" in text
+    assert "resources:VCPU=0" in text
+    assert all(name in text for name in ("MEMORY_MB", "DISK_GB"))
+    assert "](bare-metal-flavors.md" in text
+
+
+def test_the_notes_of_the_release_tell_when_to_change_flavors():
+    """F11 (flavor-resources)."""
+    advice = release_notes()["have servers on bare-metal nodes from before the nodes had a resource class"]
+    assert "](bare-metal-flavors.md#migrate-existing-servers) before you create flavors" in advice
+
+
+def test_the_notes_of_the_release_tell_what_changes_for_reservations():
+    """R37, R38 (instance-reservation): affinity, the objects that a lease no longer has, and the end of the upgrade."""
+    notes = release_notes()
+    assert "leave `affinity` out" in notes["reserve instances"]
+    assert "aggregate or server group" in notes["reserve instances"]
+    assert "moorage reservation finish-upgrade" in notes["have leases that Blazar made"]
+
+
+def test_the_notes_of_the_release_name_the_provider_configuration_files():
+    """R29 (provider-config)."""
+    advice = [text for text in release_notes().items() if "](provider-configuration.md)" in "".join(text)]
+    assert len(advice) == 1
+    assert "moorage provider-config validate" in advice[0][1]
 
 
 def test_every_guide_is_linked_from_the_index():

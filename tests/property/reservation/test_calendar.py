@@ -56,6 +56,7 @@ def minute_by_minute(hosts, taken, request, period):
 @given(capacities, st.lists(usages, max_size=12), requests, periods)
 @settings(max_examples=300, deadline=None)
 def test_slots_equal_those_counted_minute_by_minute(hosts, taken, request, period):
+    """R16, R19 (instance-reservation): in every resource and at every instant of the period."""
     calendar = Calendar(hosts, taken)
     assert calendar.slots(SlotDemand(request), at(period[0]), at(period[1])).tolist() == minute_by_minute(
         hosts, taken, request, period

@@ -82,7 +82,7 @@ asks = st.lists(
 @given(st.lists(providers, min_size=1, max_size=3), st.tuples(asks, asks))
 @settings(max_examples=200, deadline=None)
 def test_leases_of_all_types_never_overbook(hosts, leases):
-    """Leases that are planned one after the other exceed no capacity and share no host that is reserved whole."""
+    """R19 (instance-reservation): leases that are planned one after the other exceed no capacity and share no host that is reserved whole."""
     capacities = [host_of(number, shelves) for number, shelves in enumerate(hosts, 1)]
     calendar, taken = Calendar(capacities, []), {}
     for number, lease in enumerate(leases):

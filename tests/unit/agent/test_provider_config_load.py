@@ -79,6 +79,7 @@ def test_a_fault_is_a_start_error_that_names_the_file_the_position_and_the_remed
     assert (
         f"{path}:4:32: providers[0].inventories.additional.VCPU: 'VCPU' is not allowed; only custom classes" in message
     )
+    assert message.startswith(f"the provider configuration in {directory} has 1 fault:\n")
 
 
 def test_all_faults_of_all_files_are_in_one_message(directory):
@@ -87,7 +88,7 @@ def test_all_faults_of_all_files_are_in_one_message(directory):
     put(directory, "b.yaml", ENTRY.format(name="''"))
     put(directory, "c.yaml", ENTRY.format(name="n"), mode=0o666)
     message = refusal(directory)
-    assert "has 3 faults" in message
+    assert f"the provider configuration in {directory} has 3 faults:\n  {directory}/" in message
     assert all(f"{directory}/{name}.yaml" in message for name in "abc")
 
 
@@ -117,9 +118,10 @@ def test_a_directory_that_others_may_write_is_refused(directory, mode):
     assert f"{directory}: may be written by" in refusal(directory)
 
 
-def test_the_permissions_of_the_target_of_a_symbolic_link_are_checked(directory, tmp_path):
-    """R18 (provider-config): Kubernetes mounts files as symbolic links."""
-    elsewhere = tmp_path / "elsewhere"
+@pytest.mark.parametrize("name", ["a-directory-that-sorts-before", "z-directory-that-sorts-after"])
+def test_the_permissions_of_the_target_of_a_symbolic_link_are_checked(directory, tmp_path, name):
+    """R16, R18 (provider-config): Kubernetes mounts files as symbolic links."""
+    elsewhere = tmp_path / name
     elsewhere.mkdir()
     (directory / "a.yaml").symlink_to(put(elsewhere, "real.yaml", ENTRY.format(name="n")))
     assert len(load_provider_files(ProviderFiles(directory)).configs) == 1

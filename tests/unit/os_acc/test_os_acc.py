@@ -139,10 +139,15 @@ def test_concurrent_plugs_over_the_socket_never_get_the_same_handle(tmp_path, so
 
 
 def test_the_instance_name_is_in_the_log(served, caplog):
-    """R18."""
+    """R18, R53: of `plug` and of `unplug`, beside the uuid."""
+    instance = info()
     with caplog.at_level(logging.INFO, "moorage.accelerator"):
-        os_acc.plug(info(), {"uuid": rp(GPU)}, gpu())
-    assert "web-1" in [getattr(record, "instance_name", "") for record in caplog.records]
+        os_acc.plug(instance, {"uuid": rp(GPU)}, gpu())
+        os_acc.unplug(instance)
+    named = [
+        (row.getMessage(), row.instance, row.instance_name) for row in caplog.records if hasattr(row, "instance_name")
+    ]
+    assert named == [("plugged", instance["uuid"], "web-1"), ("unplugged", instance["uuid"], "web-1")]
 
 
 @pytest.mark.parametrize(
@@ -342,7 +347,7 @@ def test_a_refused_plug_and_unplug_log_the_instance_as_far_as_it_is_known(served
 
 
 def test_a_failed_plug_and_unplug_log_the_name_of_the_instance(served, caplog):
-    """R18: the name is needed for better logging, most of all when something failed."""
+    """R18, R53: the name is needed for better logging, most of all when something failed."""
     one, other = info(), info() | {"name": "db-2"}
     os_acc.plug(one, {"uuid": rp(GPU)}, gpu())
     with pytest.raises(exception.NoCapacity):

@@ -3,7 +3,14 @@
 import pytest
 
 from moorage.scheduler.flavor_resources import FlavorFields, request_for, required_platform, scheduling_properties
-from moorage.scheduler.prefilters import AggregateRules, AggregateView, NoOpenAggregate, aggregate_conditions
+from moorage.scheduler.prefilters import (
+    AggregateRules,
+    AggregateView,
+    LegacyReservation,
+    NoOpenAggregate,
+    aggregate_conditions,
+    legacy_reservation,
+)
 
 EAST = AggregateView("e", {"availability_zone": "east"})
 WEST = AggregateView("w", {"availability_zone": "west"})
@@ -12,10 +19,11 @@ FAST = AggregateView("f", {"trait:CUSTOM_FAST": "required", "trait:CUSTOM_OLD": 
 ALL = [EAST, WEST, RED, FAST]
 
 
-def found(zone=None, project="red", specs=None, aggregates=ALL, **rules):
+def found(zone=None, project="red", specs=None, aggregates=ALL, reservation=None, **rules):
     request = request_for(FlavorFields(1, 64, 1, extra_specs=specs or {}))
     return aggregate_conditions(
-        aggregates, AggregateRules(**rules), request, zone=zone, default_zone="nova", project_id=project
+        aggregates, AggregateRules(**rules), request, zone=zone, default_zone="nova", project_id=project,
+        reservation=reservation,
     )  # fmt: skip
 
 
@@ -60,6 +68,35 @@ def test_an_isolated_aggregate_is_excluded_unless_its_traits_are_required(specs,
 def test_all_conditions_apply_together():
     every = {"limit_tenants_to_placement_aggregate": True, "enable_isolated_aggregate_filtering": True}
     assert values("east", **every) == ["in:e", "in:r", "!in:f"]
+
+
+def test_only_older_reservations_are_restricted_to_an_aggregate():
+    """R27, R28 (instance-reservation): by the flavor's older key, or by the hint; the flavor's key comes first."""
+    key = "aggregate_instance_extra_specs:reservation"
+    assert legacy_reservation({"resources:CUSTOM_RESERVATION_A": "1"}, {}) is None
+    assert legacy_reservation({key: ""}, {"reservation": ""}) is None
+    assert legacy_reservation({}, {"reservation": ["a"]}) is None
+    assert legacy_reservation({key: "a"}, {"reservation": "b"}) == LegacyReservation("a", is_hinted=False)
+    assert legacy_reservation({}, {"reservation": "b"}) == LegacyReservation("b", is_hinted=True)
+
+
+def test_an_older_reservation_is_found_by_metadata_and_a_hinted_one_by_name_and_owner():
+    """R27, R28 (instance-reservation): the user chooses the hint, so the aggregate must be the project's own."""
+    of_flavor = AggregateView("a1", {"reservation": "a"}, name="a")
+    of_project = AggregateView("b1", {"blazar:owner": "red", "reservation": "c"}, name="b")
+    aggregates = [of_flavor, of_project, AggregateView("pool", {}, name="freepool")]
+
+    def asked(name, *, is_hinted, project="red"):
+        reservation = LegacyReservation(name, is_hinted=is_hinted)
+        return found(project=project, aggregates=aggregates, reservation=reservation)
+
+    assert asked("a", is_hinted=False) == {"in:a1": "hosts of reservation a"}
+    assert asked("b", is_hinted=True) == {"in:b1": "hosts of reservation b"}
+    for name, is_hinted, project in (
+        ("b", False, "red"), ("a", True, "red"), ("b", True, "blue"), ("c", True, "red"), ("freepool", True, "red"),
+    ):  # fmt: skip
+        refused = NoOpenAggregate(f"the project has no hosts of reservation {name} now")
+        assert asked(name, is_hinted=is_hinted, project=project) == refused
 
 
 def test_only_the_scheduling_properties_of_an_image_are_kept():

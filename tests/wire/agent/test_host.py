@@ -1,18 +1,22 @@
 """A whole host against the APIs of placement and compute: start, servers, devices, crashes."""
 
+from dataclasses import replace
 from datetime import timedelta
 from xml.etree import ElementTree as ET
 
 import pytest
 
+from moorage.accelerator.drivers.simulated import FaultControl, SimulatedAccelerators, default_simulated_host
 from moorage.agent.host.host_agent import AgentSettings
 from moorage.agent.model.power import DomainPowerState
 from moorage.agent.tracker.resource_tracker import UPDATE_BACKOFF, resources_topic
 from moorage.agent.virt.host_description import HostDescription
 from moorage.core.errors import StartError, Unavailable
+from moorage.core.inventories import Inventory
 from moorage.core.names import RESERVED_HOST_TRAIT
 from os_acc.exception import CyborgAgentUnavailable
 from tests.plane import failing
+from tests.unit.accelerator.rig import fault
 
 GPU = {"resources__CUSTOM_ACCELERATOR_GPU": "1"}
 
@@ -323,7 +327,7 @@ def test_a_starting_agent_waits_for_services_and_fails_with_a_message(plane):
 
 
 def test_a_start_without_the_accelerator_agent_fails_with_a_message(plane, monkeypatch):
-    """R14 (accelerator-attach): `initialize` is always called, and its error stops the start."""
+    """R14, R52 (accelerator-attach): `initialize` is always called, and its error stops the start."""
 
     def away(self):
         raise CyborgAgentUnavailable("nobody listens")
@@ -331,6 +335,60 @@ def test_a_start_without_the_accelerator_agent_fails_with_a_message(plane, monke
     monkeypatch.setattr("os_acc.Client.initialize", away)
     with pytest.raises(StartError, match=r"os_acc\.initialize\(\): nobody listens"):
         plane.start_agent()
+
+
+def test_discovery_updates_providers_inventories_and_traits_in_placement(plane):
+    """R7 (accelerator-attach): at the start and in each later update; a card that vanished is no provider any more."""
+    card, region, gpu = "0000:3b:00.0", "compute-1_0000:3b:00.0_R1", "compute-1_0000:17:00.0"
+    simulated = SimulatedAccelerators(
+        default_simulated_host(), plane.process.directory / "accelerators" / "simulated", plane.clock
+    )
+
+    def published(*faults):
+        """{provider: (inventories, traits)} after the next update, of the region and the GPU."""
+        simulated.order(FaultControl({}, faults))
+        plane.run_for(plane.process.config.agent.update_period_s + 60)
+        found = {name: plane.placement.provider_by_name(name) for name in (region, gpu)}
+        return {
+            name: (plane.placement.inventories(provider.uuid)[1], plane.placement.traits(provider.uuid)[1])
+            for name, provider in found.items()
+            if provider is not None
+        }
+
+    plane.start_agent()
+    gpus, fpgas = Inventory(1, max_unit=1), Inventory(2, max_unit=2)
+    whole = {
+        region: (
+            {"CUSTOM_ACCELERATOR_FPGA": fpgas},
+            {
+                "OWNER_CYBORG",
+                "CUSTOM_FPGA_INTEL",
+                "CUSTOM_FPGA_INTEL_REGION_9926AB6D_6C92_5A68_AABC_A7D84C545738",
+            },
+        ),
+        gpu: ({"CUSTOM_ACCELERATOR_GPU": gpus}, {"OWNER_CYBORG", "CUSTOM_GPU_NVIDIA"}),
+    }
+    assert published() == whole
+    sick = {"CUSTOM_ACCELERATOR_FPGA": replace(fpgas, reserved=2)}
+    assert published(fault("health", "sick", at=card)) == whole | {region: (sick, whole[region][1])}
+    assert published(fault("discover", "vanishes", at=card)) == {gpu: whole[gpu]}
+    assert published() == whole
+
+
+@pytest.mark.parametrize("drivers", ["", "simulated"])
+def test_initialize_is_called_at_every_start_before_the_host_registers(plane, drivers):
+    """R13, R52 (accelerator-attach): also on a host without devices, whatever the flavors of its servers ask for."""
+    calls = []
+
+    def recorded(request, send):
+        calls.append(request.path.partition("?")[0])
+        return send()
+
+    plane.to_compute.around = plane.process.ways["os_acc"].around = recorded
+    for _ in range(2):
+        calls.clear()
+        plane.process.restart(accelerator={"drivers": drivers})
+        assert calls[:2] == ["/v1/ready", "/agent/v1/hosts/compute-1"]
 
 
 def test_a_host_whose_description_has_another_name_does_not_start(plane):

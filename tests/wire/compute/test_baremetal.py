@@ -1,8 +1,13 @@
 """Existing bare-metal servers: migrated once, and repaired in each round."""
 
+import logging
+import threading
+from dataclasses import replace
+
 import pytest
 
 from moorage.compute.catalogue.baremetal_flavors import FlavorMigrationOutcome
+from moorage.core.errors import Unavailable
 from moorage.placement.client.placement_client import Inventory
 from tests.wire.compute.conftest import Host
 
@@ -77,12 +82,32 @@ def test_a_lost_allocation_is_restored_from_the_stored_flavor(plane, node, old_s
     plane.process.task("compute.baremetal").run_once()
     assert plane.placement.allocations(old_server) == {node.provider.uuid: held | {GOLD: 1}}
     plane.placement.release(old_server)  # an allocation that somebody else deleted by mistake
+    assert free(plane) == 1
     due = plane.process.task("compute.baremetal").run_once()
     assert (due - plane.clock.now()).total_seconds() == 600
     assert plane.placement.allocations(old_server) == {node.provider.uuid: held | {GOLD: 1}}
+    assert free(plane) == 0
+    holder = plane.placement.holder(old_server)
+    assert (holder.project_id, holder.user_id, holder.type) == ("red", "alice", "INSTANCE")
 
 
-def test_a_second_migration_changes_nothing(plane, node, old_server, bare_metal):
+def test_a_wrong_amount_is_corrected_and_what_the_server_holds_elsewhere_stays(plane, node, old_server, bare_metal):
+    """F7 (flavor-resources): only the allocation on the node is healed, to what the stored flavor asks for."""
+    bare_metal.migrate_servers(dry_run=False)
+    other = Node(plane, "node-2")
+    other.offer(CUSTOM_LICENCE=4)
+    right = plane.placement.allocations(old_server)[node.provider.uuid]
+    holder = plane.placement.holder(old_server)
+    wrong = {node.provider.uuid: right | {"VCPU": 4}, other.provider.uuid: {"CUSTOM_LICENCE": 2}}
+    plane.placement.hold(replace(holder, allocations=wrong))
+    steps, _ = bare_metal.migrate_servers(dry_run=True)
+    assert (steps[0].outcome, plane.placement.allocations(old_server)) == (FlavorMigrationOutcome.HEALED, wrong)
+    plane.process.task("compute.baremetal").run_once()
+    healed = {node.provider.uuid: right, other.provider.uuid: {"CUSTOM_LICENCE": 2}}
+    assert plane.placement.allocations(old_server) == healed
+
+
+def test_a_second_migration_changes_nothing(plane, node, old_server, bare_metal, caplog):
     """F8 (flavor-resources): idempotent; nodes without a server are skipped, nodes without a class are reported."""
     idle, classless = Node(plane, "node-2"), Node(plane, "node-3")
     idle.classify(GOLD)
@@ -100,8 +125,40 @@ def test_a_second_migration_changes_nothing(plane, node, old_server, bare_metal)
     assert plane.placement.holder(old_server).generation == before
     classless_server = plane.boot("bm", availability_zone="nova:node-3", who="root:admin", roles="admin")
     plane.settle(node, idle, classless)
+    caplog.clear()
     steps, _ = bare_metal.migrate_servers(dry_run=False)
-    assert {step.server_id: step.outcome for step in steps}[classless_server] is FlavorMigrationOutcome.NO_CLASS
+    assert [(step.node, step.server_id, step.outcome) for step in steps] == [
+        ("node-1", old_server, FlavorMigrationOutcome.ALREADY),
+        ("node-3", classless_server, FlavorMigrationOutcome.NO_CLASS),
+    ]
+    assert "set the node's resource class" in steps[1].note
+    warnings = [(row.getMessage(), row.host) for row in caplog.records if row.levelno == logging.WARNING]
+    assert warnings == [("a node has no resource class", "node-3")]
+
+
+def test_a_slow_placement_delays_the_migration_and_not_the_requests(plane, node, old_server):
+    """F8 (flavor-resources): the migration is a task of its own; a round that fails comes again."""
+    task = plane.process.task("compute.baremetal")
+    asked, answered = threading.Event(), threading.Event()
+
+    def slow(request, send):
+        asked.set()
+        assert answered.wait(60)
+        raise Unavailable("placement does not answer")
+
+    plane.to_placement.on(f"GET /resource_providers/{node.provider.uuid}/inventories", slow)
+    due = []
+    migration = threading.Thread(target=lambda: due.append(task.run_once()))
+    migration.start()
+    assert asked.wait(60)
+    assert plane.show(old_server)["status"] == "ACTIVE"
+    assert plane.act(old_server, "lock")[0] == 202
+    answered.set()
+    migration.join()
+    assert ((due[0] - plane.clock.now()).total_seconds(), stored(plane, old_server)) == (600, {})
+    plane.to_placement.clear()
+    task.run_once()
+    assert stored(plane, old_server) == {f"resources:{GOLD}": "1"}
 
 
 def test_no_new_server_is_placed_on_an_occupied_node(plane, node, old_server, bare_metal):
@@ -128,7 +185,28 @@ def test_the_migration_is_a_separate_route_and_works_in_pages(plane, node, old_s
     assert plane.admin("POST", "/moorage/v1/migrate-flavors", body | {"after": "node-1"})[2]["steps"] == []
 
 
+def test_servers_and_flavors_have_the_same_keys_before_and_after_the_migration(plane, node, old_server, bare_metal):
+    """F10 (flavor-resources): the Compute API shows the class only where it shows extra specs already."""
+    pages = (f"/v2.1/servers/{old_server}", "/v2.1/flavors/bm")
+    before = [plane.admin("GET", page, version="2.47")[2] for page in pages]
+    bare_metal.migrate_servers(dry_run=False)
+    server, flavor = (plane.admin("GET", page, version="2.47")[2] for page in pages)
+    assert flavor == before[1]
+    assert server["server"]["flavor"].pop("extra_specs") == {f"resources:{GOLD}": "1"}
+    assert before[0]["server"]["flavor"].pop("extra_specs") == {}
+    assert server == before[0]
+
+
+def test_a_server_with_an_operation_in_progress_is_left_to_the_next_round(plane, node, old_server, bare_metal):
+    """F8 (flavor-resources): its operation may change allocation or flavor."""
+    plane.act(old_server, "pause")
+    assert bare_metal.migrate_servers(dry_run=False) == ([], None)
+    node.work()
+    assert [step.outcome for step in bare_metal.migrate_servers(dry_run=False)[0]] == [FlavorMigrationOutcome.DONE]
+
+
 def test_more_nodes_than_fit_on_a_page_are_migrated(plane, node, old_server, bare_metal):
+    """F8 (flavor-resources): every node once, and the last page says so."""
     Node(plane, "node-0")
     first, after = bare_metal.migrate_servers(dry_run=True, limit=1)
     second, last = bare_metal.migrate_servers(dry_run=True, limit=1, after=after)

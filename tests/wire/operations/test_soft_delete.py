@@ -82,3 +82,21 @@ def test_without_an_interval_a_server_is_deleted_at_once(make_cloud):
     server_id = cloud.boot("small")
     delete(cloud, server_id)
     assert cloud.show(server_id) is None
+
+
+def test_with_an_option_a_soft_deletion_releases_devices_and_restore_attaches_others(make_cloud):
+    """R41, R30 (accelerator-attach): as a stop does (A4); the allocation waits in Placement."""
+    cloud = make_cloud(reclaim_instance_interval=INTERVAL_S)
+    host = cloud.hosts[HOST]
+    host.start(accelerators_on_stop="release")
+    server_id = cloud.boot("gpu")
+    held = cloud.held(server_id)
+    delete(cloud, server_id)
+    assert (cloud.status(server_id)[0], host.plugged, cloud.held(server_id)) == ("SOFT_DELETED", {}, held)
+    cloud.do(server_id, "restore")
+    assert cloud.status(server_id)[0] == "ACTIVE"
+    assert host.plugged == {server_id: list(host.driver.domains()[server_id].spec.pci_addresses)}
+    assert len(host.plugged[server_id]) == 1
+    delete(cloud, server_id)
+    cloud.run_for(2 * INTERVAL_S)
+    assert (cloud.show(server_id), host.servers, host.plugged, cloud.used(HOST)) == (None, {}, {}, {})

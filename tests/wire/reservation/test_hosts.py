@@ -116,15 +116,37 @@ def test_a_failed_registration_is_undone(plane, request_):
     plane.register()
 
 
-@pytest.mark.parametrize("request_", [CREATE_PROVIDER, ADD_HOST, WRITE_TRAITS])
-def test_a_registration_can_be_repeated_after_a_crash(plane, request_):
-    """R5 (instance-reservation): one host, one provider."""
+@pytest.mark.parametrize(
+    ("request_", "has_provider", "is_in_freepool"),
+    [(CREATE_PROVIDER, False, False), (ADD_HOST, True, False), (WRITE_TRAITS, True, True)],
+)
+def test_a_registration_can_be_repeated_after_a_crash(plane, request_, has_provider, is_in_freepool):
+    """R5, R1 (instance-reservation): row, provider, free pool, in this order; afterwards one host and one provider."""
     doomed = plane.new_process(fails={request_: Killed()})
     with pytest.raises(Killed):
         doomed.service.hosts.create("compute-1", {})
+    assert [(host.hypervisor_hostname, host.ready) for host in rows(plane)] == [("compute-1", False)]
+    assert (plane.placement.provider_by_name("blazar_compute-1") is not None) is has_provider
+    assert freepool(plane) == ["compute-1"] * is_in_freepool
+    assert RESERVED_HOST_TRAIT not in traits(plane)
     assert plane.ask("GET", "/v1/os-hosts")["hosts"] == []  # an incompletely registered host is not shown
     plane.register()
     assert len(plane.ask("GET", "/v1/os-hosts")["hosts"]) == 1
+    assert freepool(plane) == ["compute-1"]
+    assert RESERVED_HOST_TRAIT in traits(plane)
+    assert [host.ready for host in rows(plane)] == [True]
+
+
+def test_the_undoing_of_a_registration_continues_past_a_step_that_fails(plane):
+    """R5 (instance-reservation): what could be undone is undone, and the next registration does the rest."""
+    away = Unavailable("it does not answer")
+    plane.use(plane.new_process(fails={WRITE_TRAITS: away, REMOVE_HOST: away}))
+    assert plane.answer("POST", "/v1/os-hosts", {"name": "compute-1"})[0] == 503
+    assert rows(plane) == []
+    assert plane.placement.provider_by_name("blazar_compute-1") is None
+    assert freepool(plane) == ["compute-1"]
+    plane.use()
+    plane.register()
     assert freepool(plane) == ["compute-1"]
 
 

@@ -197,6 +197,19 @@ def test_as_many_servers_can_be_launched_as_slots_are_reserved(reserved):
     assert reserved.placement.usages(provider.uuid)[class_of(reservation)] == 3
 
 
+def test_a_launch_asks_for_no_aggregate_and_no_server_group(reserved):
+    """R28 (instance-reservation): the class in the flavor is enough, so a new reservation needs neither filter."""
+    _, reservation = create(reserved, instance(1))
+    reserved.settle()
+    asked = reserved.cloud.ways["placement"]
+    asked.requests.clear()
+    assert reserved.server(reserved.boot("vm", reservation["id"]))["status"] == "ACTIVE"
+    (query,) = [request.path for request in asked.requests if request.path.startswith("/allocation_candidates")]
+    assert f"{class_of(reservation)}:1" in query
+    assert "member_of" not in query
+    assert reserved.compute.flavor(reservation["id"]).extra_specs.keys() == {f"resources:{class_of(reservation)}"}
+
+
 def test_another_project_cannot_use_the_flavor(reserved):
     _, reservation = create(reserved, instance(1))
     reserved.settle()

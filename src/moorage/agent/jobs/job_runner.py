@@ -80,8 +80,9 @@ def _work_for(works: Mapping[str, JobWork], kind: str) -> JobWork:
 class JobRunner:
     """`devices_changed` is called when accelerators were attached or released.
 
-    `releases_on_stop`: stopping a server releases its accelerators on the host, although its allocation in Placement
-    stays; starting it attaches the same number again. `others`: {kind: work} of jobs that are not about a server.
+    `releases_on_stop`: stopping a server, also by a deletion that can be undone, releases its accelerators on the host,
+    although its allocation in Placement stays; starting or restoring it attaches the same number again.
+    `others`: {kind: work} of jobs that are not about a server.
     """
 
     def __init__(
@@ -187,7 +188,7 @@ class JobRunner:
     def _soft_delete(self, job: ServerJob, keep_alive: KeepAlive) -> ServerResult:
         """Stops the server. A server that could not be built has no domain, and counts as stopped."""
         try:
-            return self._power(PowerAction.STOP, job, keep_alive)
+            return self._stop(job, keep_alive)
         except NoSuchDomain:
             return ServerResult()
 

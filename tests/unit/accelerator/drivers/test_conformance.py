@@ -1,10 +1,14 @@
 """The contract that all drivers must meet (`moorage.accelerator.drivers.base`), tested with each of them."""
 
+import re
+from dataclasses import fields
+
 import pytest
 
 from moorage.accelerator.drivers.base import DriverError
 from moorage.accelerator.host.device_registry import DeviceRegistry
 from moorage.accelerator.model.devices import Health, RegionState, check_handle
+from moorage.options import AcceleratorOptions
 from tests.unit.accelerator.drivers import benches, page
 from tests.unit.accelerator.drivers.benches import NOBODY
 from tests.unit.accelerator.drivers.bits import opened
@@ -32,6 +36,13 @@ def programmable(request, tmp_path, clock):
 
 def found(driver):
     return {device.pci_id: device for device in driver.discover()}
+
+
+def test_every_driver_of_the_options_has_a_device_here(tmp_path, clock):
+    """R54: recorded from a card, or simulated below the driver."""
+    names = {make(tmp_path / make.__name__, clock).driver.name for make in BENCHES if make is not page.timecard}
+    (named,) = [field.metadata["help"] for field in fields(AcceleratorOptions) if field.name == "drivers"]
+    assert names == set(re.findall(r"\w+", named.split(":")[1]))
 
 
 def test_discovery_changes_nothing_and_finds_the_same_each_time(bench):
