@@ -74,7 +74,7 @@ def test_an_operator_can_vouch_for_a_handle_that_the_host_cannot_clean(wire, qua
     (_, *after) = history(wire, quarantined)
     assert after == [
         ("release", "done", "u", "erased it in another machine"),
-        ("clean", "done", "u", "not cleaned by the host: an operator vouches for it: erased it in another machine"),
+        ("clean", "done", "u", "freed without cleaning, on the word of an operator: erased it in another machine"),
     ]
 
 
