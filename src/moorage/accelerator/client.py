@@ -163,11 +163,11 @@ class AcceleratorClient(HostJobsClient):
         profile = next((row for row in found if row["name"] == name), None)
         return None if profile is None else [_with_published_classes(group) for group in profile["groups"]]
 
-    def begin_epoch(self, host: str) -> ReportPosition | None:
+    def ask_for_epoch(self, host: str) -> ReportPosition | None:
         """The position of the first report of an agent of `host` that has started; None if the service is of the
         release before, which stores reports in the order of their arrival. For agents.
         """
-        try:  # may be repeated: that only begins another epoch
+        try:  # may be repeated: another epoch is as good
             answer = self._http.request("POST", f"/agent/v1/hosts/{quote(host)}/epoch", repeatable=True)
         except NotFound:
             return None

@@ -71,7 +71,8 @@ class World:
             assert answer.status < 500, (request.method, request.path, answer.body)
             return answer
 
-        fate = 1.0 if self.is_calm or request.method != "PUT" else self.fate
+        is_report = request.method == "PUT" or request.path.endswith("/epoch")
+        fate = 1.0 if self.is_calm or not is_report else self.fate
         if fate < 0.25:
             self.delayed.append(checked)
             raise Unavailable("no answer in time")

@@ -195,7 +195,7 @@ def test_of_two_agents_of_a_host_the_older_one_loses_and_says_so(tmp_path, plane
     (message,) = [record.why for record in caplog.records if record.levelname == "ERROR"]
     assert "another accelerator agent" in message
     assert f"host {HOST}" in message
-    assert "(epoch 2), after this one (epoch 1)" in message
+    assert "which started after this one, has reported since" in message
     with pytest.raises(NotReady, match="another accelerator agent"):
         older.plug(new_instance(), gpu(), GPU)
     with pytest.raises(Superseded):
@@ -203,6 +203,49 @@ def test_of_two_agents_of_a_host_the_older_one_loses_and_says_so(tmp_path, plane
     newer.plug(new_instance(), gpu(), GPU)
     newer.agent.run_once()
     assert handle_states(plane) == {GPU: "attached"}
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_late_request_for_an_epoch_does_not_end_that_of_the_agent_that_reports(plane, way, is_restarted):
+    """The fault: its agent had asked again, or had been started again, and was refused from then on."""
+    late = []
+
+    def delay(_request, send):
+        late.append(send)
+        raise Unavailable("no answer in time")
+
+    restarted(plane)
+    way.on(f"POST /agent/v1/hosts/{HOST}/epoch", delay, times=1)
+    plane.rig.agent.run_once()
+    if is_restarted:
+        restarted(plane)
+        plane.rig.agent.run_once()
+    assert late[0]().status == 200
+    instance = new_instance()
+    plane.rig.plug(instance, gpu(), GPU)
+    plane.rig.agent.run_once()
+    plane.rig.agent.check_counts()
+    assert len(plane.of(instance).body["arqs"]) == 1
+
+
+def test_a_late_first_report_of_a_dead_agent_does_not_end_the_epoch_of_the_next(plane, way):
+    old, new = new_instance(), new_instance()
+    plane.rig.plug(old, gpu(), GPU)
+    restarted(plane)
+
+    def restart():
+        restarted(plane)
+        plane.rig.unplug(old)
+        plane.rig.plug(new, gpu(), GPU)
+        plane.rig.agent.run_once()
+
+    dead = plane.rig.agent
+    answers = at_the_next(way, ATTACHMENTS, restart)
+    dead.run_once()
+    assert [one.status for one in answers] == [409]
+    plane.rig.agent.run_once()
+    plane.rig.agent.check_counts()
+    assert (plane.of(old).body["arqs"], len(plane.of(new).body["arqs"])) == ([], 1)
 
 
 def test_an_agent_keeps_its_epoch_if_the_service_is_restored_from_a_backup(plane, process):

@@ -179,7 +179,7 @@ def host_images(service: AcceleratorService) -> HostImages:
 _HOST = "/agent/v1/hosts/{host}"
 
 _AGENT: Routes = (
-    agent_route("POST", f"{_HOST}/epoch", agents.begin_epoch, AGENT_RULE, effect="routine"),
+    agent_route("POST", f"{_HOST}/epoch", agents.offer_epoch, AGENT_RULE, effect="routine"),
     agent_route("PUT", f"{_HOST}/devices", agents.put_devices, AGENT_RULE, schemas.DEVICES, effect="routine"),
     agent_route(
         "PUT", f"{_HOST}/attachments", agents.put_attachments, AGENT_RULE, schemas.ATTACHMENTS, effect="routine"

@@ -43,7 +43,7 @@ class ReportSender:
 
     def _send_once(self, service: AcceleratorClient, read_state: Callable[[], AttachState]) -> bool:
         """Returns whether both reports were stored."""
-        position = self._next or service.begin_epoch(self._host)
+        position = self._next or service.ask_for_epoch(self._host)
         held = read_state()  # after the position was fetched, so that the service has nothing newer than this state
         # Attachments first: users look for them as soon as their server is active.
         answer = service.report_attachments(self._host, attachment_reports(held), position)

@@ -26,7 +26,7 @@ NOT_OFFERED = "not_offered"
 class ReportPosition:
     """The place of a report among the reports and job results of its host; the service assigns it."""
 
-    epoch: int  #: increases with each start of an agent of the host
+    epoch: int  #: of an agent, higher than those of the agents that started before it
     number: int  #: increases with each report and each result of a job
 
 

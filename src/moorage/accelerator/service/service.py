@@ -157,16 +157,16 @@ class AcceleratorService:
 
     # ------------------------------------------------------------------------------------- agents' reports
 
-    def begin_epoch(self, host: str) -> ReportPosition:
-        """Begins the epoch of an agent that has started; returns the position of its first report."""
+    def offer_epoch(self, host: str) -> ReportPosition:
+        """Returns the position of the first report of an agent that has started."""
 
-        def begin(connection: Connection) -> ReportPosition:
-            return report_order.begin_epoch(connection, host, self._clock.now())
+        def offer(connection: Connection) -> ReportPosition:
+            return report_order.offer_epoch(connection, host, self._clock.now())
 
         try:
-            return in_transaction(self._engine, begin)
-        except IntegrityError:  # another agent of a new host began at the same time; now the host has a row
-            return in_transaction(self._engine, begin)
+            return in_transaction(self._engine, offer)
+        except IntegrityError:  # another agent of a new host started at the same time; now the host has a row
+            return in_transaction(self._engine, offer)
 
     def report_devices(
         self, host: str, reports: Sequence[DeviceReport], position: ReportPosition | None = None

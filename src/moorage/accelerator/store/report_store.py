@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, case, insert, select, update
 
 from moorage.accelerator.model.reports import ReportPosition
 from moorage.accelerator.store.tables import host_reports as r
@@ -11,7 +11,7 @@ from moorage.accelerator.store.tables import host_reports as r
 
 @dataclass(frozen=True, slots=True)
 class ReportOrderRow:
-    """`next`: the position of the next report. `begun_at`: when the agent of this epoch started."""
+    """`next`: the position of the next report. `begun_at`: when the first report of this epoch arrived."""
 
     next: ReportPosition
     begun_at: datetime
@@ -21,8 +21,16 @@ _SELECT = select(r.c.epoch, r.c.number, r.c.begun_at).where(r.c.hostname == bind
 _INSERT = insert(r)
 _ADVANCE = update(r).where(r.c.hostname == bindparam("host")).values(number=r.c.number + 1)
 _ADVANCE_IF_NEXT = _ADVANCE.where(r.c.epoch == bindparam("of_epoch"), r.c.number == bindparam("of_number"))
-_BEGIN = _ADVANCE.values(epoch=r.c.epoch + 1, begun_at=bindparam("now"))
-_ADOPT = _ADVANCE.where(r.c.epoch < bindparam("of_epoch")).values(epoch=bindparam("of_epoch"))
+#: Only after a restore from a backup, an epoch may be higher than the number.
+_ADVANCE_BEYOND_EPOCHS = (
+    update(r)
+    .where(r.c.hostname == bindparam("host"))
+    .values(number=case((r.c.epoch > r.c.number, r.c.epoch), else_=r.c.number) + 1)
+)
+_ADOPT = _ADVANCE.where(r.c.epoch < bindparam("of_epoch")).values(
+    epoch=bindparam("of_epoch"), begun_at=bindparam("now")
+)
+_BEGIN = _ADOPT.where(r.c.number == bindparam("of_number"))
 
 
 def read(connection: Connection, host: str) -> ReportOrderRow | None:
@@ -35,14 +43,22 @@ def create(connection: Connection, host: str, first: ReportPosition, now: dateti
     connection.execute(_INSERT, {"hostname": host, "epoch": first.epoch, "number": first.number, "begun_at": now})
 
 
-def begin_epoch(connection: Connection, host: str, now: datetime) -> bool:
-    """Begins the next epoch of the host; returns False if it has no row. Locks the row, as the functions below do."""
-    return connection.execute(_BEGIN, {"host": host, "now": now}).rowcount == 1
+def advance_beyond_epochs(connection: Connection, host: str) -> bool:
+    """Advances to a number above every number and epoch so far; returns False if the host has no row. Locks the row, as
+    the functions below do.
+    """
+    return connection.execute(_ADVANCE_BEYOND_EPOCHS, {"host": host}).rowcount == 1
 
 
-def adopt_epoch(connection: Connection, host: str, epoch: int) -> bool:
-    """Sets a higher epoch than the stored one; returns whether there was a row with a lower one."""
-    return connection.execute(_ADOPT, {"host": host, "of_epoch": epoch}).rowcount == 1
+def begin_epoch(connection: Connection, host: str, position: ReportPosition, now: datetime) -> bool:
+    """Advances and begins the epoch if `position` has the next number and a higher epoch; returns whether it did."""
+    values = {"host": host, "of_epoch": position.epoch, "of_number": position.number, "now": now}
+    return connection.execute(_BEGIN, values).rowcount == 1
+
+
+def adopt_epoch(connection: Connection, host: str, epoch: int, now: datetime) -> bool:
+    """Advances and begins a higher epoch than the stored one; returns whether there was a row with a lower one."""
+    return connection.execute(_ADOPT, {"host": host, "of_epoch": epoch, "now": now}).rowcount == 1
 
 
 def advance(connection: Connection, host: str) -> None:

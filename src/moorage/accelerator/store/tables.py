@@ -143,7 +143,7 @@ host_reports = Table(
     "host_reports",
     metadata,
     Column("hostname", String(255), primary_key=True),
-    Column("epoch", BigInteger, nullable=False),  # of the agent that started last
+    Column("epoch", BigInteger, nullable=False),  # of the agent that counts: the last one that started and reported
     Column("number", BigInteger, nullable=False),  # of the next report
     Column("begun_at", UtcDateTime, nullable=False),
     **TABLE_OPTIONS,

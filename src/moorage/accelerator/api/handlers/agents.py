@@ -16,8 +16,8 @@ from moorage.wire.http import Request, Response
 T = TypeVar("T")
 
 
-def begin_epoch(request: Request[AcceleratorService], host: str) -> Response:
-    return Response(body=asdict(request.service.begin_epoch(host)))
+def offer_epoch(request: Request[AcceleratorService], host: str) -> Response:
+    return Response(body=asdict(request.service.offer_epoch(host)))
 
 
 def put_devices(request: Request[AcceleratorService], host: str) -> Response:
