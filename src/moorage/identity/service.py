@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from moorage.core.caller import Caller
 from moorage.core.errors import Forbidden, NotFound, Unauthorized
 from moorage.identity.embedded import AuthenticatedCaller, EmbeddedIdentity
+from moorage.identity.hosts import HostRegistry
 from moorage.identity.model import DOMAIN_ID, DOMAIN_NAME, SERVICE_TOKEN_GRACE, Project, User
 
 #: Names in the catalogue, as upstream's services register themselves; `openstack catalog list` shows them.
@@ -65,6 +66,7 @@ class Endpoint:
     url: str
 
 
+@dataclass(frozen=True)
 class IdentityService:
     """`endpoints`: {service type: path on this server (``/compute/v2.1``), or a full URL (of a real Glance)}.
 
@@ -72,40 +74,35 @@ class IdentityService:
     it.
     """
 
-    def __init__(
-        self,
-        identity: EmbeddedIdentity,
-        endpoints: Mapping[str, str],
-        *,
-        region: str = "RegionOne",
-        mount: str = "/identity",
-    ) -> None:
-        self._identity = identity
-        self.hosts = identity.hosts
-        self._endpoints = endpoints
-        self._region = region
-        self._mount = mount
+    identity: EmbeddedIdentity
+    endpoints: Mapping[str, str]
+    region: str = "RegionOne"
+    mount: str = "/identity"
+
+    @property
+    def hosts(self) -> HostRegistry:
+        return self.identity.hosts
 
     def log_in(self, login: Login, address: str) -> tuple[str, AuthenticatedCaller]:
         """(token, its holder) for a caller at `address`. Raises `Unauthorized` or `TooManyRequests`."""
         if login.other_scope:
             raise Unauthorized("this service has roles in projects only, not in a domain or the whole system")
         if login.token is not None:
-            holder = self._identity.identify(login.token)
+            holder = self.identity.identify(login.token)
             if login.user is not None and self._find_user(login.user) != holder.user:
                 raise Unauthorized("the token belongs to another user")
-            return self._identity.rescope_token(holder, self._wanted_project(login, holder.user))
+            return self.identity.rescope_token(holder, self._wanted_project(login, holder.user))
         user = self._find_user(login.user) if login.user else None
         named = (login.user.id or login.user.name or "") if login.user else ""
-        user = self._identity.check_password(user, login.password, named=named, address=address)
-        return self._identity.issue_token(user, self._wanted_project(login, user), ("password",))
+        user = self.identity.check_password(user, login.password, named=named, address=address)
+        return self.identity.issue_token(user, self._wanted_project(login, user), ("password",))
 
     def log_in_host(self, name: str, secret: str) -> tuple[str, AuthenticatedCaller]:
         """(token, its holder) for the agent of a host. Raises `Unauthorized`."""
-        return self._identity.issue_for_host(name, self.hosts.check_secret(name, secret))
+        return self.identity.issue_for_host(name, self.hosts.check_secret(name, secret))
 
     def now(self) -> datetime:
-        return self._identity.now()
+        return self.identity.now()
 
     def account_of(self, login: Login) -> User | None:
         """The user that the login names; None if it names an unknown user, or only has a token."""
@@ -127,39 +124,39 @@ class IdentityService:
         holder = self._identify(subject)
         if not (is_admin or holder.user.id == caller.user_id):
             raise Forbidden("You are not authorized to perform the requested action: identity:revoke_token.")
-        self._identity.revoke_token(holder, with_descendants=with_descendants)
+        self.identity.revoke_token(holder, with_descendants=with_descendants)
 
     def catalog(self, base_url: str) -> list[Endpoint]:
         """The endpoints. `base_url` is the request's, including our own mount."""
-        root = base_url.rstrip("/").removesuffix(self._mount)
+        root = base_url.rstrip("/").removesuffix(self.mount)
         return [
-            Endpoint(kind, SERVICE_NAMES.get(kind, kind), self._region, root + at if at.startswith("/") else at)
-            for kind, at in self._endpoints.items()
+            Endpoint(kind, SERVICE_NAMES.get(kind, kind), self.region, root + at if at.startswith("/") else at)
+            for kind, at in self.endpoints.items()
         ]
 
     def own_projects(self, caller: Caller) -> list[Project]:
-        accounts = self._identity.accounts()
+        accounts = self.identity.accounts()
         user = accounts.users.get(caller.user_id)
         return accounts.projects_of(user) if user else []
 
     def list_projects(self, name: str | None) -> list[Project]:
-        return [row for row in self._identity.accounts().projects.values() if name in (None, row.name)]
+        return [row for row in self.identity.accounts().projects.values() if name in (None, row.name)]
 
     def get_project(self, caller: Caller, project_id: str, *, privileged: bool) -> Project:
         """The project. Raises `NotFound` for other users' projects unless the caller is `privileged`."""
-        project = self._identity.accounts().projects.get(project_id)
+        project = self.identity.accounts().projects.get(project_id)
         if project is None or not (privileged or project in self.own_projects(caller)):
             raise NotFound(f"Could not find project: {project_id}.")
         return project
 
     def projects_of(self, caller: Caller, user_id: str, *, privileged: bool) -> list[Project]:
-        return self._identity.accounts().projects_of(self.get_user(caller, user_id, privileged=privileged))
+        return self.identity.accounts().projects_of(self.get_user(caller, user_id, privileged=privileged))
 
     def list_users(self, name: str | None) -> list[User]:
-        return [row for row in self._identity.accounts().users.values() if name in (None, row.name)]
+        return [row for row in self.identity.accounts().users.values() if name in (None, row.name)]
 
     def get_user(self, caller: Caller, user_id: str, *, privileged: bool) -> User:
-        user = self._identity.accounts().users.get(user_id)
+        user = self.identity.accounts().users.get(user_id)
         if user is None or not (privileged or user.id == caller.user_id):
             raise NotFound(f"Could not find user: {user_id}.")
         return user
@@ -168,13 +165,13 @@ class IdentityService:
         """Changes a password. As in Keystone, the caller needs the old password and no token. Raises `Unauthorized`,
         `TooManyRequests`, `Invalid`, `Forbidden` or `Conflict`.
         """
-        user = self._identity.accounts().users.get(user_id)
-        self._identity.change_password(user, original, new, named=user_id, address=address)
+        user = self.identity.accounts().users.get(user_id)
+        self.identity.change_password(user, original, new, named=user_id, address=address)
 
     def list_roles(self, name: str | None) -> Sequence[str]:
         """Upstream's roles and the roles in the users file."""
         used = {
-            role for user in self._identity.accounts().users.values() for roles in user.roles.values() for role in roles
+            role for user in self.identity.accounts().users.values() for roles in user.roles.values() for role in roles
         }
         return [
             role for role in sorted(used | {"admin", "manager", "member", "reader", "service"}) if name in (None, role)
@@ -182,12 +179,12 @@ class IdentityService:
 
     def _identify(self, subject: str, grace: timedelta = timedelta(0)) -> AuthenticatedCaller:
         try:
-            return self._identity.identify(subject, grace=grace)
+            return self.identity.identify(subject, grace=grace)
         except Unauthorized as error:
             raise NotFound(f"This is not a recognized token: {error.message}.", code=error.error_code) from error
 
     def _find_user(self, wanted: NamedEntity) -> User | None:
-        accounts = self._identity.accounts()
+        accounts = self.identity.accounts()
         if wanted.id is not None:
             return accounts.users.get(wanted.id)
         return accounts.user_named(wanted.name or "") if wanted.domain.is_ours else None
@@ -196,7 +193,7 @@ class IdentityService:
         """The project to scope the token to. As in Keystone, a login without a scope gets the user's default project,
         and no scope if there is none.
         """
-        accounts = self._identity.accounts()
+        accounts = self.identity.accounts()
         if login.project is None:
             return None if login.unscoped else accounts.default_project(user)
         wanted = login.project
