@@ -50,6 +50,9 @@ _ID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 #: stripe with an image, because ids begin with hexadecimal digits.
 _UPLOADS_LOCK = "parts"
 
+#: The share of its bytes that an upload of unknown length counts before they arrive, if there is room.
+_AHEAD = 1 / 16
+
 #: The lock under which quotas are checked and uploads begin. Its holder may also take the lock of an image.
 _QUOTA_LOCK = "room"
 
@@ -148,8 +151,8 @@ class ImageDirectory:
         return changed
 
     def remove(self, image_id: str, check: Callable[[Image], None]) -> None:
-        """Delete the image. `check` gets the current image and may raise. Uploads and downloads in progress run to
-        their end.
+        """Delete the image. `check` gets the current image and may raise. Downloads in progress run to their end;
+        uploads end without an image.
         """
         with self._hold(image_id):
             check(self._existing(image_id))
@@ -180,9 +183,9 @@ class ImageDirectory:
     ) -> Image:
         """Store the data and return the active image. No data is visible before all of it is on disk.
 
-        `size_bytes`: the announced length, if known. Raises `Invalid` for another length, `Conflict` if there is data
-        already or another upload is in progress, `TooLarge` if there is no room. After an error, the upload can be
-        repeated.
+        `size_bytes`: the announced length, if known; otherwise each chunk counts against the quota before it is
+        written. Raises `Invalid` for another length, `Conflict` if there is data already or another upload is in
+        progress, `TooLarge` if there is no room. After an error, the upload can be repeated.
         """
         bound = self._max_image_bytes if size_bytes is None else size_bytes
         if bound > self._max_image_bytes:
@@ -195,6 +198,8 @@ class ImageDirectory:
                     self.change(image_id, lambda image: self._begin(image, upload_id, check, size_bytes or 0))
                     # From now on the announced bytes count against the quota, although no block is written yet.
                     out.truncate(size_bytes or 0)
+                if size_bytes is None:
+                    chunks = self._counted(image_id, upload_id, chunks, out)
                 size, md5, sha512 = self._stream(chunks, out, size_bytes)
                 return self._finish(image_id, upload_id, part, size=size, md5=md5, sha512=sha512)
             except BaseException:
@@ -210,15 +215,48 @@ class ImageDirectory:
 
     def _begin(self, image: Image, upload_id: str, check: Callable[[Image], None], size_bytes: int) -> Image:
         check(image)
-        others = [one for one in self.images() if one.owner == image.owner and one.id != image.id]
-        self._quota.check_size(image.owner, sum(map(self._bytes_of, others)), size_bytes)
-        self._quota.check_disk(self._directory, size_bytes, list(self._directory.glob("*.part")))
+        self._count(image, size_bytes)
         if image.status == ImageStatus.SAVING and not is_locked(self._directory / f"{image.upload_id}.part"):
             image = abandon_upload(image, self._clock.now())
         return begin_upload(image, upload_id, self._clock.now())
 
+    def _count(self, image: Image, total: int, *, counted: int = 0, ahead: int = 0) -> int:
+        """The bytes that the image's upload may count: `total` and up to `ahead` more. `counted` are in its part
+        already. The caller holds the lock of the quotas. Raises `TooLarge` if there is no room for `total`.
+        """
+        others = [one for one in self.images() if one.owner == image.owner and one.id != image.id]
+        present, parts = sum(map(self._bytes_of, others)), list(self._directory.glob("*.part"))
+        while True:
+            try:
+                self._quota.check_size(image.owner, present, total + ahead)
+                self._quota.check_disk(self._directory, total + ahead - counted, parts)
+            except TooLarge:
+                if not ahead:
+                    raise
+                ahead //= 4
+            else:
+                return total + ahead
+
+    def _counted(self, image_id: str, upload_id: str, chunks: Iterable[bytes], out: BinaryIO) -> Iterator[bytes]:
+        """The chunks of an upload whose length is not known, each after its bytes count against the quota of uploads in
+        other threads and processes: the size of the part is what counts.
+
+        A large upload counts up to `_AHEAD` of its bytes ahead, because a project may have thousands of images to add
+        up. An upload ends here, too, when its image was deleted: it would otherwise fill the disk for nothing.
+        """
+        total = counted = 0
+        for chunk in chunks:
+            total += len(chunk)
+            if total > counted:
+                with self._stripes.hold(_QUOTA_LOCK):
+                    image = self._existing(image_id)
+                    _check_upload(image, upload_id)
+                    counted = self._count(image, total, counted=counted, ahead=int(total * _AHEAD))
+                    out.truncate(counted)
+            yield chunk
+
     def _bytes_of(self, image: Image) -> int:
-        """The bytes of the image, or those announced by an upload in progress."""
+        """The bytes of the image, or those of an upload in progress: announced, or counted so far."""
         if image.status == ImageStatus.SAVING:
             with contextlib.suppress(FileNotFoundError):
                 return (self._directory / f"{image.upload_id}.part").stat().st_size
@@ -240,14 +278,14 @@ class ImageDirectory:
                 f"received {written} bytes of data instead of {size_bytes}: the upload was interrupted; repeat it",
                 code="images.short_upload",
             )
+        out.truncate(written)  # it may have counted more
         out.flush()
         os.fsync(out.fileno())
         return written, md5.hexdigest(), sha512.hexdigest()
 
     def _finish(self, image_id: str, upload_id: str, part: Path, *, size: int, md5: str, sha512: str) -> Image:
         def decide(image: Image) -> Image:
-            if image.upload_id != upload_id:
-                raise Conflict(f"Image {image_id} was changed by another upload meanwhile", code="images.overtaken")
+            _check_upload(image, upload_id)
             # Rename the data first: an active image always has its data.
             part.rename(self._data(image_id))
             sync_directory(self._directory)
@@ -349,6 +387,12 @@ class ImageDirectory:
 
     def _tombstone(self, image_id: str) -> Path:
         return self._deleted / image_id.lower()
+
+
+def _check_upload(image: Image, upload_id: str) -> None:
+    """Raises `Conflict` unless the image waits for this upload."""
+    if image.upload_id != upload_id:
+        raise Conflict(f"Image {image.id} was changed by another upload meanwhile", code="images.overtaken")
 
 
 def _not_found(image_id: str) -> NotFound:

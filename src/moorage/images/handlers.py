@@ -10,7 +10,7 @@ from moorage.images import document, query
 from moorage.images.base import CHUNK_BYTES
 from moorage.images.document import image_document, member_document
 from moorage.images.model import MemberStatus
-from moorage.images.schemas import IMAGE, IMAGES_DOCUMENT, schema_error_text
+from moorage.images.schemas import IMAGE, IMAGES_DOCUMENT, MEMBER_DOCUMENT, MEMBERS_DOCUMENT, schema_error_text
 from moorage.images.service import ImageService
 from moorage.wire.body import decode_json
 from moorage.wire.http import Request, Response
@@ -40,6 +40,14 @@ def show_image_schema(request: Request[ImageService]) -> Response:
 
 def show_images_schema(request: Request[ImageService]) -> Response:
     return Response(body=IMAGES_DOCUMENT)
+
+
+def show_member_schema(request: Request[ImageService]) -> Response:
+    return Response(body=MEMBER_DOCUMENT)
+
+
+def show_members_schema(request: Request[ImageService]) -> Response:
+    return Response(body=MEMBERS_DOCUMENT)
 
 
 def list_import_methods(request: Request[ImageService]) -> Response:
@@ -147,11 +155,11 @@ def download_data(request: Request[ImageService], image_id: str) -> Response:
     return Response(200, headers=headers, stream=_Chunks(file), content_type=_BINARY)
 
 
-def _announced_size_bytes(request: Request[ImageService]) -> int:
-    """The announced length of the data.
+def _announced_size_bytes(request: Request[ImageService]) -> int | None:
+    """The announced length of the data. None: the end of a chunked body shows that the data is complete.
 
-    An upload without an announced length is refused. Some servers do not report that the sender has died; the data
-    would then seem complete, and half an image would become active.
+    Other uploads without a length are refused: a server that does not decode chunked bodies itself does not report that
+    the sender has died, and half an image would become active.
     """
     for name in ("x-openstack-image-size", "content-length"):
         text = request.headers.get(name)
@@ -159,9 +167,11 @@ def _announced_size_bytes(request: Request[ImageService]) -> int:
             if not text.isascii() or not text.isdigit():
                 raise Invalid(f"the header {name} must hold a number of bytes, not {text!r}")
             return int(text)
+    if request.has_chunked_body:
+        return None
     raise Invalid(
-        "send Content-Length or X-OpenStack-Image-Size with the data; without either, a broken upload cannot be "
-        "distinguished from a complete one (openstack image create: give the data with --file, not through a pipe)",
+        "send the data with Content-Length or X-OpenStack-Image-Size, or chunked to a server that decodes chunked "
+        "bodies; otherwise a broken upload cannot be distinguished from a complete one",
         code="images.no_length",
     )
 

@@ -42,6 +42,8 @@ API: ServiceApi[ImageService] = ServiceApi(
         Route("GET", "/v2/", handlers.show_supported_versions, None, reads="none"),
         Route("GET", "/v2/schemas/image", handlers.show_image_schema, "get_images"),
         Route("GET", "/v2/schemas/images", handlers.show_images_schema, "get_images"),
+        Route("GET", "/v2/schemas/member", handlers.show_member_schema, "get_images"),
+        Route("GET", "/v2/schemas/members", handlers.show_members_schema, "get_images"),
         Route("GET", "/v2/info/import", handlers.list_import_methods, "get_images"),
         Route("POST", "/v2/images", handlers.create_image, "add_image", schema=IMAGE),
         Route("GET", "/v2/images", handlers.list_images, "get_images"),

@@ -318,6 +318,7 @@ def _decode_request(
         address=app_context.proxies.client_address(req.env),
         json=document,
         stream=_body_stream(req) if route.reads in ("stream", "raw") else io.BytesIO(),
+        has_chunked_body=_ends_by_itself(req) and req.env.get("HTTP_TRANSFER_ENCODING", "").lower() == "chunked",
         allowed=lambda rule: app_context.policy.allows(rule, caller),
         change=change,
     )
@@ -375,8 +376,11 @@ def _body_stream(req: falcon.Request) -> IO[bytes]:
     """The body as a stream that ends with the body. A chunked body has no length; our server ends the stream itself
     (``wsgi.input_terminated``), others may not.
     """
-    ends_by_itself = req.content_length is None and req.env.get("wsgi.input_terminated")
-    return cast(IO[bytes], req.stream if ends_by_itself else req.bounded_stream)
+    return cast(IO[bytes], req.stream if _ends_by_itself(req) else req.bounded_stream)
+
+
+def _ends_by_itself(req: falcon.Request) -> bool:
+    return req.content_length is None and bool(req.env.get("wsgi.input_terminated"))
 
 
 def _base_url(app_context: AppContext, req: falcon.Request) -> str:

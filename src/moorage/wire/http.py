@@ -102,6 +102,8 @@ class Request(Generic[S]):
     address: str  #: of the client, by `wire.forwarded`; "" if unknown
     json: Any  #: None if the route reads no JSON
     stream: IO[bytes]  #: the raw body of a route with ``reads="stream"`` or ``"raw"``, else empty
+    #: Whether the body is chunked and the stream raises an error if the client dies before the end of the body.
+    has_chunked_body: bool
     allowed: Callable[[str], bool]  #: whether a policy rule allows this caller; for rules that depend on the request
     change: "AuditedChange | None" = None  #: its audit entry; None for a request that has none
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from moorage.core.errors import TooLarge
+from moorage.core.errors import NotFound, TooLarge
 from moorage.images.directory import ImageDirectory
 from moorage.images.model import Image
 from moorage.images.quota import ImageQuota
@@ -93,6 +93,96 @@ def test_an_upload_counts_before_it_is_complete(tmp_path, clock, ids):
     directory.upload(new("blue"), iter([b"x" * 10]), size_bytes=10)
     directory.remove(one, lambda image: None)
     directory.upload(third, iter([b"x" * 6]), size_bytes=6)
+
+
+@pytest.mark.parametrize(("left", "fits"), [(7, True), (6, False)])
+def test_an_upload_without_a_length_counts_while_it_comes(tmp_path, clock, ids, left, fits):
+    """7 bytes in chunks; with room for 6, the chunk with the last byte is refused before it is written."""
+    directory, new = directory_of(tmp_path, clock, ids, size_bytes=10)
+    directory.upload(new(), iter([b"x" * (10 - left)]), size_bytes=None)
+    image = new()
+    if fits:
+        assert directory.upload(image, iter([b"abc", b"def", b"g"]), size_bytes=None).size_bytes == 7
+        return
+    with pytest.raises(TooLarge, match=r"Image exceeds the storage quota: .* 7 will exceed the limit\. 6 bytes rem"):
+        directory.upload(image, iter([b"abc", b"def", b"g"]), size_bytes=None)
+    assert directory.image(image).status == "queued"
+    assert list((tmp_path / "images").glob("*.part")) == []
+    assert directory.upload(image, iter([b"abcdef"]), size_bytes=None).size_bytes == 6
+
+
+def test_two_uploads_without_a_length_share_the_quota(tmp_path, clock, ids):
+    directory, new = directory_of(tmp_path, clock, ids, size_bytes=10)
+    one, other = new(), new()
+
+    def while_it_comes():
+        yield b"x" * 6
+        with pytest.raises(TooLarge, match=r"5 will exceed the limit\. 4 bytes remaining"):
+            directory.upload(other, iter([b"y" * 4, b"y"]), size_bytes=None)
+        directory.upload(other, iter([b"y" * 3]), size_bytes=None)
+        yield b"x"
+        yield b"x"
+
+    with pytest.raises(TooLarge, match=r"8 will exceed the limit\. 7 bytes remaining"):
+        directory.upload(one, while_it_comes(), size_bytes=None)
+    assert {image.id: image.size_bytes for image in directory.images()} == {one: None, other: 3}
+    assert directory.upload(one, iter([b"x" * 7]), size_bytes=None).size_bytes == 7
+
+
+def test_a_large_upload_without_a_length_counts_a_sixteenth_ahead_where_there_is_room(tmp_path, clock, ids):
+    directory, new = directory_of(tmp_path, clock, ids, size_bytes=100)
+    one, other = new(), new()
+
+    def while_it_comes():
+        yield b"x" * 80
+        with pytest.raises(TooLarge, match=r"16 will exceed the limit\. 15 bytes remaining"):
+            directory.upload(other, iter([b"y" * 16]), size_bytes=None)
+        yield b"x"
+        directory.upload(other, iter([b"y" * 15]), size_bytes=15)
+        yield b"x" * 3
+
+    assert directory.upload(one, while_it_comes(), size_bytes=None).size_bytes == 84
+    with directory.data(one) as file:
+        assert file.read() == b"x" * 84
+    assert directory.upload(new(), iter([b"z"]), size_bytes=None).size_bytes == 1, "no more than the data counts"
+
+
+def test_an_upload_without_a_length_keeps_the_configured_space_of_the_disk_free(tmp_path, clock, ids):
+    directory, new = directory_of(tmp_path, clock, ids, keep_free_bytes=1)
+    image, sent = new(), []
+
+    def endless():
+        while True:
+            sent.append(1)
+            yield _Huge()
+
+    with pytest.raises(TooLarge, match="Image storage media is full"):
+        directory.upload(image, endless(), size_bytes=None)
+    assert (len(sent), directory.image(image).status) == (1, "queued")
+
+
+class _Huge(bytes):
+    """Claims to be larger than any disk of a test."""
+
+    def __len__(self):
+        return 1 << 50
+
+
+def test_an_upload_without_a_length_ends_when_its_image_is_deleted(tmp_path, clock, ids):
+    directory, new = directory_of(tmp_path, clock, ids, size_bytes=1 << 30)
+    image, sent = new(), []
+
+    def endless():
+        while True:
+            sent.append(1)
+            if len(sent) == 3:
+                directory.remove(image, lambda _: None)
+            yield b"x"
+
+    with pytest.raises(NotFound):
+        directory.upload(image, endless(), size_bytes=None)
+    assert len(sent) == 3
+    assert [path.name for path in (tmp_path / "images").iterdir() if path.is_file()] == []
 
 
 def test_an_interrupted_upload_does_not_count(tmp_path, clock, ids):

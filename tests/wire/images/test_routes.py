@@ -8,8 +8,9 @@ import os
 import pytest
 
 from moorage import durable
+from moorage.wire.transports import InProcessTransport
 from tests.plane import URL
-from tests.wire.images.conftest import PATCH
+from tests.wire.images.conftest import PATCH, Wire
 
 ADMIN = {"who": "root:ops", "roles": "admin,member"}
 OTHER = {"who": "bob:blue", "roles": "member"}
@@ -185,13 +186,50 @@ def test_an_upload_needs_formats_and_the_right_media_type(wire):
     assert wire.send("PUT", f"/v2/images/{image['id']}/file", b"x", kind="application/json")[0] == 415
 
 
-def test_a_chunked_upload_needs_a_length(wire):
-    image = wire.create()
-    status, _, document = wire.upload(image["id"], iter([b"ab", b"cd"]))
-    assert status == 400
-    assert "X-OpenStack-Image-Size" in document["message"]
-    assert wire.upload(image["id"], iter([b"ab", b"cd"]), x_openstack_image_size="4")[0] == 204
-    assert wire.send("GET", f"/v2/images/{image['id']}/file")[2] == b"abcd"
+def test_a_chunked_upload_needs_no_length(wire):
+    for length in ({}, {"x_openstack_image_size": "4"}):
+        image = wire.create()
+        assert wire.upload(image["id"], iter([b"ab", b"", b"cd"]), **length)[0] == 204
+        assert wire.send("GET", f"/v2/images/{image['id']}/file")[2] == b"abcd"
+        assert wire.send("GET", f"/v2/images/{image['id']}")[2]["size"] == 4
+
+
+def test_a_chunked_upload_needs_a_length_where_the_server_does_not_report_a_broken_body(plane):
+    def server(environ, start_response):
+        return plane.plane.app({**environ, "wsgi.input_terminated": False}, start_response)
+
+    wire = Wire(InProcessTransport(server))
+    image = wire.create()["id"]
+    status, _, refused = wire.upload(image, iter([b"ab", b"cd"]))
+    assert (status, "send the data with Content-Length or X-OpenStack-Image-Size" in refused["message"]) == (400, True)
+    assert wire.send("GET", f"/v2/images/{image}")[2]["status"] == "queued"
+
+
+def test_a_chunked_upload_whose_sender_dies_leaves_the_image_queued(wire):
+    image = wire.create()["id"]
+
+    def dying():
+        yield b"half"
+        raise ConnectionError("the sender died")
+
+    assert wire.upload(image, dying())[0] == 500
+    assert wire.send("GET", f"/v2/images/{image}")[2]["status"] == "queued"
+    assert wire.upload(image, iter([b"all"]))[0] == 204
+
+
+def test_a_chunked_upload_has_the_rights_of_its_caller(wire):
+    image = wire.create(visibility="community")["id"]
+    read = []
+
+    def data():
+        read.append(1)
+        yield b"x"
+
+    assert wire.upload(image, data(), who=None)[0] == 401
+    assert wire.upload(image, data(), who="bob:blue")[0] == 403
+    assert wire.upload(image, data(), roles="reader")[0] == 403
+    assert read == [], "a refused body is not read"
+    assert wire.upload(image, data())[0] == 204
 
 
 @pytest.mark.parametrize(("announced", "status"), [("5", 400), ("3", 413), ("x", 400), ("-1", 400)])
@@ -466,11 +504,25 @@ def test_only_shared_images_have_members(wire):
     assert wire.send("GET", f"/v2/images/{image}/members")[0] == 403
 
 
+def test_other_keys_in_the_answer_of_a_member_are_ignored(wire):
+    """The openstacksdk sends the keys of its object along."""
+    image = wire.create()["id"]
+    wire.send("POST", f"/v2/images/{image}/members", {"member": "blue"})
+    answer = {"member": "blue", "image_id": image, "status": "accepted"}
+    status, _, member = wire.send("PUT", f"/v2/images/{image}/members/blue", answer, **OTHER)
+    assert (status, member["member_id"], member["status"]) == (200, "blue", "accepted")
+    assert wire.send("PUT", f"/v2/images/{image}/members/blue", {"member": "blue"}, **OTHER)[0] == 400
+
+
 def test_the_schemas_can_be_read(wire):
     schema = wire.send("GET", "/v2/schemas/image")[2]
     image = wire.create()
     assert set(image) <= set(schema["properties"])
     assert wire.send("GET", "/v2/schemas/images")[2]["properties"]["images"]["items"] == schema
+    member = wire.send("GET", "/v2/schemas/member")[2]
+    shared = wire.send("POST", f"/v2/images/{image['id']}/members", {"member": "blue", "image_id": "ignored"})[2]
+    assert set(shared) == set(member["properties"])
+    assert wire.send("GET", "/v2/schemas/members")[2]["properties"]["members"]["items"] == member
     assert wire.send("GET", "/v2/info/import")[2]["import-methods"]["value"] == []
 
 

@@ -143,7 +143,13 @@ class StreamedBody(io.RawIOBase):
     def __init__(self, decoder: BodyDecoder, came: bytes, receive: Callable[[], bytes]) -> None:
         self.decoder = decoder
         self.receive = receive
-        self._rest = memoryview(decoder.feed(came))
+        self._rest = memoryview(b"")
+        #: The fault of the bytes that came with the head; the application gets it when it reads.
+        self._fault: Invalid | None = None
+        try:
+            self._rest = memoryview(decoder.feed(came))
+        except Invalid as error:
+            self._fault = error
 
     def readable(self) -> bool:
         return True
@@ -151,6 +157,8 @@ class StreamedBody(io.RawIOBase):
     # typeshed declares `Buffer`, which only Python 3.12 has; RawIOBase and BufferedReader pass a memoryview.
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         while not self._rest:
+            if self._fault is not None:
+                raise self._fault
             if self.decoder.is_complete:
                 return 0
             if not (piece := self.receive()):
