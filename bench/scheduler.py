@@ -115,7 +115,7 @@ class _Bench:
 
     def made_and_built(self, say: Say) -> None:
         """Servers of one project, which has few at first and many later."""
-        self._service.flavors.create(SMALL)
+        self._service.flavors.create_flavor(SMALL)
         self._builder.run_once()
         self._make(SERVERS // 8)
         self._builder.run_once()

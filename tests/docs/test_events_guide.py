@@ -27,7 +27,7 @@ def get(tmp_path):
     """
     plane = InProcessPlane(tmp_path, "placement")
     service = plane.service("placement")
-    service.providers.create("host", HOST, None)
+    service.providers.create_provider("host", HOST, None)
     service.providers.set_inventories(HOST, 0, {"VCPU": Inventory(total=100)})
     for generation in (None, 1, 2, 3, 4):
         service.allocations.claim(

@@ -64,7 +64,7 @@ class World:
             parents = {provider.parent_id for provider in found}
             for provider in found:
                 if provider.id not in parents:
-                    service.providers.delete(provider.uuid)
+                    service.providers.delete_provider(provider.uuid)
 
     def act(self, service, uuids, act):
         """Runs one action. Raises the error of the service if it refuses."""
@@ -74,7 +74,7 @@ class World:
             service.allocations.release(more[0])
         elif kind == "create":
             parent = uuids[more[0] % len(uuids)] if more[0] is not None and uuids else None
-            made = service.providers.create(f"provider {next(self.numbers)}", None, parent)
+            made = service.providers.create_provider(f"provider {next(self.numbers)}", None, parent)
             uuids.append(made.provider.uuid)
         elif uuids:
             self.change(service, uuids, uuids[more[0] % len(uuids)], kind, *more[1:])
@@ -82,12 +82,16 @@ class World:
     def change(self, service, uuids, uuid, kind, what=None):
         match kind:
             case "rename":
-                service.providers.update(uuid, f"name {next(self.numbers)}", None, parent_given=False, may_move=True)
+                service.providers.update_provider(
+                    uuid, f"name {next(self.numbers)}", None, parent_given=False, may_move=True
+                )
             case "move":
                 parent = None if what is None else uuids[what % len(uuids)]
-                service.providers.update(uuid, f"name {next(self.numbers)}", parent, parent_given=True, may_move=True)
+                service.providers.update_provider(
+                    uuid, f"name {next(self.numbers)}", parent, parent_given=True, may_move=True
+                )
             case "delete":
-                service.providers.delete(uuid)
+                service.providers.delete_provider(uuid)
                 uuids.remove(uuid)
             case "inventories":
                 service.providers.set_inventories(uuid, None, {name: Inventory(total=4) for name in sorted(what)})

@@ -30,7 +30,7 @@ def engine(kind):
 @pytest.fixture
 def compute(engine, clock, ids):
     service = ComputeService(ComputeDeps(engine, clock, ids, InProcessHints(Wakeups())), ComputeSettings())
-    service.flavors.create(SMALL)
+    service.flavors.create_flavor(SMALL)
     with write(engine) as connection:
         for name, root in ROOTS.items():
             report = HostReport(name, root, "QEMU", 1, "127.0.0.1", 8, 8192, 100, 0)
@@ -50,7 +50,7 @@ def test_a_member_that_moves_is_counted_once_on_each_of_its_hosts(compute, engin
         (GroupPolicy.AFFINITY, will),
         (GroupPolicy.SOFT_ANTI_AFFINITY, will),
     ):
-        group = compute.groups.create(ALICE, "g", policy, {})
+        group = compute.groups.create_group(ALICE, "g", policy, {})
         new = NewServer(
             name="vm", flavor_id="small", image_id="i", count=2, least=2, scheduler_hints={"group": group.id}
         )

@@ -42,7 +42,7 @@ def engine(kind):
 @pytest.fixture
 def compute(engine, clock, ids):
     service = ComputeService(ComputeDeps(engine, clock, ids, InProcessHints(Wakeups())), ComputeSettings())
-    service.flavors.create(SMALL)
+    service.flavors.create_flavor(SMALL)
     return service
 
 
@@ -100,14 +100,14 @@ def test_concurrent_requests_create_exactly_as_many_server_groups_as_the_limit(c
         together.wait()
         for _ in range(3):
             with suppress(OverQuota):
-                compute.groups.create(ALICE, "g", GroupPolicy.AFFINITY, {})
+                compute.groups.create_group(ALICE, "g", GroupPolicy.AFFINITY, {})
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(compute.groups.find(ALICE, all_projects=False)) == 3
+    assert len(compute.groups.list_groups(ALICE, all_projects=False)) == 3
 
 
 def test_an_offloaded_server_counts_as_an_instance_but_uses_no_cores_until_it_is_unshelved(compute, engine, clock):

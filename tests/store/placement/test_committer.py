@@ -88,7 +88,7 @@ def test_each_write_costs_one_or_two_round_trips_and_reads_nothing_back(engine, 
     made = []
     # the change number; the row, its root, the change log
     created = (1, 4) if far else (2, 5)  # also a query for the owner of the name
-    assert costs.of(lambda: made.append(providers.create("host", None, None).provider)) == created
+    assert costs.of(lambda: made.append(providers.create_provider("host", None, None).provider)) == created
     uuid = made[0].uuid
     offered = {"VCPU": Inventory(8), "MEMORY_MB": Inventory(64), "DISK_GB": Inventory(9)}
     # the change number; the rows, the provider, the change log
@@ -111,7 +111,7 @@ def test_each_write_costs_one_or_two_round_trips_and_reads_nothing_back(engine, 
 def test_a_write_that_was_decided_on_old_data_is_decided_again(engine, clock, service):
     """Another process has written in between, or a consumer that was assumed to be new exists."""
     other = PlacementService(engine, clock, SeededIds(2))
-    uuid = service.providers.create("host", None, None).provider.uuid
+    uuid = service.providers.create_provider("host", None, None).provider.uuid
     service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(2)})
     other.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 2}})])
     with pytest.raises(Conflict, match="exceed the capacity"):
@@ -153,7 +153,7 @@ def run_as_one_group(writer, acts):
 @on_every_database
 def test_a_claim_that_is_refused_in_a_group_gets_the_right_reason(engine, clock, service):
     """A consumer that was assumed to be new exists: only its claim is refused, with its generation in the message."""
-    uuid = service.providers.create("host", None, None).provider.uuid
+    uuid = service.providers.create_provider("host", None, None).provider.uuid
     service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(4)})
     service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 3}})])
     others = [f"00000000-0000-4000-8000-{number:012}" for number in range(2, 5)]
@@ -179,7 +179,7 @@ def test_a_write_whose_connection_is_lost_is_carried_out_once_even_if_it_was_not
     service, monkeypatch, is_carried_out
 ):
     """The connection is lost after the statements were sent; the change number shows whether they were carried out."""
-    uuid = service.providers.create("host", None, None).provider.uuid
+    uuid = service.providers.create_provider("host", None, None).provider.uuid
     service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(2)})
     link = service.allocations.deps.committer._pipeline._connection
     start = type(link).start
@@ -205,7 +205,7 @@ def test_a_write_whose_connection_is_lost_is_carried_out_once_even_if_it_was_not
 def test_concurrent_large_claims_of_two_processes_use_exactly_the_capacity(engine, clock, service):
     """Four clients of one process and one of another claim twice the capacity, for ten consumers at a time."""
     other = PlacementService(engine, clock, SeededIds(2))
-    uuid = service.providers.create("host", None, None).provider.uuid
+    uuid = service.providers.create_provider("host", None, None).provider.uuid
     service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(150)})
     outcomes = Counter()
 
@@ -234,7 +234,7 @@ def test_concurrent_large_claims_of_two_processes_use_exactly_the_capacity(engin
 
 @on_every_database
 def test_a_refused_claim_costs_one_round_trip_and_takes_no_change_number(service, costs):
-    uuid = service.providers.create("host", None, None).provider.uuid
+    uuid = service.providers.create_provider("host", None, None).provider.uuid
     before = service.providers.forest().sequence
 
     def refused():
@@ -249,7 +249,7 @@ def test_a_refused_claim_costs_one_round_trip_and_takes_no_change_number(service
 @on_every_database
 def test_waiting_claims_and_writes_to_providers_are_committed_together(service):
     """Each of the requests gets its own answer."""
-    uuids = [service.providers.create(f"host {number}", None, None).provider.uuid for number in range(6)]
+    uuids = [service.providers.create_provider(f"host {number}", None, None).provider.uuid for number in range(6)]
     for uuid in uuids:
         service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(4)})
     before = service.providers.forest().sequence
@@ -257,11 +257,11 @@ def test_waiting_claims_and_writes_to_providers_are_committed_together(service):
         "inventories": lambda: service.providers.set_inventories(uuids[0], 1, {"VCPU": Inventory(9)}).generation,
         "stale": lambda: service.providers.set_inventories(uuids[1], 0, {"VCPU": Inventory(9)}),
         "traits": lambda: service.providers.set_traits(uuids[2], 1, ["HW_CPU_X86_AVX2"])[0].traits,
-        "create": lambda: service.providers.create("new", None, uuids[3]).root_uuid,
-        "duplicate": lambda: service.providers.create("host 4", None, None),
+        "create": lambda: service.providers.create_provider("new", None, uuids[3]).root_uuid,
+        "duplicate": lambda: service.providers.create_provider("host 4", None, None),
         "claim": lambda: service.allocations.claim([wish(CONSUMER, {uuids[3]: {"VCPU": 4}})]),
         "full": lambda: service.allocations.claim([wish(AGGREGATE, {uuids[3]: {"VCPU": 1}})]),
-        "delete": lambda: service.providers.delete(uuids[5]),
+        "delete": lambda: service.providers.delete_provider(uuids[5]),
     }
     # while the first is being committed, the others wait and become one group
     first = {"first": lambda: service.providers.set_aggregates(uuids[4], None, [AGGREGATE])}
@@ -287,7 +287,7 @@ def test_waiting_claims_and_writes_to_providers_are_committed_together(service):
 def test_concurrent_writes_of_two_processes_to_one_provider_all_succeed(engine, clock, service):
     """A client that sends no generation gets no conflict because another one wrote first."""
     other = PlacementService(engine, clock, SeededIds(2))
-    uuid = service.providers.create("host", None, None).provider.uuid
+    uuid = service.providers.create_provider("host", None, None).provider.uuid
     service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(1000)})
     outcomes = Counter()
 
@@ -315,8 +315,8 @@ def test_concurrent_writes_of_two_processes_to_one_provider_all_succeed(engine, 
 
 @on_every_database
 def test_a_reshape_costs_two_round_trips(service, costs):
-    root = service.providers.create("root", None, None).provider.uuid
-    child = service.providers.create("child", None, root).provider.uuid
+    root = service.providers.create_provider("root", None, None).provider.uuid
+    child = service.providers.create_provider("child", None, root).provider.uuid
     service.providers.set_inventories(root, 0, {"VCPU": Inventory(4), "VGPU": Inventory(2)})
     service.allocations.claim([wish(CONSUMER, {root: {"VCPU": 1, "VGPU": 1}})])
     new = {root: NewInventories(2, {"VCPU": Inventory(4)}), child: NewInventories(0, {"VGPU": Inventory(2)})}

@@ -39,7 +39,7 @@ def other(engine, clock, own):
 
 @pytest.fixture
 def hosts(own):
-    hosts = [own.providers.create(name, None, None).provider.uuid for name in ("one", "two")]
+    hosts = [own.providers.create_provider(name, None, None).provider.uuid for name in ("one", "two")]
     for uuid in hosts:
         own.providers.set_inventories(uuid, 0, {"VCPU": Inventory(8), "DISK_GB": Inventory(8)})
     return hosts
@@ -105,9 +105,9 @@ def test_a_claim_after_claims_of_another_process_costs_one_single_read(engine, c
     "act",
     [
         lambda own, one, two: own.providers.set_traits(one, None, ["HW_CPU_X86_AVX2"]),
-        lambda own, one, two: own.providers.delete(two),
-        lambda own, one, two: own.providers.create("three", None, one),
-        lambda own, one, two: own.providers.update(two, "deux", one, parent_given=True, may_move=True),
+        lambda own, one, two: own.providers.delete_provider(two),
+        lambda own, one, two: own.providers.create_provider("three", None, one),
+        lambda own, one, two: own.providers.update_provider(two, "deux", one, parent_given=True, may_move=True),
         lambda own, one, two: own.names.rename_class("CUSTOM_GOLD", "CUSTOM_SILVER"),
     ],
     ids=["traits", "delete", "create", "move", "rename a class"],

@@ -47,7 +47,7 @@ def other(engine, clock, service):
 
 
 def host(service, name="host", **inventories):
-    provider = service.providers.create(name, None, None).provider
+    provider = service.providers.create_provider(name, None, None).provider
     offered = {resource: Inventory(total=total) for resource, total in inventories.items()}
     return service.providers.set_inventories(provider.uuid, 0, offered)
 
@@ -87,7 +87,10 @@ def test_every_write_increases_the_revision_and_the_generation_changes_as_in_ope
     assert after(lambda: service.providers.set_traits(uuid, seen[-1][0], ["HW_CPU_X86_AVX2"])) == (0, 0)
     assert after(lambda: service.providers.add_inventory(uuid, "DISK_GB", Inventory(total=5))) == (1, 1)
     assert after(lambda: service.providers.delete_inventory(uuid, "DISK_GB")) == (1, 1)
-    assert after(lambda: service.providers.update(uuid, "new", None, parent_given=False, may_move=True)) == (0, 1)
+    assert after(lambda: service.providers.update_provider(uuid, "new", None, parent_given=False, may_move=True)) == (
+        0,
+        1,
+    )
 
 
 @on_every_database
@@ -112,7 +115,7 @@ def test_another_process_sees_each_write_at_its_next_read(service, other):
     service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 3}})])
     assert other.providers.provider(uuid).used == {"VCPU": 3}
     service.allocations.release(CONSUMER)
-    service.providers.delete(uuid)
+    service.providers.delete_provider(uuid)
     with pytest.raises(NotFound):
         other.providers.provider(uuid)
 
@@ -148,7 +151,7 @@ def test_an_older_write_that_is_recorded_later_does_not_replace_the_newer_state(
     snapshot.record_write(1, WriteSet(Forest(), old.updated_at, providers={old.id: old}))
     assert snapshot.cached().by_uuid(uuid).used == {"VCPU": 2}
     service.allocations.release(CONSUMER)
-    service.providers.delete(uuid)
+    service.providers.delete_provider(uuid)
     service.providers.forest()
     snapshot.record_write(1, WriteSet(Forest(), old.updated_at, providers={old.id: old}))
     assert snapshot.cached().by_uuid(uuid) is None, "an older write must not bring back a deleted provider"
@@ -223,21 +226,21 @@ def test_an_inventory_or_provider_in_use_cannot_be_deleted(service):
     with pytest.raises(Conflict, match="in use"):
         service.providers.set_inventories(provider.uuid, generation, {})
     with pytest.raises(Conflict, match="has allocations"):
-        service.providers.delete(provider.uuid)
+        service.providers.delete_provider(provider.uuid)
     service.providers.set_inventories(provider.uuid, generation, {"VCPU": Inventory(total=1)})
     assert set(service.providers.provider(provider.uuid).inventories) == {"VCPU"}
 
 
 @on_every_database
 def test_moving_a_provider_changes_the_root_of_its_whole_subtree(service, other):
-    create = service.providers.create
+    create = service.providers.create_provider
     first, second = create("first", None, None).provider.uuid, create("second", None, None).provider.uuid
     numa = create("numa", None, first).provider.uuid
     device = create("device", None, numa).provider.uuid
     other.providers.forest()
 
     def move(uuid, name, parent):
-        return service.providers.update(uuid, name, parent, parent_given=True, may_move=True)
+        return service.providers.update_provider(uuid, name, parent, parent_given=True, may_move=True)
 
     move(numa, "numa", second)
     assert {other.providers.view(uuid).root_uuid for uuid in (numa, device)} == {second}
@@ -246,13 +249,13 @@ def test_moving_a_provider_changes_the_root_of_its_whole_subtree(service, other)
     move(numa, "numa", None)
     assert {other.providers.view(uuid).root_uuid for uuid in (numa, device)} == {numa}
     with pytest.raises(Conflict, match="child resource providers"):
-        service.providers.delete(numa)
+        service.providers.delete_provider(numa)
 
 
 @on_every_database
 def test_a_reshape_moves_inventory_and_allocations_together(service, other):
     root = host(service, "root", VCPU=4, VGPU=2)
-    child = service.providers.create("child", None, root.uuid).provider
+    child = service.providers.create_provider("child", None, root.uuid).provider
     service.allocations.claim([wish(CONSUMER, {root.uuid: {"VCPU": 1, "VGPU": 1}})])
     generation = service.providers.provider(root.uuid).generation
     new = {
@@ -331,8 +334,8 @@ def test_a_new_provider_does_not_get_the_data_of_a_deleted_one(service):
     """SQLite would reuse the id of the deleted provider, under which the forest had the old uuid."""
     old = host(service, "old", VCPU=1).uuid
     service.providers.forest()
-    service.providers.delete(old)
-    new = service.providers.create("new", None, None).provider
+    service.providers.delete_provider(old)
+    new = service.providers.create_provider("new", None, None).provider
     assert service.providers.provider(new.uuid).inventories == {}
     with pytest.raises(NotFound):
         service.providers.provider(old)

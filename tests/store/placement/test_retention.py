@@ -42,7 +42,7 @@ def service(engine, clock, ids):
 
 
 def host(service, name="host"):
-    uuid = service.providers.create(name, None, None).provider.uuid
+    uuid = service.providers.create_provider(name, None, None).provider.uuid
     service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(total=1000)})
     return uuid
 
@@ -78,7 +78,7 @@ def test_retention_keeps_the_newest_entry_of_each_existing_provider_and_consumer
     claim(service, CONSUMERS[1], uuid, 5)
     service.allocations.release(CONSUMERS[1])
     gone = host(service, "gone")
-    service.providers.delete(gone)
+    service.providers.delete_provider(gone)
     advance(clock, 2)
     trim(engine, clock, hours=1)
     assert sorted(left(engine)) == sorted([("provider", uuid), ("usages", uuid), ("consumer", CONSUMERS[0])])

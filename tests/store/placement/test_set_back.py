@@ -32,13 +32,13 @@ def copy(source, target):
 
 @pytest.fixture
 def host(service):
-    provider = service.providers.create("host", None, None).provider
+    provider = service.providers.create_provider("host", None, None).provider
     return service.providers.set_inventories(provider.uuid, 0, {"VCPU": Inventory(total=4)})
 
 
 def test_after_a_restored_backup_reads_show_the_state_of_the_backup(service, host, tmp_path):
     copy(tmp_path / "moorage.sqlite", tmp_path / "backup")
-    lost = service.providers.create("lost", None, None).provider
+    lost = service.providers.create_provider("lost", None, None).provider
     service.allocations.claim([AllocationWrite(CONSUMER, {host.uuid: {"VCPU": 4}}, project_id="red", user_id="alice")])
     assert service.providers.provider(host.uuid).used == {"VCPU": 4}
     copy(tmp_path / "backup", tmp_path / "moorage.sqlite")

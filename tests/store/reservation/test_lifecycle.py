@@ -57,7 +57,7 @@ def test_concurrent_requests_of_four_services_never_overbook_a_host(plane):
 
     def create(number):
         try:
-            return processes[number % 4].leases.create(caller, new)
+            return processes[number % 4].leases.create_lease(caller, new)
         except Conflict:
             return None
 

@@ -134,7 +134,7 @@ def test_the_forest_is_built_once_and_follows_other_processes(wire, plane, value
     uuid = host(wire)
     assert value("moorage_placement_build_duration_seconds_count") == 1
     other = plane.beside("other", "placement")
-    other.service("placement").providers.create("elsewhere", None, None)
+    other.service("placement").providers.create_provider("elsewhere", None, None)
     assert value("moorage_placement_sequence_lag") == 1
     assert value("moorage_placement_providers") == 1
     old, caught = (

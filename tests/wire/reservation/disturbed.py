@@ -148,7 +148,7 @@ def _check_created(plane: Plane, _: Any, again: Any) -> None:
     found = _leases(plane)
     assert [each["status"] for each in found] in ([], ["PENDING"]), found
     if not found:
-        again.leases.create(MEMBER, decode_create(lease(instance(12), **PERIOD)))
+        again.leases.create_lease(MEMBER, decode_create(lease(instance(12), **PERIOD)))
 
 
 def _check_started(plane: Plane, made: Any, _: Any) -> None:
@@ -172,7 +172,7 @@ def _check_all_started(plane: Plane, made: Any, again: Any) -> None:
 
 def _grow(plane: Plane, process: Process, made: Any) -> None:
     body = {"reservations": [{"id": made["reservations"][0]["id"], "amount": 12}]}
-    process.leases.update(MEMBER, made["id"], decode_update(body))
+    process.leases.update_lease(MEMBER, made["id"], decode_update(body))
 
 
 def _check_grown(plane: Plane, made: Any, again: Any) -> None:
@@ -205,7 +205,7 @@ def _check_ended(plane: Plane, made: Any, _: Any) -> None:
 
 
 def _delete(plane: Plane, process: Process, made: Any) -> None:
-    process.leases.delete(MEMBER, made["id"])
+    process.leases.delete_lease(MEMBER, made["id"])
     _end(plane, process, made)
 
 
@@ -237,7 +237,7 @@ def _check_healed(plane: Plane, made: Any, again: Any) -> None:
 
 
 def _make(process: Process) -> None:
-    process.leases.create(MEMBER, decode_create(lease(instance(12), **PERIOD)))
+    process.leases.create_lease(MEMBER, decode_create(lease(instance(12), **PERIOD)))
 
 
 def _due(plane: Plane) -> Any:

@@ -127,7 +127,7 @@ def test_a_creation_survives_a_crash_at_every_request(two, tmp_path, moment):
     """R12, A7 (instance-reservation): the next process finishes the admitted lease; none is left half created."""
 
     def make(_plane, process):
-        process.leases.create(MEMBER, decode_create(lease(instance(12), **LATER)))
+        process.leases.create_lease(MEMBER, decode_create(lease(instance(12), **LATER)))
 
     admitted = 0
     for plane in at_every_request(two, tmp_path / "copies", moment, make, least=4):
@@ -152,7 +152,7 @@ def test_a_deletion_survives_a_crash_at_every_request(two, tmp_path, moment):
     made = create(two)
 
     def delete(_plane, process):
-        process.leases.delete(MEMBER, made["id"])
+        process.leases.delete_lease(MEMBER, made["id"])
 
     for plane in at_every_request(two, tmp_path / "copies", moment, delete):
         assert plane.lease(made["id"])["status"] == "DELETING"

@@ -124,7 +124,7 @@ def test_a_registration_can_be_repeated_after_a_crash(plane, request_, has_provi
     """R5, R1 (instance-reservation): row, provider, free pool, in this order; afterwards one host and one provider."""
     doomed = plane.new_process(fails={request_: Killed()})
     with pytest.raises(Killed):
-        doomed.service.hosts.create("compute-1", {})
+        doomed.service.hosts.create_host("compute-1", {})
     assert [(host.hypervisor_hostname, host.ready) for host in rows(plane)] == [("compute-1", False)]
     assert (plane.placement.provider_by_name("blazar_compute-1") is not None) is has_provider
     assert freepool(plane) == ["compute-1"] * is_in_freepool

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 class FlavorService:
     deps: ComputeDeps
 
-    def find(self, caller: Caller, is_public: bool | None) -> list[Flavor]:
+    def list_flavors(self, caller: Caller, is_public: bool | None) -> list[Flavor]:
         """Flavors, sorted by id. `is_public` True: flavors that the caller's project may use; None: all; False: private
         ones.
 
@@ -35,11 +35,11 @@ class FlavorService:
             found = store.all_flavors(connection)
         return found if is_public is None else [flavor for flavor in found if not flavor.is_public]
 
-    def get(self, caller: Caller, flavor_id: str) -> Flavor:
+    def get_flavor(self, caller: Caller, flavor_id: str) -> Flavor:
         with read(self.deps.engine) as connection:
             return visible_flavor(connection, caller, flavor_id)
 
-    def create(self, flavor: Flavor) -> Flavor:
+    def create_flavor(self, flavor: Flavor) -> Flavor:
         """An empty `flavor.id` is replaced by a uuid."""
         flavor = replace(flavor, id=flavor.id or self.deps.ids.uuid())
 
@@ -61,7 +61,7 @@ class FlavorService:
 
         return in_transaction(self.deps.engine, write_description)
 
-    def delete(self, flavor_id: str) -> None:
+    def delete_flavor(self, flavor_id: str) -> None:
         """Servers keep their own copies."""
 
         def delete_flavor(connection: Connection) -> None:

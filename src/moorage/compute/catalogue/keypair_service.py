@@ -26,14 +26,14 @@ class KeypairService:
         with read(self.deps.engine) as connection:
             return keypair_store.keypairs_of(connection, user_id)
 
-    def get(self, user_id: str, name: str) -> Keypair:
+    def get_keypair(self, user_id: str, name: str) -> Keypair:
         with read(self.deps.engine) as connection:
             pair = keypair_store.keypair(connection, user_id, name)
         if pair is None:
             raise NotFound(f"Keypair {name} not found for user {user_id}")
         return pair
 
-    def add(self, project_id: str, user_id: str, name: str, kind: str, public_key: str) -> Keypair:
+    def add_keypair(self, project_id: str, user_id: str, name: str, kind: str, public_key: str) -> Keypair:
         """`kind`: ``ssh`` or ``x509``.
 
         As in Nova, the limit is that of the caller's project and applies to each user.
@@ -50,7 +50,7 @@ class KeypairService:
         in_transaction(self.deps.engine, insert_pair)
         return pair
 
-    def delete(self, user_id: str, name: str) -> None:
+    def delete_keypair(self, user_id: str, name: str) -> None:
         def delete_pair(connection: Connection) -> None:
             if not keypair_store.delete_keypair(connection, user_id, name):
                 raise NotFound(f"Keypair {name} not found for user {user_id}")

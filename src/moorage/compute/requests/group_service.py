@@ -48,7 +48,7 @@ class GroupService:
     def _ids_of(self) -> PreparedRead:
         return SingleReads(self.deps.engine).prepare(store.IDS_OF)
 
-    def create(self, caller: Caller, name: str, policy: GroupPolicy, rules: Mapping[str, int]) -> ServerGroup:
+    def create_group(self, caller: Caller, name: str, policy: GroupPolicy, rules: Mapping[str, int]) -> ServerGroup:
         if rules and policy is not GroupPolicy.ANTI_AFFINITY:
             raise Invalid(f"The rule max_server_per_host is for the policy anti-affinity only; this one is {policy}.")
         group = ServerGroup(
@@ -64,11 +64,11 @@ class GroupService:
         in_transaction(self.deps.engine, insert_group)
         return group
 
-    def find(self, caller: Caller, *, all_projects: bool) -> list[ServerGroup]:
+    def list_groups(self, caller: Caller, *, all_projects: bool) -> list[ServerGroup]:
         with read(self.deps.engine) as connection:
             return store.groups(connection, None if all_projects else caller.project_id)
 
-    def get(self, caller: Caller, group_id: str) -> ServerGroup:
+    def get_group(self, caller: Caller, group_id: str) -> ServerGroup:
         with read(self.deps.engine) as connection:
             return _visible(store.group(connection, group_id) if is_uuid(group_id) else None, caller, group_id)
 
@@ -76,9 +76,9 @@ class GroupService:
         """Ids of the groups that the server is in (at most one)."""
         return [group_id for (group_id,) in self._ids_of(of_server=server_id)]
 
-    def delete(self, caller: Caller, group_id: str) -> None:
+    def delete_group(self, caller: Caller, group_id: str) -> None:
         """Its servers stay where they are, without a group."""
-        self.get(caller, group_id)
+        self.get_group(caller, group_id)
         if not in_transaction(self.deps.engine, lambda connection: store.delete_group(connection, group_id)):
             raise _missing(group_id)
 

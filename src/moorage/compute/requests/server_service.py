@@ -39,12 +39,12 @@ class ServerService:
 
     # ---------------------------------------------------------------------------------------- read
 
-    def get(self, caller: Caller, server_id: str) -> Server:
+    def get_server(self, caller: Caller, server_id: str) -> Server:
         """Clients poll this, so it is one statement without a transaction around it."""
         rows = self._by_id(of_id=server_id)
         return visible(server_store.server_of_values(rows[0]) if rows else None, caller, server_id)
 
-    def find(
+    def list_servers(
         self,
         query: server_store.ServerQuery,
         passes: Callable[[Server], bool],
@@ -119,7 +119,7 @@ class ServerService:
                 server_store.update_server(connection, server_id, self.deps.clock.now(), **values)
 
         self._change(caller, server_id, set_columns)
-        return self.get(caller, server_id)
+        return self.get_server(caller, server_id)
 
     def set_metadata(
         self, caller: Caller, server_id: str, items: Mapping[str, str], *, instead: bool = False

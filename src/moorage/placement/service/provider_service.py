@@ -72,7 +72,7 @@ class ProviderService:
 
     # --- the tree -----------------------------------------------------------------------------------------------
 
-    def create(self, name: str, uuid: str | None, parent_uuid: str | None) -> ProviderView:
+    def create_provider(self, name: str, uuid: str | None, parent_uuid: str | None) -> ProviderView:
         new_uuid = uuid or self.deps.ids.uuid()
         about = [name, new_uuid] if parent_uuid is None else [name, new_uuid, parent_uuid]
         return self._submit(
@@ -81,7 +81,7 @@ class ProviderService:
             )
         )
 
-    def update(
+    def update_provider(
         self, uuid: str, name: str, parent_uuid: str | None, *, parent_given: bool, may_move: bool
     ) -> ProviderView:
         """Rename, and set the parent if `parent_given`.
@@ -101,7 +101,7 @@ class ProviderService:
         provider = self.deps.committer.submit(request)
         return provider_view(self.deps.snapshot.cached(), provider)
 
-    def delete(self, uuid: str) -> None:
+    def delete_provider(self, uuid: str) -> None:
         self.deps.committer.submit(WriteRequest(lambda write_set: writes.delete_provider(write_set, uuid), (uuid,)))
 
     # --- inventories --------------------------------------------------------------------------------------------

@@ -23,15 +23,15 @@ from moorage.reservation.store import address_store as store
 class FloatingIps:
     deps: ReservationDeps
 
-    def index(self) -> list[RegisteredAddress]:
+    def list_addresses(self) -> list[RegisteredAddress]:
         with read(self.deps.engine) as connection:
             return store.all_floating_ips(connection)
 
-    def show(self, floating_ip_id: str) -> RegisteredAddress:
+    def get_address(self, floating_ip_id: str) -> RegisteredAddress:
         with read(self.deps.engine) as connection:
             return _found(store.find(connection, floating_ip_id), floating_ip_id)
 
-    def create(self, network_id: str, text: str) -> RegisteredAddress:
+    def create_address(self, network_id: str, text: str) -> RegisteredAddress:
         """Registers the address `text`. Raises `Invalid` if it is unsuitable, `Conflict` if it is in use or already
         registered, `NotBuilt` without a network service.
         """
@@ -52,7 +52,7 @@ class FloatingIps:
             raise Conflict(f"Floating IP {address} of subnet {subnet.id} is already registered") from None
         return floating_ip
 
-    def delete(self, floating_ip_id: str) -> None:
+    def delete_address(self, floating_ip_id: str) -> None:
         def delete_unreserved(connection: Connection) -> None:
             floating_ip = _found(store.find(connection, floating_ip_id, lock=True), floating_ip_id)
             if store.is_allocated(connection, floating_ip.id):

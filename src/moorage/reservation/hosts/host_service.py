@@ -109,15 +109,15 @@ class HostService:
     reserved: ReservedHosts
     placement_capacity: PlacementCapacity
 
-    def index(self) -> list[RegisteredHost]:
+    def list_hosts(self) -> list[RegisteredHost]:
         with read(self.deps.engine) as connection:
             return [host for host in store.all_hosts(connection) if host.ready]
 
-    def show(self, host_id: str) -> RegisteredHost:
+    def get_host(self, host_id: str) -> RegisteredHost:
         with read(self.deps.engine) as connection:
             return self._found(connection, host_id)
 
-    def create(self, name: str, extra: Mapping[str, str]) -> RegisteredHost:
+    def create_host(self, name: str, extra: Mapping[str, str]) -> RegisteredHost:
         """Registers the hypervisor `name`. Raises `Conflict` if it runs servers, which use capacity of leases."""
         _check_keys(extra)
         hypervisor = self.reserved.hypervisor(name)
@@ -142,14 +142,14 @@ class HostService:
         in_transaction(self.deps.engine, lambda connection: store.set_ready(connection, host_id, ready=True))
         # Changes in Placement are not followed before the host is ready, so it is read once more.
         self.placement_capacity.read_again(host_id, host.hypervisor_hostname)
-        return self.show(str(host_id))
+        return self.get_host(str(host_id))
 
-    def update(self, host_id: str, values: Mapping[str, str | None]) -> RegisteredHost:
+    def update_host(self, host_id: str, values: Mapping[str, str | None]) -> RegisteredHost:
         """Sets extra capabilities; None removes one. Also reads the host's capacity from Placement again."""
         if not values:
             raise Invalid("No data to update")
         _check_keys(values)
-        host = self.show(host_id)
+        host = self.get_host(host_id)
         self.reserved.check_provider(host.hypervisor_hostname)
         self.placement_capacity.read_host(host.id, host.hypervisor_hostname)
         ids = self._fresh(values)
@@ -162,7 +162,7 @@ class HostService:
 
         return in_transaction(self.deps.engine, write_properties)
 
-    def delete(self, host_id: str) -> None:
+    def delete_host(self, host_id: str) -> None:
         def withdraw(connection: Connection) -> RegisteredHost:
             host = self._found(connection, host_id, ready=False)
             store.lock_hosts(connection, [host.id])

@@ -147,7 +147,7 @@ class AvailabilityService:
         in_transaction(self.deps.engine, delete_hold)
 
     def convert_hold(self, caller: Caller, hold_id: str) -> tuple[Hold, HoldConversion]:
-        """(the hold, with its start not before now; the argument `conversion` of `LeaseService.create`)"""
+        """(the hold, with its start not before now; the argument `conversion` of `LeaseService.create_lease`)"""
         now = self.deps.clock.now()
         with read(self.deps.engine) as connection:
             hold = _owned(caller, hold_store.find(connection, hold_id, now), hold_id)
@@ -157,7 +157,7 @@ class AvailabilityService:
     def rehearse_create(
         self, caller: Caller, news: Sequence[NewLease]
     ) -> list[tuple[LeasePreview, host_selection.Plan]]:
-        """The result of `LeaseService.create` (or `create_series`, for several), without writing. Raises its errors."""
+        """The result of `LeaseService.create_lease`, or of `create_series`, without writing. Raises its errors."""
         drafts = [self.leases.preview_creation(caller, new) for new in news]
         plans = self.booking.admission.plan_all([draft.booking for draft in drafts])
         addresses = self.booking.addresses.rehearse_create([draft.lease for draft in drafts])
@@ -167,7 +167,7 @@ class AvailabilityService:
     def rehearse_update(
         self, caller: Caller, lease_id: str, change: LeaseChange
     ) -> tuple[UpdatePreview, host_selection.Plan]:
-        """The result of `LeaseService.update`, without writing. Raises its errors."""
+        """The result of `LeaseService.update_lease`, without writing. Raises its errors."""
         found = self.leases.preview_update(caller, lease_id, change)
         plan = self.booking.admission.plan_all([found.booking], found.excluding)[0]
         addresses = self.booking.addresses.rehearse_update(found)
@@ -176,7 +176,7 @@ class AvailabilityService:
 
     def prolongation(self, caller: Caller, lease_id: str) -> Prolongation:
         """The latest end to which the lease can be prolonged, keeping the hosts on which servers may run."""
-        lease = self.leases.show(caller, lease_id)
+        lease = self.leases.get_lease(caller, lease_id)
         if lease.status not in (LeaseStatus.PENDING, LeaseStatus.ACTIVE):
             raise Conflict(f"lease {lease_id} is {lease.status}; only a pending or active lease can be prolonged")
         farthest = lease.end_date + HORIZON

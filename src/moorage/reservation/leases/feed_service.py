@@ -87,7 +87,7 @@ class FeedService:
     membership: Membership
     limit: ReadLimit = field(default_factory=ReadLimit)
 
-    def create(self, caller: Caller, name: str) -> tuple[Feed, str]:
+    def create_feed(self, caller: Caller, name: str) -> tuple[Feed, str]:
         """(the feed, its secret, which cannot be read again)"""
         secret = urlsafe_b64encode(self.deps.random_bytes(SECRET_OCTETS)).decode().rstrip("=")
         now = self.deps.clock.now()
@@ -103,12 +103,12 @@ class FeedService:
         in_transaction(self.deps.engine, write)
         return feed, secret
 
-    def feeds(self, caller: Caller) -> Sequence[Feed]:
+    def list_feeds(self, caller: Caller) -> Sequence[Feed]:
         """The caller's feeds, the newest first; administrators get those of all users."""
         with read(self.deps.engine) as connection:
             return feed_store.feeds(connection, None if caller.is_admin else caller.user_id, MAX_LISTED)
 
-    def revoke(self, caller: Caller, feed_id: str) -> None:
+    def revoke_feed(self, caller: Caller, feed_id: str) -> None:
         """Raises `NotFound` also for another user's feed."""
 
         def delete(connection: Connection) -> None:

@@ -66,7 +66,7 @@ class LeaseService:
         with read(self.deps.engine) as connection:
             return lease_store.all_leases(connection, None if caller.is_admin else caller.project_id)
 
-    def show(self, caller: Caller, lease_id: str, *, rule: str = "blazar:leases:get") -> Lease:
+    def get_lease(self, caller: Caller, lease_id: str, *, rule: str = "blazar:leases:get") -> Lease:
         """The lease. Another project's lease is refused by policy (403, not 404), as in Blazar."""
         with read(self.deps.engine) as connection:
             lease = lease_store.find_lease(connection, lease_id)
@@ -88,7 +88,7 @@ class LeaseService:
             Booking(self.booking.capacity_requests.build(lease.reservations, {}, keep=False), start, self.padded(end)),
         )
 
-    def create(self, caller: Caller, new: NewLease, conversion: HoldConversion | None = None) -> Lease:
+    def create_lease(self, caller: Caller, new: NewLease, conversion: HoldConversion | None = None) -> Lease:
         """Selects hosts, writes allocations, creates class and flavor (R6-R13). A failure leaves nothing behind."""
         draft = self.preview_creation(caller, new)
         if conversion is not None:
@@ -156,9 +156,9 @@ class LeaseService:
         """Where the booking would be placed now."""
         return self.booking.admission.plan_all([booking])[0]
 
-    def update(self, caller: Caller, lease_id: str, change: LeaseChange) -> Lease:
+    def update_lease(self, caller: Caller, lease_id: str, change: LeaseChange) -> Lease:
         for _ in range(ATTEMPTS):
-            lease = self.show(caller, lease_id, rule="blazar:leases:put")
+            lease = self.get_lease(caller, lease_id, rule="blazar:leases:put")
             if self.executor.determine_generations(lease):
                 lease = self._current(lease_id)
             try:
@@ -171,9 +171,9 @@ class LeaseService:
             return self._current(lease_id)
         raise Conflict(f"lease {lease_id} was changed by other requests meanwhile; repeat the request")
 
-    def delete(self, caller: Caller, lease_id: str) -> None:
+    def delete_lease(self, caller: Caller, lease_id: str) -> None:
         """Deletes the lease, in any state. Slow steps (deleting servers) continue after the response."""
-        self.show(caller, lease_id, rule="blazar:leases:delete")
+        self.get_lease(caller, lease_id, rule="blazar:leases:delete")
         self._delete(lease_id)
         self.deps.wake_runner()
 
@@ -260,7 +260,7 @@ class LeaseService:
 
     def preview_update(self, caller: Caller, lease_id: str, change: LeaseChange) -> UpdatePreview:
         """The result of `update` without writing it. Raises the same errors for invalid requests."""
-        return self._changed(self.show(caller, lease_id, rule="blazar:leases:put"), change)
+        return self._changed(self.get_lease(caller, lease_id, rule="blazar:leases:put"), change)
 
     def _changed(self, lease: Lease, change: LeaseChange) -> UpdatePreview:
         decision = decide(lease, change, self.deps.clock.now())

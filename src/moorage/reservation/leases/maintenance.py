@@ -37,7 +37,7 @@ class Maintenance:
         found = self.affected_leases(new, names)
         if not found:
             try:
-                return self.leases.create(caller, new)
+                return self.leases.create_lease(caller, new)
             except NotEnoughHostsAvailable:
                 found = self.affected_leases(new, names)  # leases created meanwhile; none if only holds conflict
         words = ", ".join(f"{lease.name} ({lease.id}) of project {lease.project_id}" for lease in found[:_NAMED])

@@ -44,7 +44,7 @@ def _answered(request: ComputeRequest, event: Event) -> Event:
 
 def _code(request: ComputeRequest, event: Event) -> int:
     try:
-        server = request.service.servers.get(request.caller, event["server_uuid"])
+        server = request.service.servers.get_server(request.caller, event["server_uuid"])
     except NotFound:
         return 404
     if event["name"] in TAG_REQUIRED and not event.get("tag"):

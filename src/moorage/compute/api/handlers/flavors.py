@@ -29,7 +29,7 @@ def detail(request: ComputeRequest) -> Response:
 
 
 def show(request: ComputeRequest, flavor_id: str) -> Response:
-    return Response(body={"flavor": _view(request, request.service.flavors.get(request.caller, flavor_id))})
+    return Response(body={"flavor": _view(request, request.service.flavors.get_flavor(request.caller, flavor_id))})
 
 
 def create(request: ComputeRequest) -> Response:
@@ -47,7 +47,7 @@ def create(request: ComputeRequest) -> Response:
         is_public=parse_flag(body.get("os-flavor-access:is_public", True)),
         description=body.get("description"),
     )
-    return Response(body={"flavor": _view(request, request.service.flavors.create(flavor))})
+    return Response(body={"flavor": _view(request, request.service.flavors.create_flavor(flavor))})
 
 
 def update(request: ComputeRequest, flavor_id: str) -> Response:
@@ -56,12 +56,12 @@ def update(request: ComputeRequest, flavor_id: str) -> Response:
 
 
 def delete(request: ComputeRequest, flavor_id: str) -> Response:
-    request.service.flavors.delete(flavor_id)
+    request.service.flavors.delete_flavor(flavor_id)
     return Response(202)
 
 
 def index_specs(request: ComputeRequest, flavor_id: str) -> Response:
-    flavor = request.service.flavors.get(request.caller, flavor_id)
+    flavor = request.service.flavors.get_flavor(request.caller, flavor_id)
     return Response(body={"extra_specs": dict(flavor.extra_specs)})
 
 
@@ -72,7 +72,7 @@ def create_specs(request: ComputeRequest, flavor_id: str) -> Response:
 
 
 def show_spec(request: ComputeRequest, flavor_id: str, key: str) -> Response:
-    specs = request.service.flavors.get(request.caller, flavor_id).extra_specs
+    specs = request.service.flavors.get_flavor(request.caller, flavor_id).extra_specs
     if key not in specs:
         raise NotFound(f"Flavor {flavor_id} has no extra specs with key {key}.")
     return Response(body={key: specs[key]})
@@ -103,7 +103,7 @@ def act(request: ComputeRequest, flavor_id: str) -> Response:
 
 
 def _wanted(request: ComputeRequest) -> list[Flavor]:
-    found = request.service.flavors.find(request.caller, _is_public(request))
+    found = request.service.flavors.list_flavors(request.caller, _is_public(request))
     least_ram, least_disk = (_number(request, name) for name in ("minRam", "minDisk"))
     return [flavor for flavor in found if flavor.ram_mb >= least_ram and flavor.disk_gb >= least_disk]
 

@@ -25,7 +25,7 @@ def index(request: ComputeRequest) -> Response:
 
 
 def show(request: ComputeRequest, name: str) -> Response:
-    pair = request.service.keypairs.get(_user(request), name)
+    pair = request.service.keypairs.get_keypair(_user(request), name)
     view = _brief(request, pair) | {
         "user_id": pair.user_id,
         # The API requires a number, which identifies nothing: the time of creation in microseconds.
@@ -43,7 +43,7 @@ def create(request: ComputeRequest) -> Response:
     if "public_key" not in body:
         raise NotBuilt("This service does not generate key pairs: create one with ssh-keygen and send its public_key.")
     user_id = _may_be(request, body.get("user_id"))
-    pair = request.service.keypairs.add(
+    pair = request.service.keypairs.add_keypair(
         request.caller.project_id, user_id, body["name"], body.get("type", "ssh"), body["public_key"]
     )
     return Response(
@@ -52,7 +52,7 @@ def create(request: ComputeRequest) -> Response:
 
 
 def delete(request: ComputeRequest, name: str) -> Response:
-    request.service.keypairs.delete(_user(request), name)
+    request.service.keypairs.delete_keypair(_user(request), name)
     return Response(204 if request.version >= (2, 2) else 202)
 
 

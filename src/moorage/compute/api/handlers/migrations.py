@@ -40,13 +40,13 @@ def index(request: ComputeRequest) -> Response:
 
 def index_of_server(request: ComputeRequest, server_id: str) -> Response:
     """Live migrations in progress."""
-    request.service.servers.get(request.caller, server_id)
+    request.service.servers.get_server(request.caller, server_id)
     found = request.service.servers.migrations({"instance_uuid": server_id, "migration_type": _LIVE})
     return Response(body={"migrations": [_view_of_server(request, one) for one in found if one.is_open]})
 
 
 def show_of_server(request: ComputeRequest, server_id: str, migration_id: str) -> Response:
-    request.service.servers.get(request.caller, server_id)
+    request.service.servers.get_server(request.caller, server_id)
     for one in request.service.servers.migrations({"instance_uuid": server_id, "migration_type": _LIVE}):
         if one.is_open and str(one.number) == migration_id:
             return Response(body={"migration": _view_of_server(request, one)})

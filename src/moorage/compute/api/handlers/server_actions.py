@@ -176,7 +176,7 @@ def rebuild(request: ComputeRequest, server_id: str, argument: ActionArguments) 
     changes = {name: value for name, value in argument.items() if name in _CHANGES}
     wanted = Rebuild(_image_id(argument["imageRef"]), changes)
     request.service.operations.rebuild(request.caller, request.request_id, server_id, wanted)
-    server = request.service.servers.get(request.caller, server_id)
+    server = request.service.servers.get_server(request.caller, server_id)
     password = argument.get("adminPass") or request.service.operations.new_password()
     headers = {"location": f"{request.base_url}/v2.1/servers/{server_id}"}
     return Response(202, {"server": {**rebuilt_view(request, server), "adminPass": password}}, headers)

@@ -14,7 +14,7 @@ def index(request: ComputeRequest) -> Response:
     all_projects = parse_flag(request.query.first("all_projects") or False) and request.allowed(
         "os_compute_api:os-server-groups:index:all_projects"
     )
-    groups = request.service.groups.find(request.caller, all_projects=all_projects)
+    groups = request.service.groups.list_groups(request.caller, all_projects=all_projects)
     start = _offset(request)
     return Response(
         body={"server_groups": [_view(request, group) for group in groups[start : start + page_size(request)]]}
@@ -25,16 +25,16 @@ def create(request: ComputeRequest) -> Response:
     body = request.json["server_group"]
     policy = GroupPolicy(body["policy"] if "policy" in body else body["policies"][0])
     rules = {name: parse_amount(value, name) for name, value in body.get("rules", {}).items()}
-    group = request.service.groups.create(request.caller, body["name"].strip(), policy, rules)
+    group = request.service.groups.create_group(request.caller, body["name"].strip(), policy, rules)
     return Response(body={"server_group": _view(request, group)})
 
 
 def show(request: ComputeRequest, group_id: str) -> Response:
-    return Response(body={"server_group": _view(request, request.service.groups.get(request.caller, group_id))})
+    return Response(body={"server_group": _view(request, request.service.groups.get_group(request.caller, group_id))})
 
 
 def delete(request: ComputeRequest, group_id: str) -> Response:
-    request.service.groups.delete(request.caller, group_id)
+    request.service.groups.delete_group(request.caller, group_id)
     return Response(204)
 
 

@@ -21,7 +21,7 @@ _POWER_STATES = {
 
 
 def _server(request: ComputeRequest, server_id: str) -> Server:
-    return request.service.servers.get(request.caller, server_id)
+    return request.service.servers.get_server(request.caller, server_id)
 
 
 # ------------------------------------------------------------------------------------------------- tags

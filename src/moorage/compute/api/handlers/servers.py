@@ -45,7 +45,7 @@ def detail(request: ComputeRequest) -> Response:
 
 
 def show(request: ComputeRequest, server_id: str) -> Response:
-    server = request.service.servers.get(request.caller, server_id)
+    server = request.service.servers.get_server(request.caller, server_id)
     return Response(body={"server": single_view(request, server)})
 
 
@@ -85,7 +85,7 @@ def delete(request: ComputeRequest, server_id: str) -> Response:
 
 
 def index_metadata(request: ComputeRequest, server_id: str) -> Response:
-    return Response(body={"metadata": dict(request.service.servers.get(request.caller, server_id).metadata)})
+    return Response(body={"metadata": dict(request.service.servers.get_server(request.caller, server_id).metadata)})
 
 
 def add_metadata(request: ComputeRequest, server_id: str) -> Response:
@@ -99,7 +99,7 @@ def replace_metadata(request: ComputeRequest, server_id: str) -> Response:
 
 
 def show_metadata_item(request: ComputeRequest, server_id: str, key: str) -> Response:
-    metadata = request.service.servers.get(request.caller, server_id).metadata
+    metadata = request.service.servers.get_server(request.caller, server_id).metadata
     if key not in metadata:
         raise NotFound("Metadata item was not found")
     return Response(body={"meta": {key: metadata[key]}})
@@ -119,7 +119,7 @@ def delete_metadata_item(request: ComputeRequest, server_id: str, key: str) -> R
 
 def _page(request: ComputeRequest, rule: str) -> tuple[list[Server], bool]:
     wanted = wanted_servers(request, rule)
-    return request.service.servers.find(
+    return request.service.servers.list_servers(
         wanted.query, wanted.passes, limit=page_size(request), marker=request.query.first("marker")
     )
 

@@ -85,7 +85,7 @@ def list_providers(request: PlacementApiRequest) -> Response:
 def create_provider(request: PlacementApiRequest) -> Response:
     document = request.json
     uuid = document.get("uuid")
-    made = request.service.providers.create(
+    made = request.service.providers.create_provider(
         document["name"], str(uuids.UUID(uuid)) if uuid else None, document.get("parent_provider_uuid")
     )
     location = f"/resource_providers/{made.provider.uuid}"
@@ -99,7 +99,7 @@ def show_provider(request: PlacementApiRequest, uuid: str) -> Response:
 
 
 def update_provider(request: PlacementApiRequest, uuid: str) -> Response:
-    updated = request.service.providers.update(
+    updated = request.service.providers.update_provider(
         uuid,
         request.json["name"],
         request.json.get("parent_provider_uuid"),
@@ -114,7 +114,7 @@ def check_provider_exists(request: PlacementApiRequest, uuid: str, **_: str) -> 
 
 
 def delete_provider(request: PlacementApiRequest, uuid: str) -> Response:
-    request.service.providers.delete(uuid)
+    request.service.providers.delete_provider(uuid)
     return answer_without_body(request)
 
 

@@ -50,10 +50,10 @@ def create_lease(request: Request[ReservationService]) -> Response:
         schema.FROM_HOLD.validate(request.json, peer_wording)
         held, conversion = request.service.availability.convert_hold(request.caller, request.json["hold_id"])
         new = lease_schema.decode_create(schema.lease_from(request.json, held))
-        lease = request.service.leases.create(request.caller, new, conversion)
+        lease = request.service.leases.create_lease(request.caller, new, conversion)
     else:
         lease_schema.CREATE_OURS.validate(request.json, peer_wording)
-        lease = request.service.leases.create(request.caller, lease_schema.decode_create(request.json))
+        lease = request.service.leases.create_lease(request.caller, lease_schema.decode_create(request.json))
     return Response(201, {"lease": encode_leases(request, [lease])[0]})
 
 

@@ -30,17 +30,17 @@ KEY_QUERY = Schema(
 
 def create_feed(request: Request[ReservationService]) -> Response:
     """The answer has the URL, which cannot be read again."""
-    feed, secret = request.service.feeds.create(request.caller, request.json["name"])
+    feed, secret = request.service.feeds.create_feed(request.caller, request.json["name"])
     url = f"{request.base_url}/v1/calendar-feeds/{feed.id}/leases.ics?{KEY}={secret}"
     return Response(201, {"feed": {**_encoded(feed), "url": url}}, {"cache-control": "no-store"})
 
 
 def list_feeds(request: Request[ReservationService]) -> Response:
-    return Response(200, {"feeds": [_encoded(each) for each in request.service.feeds.feeds(request.caller)]})
+    return Response(200, {"feeds": [_encoded(each) for each in request.service.feeds.list_feeds(request.caller)]})
 
 
 def revoke_feed(request: Request[ReservationService], feed_id: str) -> Response:
-    request.service.feeds.revoke(request.caller, feed_id)
+    request.service.feeds.revoke_feed(request.caller, feed_id)
     return Response(204)
 
 

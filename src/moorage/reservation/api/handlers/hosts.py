@@ -10,25 +10,25 @@ _TRUE = ("true", "1", "yes", "t", "y", "on")
 
 
 def list_hosts(request: Request[ReservationService]) -> Response:
-    return Response(200, {"hosts": [schema.encode(host) for host in request.service.hosts.index()]})
+    return Response(200, {"hosts": [schema.encode(host) for host in request.service.hosts.list_hosts()]})
 
 
 def create_host(request: Request[ReservationService]) -> Response:
     name, extra = schema.decode_create(request.json)
-    return Response(201, {"host": schema.encode(request.service.hosts.create(name, extra))})
+    return Response(201, {"host": schema.encode(request.service.hosts.create_host(name, extra))})
 
 
 def show_host(request: Request[ReservationService], host_id: str) -> Response:
-    return Response(200, {"host": schema.encode(request.service.hosts.show(host_id))})
+    return Response(200, {"host": schema.encode(request.service.hosts.get_host(host_id))})
 
 
 def update_host(request: Request[ReservationService], host_id: str) -> Response:
-    host = request.service.hosts.update(host_id, schema.decode_update(request.json))
+    host = request.service.hosts.update_host(host_id, schema.decode_update(request.json))
     return Response(200, {"host": schema.encode(host)})
 
 
 def delete_host(request: Request[ReservationService], host_id: str) -> Response:
-    request.service.hosts.delete(host_id)
+    request.service.hosts.delete_host(host_id)
     return Response(204)
 
 
@@ -55,21 +55,26 @@ def update_property(request: Request[ReservationService], name: str) -> Response
 
 def list_floating_ips(request: Request[ReservationService]) -> Response:
     return Response(
-        200, {"floatingips": [schema.encode_floating_ip(each) for each in request.service.floating_ips.index()]}
+        200,
+        {"floatingips": [schema.encode_floating_ip(each) for each in request.service.floating_ips.list_addresses()]},
     )
 
 
 def create_floating_ip(request: Request[ReservationService]) -> Response:
-    made = request.service.floating_ips.create(request.json["floating_network_id"], request.json["floating_ip_address"])
+    made = request.service.floating_ips.create_address(
+        request.json["floating_network_id"], request.json["floating_ip_address"]
+    )
     return Response(201, {"floatingip": schema.encode_floating_ip(made)})
 
 
 def show_floating_ip(request: Request[ReservationService], floatingip_id: str) -> Response:
-    return Response(200, {"floatingip": schema.encode_floating_ip(request.service.floating_ips.show(floatingip_id))})
+    return Response(
+        200, {"floatingip": schema.encode_floating_ip(request.service.floating_ips.get_address(floatingip_id))}
+    )
 
 
 def delete_floating_ip(request: Request[ReservationService], floatingip_id: str) -> Response:
-    request.service.floating_ips.delete(floatingip_id)
+    request.service.floating_ips.delete_address(floatingip_id)
     return Response(204)
 
 

@@ -29,22 +29,24 @@ def list_leases(request: Request[ReservationService]) -> Response:
 
 def create_lease_before_1_1(request: Request[ReservationService]) -> Response:
     """Up to microversion 1.0. From 1.1 on the handler is `availability.create_lease`."""
-    lease = request.service.leases.create(request.caller, lease_schema.decode_create(request.json, as_peer=True))
+    lease = request.service.leases.create_lease(request.caller, lease_schema.decode_create(request.json, as_peer=True))
     return Response(201, {"lease": lease_schema.encode(lease)})
 
 
 def show_lease(request: Request[ReservationService], lease_id: str) -> Response:
-    return Response(200, {"lease": encode_leases(request, [request.service.leases.show(request.caller, lease_id)])[0]})
+    return Response(
+        200, {"lease": encode_leases(request, [request.service.leases.get_lease(request.caller, lease_id)])[0]}
+    )
 
 
 def update_lease(request: Request[ReservationService], lease_id: str) -> Response:
     change = lease_schema.decode_update(request.json, as_peer=request.version < (1, 1))
-    lease = request.service.leases.update(request.caller, lease_id, change)
+    lease = request.service.leases.update_lease(request.caller, lease_id, change)
     return Response(200, {"lease": encode_leases(request, [lease])[0]})
 
 
 def delete_lease(request: Request[ReservationService], lease_id: str) -> Response:
-    request.service.leases.delete(request.caller, lease_id)
+    request.service.leases.delete_lease(request.caller, lease_id)
     return Response(204)
 
 
@@ -71,7 +73,7 @@ def list_leases_page(request: Request[ReservationService]) -> Response:
 
 
 def show_timeline(request: Request[ReservationService], lease_id: str) -> Response:
-    found = request.service.lists.timeline(request.service.leases.show(request.caller, lease_id))
+    found = request.service.lists.timeline(request.service.leases.get_lease(request.caller, lease_id))
     return Response(200, {"timeline": lease_schema.encode_timeline(found, to_admin=request.caller.is_admin)})
 
 
