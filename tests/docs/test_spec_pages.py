@@ -15,7 +15,7 @@ PAGES = ROOT / "docs" / "evidence" / "specs"
 #: How many requirements (R, F) and resolved ambiguities (A) each page has; they are numbered from 1.
 NUMBERING = {
     "accelerator-attach": {"R": 54, "A": 17},
-    "flavor-resources": {"F": 11},
+    "flavor-resources": {"F": 12},
     "instance-reservation": {"R": 38, "A": 16},
     "provider-config": {"R": 29},
 }

@@ -72,7 +72,7 @@ def test_a_card_without_partial_reconfiguration_is_one_region(rig):
 
 
 def test_a_region_without_handles_is_reported_but_is_no_provider(tmp_path):
-    """R3: 0..n functions per region; Placement has no inventory without units."""
+    """R3, R7: 0..n functions per region; Placement has no inventory without units."""
     card = default_simulated_host()[0]
     empty = replace(card, deployables=(*card.deployables, Deployable("0000:3b:00.0_R3", (), TYPE_R1)))
     rig = Rig(tmp_path, devices=(empty,))

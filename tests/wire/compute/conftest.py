@@ -55,12 +55,12 @@ class Host:
     message.
     """
 
-    def __init__(self, plane, name):
+    def __init__(self, plane, name, *, provider_uuid=None):
         self.plane = plane
         self.name = name
         self.fails = {}
         self.built = []
-        self.provider = plane.placement.create_provider(name)
+        self.provider = plane.placement.create_provider(name, uuid=provider_uuid)
         self.register()
 
     def register(self):
