@@ -2,7 +2,9 @@
 
 import pytest
 
-from tests.wire.operations.conftest import GPU
+from moorage.core.errors import Unavailable
+from tests.plane import failing
+from tests.wire.operations.conftest import GPU, Killed
 
 ONE, TWO = "compute-1", "compute-2"
 SMALL = {"VCPU": 2, "MEMORY_MB": 1024, "DISK_GB": 10, GPU: 1}
@@ -206,6 +208,27 @@ def test_a_stopped_server_stays_off_after_a_move(cloud, server_id, end):
     cloud.do(server_id, end)
     assert cloud.status(server_id)[0] == "SHUTOFF"
     is_only_on(cloud, cloud.target if end == "confirmResize" else cloud.source, server_id, SMALL, power="shutoff")
+
+
+def test_a_move_that_fails_after_the_death_of_its_agent_leaves_the_server_with_its_devices(cloud, server_id):
+    """The fault: the first attempt had released them, and the second one started the guest with them."""
+    cloud.source.plane.ways["compute"].on("PUT /agent/v1/jobs", failing(Killed("before the report")), times=1)
+    assert cloud.admin_act(server_id, "migrate")[0] == 202
+    with pytest.raises(Killed):
+        cloud.settle()
+    assert cloud.source.plugged == {}
+    cloud.source.faults.fail("snapshot", "no room for it")
+    cloud.restart()
+    assert cloud.status(server_id)[0] == "ACTIVE"
+    is_only_on(cloud, cloud.source, server_id, SMALL)
+
+
+def test_a_move_whose_devices_cannot_be_released_leaves_the_server_running(cloud, server_id):
+    """The fault: the guest stayed off, and the server was shown as active."""
+    cloud.source.plane.ways["os_acc"].on("POST /v1/unplug", failing(Unavailable("no answer")), times=1)
+    cloud.admin_do(server_id, "migrate")
+    assert cloud.status(server_id)[0] == "ACTIVE"
+    is_only_on(cloud, cloud.source, server_id, SMALL)
 
 
 @pytest.mark.parametrize(("where", "call"), [("target", "spawn"), ("source", "snapshot"), ("source", "stop")])

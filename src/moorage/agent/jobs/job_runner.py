@@ -234,7 +234,10 @@ class JobRunner:
         return ServerResult(console=self._console(job.server.id))
 
     def _move_out(self, job: ShelveJob, keep_alive: KeepAlive) -> ServerResult:
-        return self._released_result(self._moves.move_out(job, keep_alive))
+        try:
+            return ServerResult(released=self._moves.move_out(job, keep_alive))
+        finally:
+            self._devices_changed()
 
     def _move_back(self, job: StartJob, keep_alive: KeepAlive) -> ServerResult:
         built = self._moves.move_back(job, keep_alive)

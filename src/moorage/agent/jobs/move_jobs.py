@@ -1,16 +1,17 @@
 """A host's part in moving a server: resize, cold and live migration, shelve. By kind of job::
 
-move-out:    stop -> snapshot -> unplug   after a failure before the unplug, starts the server again if it ran
+move-out:    stop -> snapshot -> unplug   after a failure: plug -> start, if the server ran
 move-in:     a build from the image that move-out made; does not start a server that was off
 move-back:   plug -> start                undoes move-out, which keeps the domain and its disk
 remake:      plug -> rebuild              from that image, on the same host; a failure leaves it off, without devices
 strip:       stop -> unplug
 remake-back, return:  stop -> unplug -> plug -> rebuild, from the image of the old disk
-shelve:      stop -> snapshot             the devices stay attached until the server is offloaded
+shelve:      stop -> snapshot             likewise; the devices stay attached until the server is offloaded
 receive, hand-over, take-over             live migration: the domain keeps running; it has no devices
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 
 from moorage.agent.jobs.keep_alive import KeepAlive
@@ -31,18 +32,30 @@ class MoveJobs:
 
     def move_out(self, job: ShelveJob, keep_alive: KeepAlive) -> int:
         """Returns the number of released devices."""
-        self.shelve(job, keep_alive)
-        return self._builder.detach(job.server, keep_alive)
+        with self._started_again_after_failure(job, keep_alive):
+            self._stop_and_upload(job, keep_alive)
+            return self._builder.detach(job.server, keep_alive)
 
     def shelve(self, job: ShelveJob, keep_alive: KeepAlive) -> None:
+        with self._started_again_after_failure(job, keep_alive):
+            self._stop_and_upload(job, keep_alive)
+
+    def _stop_and_upload(self, job: ShelveJob, keep_alive: KeepAlive) -> None:
+        self._power(job, PowerAction.STOP, keep_alive)
+        self._builder.run_keeping_alive(lambda: self._snapshots.upload_disk(job), keep_alive)
+
+    @contextmanager
+    def _started_again_after_failure(self, job: ShelveJob, keep_alive: KeepAlive) -> Iterator[None]:
+        """Leaves the server as it was if the body fails."""
         try:
-            self._power(job, PowerAction.STOP, keep_alive)
-            self._builder.run_keeping_alive(lambda: self._snapshots.upload_disk(job), keep_alive)
+            yield
         except JobLost:
             raise  # the worker that has the job now relies on the server being off
-        except Exception:  # any failure must leave the server as it was; raised again
+        except Exception:  # any failure; raised again
             if job.start:
-                self._power(job, PowerAction.START, keep_alive)
+                # The failed unplug, or an earlier attempt whose agent died, may have released devices. They may be
+                # another tenant's now, so the guest must not start with them.
+                self.move_back(job, keep_alive)
             raise
 
     def move_back(self, job: StartJob, keep_alive: KeepAlive) -> BuiltServer:
