@@ -14,13 +14,13 @@ The extra specs of a flavor and the properties of an image: what each becomes, a
 accelerators.
 
 A flavor may have any key. Moorage refuses a server whose flavor or image has a key that no component honours, and names
-the key and its value: at create, resize, rebuild, rescue, migrate and unshelve. An evacuation continues, and the log
-names the keys. `[compute] ignored_extra_specs` lists keys to ignore; a server's copy of its flavor shows them as
-`ignored:<key>`. Keys that are not on this page are stored and passed to filters of other packages.
+the key and its value: at create, resize, rebuild, rescue, migrate, evacuate and unshelve. This includes unknown keys
+that begin with `hw:`, `hw_rng:`, `hw_video:`, `os:`, `quota:`, `accel:` or `pci_passthrough:`, and unknown image
+properties that begin with `hw_`. `[compute] ignored_extra_specs` lists keys to ignore; a server's copy of its flavor
+shows them as `ignored:<key>`. Other keys that are not on this page are stored and passed to filters of other packages.
 
 From microversion 2.86 of the Compute API, a value of another form than listed is refused when the flavor is changed, and
-so is an unknown key that begins with `hw:` or `accel:`. In keys, `#` is a number, `<S>` nothing or the suffix of a
-request group.
+so is such an unknown key of a flavor. In keys, `#` is a number, `<S>` nothing or the suffix of a request group.
 """
 ASKED = """
 ## Keys for Placement

@@ -29,7 +29,7 @@ from functools import cache
 
 from moorage.core.errors import Invalid
 from moorage.core.names import is_custom
-from moorage.scheduler.spec_table import SPECS, spec_entry
+from moorage.scheduler.spec_table import SPECS, is_of_known_namespace, spec_entry
 
 #: Largest amount that Placement accepts for one class.
 MAX_AMOUNT = 2**31 - 1
@@ -163,10 +163,6 @@ def _standard_traits() -> frozenset[str]:
     return frozenset(os_traits.get_traits())
 
 
-#: Namespaces in which unknown keys are refused from microversion 2.86 on.
-_NAMESPACES = ("hw", "accel")
-
-
 def check_known_specs(given: Mapping[str, str]) -> None:
     """Raises `Invalid` for an unknown key in a known namespace, and for a value that a known key does not accept.
 
@@ -177,7 +173,7 @@ def check_known_specs(given: Mapping[str, str]) -> None:
         entry = spec_entry(key)
         if entry is not None and re.fullmatch(entry.values, value) is None:
             raise Invalid(f"{key}={value}: this extra spec takes {entry.meaning}")
-        if entry is None and key.partition(":")[0] in _NAMESPACES:
+        if entry is None and ":" in key and is_of_known_namespace(key):
             near = ", ".join(sorted(_similar_keys(key))) or "see the reference of flavor extra specs"
             raise Invalid(f"{key}: there is no such extra spec; {near}")
 

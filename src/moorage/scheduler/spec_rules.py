@@ -14,7 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from moorage.core.errors import Invalid
-from moorage.scheduler.spec_table import RESCUE_PROPERTIES, HonouredBy, SpecEntry, image_entry, spec_entry
+from moorage.scheduler.spec_table import (
+    RESCUE_PROPERTIES,
+    HonouredBy,
+    SpecEntry,
+    image_entry,
+    is_of_known_namespace,
+    spec_entry,
+)
 
 ALIAS_KEY = "pci_passthrough:alias"
 IGNORED = "ignored:"
@@ -52,13 +59,12 @@ def refuse_unhonoured(
     extra_specs: Mapping[str, str],
     image_properties: Mapping[str, str],
     *,
-    tolerates_all: bool = False,
     is_rescue: bool = False,
 ) -> HonouredSpecs:
     """Extra specs and image properties with the ignored ones renamed.
 
-    Raises `Invalid`, naming the first key that no component honours with its value. `tolerates_all`: ignores such keys
-    as well, for servers that exist already. `is_rescue`: the image is for a rescue.
+    Raises `Invalid`, naming the first key that no component honours with its value. `is_rescue`: the image is for a
+    rescue.
     """
     ignored: set[str] = set()
 
@@ -71,7 +77,7 @@ def refuse_unhonoured(
                 copy[key] = value
                 if entry is not None and entry.by is HonouredBy.DRIVER and not re.fullmatch(entry.values, value):
                     raise Invalid(f"{what} {key}={value}: it takes {entry.meaning}")
-            elif tolerates_all or not rules.ignored.isdisjoint(names - {""}):
+            elif not rules.ignored.isdisjoint(names - {""}):
                 copy[f"{IGNORED}{key}"] = value
                 ignored.add(key)
             else:
@@ -119,17 +125,23 @@ def _driver_values(given: Mapping[str, str], entry_of: Callable[[str], SpecEntry
 
 
 def _is_honoured(key: str, value: str, entry: SpecEntry | None, *, is_rescue: bool) -> bool:
-    """A key outside the table is accepted, as in Nova, because filters of other packages may read it."""
+    """A key outside the table is accepted, as in Nova, because filters of other packages may read it; but not in the
+    namespaces of the hypervisor, where it is a spelling mistake or a key of a later Nova.
+    """
     if _PCPU.match(key):
         return value.strip() == "0"
-    if entry is None or entry.by is not HonouredBy.NOTHING:
+    if entry is None:
+        return not is_of_known_namespace(key)
+    if entry.by is not HonouredBy.NOTHING:
         return True
     return entry.holds_without_action(value) or (key in RESCUE_PROPERTIES and not is_rescue)
 
 
 def _refusal(what: str, key: str, value: str, entry: SpecEntry | None) -> str:
-    is_refused_key = entry is not None and entry.by is HonouredBy.NOTHING
-    why = entry.becomes if entry is not None and is_refused_key else "no driver of Moorage pins processors"
+    if entry is None:
+        why = "no component knows such a key"
+    else:
+        why = entry.becomes if entry.by is HonouredBy.NOTHING else "no driver of Moorage pins processors"
     accepted = f" (accepted: {entry.harmless_words})" if entry is not None and entry.harmless_words else ""
     return (
         f"{what} {key}={value}: no host can apply this, because {why}{accepted}; remove it, or ask the operator to "

@@ -55,6 +55,8 @@ class SpecEntry:
         return bool(self.harmless) and re.fullmatch(self.harmless, value.strip()) is not None
 
 
+#: Namespaces in which Nova knows every key (`validators.NAMESPACES`), without those with a key ``<KEY>``.
+_NAMESPACES = frozenset({"accel", "hw", "hw_rng", "hw_video", "os", "pci_passthrough", "quota"})
 _MASK = r"\^?\d+(-\d+)?(,\^?\d+(-\d+)?)*"
 _BOOLEAN = r"(?i:1|0|t|true|on|y|yes|f|false|off|n|no)"
 _FALSE = r"(?i:|0|f|false|off|n|no|none)"
@@ -158,6 +160,7 @@ SPECS: tuple[SpecEntry, ...] = (
             _one_of("none", "pause", "poweroff", "reset", "disabled"), "disabled"),
     _driver("hw_rng:allowed", "", "`rng`, virtio; decides whether there is one", (_BOOLEAN, "true or false")),
     _driver("", "hw_rng_model", "`rng`, if the flavor has no `hw_rng:allowed`", _one_of("virtio")),
+    _driver("", "os_type", "`clock` in local time, if windows", (_ANY, ""), r"(?is:(?!windows\Z).*)"),
     _driver("hw_rng:rate_bytes", "", "`rng/rate`", _COUNT, "0"),
     _driver("hw_rng:rate_period", "", "`rng/rate`", _COUNT, "0"),
     _driver("quota:cpu_shares", "", "`cputune/shares`", _COUNT, "0"),
@@ -269,7 +272,6 @@ SPECS: tuple[SpecEntry, ...] = (
     _fact("os_skip_agent_inject_ssh", "Xen", "xenapi_skip_agent_inject_ssh"),
     _fact("img_version", "a fact about the image", "vmware_image_version"),
     _fact("os_distro", "a fact about the image", "vmware_ostype"),
-    _fact("os_type", "a fact about the image"),
     _fact("img_owner_id", "a fact about the image", "owner_id"),
     _fact("img_root_device_name", "a fact about the image", "root_device_name"),
     _fact("img_bdm_v2", "the form of `img_block_device_mapping`", "bdm_v2"),
@@ -292,6 +294,12 @@ def spec_entry(key: str) -> SpecEntry | None:
 def image_entry(name: str) -> SpecEntry | None:
     """The entry of an image property, also under a former name."""
     return _by_image().get("trait:<TRAIT>" if name.startswith("trait:") else _numbered(name))
+
+
+def is_of_known_namespace(key: str) -> bool:
+    """Whether only the entries of the table are keys of this namespace: ``hw:x`` of flavors, ``hw_x`` of images."""
+    namespace, colon, _ = key.partition(":")
+    return namespace in _NAMESPACES if colon else key.startswith("hw_")
 
 
 def _numbered(key: str) -> str:

@@ -16,7 +16,7 @@ ALL = {
     "hw:boot_menu": "true", "hw:hide_hypervisor_id": "Yes", "hw:pmu": "off", "hw:watchdog_action": "reset",
     "hw_rng:allowed": "1", "hw_rng:rate_bytes": "64", "hw_rng:rate_period": "10", "hw_rng_model": "virtio",
     "quota:cpu_shares": "100", "quota:cpu_period": "2000", "quota:cpu_quota": "1500",
-    "quota:disk_read_bytes_sec": "10", "quota:disk_write_iops_sec": "20",
+    "os_type": "windows", "quota:disk_read_bytes_sec": "10", "quota:disk_write_iops_sec": "20",
 }  # fmt: skip
 
 
@@ -45,6 +45,7 @@ def test_a_definition_is_read_back_with_its_settings():
         ({"hw:watchdog_action": "pause"}, "devices/watchdog[@action='pause']"),
         ({"quota:cpu_shares": "5"}, "cputune[shares='5']"),
         ({"quota:disk_total_bytes_sec": "5"}, "devices/disk[2]/iotune[total_bytes_sec='5']"),
+        ({"os_type": "Windows"}, "clock[@offset='localtime']"),
         ({"hw_rng_model": "virtio"}, "devices/rng[backend='/dev/urandom']"),
         ({"hw_rng:allowed": "true", "hw_rng:rate_bytes": "5"}, "devices/rng/rate[@bytes='5']"),
     ],

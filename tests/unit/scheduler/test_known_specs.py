@@ -35,6 +35,9 @@ def test_extra_specs_that_nova_accepts_are_accepted(specs):
         ({"hw:foo": "1"}, "hw:foo: there is no such extra spec"),
         ({"hw:numa_mem.x": "1"}, "there is no such extra spec; there is hw:numa_mem.#"),
         ({"accel:x": "1"}, "accel:x: there is no such extra spec"),
+        ({"quota:x": "1"}, "quota:x: there is no such extra spec"),
+        ({"os:x": "1"}, "os:x: there is no such extra spec"),
+        ({"hw_rng:x": "1"}, "hw_rng:x: there is no such extra spec"),
     ],
 )
 def test_extra_specs_that_nova_refuses_are_refused_with_advice(specs, said):

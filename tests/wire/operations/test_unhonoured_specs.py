@@ -64,12 +64,54 @@ def test_an_older_server_with_such_a_key_is_not_migrated_or_unshelved(cloud, ser
     assert cloud.status(server_id)[:2] == ("SHELVED_OFFLOADED", None)
 
 
-def test_an_older_server_is_evacuated_and_its_flavor_tells_what_has_no_effect(cloud, server_id):
+def test_an_older_server_is_not_evacuated(cloud, server_id):
+    make_old(cloud, server_id)
+    cloud.take_down(cloud.hosts[cloud.status(server_id)[2]])
+    before = cloud.status(server_id)
+    assert f"extra spec hw:tpm_version{REFUSED}" in message(cloud.admin_act(server_id, "evacuate", {}))
+    assert cloud.status(server_id) == before
+
+
+def test_an_older_server_is_evacuated_if_the_operator_ignores_its_keys_and_its_flavor_says_so(make_cloud):
+    cloud = make_cloud(2, ignored_extra_specs="hw:tpm_version")
+    server_id = cloud.boot("small")
     make_old(cloud, server_id)
     cloud.take_down(cloud.hosts[cloud.status(server_id)[2]])
     cloud.admin_do(server_id, "evacuate", {})
     assert cloud.status(server_id)[:2] == ("SHUTOFF", None)
     assert cloud.show(server_id)["flavor"]["extra_specs"] == {"ignored:hw:tpm_version": "2.0"}
+
+
+def test_an_unknown_key_of_the_hypervisor_s_namespaces_is_refused_too(cloud):
+    """Below microversion 2.86 a flavor may have a misspelt key; its servers would lack what it was meant to ask for."""
+    specs = {"extra_specs": {"hw:mem_encyption": "true"}}
+    flavor = cloud.flavor("typo")
+    assert cloud.admin("POST", f"/v2.1/flavors/{flavor}/os-extra_specs", specs, version="2.61")[0] == 200
+    body = {"name": "vm", "imageRef": cloud.image, "flavorRef": flavor, "networks": "none"}
+    said = "hw:mem_encyption=true: no host can apply this, because no component knows such a key"
+    assert said in message(cloud.send("POST", "/v2.1/servers", {"server": body}))
+    server_id = cloud.boot("small")
+    image = cloud.make_image("typo", hw_tpm_modle="tpm-crb")
+    assert "image property hw_tpm_modle=tpm-crb" in message(cloud.act(server_id, "rebuild", {"imageRef": image}))
+
+
+@pytest.mark.parametrize("action", ["resize", "unshelve"])
+def test_the_alias_of_a_resized_or_unshelved_server_attaches_its_devices(make_cloud, action):
+    cloud = make_cloud(1, pci_aliases=f"gpu={GPU}", allow_resize_to_same_host=True)
+    flavor = cloud.flavor("alias", {"pci_passthrough:alias": "gpu:1"})
+    if action == "resize":
+        server_id = cloud.boot("small")
+        cloud.do(server_id, "resize", {"flavorRef": flavor})
+        cloud.do(server_id, "confirmResize")
+    else:
+        server_id = cloud.boot(flavor)
+        cloud.do(server_id, "shelve")
+        assert cloud.held(server_id) == {}
+        cloud.do(server_id, "unshelve")
+    status, _, name = cloud.status(server_id)
+    assert status == "ACTIVE"
+    assert cloud.held(server_id)[name][GPU] == 1
+    assert len(cloud.hosts[name].plugged[server_id]) == 1
 
 
 def test_a_key_that_the_operator_lets_through_has_no_effect_and_says_so(make_cloud):

@@ -227,11 +227,9 @@ class MoveService:
             lifecycle.check(operation, server_situation(server), caller)
             check_capability(connection, server, operation)
             self._check_destination(connection, server, destination)
-            # An evacuation must not fail because of keys without effect; the server's copies mark them from now on.
             new_flavor, properties = with_honoured_specs(
-                self.deps.spec_rules, flavor or server.flavor, server.image_properties or {},
-                tolerates_all=kind is MoveKind.EVACUATION,
-            )  # fmt: skip
+                self.deps.spec_rules, flavor or server.flavor, server.image_properties or {}
+            )
             first = check(connection, server)
             action = self.commands.begin_action(
                 connection, caller, request_id, server_id, _ACTION_NAMES.get(kind, operation.name)

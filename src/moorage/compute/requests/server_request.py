@@ -161,13 +161,13 @@ def check_image_fits_flavor(image: ImageRecord, flavor: Flavor) -> None:
 
 
 def with_honoured_specs(
-    rules: SpecRules, flavor: Flavor, image_properties: Mapping[str, str], *, tolerates_all: bool = False
+    rules: SpecRules, flavor: Flavor, image_properties: Mapping[str, str]
 ) -> tuple[Flavor, Mapping[str, str]]:
     """The server's own copies of flavor and image properties, in which keys without effect are marked as ignored.
 
-    Raises `Invalid` for a key that no component honours, unless the operator ignores it or `tolerates_all`.
+    Raises `Invalid` for a key that no component honours, unless the operator ignores it.
     """
-    specs = refuse_unhonoured(rules, flavor.extra_specs, image_properties, tolerates_all=tolerates_all)
+    specs = refuse_unhonoured(rules, flavor.extra_specs, image_properties)
     if specs.ignored:
         log.warning("keys are ignored for a server", extra={"flavor": flavor.id, "keys": ", ".join(specs.ignored)})
         flavor = replace(flavor, extra_specs=specs.extra_specs)

@@ -51,6 +51,12 @@ def _watchdog(domain: ET.Element, name: str, value: str) -> None:
     ET.SubElement(_child(domain, "devices"), "watchdog", model="i6300esb", action=value)
 
 
+def _clock(domain: ET.Element, name: str, value: str) -> None:
+    """Windows keeps local time in the hardware clock, as Nova's driver knows."""
+    if value.lower() == "windows":
+        ET.SubElement(domain, "clock", offset="localtime")
+
+
 def _processor_time(domain: ET.Element, name: str, value: str) -> None:
     """``quota:cpu_shares`` becomes ``<shares>``."""
     ET.SubElement(_child(domain, "cputune"), name.removeprefix("quota:cpu_")).text = value
@@ -88,6 +94,7 @@ RENDERERS: Mapping[str, Callable[[ET.Element, str, str], None]] = {
     "hw:hide_hypervisor_id": _hidden,
     "hw:pmu": _performance_counters,
     "hw:watchdog_action": _watchdog,
+    "os_type": _clock,
     **dict.fromkeys(("quota:cpu_shares", "quota:cpu_period", "quota:cpu_quota"), _processor_time),
     **{f"quota:disk_{way}_{unit}_sec": _disk_limit for way in ("read", "write", "total") for unit in ("bytes", "iops")},
     **dict.fromkeys(("hw_rng:allowed", "hw_rng:rate_bytes", "hw_rng:rate_period", "hw_rng_model"), _nothing),
