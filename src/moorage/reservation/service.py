@@ -31,6 +31,7 @@ from moorage.reservation.steps.incident_notices import IncidentNotices
 from moorage.reservation.steps.instance_steps import InstanceSteps, ServerGroupSteps
 from moorage.reservation.steps.notification_steps import NotificationSteps, SnapshotSteps
 from moorage.reservation.steps.plan_builder import PlanBuilder
+from moorage.reservation.steps.slot_release import SlotReleaseSteps
 from moorage.wire.microversion import Version, parse_version
 
 log = logging.getLogger(__name__)
@@ -94,6 +95,7 @@ class ReservationService:
         instances = InstanceSteps(deps.placement, deps.compute)
         steps = (
             instances,
+            SlotReleaseSteps(deps.engine, deps.clock, deps.ids, deps.placement),
             ServerGroupSteps(deps.engine, deps.compute),
             HostAggregateSteps(deps.compute, settings.freepool),
             FpgaSteps(deps.placement, deps.accelerators),

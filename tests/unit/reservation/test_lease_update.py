@@ -9,12 +9,13 @@ from moorage.reservation.model.leases import (
     Event,
     EventStatus,
     EventType,
+    Generation,
     Lease,
     LeaseStatus,
     Reservation,
     ReservationStatus,
 )
-from moorage.reservation.model.reservation_requests import InstanceRequest, ReservationChange, Size
+from moorage.reservation.model.reservation_requests import AnyRequest, InstanceRequest, ReservationChange, Size
 
 NOW = datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC)
 MINUTE = NOW.replace(second=0)
@@ -146,7 +147,6 @@ def test_the_amount_of_an_active_reservation_can_be_increased():
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"amount": 2}, "doesn't allow to reduce"),
         ({"vcpus": 2}, "only accepts to update amount"),
         ({"affinity": True, "affinity_given": True}, "only accepts to update amount"),
         ({"resource_type": "physical:host"}, "resource type"),
@@ -156,6 +156,29 @@ def test_no_other_change_of_an_active_reservation_is_accepted(values, words):
     """A15 (instance-reservation), D13: 409, and the lease stays ACTIVE."""
     with pytest.raises(Conflict, match=words):
         decide(ACTIVE, change(**values), NOW)
+
+
+def test_the_amount_of_an_active_reservation_can_be_reduced():
+    """A15 (instance-reservation). Which slots servers use is examined afterwards."""
+    assert decide(ACTIVE, change(amount=2), NOW).requests["r"].amount == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"generation": Generation.AGGREGATE}, "created by an older system"),
+        ({"missing_resources": True}, "have no capacity now"),
+        (
+            {"resource_type": "resource:any", "request": AnyRequest({"VCPU": 1}, 3, bitstream_id="b")},
+            "regions are programmed",
+        ),
+    ],
+)
+def test_some_active_reservations_keep_their_slots(values, words):
+    """A15 (instance-reservation)."""
+    kept = replace(ACTIVE, reservations=(replace(ACTIVE.reservations[0], **values),))
+    with pytest.raises(Conflict, match=f"doesn't allow to reduce.*{words}"):
+        decide(kept, change(amount=2), NOW)
 
 
 def test_an_update_with_the_same_values_changes_nothing():

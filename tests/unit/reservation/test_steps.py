@@ -25,6 +25,7 @@ ROWS = [
     ),
     ("delete_flavor", {"reservation_id": "r"}),
     ("put_inventory", {"reservation_id": "r", "host": "compute-1", "total": 3}),
+    ("release_slots", {"reservation_id": "r", "host": "compute-1", "total": 3, "slots": ["a", "b"]}),
     ("drop_inventory", {"reservation_id": "r", "host": "compute-1"}),
     ("retire_inventory", {"reservation_id": "r", "host": "compute-1"}),
     ("reclaim_inventory", {"reservation_id": "r", "host": "compute-1"}),

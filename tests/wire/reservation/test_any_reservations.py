@@ -135,7 +135,7 @@ def test_before_the_start_every_value_can_be_changed(gold):
     assert {name: after[name] for name in new} == new
 
 
-def test_the_amount_of_an_active_reservation_can_only_grow(gold):
+def test_only_the_amount_of_an_active_reservation_can_change(gold):
     made = create(gold, of_any(1))
     gold.run_for(10)
     change(gold, made, resources={"VCPU": 1}, status=409)

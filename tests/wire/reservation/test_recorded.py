@@ -46,6 +46,7 @@ EXPLAINED = {
     "bad props": (400, "what is expected is told"),
     "props unknown key": (400, "D16"),
     "props lexical: rack > 9 (hosts have 9,10,10)": (201, "numbers are compared as numbers"),
+    "active: amount down": (200, "slots that no server uses are released"),
     "start moved after start": (400, "D14"),
     "TERMINATE end now": (200, "a lease in its first minute ends with it"),
     "update terminated": (409, "that lease ends in a minute here, so there is another reason"),

@@ -177,7 +177,6 @@ def test_the_amount_of_an_active_reservation_grows(reserved):
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"amount": 1}, "doesn't allow to reduce/replace"),
         ({"vcpus": 2}, "only accepts to update amount"),
         ({"affinity": "True"}, "only accepts to update amount"),
         ({"amount": 99}, "Not enough hosts available"),

@@ -13,6 +13,7 @@ from moorage.reservation.capacity import host_selection
 from moorage.reservation.capacity.lease_update import UpdateDecision
 from moorage.reservation.model.leases import Lease, Reservation
 from moorage.reservation.model.reservation_requests import ReservationRequest
+from moorage.reservation.model.steps import ReleaseSlots
 from moorage.reservation.store import hold_store, limit_store
 
 #: {reservation of floating IPs: their addresses}
@@ -29,6 +30,16 @@ class LeasePreview:
 
 
 @dataclass(frozen=True, slots=True)
+class SlotRelease:
+    """Unused slots of an active reservation that are given up. `before`, `after`: its slots."""
+
+    reservation: Reservation
+    before: host_selection.Placing
+    after: host_selection.Placing
+    steps: Sequence[ReleaseSlots]
+
+
+@dataclass(frozen=True, slots=True)
 class UpdatePreview:
     """A lease and the update that would be applied to it."""
 
@@ -39,6 +50,7 @@ class UpdatePreview:
     held: Mapping[str, host_selection.Placing]  #: {reservation id: its present slots}, for `planned`
     booking: Booking
     addresses: Addresses = field(default_factory=dict)  #: set in dry runs only
+    released: Sequence[SlotRelease] = ()  #: the reservations that shrink; they are not among `planned`
 
     @property
     def excluding(self) -> Excluding:

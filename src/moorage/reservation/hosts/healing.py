@@ -28,11 +28,12 @@ from moorage.db.session import in_transaction, read
 from moorage.reservation.booking.admission import Booking, Excluding, NotEnoughHostsAvailable
 from moorage.reservation.booking.capacity_requests import held_of
 from moorage.reservation.booking.enforcement import moved_by_service
+from moorage.reservation.booking.slot_users import SlotUsers
 from moorage.reservation.capacity import host_selection
 from moorage.reservation.capacity.step_plans import plan_hosts, plan_move, plan_regions
 from moorage.reservation.deps import BookingParts, ReservationDeps, ReservationSettings
 from moorage.reservation.events.event_executor import EventClaim, EventExecutor
-from moorage.reservation.hosts.lost_capacity import LostCapacity, SlotUsers
+from moorage.reservation.hosts.lost_capacity import LostCapacity
 from moorage.reservation.leases.lease_service import LeaseChanged, LeaseService
 from moorage.reservation.model.leases import Allocation, Lease, LeaseStatus, Reservation
 from moorage.reservation.model.steps import Step

@@ -1,5 +1,5 @@
 """Finds the slots that have no capacity any more: those on hosts that are down, and those that Placement's inventories
-and traits no longer cover. Also finds which of them servers use. Decides with `capacity.lost_slots`.
+and traits no longer cover. Decides with `capacity.lost_slots`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -9,16 +9,13 @@ from functools import cache
 
 from sqlalchemy import Engine
 
-from moorage.compute.client.compute_client import ComputeClient
-from moorage.core.names import reservation_provider
 from moorage.db.session import read
-from moorage.placement.client.placement_client import PlacementClient
 from moorage.reservation.booking.external_lookups import ExternalLookups
 from moorage.reservation.capacity.lost_slots import HeldSlot, lost_slots
 from moorage.reservation.capacity.resource_types.registry import type_named
-from moorage.reservation.model.leases import Allocation, Reservation
+from moorage.reservation.model.leases import Allocation
 from moorage.reservation.model.reservation_requests import FLAVOR_INSTANCE, RESOURCE_ANY
-from moorage.reservation.model.slot_demand import WHOLE_HOST, SlotDemand
+from moorage.reservation.model.slot_demand import SlotDemand
 from moorage.reservation.store import capacity_store, host_store, lease_store
 
 #: Types whose demands may have traits and groups.
@@ -87,63 +84,3 @@ def _is_simple(demand: SlotDemand) -> bool:
 
 def _is_on(hostname: str | None, roots: frozenset[str] | None) -> bool:
     return roots is None or hostname in roots
-
-
-@dataclass(frozen=True)
-class SlotUsers:
-    """Finds the slots of an active reservation that servers use. Such a slot is not moved while its host is up."""
-
-    placement: PlacementClient
-    compute: ComputeClient
-
-    def used(
-        self,
-        reservation: Reservation,
-        host: str,
-        rows: Sequence[Allocation],
-        lost: Sequence[Allocation],
-        providers: Mapping[str, str],
-    ) -> frozenset[str]:
-        """Ids of the slots in `lost` that must stay.
-
-        `rows`: all slots of the reservation on this host, by its hypervisor hostname; `lost`: some of them.
-        `providers`: {label: name of its provider} of the host.
-        """
-        lost = sorted(lost, key=lambda row: row.id)
-        if any(WHOLE_HOST in row.resources for row in lost):
-            found = self.compute.hypervisor(host)
-            return frozenset(row.id for row in lost) if found is not None and found.running_servers else frozenset()
-        servers = self._servers(reservation, host)
-        kept = self._with_their_devices(host, lost, providers, servers)
-        free = [row.id for row in lost if row.id not in kept]
-        # A server's slot is any of the reservation's on its host: only the slots beyond the servers are free.
-        movable = max(0, len(rows) - max(len(servers), len(kept)))
-        return frozenset(kept) | frozenset(free[movable:])
-
-    def _servers(self, reservation: Reservation, host: str) -> frozenset[str]:
-        """The servers of the reservation on this host."""
-        if not reservation.has_inventory:
-            return frozenset(server.id for server in self.compute.servers_of_flavor(reservation.id))
-        provider = self.placement.provider_by_name(reservation_provider(host))
-        if provider is None:
-            return frozenset()
-        held = self.placement.provider_allocations(provider.uuid)
-        return frozenset(server for server, units in held.items() if units.get(reservation.resource_class))
-
-    def _with_their_devices(
-        self, host: str, lost: Sequence[Allocation], providers: Mapping[str, str], servers: frozenset[str]
-    ) -> list[str]:
-        """Ids of as many slots of each nested provider as servers of the reservation hold it."""
-        kept: list[str] = []
-        left: dict[str, int] = {}
-        for row in lost if servers else ():
-            mine = {providers[place] for place in row.resources if providers.get(place, host) != host}
-            for name in mine - left.keys():
-                provider = self.placement.provider_by_name(name)
-                held = {} if provider is None else self.placement.provider_allocations(provider.uuid)
-                left[name] = len(held.keys() & servers)
-            if any(left[name] > 0 for name in mine):
-                kept.append(row.id)
-                for name in mine:
-                    left[name] -= 1
-        return kept

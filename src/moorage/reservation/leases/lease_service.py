@@ -28,9 +28,11 @@ from moorage.reservation.capacity.lease_update import (
     rearmed,
 )
 from moorage.reservation.capacity.resource_types.registry import type_named
+from moorage.reservation.capacity.resource_types.virtual_instance import KEEPS_SLOTS
 from moorage.reservation.capacity.step_plans import SlotsOfAll, plan_change, plan_hosts, plan_regions
 from moorage.reservation.deps import BookingParts, ReservationDeps, ReservationSettings
 from moorage.reservation.events.event_executor import EventClaim, EventExecutor
+from moorage.reservation.leases.slot_releases import SlotReleases
 from moorage.reservation.model.leases import (
     Allocation,
     Event,
@@ -161,14 +163,19 @@ class LeaseService:
             lease = self.get_lease(caller, lease_id, rule="blazar:leases:put")
             if self.executor.determine_generations(lease):
                 lease = self._current(lease_id)
+            found = self._changed(lease, change)
             try:
-                claim = self._apply(self._changed(lease, change))
+                claim = self._apply(found)
             except LeaseChanged:
                 continue
             if claim is not None:
                 self.executor.run_claimed([claim])
             self.deps.wake_runner()
-            return self._current(lease_id)
+            updated = self._current(lease_id)
+            if found.released:
+                self.booking.admission.invalidate()
+                _check_released(found, updated)
+            return updated
         raise Conflict(f"lease {lease_id} was changed by other requests meanwhile; repeat the request")
 
     def delete_lease(self, caller: Caller, lease_id: str) -> None:
@@ -271,7 +278,10 @@ class LeaseService:
             for request in decision.requests.values():
                 self.booking.lookups.check_bitstream(request, lease.project_id)
         requests = {each.id: decision.requests.get(each.id, each.request) for each in lease.reservations}
-        planned = [each for each in lease.reservations if decision.grows or each.id in decision.requests]
+        released = SlotReleases(self.deps).of(lease, decision)
+        shrinking = {each.reservation.id for each in released}
+        changing = decision.requests.keys() - shrinking
+        planned = [each for each in lease.reservations if decision.grows or each.id in changing]
         with read(self.deps.engine) as connection:
             held = held_of(host_store.allocations_of(connection, [each.id for each in planned]))
         keep = lease.status is not LeaseStatus.PENDING
@@ -279,7 +289,7 @@ class LeaseService:
             [replace(each, request=requests[each.id]) for each in planned], held, keep=keep
         )
         booking = Booking(asks, decision.start_date, self.padded(decision.end_date))
-        return UpdatePreview(lease, decision, planned, requests, held, booking)
+        return UpdatePreview(lease, decision, planned, requests, held, booking, released=released)
 
     def _apply(self, change: UpdatePreview) -> EventClaim | None:
         """Commits the decision; returns the claim on the update event, or None if it needs no steps."""
@@ -302,7 +312,7 @@ class LeaseService:
                 if reservation.id in decision.requests:
                     request_store.change_request(connection, reservation.id, change.requests[reservation.id], now)
             self.booking.addresses.allocate_updated(connection, change)
-            return self._begin_steps(connection, lease, decision, slots_before)
+            return self._begin_steps(connection, change, slots_before)
 
         return self.booking.admission.admit(
             change.booking,
@@ -345,15 +355,17 @@ class LeaseService:
         self.allocate(connection, reservation.id, missing, decision.start_date, decision.end_date)
 
     def _begin_steps(
-        self, connection: Connection, lease: Lease, decision: UpdateDecision, slots_before: SlotsOfAll
+        self, connection: Connection, change: UpdatePreview, slots_before: SlotsOfAll
     ) -> EventClaim | None:
         """Writes an update event with the steps in Placement and Nova; returns its claim, or None without steps."""
-        steps: list[Step] = []
+        lease, decision = change.lease, change.decision
+        steps: list[Step] = [step for each in change.released for step in each.steps]
+        shrinking = {each.reservation.id for each in change.released}
         slots = slots_of(connection, lease)
         services = services_of(connection, slots_before, slots)
         regions = regions_to_load(connection, lease) if lease.status is LeaseStatus.ACTIVE else {}
         for reservation in lease.reservations:
-            if reservation.id not in decision.requests:
+            if reservation.id not in decision.requests or reservation.id in shrinking:
                 continue
             if lease.status is LeaseStatus.ACTIVE:
                 steps += plan_regions(reservation, regions.get(reservation.id, ()), (), lease.project_id)
@@ -388,6 +400,14 @@ class LeaseService:
         if lease is None:
             raise _not_found(lease_id)
         return lease
+
+
+def _check_released(change: UpdatePreview, updated: Lease) -> None:
+    """Raises `Conflict` if a step found that a server had taken a slot. A step that is not done yet is repeated."""
+    requests = {each.id: each.request for each in updated.reservations}
+    released = [each.reservation.id for each in change.released]
+    if any(requests[key] != change.requests[key] for key in released) and updated.status is LeaseStatus.ACTIVE:
+        raise Conflict(f"{KEEPS_SLOTS} A server was launched in one of them meanwhile; repeat the request.")
 
 
 def _listed(placing: host_selection.Placing) -> Iterator[tuple[int, Amounts]]:

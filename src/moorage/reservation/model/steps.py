@@ -82,6 +82,14 @@ class PutInventory(ReservationStep, frozen=True, tag="put_inventory"):
     total: int
 
 
+class ReleaseSlots(ReservationStep, frozen=True, tag="release_slots"):
+    """Gives up unused slots of an active reservation on a host."""
+
+    host: str
+    total: int  #: slots that stay
+    slots: list[str]  #: ids of those that are given up
+
+
 class DropInventory(ReservationStep, frozen=True, tag="drop_inventory"):
     host: str
 
@@ -252,6 +260,7 @@ Step: TypeAlias = (
     | EnsureFlavor
     | DeleteFlavor
     | PutInventory
+    | ReleaseSlots
     | DropInventory
     | RetireInventory
     | ReclaimInventory

@@ -18,7 +18,7 @@ from moorage.compute.client.values import Migration, ServerGroup
 from moorage.core.errors import Conflict, NotFound, RemoteError
 from moorage.core.names import reservation_flavor, reservation_provider
 from moorage.db.session import in_transaction
-from moorage.placement.client.placement_client import Inventory, PlacementClient, Provider
+from moorage.placement.client.placement_client import PlacementClient, Provider
 from moorage.reservation.model.leases import Generation, Reservation, generation_of
 from moorage.reservation.model.steps import (
     Actions,
@@ -39,7 +39,7 @@ from moorage.reservation.model.steps import (
     RevokeAccess,
     Waiting,
 )
-from moorage.reservation.steps.reservation_providers import HostNotInPlacement, SlotPublisher
+from moorage.reservation.steps.reservation_providers import HostNotInPlacement, SlotPublisher, slot_inventory
 from moorage.reservation.store import lease_store
 
 
@@ -155,8 +155,7 @@ class InstanceSteps:
             return
         used = self._placement.usages(provider.uuid).get(step.resource_class, 0)
         if used:
-            left = Inventory(total=used, min_unit=1, max_unit=1, step_size=1, allocation_ratio=1.0)
-            self._placement.put_inventory(provider.uuid, step.resource_class, left)
+            self._placement.put_inventory(provider.uuid, step.resource_class, slot_inventory(used))
         else:
             self._placement.delete_inventory(provider.uuid, step.resource_class)
 

@@ -50,7 +50,7 @@ def publish_slots(
     """Sets the number of slots of a reservation on a host; a server takes one. `uuid`: for a new provider."""
     # A host that was registered before reservation providers existed gets its own here (R21).
     provider = ensure_reservation_provider(placement, hypervisor_hostname, uuid=uuid)
-    placement.put_inventory(provider.uuid, resource_class, _inventory(slots))  # the others stay (R22, R23)
+    placement.put_inventory(provider.uuid, resource_class, slot_inventory(slots))  # the others stay (R22, R23)
 
 
 class SlotPublisher:
@@ -65,7 +65,7 @@ class SlotPublisher:
 
     def publish(self, hypervisor_hostname: str, slots: Mapping[str, int]) -> None:
         """`slots`: {resource class: slots} on this host. After an error, some may exist; repeat the call."""
-        wanted = {name: _inventory(total) for name, total in slots.items()}
+        wanted = {name: slot_inventory(total) for name, total in slots.items()}
         if uuid := self._providers.get(hypervisor_hostname):
             with suppress(NotFound):
                 self._write(uuid, wanted)
@@ -84,5 +84,6 @@ class SlotPublisher:
         self._placement.put_inventories(provider_uuid, wanted)
 
 
-def _inventory(slots: int) -> Inventory:
+def slot_inventory(slots: int) -> Inventory:
+    """The inventory of a reservation with this number of slots on a host."""
     return Inventory(total=slots, min_unit=1, max_unit=1, step_size=1, allocation_ratio=1.0)

@@ -171,8 +171,8 @@ def encode_change(change: UpdatePreview, plan: host_selection.Plan, names: Mappi
     """Omits reservations that keep their slots."""
     decision = change.decision
     found = []
-    for each in change.planned:
-        before, after = change.held.get(each.id, {}), plan.get(each.id, {})
+    placings = [(each, change.held.get(each.id, {}), plan.get(each.id, {})) for each in change.planned]
+    for each, before, after in [*placings, *((one.reservation, one.before, one.after) for one in change.released)]:
         chosen = _chosen(after, names)
         chosen["added"] = _chosen(_more(before, after), names)
         chosen["removed"] = _chosen(_more(after, before), names)

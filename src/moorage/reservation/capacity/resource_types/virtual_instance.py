@@ -51,6 +51,12 @@ from moorage.reservation.model.steps import (
     Step,
 )
 
+#: The peer's refusal to give up slots of an active reservation; ours adds the reason.
+KEEPS_SLOTS = (
+    "Instance reservation doesn't allow to reduce/replace reserved instance slots when the reservation is in active "
+    "status."
+)
+
 #: Requests for a number of slots.
 A = TypeVar("A", InstanceRequest, FlavorRequest, AnyRequest)
 
@@ -187,7 +193,7 @@ def _check_older(reservation: Reservation, old: InstanceRequest, request: Instan
 
 
 def check_active(reservation: Reservation, old: A, request: A) -> None:
-    """Raises `Conflict` unless an active reservation only grows: servers may run in it (A15)."""
+    """Raises `Conflict` unless only the amount of an active reservation changes: servers may run in it (A15)."""
     if reservation.status is ReservationStatus.PENDING:
         return
     if reservation.status is not ReservationStatus.ACTIVE:
@@ -195,7 +201,13 @@ def check_active(reservation: Reservation, old: A, request: A) -> None:
     if replace(request, amount=old.amount) != old:
         raise Conflict("An active reservation only accepts to update amount.")
     if request.amount < old.amount:
-        raise Conflict(
-            "Instance reservation doesn't allow to reduce/replace reserved instance slots when the reservation is in "
-            "active status."
-        )
+        _check_smaller(reservation, request)
+
+
+def _check_smaller(reservation: Reservation, request: ReservationRequest) -> None:
+    if not reservation.has_inventory:
+        raise Conflict(f"{KEEPS_SLOTS} It was created by an older system.")
+    if isinstance(request, AnyRequest) and request.programs:
+        raise Conflict(f"{KEEPS_SLOTS} Its regions are programmed until the lease ends.")
+    if reservation.missing_resources:
+        raise Conflict(f"{KEEPS_SLOTS} Some of them have no capacity now; repeat the request when they have.")
