@@ -184,7 +184,7 @@ def test_an_attachment_that_no_table_can_hold_is_refused(cloud, lie):
         {"type": "T" * 31}, {"vendor": "v" * 256}, {"model": "m" * 256}, {"driver": "d" * 256}, {"health": "h" * 99},
         {"health": "fine"}, {"numa_node": 1 << 80}, {"name": f"{CARD}_{'R' * 99}"}, {"rp_uuid": "x"},
         {"bitstream_id": "b" * 256}, {"handles": [{"pci_id": "x", "state": "free"}]},
-        {"handles": [{"pci_id": CARD, "state": "mine"}]},
+        {"handles": [{"pci_id": CARD, "state": "mine"}]}, {"details": [["physical_network", "n" * 256]]},
     ],
 )  # fmt: skip
 def test_a_device_that_no_table_can_hold_is_refused(cloud, lie):
@@ -193,9 +193,7 @@ def test_a_device_that_no_table_can_hold_is_refused(cloud, lie):
             (report if name in report else report["deployables"][0])[name] = value
 
     before = cloud.send("GET", "/accelerator/v2/devices").body
-    assert cloud.devices(LIAR, lying).status in (
-        (204,) if "numa_node" in lie and lie["numa_node"] < 1 << 63 else (400,)
-    )
+    assert cloud.devices(LIAR, lying).status == 400
     assert cloud.send("GET", "/accelerator/v2/devices").body == before
 
 
@@ -207,6 +205,34 @@ def test_a_device_or_a_deployable_twice_in_one_report_is_refused(cloud):
         return part | {"handles": []}
 
     assert cloud.devices(LIAR, twice).status == 400
+
+
+def test_a_binding_to_a_handle_that_no_table_can_hold_fails(cloud):
+    uuid, instance = cloud.request(), new_instance()
+    assert cloud.bind(LIAR, uuid, instance).status == 202
+    (job,) = cloud.jobs(LIAR)
+    assert cloud.end(LIAR, job, {"handles": {uuid: f"{CARD}_{'t' * 90}_1"}, "states": {}}) == 200
+    assert cloud.send("GET", f"/accelerator/v2/accelerator_requests/{uuid}").body["state"] == "BindFailed"
+
+
+def test_the_result_of_programming_with_an_endless_id_is_refused(cloud):
+    parts = cloud.send("GET", "/accelerator/v2/deployables").body["deployables"]
+    part = next(one["uuid"] for one in parts if one["name"] == f"{LIAR}_{CARD}")
+    wanted = [{"path": "/program", "op": "replace", "value": [{"image_uuid": new_instance()}], "wait_s": 0}]
+    assert cloud.send("PATCH", f"/accelerator/v2/deployables/{part}/program", wanted).status == 200
+    (job,) = cloud.jobs(LIAR)
+    assert cloud.end(LIAR, job, {"bitstream_id": "b" * 256}) == 400
+    assert cloud.end(LIAR, job, {"bitstream_id": "b" * 255}) == 200
+
+
+@pytest.mark.parametrize(
+    "at", ["9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"]
+)
+def test_a_record_of_an_impossible_time_is_refused(cloud, at):
+    """The fault: a 500, where the time had no equal in UTC."""
+    record = {"sequence": 1, "at": at, "what": {"event": "attach", "deployable": CARD, "handle": CARD}}
+    seen = cloud.from_host(LIAR, "POST", f"/hosts/{LIAR}/history", {"records": [record]})
+    assert (seen.status, "year" in str(seen.body)) == (400, True)
 
 
 @pytest.mark.parametrize("huge", [HUGE + 1, 1 << 62])

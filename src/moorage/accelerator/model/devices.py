@@ -201,8 +201,14 @@ def mdev_of(handle: str) -> Mdev | None:
     return Mdev(match[1], match[2], int(match[3]))
 
 
+#: Characters of a handle that the tables can hold.
+MAX_HANDLE = 64
+
+
 def check_handle(handle: str) -> None:
     """Raises `Invalid` unless `handle` is a PCI address or a mediated device."""
+    if len(handle) > MAX_HANDLE:
+        raise Invalid(f"{handle[:MAX_HANDLE]!r}... has {len(handle)} characters; a handle has at most {MAX_HANDLE}")
     if mdev_of(handle) is None:
         pci_parts(handle)
 

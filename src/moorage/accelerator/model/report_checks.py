@@ -7,14 +7,14 @@ name has none, so `provider_name` differs for any two hosts.
 
 from collections.abc import Iterable, Sequence
 
-from moorage.accelerator.model.devices import HandleState, Health, check_handle, pci_parts
+from moorage.accelerator.model.devices import PHYSICAL_NETWORK, HandleState, Health, check_handle, pci_parts
 from moorage.accelerator.model.nesting import find_nested, reported_tree
 from moorage.accelerator.model.reports import AttachmentReport, DeployableReport, DeviceReport, ReportPosition
 from moorage.core.errors import Invalid
 from moorage.core.ids import is_uuid
 
 #: Lengths of the columns of `store.tables`. A provider's name has the host's name before the deployable's.
-MAX_TYPE, MAX_TEXT, MAX_DEPLOYABLE, MAX_HANDLE = 30, 255, 64, 64
+MAX_TYPE, MAX_TEXT, MAX_DEPLOYABLE = 30, 255, 64
 MAX_GROUP = 1000
 #: A host that starts every second reaches this epoch after 30,000 years. Higher ones than the stored one are believed
 #: only up to here; otherwise one report could leave no room for the epochs of the host's later agents.
@@ -39,7 +39,6 @@ def check_attachment_reports(reports: Sequence[AttachmentReport]) -> None:
     holders: dict[str, str] = {}
     for report in reports:
         check_handle(report.pci_id)
-        _check_texts(MAX_HANDLE, report.pci_id)
         _check_texts(MAX_TEXT, report.project_id)
         for uuid in (report.instance_uuid, report.device_rp_uuid):
             _check_uuid(uuid)
@@ -55,10 +54,15 @@ def check_foreign_position(position: ReportPosition) -> None:
         raise Invalid(f"epoch {position.epoch} and number {position.number} are not from this service")
 
 
+def check_bitstream_id(image_id: str | None) -> None:
+    _check_texts(MAX_TEXT, image_id or "")
+
+
 def _check_device(report: DeviceReport) -> None:
     pci_parts(report.address)
     _check_texts(MAX_TYPE, report.type)
-    _check_texts(MAX_TEXT, report.vendor, report.model, report.driver)
+    network = dict(report.details).get(PHYSICAL_NETWORK, "")
+    _check_texts(MAX_TEXT, report.vendor, report.model, report.driver, network)
     if report.health not in _HEALTHS:
         raise Invalid(f"{report.health[:MAX_TEXT]!r} is no health of a device")
 
@@ -67,12 +71,11 @@ def _check_deployable(address: str, part: DeployableReport) -> None:
     _check_texts(MAX_DEPLOYABLE, part.name)
     if part.name != address and not part.name.startswith(f"{address}_"):
         raise Invalid(f"the name of deployable {part.name!r} does not begin with the address of its card, {address}")
-    _check_texts(MAX_TEXT, part.bitstream_id or "")
+    check_bitstream_id(part.bitstream_id)
     if part.rp_uuid is not None:
         _check_uuid(part.rp_uuid)
     for handle in part.handles:
         check_handle(handle.pci_id)
-        _check_texts(MAX_HANDLE, handle.pci_id)
     _check_states(handle.state for handle in part.handles)
 
 

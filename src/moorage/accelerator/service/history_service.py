@@ -23,6 +23,8 @@ from moorage.core.ids import is_uuid
 from moorage.db.session import in_transaction, read
 
 _MAX_SEQUENCE = (1 << 63) - 1
+#: Years that every database can store and convert to another time zone.
+_YEARS = range(1970, 3000)
 
 
 class DeviceHistoryService:
@@ -105,3 +107,5 @@ def _check_record(record: HistoryRecord) -> None:
         raise Invalid(f"record {record.sequence} names the instance {what.who.instance_uuid!r}, which is not a UUID")
     if not 0 < record.sequence <= _MAX_SEQUENCE or record.at.tzinfo is None:
         raise Invalid(f"record {record.sequence} has an invalid sequence number or a time without a zone")
+    if record.at.year not in _YEARS:
+        raise Invalid(f"record {record.sequence} is of the year {record.at.year}")

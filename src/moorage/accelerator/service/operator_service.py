@@ -19,6 +19,7 @@ from moorage.accelerator.model.errors import BitstreamNotFound, ChecksumMismatch
 from moorage.accelerator.model.inventory import provider_name
 from moorage.accelerator.model.naming import TraitKind, normalized_id, parse_trait
 from moorage.accelerator.model.profile import ProgramRequest
+from moorage.accelerator.model.report_checks import check_bitstream_id
 from moorage.accelerator.model.rows import (
     FUNCTION,
     REGION_TYPE,
@@ -208,6 +209,7 @@ class OperatorService:
         if report.error is not None:
             return ()
         bitstream_id = result_of(job.kind, report.result, ProgramResult).bitstream_id
+        check_bitstream_id(bitstream_id)
         for part in accelerator_store.deployables(connection, uuid=payload_of(job.kind, job.payload, ProgramJob).uuid):
             # The next report has the functions of the new bitstream; until then, show none instead of the old ones.
             kept = [pair for pair in part.attributes if pair[0] != FUNCTION]
