@@ -1,7 +1,8 @@
 """Sends the requests recorded with Blazar 18, in sequence; each answer must have the format of the recorded one.
 
 ``recorded_blazar18.jsonl``: name, request, status and answer, with long answers shortened; ``"pass"`` is a round of its
-events. Each difference must be explained here, and each explanation must explain a difference.
+events. Each difference must be explained here, and each explanation must explain a difference. docs/wire/differences.md
+lists them.
 """
 
 import json
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.named import ROOT
 from tests.wire.reservation.plane import Plane
 
 #: Without the request that needs a header, which is in `test_leases_api`.
@@ -34,23 +36,23 @@ LOOSE = ("trust_id", "aggregate_id", "server_group_id", "updated_at", "cpu_info"
 
 #: {recorded request: (status here, the reason for another status or another answer)}
 EXPLAINED = {
-    "plugins": (404, "always an error there; a route that is not there is not found"),
-    "host create again": (409, "the reason is told"),
-    "host put empty": (400, "error_name is the number, as everywhere else"),
-    "prop bad": (404, "a property that is not there is not found: no fault of the server"),
-    "lease without affinity key (seed says optional)": (201, "affinity is optional: R15"),
-    "amount too many": (409, "D16, with what could be had"),
-    "amount text": (400, "D16"),
-    "vcpus text": (400, "the parameter is named"),
-    "bad type": (400, "D16"),
-    "bad props": (400, "what is expected is told"),
-    "props unknown key": (400, "D16"),
-    "props lexical: rack > 9 (hosts have 9,10,10)": (201, "numbers are compared as numbers"),
+    "plugins": (404, "Blazar's route always fails; here there is none"),
+    "host create again": (409, "the message names the host and its id"),
+    "host put empty": (400, "`error_name` is the status, as in all other refusals"),
+    "prop bad": (404, "an unknown property is the client's mistake"),
+    "lease without affinity key (seed says optional)": (201, "`affinity` is optional"),
+    "amount too many": (409, "a lack of room is a conflict; the message tells how much there is, and when"),
+    "amount text": (400, "the client's mistake; the message names the parameter"),
+    "vcpus text": (400, "the message names the parameter"),
+    "bad type": (400, "an unknown type is the client's mistake"),
+    "bad props": (400, "the message tells what is expected"),
+    "props unknown key": (400, "an unknown property is the client's mistake; the message names it"),
+    "props lexical: rack > 9 (hosts have 9,10,10)": (201, "numbers are compared as numbers, not as texts"),
     "active: amount down": (200, "slots that no server uses are released"),
-    "start moved after start": (400, "D14"),
-    "TERMINATE end now": (200, "a lease in its first minute ends with it"),
-    "update terminated": (409, "that lease ends in a minute here, so there is another reason"),
-    "host too many": (409, "D16, with what could be had"),
+    "start moved after start": (400, "a lease that has started keeps its start; Blazar's then begins when it ends"),
+    "TERMINATE end now": (200, "a lease that is ended in its first minute lasts for this minute"),
+    "update terminated": (409, "that lease was ended in the request before, so the reason is another one"),
+    "host too many": (409, "a lack of room is a conflict; the message tells how much there is, and when"),
 }
 
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -126,6 +128,41 @@ def test_every_explanation_explains_a_difference(differences):
     assert set(EXPLAINED) - set(differences) == set()
     wrong = {name: both for name, both in differences.items() if not both[1].startswith(str(EXPLAINED[name][0]))}
     assert wrong == {}
+
+
+def told(answer):
+    """The status of an answer with the message of an error, without ids, as a cell of the page."""
+    status, _, text = answer.partition(" ")
+    document = json.loads(text) if text.startswith('{"error') else {}
+    return UUID.sub("ID", f"{status} {document.get('error_message', '')}".strip()).replace("|", "\\|")
+
+
+def section(differences):
+    """The section of the page about reservations, with a row for each difference in the order of the requests."""
+    requests = [call for call in RECORDED if not call.get("pass")]
+    rows = [
+        f"| `{call['method']} {UUID.sub('ID', call['path'])}` | {call['name']} | {theirs} | {ours} "
+        f"| {EXPLAINED[call['name']][1]} |"
+        for call in requests
+        if call["name"] in differences
+        for theirs, ours in [map(told, differences[call["name"]])]
+    ]
+    return [
+        f"{len(rows)} of {len(requests)} recorded requests have another answer here:",
+        "",
+        "| request | recorded as | Blazar 18 | Moorage | why |",
+        "|---|---|---|---|---|",
+        *rows,
+    ]
+
+
+def test_the_page_lists_exactly_the_differences(differences):
+    """If it fails, replace the part of the page by the lines that are expected here."""
+    page = (ROOT / "docs" / "wire" / "differences.md").read_text()
+    there = page.partition("\n## Reservations\n")[2].partition("\n## ")[0]
+    expected = section(differences)
+    start = next((at for at, line in enumerate(there.splitlines()) if "recorded requests have" in line), 0)
+    assert there.splitlines()[start : start + len(expected) + 1] == [*expected, ""], "\n".join(expected)
 
 
 def test_a_changed_format_is_detected():
