@@ -86,7 +86,7 @@ class FailsOnce:
         return self.clock.now() if self.rounds < 3 else None
 
 
-def test_runs_of_tasks_are_counted_with_the_time_of_the_last_success():
+def test_runs_of_tasks_are_counted_with_the_time_of_the_last_success(caplog):
     clock, metrics, wakeups = VirtualClock(START), Metrics(), Wakeups()
     told = []
 
@@ -107,3 +107,5 @@ def test_runs_of_tasks_are_counted_with_the_time_of_the_last_success():
     assert metrics.registry.get_sample_value("moorage_duty_rounds_total", {"duty": "restless"}) >= 3
     at = metrics.registry.get_sample_value("moorage_duty_last_success_timestamp_seconds", {"duty": "restless"})
     assert at == START.timestamp()
+    (failure,) = [each for each in caplog.records if each.name == "moorage.jobs.background_tasks"]
+    assert (failure.task, failure.duty) == ("restless", "restless"), "the key has its former name, too"
