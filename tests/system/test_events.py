@@ -15,7 +15,7 @@ from moorage.core.clock import SystemClock
 from moorage.core.errors import RemoteError
 from moorage.core.ids import SeededIds
 from moorage.db.session import write
-from moorage.placement.client.change_feed import follow_changes
+from moorage.placement.client.change_log import follow_changes
 from moorage.placement.forest.change_events import Filter
 from moorage.placement.store import change_store
 from moorage.wire.client import ServiceClient

@@ -13,7 +13,7 @@ from moorage.cli.services import endpoints
 from moorage.cli.state import config_option
 from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
-from moorage.placement.client.change_feed import ChangeDocument, follow_changes
+from moorage.placement.client.change_log import ChangeDocument, follow_changes
 from moorage.placement.forest.change_documents import SubjectKind
 from moorage.placement.forest.change_events import Filter
 from moorage.wire.client import ServiceClient

@@ -3,5 +3,5 @@
 * `placement_client`: `PlacementClient`, microversion 1.39; it also works with OpenStack Placement.
 * `candidates`: the decoded answer to ``GET /allocation_candidates``.
 * `values`: providers, consumers and explanations as the client returns them.
-* `change_feed`: follows the change log as server-sent events; Moorage only.
+* `change_log`: follows the change log, and finds the providers that changed; Moorage only.
 """

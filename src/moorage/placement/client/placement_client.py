@@ -13,7 +13,7 @@ from moorage.core.errors import ConcurrentUpdate, Conflict, MoorageError, NotFou
 from moorage.core.inventories import Inventory
 from moorage.core.names import CUSTOM_PREFIX
 from moorage.placement.client.candidates import Candidate, Candidates, Claim, Summary, decode_candidates
-from moorage.placement.client.provider_changes import ProviderChangeLog
+from moorage.placement.client.change_log import ProviderChangeLog
 from moorage.placement.client.values import (
     Consumer,
     Explanation,

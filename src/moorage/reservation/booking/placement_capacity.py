@@ -22,8 +22,8 @@ from moorage.core.errors import ConcurrentUpdate
 from moorage.core.inventories import Inventory
 from moorage.core.names import reservation_provider
 from moorage.db.session import in_transaction, read
+from moorage.placement.client.change_log import ProviderChanges
 from moorage.placement.client.placement_client import PlacementClient, Provider
-from moorage.placement.client.provider_changes import ProviderChanges
 from moorage.reservation.capacity.calendar import HostCapacity
 from moorage.reservation.model.slot_demand import label
 from moorage.reservation.store import capacity_store, host_store
