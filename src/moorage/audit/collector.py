@@ -6,6 +6,7 @@ stored it in its own database before, so it is there when that service is read.
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -326,11 +327,15 @@ def _accelerators(accelerators: AcceleratorClient) -> AuditedAccelerators:
 
 
 def _read_again(placement: PlacementClient, snapshot: AuditSnapshot) -> dict[str, AuditedProvider]:
-    """{uuid: reservation provider} for providers whose inventories seem lost or wrong, read again.
+    """{uuid: provider}, read again: reservation providers whose inventories seem lost or wrong, and hosts that seem too
+    small for their leases.
 
     The inventories of a lease that has just begun or changed are there by now.
     """
     again: dict[str, AuditedProvider] = {}
+    for root in {root.uuid: root for root, _, _, _ in leases.overbooked_hosts(snapshot)}.values():
+        with suppress(NotFound):
+            again[root.uuid] = replace(root, inventories=placement.inventories(root.uuid)[1])
     changed = {host: set[str]() for host, _, _ in findings.lost_inventories(snapshot)}
     for _, host, reservation, _ in leases.wrong_slots(snapshot):
         changed.setdefault(host, set()).add(reservation_class(reservation))

@@ -1,5 +1,6 @@
 """Reads leases for an audit, and the flavors and aggregates that the reservation service made for them in compute."""
 
+from collections import Counter
 from collections.abc import Mapping
 
 from moorage.audit.model import AuditedAggregate, Reservations, ReservedFlavor
@@ -21,7 +22,9 @@ def read_reservations(
     leases = reservations.leases()
     hosts = reservations.hosts()
     running = {one.id: (lease, one) for lease in leases for one in lease.reservations if _runs(lease, one)}
+    short = {one.id: lease.name for lease in leases for one in lease.reservations if one.lacks_resources}
     where: dict[str, dict[str, int]] = {}
+    needs: dict[str, Counter[str]] = {}
     with_slots = {
         uuid
         for uuid, (_, one) in running.items()
@@ -29,6 +32,9 @@ def read_reservations(
     }
     for host in hosts:
         for reservation, number in slots.get(host.id, {}).items():
+            if reservation in running:
+                units = {name: number * each for name, each in running[reservation][1].amounts.items()}
+                needs.setdefault(host.hypervisor_hostname, Counter()).update(units)
             if reservation in with_slots:
                 where.setdefault(reservation, {})[host.hypervisor_hostname] = number
     # After the hosts: every registered host is in an aggregate by then.
@@ -43,6 +49,11 @@ def read_reservations(
             for uuid, (lease, one) in running.items()
             if compute is not None and one.resource_type in _WITH_SLOTS
         },
+        needs=needs,
+        short=short,
+        short_hosts=frozenset(
+            host.hypervisor_hostname for host in hosts if short.keys() & slots.get(host.id, {}).keys()
+        ),
         services={} if compute is None else {host.hypervisor_hostname: host.service_name for host in hosts},
         in_aggregates=frozenset(
             host for one in aggregates if one.name == pool or audited_aggregate(one).is_lent for host in one.hosts

@@ -174,6 +174,11 @@ class Reservations:
     services: Mapping[str, str] = field(default_factory=dict)  #: {hypervisor hostname: its compute service}
     in_aggregates: frozenset[str] = frozenset()  #: compute services in the pool or in a reservation's aggregate
     pool: str = "freepool"  #: name of the aggregate of unreserved hosts
+    #: {hypervisor hostname: {class: units that active reservations have there}}, for reservations of a plain size
+    needs: Mapping[str, Resources] = field(default_factory=dict)
+    #: {reservation: name of its lease} of those whose service knows that slots are not covered any more
+    short: Mapping[str, str] = field(default_factory=dict)
+    short_hosts: frozenset[str] = frozenset()  #: hypervisor hostnames with slots of those reservations
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +229,8 @@ class FindingKind(StrEnum):
     LEASE_WITHOUT_FLAVOR = "lease without flavor"
     LEASE_WITHOUT_ACCESS = "lease without access"
     WRONG_SLOTS = "inventory other than lease"
+    LEASE_WITHOUT_RESOURCES = "lease without resources"
+    OVERBOOKED_HOST = "leases beyond capacity"
     AGGREGATE_WITHOUT_LEASE = "aggregate without lease"
     HOST_OUTSIDE_POOL = "host outside pool"
     STRANGER_IN_POOL = "stranger in pool"

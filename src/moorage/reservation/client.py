@@ -1,8 +1,8 @@
 """Client of the reservation service for other packages, over its public API. They import nothing else of it."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NotRequired, TypedDict
 from urllib.parse import quote
 
@@ -10,6 +10,7 @@ import msgspec
 
 from moorage.core.errors import NotFound
 from moorage.core.json import JsonObject
+from moorage.reservation.model.reservation_requests import VIRTUAL_INSTANCE
 from moorage.reservation.steps.reservation_providers import publish_slots
 from moorage.wire.client import ServiceClient
 
@@ -32,6 +33,8 @@ class ReservationView:
     amount: int
     flavor_id: str | None
     aggregate_id: int | None = None  #: None unless an older system created the reservation
+    amounts: Mapping[str, int] = field(default_factory=dict)  #: {class: units} of one slot; empty for other types
+    lacks_resources: bool = False  #: its service knows that some of its slots are not covered any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +143,10 @@ class _ReservationDocument(TypedDict):
     amount: NotRequired[int]
     flavor_id: NotRequired[str | None]
     aggregate_id: NotRequired[int | None]
+    missing_resources: NotRequired[bool]
+    vcpus: NotRequired[int]
+    memory_mb: NotRequired[int]
+    disk_gb: NotRequired[int]
 
 
 class _LeaseDocument(TypedDict):
@@ -168,7 +175,16 @@ def _lease(body: _LeaseDocument) -> LeaseView:
                 each.get("amount", 0),
                 each.get("flavor_id"),
                 each.get("aggregate_id"),
+                _amounts(each),
+                each.get("missing_resources", False),
             )
             for each in body["reservations"]
         ),
     )
+
+
+def _amounts(body: _ReservationDocument) -> dict[str, int]:
+    if body["resource_type"] != VIRTUAL_INSTANCE:
+        return {}
+    amounts = {"VCPU": body.get("vcpus", 0), "MEMORY_MB": body.get("memory_mb", 0), "DISK_GB": body.get("disk_gb", 0)}
+    return {name: units for name, units in amounts.items() if units}

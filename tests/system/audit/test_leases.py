@@ -3,6 +3,7 @@
 import pytest
 
 from moorage.audit.model import FindingKind
+from moorage.core.errors import RemoteError
 from moorage.core.names import reservation_class, reservation_flavor, reservation_zone
 from tests.system.audit.rig import GRACE, AuditedPlane, undo
 
@@ -139,3 +140,39 @@ def test_an_unregistered_host_in_the_free_pool_and_an_aggregate_without_a_lease_
     compute.delete_aggregate(compute.aggregate_by_name("freepool").id)
     compute.add_host(compute.create_aggregate(LEFT, reservation_zone(LEFT)).id, "compute-1")
     assert kinds(plane.audit()) == [(FindingKind.AGGREGATE_WITHOUT_LEASE, LEFT)]
+
+
+def set_vcpus(plane, **changes: float) -> None:
+    """As `openstack resource provider inventory set`: reads all inventories, changes one, and puts all."""
+    path = f"/resource_providers/{plane.host}/inventories"
+    document = plane.placement.get(path)
+    document["inventories"]["VCPU"] |= changes
+    plane.placement.request("PUT", path, json=document)
+
+
+@pytest.mark.parametrize("less", [{"total": 1, "max_unit": 1}, {"reserved": 15}], ids=["total", "reserved"])
+def test_capacity_that_an_operator_takes_away_is_noticed_by_admission_lease_and_audit(plane, less):
+    """Issue 18.2, as an operator of an all-in-one plane does it: 16 processors, a lease of 2, and 1 is left."""
+    lease, reservation = plane.running_lease(2)
+    set_vcpus(plane, allocation_ratio=1.0, **less)
+    with pytest.raises(RemoteError, match="Not enough hosts available"):
+        plane.create_lease(start=plane.clock.now() + GRACE, end=plane.clock.now() + 2 * GRACE, amount=1)
+    # Until the reservation service has looked, only the audit knows.
+    (found,) = plane.audit()
+    assert (found.kind, found.subject) == (FindingKind.OVERBOOKED_HOST, plane.host)
+    assert found.why == "active leases have 2 VCPU there, of 1"
+    plane.task("reservation.watch").run_once()
+    plane.settle()
+    shown = plane.lease(lease)
+    assert (shown["status"], shown["degraded"]) == ("ACTIVE", True)
+    assert shown["reservations"][0]["missing_resources"] is True
+    assert kinds(plane.audit()) == [(FindingKind.LEASE_WITHOUT_RESOURCES, reservation)]
+    calendar = plane.reservation.get("/v1/calendar", version="1.1")["calendar"]
+    assert calendar["capacity"]["VCPU"] == 1
+    timeline = plane.reservation.get(f"/v1/leases/{lease}/timeline", version="1.1")["timeline"]
+    assert "resources_lost" in [entry["event_type"] for entry in timeline]
+    set_vcpus(plane, total=16, max_unit=16, reserved=0)
+    plane.task("reservation.watch").run_once()
+    plane.settle()
+    assert plane.lease(lease)["degraded"] is False
+    assert (slots(plane, reservation), plane.audit()) == (2, [])

@@ -112,3 +112,35 @@ def test_a_registered_host_outside_the_free_pool_and_a_stranger_in_it_are_found(
     stranger = only(snapshot(compute=replace(COMPUTE, aggregates=(crowded,))))
     assert (stranger.kind, stranger.subject, stranger.action) == (FindingKind.STRANGER_IN_POOL, "other", None)
     assert stranger.why == "reservations do not know it, nor does compute"
+
+
+def needing(units: int, **more: object) -> AuditSnapshot:
+    """A host with 4 VCPU at a ratio of 2, of which 1 is reserved, and 3 more on a child; its leases need `units`."""
+    whole = snapshot()
+    vcpu = Inventory(4, reserved=1, allocation_ratio=2.0)
+    providers = {
+        **whole.providers,
+        "h": replace(whole.providers["h"], inventories={"VCPU": vcpu}),
+        "n": AuditedProvider("n", "host_numa", "h", "h", {"VCPU": Inventory(3)}),
+        "other": AuditedProvider("other", "else", None, "other", {"VCPU": Inventory(99)}),
+    }
+    reservations = replace(RESERVATIONS, needs={"host": {"VCPU": units}}, **more)
+    return replace(whole, providers=providers, reservations=reservations)
+
+
+def overbooked(whole: AuditSnapshot):
+    return [one for one in all_findings(whole, GRACE) if one.kind is FindingKind.OVERBOOKED_HOST]
+
+
+def test_a_host_with_less_than_its_leases_have_is_reported():
+    assert overbooked(needing(9)) == []
+    (found,) = overbooked(needing(10))
+    assert (found.subject, found.where, found.why) == ("h", "host", "active leases have 10 VCPU there, of 9")
+    assert (found.action, found.is_safe) == (None, False)
+
+
+def test_lost_slots_that_the_reservation_service_reports_are_not_reported_twice():
+    whole = needing(10, short={ONE: "mine"}, short_hosts=frozenset({"host"}))
+    about_capacity = (FindingKind.OVERBOOKED_HOST, FindingKind.LEASE_WITHOUT_RESOURCES)
+    (found,) = (one for one in all_findings(whole, GRACE) if one.kind in about_capacity)
+    assert (found.kind, found.subject, found.where) == (FindingKind.LEASE_WITHOUT_RESOURCES, ONE, "mine")

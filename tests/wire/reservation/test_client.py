@@ -7,6 +7,7 @@ def test_leases_and_hosts_are_seen_as_the_api_shows_them(reserved):
     made = reserved.ask("POST", "/v1/leases", lease(instance(3), start="2026-03-01 10:00"), status=201)["lease"]
     rid = made["reservations"][0]["id"]
     (seen,) = client.leases()
+    amounts = {"VCPU": 1, "MEMORY_MB": 1024, "DISK_GB": 10}
     assert seen == LeaseView(
         made["id"],
         "lease",
@@ -14,7 +15,7 @@ def test_leases_and_hosts_are_seen_as_the_api_shows_them(reserved):
         "PENDING",
         "2026-03-01T10:00:00.000000",
         "2026-03-02T10:00:00.000000",
-        (ReservationView(rid, "virtual:instance", "pending", 3, rid),),
+        (ReservationView(rid, "virtual:instance", "pending", 3, rid, None, amounts),),
     )
     assert client.lease(made["id"]) == seen
     assert client.lease("nobody") is None

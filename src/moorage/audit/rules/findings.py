@@ -25,9 +25,9 @@ from moorage.audit.model import (
     root_by_provider,
 )
 from moorage.audit.rules.devices import device_findings
-from moorage.audit.rules.leases import lease_findings
+from moorage.audit.rules.leases import capacity, lease_findings
 from moorage.audit.rules.servers import server_findings, stuck_findings
-from moorage.core.inventories import Inventory, inventory_faults
+from moorage.core.inventories import inventory_faults
 from moorage.core.names import (
     is_accelerator_class,
     is_bitstream_trait,
@@ -81,10 +81,6 @@ def all_findings(snapshot: AuditSnapshot, grace: timedelta) -> list[Finding]:
         *unused_names(snapshot),
     ]
     return sorted(found, key=lambda one: list(FindingKind).index(one.kind))
-
-
-def capacity(inventory: Inventory) -> int:
-    return int((inventory.total - inventory.reserved) * inventory.allocation_ratio)
 
 
 def _in_order(snapshot: AuditSnapshot) -> list[AuditedProvider]:

@@ -4,6 +4,7 @@ Objects can be missing only for ACTIVE leases. Remains of deleted leases are rec
 ``reservation:<id>``, aggregates ``<id>`` in an availability zone of their own.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from moorage.audit.model import AuditedProvider, AuditSnapshot, Compute, Finding, FindingKind, Repair, Reservations
@@ -15,6 +16,8 @@ def lease_findings(snapshot: AuditSnapshot) -> Iterator[Finding]:
     if snapshot.reservations is None:
         return
     yield from _wrong_slots(snapshot)
+    yield from _without_resources(snapshot.reservations)
+    yield from _overbooked(snapshot)
     if snapshot.compute is not None:
         yield from _flavors(snapshot.reservations, snapshot.compute)
         yield from _aggregates(snapshot.reservations, snapshot.compute)
@@ -41,6 +44,10 @@ def wrong_slots(snapshot: AuditSnapshot) -> Iterator[tuple[AuditedProvider, str,
             yield provider, host, reservation, planned
 
 
+def capacity(inventory: Inventory) -> int:
+    return int((inventory.total - inventory.reserved) * inventory.allocation_ratio)
+
+
 def is_right(inventory: Inventory, planned: int, used: int) -> bool:
     """Whether the total is right. A failed host has no slots any more; its servers' units stay while they exist."""
     return inventory.total == planned or (planned == 0 and inventory.total == used)
@@ -63,6 +70,54 @@ def _wrong_slots(snapshot: AuditSnapshot) -> Iterator[Finding]:
             is_safe=can_be_set,
             resource_class=name,
             host=host,
+        )
+
+
+# --- capacity ---------------------------------------------------------------------------------------------------
+
+
+def overbooked_hosts(snapshot: AuditSnapshot) -> Iterator[tuple[AuditedProvider, str, int, int]]:
+    """(root provider, class, units that active leases have there, units that it has) where the leases have more.
+
+    Without hosts of which the reservation service itself reports lost slots.
+    """
+    known = snapshot.reservations
+    if known is None:
+        return
+    roots = {provider.name: provider for provider in snapshot.providers.values() if provider.parent_uuid is None}
+    for host, needs in sorted(known.needs.items()):
+        root = roots.get(host)
+        if root is None or host in known.short_hosts:
+            continue
+        offered = Counter[str]()
+        for provider in snapshot.providers.values():
+            if provider.root_uuid == root.uuid and provider.name != reservation_provider(host):
+                offered.update({name: max(0, capacity(one)) for name, one in provider.inventories.items()})
+        yield from (
+            (root, name, units, offered[name]) for name, units in sorted(needs.items()) if units > offered[name]
+        )
+
+
+def _overbooked(snapshot: AuditSnapshot) -> Iterator[Finding]:
+    for root, name, units, offered in overbooked_hosts(snapshot):
+        yield Finding(
+            FindingKind.OVERBOOKED_HOST,
+            root.uuid,
+            root.name,
+            f"active leases have {units} {name} there, of {offered}",
+            f"nothing: give back {units - offered} {name}, or make the leases smaller",
+            resource_class=name,
+        )
+
+
+def _without_resources(reservations: Reservations) -> Iterator[Finding]:
+    for uuid, lease in sorted(reservations.short.items()):
+        yield Finding(
+            FindingKind.LEASE_WITHOUT_RESOURCES,
+            uuid,
+            lease,
+            "slots of it have no capacity any more, and no other host has room for them",
+            "nothing: give the capacity back or register a host; its timeline names the host",
         )
 
 
