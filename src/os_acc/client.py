@@ -10,7 +10,7 @@ import orjson
 
 from moorage.core.clock import Clock, SystemClock
 from moorage.core.errors import Unavailable
-from moorage.places import default_os_acc_sockets
+from moorage.default_paths import default_os_acc_sockets
 from moorage.wire.transports import ClientResponse, SocketTransport, Transport, outgoing_request_id
 from os_acc.exception import BY_CODE, BadRequest, CyborgAgentUnavailable, OsAccException, Timeout
 

@@ -12,7 +12,7 @@ import click
 
 from moorage.config import Config, load_config, render_config
 from moorage.core.errors import StartError
-from moorage.places import default_state_directory
+from moorage.default_paths import default_state_directory
 
 #: Set by `moorage up` for its worker process; also read by the other commands.
 CONFIG_VARIABLE = "MOORAGE_CONFIG"

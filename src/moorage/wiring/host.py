@@ -60,12 +60,12 @@ from moorage.compute.client.compute_client import ComputeClient
 from moorage.config import AGENT_SOCKET, Config, comma_separated
 from moorage.core.clock import is_real_time
 from moorage.core.errors import StartError
+from moorage.default_paths import OS_ACC_SOCKET
 from moorage.images.cache import DigestCache
 from moorage.images.for_hosts import DiskImageUploads, HostImageSource
 from moorage.jobs.background_tasks import Task
 from moorage.jobs.contract import JobKind, ProviderConfigJob
 from moorage.placement.client.placement_client import PlacementClient
-from moorage.places import OS_ACC_SOCKET
 from moorage.wire.app import WsgiApp
 from moorage.wire.transports import InProcessTransport
 from moorage.wiring.components import SIMULATED_HOST_THREADS, Components

@@ -4,8 +4,8 @@ from moorage.core.errors import MoorageError, NotFound, RemoteError, Unavailable
 from moorage.dashboard.page_request import PageRequest
 from moorage.dashboard.pages import Page, error_text
 from moorage.dashboard.views import calendar_view as view
-from moorage.dashboard.views.documents import CalendarDocument
 from moorage.dashboard.views.lease_form import api_date, field_date
+from moorage.dashboard.views.reservation_documents import CalendarDocument
 
 #: Hosts per page, and leases fetched for the view by project.
 HOSTS_AT_ONCE = 25

@@ -10,7 +10,7 @@ from moorage.dashboard.page_request import PageRequest, redirect, require_admin
 from moorage.dashboard.pages import Page, error_status, error_text
 from moorage.dashboard.views import lease_form as form
 from moorage.dashboard.views.calendar_view import of_lease, parse_date
-from moorage.dashboard.views.documents import LeaseDocument, OffersDocument
+from moorage.dashboard.views.reservation_documents import LeaseDocument, OffersDocument
 from moorage.wire.client import ServiceClient
 from moorage.wire.http import Response
 

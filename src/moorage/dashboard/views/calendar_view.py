@@ -5,7 +5,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
-from moorage.dashboard.views.documents import AllocationDocument, CalendarDocument, HostDocument, LeaseDocument
+from moorage.dashboard.views.reservation_documents import (
+    AllocationDocument,
+    CalendarDocument,
+    HostDocument,
+    LeaseDocument,
+)
 
 #: {days shown: (minutes per step, minutes per drag step)}
 SPANS: Mapping[int, tuple[int, int]] = {1: (60, 15), 7: (360, 60), 30: (1440, 360), 90: (4320, 1440)}

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from moorage.dashboard.views.calendar_view import parse_date
-from moorage.dashboard.views.documents import (
+from moorage.dashboard.views.lease_form import TYPES, typed_actions
+from moorage.dashboard.views.reservation_documents import (
     ActionDocument,
     HoldDocument,
     LeaseDocument,
@@ -13,7 +14,6 @@ from moorage.dashboard.views.documents import (
     StepDocument,
     TimelineDocument,
 )
-from moorage.dashboard.views.lease_form import TYPES, typed_actions
 
 #: {status: colour}
 COLOURS: Mapping[str, str] = {
