@@ -41,12 +41,16 @@ LATEST = datetime(8900, 1, 1, tzinfo=UTC)
 class AdjustableClock:
     """The machine's clock plus an offset that can only grow. Rehearsals use it to jump to the end of a lease.
 
-    `on_advance` callbacks run after each jump. They wake tasks that wait for a due time, and persist `offset`: if the
-    time went back at a restart, the plane would wait again for events that were already due.
+    `save` makes the new offset durable before anybody sees the new time: if the process died after it had begun what is
+    due then, and the time went back at its restart, it would not continue until that time comes again. The `on_advance`
+    callbacks run after each jump. They wake tasks that wait for a due time.
     """
 
-    def __init__(self, offset: timedelta = timedelta(0)) -> None:
+    def __init__(
+        self, offset: timedelta = timedelta(0), save: Callable[[timedelta], object] = lambda _offset: None
+    ) -> None:
         self._offset = offset
+        self._save = save
         self._lock = threading.Lock()
         self.on_advance: list[Callable[[], None]] = []
 
@@ -70,7 +74,9 @@ class AdjustableClock:
                     f"the clock is at {self.now():%Y-%m-%d} and cannot go beyond {LATEST:%Y-%m-%d}; move it by less, "
                     "or rehearse with a new plane"
                 )
-            self._offset += timedelta(seconds=seconds)
+            offset = self._offset + timedelta(seconds=seconds)
+            self._save(offset)
+            self._offset = offset
         for callback in self.on_advance:
             callback()
 

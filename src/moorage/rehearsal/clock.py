@@ -16,16 +16,19 @@ from moorage.wire.http import Request, Response, Route
 def open_clock(state: Path) -> AdjustableClock:
     """The clock with its saved offset; none at the first start. Raises `StartError` for an invalid file."""
     path = state / "clock"
+
+    def save(offset: timedelta) -> None:
+        write_durably(path, f"{offset.total_seconds()}\n".encode("ascii"))
+
     try:
-        clock = AdjustableClock(timedelta(seconds=float(path.read_text(encoding="ascii"))))
+        clock = AdjustableClock(timedelta(seconds=float(path.read_text(encoding="ascii"))), save)
         clock.now()  # raises if the offset is out of range
     except FileNotFoundError:
-        clock = AdjustableClock()
+        clock = AdjustableClock(save=save)
     except (OSError, ValueError, OverflowError) as error:
         raise StartError(
             f"{path} must contain the clock's offset in seconds: {error}; delete it to return to the machine's time"
         ) from error
-    clock.on_advance.append(lambda: write_durably(path, f"{clock.offset.total_seconds()}\n".encode("ascii")))
     return clock
 
 

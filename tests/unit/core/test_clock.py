@@ -46,3 +46,24 @@ def test_an_adjustable_clock_calls_its_listeners_after_it_was_advanced():
 def test_an_adjustable_clock_cannot_be_moved_back():
     with pytest.raises(ValueError, match="forwards"):
         AdjustableClock().advance(-1)
+
+
+def test_an_adjustable_clock_saves_the_new_time_before_anyone_sees_it():
+    """A process may die as soon as it has begun what is due at the new time. At its restart, the time must not go
+    back.
+    """
+    seen = []
+    clock = AdjustableClock(timedelta(hours=1), lambda offset: seen.append((offset, clock.offset)))
+    clock.advance(3600)
+    assert seen == [(timedelta(hours=2), timedelta(hours=1))]
+    assert clock.offset == timedelta(hours=2)
+
+
+def test_an_adjustable_clock_that_cannot_save_the_new_time_keeps_the_old_one():
+    def save(_offset):
+        raise OSError("no space left on device")
+
+    clock = AdjustableClock(save=save)
+    with pytest.raises(OSError, match="no space"):
+        clock.advance(3600)
+    assert clock.offset == timedelta(0)
