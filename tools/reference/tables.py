@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-NOTE = "<!-- written by tools/reference_pages.py: change what it is written from, then `make reference` -->\n"
+NOTE = "<!-- written by tools/reference_pages.py: change its source, then run `make reference` -->\n"
 
 
 def heading(title: str, words: str) -> str:

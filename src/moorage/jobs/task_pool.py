@@ -52,7 +52,7 @@ class TaskPool:
         self._numbers = itertools.count()
         self._stopping = False
         self._threads = [
-            threading.Thread(target=self._work, name=f"tasks {number}", daemon=True) for number in range(threads)
+            threading.Thread(target=self._run_thread, name=f"tasks {number}", daemon=True) for number in range(threads)
         ]
 
     def start(self, tasks: Sequence[Task]) -> None:
@@ -88,7 +88,7 @@ class TaskPool:
             heapq.heappush(self._due_times, row.due_time)
             self._changed.notify()
 
-    def _work(self) -> None:
+    def _run_thread(self) -> None:
         while (row := self._next()) is not None:
             done = run_task(row.task, self._clock)
             due = done.due

@@ -101,7 +101,7 @@ class HttpServer:
         self._retires = threading.Event()
         self._wake, self._wakes = socket.socketpair()
         self._threads = [
-            threading.Thread(target=self._work, name=f"http-{number}", daemon=True) for number in range(threads)
+            threading.Thread(target=self._run_thread, name=f"http-{number}", daemon=True) for number in range(threads)
         ]
         self.address = listener.getsockname()
         self._environ = _environ(self.address, "http" if tls is None else "https")
@@ -190,7 +190,7 @@ class HttpServer:
 
     # --- a thread -----------------------------------------------------------------------------------------------
 
-    def _work(self) -> None:
+    def _run_thread(self) -> None:
         while (leadership := self._leaders.wait_to_lead()) is not None:
             self._lead(leadership)
 
