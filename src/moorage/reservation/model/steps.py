@@ -87,7 +87,7 @@ class ReleaseSlots(ReservationStep, frozen=True, tag="release_slots"):
 
     host: str
     total: int  #: slots that stay
-    slots: list[str]  #: ids of those that are given up
+    slots: list[str]  #: ids of the slots to give up
 
 
 class DropInventory(ReservationStep, frozen=True, tag="drop_inventory"):
