@@ -2,11 +2,15 @@
 
 import pytest
 
+from moorage.core.errors import Unavailable
+from tests.plane import failing
 from tests.wire.operations.conftest import GPU
 
 ONE, TWO = "compute-1", "compute-2"
 HELD = {"VCPU": 2, "MEMORY_MB": 1024, "DISK_GB": 10, GPU: 1}
 PLAIN = {"VCPU": 2, "MEMORY_MB": 1024, "DISK_GB": 10}
+#: Hosts poll for jobs once an hour, and repeat a cleanup then.
+AWHILE = 3700
 
 
 @pytest.fixture
@@ -109,6 +113,30 @@ def test_a_stopped_move_ends_when_its_server_is_reset(cloud, action, faults, whe
     assert cloud.status(server_id)[0] == "VERIFY_RESIZE"
 
 
+@pytest.mark.parametrize(
+    ("action", "faults"),
+    [
+        ("migrate", [("target", "spawn"), ("source", "start")]),
+        ("os-migrateLive", [("source", "hand-over")]),
+    ],
+)
+def test_a_server_that_a_move_leaves_in_error_on_its_host_has_its_allocations_there(cloud, action, faults):
+    """The fault: it had those of the destination, also after a reboot or a rebuild had made it active again."""
+    units = PLAIN if action == "os-migrateLive" else HELD
+    server_id = boot(cloud, "small" if units is PLAIN else "gpu")
+    for host, call in faults:
+        getattr(cloud, host).faults.fail(call, "out of luck")
+    if units is PLAIN:
+        cloud.target.plane.ways["os_acc"].on("POST /v1/unplug", failing(Unavailable("no answer")), times=1)
+    cloud.admin_do(server_id, action, {"host": None, "block_migration": "auto"} if units is PLAIN else None)
+    assert cloud.status(server_id) == ("ERROR", None, cloud.source.name)
+    cloud.run_for(AWHILE)
+    agrees(cloud, server_id, "ERROR", units)
+    cloud.do(server_id, "reboot", {"type": "HARD"})
+    assert agrees(cloud, server_id, "ACTIVE", units) is cloud.source
+    assert cloud.migrations()[0][1] == "error"
+
+
 def test_the_disk_of_a_stopped_resize_in_place_is_kept(make_cloud):
     """The reversal had to build the server again from the image in transit, and failed; the host's files are kept."""
     cloud = make_cloud(1, allow_resize_to_same_host=True)
@@ -118,6 +146,7 @@ def test_the_disk_of_a_stopped_resize_in_place_is_kept(make_cloud):
     host.faults.fail("rebuild", "out of luck", times=2)
     cloud.do(server_id, "resize", {"flavorRef": "large-gpu"})
     assert cloud.status(server_id)[0] == "ERROR"
+    assert cloud.held(server_id) == {host.name: HELD}
     reset(cloud, server_id, "active")
     cloud.settle()
     assert cloud.held(server_id) == {host.name: HELD}

@@ -130,6 +130,7 @@ class MigrationEngine:
         """Ends a move that has no step for this failure: the server goes to ERROR on its present host. Returns the
         queues to wake.
 
+        A server that is on its old host gets its allocations there back, because it can be started again there.
         Leftovers elsewhere remain until the server is deleted, except those that can no longer be used to go back.
         """
         if step.name == StepName.POST_LIVE:
@@ -141,6 +142,17 @@ class MigrationEngine:
             self._restore_at_source(connection, move, server)
         if step.name == StepName.FINISH_REVERT:
             queues.append(self.begin_step(connection, move, server, StepName.COMPLETE, apart=True))
+        if step.name == StepName.REVERT and move.kind is MoveKind.LIVE:
+            queues.append(
+                self.record_leftovers(
+                    connection, server, move.dest_host or "", move.new_placed, _ids(move), kind=MoveKind.FAILED_BUILD
+                )
+            )
+            queues.append(self.begin_step(connection, move, server, StepName.ROLLBACK_ALLOCATIONS))
+        if step.name in (StepName.ROLLBACK, StepName.ROLLBACK_IN_PLACE):
+            if step.name == StepName.ROLLBACK_IN_PLACE:
+                move = _without_transit_image(move)
+            queues.append(self.begin_step(connection, move, server, StepName.ROLLBACK_ALLOCATIONS))
         fault = Fault(500, error, f"move {move.id}, {step.name}", now)
         server_store.update_server(connection, server.id, now, vm_state=VmState.ERROR, task_state=None, fault=fault)
         return queues
@@ -157,11 +169,10 @@ class MigrationEngine:
             return [self.begin_step(connection, move, server, StepName.CONFIRM, apart=True)]
         if not migration_workflow.is_undecided(move):
             return []
-        details = {**move.details, "abandoned": True}
+        move = replace(move, details={**move.details, "abandoned": True})
         if migration_workflow.has_stopped_in_error(move) and migration_workflow.is_in_place(move):
-            details.pop("transit_image_id", None)  # keep the image: it may be the only copy of the disk
-        move = replace(move, details=details)
-        move_store.update_move(connection, move.id, self.deps.clock.now(), details=details)
+            move = _without_transit_image(move)
+        move_store.update_move(connection, move.id, self.deps.clock.now(), details=move.details)
         if not migration_workflow.has_stopped_in_error(move):
             return []
         if server.placed != move.old_placed:
@@ -399,6 +410,11 @@ _FROM_TRANSIT_IMAGE = frozenset(
         StepName.FINISH_REVERT_IN_PLACE,
     }
 )
+
+
+def _without_transit_image(move: Move) -> Move:
+    """The move without its image, which is then kept: it may be the only copy of the server's disk."""
+    return replace(move, details={key: value for key, value in move.details.items() if key != "transit_image_id"})
 
 
 def _rolls_back_itself(move: Move) -> bool:
