@@ -1,5 +1,7 @@
 """Leases that disagree with other services, on a whole plane: found, repaired, and undone by the receipt."""
 
+import json
+
 import pytest
 
 from moorage.audit.model import FindingKind
@@ -176,3 +178,42 @@ def test_capacity_that_an_operator_takes_away_is_noticed_by_admission_lease_and_
     plane.settle()
     assert plane.lease(lease)["degraded"] is False
     assert (slots(plane, reservation), plane.audit()) == (2, [])
+
+
+def set_faults(plane, *faults: dict[str, object]) -> None:
+    """The simulated cards of compute-1 have these faults from now on; the host and the reservation service look."""
+    path = plane.state / "accelerators" / "simulated" / "control.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"faults": [{**fault, "times": 0} for fault in faults]}))
+    for task in ("resources", "reservation.watch"):
+        plane.task(task).run_once()
+        plane.settle()
+
+
+def test_a_lease_moves_to_another_device_of_the_host_and_is_flagged_when_there_is_none(plane):
+    """Issue 18.2: of four GPUs the lease has three; two fail, and later one is gone."""
+    plane.reservation.request("POST", "/v1/os-hosts", json={"name": "compute-1"})
+    start, end = (
+        (plane.clock.now() + GRACE * periods).strftime("%Y-%m-%d %H:%M") for periods in (1, 99)
+    )  # fmt: skip
+    wanted = {"resource_type": "resource:any", "resources": {"CUSTOM_ACCELERATOR_GPU": 1, "VCPU": 1}}
+
+    def book(amount: int) -> str:
+        body = {"name": "gpus", "start_date": start, "end_date": end, "reservations": [{**wanted, "amount": amount}]}
+        return plane.reservation.request("POST", "/v1/leases", json=body, version="1.1")["lease"]["id"]
+
+    def look() -> tuple[bool, list[FindingKind]]:
+        return plane.lease(lease)["degraded"], [finding.kind for finding in plane.audit()]
+
+    lease = book(3)
+    sick = [{"verb": "health", "kind": "sick", "at": card} for card in ("0000:17:00.0", "0000:65:00.0")]
+    set_faults(plane, sick[0])
+    assert look() == (False, [])
+    with pytest.raises(RemoteError, match="Not enough hosts available"):
+        book(1)
+    set_faults(plane, *sick)
+    assert look() == (True, [FindingKind.LEASE_WITHOUT_RESOURCES])
+    set_faults(plane, {"verb": "discover", "kind": "vanishes", "at": "0000:e3:00.0"})
+    assert look() == (False, [])
+    plane.run_until(plane.clock.now() + 2 * GRACE)
+    assert (plane.lease(lease)["status"], look()) == ("ACTIVE", (False, []))
