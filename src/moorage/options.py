@@ -337,8 +337,8 @@ class AgentOptions:
     job_lease_s: float = option(60.0, "Seconds after which the job of a silent worker is assigned again.")
     accelerators_on_stop: str = option(
         "keep",
-        "What happens to the accelerators of a stopped server: keep, or release (the server gets new ones when it "
-        "starts).",
+        "What happens to the accelerators of a server that is stopped, or deleted in a way that can be undone: keep, "
+        "or release (the server gets new ones when it starts or is restored).",
     )
 
 

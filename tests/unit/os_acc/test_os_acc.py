@@ -265,8 +265,10 @@ def test_initialize_times_out_if_the_agent_does_not_become_ready(rig):
             return super().send(method, path.replace("wait_s=5.0", "wait_s=0"), headers, body)
 
     client = os_acc.Client(WithoutWaiting(wsgi_app(agent, RandomIds())), clock=rig.clock, ready_timeout_s=60)
+    begin = rig.clock.now()
     with pytest.raises(exception.Timeout, match="still not ready after 60 s"):
         client.initialize()
+    assert 60 <= (rig.clock.now() - begin).total_seconds() < 61
 
 
 def test_initialize_waits_for_an_agent_that_restarts(rig, socket_path):

@@ -185,6 +185,27 @@ def test_the_migration_is_a_separate_route_and_works_in_pages(plane, node, old_s
     assert plane.admin("POST", "/moorage/v1/migrate-flavors", body | {"after": "node-1"})[2]["steps"] == []
 
 
+@pytest.mark.parametrize(
+    ("version", "added"),
+    [
+        ("2.54", set()),
+        ("2.55", {"description"}),
+        ("2.60", {"description"}),
+        ("2.61", {"description", "extra_specs"}),
+        ("2.96", {"description", "extra_specs"}),
+    ],
+)
+def test_a_flavor_of_the_new_kind_has_the_keys_of_every_other(plane, version, added):
+    """F10 (flavor-resources): those of Nova in each version, and its own numbers."""
+    plane.flavor("gold", {f"resources:{GOLD}": "1", "resources:VCPU": "0"}, vcpus=8, ram=4096, disk=100)
+    (flavor,) = plane.admin("GET", "/v2.1/flavors/detail", version=version)[2]["flavors"]
+    assert set(flavor) == added | {
+        "id", "name", "vcpus", "ram", "disk", "swap", "rxtx_factor", "links", "os-flavor-access:is_public",
+        "OS-FLV-DISABLED:disabled", "OS-FLV-EXT-DATA:ephemeral",
+    }  # fmt: skip
+    assert (flavor["vcpus"], flavor["ram"], flavor["disk"]) == (8, 4096, 100)
+
+
 def test_servers_and_flavors_have_the_same_keys_before_and_after_the_migration(plane, node, old_server, bare_metal):
     """F10 (flavor-resources): the Compute API shows the class only where it shows extra specs already."""
     pages = (f"/v2.1/servers/{old_server}", "/v2.1/flavors/bm")
