@@ -144,6 +144,17 @@ def test_a_crash_dump_changes_neither_state_nor_devices():
     assert lifecycle.after_report(lifecycle.CRASH_DUMP, server(VmState.ACTIVE), succeeded=False) is None
 
 
+@pytest.mark.parametrize(
+    "operation",
+    [one for one in lifecycle.OPERATIONS if one is not lifecycle.LIVE_MIGRATE],
+    ids=lambda operation: operation.key,
+)
+def test_no_other_operation_is_refused_for_a_server_with_accelerators(operation):
+    """R34, R35, R44, R50 (accelerator-attach)."""
+    for state in operation.allowed:
+        lifecycle.check(operation, server(state, has_accelerators=True), ADMIN)
+
+
 def test_a_server_with_accelerators_cannot_be_live_migrated():
     """R50 (accelerator-attach)."""
     with pytest.raises(Forbidden, match="whose state cannot be migrated"):
