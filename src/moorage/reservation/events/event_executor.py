@@ -75,8 +75,9 @@ log = logging.getLogger(__name__)
 #: Events per batch: enough to make the shared cost negligible, few enough that the first need not wait long.
 MAX_BATCH = 100
 
-#: Pauses before a waiting step is run again, and before a failed one is.
-WAIT_BACKOFF = Backoff(first_s=1.0, longest_s=8.0)
+#: Pauses before a waiting step is run again, and before a failed one is. A step mostly waits for the deletion of
+#: servers, which takes our compute service less than the first pause, and Nova seconds.
+WAIT_BACKOFF = Backoff(first_s=0.05, longest_s=8.0)
 FAILURE_BACKOFF = Backoff(first_s=2.0, longest_s=60.0)
 
 #: Attempts per before_end action, and how long the end of the lease waits for an action in progress.
