@@ -135,10 +135,12 @@ class HostJobs:
         applied = self._reports.submit(_ReportOfHost(job_id, report, host))
         for queue in applied.queues:
             self._wake(queue)
-        ended_in = applied.ended_in
-        if ended_in is None or "/" in ended_in:  # after the last job of a further queue, the host's own queue is next
-            return True
-        return bool(self._ready_now(of_queue=ended_in))
+        return applied.ended_in is None or self.may_have_more(applied.ended_in)
+
+    def may_have_more(self, queue: str) -> bool:
+        """Whether the host with this queue may have a job now that is not claimed."""
+        # After the last job of a further queue, the host's own queue is next.
+        return "/" in queue or bool(self._ready_now(of_queue=queue))
 
     def _apply_all(self, reports: Sequence[_ReportOfHost]) -> list[_Applied | Exception]:
         return in_transaction(self._engine, lambda connection: self._apply_in(connection, reports))

@@ -1,6 +1,7 @@
 """A host's jobs over HTTP: both sides. Each service that has jobs for hosts offers these routes to their agents.
 
-POST <service>/agent/v1/hosts/{host}/jobs   ``{"worker", "limit"}`` -> its next jobs
+POST <service>/agent/v1/hosts/{host}/jobs   ``{"worker", "limit"}`` -> its next jobs, and ``{"more"}``, whether the
+                                            host may have others
 PUT  <service>/agent/v1/jobs/{id}           ``{"epoch", "state", "result"}``: a report -> ``{"more"}``, whether the host
                                             may have other jobs, or nothing
 
@@ -8,7 +9,7 @@ An agent reaches only its own host's jobs: `agent_route` compares the host in a 
 the queue of a job.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, TypeVar
@@ -84,6 +85,7 @@ class AgentJob:
     epoch: int
     attempt: int
     payload: Mapping[str, object]
+    may_have_more: bool = True  #: whether the host may have another job beside those of this answer
 
 
 def agent_route(
@@ -129,14 +131,21 @@ def report_of(document: object) -> JobReport:
     return JobReport(read.state, read.epoch, read.result or {})
 
 
-def job_document(job: Job) -> dict[str, object]:
+def claim_document(jobs: Sequence[Job], may_have_more: Callable[[str], bool]) -> dict[str, object]:
+    """The answer to a claim of jobs. `may_have_more`: whether a host's queue may have another job."""
     return {
-        "id": job.id,
-        "kind": job.kind,
-        "key": job.key,
-        "epoch": job.epoch,
-        "attempt": job.attempt,
-        "payload": job.payload,
+        "jobs": [
+            {
+                "id": job.id,
+                "kind": job.kind,
+                "key": job.key,
+                "epoch": job.epoch,
+                "attempt": job.attempt,
+                "payload": job.payload,
+            }
+            for job in jobs
+        ],
+        "more": bool(jobs) and may_have_more(jobs[0].queue),
     }
 
 
@@ -149,8 +158,9 @@ class HostJobsClient:
     def claim_jobs(self, host: str, worker: str, limit: int = 1) -> list[AgentJob]:
         """Claim jobs, without a retry: a worker whose answer was lost asks again, and gets the same jobs."""
         body = {"worker": worker, "limit": limit}
-        rows = self._http.request("POST", f"/agent/v1/hosts/{quote(host, safe='')}/jobs", json=body)["jobs"]
-        return msgspec.convert(rows, list[AgentJob])
+        answer = self._http.request("POST", f"/agent/v1/hosts/{quote(host, safe='')}/jobs", json=body)
+        may_have_more = answer.get("more", True)  # a service of an older release does not say
+        return msgspec.convert([row | {"may_have_more": may_have_more} for row in answer["jobs"]], list[AgentJob])
 
     def report_job(self, job_id: str, epoch: int, state: str, result: Mapping[str, object] | None = None) -> bool:
         """Report a job as running, done or failed; may be repeated. Returns False when the host has no other job now.

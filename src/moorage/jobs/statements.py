@@ -1,6 +1,6 @@
 """The statements of `moorage.jobs.store`, built once per table: building one takes longer than running it on SQLite."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -123,11 +123,8 @@ class ChangeStatements:
         what = bindparam("what", type_=job.result.type)
         now = bindparam("now", type_=job.created_at.type)
         ended: dict[str, object] = {"open_queue": None, "claimed_key": None, "lease_until": None, "finished_at": now}
-        if secrets:
-            payload: ColumnElement[Any] = job.payload
-            for path in secrets:
-                payload = _Blanked(payload, path)
-            ended["payload"] = payload
+        if secrets := tuple(secrets):
+            ended["payload"] = _Blanked(job.payload, secrets)
         self.extend = update(table).where(mine).values(lease_until=until)
         self.release = update(table).where(mine).values(state=JobState.READY.value, claimed_key=None, lease_until=until)
         self.finish = update(table).where(mine).values(state=bindparam("final"), result=what, **ended)
@@ -175,26 +172,32 @@ class ChangeStatements:
 
 
 class _Blanked(FunctionElement[str]):
-    """A JSON document as text, with an empty text in place of the value at `path`, if there is one."""
+    """A JSON document as text, with an empty text in place of the value at each path that there is.
+
+    The document is read and written once for all paths.
+    """
 
     inherit_cache = True
     type = Text()
 
-    def __init__(self, document: ColumnElement[Any], path: Path) -> None:
-        of_postgresql, of_others = f"'{{{','.join(path)}}}'", f"'$.{'.'.join(path)}'"
-        super().__init__(document, literal_column(of_postgresql), literal_column(of_others))
+    def __init__(self, document: ColumnElement[Any], paths: Sequence[Path]) -> None:
+        super().__init__(document, *(literal_column(".".join(path)) for path in paths))
 
 
 @compiles(_Blanked)
 def _replaced(element: _Blanked, compiler: SQLCompiler, **options: object) -> str:
-    document, _, path = (compiler.process(clause, **options) for clause in element.clauses)
-    return f"json_replace({document}, {path}, '')"
+    document, *paths = (compiler.process(clause, **options) for clause in element.clauses)
+    blanks = ", ".join(f"'$.{path}', ''" for path in paths)
+    return f"json_replace({document}, {blanks})"
 
 
 @compiles(_Blanked, "postgresql")
 def _set(element: _Blanked, compiler: SQLCompiler, **options: object) -> str:
-    document, path, _ = (compiler.process(clause, **options) for clause in element.clauses)
-    return f"CAST(jsonb_set(CAST({document} AS jsonb), {path}, '\"\"', false) AS text)"
+    document, *paths = (compiler.process(clause, **options) for clause in element.clauses)
+    blanked = f"CAST({document} AS jsonb)"
+    for path in paths:
+        blanked = f"jsonb_set({blanked}, '{{{path.replace('.', ',')}}}', '\"\"', false)"
+    return f"CAST({blanked} AS text)"
 
 
 def _in_queue(table: Table) -> ColumnElement[bool]:

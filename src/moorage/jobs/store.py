@@ -67,6 +67,8 @@ class JobStore:
         #: The oldest job of the queue ``of_queue`` that a claim would find at any time; ignores jobs with a lease or a
         #: pause.
         self.ready_now = self._looking.ready_now
+        #: The end of the first lease or pause in the queue ``of_queue``.
+        self.due_later = self._looking.due_later
 
     def enqueue(self, connection: Connection, job: NewJob, now: datetime) -> None:
         """Add `job` as the last one of its key. A job with this id that exists stays as it is."""

@@ -70,15 +70,49 @@ def test_a_woken_worker_whose_poll_fails_polls_again():
     assert [shared.may_poll(2) for _ in range(3)] == [True, True, True]
 
 
-@given(st.lists(st.tuples(st.sampled_from(WORKERS), st.sampled_from(["work", "nothing", "no answer"])), max_size=60))
+def test_after_the_last_job_of_a_queue_the_next_worker_is_the_poller_and_does_not_ask():
+    shared, woken = idle_workers()
+    assert shared.may_poll(1)
+    shared.began_job(1, may_have_more=False)
+    assert woken == [2], "it must wait for the end of the poll period"
+    assert shared.need_not_poll(2)
+    assert not shared.need_not_poll(2), "only once"
+    assert [worker for worker in (2, 3) if shared.may_poll(worker)] == [2]
+
+
+def test_a_hint_between_the_question_and_the_first_job_lets_the_next_worker_ask():
+    shared, woken = idle_workers()
+    assert shared.may_poll(1)
+    shared.hear_hint()
+    shared.began_job(1, may_have_more=False)
+    assert woken == [2]
+    assert not shared.need_not_poll(2)
+    assert shared.may_poll(2)
+
+
+def test_a_hint_after_the_last_job_lets_the_new_poller_ask():
+    shared, _ = idle_workers()
+    assert shared.may_poll(1)
+    shared.began_job(1, may_have_more=False)
+    shared.hear_hint()
+    assert not shared.need_not_poll(2)
+    assert [worker for worker in (2, 3) if shared.may_poll(worker)] == [2]
+
+
+ANSWERS = ("work", "last work", "nothing", "no answer")
+
+
+@given(st.lists(st.tuples(st.sampled_from(WORKERS), st.sampled_from(ANSWERS), st.booleans()), max_size=60))
 def test_at_any_time_a_worker_is_busy_polling_or_woken(moves):
     """Otherwise no worker would poll the queue any more."""
     shared = PollerElection(lambda _: None)
-    for worker, answer in moves:
-        if not shared.may_poll(worker):
+    for worker, answer, has_hint in moves:
+        if shared.need_not_poll(worker) or not shared.may_poll(worker):
             continue
-        if answer == "work":
-            shared.began_job(worker)
+        if has_hint:
+            shared.hear_hint()
+        if answer in ("work", "last work"):
+            shared.began_job(worker, may_have_more=answer == "work")
         elif answer == "nothing":
             shared.found_no_job(worker)
         asks_by_itself = set(WORKERS) - shared._resting

@@ -415,3 +415,18 @@ def test_updates_are_retried_with_growing_random_pauses_while_placement_is_unava
     assert task.run_once() == plane.clock.now() + timedelta(seconds=plane.process.config.agent.update_period_s)
     root = plane.placement.provider_by_name("compute-1").uuid
     assert plane.placement.inventories(root)[1]["VCPU"].total == 32
+
+
+def test_a_build_costs_its_host_one_claim_and_one_report(plane):
+    """The second worker does not ask after the first one has got the only job."""
+    plane.start_agent()
+    plane.settle()
+    plane.to_compute.clear()
+    server_id = plane.create("web")
+    plane.settle()
+    assert plane.server(server_id)["status"] == "ACTIVE"
+    asked = [(request.method, request.path.partition("/agent/v1/")[2]) for request in plane.to_compute.requests]
+    assert [(method, path.split("/")[0]) for method, path in asked if "jobs" in path] == [
+        ("POST", "hosts"),
+        ("PUT", "jobs"),
+    ]

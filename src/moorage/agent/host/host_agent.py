@@ -83,6 +83,7 @@ class HostAgent:
             others=deps.others,
         )
         election = PollerElection(lambda number: deps.wakeups.wake(worker_name(host, number)))
+        deps.wakeups.call(election.hear_hint, host)
         queue = HostQueue(host, JobsWhileReady(compute, deps.driver.facts), settings.poll_period_s)
         self.tasks: list[Task] = [
             HeartbeatTask(host, self._facts, compute, election, clock, settings.heartbeat_period_s),

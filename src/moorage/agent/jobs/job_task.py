@@ -81,13 +81,15 @@ class JobsTask:
         self._ended = ended
 
     def run_once(self) -> datetime | None:
+        if self._election.need_not_poll(self._number):
+            return self._clock.now() + self._poll_period
         if not self._election.may_poll(self._number):
             return None
         try:
             jobs = self._service.claim_jobs(self._host, self._worker, limit=1)
             self._election.answered_at = self._clock.now()
             if jobs:
-                self._election.began_job(self._number)
+                self._election.began_job(self._number, may_have_more=jobs[0].may_have_more)
             has_more = [self._run_and_report(job) for job in jobs]
         except MoorageError as error:
             self._failures += 1

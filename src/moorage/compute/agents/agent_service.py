@@ -99,6 +99,10 @@ class AgentService:
             )
         return self._jobs.claim_jobs(cleanup_queue(host) if is_left else host, worker, limit)
 
+    def may_have_more(self, queue: str) -> bool:
+        """See `HostJobs.may_have_more`."""
+        return self._jobs.may_have_more(queue)
+
     def _first_heartbeat(self, connection: Connection, name: str) -> HostReport:
         """The first heartbeat that this process records for a host; returns the stored report."""
         host = host_store.host(connection, name)

@@ -13,7 +13,7 @@ from moorage.compute.store import server_store
 from moorage.core.backoff import Backoff
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, message_for_tenants
-from moorage.db.session import in_transaction, read
+from moorage.db.session import SingleReads, in_transaction
 from moorage.jobs.model import FENCED_CODE, Job, JobState
 from moorage.telemetry import tracing
 from moorage.telemetry.logs import request_context
@@ -38,6 +38,9 @@ class JobWorker:
         self._queue = queue
         self._worker = worker
         self._poll = None if poll_s is None else timedelta(seconds=poll_s)
+        reads = SingleReads(engine)
+        self._ready_now = reads.prepare(server_store.BUILD_JOBS.ready_now)
+        self._due_later = reads.prepare(server_store.BUILD_JOBS.due_later)
 
     def claim_jobs(self, limit: int = 1) -> list[Job]:
         def claim(connection: Connection) -> list[Job]:
@@ -91,8 +94,8 @@ class JobWorker:
         """The moment of the next run: when the next job is due, but no later than `poll_s` from now, because other
         processes enqueue jobs too. None: no job is waiting, and `poll_s` is None.
         """
-        with read(self._engine) as connection:
-            due = server_store.BUILD_JOBS.next_due(connection, self._queue)
+        found = self._ready_now(of_queue=self._queue) or self._due_later(of_queue=self._queue)
+        due: datetime | None = found[0][0] if found else None
         if self._poll is None:
             return due
         poll = self._clock.now() + self._poll

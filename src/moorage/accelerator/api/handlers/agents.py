@@ -10,7 +10,7 @@ from moorage.accelerator.model.device_history import HistoryRecord
 from moorage.accelerator.model.reports import AttachmentReport, DeviceReport, ReportAnswer, ReportPosition
 from moorage.accelerator.service.service import AcceleratorService
 from moorage.core.errors import Invalid
-from moorage.jobs.job_api import job_document, report_of
+from moorage.jobs.job_api import claim_document, report_of
 from moorage.wire.http import Request, Response
 
 T = TypeVar("T")
@@ -49,8 +49,9 @@ def post_history(request: Request[AcceleratorService], host: str) -> Response:
 
 
 def claim_jobs(request: Request[AcceleratorService], host: str) -> Response:
-    jobs = request.service.jobs.of_hosts.claim_jobs(host, request.json["worker"], request.json.get("limit", 1))
-    return Response(body={"jobs": [job_document(job) for job in jobs]})
+    of_hosts = request.service.jobs.of_hosts
+    jobs = of_hosts.claim_jobs(host, request.json["worker"], request.json.get("limit", 1))
+    return Response(body=claim_document(jobs, of_hosts.may_have_more))
 
 
 def report_job(request: Request[AcceleratorService], job_id: str) -> Response:

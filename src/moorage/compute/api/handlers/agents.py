@@ -31,7 +31,7 @@ from moorage.compute.model.servers import HostReport
 from moorage.core.errors import Invalid
 from moorage.core.json import Json
 from moorage.images.for_hosts import DISK_HEADER, read_chunks
-from moorage.jobs.job_api import job_document, report_of
+from moorage.jobs.job_api import claim_document, report_of
 from moorage.jobs.model import OPEN, Job, JobState
 from moorage.wire.http import Response
 
@@ -56,8 +56,9 @@ def register_host(request: ComputeRequest, host: str) -> Response:
 
 
 def claim_jobs(request: ComputeRequest, host: str) -> Response:
-    jobs = request.service.agents.claim_jobs(host, request.json["worker"], request.json.get("limit", 1))
-    return Response(body={"jobs": [job_document(job) for job in jobs]})
+    agents = request.service.agents
+    jobs = agents.claim_jobs(host, request.json["worker"], request.json.get("limit", 1))
+    return Response(body=claim_document(jobs, agents.may_have_more))
 
 
 def expected_servers(request: ComputeRequest, host: str) -> Response:
