@@ -7,7 +7,7 @@ Also here: SQL expressions that differ between the databases (`in_list`, `ListSt
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -33,6 +33,8 @@ from moorage.core.errors import StartError
 from moorage.db import timeouts
 
 C = TypeVar("C")
+K = TypeVar("K")
+V = TypeVar("V")
 S = TypeVar("S")
 
 _DRIVERS = {
@@ -229,3 +231,18 @@ class ListStatement(Generic[S]):
 
     def on(self, connection: Connection) -> S:
         return self._of_postgresql if dialect_name(connection) == "postgresql" else self._of_others
+
+
+def alike(items: Iterable[tuple[K, V]]) -> list[tuple[V, list[K]]]:
+    """The keys of each value, in order: one run of a `ListStatement` per value, in place of one statement per key.
+
+    Values are compared, not hashed, so there should be few different ones.
+    """
+    found: list[tuple[V, list[K]]] = []
+    for key, value in items:
+        keys = next((keys for seen, keys in found if seen == value), None)
+        if keys is None:
+            found.append((value, [key]))
+        else:
+            keys.append(key)
+    return found

@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import event
 
 from moorage.compute.model.servers import (
     Action,
@@ -242,3 +243,28 @@ def test_an_availability_zone_exists_while_an_aggregate_with_hosts_names_it(comp
         assert [one.name for one in host_store.all_aggregates(connection)] == ["second"]
     with pytest.raises(Conflict, match="already exists"), write(compute) as connection:
         host_store.insert_aggregate(connection, ids.uuid(), "second", {}, START)
+
+
+@on_every_database
+def test_equal_changes_of_servers_and_equal_ends_of_their_events_are_one_statement_run_once(compute, ids):
+    created = [a_server(ids.uuid()) for _ in range(3)]
+    actions = [Action(ids.uuid(), one.id, "req-1", "create", "alice", "red", START, START, None) for one in created]
+    active = {"vm_state": VmState.ACTIVE, "task_state": None, "devices": []}
+    changes = {one.id: dict(active) for one in created}
+    changes[created[2].id] |= {"devices": [{"pci_id": "x"}]}
+    with write(compute) as connection:
+        server_store.insert_servers(connection, created)
+        action_store.begin_actions(connection, actions, "schedule")
+        rows = []
+        event.listen(connection, "before_cursor_execute", lambda *call: rows.append(len(call[3]) if call[5] else 1))
+        server_store.update_servers(connection, changes, START)
+        assert rows == [1, 1], "one for the two equal changes, one for the other"
+        rows.clear()
+        action_store.finish_events(connection, [action_store.EndedEvent(one.id, "schedule") for one in actions], START)
+        assert rows == [1, 1], "the events, and the actions"
+    with read(compute) as connection:
+        after = server_store.servers_by_id(connection, list(changes))
+        ended = [action_store.action(connection, one.server_id, "req-1") for one in actions]
+    assert [after[one.id].vm_state for one in created] == [VmState.ACTIVE] * 3
+    assert [after[one.id].devices for one in created] == [(), (), ({"pci_id": "x"},)]
+    assert [found.result for one in ended for found in one.events] == ["Success"] * 3

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 
 from moorage.compute.model.servers import Action, ActionEvent
 from moorage.compute.store.tables import action_events, actions
+from moorage.db.engine import ListStatement, alike
 from moorage.db.types import ResultRow
 
 #: MariaDB's TEXT holds 65,535 bytes; readers need less.
@@ -16,44 +17,35 @@ MAX_DETAILS = 8192
 _INSERT = insert(actions)
 _OF_SERVER = select(actions).where(actions.c.server_id == bindparam("of_server")).order_by(actions.c.number.desc())
 _OF_REQUEST = _OF_SERVER.where(actions.c.request_id == bindparam("of_request"))
-_TOUCH = (
-    update(actions)
-    .where(actions.c.id == bindparam("of_id"))
-    .values(updated_at=bindparam("now", type_=actions.c.updated_at.type))
+_TOUCH = ListStatement(
+    actions.c.id, update(actions).values(updated_at=bindparam("now", type_=actions.c.updated_at.type)).where
 )
-_TOUCH_FAILED = _TOUCH.values(message="Error")
+_TOUCH_FAILED = ListStatement(
+    actions.c.id,
+    update(actions).values(updated_at=bindparam("now", type_=actions.c.updated_at.type), message="Error").where,
+)
 _EVENTS = (
     select(action_events).where(action_events.c.action_id == bindparam("of_action")).order_by(action_events.c.number)
 )
 _EVENT = _EVENTS.where(action_events.c.name == bindparam("of_name"))
 _EVENT_INSERT = insert(action_events)
-_EVENT_FINISH = (
+#: Ends the events ``of_name`` of the actions ``ids``.
+_EVENT_FINISH = ListStatement(
+    action_events.c.action_id,
     update(action_events)
-    .where(action_events.c.action_id == bindparam("of_action"), action_events.c.name == bindparam("of_name"))
+    .where(action_events.c.name == bindparam("of_name"))
     .values(
         finished_at=bindparam("now", type_=action_events.c.finished_at.type),
         result=bindparam("outcome"),
         details=bindparam("why"),
     )
+    .where,
 )
-
-
-_AMONG = select(action_events.c.action_id, action_events.c.name).where(
-    action_events.c.action_id.in_(bindparam("of_actions", expanding=True)),
-    action_events.c.name.in_(bindparam("names", expanding=True)),
-)
-_SUCCEEDED = (
-    update(action_events)
-    .where(
-        action_events.c.action_id.in_(bindparam("of_actions", expanding=True)),
-        action_events.c.name == bindparam("of_name"),
-    )
-    .values(finished_at=bindparam("now", type_=action_events.c.finished_at.type), result="Success")
-)
-_TOUCH_ALL = (
-    update(actions)
-    .where(actions.c.id.in_(bindparam("of_actions", expanding=True)))
-    .values(updated_at=bindparam("now", type_=actions.c.updated_at.type))
+_AMONG = ListStatement(
+    action_events.c.action_id,
+    select(action_events.c.action_id, action_events.c.name)
+    .where(action_events.c.name.in_((bindparam("first"), bindparam("second"))))
+    .where,
 )
 
 
@@ -98,26 +90,16 @@ def finish_event(connection: Connection, action_id: str, name: str, now: datetim
 
 
 def finish_events(connection: Connection, ended: Sequence[EndedEvent], now: datetime) -> None:
-    """Ends events of different actions; inserts missing events."""
-    if not ended:
-        return
-    values = [
-        {
-            "of_action": one.action_id,
-            "of_name": one.name,
-            "now": now,
-            "outcome": "Success" if one.error is None else "Error",
-            "why": None if one.error is None else one.error[:MAX_DETAILS],
-        }
-        for one in ended
-    ]
-    if connection.execute(_EVENT_FINISH, values).rowcount < len(values):
-        for one in ended:
-            begin_event(connection, one.action_id, one.name, None, now)
-        connection.execute(_EVENT_FINISH, values)
-    for statement, is_failed in ((_TOUCH, False), (_TOUCH_FAILED, True)):
-        if of := [{"of_id": one.action_id, "now": now} for one in ended if (one.error is not None) == is_failed]:
-            connection.execute(statement, of)
+    """Ends events of different actions; inserts missing events. Those that ended alike share a statement."""
+    for (name, error), ids in alike((one.action_id, (one.name, one.error)) for one in ended):
+        outcome, why = ("Success", None) if error is None else ("Error", error[:MAX_DETAILS])
+        finish, values = _EVENT_FINISH.on(connection), {"of_name": name, "now": now, "outcome": outcome, "why": why}
+        if connection.execute(finish, {"ids": ids, **values}).rowcount < len(ids):
+            for action_id in ids:
+                begin_event(connection, action_id, name, None, now)
+            connection.execute(finish, {"ids": ids, **values})
+        touch = _TOUCH if error is None else _TOUCH_FAILED
+        connection.execute(touch.on(connection), {"ids": ids, "now": now})
 
 
 def begin_next_events(connection: Connection, hosts: Mapping[str, str], ended: str, begun: str, now: datetime) -> None:
@@ -126,8 +108,9 @@ def begin_next_events(connection: Connection, hosts: Mapping[str, str], ended: s
 
     Equal to `finish_event` and `begin_event` for each action, in a few statements for all.
     """
-    every = {"of_actions": list(hosts)}
-    there = {(row.action_id, row.name) for row in connection.execute(_AMONG, every | {"names": [ended, begun]})}
+    every: dict[str, object] = {"ids": list(hosts)}
+    among = connection.execute(_AMONG.on(connection), every | {"first": ended, "second": begun})
+    there = {(row.action_id, row.name) for row in among}
     events = [
         {"action_id": action_id, "name": name, "host": host, "started_at": now}
         for action_id, at in hosts.items()
@@ -136,8 +119,9 @@ def begin_next_events(connection: Connection, hosts: Mapping[str, str], ended: s
     ]
     if events:
         connection.execute(_EVENT_INSERT, events)
-    connection.execute(_SUCCEEDED, every | {"of_name": ended, "now": now})
-    connection.execute(_TOUCH_ALL, every | {"now": now})
+    success = {"of_name": ended, "now": now, "outcome": "Success", "why": None}
+    connection.execute(_EVENT_FINISH.on(connection), every | success)
+    connection.execute(_TOUCH.on(connection), every | {"now": now})
 
 
 def actions_of(connection: Connection, server_id: str) -> list[Action]:

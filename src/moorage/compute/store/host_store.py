@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from moorage.compute.model.servers import Aggregate, Host, HostReport
 from moorage.compute.store.tables import aggregate_hosts, aggregates, hosts, servers
 from moorage.core.errors import Conflict, RetryableConflict
-from moorage.db.engine import inserted_id
+from moorage.db.engine import ListStatement, inserted_id
 from moorage.db.types import ResultRow
 from moorage.scheduler.filters import BARE_METAL
 
@@ -38,10 +38,9 @@ _OTHER_SERVER = (
     .limit(1)
 )
 _INSERT = insert(hosts)
-_BEAT = (
-    update(hosts)
-    .where(hosts.c.name.in_(bindparam("names", expanding=True)))
-    .values(heartbeat_at=bindparam("moment", type_=hosts.c.heartbeat_at.type))
+_BEAT = ListStatement(
+    hosts.c.name,
+    update(hosts).values(heartbeat_at=bindparam("moment", type_=hosts.c.heartbeat_at.type)).where,
 )
 _DOWN = select(hosts.c.name).where(
     or_(hosts.c.forced_down, hosts.c.heartbeat_at < bindparam("moment", type_=hosts.c.heartbeat_at.type))
@@ -103,7 +102,7 @@ def register(connection: Connection, report: HostReport, new_service_uuid: str, 
 
 def record_heartbeats(connection: Connection, names: Sequence[str], moment: datetime) -> int:
     """Records heartbeats of existing hosts; returns their number."""
-    return connection.execute(_BEAT, {"names": names, "moment": moment}).rowcount
+    return connection.execute(_BEAT.on(connection), {"ids": names, "moment": moment}).rowcount
 
 
 def host(connection: Connection, name: str) -> Host | None:

@@ -11,6 +11,7 @@ from moorage.compute.model.servers import DEFAULT_ZONE, GUEST_SETTINGS, Server
 from moorage.compute.store import group_store, host_store, server_store
 from moorage.compute.store.tables import aggregate_hosts, aggregates, build_failures, hosts, jobs, servers
 from moorage.core.ids import is_uuid
+from moorage.db.engine import ListStatement
 from moorage.scheduler.filters import BARE_METAL, HostState
 from moorage.scheduler.prefilters import ZONE_KEY, AggregateView
 from moorage.scheduler.server_groups import ServerGroupView
@@ -65,7 +66,7 @@ _FAILED_AGAIN = (
     .values(count=build_failures.c.count + 1, failed_at=bindparam("now", type_=build_failures.c.failed_at.type))
 )
 _FAILED = insert(build_failures)
-_SUCCEEDED = delete(build_failures).where(build_failures.c.host == bindparam("of_host"))
+_SUCCEEDED = ListStatement(build_failures.c.host, delete(build_failures).where)
 
 
 #: Maximum number of values in one list of a statement. psycopg caches the translation of statements with up to this
@@ -206,4 +207,4 @@ def note_failed_build(connection: Connection, host: str, now: datetime) -> None:
 def note_successful_builds(connection: Connection, hosts: Collection[str]) -> None:
     """Resets the failure counts of these hosts."""
     if hosts:
-        connection.execute(_SUCCEEDED, [{"of_host": host} for host in sorted(hosts)])
+        connection.execute(_SUCCEEDED.on(connection), {"ids": sorted(hosts)})

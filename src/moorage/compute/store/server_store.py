@@ -32,6 +32,7 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from moorage.compute.model.servers import MAX_CONSOLE_BYTES, Fault, Flavor, Locker, Placed, Server, TaskState, VmState
 from moorage.compute.store.tables import consoles, jobs, servers
+from moorage.db.engine import ListStatement, alike
 from moorage.db.types import ResultRow
 from moorage.jobs.store import JobStore
 
@@ -67,9 +68,11 @@ _SERVER = [column for column in servers.c if column.name not in ("counted", "is_
 _INSERT = insert(servers)
 #: The server ``of_id``, for `server_of_values`.
 BY_ID = select(*_SERVER).where(servers.c.id == bindparam("of_id"))
-_BY_IDS = select(*_SERVER).where(servers.c.id.in_(bindparam("ids", expanding=True)))
+_BY_IDS = ListStatement(servers.c.id, select(*_SERVER).where)
 _LOCK = BY_ID.with_for_update()
-_LOCK_ALL = _BY_IDS.order_by(servers.c.id).with_for_update()
+_LOCK_ALL = ListStatement(
+    servers.c.id, lambda listed: select(*_SERVER).where(listed).order_by(servers.c.id).with_for_update()
+)
 _UPDATE = update(servers).where(servers.c.id == bindparam("of_id"))
 _ASSIGN = _UPDATE.values(
     host=bindparam("at"),
@@ -144,7 +147,7 @@ def server(connection: Connection, server_id: str) -> Server | None:
 
 def servers_by_id(connection: Connection, ids: Sequence[str]) -> dict[str, Server]:
     """{id: server} for existing servers."""
-    return {row.id: _server(row) for row in connection.execute(_BY_IDS, {"ids": list(ids)})}
+    return {row.id: _server(row) for row in connection.execute(_BY_IDS.on(connection), {"ids": list(ids)})}
 
 
 def hosts_of_servers(connection: Connection, ids: Collection[str], project_id: str) -> set[str]:
@@ -160,7 +163,7 @@ def lock_server(connection: Connection, server_id: str) -> Server | None:
 
 def lock_servers(connection: Connection, ids: Collection[str]) -> dict[str, Server]:
     """Same as `lock_server` for several servers, as {id: server}. Locks them always in the same order."""
-    return {row.id: _server(row) for row in connection.execute(_LOCK_ALL, {"ids": list(ids)})}
+    return {row.id: _server(row) for row in connection.execute(_LOCK_ALL.on(connection), {"ids": list(ids)})}
 
 
 def assign_servers(
@@ -180,17 +183,14 @@ def update_server(connection: Connection, server_id: str, now: datetime, **value
 
 
 def update_servers(connection: Connection, changes: Mapping[str, dict[str, object]], now: datetime) -> None:
-    """`changes`: {server id: values, as in `update_server`}. Servers with the same columns share a statement."""
-    alike: dict[tuple[tuple[str, ...], _Counting], list[dict[str, object]]] = {}
-    for server_id, values in changes.items():
+    """`changes`: {server id: values, as in `update_server`}. Servers with equal values share a statement."""
+    for values, ids in alike(changes.items()):
         new = {
             f"new_{name}": _document(value) if isinstance(value, Fault | Placed) else value
             for name, value in values.items()
         }
-        rows = alike.setdefault((tuple(values), _counting_after(values)), [])
-        rows.append({"of_id": server_id, "now": now, **new})
-    for (names, counting), rows in alike.items():
-        connection.execute(_update_of(names, counting), rows)
+        statement = _update_of(tuple(values), _counting_after(values))
+        connection.execute(statement.on(connection), {"ids": ids, "now": now, **new})
 
 
 class _Counting(Enum):
@@ -210,8 +210,8 @@ def _counting_after(values: Mapping[str, object]) -> _Counting:
 
 
 @cache
-def _update_of(names: tuple[str, ...], counting: _Counting) -> Update:
-    """Sets the columns `names` of the server ``of_id`` to the values ``new_<name>``.
+def _update_of(names: tuple[str, ...], counting: _Counting) -> ListStatement[Update]:
+    """Sets the columns `names` of the servers ``ids`` to the values ``new_<name>``.
 
     A statement that is made for each call costs SQLAlchemy several times as much as its execution.
     """
@@ -220,11 +220,12 @@ def _update_of(names: tuple[str, ...], counting: _Counting) -> Update:
         _Counting.CLEARS_IF_OFFLOADED: and_(servers.c.is_counted, servers.c.vm_state != VmState.SHELVED_OFFLOADED),
     }
     # MariaDB sets columns in order, and the mark depends on the state before the change.
-    return _UPDATE.ordered_values(
+    changed = update(servers).ordered_values(
         *([(servers.c.is_counted, mark[counting])] if counting in mark else []),
         (servers.c.updated_at, bindparam("now", type_=servers.c.updated_at.type)),
         *((servers.c[name], bindparam(f"new_{name}", type_=servers.c[name].type)) for name in names),
     )
+    return ListStatement(servers.c.id, changed.where)
 
 
 def find_servers(connection: Connection, query: ServerQuery) -> Iterator[Server]:
