@@ -66,6 +66,33 @@ def test_servers_are_found_by_their_tags(plane, host):
     assert names("not-tags-any=a,b") == ["three"]
 
 
+def test_a_period_of_changes_includes_the_second_that_is_shown(plane, host):
+    """Clients send back the time that they are shown, which has no fraction of a second."""
+    plane.clock.sleep(0.7)
+    host.offer(VCPU=1, MEMORY_MB=512, DISK_GB=1)
+    plane.boot(plane.flavor("small"))
+    plane.settle(host)
+
+    def count(path, query, **options):
+        status, _, document = plane.admin("GET", f"/v2.1/{path}?{query}", version="2.66", **options)
+        assert status == 200, document
+        return len(next(iter(document.values())))
+
+    (row,) = plane.admin("GET", "/v2.1/servers/detail?all_tenants=1")[2]["servers"]
+    shown = row["updated"]
+    assert plane.clock.now().microsecond, "otherwise the test shows nothing"
+    assert count("servers", f"all_tenants=1&changes-before={shown}") == 1
+    assert count("servers", f"all_tenants=1&changes-since={shown}&changes-before={shown}") == 1
+    assert count("servers", f"all_tenants=1&changes-before={shown[:-1]}.000001Z") == 0, "a fraction is taken exactly"
+    assert count("servers", "all_tenants=1&changes-before=2020-01-01T00:00:00Z") == 0
+    later = f"all_tenants=1&changes-since=2999-01-01T00:00:00Z&changes-before={shown}"
+    assert plane.admin("GET", f"/v2.1/servers?{later}", version="2.66")[0] == 400
+    plane.send("DELETE", f"/v2.1/servers/{row['id']}")
+    plane.settle(host)
+    assert count("servers", "all_tenants=1&changes-before=2999-01-01T00:00:00Z") == 1, "deletions are changes"
+    assert count("servers", "all_tenants=1") == 0
+
+
 def test_actions_are_listed_in_pages_and_by_period(plane, host, server_id):
     path = f"/v2.1/servers/{server_id}/os-instance-actions"
     for action in ("os-stop", "os-start", "pause"):
@@ -82,6 +109,9 @@ def test_actions_are_listed_in_pages_and_by_period(plane, host, server_id):
     assert [row["action"] for row in later] == ["pause", "start"]
     between = plane.send("GET", f"{path}?changes-since={since}&changes-before={since}", version="2.66")[2]
     assert [row["action"] for row in between["instanceActions"]] == ["start"]
+    second = since.partition(".")[0]
+    until = plane.send("GET", f"{path}?changes-before={second}", version="2.66")[2]["instanceActions"]
+    assert [row["action"] for row in until] == ["start", "stop", "create"]
     assert plane.send("GET", f"{path}?changes-before=2020-01-01T00:00:00Z&changes-since={since}")[0] == 400
     assert plane.send("GET", f"{path}?marker=nope", version="2.58")[0] == 400
     assert plane.send("GET", f"{path}?offset=1", version="2.58")[0] == 400

@@ -2,6 +2,7 @@
 
     flavor_service      flavors, their extra specs and access lists
     keypair_service     key pairs of users
+    key_generation      generates their keys
     baremetal_flavors   background task: migrates bare-metal servers to flavors with a custom resource class
 
 Called by the API. Not here: how a flavor becomes a request (`moorage.scheduler.flavor_resources`).

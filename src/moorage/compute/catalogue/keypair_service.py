@@ -1,4 +1,4 @@
-"""Use cases of key pairs. Only public keys are stored; users generate and keep the private keys."""
+"""Use cases of key pairs. Only public keys are stored; users keep the private keys."""
 
 import base64
 import binascii
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
+from moorage.compute.catalogue.key_generation import generate_keys
 from moorage.compute.deps import ComputeDeps
 from moorage.compute.model.servers import Keypair
 from moorage.compute.requests.quota_service import QuotaService
@@ -42,13 +43,31 @@ class KeypairService:
         pair = Keypair(user_id, name, kind, public_key, fingerprint, self.deps.clock.now())
 
         def insert_pair(connection: Connection) -> None:
-            limit = self.quotas.lock_limits(connection, project_id)["key_pairs"]
-            if 0 <= limit <= keypair_store.count(connection, user_id):
-                raise OverQuota("Quota exceeded, too many key pairs.")
+            self._check_limit(connection, project_id, user_id)
             keypair_store.insert_keypair(connection, pair)
 
         in_transaction(self.deps.engine, insert_pair)
         return pair
+
+    def generate_keypair(self, project_id: str, user_id: str, name: str, kind: str) -> tuple[Keypair, str]:
+        """Returns (the key pair, its private key). The private key is not stored.
+
+        The limit and the name are checked before the keys are generated, too, which takes a tenth of a second of CPU.
+        """
+
+        def check(connection: Connection) -> None:
+            self._check_limit(connection, project_id, user_id)
+            if keypair_store.keypair(connection, user_id, name) is not None:
+                raise keypair_store.exists_already(name)
+
+        in_transaction(self.deps.engine, check)
+        keys = generate_keys(kind, user_id, self.deps.clock.now())
+        return self.add_keypair(project_id, user_id, name, kind, keys.public_key), keys.private_key
+
+    def _check_limit(self, connection: Connection, project_id: str, user_id: str) -> None:
+        limit = self.quotas.lock_limits(connection, project_id)["key_pairs"]
+        if 0 <= limit <= keypair_store.count(connection, user_id):
+            raise OverQuota("Quota exceeded, too many key pairs.")
 
     def delete_keypair(self, user_id: str, name: str) -> None:
         def delete_pair(connection: Connection) -> None:

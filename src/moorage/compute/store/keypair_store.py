@@ -48,7 +48,11 @@ def insert_keypair(connection: Connection, pair: Keypair) -> None:
     try:
         connection.execute(_INSERT, asdict(pair))
     except IntegrityError as error:
-        raise Conflict(f"Key pair '{pair.name}' already exists.") from error
+        raise exists_already(pair.name) from error
+
+
+def exists_already(name: str) -> Conflict:
+    return Conflict(f"Key pair '{name}' already exists.")
 
 
 def delete_keypair(connection: Connection, user_id: str, name: str) -> bool:

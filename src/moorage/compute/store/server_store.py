@@ -254,7 +254,7 @@ def find_servers(connection: Connection, query: ServerQuery) -> Iterator[Server]
     # A query for changes includes deletions.
     if query.deleted:
         conditions.append(servers.c.vm_state == VmState.DELETED)
-    elif query.changed_since is None:
+    elif query.changed_since is None and query.changed_before is None:
         conditions.append(_PRESENT)
     order = [SORT_COLUMNS[key].desc() if down else SORT_COLUMNS[key].asc() for key, down in query.sort]
     order = order or [servers.c.created_at.desc()]

@@ -8,7 +8,6 @@ from moorage.compute.api.handlers.views import (
     require_rule,
 )
 from moorage.compute.model.servers import Keypair
-from moorage.core.errors import NotBuilt
 from moorage.core.json import Json
 from moorage.wire.http import Response
 
@@ -39,16 +38,17 @@ def show(request: ComputeRequest, name: str) -> Response:
 
 
 def create(request: ComputeRequest) -> Response:
+    """Without a ``public_key``, which the schema allows below 2.92, the service generates the keys."""
     body = request.json["keypair"]
-    if "public_key" not in body:
-        raise NotBuilt("This service does not generate key pairs: create one with ssh-keygen and send its public_key.")
     user_id = _may_be(request, body.get("user_id"))
-    pair = request.service.keypairs.add_keypair(
-        request.caller.project_id, user_id, body["name"], body.get("type", "ssh"), body["public_key"]
-    )
-    return Response(
-        201 if request.version >= (2, 2) else 200, {"keypair": _brief(request, pair) | {"user_id": user_id}}
-    )
+    project_id, name, kind = request.caller.project_id, body["name"], body.get("type", "ssh")
+    private: dict[str, Json] = {}
+    if "public_key" in body:
+        pair = request.service.keypairs.add_keypair(project_id, user_id, name, kind, body["public_key"])
+    else:
+        pair, private["private_key"] = request.service.keypairs.generate_keypair(project_id, user_id, name, kind)
+    view = _brief(request, pair) | {"user_id": user_id} | private
+    return Response(201 if request.version >= (2, 2) else 200, {"keypair": view})
 
 
 def delete(request: ComputeRequest, name: str) -> Response:

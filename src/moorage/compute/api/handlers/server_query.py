@@ -3,9 +3,8 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 
-from moorage.compute.api.handlers.views import ComputeRequest, parse_flag, parse_moment, require_rule
+from moorage.compute.api.handlers.views import ComputeRequest, changes_period, parse_flag, require_rule
 from moorage.compute.model import lifecycle
 from moorage.compute.model.servers import Server, VmState
 from moorage.compute.store.server_store import SORT_COLUMNS, ServerQuery
@@ -33,6 +32,7 @@ def wanted_servers(request: ComputeRequest, list_rule: str) -> ServerListing:
         require_rule(request, f"{list_rule}:get_all_tenants")
     is_admin = request.caller.is_admin or request.caller.is_service
     project_id = first("project_id") or first("tenant_id")
+    since, before = changes_period(request, before_since=(2, 66))
     query = ServerQuery(
         project_id=project_id if sees_all else request.caller.project_id,
         user_id=first("user_id"),
@@ -43,8 +43,8 @@ def wanted_servers(request: ComputeRequest, list_rule: str) -> ServerListing:
         vm_states=_vm_states(request),
         deleted=is_admin and parse_flag(first("deleted") or False),
         softly_deleted="SOFT_DELETED" in _statuses(request) or first("vm_state") == VmState.SOFT_DELETED,
-        changed_since=_moment(request, "changes-since"),
-        changed_before=_moment(request, "changes-before"),
+        changed_since=since,
+        changed_before=before,
         sort=_sort(request),
     )
     return ServerListing(query, _predicate(request))
@@ -71,11 +71,6 @@ def _vm_states(request: ComputeRequest) -> list[VmState] | None:
     if named is None:
         return None
     return [state for state in VmState if state == named]
-
-
-def _moment(request: ComputeRequest, name: str) -> datetime | None:
-    text = request.query.first(name)
-    return None if text is None else parse_moment(text, name)
 
 
 def _sort(request: ComputeRequest) -> list[tuple[str, bool]]:

@@ -43,6 +43,7 @@ def _document(request: ComputeRequest, *links: JsonObject) -> dict[str, Json]:
 _EXTENSIONS = (
     ("OS-DCF", "DiskConfig", "How a server's disk is partitioned."),
     ("OS-EXT-AZ", "ExtendedAvailabilityZone", "The availability zone that a server is in."),
+    ("OS-EXT-IMG-SIZE", "ImageSize", "Size of an image in bytes."),
     ("OS-EXT-SRV-ATTR", "ExtendedServerAttributes", "Host, hypervisor and name on the host of a server."),
     ("OS-EXT-STS", "ExtendedStatus", "State, task and power state of a server."),
     ("OS-FLV-DISABLED", "FlavorDisabled", "Whether a flavor is disabled; none is."),
@@ -70,7 +71,7 @@ _EXTENSIONS = (
     ("os-hypervisor-status", "HypervisorStatus", "Whether a hypervisor is up and enabled."),
     ("os-hypervisors", "Hypervisors", "Hypervisors, their capacity and their servers."),
     ("os-instance-actions", "InstanceActions", "History of the actions on a server, with their events."),
-    ("os-keypairs", "Keypairs", "Public keys of users for their guests."),
+    ("os-keypairs", "Keypairs", "Public keys of users for their guests, imported or generated."),
     ("os-lock-server", "LockServer", "Locks that protect a server against actions."),
     ("os-migrate-server", "MigrateServer", "Servers moved to another host."),
     ("os-migrations", "Migrations", "Moves of servers."),

@@ -1,7 +1,7 @@
 """Shapes that several handlers share: links, times, flags, errors, and pages of lists."""
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
@@ -35,6 +35,9 @@ _ERROR_NAMES = {
     415: "badMediaType",
     501: "notImplemented",
 }
+
+#: From the beginning of a second to its last moment.
+_SECOND = timedelta(microseconds=999_999)
 
 ComputeRequest = Request[ComputeService]
 
@@ -124,13 +127,20 @@ def check_project_id(text: str) -> str:
 def changes_period(
     request: ComputeRequest, *, before_since: tuple[int, int]
 ) -> tuple[datetime | None, datetime | None]:
-    """``changes-since`` and ``changes-before``; the latter is read from microversion `before_since` on."""
+    """The first and the last moment of ``changes-since`` and ``changes-before``, both included; the latter is read
+    from microversion `before_since` on.
+
+    A time without a fraction of a second includes the whole second, because clients send back the times that they are
+    shown, which are in seconds. In Nova, a database whose times are in seconds has the same effect.
+    """
     first = request.query.first
     since, before = first("changes-since"), first("changes-before") if request.version >= before_since else None
     after = None if since is None else parse_moment(since, "changes-since")
     until = None if before is None else parse_moment(before, "changes-before")
     if after is not None and until is not None and after > until:
         raise Invalid("The value of changes-since must be less than or equal to changes-before.")
+    if until is not None and not until.microsecond:
+        until += _SECOND
     return after, until
 
 

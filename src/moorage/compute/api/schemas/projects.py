@@ -52,8 +52,8 @@ def _keypair(name_pattern: str, *required: str, **more: object) -> Schema:
     )
 
 
-#: No blank at either end.
-_KEYPAIR_NAME = r"^(?! )[a-zA-Z0-9 _-]+(?<! )$"
+#: No blank at either end, and no line end, before which `$` matches, too.
+_KEYPAIR_NAME = r"^(?! )[a-zA-Z0-9 _-]+(?<! )$(?!\n)"
 _KEYPAIR_KIND = {"type": {"type": "string", "enum": ["ssh", "x509"]}}
 _KEYPAIR_USER = {"user_id": {"type": "string"}}
 KEYPAIR = VersionedSchema(
@@ -61,7 +61,10 @@ KEYPAIR = VersionedSchema(
         (Version(2, 1), _keypair(_KEYPAIR_NAME)),
         (Version(2, 2), _keypair(_KEYPAIR_NAME, **_KEYPAIR_KIND)),
         (Version(2, 10), _keypair(_KEYPAIR_NAME, **_KEYPAIR_KIND, **_KEYPAIR_USER)),
-        (Version(2, 92), _keypair(r"^(?! )[a-zA-Z0-9 @._-]+(?<! )$", "public_key", **_KEYPAIR_KIND, **_KEYPAIR_USER)),
+        (
+            Version(2, 92),
+            _keypair(r"^(?! )[a-zA-Z0-9 @._-]+(?<! )$(?!\n)", "public_key", **_KEYPAIR_KIND, **_KEYPAIR_USER),
+        ),
     ]
 )
 
