@@ -122,6 +122,8 @@ TELL_ALICE = {
     "accelerator GET /v2/accelerator_requests",
     "compute GET /v2.1/flavors",
     "compute GET /v2.1/flavors/detail",
+    "compute GET /v2.1/images",
+    "compute GET /v2.1/images/detail",
     "compute GET /v2.1/limits",
     "compute GET /v2.1/os-keypairs",
     "compute GET /v2.1/os-server-groups",
@@ -242,6 +244,7 @@ class World:
 
     def _image(self, visibility: str) -> str:
         body = {"name": f"{MARK}-{visibility}", "visibility": visibility, "note": f"{MARK}-{visibility}-note"}
+        body[f"{MARK}-server-key"] = f"{MARK}-value"  # as in the server's metadata
         body |= {"tags": [f"{MARK}-{visibility}-tag"], "disk_format": "raw", "container_format": "bare"}
         image: str = self.alice("POST", "/image/v2/images", body)["id"]
         path = f"/image/v2/images/{image}/file"

@@ -10,6 +10,7 @@ from moorage.compute.model.quota import DEFAULTS
 from moorage.core.clock import Clock
 from moorage.core.ids import Ids
 from moorage.images.base import ImageSource
+from moorage.images.caller_images import CallerImages
 from moorage.images.client import ImageLookup, ImageWriter
 from moorage.jobs.host_jobs import JOB_LEASE_S
 from moorage.jobs.wakeups import Hints
@@ -30,8 +31,8 @@ class ProfileLookup(Protocol):
 @dataclass(frozen=True)
 class ComputeDeps:
     """`placement` None: names in flavors, providers of hosts and usages in Placement are not looked at, and nothing is
-    scheduled. `images`, `image_writer`, `image_source` None: no image service is configured; image ids are not checked,
-    and no image can be made. `profiles` None: the cloud has no accelerators.
+    scheduled. `images`, `caller_images`, `image_writer`, `image_source` None: no image service is configured; image ids
+    are not checked, and no image can be made. `profiles` None: the cloud has no accelerators.
     """
 
     engine: Engine
@@ -40,6 +41,7 @@ class ComputeDeps:
     hints: Hints
     placement: PlacementClient | None = None
     images: ImageLookup | None = None
+    caller_images: CallerImages | None = None  #: for the proxy to images
     image_writer: ImageWriter | None = None
     image_source: ImageSource | None = None  #: for hosts
     profiles: ProfileLookup | None = None

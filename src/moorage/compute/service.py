@@ -6,6 +6,7 @@ from moorage.compute.agents.domain_service import DomainService
 from moorage.compute.agents.provider_config_service import ProviderConfigService
 from moorage.compute.catalogue.baremetal_flavors import BareMetal
 from moorage.compute.catalogue.flavor_service import FlavorService
+from moorage.compute.catalogue.image_proxy import ImageProxy
 from moorage.compute.catalogue.keypair_service import KeypairService
 from moorage.compute.deps import ComputeDeps, ComputeSettings
 from moorage.compute.hosts.host_service import HostService
@@ -33,6 +34,7 @@ class ComputeService:
         self.quotas = QuotaService(deps, settings)
         self.keypairs = KeypairService(deps, self.quotas)
         self.flavors = FlavorService(deps)
+        self.image_proxy = ImageProxy(deps)
         self.hosts = HostService(deps, settings)
         self.servers = ServerService(deps, self.quotas, commands)
         self.groups = GroupService(deps, self.quotas)

@@ -19,6 +19,11 @@ from moorage.wire.client import ServiceClient
 _QUERY_WORDS = frozenset({"limit", "marker", "sort", "sort_key", "sort_dir", "member_status", "size_min", "size_max"})
 
 
+def is_property(name: str) -> bool:
+    """Whether a list can be filtered by `name` as an additional property."""
+    return not is_base(name) and name not in _QUERY_WORDS and name != "tag"
+
+
 class GlanceImages:
     """An `ImageSource`. `http` uses the catalogue's image endpoint, without ``/v2``."""
 
@@ -28,7 +33,7 @@ class GlanceImages:
 
     def find(self, view: View, properties: Mapping[str, str], *, status: str = "active") -> list[ImageRecord]:
         """`status`: one status, or ``in:a,b``. Raises `ValueError` for names that are not additional properties."""
-        if wrong := sorted(name for name in properties if name != "tag" and (is_base(name) or name in _QUERY_WORDS)):
+        if wrong := sorted(name for name in properties if name != "tag" and not is_property(name)):
             raise ValueError(f"images can only be searched by additional properties, not by {', '.join(wrong)}")
         http = self.http(view)
         found: dict[str, ImageRecord] = {}
@@ -45,15 +50,15 @@ class GlanceImages:
 
     def get(self, view: View, image_id: str) -> ImageRecord | None:
         """None if there is no such image, or `view` may not read it."""
-        try:
-            record = record_from_document(self.http(view).get(image_path(image_id)))
-        except NotFound:
+        document = self._read(view, image_id)
+        if document is None:
             return None
-        except RemoteError as error:
-            if error.status == 403:  # not readable with these credentials
-                return None
-            raise
+        record = record_from_document(document)
         return record if isinstance(view, CallerView) or self._may_read(view, record) else None
+
+    def document(self, view: CallerView, image_id: str) -> dict[str, Any] | None:
+        """The API's document of the image; None as `get`."""
+        return self._read(view, image_id)
 
     @contextmanager
     def open(self, view: View, image_id: str) -> Iterator[Iterator[bytes]]:
@@ -71,6 +76,18 @@ class GlanceImages:
     def http(self, view: View) -> ServiceClient:
         """A client with the credentials of `view`. For service views, the caller must check what the view permits."""
         return self._http.on_behalf_of(view.credentials) if isinstance(view, CallerView) else self._http
+
+    def _read(self, view: View, image_id: str) -> dict[str, Any] | None:
+        """The document that the credentials of `view` may read, whatever the view permits."""
+        try:
+            document: dict[str, Any] = self.http(view).get(image_path(image_id))
+        except NotFound:
+            return None
+        except RemoteError as error:
+            if error.status == 403:  # not readable with these credentials
+                return None
+            raise
+        return document
 
     def _may_read(self, view: ServiceView, record: ImageRecord) -> bool:
         may = reads(view, record)

@@ -227,6 +227,11 @@ class Components:
             raise StartError(f"{self.config.source}: {service} is neither in [plane] services nor in [endpoints]")
         return InProcessTransport(self.plane.app, f"{self.config.url}{prefix}")
 
+    def address(self, service: str) -> str:
+        """The URL of the service for links: that in [endpoints], or below this process's public URL."""
+        elsewhere: str = getattr(self.config.endpoints, service)
+        return elsewhere.rstrip("/") or f"{self.config.base_url}/{ENDPOINT_PATHS[service].split('/')[1]}"
+
     def client(self, service: str, version: str | None = None) -> ServiceClient:
         return ServiceClient(
             self.transport(service),

@@ -135,6 +135,7 @@ def _compute_service(
 ) -> "ComputeService":
     from moorage.compute.deps import ComputeDeps, ComputeSettings
     from moorage.compute.service import ComputeService
+    from moorage.images.caller_images import CallerImages
     from moorage.images.client import ImageLookup, ImageWriter
     from moorage.images.glance import GlanceImages
     from moorage.wiring.scheduler import spec_rules
@@ -147,6 +148,7 @@ def _compute_service(
         parts.hints,
         placement=placement,
         images=ImageLookup(parts.client("image")),
+        caller_images=CallerImages(parts.client("image"), parts.address("image")),
         image_writer=ImageWriter(parts.client("image")),
         image_source=GlanceImages(parts.client("image")),
         profiles=_device_profiles(parts),

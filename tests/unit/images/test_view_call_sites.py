@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import moorage
-from moorage.images import base, cache, client, glance
+from moorage.images import base, cache, caller_images, client, glance
 from moorage.images.views import CallerView, OwnerView, ProjectView, PublicView, ServiceView
 
 SOURCE = Path(moorage.__file__).parent
@@ -23,6 +23,8 @@ CALLS = {
     # The request of a user, with the user's token; then a check whether the server's project may use the image, too.
     ("compute.requests.server_request", "usable_image"): {("get", "CallerView.of(caller)")},
     ("compute.requests.server_request", "_may_use"): {("get", "ProjectView(project_id)")},
+    ("compute.catalogue.image_proxy", "ImageProxy.show"): {("get", "CallerView.of(caller)")},
+    ("compute.catalogue.image_proxy", "ImageProxy.page"): {("page", "CallerView.of(caller)")},
     ("compute.servers.operate_service", "OperateService._announce"): {("announce", "view")},
     # Images of servers' disks that are no longer needed: of the server's project.
     ("compute.moves.migration_worker", "MigrationTask._delete_image"): {("delete", "OwnerView(server.project_id)")},
@@ -53,7 +55,7 @@ CALLS = {
 #: (module, function) that gets a connection to the image service -> the classes to which it passes it. Every operation
 #: of these classes takes a view.
 CONNECTIONS = {
-    ("wiring.services", "_compute_service"): {"GlanceImages", "ImageLookup", "ImageWriter"},
+    ("wiring.services", "_compute_service"): {"CallerImages", "GlanceImages", "ImageLookup", "ImageWriter"},
     ("wiring.services", "build_accelerator"): {"GlanceImages"},
     ("wiring.services", "build_reservation"): {"ImageLookup"},
 }
@@ -62,13 +64,15 @@ CLASSES = (
     base.ImageSource,
     client.ImageLookup,
     client.ImageWriter,
+    caller_images.CallerImages,
     glance.GlanceImages,
 )
 
 #: Names of variables for images or the image service.
 RECEIVERS = {"images", "_images", "image_writer", "_image_writer", "writer", "source", "_source", "cache", "_cache"}
 #: The argument of each operation that is the view. `DigestCache.open` has its image and source first.
-OPERATIONS = {"find": 0, "get": 0, "open": 0, "delete": 0, "announce": 0, "upload": 0, "has_image": 0, "http": 0}
+OPERATIONS = {"find": 0, "get": 0, "open": 0, "delete": 0, "announce": 0, "upload": 0, "has_image": 0, "http": 0, "page": 0,
+              "document": 0}  # fmt: skip
 
 
 def functions(tree, prefix=""):

@@ -14,8 +14,9 @@ EXPLAIN_RULE, EXPLAIN_HOSTS_RULE = "moorage:explain", "moorage:explain:hosts"
 MIGRATE_RULE = "moorage:migrate-flavors"
 PROVIDER_CONFIG_RULE = "moorage:provider-config"
 
-#: Reading the project's own resources, and public ones.
+#: Reading the project's own resources, and public ones. Nova's proxy to images has no rules of its own.
 _FOR_READERS = (
+    "images:index", "images:show",
     "flavors:index", "flavors:show", "os-flavor-extra-specs:index", "os-flavor-extra-specs:show",
     "servers:index", "servers:detail", "servers:show", "server-metadata:index", "server-metadata:show",
     "os-server-tags:index", "os-server-tags:show", "ips:index", "ips:show", "os-attach-interfaces:list",

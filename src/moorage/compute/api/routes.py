@@ -13,6 +13,7 @@ from moorage.compute.api.handlers import (
     external_events,
     flavors,
     hypervisors,
+    images,
     instance_actions,
     keypairs,
     migrations,
@@ -220,6 +221,16 @@ _PROJECTS = [
     _route("DELETE", "/os-server-groups/{group_id}", server_groups.delete, "os-server-groups:delete"),
 ]
 
+_IMAGE = "/images/{image_id}"
+_UNTIL, _METADATA_UNTIL = unsupported_routes.PROXIES_UNTIL, unsupported_routes.IMAGE_METADATA_UNTIL
+_IMAGES = [
+    _route("GET", "/images", images.index, "images:index", until=_UNTIL),
+    _route("GET", "/images/detail", images.detail, "images:index", until=_UNTIL),
+    _route("GET", _IMAGE, images.show, "images:show", until=_UNTIL),
+    _route("GET", f"{_IMAGE}/metadata", images.index_metadata, "images:show", until=_METADATA_UNTIL),
+    _route("GET", _IMAGE + "/metadata/{key}", images.show_metadata_item, "images:show", until=_METADATA_UNTIL),
+]
+
 _UNSUPPORTED = [
     _route(method, row.path, row.handler, "moorage:absent", since=row.since, until=row.until)
     for row in unsupported_routes.UNSUPPORTED_ROUTES
@@ -289,7 +300,7 @@ _OWN_ROUTES: list[Route[ComputeService]] = [
 
 API: ServiceApi[ComputeService] = ServiceApi(
     name="compute",
-    routes=[*_VERSIONS, *_FLAVORS, *_SERVERS, *_HOSTS, *_PROJECTS, *_UNSUPPORTED, *_AGENTS, *_OWN_ROUTES],
+    routes=[*_VERSIONS, *_FLAVORS, *_SERVERS, *_HOSTS, *_PROJECTS, *_IMAGES, *_UNSUPPORTED, *_AGENTS, *_OWN_ROUTES],
     error_shape=error_response,
     versions=versions.VERSIONS,
     schema_error_message=word_schema_error,

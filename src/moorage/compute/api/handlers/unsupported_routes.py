@@ -12,7 +12,9 @@ from moorage.wire.http import Response
 
 #: The last microversion with Nova's proxies to images, volumes and networks; later they are not found.
 PROXIES_UNTIL = 35
-_IMAGES = "Images are not proxied; use the image service in the service catalogue."
+#: The same for the metadata of images.
+IMAGE_METADATA_UNTIL = 38
+_IMAGES = "The proxy to images only reads; change images through the image service in the service catalogue."
 _VOLUMES = "There is no volume service: volumes, snapshots of volumes and booting from them are not offered."
 _NETWORKS = "There is no network service: addresses, interfaces and security groups are not offered."
 _REMOVED = "Nova removed this API; it has no replacement here."
@@ -72,10 +74,9 @@ UNSUPPORTED_ROUTES: tuple[UnsupportedRoute, ...] = (
     _gone("/servers/{server_id}/consoles", "GET POST"),
     _gone("/servers/{server_id}/consoles/{key}", "GET DELETE"),
     _gone("/servers/{server_id}/os-virtual-interfaces", "GET"),
-    UnsupportedRoute("/images", "GET", _IMAGES, until=PROXIES_UNTIL),
-    UnsupportedRoute("/images/{key}", "GET DELETE", _IMAGES, until=PROXIES_UNTIL),
-    UnsupportedRoute("/images/{key}/metadata", "GET POST PUT", _IMAGES, until=38),
-    UnsupportedRoute("/images/{key}/metadata/{item}", "GET PUT DELETE", _IMAGES, until=38),
+    UnsupportedRoute("/images/{image_id}", "DELETE", _IMAGES, until=PROXIES_UNTIL),
+    UnsupportedRoute("/images/{image_id}/metadata", "POST PUT", _IMAGES, until=IMAGE_METADATA_UNTIL),
+    UnsupportedRoute("/images/{image_id}/metadata/{key}", "PUT DELETE", _IMAGES, until=IMAGE_METADATA_UNTIL),
     UnsupportedRoute("/os-volumes", "GET POST", _VOLUMES, until=PROXIES_UNTIL),
     UnsupportedRoute("/os-volumes/{key}", "GET DELETE", _VOLUMES, until=PROXIES_UNTIL),
     UnsupportedRoute("/os-snapshots", "GET POST", _VOLUMES, until=PROXIES_UNTIL),
