@@ -59,6 +59,7 @@ def host(tmp_path, to_placement, clock, files):
     state = tmp_path / "host"
     here = SimpleNamespace(
         description=HostDescription(),
+        driver=None,  # of `description`
         accelerators=NoAcceleratorProviders(),
         files=files,
         state=state,
@@ -68,7 +69,7 @@ def host(tmp_path, to_placement, clock, files):
 
     def tracker():
         return ResourceTracker(
-            driver=SimulatedDriver(here.description, Path(state), clock),
+            driver=here.driver or SimulatedDriver(here.description, Path(state), clock),
             accelerators=here.accelerators,
             placement=to_placement,
             files=ProviderFiles(files),

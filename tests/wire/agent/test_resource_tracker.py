@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from moorage.agent.tracker.resource_tracker import MAX_ATTEMPTS
+from moorage.agent.tree.provider_tree import ProviderNode, ProviderTree
 from moorage.core.errors import Conflict, StartError
 from moorage.placement.client.placement_client import Candidate, Inventory
 from tests.wire.agent.written import LLC, WAYS, put
@@ -84,6 +85,40 @@ def test_a_start_publishes_the_host_with_numa_nodes_devices_and_provider_files(h
     assert [candidate.root_uuid for candidate in found] == [root.uuid]
     assert tracker.provider_uuid("compute-1") == root.uuid
     assert tracker.ancestor_names([providers["compute-1_0000:3b:00.0_R1"].uuid]) == {"compute-1", "compute-1_NUMA_0"}
+
+
+class FlatDriver:
+    """A driver whose hosts have no NUMA nodes and `own` inventories."""
+
+    def __init__(self, **own):
+        self.own = own
+
+    def nodes(self):
+        return ["compute-1"]
+
+    def update_provider_tree(self, tree):
+        inventories = {name: Inventory(total, max_unit=total) for name, total in self.own.items()}
+        return ProviderTree([ProviderNode("compute-1", inventories=inventories, traits=frozenset({"HW_CPU_X86_AVX2"}))])
+
+
+def test_files_are_merged_into_what_any_driver_reports_now(host, placement):
+    """R19, R24 (provider-config): after the driver's update and the automatic traits, whose classes come first."""
+    host.driver = FlatDriver(VCPU=4)
+    put(host.files, LLC)
+    tracker = host.tracker()
+    tracker.start()
+    llc = Inventory(22, 2, max_unit=11)
+    assert classes(placement, "compute-1") == {"VCPU": Inventory(4, max_unit=4), "CUSTOM_LLC": llc}
+    added = {"HW_CPU_X86_AVX2", "CUSTOM_P_STATE_ENABLED", "COMPUTE_NODE", "OWNER_NOVA"}
+    assert added <= traits(placement, "compute-1")
+    host.driver.own = {"VCPU": 8, "CUSTOM_LLC": 3}
+    assert len(tracker.update().warnings) == 1
+    now = {"VCPU": Inventory(8, max_unit=8), "CUSTOM_LLC": Inventory(3, max_unit=3)}
+    assert classes(placement, "compute-1") == now
+    assert added <= traits(placement, "compute-1")
+    host.driver.own = {"VCPU": 8}
+    assert tracker.update().warnings == ()
+    assert classes(placement, "compute-1")["CUSTOM_LLC"] == llc
 
 
 def test_an_update_without_changes_is_one_read_and_no_write(host, transport):
