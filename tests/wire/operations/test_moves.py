@@ -2,9 +2,11 @@
 
 import pytest
 
+from moorage.accelerator.drivers.simulated import FaultKind, SimulatedFault
 from moorage.core.errors import Unavailable
 from tests.plane import failing
 from tests.wire.operations.conftest import GPU, Killed
+from tests.wire.operations.test_failed_devices import set_faults
 
 ONE, TWO = "compute-1", "compute-2"
 SMALL = {"VCPU": 2, "MEMORY_MB": 1024, "DISK_GB": 10, GPU: 1}
@@ -229,6 +231,17 @@ def test_a_move_whose_devices_cannot_be_released_leaves_the_server_running(cloud
     cloud.admin_do(server_id, "migrate")
     assert cloud.status(server_id)[0] == "ACTIVE"
     is_only_on(cloud, cloud.source, server_id, SMALL)
+
+
+def test_a_server_moves_on_if_its_device_is_released_but_cannot_be_cleaned(cloud, server_id):
+    """The fault: the move failed, and the server was shown as active, but was off and had no device."""
+    set_faults(cloud.source, SimulatedFault("release", FaultKind.FAILS, times=1))
+    (handle,) = cloud.source.plugged[server_id]
+    cloud.admin_do(server_id, "migrate")
+    assert cloud.status(server_id) == ("VERIFY_RESIZE", None, cloud.target.name)
+    assert cloud.source.accelerators.is_quarantined(handle)
+    cloud.do(server_id, "confirmResize")
+    is_only_on(cloud, cloud.target, server_id, SMALL)
 
 
 @pytest.mark.parametrize(("where", "call"), [("target", "spawn"), ("source", "snapshot"), ("source", "stop")])

@@ -21,6 +21,9 @@ from moorage.agent.model.power import DomainPowerState, PowerAction
 from moorage.agent.virt.driver import VirtDriver
 from moorage.jobs.contract import HandOverJob, RebuildJob, ServerJob, ServerRef, ShelveJob, StartJob
 
+#: The code of os_acc's error for devices that were released, but could not be cleaned and are in quarantine.
+CLEAN_FAILED = "accelerator.clean_failed"
+
 
 class MoveJobs:
     """Every method may run again after a crash at any line."""
@@ -34,7 +37,12 @@ class MoveJobs:
         """Returns the number of released devices."""
         with self._started_again_after_failure(job, keep_alive):
             self._stop_and_upload(job, keep_alive)
-            return self._builder.detach(job.server, keep_alive)
+            try:
+                return self._builder.detach(job.server, keep_alive)
+            except Exception as error:  # os_acc's errors have codes and no base class here
+                if getattr(error, "code", None) != CLEAN_FAILED:
+                    raise
+                return 0  # the server does not have its devices any more, and could not start again here
 
     def shelve(self, job: ShelveJob, keep_alive: KeepAlive) -> None:
         with self._started_again_after_failure(job, keep_alive):
