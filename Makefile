@@ -49,7 +49,7 @@ test-nova: .venv/.dev .venv-clients/.done .venv-keystone/.done .venv-glance/.don
 	@MOORAGE_TEST_NOVA=1 .venv/bin/python -m tests.servers $(PYTEST) tests/nova $(ARGS)
 
 .PHONY: test-qemu
-test-qemu: .venv/.libvirt ## The accelerator drivers over a real kernel, in a guest with SR-IOV, IOMMU and mdev; 2 minutes
+test-qemu: .venv/.libvirt ## The accelerator drivers over a real kernel, in a guest with SR-IOV, IOMMU and mdev; a server with a passed-through drive; 8 minutes
 	@MOORAGE_TEST_QEMU=1 $(PYTEST) -rs tests/qemu $(ARGS)
 
 .PHONY: tempest

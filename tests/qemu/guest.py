@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.system.libvirt import guest
@@ -42,16 +43,34 @@ def missing() -> str | None:
 
 
 def run(kernel: Path, directory: Path, modules: Path | None, *, timeout_s: float = 600.0) -> list[str]:
-    """The guest's output, line by line. `modules`: a directory with additional modules, built for this kernel."""
-    init = _INIT.replace("TOP", str(ROOT)).replace("PYTHON ", f"{sys.executable} ")
+    """The output of `tests.qemu.inside`. `modules`: a directory with additional modules, built for this kernel."""
+    return boot(kernel, directory, _INIT, MODULES, modules, timeout_s=timeout_s)
+
+
+def boot(
+    kernel: Path,
+    directory: Path,
+    init: str,
+    wanted: Sequence[str],
+    modules: Path | None = None,
+    *,
+    memory: str = "1G",
+    options: Sequence[str] = (),
+    timeout_s: float,
+) -> list[str]:
+    """The guest's output, line by line. In `init`, TOP and PYTHON stand for this checkout and its interpreter.
+
+    `options`: more options of QEMU.
+    """
+    init = init.replace("TOP", str(ROOT)).replace("PYTHON ", f"{sys.executable} ")
     archive = directory / "initrd"
-    archive.write_bytes(guest.archive(kernel, init, MODULES, modules))
+    archive.write_bytes(guest.archive(kernel, init, wanted, modules))
     disk = directory / "disk"
     disk.write_bytes(b"the last tenant's data, " * (DISK_BYTES // 24))
     os.truncate(disk, DISK_BYTES)
     command = [
         "qemu-system-x86_64", "-machine", "q35",
-        "-cpu", "max", "-accel", "tcg,thread=multi", "-smp", "2", "-m", "1G",
+        "-cpu", "max", "-accel", "tcg,thread=multi", "-smp", "2", "-m", memory,
         "-device", "intel-iommu,intremap=off", "-nodefaults", "-no-reboot", "-display", "none", "-serial", "stdio",
         "-kernel", str(kernel), "-initrd", str(archive),
         "-append", "console=ttyS0 quiet panic=-1 intel_iommu=on random.trust_cpu=on",
@@ -60,7 +79,7 @@ def run(kernel: Path, directory: Path, modules: Path | None, *, timeout_s: float
         "-device", "nvme,bus=slot1,serial=one,subsys=subsystem,sriov_max_vfs=4,sriov_vq_flexible=8,sriov_vi_flexible=4",
         "-device", "edu",
         "-blockdev", f"driver=file,node-name=file,filename={disk}", "-blockdev", "driver=raw,node-name=disk,file=file",
-        "-device", "nvme,serial=two,id=two", "-device", "nvme-ns,bus=two,drive=disk,shared=off",
+        "-device", "nvme,serial=two,id=two", "-device", "nvme-ns,bus=two,drive=disk,shared=off", *options,
     ]  # fmt: skip
     done = subprocess.run(
         command, cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
