@@ -10,8 +10,7 @@ from moorage.compute.model.quota import DEFAULTS
 from moorage.core.clock import Clock
 from moorage.core.ids import Ids
 from moorage.images.base import ImageSource
-from moorage.images.caller_images import CallerImages
-from moorage.images.client import ImageLookup, ImageWriter
+from moorage.images.client import CallerImages, ImageLookup, ImageWriter
 from moorage.jobs.host_jobs import JOB_LEASE_S
 from moorage.jobs.wakeups import Hints
 from moorage.placement.client.placement_client import PlacementClient

@@ -9,7 +9,6 @@
 
 * `views`       which images a call may read or write; each call names a view
 * `client`      the calls of compute and reservations to an image service
-* `caller_images`   images as compute's proxy shows them to a caller
 * `routes`, `handlers`, `schemas`, `service`, `query`, `document`, `model`, `quota`   our own image service
 
 Not here: the meaning of a bitstream's properties (`moorage.accelerator.model.bitstream`).

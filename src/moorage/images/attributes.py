@@ -48,6 +48,17 @@ def is_base(name: str) -> bool:
     return lower in BASE or is_reserved(lower)
 
 
+#: Query parameters of a list that are not properties, in addition to the base attributes.
+_QUERY_WORDS = frozenset(
+    {"limit", "marker", "sort", "sort_key", "sort_dir", "member_status", "size_min", "size_max", "tag"}
+)
+
+
+def is_filter_property(name: str) -> bool:
+    """Whether a list can be filtered by `name` as an additional property."""
+    return not is_base(name) and name not in _QUERY_WORDS
+
+
 def refuse_base(properties: Iterable[str], where: str) -> None:
     """Raises `Invalid` naming the base attributes among `properties`; `where` says what carried them."""
     if named := sorted(name for name in properties if is_base(name)):

@@ -1,20 +1,27 @@
-"""The client of image services for other packages: read an image by id, and store disks of servers. Each call names
-its view.
+"""The clients of image services for other packages. Each call names its view.
+
+ImageLookup    reads one image by its id
+CallerImages   images as their callers see them, also in pages, for compute's image proxy
+ImageWriter    stores disks of servers
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
 
 import orjson
 
-from moorage.core.errors import Conflict, OverQuota, RemoteError
+from moorage.core.errors import Conflict, Forbidden, Invalid, OverQuota, RemoteError
 from moorage.images.attributes import refuse_base
 from moorage.images.base import ImageRecord
-from moorage.images.glance import GlanceImages, image_path
+from moorage.images.glance import GlanceImages, image_path, record_from_document
 from moorage.images.views import CallerView, OwnerView, View
 from moorage.wire.client import ServiceClient
 
-__all__ = ["ImageLookup", "ImageRecord", "ImageWriter"]
+__all__ = ["CallerImages", "DatedImage", "ImageLookup", "ImageRecord", "ImageWriter"]
 
+_PAGE_SIZE = 100
 _CONTAINER_FORMAT = "bare"
 _MADE_OR_BEING_MADE = "in:queued,saving,uploading,importing,active"
 _PATCH = "application/openstack-images-v2.1-json-patch"
@@ -34,6 +41,55 @@ class ImageLookup:
         """Whether the project has an image with all of `properties`, complete or being created."""
         _check_view(view, OwnerView)
         return bool(self._images.find(view, properties, status=_MADE_OR_BEING_MADE))
+
+
+@dataclass(frozen=True, slots=True)
+class DatedImage:
+    record: ImageRecord
+    created_at: str  #: ``2026-11-20T16:54:59Z``, as `updated_at`
+    updated_at: str
+
+
+class CallerImages:
+    """Reads with the callers' own credentials, never with the service's: the image service decides what they may see.
+
+    `http` uses the catalogue's image endpoint, without ``/v2``; `address` is its URL, for links.
+    """
+
+    def __init__(self, http: ServiceClient, address: str) -> None:
+        self._images = GlanceImages(http)
+        self.address = address
+
+    def get(self, view: CallerView, image_id: str) -> DatedImage | None:
+        """None if there is no such image, or the caller may not read it."""
+        document = self._images.document(view, image_id)
+        return None if document is None else _dated(document)
+
+    def page(
+        self, view: CallerView, filters: Sequence[tuple[str, str]], *, limit: int, marker: str | None
+    ) -> list[DatedImage]:
+        """Up to `limit` images behind the image `marker`, newest first. `filters`: of the Image API.
+
+        Raises `Invalid` for a filter or marker that the image service rejects, `Forbidden` if it rejects the caller.
+        """
+        query = [*filters, ("limit", str(max(1, min(limit, _PAGE_SIZE))))]
+        if marker is not None:
+            query.append(("marker", marker))
+        try:
+            rows = islice(self._images.http(view).paged_rows("/v2/images", "images", query, more="next"), limit)
+            return [_dated(row) for row in rows]
+        except RemoteError as error:
+            message = str(error.fields.get("detail") or "the image service rejects the request")
+            if error.status == 400:
+                raise Invalid(message) from error
+            if error.status == 403:
+                raise Forbidden(message) from error
+            raise
+
+
+def _dated(document: dict[str, Any]) -> DatedImage:
+    record = record_from_document(document)
+    return DatedImage(record, str(document.get("created_at") or ""), str(document.get("updated_at") or ""))
 
 
 class ImageWriter:

@@ -10,18 +10,10 @@ from typing import Any
 from urllib.parse import quote
 
 from moorage.core.errors import NotFound, RemoteError
-from moorage.images.attributes import is_base
+from moorage.images.attributes import is_base, is_filter_property
 from moorage.images.base import ImageRecord
 from moorage.images.views import CallerView, OwnerView, ProjectView, PublicView, ServiceView, View, lists, reads
 from moorage.wire.client import ServiceClient
-
-#: Query parameters of a list that are not properties, in addition to the base attributes.
-_QUERY_WORDS = frozenset({"limit", "marker", "sort", "sort_key", "sort_dir", "member_status", "size_min", "size_max"})
-
-
-def is_property(name: str) -> bool:
-    """Whether a list can be filtered by `name` as an additional property."""
-    return not is_base(name) and name not in _QUERY_WORDS and name != "tag"
 
 
 class GlanceImages:
@@ -33,7 +25,7 @@ class GlanceImages:
 
     def find(self, view: View, properties: Mapping[str, str], *, status: str = "active") -> list[ImageRecord]:
         """`status`: one status, or ``in:a,b``. Raises `ValueError` for names that are not additional properties."""
-        if wrong := sorted(name for name in properties if name != "tag" and not is_property(name)):
+        if wrong := sorted(name for name in properties if name != "tag" and not is_filter_property(name)):
             raise ValueError(f"images can only be searched by additional properties, not by {', '.join(wrong)}")
         http = self.http(view)
         found: dict[str, ImageRecord] = {}

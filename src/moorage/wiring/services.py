@@ -135,8 +135,7 @@ def _compute_service(
 ) -> "ComputeService":
     from moorage.compute.deps import ComputeDeps, ComputeSettings
     from moorage.compute.service import ComputeService
-    from moorage.images.caller_images import CallerImages
-    from moorage.images.client import ImageLookup, ImageWriter
+    from moorage.images.client import CallerImages, ImageLookup, ImageWriter
     from moorage.images.glance import GlanceImages
     from moorage.wiring.scheduler import spec_rules
 
@@ -332,7 +331,7 @@ def build_reservation(parts: Components) -> None:
 
 def requests_at_once(clock: Clock) -> int:
     """Maximum number of parallel requests when leases start. One in virtual time, so that the order is fixed."""
-    from moorage.reservation.events.event_executor import REQUESTS_AT_ONCE
+    from moorage.reservation.events.parallel_requests import REQUESTS_AT_ONCE
 
     return REQUESTS_AT_ONCE if is_real_time(clock) else 1
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import moorage
-from moorage.images import base, cache, caller_images, client, glance
+from moorage.images import base, cache, client, glance
 from moorage.images.views import CallerView, OwnerView, ProjectView, PublicView, ServiceView
 
 SOURCE = Path(moorage.__file__).parent
@@ -64,7 +64,7 @@ CLASSES = (
     base.ImageSource,
     client.ImageLookup,
     client.ImageWriter,
-    caller_images.CallerImages,
+    client.CallerImages,
     glance.GlanceImages,
 )
 

@@ -3,7 +3,7 @@ from functools import partial
 
 import pytest
 
-from moorage.reservation.events.event_executor import ParallelRequests
+from moorage.reservation.events.parallel_requests import ParallelRequests
 
 
 def test_with_one_thread_requests_run_in_order_in_the_callers_thread():

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from moorage.core.clock import AdjustableClock, SystemClock, VirtualClock
-from moorage.reservation.events.event_executor import REQUESTS_AT_ONCE
+from moorage.reservation.events.parallel_requests import REQUESTS_AT_ONCE
 from moorage.wiring.services import requests_at_once
 from tests.simulation.part import PartClock
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from moorage.compute.deps import ComputeDeps
 from moorage.core.caller import Caller
 from moorage.core.errors import NotBuilt, NotFound
-from moorage.images.caller_images import CallerImages, DatedImage
+from moorage.images.client import CallerImages, DatedImage
 from moorage.images.views import CallerView
 
 

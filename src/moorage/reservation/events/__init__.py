@@ -4,7 +4,8 @@
       |             before_end events into batches; every other event is a batch of one
       v
     event_executor  claim (epoch + 1) -> journal -> step, step, ... -> finish: events, leases, reservations
-                    any process, any number of events; `steps.plan_builder` plans the journal
+                    any process, any number of events; `steps.plan_builder` plans the journal, `event_run` holds
+                    the progress, and writes what the end of an event changes in its lease
                                             |
                                             |-> a step waits or fails: its event is released, and retried later, up to
                                             |   a deadline; the others of the batch go on

@@ -16,17 +16,13 @@ docs/evidence/decisions/0018-leases-that-start-together-share-their-transactions
 """
 
 import logging
-import threading
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import Enum
 from functools import partial
-from queue import Empty, SimpleQueue
 from types import MappingProxyType
-from typing import TypeVar, get_args
+from typing import get_args
 
 from sqlalchemy import Connection, Engine
 
@@ -35,20 +31,29 @@ from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError
 from moorage.core.ids import Ids
 from moorage.db.session import in_transaction, read
-from moorage.reservation.capacity.addresses import build_address_requests
+from moorage.reservation.events.event_run import (
+    EventClaim,
+    EventRun,
+    GiveUp,
+    Retry,
+    RunEnd,
+    change_finished,
+    change_given_up,
+    epochs_of,
+    summarise_failures,
+    unrecorded_steps,
+)
+from moorage.reservation.events.parallel_requests import ParallelRequests
 from moorage.reservation.model.event_order import UnfinishedEvent
 from moorage.reservation.model.leases import (
     CLAIM,
     DUE_IMMEDIATELY,
     RUNS_IN,
-    WIRE_EVENTS,
     Event,
     EventStatus,
     EventType,
     Lease,
     LeaseStatus,
-    ReservationStatus,
-    status_after_update,
 )
 from moorage.reservation.model.steps import (
     Actions,
@@ -67,7 +72,7 @@ from moorage.reservation.model.steps import (
 )
 from moorage.reservation.steps.instance_steps import InstanceSteps
 from moorage.reservation.steps.plan_builder import PlanBuilder
-from moorage.reservation.store import address_store, archive_store, event_store, host_store, lease_store, limit_store
+from moorage.reservation.store import event_store, lease_store
 from moorage.reservation.store.event_store import OPEN, Epochs, Release, StepRow, StepState, new_rows
 
 log = logging.getLogger(__name__)
@@ -84,9 +89,6 @@ FAILURE_BACKOFF = Backoff(first_s=2.0, longest_s=60.0)
 ACTION_TRIES = 5
 ACTION_GRACE = timedelta(seconds=60)
 
-#: Maximum number of failures that the error of an event names.
-MAX_REASONS = 3
-
 #: Claims are extended, between two steps, after this time.
 _RENEWAL = CLAIM / 4
 
@@ -102,75 +104,6 @@ _QUICK = (
     LendHost,
     OpenAggregate,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class EventClaim:
-    """The right to run an event, until another worker raises the epoch.
-
-    `deadline`: when the event is given up. None: never, because creations fail at once, and ends and deletions must be
-    completed. `journal`: its steps, if they were written together with the claim. None: they must be read, or planned.
-    """
-
-    event_id: str
-    lease_id: str
-    type: EventType
-    epoch: int
-    deadline: datetime | None = None
-    journal: Sequence[StepRow] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Retry:
-    """The event is released until the pause is over. `row`: the step that waits or failed; `further`: steps to add."""
-
-    reason: str
-    pause_s: float
-    row: StepRow | None = None
-    further: tuple[Step, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _GiveUp:
-    """The event ends with an error. `error`: that of its step, if a step failed."""
-
-    reason: str
-    error: MoorageError | None = None
-
-
-class _End(Enum):
-    FINISHED = "finished"
-    LOST = "lost"  #: another worker has claimed the event
-
-
-class _Run:
-    """A claimed event in progress. `lease`: as it was claimed; None: not read."""
-
-    def __init__(self, claim: EventClaim, renew_at: datetime, lease: Lease | None = None) -> None:
-        self.claim = claim
-        self.renew_at = renew_at
-        self.lease = lease
-        self.todo: deque[StepRow] = deque()  #: the steps that are left, in order
-        self.length = 0  #: of the journal
-        self.done = 0  #: number of the last step that is done or given up
-        self.recorded = 0  #: number of the last step that is so in the journal
-        self.failures: list[str] = []  #: the errors of steps that were given up
-        self.end: _Retry | _GiveUp | _End | None = None  #: None: it goes on
-        self.read_journal(claim.journal or ())
-
-    def read_journal(self, rows: Sequence[StepRow]) -> None:
-        self.todo.extend(row for row in rows if row.state is StepState.UNDONE)
-        self.failures += [row.last_error or row.step.kind for row in rows if row.state is StepState.FAILED]
-        self.length = len(rows)
-
-    def first_inventories(self) -> list[PutInventory]:
-        """The inventories with which the steps that are left begin."""
-        first = []
-        for row in self.todo:
-            if not isinstance(row.step, PutInventory):
-                break
-            first.append(row.step)
-        return first
 
 
 @dataclass(frozen=True)
@@ -221,9 +154,9 @@ class EventExecutor:
 
     def run_claimed(self, claims: Sequence[EventClaim]) -> dict[str, MoorageError]:
         """Runs events that this worker has claimed; returns {id of an event that was given up: error of its step}."""
-        runs = [_Run(claim, self._clock.now() + _RENEWAL) for claim in claims]
+        runs = [EventRun(claim, self._clock.now() + _RENEWAL) for claim in claims]
         self._run(runs)
-        given_up = {run.claim.event_id: run.end.error for run in runs if isinstance(run.end, _GiveUp)}
+        given_up = {run.claim.event_id: run.end.error for run in runs if isinstance(run.end, GiveUp)}
         return {event_id: error for event_id, error in given_up.items() if error is not None}
 
     def new_claimed_event(self, lease_id: str, kind: EventType) -> Event:
@@ -268,7 +201,7 @@ class EventExecutor:
 
     def _claim(
         self, connection: Connection, events: Sequence[UnfinishedEvent]
-    ) -> tuple[list[_Run], list[UnfinishedEvent], frozenset[str]]:
+    ) -> tuple[list[EventRun], list[UnfinishedEvent], frozenset[str]]:
         """(the claimed events, events that must run alone, ids of events that have changed)"""
         now, kind = self._clock.now(), events[0].type
         ids = [event.lease_id for event in events]
@@ -297,7 +230,7 @@ class EventExecutor:
         connection: Connection,
         events: Sequence[tuple[UnfinishedEvent, Lease]],
         plans: Mapping[str, Sequence[Step]],
-    ) -> list[_Run]:
+    ) -> list[EventRun]:
         """Claims events of locked leases and writes their journals. Those without steps are finished at once."""
         now, running = self._clock.now(), RUNS_IN[events[0][0].type][1]
         seen = {event.event_id: event.epoch for event, _ in events}
@@ -308,7 +241,7 @@ class EventExecutor:
             journal = new_rows(plans[lease.id]) if lease.id in plans else None
             deadline = self._deadline(lease, event.type)
             claim = EventClaim(event.event_id, lease.id, event.type, epochs[event.event_id], deadline, journal)
-            runs.append(_Run(claim, now + _RENEWAL, lease))
+            runs.append(EventRun(claim, now + _RENEWAL, lease))
             if running not in (None, lease.status):
                 moving[lease.status].append(lease.id)
         for status, ids in moving.items():
@@ -317,10 +250,10 @@ class EventExecutor:
         if idle := [run for run in runs if run.claim.journal == []]:
             self._close(connection, idle)
             for run in idle:
-                run.end = _End.FINISHED
+                run.end = RunEnd.FINISHED
         return runs
 
-    def _prepare(self, run: _Run) -> None:
+    def _prepare(self, run: EventRun) -> None:
         """Reads the journal of an event, or plans its steps if it has none. An event that is late is given up."""
         claim = run.claim
         if run.lease is None:
@@ -334,7 +267,7 @@ class EventExecutor:
             if run.lease is not None:
                 self.determine_generations(run.lease)
         except MoorageError as error:
-            run.end = _Retry(
+            run.end = Retry(
                 f"cannot determine the generation of an older reservation: {error.message}", WAIT_BACKOFF.longest_s
             )
             return
@@ -358,7 +291,7 @@ class EventExecutor:
 
     # --- steps
 
-    def _run(self, runs: Sequence[_Run]) -> None:
+    def _run(self, runs: Sequence[EventRun]) -> None:
         for run in runs:
             if run.claim.journal is None:
                 self._prepare(run)
@@ -367,15 +300,15 @@ class EventExecutor:
         self._run_parts(runs, [partial(self._run_steps, run) for run in runs if run.end is None])
         if finished := [run for run in runs if run.end is None]:
             self._finish(finished)
-        if released := [(run, run.end) for run in runs if isinstance(run.end, _Retry)]:
+        if released := [(run, run.end) for run in runs if isinstance(run.end, Retry)]:
             self._release(released)
-        if given_up := [(run, run.end) for run in runs if isinstance(run.end, _GiveUp)]:
+        if given_up := [(run, run.end) for run in runs if isinstance(run.end, GiveUp)]:
             self._give_up(given_up)
         for run in runs:
-            if run.end is _End.FINISHED:
+            if run.end is RunEnd.FINISHED:
                 log.info("lease event done", extra={"lease_id": run.claim.lease_id, "type": run.claim.type})
 
-    def _publish(self, runs: Sequence[_Run]) -> bool:
+    def _publish(self, runs: Sequence[EventRun]) -> bool:
         """Writes the inventories with which events begin, before any project gets access (R24). False: none."""
         of_host: dict[str, list[PutInventory]] = defaultdict(list)
         for run in runs:
@@ -398,14 +331,14 @@ class EventExecutor:
                 run.done = run.todo.popleft().seq
         return bool(of_host)
 
-    def _run_parts(self, runs: Sequence[_Run], parts: Sequence[Callable[[], None]]) -> None:
+    def _run_parts(self, runs: Sequence[EventRun], parts: Sequence[Callable[[], None]]) -> None:
         """Runs parts of these events, several at once, and extends the claims meanwhile."""
         for _ in self._in_parallel(parts):
             now = self._clock.now()
             if any(run.end is None and now >= run.renew_at for run in runs):
                 self._record(runs)
 
-    def _run_steps(self, run: _Run) -> None:
+    def _run_steps(self, run: EventRun) -> None:
         """Runs the steps that are left until one of them waits, fails, or finds further steps."""
         while run.end is None and run.todo:
             row = run.todo[0]
@@ -418,25 +351,25 @@ class EventExecutor:
                 self._step_failed(run, error)
                 continue
             if isinstance(found, Waiting):
-                run.end = _Retry(f"{row.step.kind}: {found.reason}", WAIT_BACKOFF.pause_s(row.attempt + 1), row)
+                run.end = Retry(f"{row.step.kind}: {found.reason}", WAIT_BACKOFF.pause_s(row.attempt + 1), row)
                 break
             run.done = run.todo.popleft().seq
             if found is not None and found.steps:
-                run.end = _Retry(f"{row.step.kind}: {len(found.steps)} further steps", 0, further=found.steps)
+                run.end = Retry(f"{row.step.kind}: {len(found.steps)} further steps", 0, further=found.steps)
             elif run.todo and (not isinstance(row.step, _QUICK) or self._clock.now() >= run.renew_at):
                 self._record([run])
 
-    def _step_failed(self, run: _Run, error: MoorageError) -> None:
+    def _step_failed(self, run: EventRun, error: MoorageError) -> None:
         """Decides how an event goes on after the first step that is left has failed."""
         row, kind = run.todo[0], run.claim.type
         reason = f"{row.step.kind}: {error.message}"
         log.warning("a step of a lease event failed", extra={"lease_id": run.claim.lease_id, "reason": reason})
         if kind is EventType.CREATE:
-            run.end = _GiveUp(reason, error)  # a request waits for the answer: undo at once, see `lease_service`
+            run.end = GiveUp(reason, error)  # a request waits for the answer: undo at once, see `lease_service`
         elif kind is not EventType.BEFORE_END or not self._abandon_action(run, reason):
-            run.end = _Retry(reason, FAILURE_BACKOFF.pause_s(row.attempt + 1), row)
+            run.end = Retry(reason, FAILURE_BACKOFF.pause_s(row.attempt + 1), row)
 
-    def _abandon_action(self, run: _Run, reason: str) -> bool:
+    def _abandon_action(self, run: EventRun, reason: str) -> bool:
         """Gives up a before_end action after `ACTION_TRIES` or at the lease's end; the other actions continue."""
         row = run.todo[0]
         with read(self._engine) as connection:
@@ -451,14 +384,14 @@ class EventExecutor:
 
     # --- record
 
-    def _record(self, runs: Sequence[_Run], failed: Mapping[str, StepRow] = MappingProxyType({})) -> None:
+    def _record(self, runs: Sequence[EventRun], failed: Mapping[str, StepRow] = MappingProxyType({})) -> None:
         """Extends the claims, and records the steps that are done. `failed`: {event id: a step that was given up}"""
         going = [run for run in runs if run.end is None]
-        done = _unrecorded(going)
+        done = unrecorded_steps(going)
 
         def record(connection: Connection) -> Epochs:
             now = self._clock.now()
-            mine = event_store.extend(connection, _epochs(going), now + CLAIM)
+            mine = event_store.extend(connection, epochs_of(going), now + CLAIM)
             if given_up := {key: row for key, row in failed.items() if key in mine}:
                 event_store.steps_not_done(connection, given_up, now)
             event_store.steps_done(connection, {key: number for key, number in done.items() if key in mine}, now)
@@ -470,31 +403,31 @@ class EventExecutor:
             run.renew_at = self._clock.now() + _RENEWAL
         self._stop_lost(going, mine)
 
-    def _finish(self, runs: Sequence[_Run]) -> None:
+    def _finish(self, runs: Sequence[EventRun]) -> None:
         def finish(connection: Connection) -> Epochs:
             lease_store.lock_rows(connection, [run.claim.lease_id for run in runs])
             return self._close(connection, runs)
 
         mine = in_transaction(self._engine, finish)
         for run in runs:
-            run.end = _End.FINISHED
+            run.end = RunEnd.FINISHED
         self._stop_lost(runs, mine)
 
-    def _close(self, connection: Connection, runs: Sequence[_Run]) -> Epochs:
+    def _close(self, connection: Connection, runs: Sequence[EventRun]) -> Epochs:
         """Ends the events and changes their leases; returns those whose claims were still held."""
         now, sound = self._clock.now(), [run for run in runs if not run.failures]
-        mine = dict(event_store.finish(connection, _epochs(sound), EventStatus.DONE, now))
+        mine = dict(event_store.finish(connection, epochs_of(sound), EventStatus.DONE, now))
         for run in runs:
             if run.failures:
-                error = _summary(run.failures)
-                mine |= event_store.finish(connection, _epochs([run]), EventStatus.ERROR, now, error)
+                error = summarise_failures(run.failures)
+                mine |= event_store.finish(connection, epochs_of([run]), EventStatus.ERROR, now, error)
         ended = [run for run in runs if run.claim.event_id in mine]
-        event_store.steps_done(connection, _unrecorded(ended), now)
+        event_store.steps_done(connection, unrecorded_steps(ended), now)
         if ended:
-            _change_leases(connection, [run.claim for run in ended], now)
+            change_finished(connection, [run.claim for run in ended], now)
         return mine
 
-    def _release(self, stopped: Sequence[tuple[_Run, _Retry]]) -> None:
+    def _release(self, stopped: Sequence[tuple[EventRun, Retry]]) -> None:
         """Gives the events back until their pauses are over, or until their deadlines, when they are given up."""
 
         def release(connection: Connection) -> Epochs:
@@ -513,49 +446,35 @@ class EventExecutor:
                 if retry.row is not None
             }:
                 event_store.steps_not_done(connection, failed, now)
-            event_store.steps_done(connection, _unrecorded([run for run, _ in held]), now)
+            event_store.steps_done(connection, unrecorded_steps([run for run, _ in held]), now)
             further = {run.claim.event_id: new_rows(retry.further, run.length) for run, retry in held}
             event_store.insert_steps(connection, further, now)
             return mine
 
         self._stop_lost([run for run, _ in stopped], in_transaction(self._engine, release))
 
-    def _give_up(self, stopped: Sequence[tuple[_Run, _GiveUp]]) -> None:
+    def _give_up(self, stopped: Sequence[tuple[EventRun, GiveUp]]) -> None:
         """Ends the events with an error, and changes their leases."""
 
         def give_up(connection: Connection) -> Epochs:
             now, mine = self._clock.now(), dict[str, int]()
             lease_store.lock_rows(connection, [run.claim.lease_id for run, _ in stopped])
             for run, end in stopped:
-                mine |= event_store.finish(connection, _epochs([run]), EventStatus.ERROR, now, end.reason)
+                mine |= event_store.finish(connection, epochs_of([run]), EventStatus.ERROR, now, end.reason)
                 lease = lease_store.find_lease(connection, run.claim.lease_id)
                 if run.claim.event_id in mine and lease is not None:
-                    self._change_failed(connection, lease, run.claim.type, now)
+                    change_given_up(connection, lease, run.claim.type, now, self._ids)
             return mine
 
         for run, end in stopped:
             log.error("gave up a lease event", extra={"lease_id": run.claim.lease_id, "reason": end.reason})
         self._stop_lost([run for run, _ in stopped], in_transaction(self._engine, give_up))
 
-    def _change_failed(self, connection: Connection, lease: Lease, kind: EventType, now: datetime) -> None:
-        """Changes the lease as required by an event that was given up."""
-        if kind is EventType.CREATE:  # deleting the lease undoes its creation (R12)
-            lease_store.move(connection, [lease.id], lease.status, LeaseStatus.DELETING, now)
-            deletion = Event(
-                self._ids.uuid(), lease.id, EventType.DELETE, DUE_IMMEDIATELY, EventStatus.UNDONE, now, None
-            )
-            event_store.insert_events(connection, [deletion])
-        elif kind is EventType.UPDATE:
-            lease_store.move(connection, [lease.id], lease.status, status_after_update(lease), now)
-        elif kind is EventType.START:
-            lease_store.move(connection, [lease.id], lease.status, LeaseStatus.ERROR, now)
-            lease_store.move_reservations(connection, [lease.id], ReservationStatus.ERROR, now)
-
-    def _stop_lost(self, runs: Sequence[_Run], mine: Epochs) -> None:
+    def _stop_lost(self, runs: Sequence[EventRun], mine: Epochs) -> None:
         """Stops the events that another worker has, and drops our claims, so that it need not wait for their end."""
         lost = [run for run in runs if run.claim.event_id not in mine]
         for run in lost:
-            run.end = _End.LOST
+            run.end = RunEnd.LOST
             log.warning(
                 "lost the claim on an event to another worker",
                 extra={"event_id": run.claim.event_id, "lease_id": run.claim.lease_id},
@@ -570,14 +489,14 @@ class EventExecutor:
             return min(lease.end_date, lease.start_date + self._start_deadline)
         return lease.end_date if kind in (EventType.UPDATE, EventType.BEFORE_END) else None
 
-    def _too_late(self, run: _Run, grace: timedelta = timedelta(0)) -> _GiveUp | None:
+    def _too_late(self, run: EventRun, grace: timedelta = timedelta(0)) -> GiveUp | None:
         """The end of an event whose deadline has passed, plus `grace`. None: it may go on."""
         deadline = run.claim.deadline
         if deadline is None or self._clock.now() < deadline + grace:
             return None
         events = run.lease.events if run.lease is not None else ()
         last = next((event.last_error for event in events if event.id == run.claim.event_id), None)
-        return _GiveUp(f"not finished by the deadline {deadline:%Y-%m-%d %H:%M}" + (f"; {last}" if last else ""))
+        return GiveUp(f"not finished by the deadline {deadline:%Y-%m-%d %H:%M}" + (f"; {last}" if last else ""))
 
 
 def _is_as_read(seen: UnfinishedEvent, lease: Lease | None, now: datetime) -> bool:
@@ -590,103 +509,3 @@ def _is_as_read(seen: UnfinishedEvent, lease: Lease | None, now: datetime) -> bo
         )
         and not any(event.claimed(now) for event in lease.events)
     )
-
-
-def _epochs(runs: Sequence[_Run]) -> Epochs:
-    return {run.claim.event_id: run.claim.epoch for run in runs}
-
-
-def _unrecorded(runs: Sequence[_Run]) -> dict[str, int]:
-    """{event id: number of its last step that is done} of events with steps whose end is not in the journal yet."""
-    return {run.claim.event_id: run.done for run in runs if run.done > run.recorded}
-
-
-def _summary(failures: Sequence[str]) -> str:
-    """Up to `MAX_REASONS` different ones."""
-    reasons = list(dict.fromkeys(failures))
-    more = [f"and {len(reasons) - MAX_REASONS} more"] if len(reasons) > MAX_REASONS else []
-    return "; ".join(reasons[:MAX_REASONS] + more)
-
-
-def _change_leases(connection: Connection, ended: Sequence[EventClaim], now: datetime) -> None:
-    """Changes leases and their reservations as required by their finished events, which are of one type."""
-    ids = [claim.lease_id for claim in ended]
-    match ended[0].type:
-        case EventType.CREATE:
-            lease_store.move(connection, ids, LeaseStatus.CREATING, LeaseStatus.PENDING, now)
-        case EventType.START:
-            lease_store.move(connection, ids, LeaseStatus.STARTING, LeaseStatus.ACTIVE, now)
-            lease_store.move_reservations(connection, ids, ReservationStatus.ACTIVE, now)
-        case EventType.UPDATE:
-            for lease in lease_store.find_leases(connection, ids):
-                lease_store.move(connection, [lease.id], lease.status, status_after_update(lease), now)
-        case EventType.END:
-            leases = lease_store.find_leases(connection, ids)
-            lease_store.move(connection, ids, LeaseStatus.TERMINATING, LeaseStatus.TERMINATED, now)
-            lease_store.move_reservations(connection, ids, ReservationStatus.DELETED, now)
-            _free_resources(connection, leases, now)
-            for event in (event for lease in leases for event in lease.events):
-                if event.type in WIRE_EVENTS and event.status is EventStatus.UNDONE:  # it never ran
-                    event_store.move_event(connection, event, event.time, now, EventStatus.DONE)
-        case EventType.DELETE:
-            leases = lease_store.find_leases(connection, ids)
-            _free_resources(connection, leases, now)
-            archive_store.archive(connection, leases, now)
-            for lease_id in ids:
-                lease_store.delete_lease(connection, lease_id)
-        case EventType.BEFORE_END:
-            pass  # the lease does not change
-
-
-def _free_resources(connection: Connection, leases: Sequence[Lease], now: datetime) -> None:
-    """Deletes the allocations of ended leases."""
-    reservations = [reservation for lease in leases for reservation in lease.reservations]
-    host_store.delete_allocations_of(connection, [each.id for each in reservations])
-    address_store.release_all(connection, [want.reservation_id for want in build_address_requests(reservations)])
-    for lease in leases:
-        limit_store.close(connection, lease.id, now)
-
-
-T = TypeVar("T")
-
-#: Parallel requests: enough to use the waiting time; more would compete for one processor.
-REQUESTS_AT_ONCE = 8
-
-
-class ParallelRequests:
-    """Runs independent callables in up to `threads` threads; with one, in the caller's thread and in order.
-
-    Most of each request is waiting for a disk elsewhere. The threads are daemons made for one call: a pool would make
-    the process wait for them when it stops.
-    """
-
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
-
-    def __call__(self, requests: Sequence[Callable[[], T]]) -> Iterator[T]:
-        """Yields results as they arrive. An exception is raised to the caller; the other callables still run."""
-        if self._threads < 2 or len(requests) < 2:
-            yield from (request() for request in requests)
-            return
-        todo: SimpleQueue[Callable[[], T]] = SimpleQueue()
-        done: SimpleQueue[Future[T]] = SimpleQueue()
-        for request in requests:
-            todo.put(request)
-        for number in range(min(self._threads, len(requests))):
-            threading.Thread(target=_run_queue, args=(todo, done), name=f"at-once-{number}", daemon=True).start()
-        for _ in requests:
-            yield done.get().result()
-
-
-def _run_queue(todo: SimpleQueue[Callable[[], T]], done: SimpleQueue[Future[T]]) -> None:
-    while True:
-        try:
-            request = todo.get_nowait()
-        except Empty:
-            return
-        future: Future[T] = Future()
-        try:
-            future.set_result(request())
-        except BaseException as error:  # noqa: BLE001 - the top of a thread: the thread that waits raises it again
-            future.set_exception(error)
-        done.put(future)

@@ -32,7 +32,8 @@ from moorage.reservation.booking.slot_users import SlotUsers
 from moorage.reservation.capacity import host_selection
 from moorage.reservation.capacity.step_plans import plan_hosts, plan_move, plan_regions
 from moorage.reservation.deps import BookingParts, ReservationDeps, ReservationSettings
-from moorage.reservation.events.event_executor import EventClaim, EventExecutor
+from moorage.reservation.events.event_executor import EventExecutor
+from moorage.reservation.events.event_run import EventClaim
 from moorage.reservation.hosts.lost_capacity import LostCapacity
 from moorage.reservation.leases.lease_service import LeaseChanged, LeaseService
 from moorage.reservation.model.leases import Allocation, Lease, LeaseStatus, Reservation

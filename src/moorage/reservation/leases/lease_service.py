@@ -31,7 +31,8 @@ from moorage.reservation.capacity.resource_types.registry import type_named
 from moorage.reservation.capacity.resource_types.virtual_instance import KEEPS_SLOTS
 from moorage.reservation.capacity.step_plans import SlotsOfAll, plan_change, plan_hosts, plan_regions
 from moorage.reservation.deps import BookingParts, ReservationDeps, ReservationSettings
-from moorage.reservation.events.event_executor import EventClaim, EventExecutor
+from moorage.reservation.events.event_executor import EventExecutor
+from moorage.reservation.events.event_run import EventClaim
 from moorage.reservation.leases.slot_releases import SlotReleases
 from moorage.reservation.model.leases import (
     Allocation,

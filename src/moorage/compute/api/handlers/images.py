@@ -14,9 +14,9 @@ from moorage.compute.api.handlers.views import (
 )
 from moorage.core.errors import Invalid, NotFound
 from moorage.core.json import Json
+from moorage.images.attributes import is_filter_property
 from moorage.images.base import ImageRecord
-from moorage.images.caller_images import DatedImage
-from moorage.images.glance import is_property
+from moorage.images.client import DatedImage
 from moorage.wire.http import Response
 
 _STATUSES = {
@@ -83,7 +83,7 @@ def _filters(request: ComputeRequest) -> list[tuple[str, str]]:
         name = parameter.removeprefix(_PROPERTY)
         if name == parameter:
             continue
-        if not is_property(name):
+        if not is_filter_property(name):
             raise Invalid(f"Invalid filter field: {parameter}. {name!r} is not a property of images.")
         filters.append((name, value))
     return filters
