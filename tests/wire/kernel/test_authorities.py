@@ -31,7 +31,7 @@ def _no_cache():
 
 
 def test_an_authority_that_the_machine_does_not_know_is_refused_and_the_remedy_named(url):
-    with pytest.raises(Unavailable, match=r"\[endpoints\] ca_file \(or OS_CACERT\) must name a file"):
+    with pytest.raises(Unavailable, match=r"set \[endpoints\] ca_file \(or OS_CACERT\) to a file"):
         SocketTransport(url).send("GET", "/", {})
 
 
