@@ -4,6 +4,7 @@
 * `request_service`   accelerator requests (ARQs): create, bind, unbind, delete
 * `operator_service`  enable and disable devices, program regions, attributes; which bitstreams could be loaded
 * `history_service`   the history of devices
+* `deps`              what they share
 * `report_order`      which reports of a host are old
 * `host_jobs`         jobs for agents, and what follows from their results
 * `event_task`        sends events to compute when requests are bound

@@ -5,8 +5,9 @@ Records stay when the devices, servers and projects in them are deleted, up to a
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from moorage.accelerator.model.device_history import (
@@ -17,6 +18,7 @@ from moorage.accelerator.model.device_history import (
 )
 from moorage.accelerator.model.devices import HandleState
 from moorage.accelerator.model.rows import HandleRow, HistoryEntry, HistoryFilter, HistoryPosition
+from moorage.accelerator.service.deps import AcceleratorDeps
 from moorage.accelerator.store import accelerator_store, history_store
 from moorage.core.errors import Invalid, NotFound
 from moorage.core.ids import is_uuid
@@ -27,9 +29,9 @@ _MAX_SEQUENCE = (1 << 63) - 1
 _YEARS = range(1970, 3000)
 
 
+@dataclass(frozen=True)
 class DeviceHistoryService:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    deps: AcceleratorDeps
 
     def write_records(self, host: str, records: Sequence[HistoryRecord]) -> None:
         """Store the records that are not stored yet. Raises `Invalid` and stores nothing if one of them is invalid."""
@@ -46,7 +48,7 @@ class DeviceHistoryService:
             new = {record.sequence: record for record in records if record.sequence not in known}
             history_store.insert_records(connection, host, list(new.values()))
 
-        in_transaction(self._engine, insert_new_records)
+        in_transaction(self.deps.engine, insert_new_records)
 
     def list_entries(
         self,
@@ -58,7 +60,7 @@ class DeviceHistoryService:
         newest_first: bool = False,
     ) -> list[HistoryEntry]:
         """Raises `NotFound` for a device that hosts do not report (any more); filter by host and address instead."""
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             if device_uuid is not None:
                 devices = accelerator_store.devices(connection, uuid=device_uuid)
                 if not devices:
@@ -71,7 +73,7 @@ class DeviceHistoryService:
 
     def list_handles(self, host: str) -> list[HandleRow]:
         """The attach handles of the host as last reported, with their holders and the reasons of quarantine."""
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             devices = {device.id: device for device in accelerator_store.devices(connection, hostname=host)}
             requests = {one.pci_id: one for one in accelerator_store.requests(connection, hostname=host) if one.pci_id}
             return [

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID, uuid5
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
 from moorage.accelerator.host.bitstream_lookup import find_image
 from moorage.accelerator.model.bitstream import BitstreamTarget
@@ -28,13 +28,11 @@ from moorage.accelerator.model.rows import (
     DeviceRecord,
     DeviceStatus,
 )
-from moorage.accelerator.service.host_jobs import AcceleratorJobs
+from moorage.accelerator.service.deps import AcceleratorDeps
 from moorage.accelerator.store import accelerator_store
 from moorage.accelerator.store import tables as t
 from moorage.core.caller import Caller
-from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, MoorageError, NotFound, Unavailable
-from moorage.core.ids import Ids
 from moorage.core.names import is_custom
 from moorage.db.session import in_transaction, read
 from moorage.images.base import ImageRecord, ImageSource
@@ -77,13 +75,18 @@ class HandleRelease:
     is_clean: bool = False
 
 
+@dataclass(frozen=True)
 class OperatorService:
-    def __init__(self, engine: Engine, clock: Clock, ids: Ids, jobs: AcceleratorJobs) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._ids = ids
-        self._jobs = jobs
-        jobs.follow_ups |= {JobKind.PROGRAM: self._after_program, JobKind.RELEASE_HANDLE: self._after_release}
+    """Call `register` once."""
+
+    deps: AcceleratorDeps
+
+    def register(self) -> None:
+        """Lets the results of jobs change devices and requests."""
+        self.deps.jobs.follow_ups |= {
+            JobKind.PROGRAM: self._after_program,
+            JobKind.RELEASE_HANDLE: self._after_release,
+        }
 
     # ----------------------------------------------------------------------------------------- devices
 
@@ -97,12 +100,12 @@ class OperatorService:
             device = _device(connection, uuid)
             if device.status != status:
                 accelerator_store.update_row(
-                    connection, t.devices, device.id, {"status": str(status)}, self._clock.now()
+                    connection, t.devices, device.id, {"status": str(status)}, self.deps.clock.now()
                 )
                 self._enqueue_overrides(connection, device.hostname)
             return device.hostname
 
-        self._jobs.wake_hosts([in_transaction(self._engine, set_status)])
+        self.deps.jobs.wake_hosts([in_transaction(self.deps.engine, set_status)])
 
     # ------------------------------------------------------------------------------------- quarantine
 
@@ -126,10 +129,10 @@ class OperatorService:
             payload = ReleaseHandleJob(
                 handle=wanted.handle, reason=wanted.reason, user_id=caller.user_id, is_clean=wanted.is_clean
             )
-            return self._jobs.enqueue(connection, host, JobKind.RELEASE_HANDLE, f"{host}/{name}", payload)
+            return self.deps.jobs.enqueue(connection, host, JobKind.RELEASE_HANDLE, f"{host}/{name}", payload)
 
-        job_id = in_transaction(self._engine, enqueue_release)
-        self._jobs.wake_hosts([host])
+        job_id = in_transaction(self.deps.engine, enqueue_release)
+        self.deps.jobs.wake_hosts([host])
         ended = self._wait_for_job(job_id, PROGRAM_TIMEOUT_S if wait_s is None else wait_s)
         if ended is None and wait_s is None:
             raise Unavailable(
@@ -141,7 +144,7 @@ class OperatorService:
             raise Conflict(f"Attach handle {wanted.handle} of host {host} stays quarantined: {why}")
 
     def _after_release(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:
-        self._jobs.store_handle_states(connection, job, report)
+        self.deps.jobs.store_handle_states(connection, job, report)
         return ()
 
     # ------------------------------------------------------------------------------------- programming
@@ -180,10 +183,10 @@ class OperatorService:
                 user_id=caller.user_id,
                 uuid=part.uuid,
             )
-            return host, self._jobs.enqueue(connection, host, JobKind.PROGRAM, f"{host}/{name}", payload)
+            return host, self.deps.jobs.enqueue(connection, host, JobKind.PROGRAM, f"{host}/{name}", payload)
 
-        host, job_id = in_transaction(self._engine, enqueue_program)
-        self._jobs.wake_hosts([host])
+        host, job_id = in_transaction(self.deps.engine, enqueue_program)
+        self.deps.jobs.wake_hosts([host])
         ended = self._wait_for_job(job_id, PROGRAM_TIMEOUT_S if wait_s is None else wait_s)
         if ended is None and wait_s is None:
             raise Unavailable(
@@ -193,16 +196,16 @@ class OperatorService:
         if ended is not None and ended.state is not JobState.DONE:
             why = (ended.result or {}).get("error") or "the host gave no reason"
             raise Conflict(f"Deployable {uuid} could not be programmed: {why}")
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             return _deployable(connection, uuid)
 
     def _wait_for_job(self, job_id: str, wait_s: float) -> Job | None:
         """Wait for the job; None if it does not finish in time."""
         for _ in range(1 + round(wait_s / JOB_POLL_S)):
-            job = self._jobs.get_job(job_id)
+            job = self.deps.jobs.get_job(job_id)
             if job is not None and job.finished_at is not None:
                 return job
-            self._clock.sleep(JOB_POLL_S)
+            self.deps.clock.sleep(JOB_POLL_S)
         return None
 
     def _after_program(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:
@@ -214,21 +217,21 @@ class OperatorService:
             # The next report has the functions of the new bitstream; until then, show none instead of the old ones.
             kept = [pair for pair in part.attributes if pair[0] != FUNCTION]
             carries = {"bitstream_id": bitstream_id, "attributes": kept}
-            accelerator_store.update_row(connection, t.deployables, part.id, carries, self._clock.now())
+            accelerator_store.update_row(connection, t.deployables, part.id, carries, self.deps.clock.now())
         return ()
 
     # -------------------------------------------------------------------------------------- attributes
 
     def list_attributes(self, deployable_id: int | None, key: str | None) -> list[AttributeRecord]:
         """Those that hosts report (with key ``rc``: the resource class), then those of operators."""
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             reported = [one for part in accelerator_store.deployables(connection) for one in _reported(part)]
             found = [one for one in reported if key in (None, one.key)]
             found += accelerator_store.attributes(connection, key=key)
         return [one for one in found if deployable_id in (None, one.deployable_id)]
 
     def get_attribute(self, uuid: str) -> AttributeRecord:
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             return _attribute_of_host(connection, uuid) or _attribute(connection, uuid)
 
     def create_attribute(self, deployable_id: int, key: str, value: str) -> AttributeRecord:
@@ -236,20 +239,20 @@ class OperatorService:
             raise Invalid(
                 f"Attribute {key} is a trait, so its value {value!r} must be CUSTOM_ followed by A-Z, 0-9 and _."
             )
-        uuid = self._ids.uuid()
+        uuid = self.deps.ids.uuid()
 
         def insert_attribute(connection: Connection) -> tuple[str, AttributeRecord]:
             part = next((one for one in accelerator_store.deployables(connection) if one.id == deployable_id), None)
             if part is None:
                 raise NotFound(f"Deployable {deployable_id} could not be found.")
             values = {"uuid": uuid, "deployable_id": part.id, "key": key, "value": value}
-            accelerator_store.insert_row(connection, t.attributes, values, self._clock.now())
+            accelerator_store.insert_row(connection, t.attributes, values, self.deps.clock.now())
             host = _host_of(connection, part)
             self._enqueue_overrides(connection, host)
             return host, _attribute(connection, uuid)
 
-        host, made = in_transaction(self._engine, insert_attribute)
-        self._jobs.wake_hosts([host])
+        host, made = in_transaction(self.deps.engine, insert_attribute)
+        self.deps.jobs.wake_hosts([host])
         return made
 
     def delete_attribute(self, uuid: str) -> None:
@@ -263,13 +266,13 @@ class OperatorService:
             self._enqueue_overrides(connection, host)
             return host
 
-        self._jobs.wake_hosts([in_transaction(self._engine, delete_row)])
+        self.deps.jobs.wake_hosts([in_transaction(self.deps.engine, delete_row)])
 
     # ---------------------------------------------------------------------------------------------------
 
     def _enqueue_overrides(self, connection: Connection, host: str) -> None:
         """Enqueues a job with all settings of operators for the host, as of this transaction."""
-        self._jobs.enqueue(
+        self.deps.jobs.enqueue(
             connection,
             host,
             JobKind.OPERATOR_OVERRIDES,
@@ -299,14 +302,13 @@ class LoadableBitstream:
     region_type: str
 
 
+@dataclass(frozen=True)
 class BitstreamService:
     """Checks whether a bitstream exists, before a caller relies on it; the host that loads one searches again and
-    verifies. `images`: None if the service has no image source.
+    verifies.
     """
 
-    def __init__(self, engine: Engine, images: ImageSource | None) -> None:
-        self._engine = engine
-        self._images = images
+    deps: AcceleratorDeps
 
     def find_loadable(
         self, wanted: ProgramRequest, project_id: str, traits: Collection[str]
@@ -316,14 +318,14 @@ class BitstreamService:
 
         Raises `BitstreamNotFound`, `MultipleBitstreams` or `ChecksumMismatch` if there is none.
         """
-        if self._images is None:
+        if self.deps.images is None:
             raise NotFound("this accelerator service has no image service")
         found: list[LoadableBitstream] = []
         refusals: list[MoorageError] = []
         types = self._region_types(traits)
         for region_type in types:
             try:
-                image = self._find_image(self._images, wanted, BitstreamTarget(region_type, project_id))
+                image = self._find_image(self.deps.images, wanted, BitstreamTarget(region_type, project_id))
             except (BitstreamNotFound, MultipleBitstreams, ChecksumMismatch) as error:
                 refusals.append(error)
             else:
@@ -347,7 +349,7 @@ class BitstreamService:
     def _region_types(self, traits: Collection[str]) -> Sequence[str]:
         parsed = (parse_trait(trait) for trait in traits)
         wanted = {one.id for one in parsed if one is not None and one.kind is TraitKind.REGION}
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             parts = accelerator_store.deployables(connection)
         there = sorted({value for part in parts for key, value in part.attributes if key == REGION_TYPE})
         return [one for one in there if wanted <= {normalized_id(one)}]

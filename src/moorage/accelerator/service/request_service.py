@@ -9,9 +9,9 @@ Spec: docs/evidence/specs/accelerator-attach.md
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
 from moorage.accelerator.model.binding import (
     HOLDING,
@@ -29,13 +29,12 @@ from moorage.accelerator.model.binding import (
 from moorage.accelerator.model.devices import PHYSICAL_NETWORK, HandleState, Health, check_handle, mdev_of
 from moorage.accelerator.model.errors import NoCapacity
 from moorage.accelerator.model.rows import DeployableUsage, DeviceStatus, RequestRecord
-from moorage.accelerator.service.host_jobs import EVENTS_QUEUE, AcceleratorJobs
+from moorage.accelerator.service.deps import AcceleratorDeps
+from moorage.accelerator.service.host_jobs import EVENTS_QUEUE
 from moorage.accelerator.store import accelerator_store
 from moorage.accelerator.store import tables as t
 from moorage.core.caller import Caller
-from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Forbidden, Invalid, Locked, NotFound, OverQuota
-from moorage.core.ids import Ids
 from moorage.db.session import in_transaction, read
 from moorage.jobs.contract import (
     BindJob,
@@ -55,18 +54,17 @@ UNLIMITED = -1
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
 class RequestService:
-    def __init__(
-        self, engine: Engine, clock: Clock, ids: Ids, jobs: AcceleratorJobs, *, quota: int = UNLIMITED
-    ) -> None:
-        """`quota`: the number of requests that a project may have."""
-        self._engine = engine
-        self._quota = quota
-        self._clock = clock
-        self._ids = ids
-        self._jobs = jobs
-        jobs.follow_ups |= {JobKind.BIND: self._after_bind, JobKind.UNBIND: self._after_unbind}
-        jobs.worth_retrying[JobKind.BIND] = self._is_being_released
+    """`quota`: the number of requests that a project may have. Call `register` once."""
+
+    deps: AcceleratorDeps
+    quota: int = UNLIMITED
+
+    def register(self) -> None:
+        """Lets the results of jobs change the requests."""
+        self.deps.jobs.follow_ups |= {JobKind.BIND: self._after_bind, JobKind.UNBIND: self._after_unbind}
+        self.deps.jobs.worth_retrying[JobKind.BIND] = self._is_being_released
 
     # ---------------------------------------------------------------------------------------- reading
 
@@ -80,11 +78,11 @@ class RequestService:
         """
         vouched = caller.by_service and instance_uuid is not None
         project_id = None if caller.is_admin or caller.is_service or vouched else caller.project_id
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             found = accelerator_store.requests(connection, instance_uuid=instance_uuid, project_id=project_id)
         rows = [row for row in found if not is_hidden(row)]
         if instance_uuid is not None:  # Nova lists by instance
-            now, rows = self._clock.now(), of_one_host(rows)
+            now, rows = self.deps.clock.now(), of_one_host(rows)
             rows = [replace(row, state=state_shown_to_compute(row, now)) for row in rows]
         open_ones = [row.uuid for row in rows if row.state not in (RequestState.BOUND, RequestState.BIND_FAILED)]
         if resolved and open_ones:
@@ -96,7 +94,7 @@ class RequestService:
         one of them.
         """
         project_id = None if caller.is_admin or caller.is_service else caller.project_id
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             last = accelerator_store.requests_by_uuid(connection, [after]) if after else []
             if after and not any(project_id in (None, row.project_id) for row in last):
                 raise Invalid(
@@ -106,7 +104,7 @@ class RequestService:
             return accelerator_store.page_of_requests(connection, project_id, before, limit)
 
     def get_request(self, caller: Caller, uuid: str) -> RequestRecord:
-        with read(self._engine) as connection:
+        with read(self.deps.engine) as connection:
             return _visible(connection, caller, [uuid])[0]
 
     # --------------------------------------------------------------------------------- making, binding
@@ -115,7 +113,7 @@ class RequestService:
         """Create one request per unit of each group of the profile. Raises `OverQuota`."""
 
         def insert_requests(connection: Connection) -> list[RequestRecord]:
-            if self._quota != UNLIMITED:
+            if self.quota != UNLIMITED:
                 accelerator_store.lock_request_creation(connection)
             profile = accelerator_store.profile(connection, name=profile_name)
             if profile is None:
@@ -124,7 +122,7 @@ class RequestService:
             uuids = []
             for number, group in enumerate(profile.groups):
                 for _ in range(units_of_group(group)):
-                    uuids.append(self._ids.uuid())
+                    uuids.append(self.deps.ids.uuid())
                     values = {
                         "uuid": uuids[-1],
                         "state": str(RequestState.INITIAL),
@@ -133,18 +131,18 @@ class RequestService:
                         "device_profile_group_id": number,
                         "profile_group": dict(group),
                     }
-                    accelerator_store.insert_row(connection, t.accelerator_requests, values, self._clock.now())
+                    accelerator_store.insert_row(connection, t.accelerator_requests, values, self.deps.clock.now())
             return accelerator_store.requests_by_uuid(connection, uuids)
 
-        return in_transaction(self._engine, insert_requests)
+        return in_transaction(self.deps.engine, insert_requests)
 
     def _check_quota(self, connection: Connection, project_id: str, wanted: int) -> None:
-        if self._quota == UNLIMITED:
+        if self.quota == UNLIMITED:
             return
         there = accelerator_store.count_requests(connection, project_id)
-        if there + wanted > self._quota:
+        if there + wanted > self.quota:
             raise OverQuota(
-                f"Quota exceeded for accelerator requests: project {project_id} has {there} of the {self._quota} "
+                f"Quota exceeded for accelerator requests: project {project_id} has {there} of the {self.quota} "
                 f"allowed requests, and needs {wanted} more; delete some, or ask the operator to raise [accelerator] "
                 "quota_requests."
             )
@@ -162,7 +160,7 @@ class RequestService:
                 return self._release_requests(connection, rows, RequestState.UNBOUND)
             return self._begin_binding(connection, caller, rows, bindings)
 
-        self._jobs.wake_hosts(in_transaction(self._engine, begin))
+        self.deps.jobs.wake_hosts(in_transaction(self.deps.engine, begin))
 
     def _begin_binding(
         self, connection: Connection, caller: Caller, rows: Sequence[RequestRecord], bindings: Mapping[str, Binding]
@@ -198,8 +196,8 @@ class RequestService:
                     "project_id": project_id,
                     "physical_network": places[provider].vendor_board_info.get(PHYSICAL_NETWORK),
                 }
-                accelerator_store.update_row(connection, t.accelerator_requests, row.id, values, self._clock.now())
-            self._jobs.enqueue(connection, host, JobKind.BIND, f"{host}/{instance}", order)
+                accelerator_store.update_row(connection, t.accelerator_requests, row.id, values, self.deps.clock.now())
+            self.deps.jobs.enqueue(connection, host, JobKind.BIND, f"{host}/{instance}", order)
         return {host for host, _ in by_place}
 
     def _check_devices(
@@ -244,8 +242,8 @@ class RequestService:
             missing = sorted(set(uuids) - {row.uuid for row in rows})
             return self._release_requests(connection, rows, RequestState.DELETING), missing, len(rows)
 
-        hosts, missing, deleted = in_transaction(self._engine, release_existing)
-        self._jobs.wake_hosts(hosts)
+        hosts, missing, deleted = in_transaction(self.deps.engine, release_existing)
+        self.deps.jobs.wake_hosts(hosts)
         if missing:
             raise NotFound(f"Accelerator requests {', '.join(missing)} could not be found.", deleted=deleted)
 
@@ -259,7 +257,7 @@ class RequestService:
                 connection, [row for row in rows if is_made_by_api(row)], RequestState.DELETING
             )
 
-        self._jobs.wake_hosts(in_transaction(self._engine, release_all))
+        self.deps.jobs.wake_hosts(in_transaction(self.deps.engine, release_all))
 
     def _release_requests(self, connection: Connection, rows: Sequence[RequestRecord], after: RequestState) -> set[str]:
         """Returns the hosts to wake. Requests that no host holds are deleted (or unbound) at once."""
@@ -281,7 +279,7 @@ class RequestService:
                 self._set_state(connection, row, after)
         for host, instance in sorted(places):
             payload = UnbindJob(instance_uuid=instance)
-            self._jobs.enqueue(connection, host, JobKind.UNBIND, f"{host}/{instance}", payload)
+            self.deps.jobs.enqueue(connection, host, JobKind.UNBIND, f"{host}/{instance}", payload)
         return {host for host, _ in places}
 
     # ------------------------------------------------------------------------- jobs that follow on the host
@@ -290,7 +288,7 @@ class RequestService:
         instance_uuid = payload_of(job.kind, job.payload, UnbindJob).instance_uuid
         rows = accelerator_store.requests(connection, hostname=job.queue, instance_uuid=instance_uuid)
         accelerator_store.delete_rows(connection, t.accelerator_requests, [row.id for row in rows if is_hidden(row)])
-        self._jobs.store_handle_states(connection, job, report)
+        self.deps.jobs.store_handle_states(connection, job, report)
         return ()
 
     def _is_being_released(self, connection: Connection, job: Job, report: JobReport) -> bool:
@@ -319,16 +317,19 @@ class RequestService:
         for row in rows:
             if row.uuid in handles:
                 mdev = mdev_of(handles[row.uuid])
-                handle = {"pci_id": handles[row.uuid], "attach_handle_uuid": mdev.uuid if mdev else self._ids.uuid()}
+                handle = {
+                    "pci_id": handles[row.uuid],
+                    "attach_handle_uuid": mdev.uuid if mdev else self.deps.ids.uuid(),
+                }
                 self._set_state(connection, row, RequestState.BOUND, **handle)
             else:
                 self._set_state(connection, row, RequestState.BIND_FAILED)
         if report.error is not None:
             why = {"instance": order.instance_uuid, "host": job.queue, "why": report.error}
             log.warning("binding accelerator requests failed", extra=why)
-        self._jobs.store_handle_states(connection, job, report)
+        self.deps.jobs.store_handle_states(connection, job, report)
         payload = BoundJob(instance_uuid=order.instance_uuid, requests=tuple(row.uuid for row in rows))
-        self._jobs.enqueue(connection, EVENTS_QUEUE, JobKind.BOUND, order.instance_uuid, payload)
+        self.deps.jobs.enqueue(connection, EVENTS_QUEUE, JobKind.BOUND, order.instance_uuid, payload)
         return [EVENTS_QUEUE]
 
     def _take_handles(self, connection: Connection, host: str, order: BindJob, handles: Mapping[str, str]) -> None:
@@ -337,7 +338,7 @@ class RequestService:
         Such a request comes from a late report of an agent of the release before, or the result of the job that
         released it has not arrived yet. Reported requests of the instance itself end too, because its own count now.
         """
-        taken, now = set(handles.values()), self._clock.now()
+        taken, now = set(handles.values()), self.deps.clock.now()
         gone = []
         for row in accelerator_store.requests(connection, hostname=host):
             if not is_made_by_api(row):
@@ -358,7 +359,7 @@ class RequestService:
             )
         TRANSITIONS.check_transition(RequestState(row.state), after)
         accelerator_store.update_row(
-            connection, t.accelerator_requests, row.id, {"state": str(after), **values}, self._clock.now()
+            connection, t.accelerator_requests, row.id, {"state": str(after), **values}, self.deps.clock.now()
         )
 
 

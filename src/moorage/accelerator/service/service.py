@@ -35,6 +35,7 @@ from moorage.accelerator.model.rows import (
     RequestRecord,
 )
 from moorage.accelerator.service import report_order
+from moorage.accelerator.service.deps import AcceleratorDeps
 from moorage.accelerator.service.history_service import DeviceHistoryService
 from moorage.accelerator.service.host_jobs import AcceleratorJobs
 from moorage.accelerator.service.operator_service import BitstreamService, OperatorService
@@ -71,10 +72,13 @@ class AcceleratorService:
     ) -> None:
         self._engine = engine
         self.jobs = AcceleratorJobs(engine, clock, ids, hints)
-        self.requests = RequestService(engine, clock, ids, self.jobs, quota=quota_requests)
-        self.operator = OperatorService(engine, clock, ids, self.jobs)
-        self.history = DeviceHistoryService(engine)
-        self.bitstreams = BitstreamService(engine, images)
+        deps = AcceleratorDeps(engine, clock, ids, self.jobs, images)
+        self.requests = RequestService(deps, quota_requests)
+        self.operator = OperatorService(deps)
+        self.requests.register()
+        self.operator.register()
+        self.history = DeviceHistoryService(deps)
+        self.bitstreams = BitstreamService(deps)
         self.images_for_hosts = HostImages(images, self._named_images)
         self._clock = clock
         self._ids = ids
