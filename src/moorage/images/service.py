@@ -1,7 +1,7 @@
 """Use cases of the Image API v2, with the permissions of projects on images."""
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 from moorage.core.caller import Caller
@@ -20,33 +20,33 @@ Allowed = Callable[[str], bool]
 Check = Callable[[Mapping[str, object]], None]
 
 
+@dataclass(frozen=True)
 class ImageService:
-    def __init__(self, directory: ImageDirectory, *, clock: Clock, ids: Ids) -> None:
-        self._directory = directory
-        self._clock = clock
-        self._ids = ids
+    directory: ImageDirectory
+    clock: Clock
+    ids: Ids
 
     def create_image(self, caller: Caller, wanted: Mapping[str, Any], allowed: Allowed) -> Image:
         """`wanted` matches the schema. Raises `Forbidden` for attributes that the caller may not set, `Conflict` for
         an id in use.
         """
         document.refuse_read_only(wanted)
-        now = self._clock.now()
+        now = self.clock.now()
         settings = document.image_arguments(wanted)
         settings["owner"] = settings["owner"] or caller.project_id or None
-        image = Image(id=(wanted.get("id") or self._ids.uuid()).lower(), created_at=now, updated_at=now, **settings)
+        image = Image(id=(wanted.get("id") or self.ids.uuid()).lower(), created_at=now, updated_at=now, **settings)
         if not caller.is_admin and image.owner != (caller.project_id or None):
             raise Forbidden(f"You are not permitted to create images owned by '{image.owner}'.")
         _check_visibility_allowed(image, allowed)
-        self._directory.create(image)
+        self.directory.create(image)
         return image
 
     def list_images(self, caller: Caller, listing: ImageListRequest) -> tuple[Sequence[Image], bool]:
         """(one page, whether there are more)."""
-        return query.list_page(self._directory.images(), listing, caller)
+        return query.list_page(self.directory.images(), listing, caller)
 
     def get_image(self, caller: Caller, image_id: str) -> Image:
-        image = self._directory.image(image_id)
+        image = self.directory.image(image_id)
         return _check_visible(image, image_id, caller)
 
     def update_image(
@@ -66,7 +66,7 @@ class ImageService:
             check(wanted)
             if wanted == shown:
                 return image
-            changed = dataclasses.replace(image, updated_at=self._clock.now(), **document.image_arguments(wanted))
+            changed = replace(image, updated_at=self.clock.now(), **document.image_arguments(wanted))
             if changed.owner != image.owner and not caller.is_admin:
                 raise Forbidden("You are not permitted to modify 'owner' on this image.")
             if changed.visibility != image.visibility:
@@ -76,12 +76,12 @@ class ImageService:
                 raise Forbidden("Attribute 'disk_format' and 'container_format' are fixed once there is data.")
             return changed
 
-        return self._directory.change(image_id, decide)
+        return self.directory.change(image_id, decide)
 
     def add_tag(self, caller: Caller, image_id: str, tag: str) -> None:
         if len(tag) > 255:
             raise Invalid("a tag may have at most 255 characters")
-        self._directory.change(image_id, lambda image: self._with_tags(image, caller, image.tags | {tag}))
+        self.directory.change(image_id, lambda image: self._with_tags(image, caller, image.tags | {tag}))
 
     def remove_tag(self, caller: Caller, image_id: str, tag: str) -> None:
         def decide(image: Image) -> Image:
@@ -90,7 +90,7 @@ class ImageService:
                 raise NotFound("The resource could not be found.")
             return self._with_tags(image, caller, image.tags - {tag})
 
-        self._directory.change(image_id, decide)
+        self.directory.change(image_id, decide)
 
     def delete_image(self, caller: Caller, image_id: str) -> None:
         def check(image: Image) -> None:
@@ -98,7 +98,7 @@ class ImageService:
             if image.protected:
                 raise Forbidden(f"Image {image_id} is protected and cannot be deleted.", code="images.protected")
 
-        self._directory.remove(image_id, check)
+        self.directory.remove(image_id, check)
 
     def upload_data(self, caller: Caller, image_id: str, chunks: Iterable[bytes], size_bytes: int | None) -> None:
         def check(image: Image) -> None:
@@ -113,14 +113,14 @@ class ImageService:
             if image.status not in (ImageStatus.QUEUED, ImageStatus.SAVING):
                 raise Conflict(f"Image status transition from {image.status} to saving is not allowed")
 
-        self._directory.upload(image_id, chunks, size_bytes=size_bytes, check=check)
+        self.directory.upload(image_id, chunks, size_bytes=size_bytes, check=check)
 
     def open_data(self, caller: Caller, image_id: str) -> tuple[Image, BinaryIO]:
         """The image and its data, open for reading. Raises `NotFound` (code ``images.no_data``) before the upload."""
         image = self.get_image(caller, image_id)
         if image.status == ImageStatus.DEACTIVATED and not caller.is_admin:
             raise Forbidden("The requested image has been deactivated. Image data download is forbidden.")
-        return image, self._directory.data(image_id)
+        return image, self.directory.data(image_id)
 
     def set_active(self, caller: Caller, image_id: str, *, active: bool) -> None:
         wanted = ImageStatus.ACTIVE if active else ImageStatus.DEACTIVATED
@@ -132,9 +132,9 @@ class ImageService:
             if image.status not in (ImageStatus.ACTIVE, ImageStatus.DEACTIVATED):
                 raise Forbidden(f"Not allowed to {'re' if active else 'de'}activate image in status '{image.status}'")
             status = TRANSITIONS.check_transition(image.status, wanted)
-            return dataclasses.replace(image, status=status, updated_at=self._clock.now())
+            return replace(image, status=status, updated_at=self.clock.now())
 
-        self._directory.change(image_id, decide)
+        self.directory.change(image_id, decide)
 
     def list_members(self, caller: Caller, image_id: str) -> tuple[Image, Sequence[str]]:
         """Returns (the image, its members in order). A member sees only itself."""
@@ -147,11 +147,11 @@ class ImageService:
             _check_owned(_check_shared(image), caller, "share")
             if project_id in image.members:
                 raise Conflict(f"Project {project_id} is a member of image {image_id} already.")
-            now = self._clock.now()
+            now = self.clock.now()
             added = Member(MemberStatus.PENDING, now, now)
-            return dataclasses.replace(image, members={**image.members, project_id: added})
+            return replace(image, members={**image.members, project_id: added})
 
-        return self._directory.change(image_id, decide)
+        return self.directory.change(image_id, decide)
 
     def answer_sharing(self, caller: Caller, image_id: str, project_id: str, status: MemberStatus) -> Image:
         """Accept or reject a shared image. Only the member may do so, not the owner."""
@@ -160,23 +160,23 @@ class ImageService:
             member = _member(_check_visible(image, image_id, caller), project_id)
             if not caller.is_admin and caller.project_id != project_id:
                 raise Forbidden("Only the member itself may accept or reject the image.")
-            changed = dataclasses.replace(member, status=status, updated_at=self._clock.now())
-            return dataclasses.replace(image, members={**image.members, project_id: changed})
+            changed = replace(member, status=status, updated_at=self.clock.now())
+            return replace(image, members={**image.members, project_id: changed})
 
-        return self._directory.change(image_id, decide)
+        return self.directory.change(image_id, decide)
 
     def remove_member(self, caller: Caller, image_id: str, project_id: str) -> None:
         def decide(image: Image) -> Image:
             _check_owned(_check_shared(image), caller, "share")
             _member(image, project_id)
             left = {project: member for project, member in image.members.items() if project != project_id}
-            return dataclasses.replace(image, members=left)
+            return replace(image, members=left)
 
-        self._directory.change(image_id, decide)
+        self.directory.change(image_id, decide)
 
     def _with_tags(self, image: Image, caller: Caller, tags: frozenset[str]) -> Image:
         _check_owned(image, caller, "modify")
-        return dataclasses.replace(image, tags=tags, updated_at=self._clock.now())
+        return replace(image, tags=tags, updated_at=self.clock.now())
 
 
 def _check_visible(image: Image | None, image_id: str, caller: Caller) -> Image:
