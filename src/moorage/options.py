@@ -271,7 +271,7 @@ class SchedulerOptions:
     host_subset_size: int = option(1, "Number of best hosts from which one is chosen at random.")
     weight_multipliers: str = option(
         "",
-        "Factors for weighers; a negative factor reverses the order: ram=-1.0, soft_affinity=10. See the "
+        "Multipliers of weighers; a negative one reverses the order: ram=-1.0, soft_affinity=10. See the "
         "scheduling guide.",
     )
     filters: str = option(

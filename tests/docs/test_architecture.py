@@ -63,6 +63,13 @@ def test_every_function_of_the_flows_exists_in_the_file_named_with_it():
     assert missing == []
 
 
+def test_every_step_that_starts_a_lease_says_what_exists_after_a_kill():
+    section = TEXT.partition("### Start a lease")[2].partition("\n### ")[0]
+    rows = re.findall(r"^\| \d+ \|.*\| ([^|]*) \|$", section, re.MULTILINE)
+    assert len(rows) == len(set(rows)) == 6, "each step has a text of its own"
+    assert [row for row in rows if not row.strip() or "below" in row] == []
+
+
 def test_the_table_of_subpackages_lists_exactly_those_that_exist():
     section = TEXT.partition("## The rooms")[2].partition("\n## ")[0]
     rows = re.findall(

@@ -31,8 +31,11 @@ def test_the_page_names_the_groups_of_entry_points():
         assert f'[project.entry-points."{group}"]' in TEXT
 
 
-def test_the_weigher_of_the_page_works():
+def test_the_weighers_of_the_page_work():
     (code,) = re.findall(r"^```python weigher\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
     names: dict = {}
     exec(compile(code, f"{PAGE.name}: weigher", "exec"), names)
-    names["test_the_host_with_fewest_is_first"]()
+    tests = [name for name in names if name.startswith("test_")]
+    assert tests == ["test_the_host_with_fewest_is_first", "test_the_host_with_most_licences_is_first"]
+    for name in tests:
+        names[name]()

@@ -14,16 +14,20 @@ A field of a device passes through
     a driver's `discover`      fills it
     `Device`                   `model/devices.py`; with a default, because the agent's checkpoint may be older
     `DeviceReport`             `model/reports.py`, from `_device_report`; with a default, because an agent may be older
+    `_check_device`            `model/report_checks.py`: refuse what the column cannot hold, such as a text that is too
+                               long; nothing later checks it
     `_device_values`           `service/service.py`
     the table `devices`        `store/tables.py`, and a migration with ``phase = "expand"``; the store reads all columns
     `DeviceRecord`             `model/rows.py`; the field has the column's name
     `device_document`          `api/handlers/shapes.py`
     `list_devices`, `show_device`   `api/handlers/devices.py`; check the microversion here, as for `STATUS_SINCE`
     `VERSIONS`                 `api/handlers/versions.py`: raise it last, with everything that Cyborg added up to it
-    `RemoteDevice`             `client.py`, if another service of Moorage reads the field; with a default and a version
-                               in the request, because the other process may be older
+    `RemoteDevice`             `client.py`, if another service of Moorage reads the field; name the version in the
+                               request, and give the field a default, which `AcceleratorClient.devices` takes if the
+                               answer of an older service lacks the field
 
-Tests: `tests/wire/accelerator/test_routes.py`; row A1 of docs/evidence/proof/accelerators.md.
+Tests: `tests/wire/accelerator/test_routes.py`, and for the checks `test_lying_host.py` beside it; row A1 of
+docs/evidence/proof/accelerators.md.
 
 The microversions are Cyborg's. A field that Cyborg does not have gets none; it belongs in `_handle_document` of
 `api/handlers/history.py`, below ``/moorage/v1``. A value of `Device.details` needs none of this: it is shown in

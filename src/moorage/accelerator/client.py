@@ -1,7 +1,7 @@
 """The client of the Accelerator API, for other services and the hosts' agents."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import TypedDict
 from urllib.parse import quote
@@ -85,8 +85,10 @@ class AcceleratorClient(HostJobsClient):
     """
 
     def devices(self, hostname: str | None = None) -> list[RemoteDevice]:
+        """A field of `RemoteDevice` that an older service does not send has its default."""
         body = self._http.get("/v2/devices", params={"hostname": hostname})
-        return [RemoteDevice(**{name: row[name] for name in RemoteDevice.__slots__}) for row in body["devices"]]
+        names = [field.name for field in fields(RemoteDevice)]
+        return [RemoteDevice(**{name: row[name] for name in names if name in row}) for row in body["devices"]]
 
     def deployables(self) -> list[RemoteDeployable]:
         body = self._http.get("/v2/deployables")

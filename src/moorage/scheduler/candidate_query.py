@@ -14,7 +14,7 @@ from moorage.core.names import (
     is_accelerator_class,
     is_reservation_class,
 )
-from moorage.scheduler.flavor_resources import RequestGroup, ResourceRequest
+from moorage.scheduler.flavor_resources import FlavorGroup, ResourceRequest
 
 Query = list[tuple[str, str]]
 
@@ -55,7 +55,7 @@ def candidate_query(request: ResourceRequest, scope: SearchScope = SearchScope()
     return query
 
 
-def _avoiding_reserved_regions(request: ResourceRequest, group: RequestGroup) -> RequestGroup:
+def _avoiding_reserved_regions(request: ResourceRequest, group: FlavorGroup) -> FlavorGroup:
     """`group`, with regions forbidden that were loaded for reservations other than that which `request` uses.
 
     Requests without a reservation never get hosts of reservations. Requiring the trait of another reservation gives no
@@ -69,7 +69,7 @@ def _avoiding_reserved_regions(request: ResourceRequest, group: RequestGroup) ->
     return replace(group, forbidden=tuple(dict.fromkeys((*group.forbidden, RESERVED_REGION_TRAIT))))
 
 
-def _trait_terms(group: RequestGroup) -> Sequence[str]:
+def _trait_terms(group: FlavorGroup) -> Sequence[str]:
     """``A,!B`` as one value; each ``in:A,B`` as a value of its own, as Placement requires."""
     single = [trait for trait in group.required if not trait.startswith("in:")]
     plain = ",".join([*single, *(f"!{trait}" for trait in group.forbidden)])

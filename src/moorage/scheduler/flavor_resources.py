@@ -36,8 +36,8 @@ class FlavorFields:
 
 
 @dataclass(frozen=True)
-class RequestGroup:
-    """One request group. With a suffix, one provider serves all of it; without, one tree does."""
+class FlavorGroup:
+    """One request group, as a flavor describes it. With a suffix, one provider serves all of it; without, one tree."""
 
     resources: Mapping[str, int] = field(default_factory=dict)
     required: tuple[str, ...] = ()  #: traits; ``in:A,B`` is any of these
@@ -48,7 +48,7 @@ class RequestGroup:
 class ResourceRequest:
     """`groups` by suffix (empty: the unsuffixed group). Only groups in `same_subtree` may have no resources."""
 
-    groups: Mapping[str, RequestGroup]
+    groups: Mapping[str, FlavorGroup]
     group_policy: str | None = None
     same_subtree: tuple[tuple[str, ...], ...] = ()
     root_required: tuple[str, ...] = ()
@@ -92,7 +92,7 @@ def request_for(flavor: FlavorFields, image_properties: Mapping[str, str] | None
         raise Invalid("resources:VCPU and resources:PCPU exclude each other; keep one of them")
     groups = {suffix: _group(specs, suffix) for suffix in specs.suffixes}
     _check_groups(groups, specs, own_fields=True)
-    plain = groups.get("", RequestGroup())
+    plain = groups.get("", FlavorGroup())
     cpus = split_processors(flavor.vcpus, extra_specs, image, overridden)
     disk_gb = flavor.root_gb + flavor.ephemeral_gb + math.ceil(flavor.swap_mb / 1024)
     fields = {**cpus.amounts, "MEMORY_MB": flavor.memory_mb, "DISK_GB": disk_gb}
@@ -106,7 +106,7 @@ def request_for(flavor: FlavorFields, image_properties: Mapping[str, str] | None
     forbidden = tuple(dict.fromkeys((*plain.forbidden, *cpus.forbidden)))
     if both := set(required) & set(forbidden):
         raise Invalid(f"trait {min(both)} is both required and forbidden by flavor and image; keep one of them")
-    groups[""] = RequestGroup(own | dict(plain.resources), required, forbidden)
+    groups[""] = FlavorGroup(own | dict(plain.resources), required, forbidden)
     _check_groups(groups, specs, own_fields=False)
     together = {suffix for group in specs.same_subtree for suffix in group}
     groups = {suffix: group for suffix, group in groups.items() if group.resources or suffix in together}
@@ -118,16 +118,16 @@ def request_for(flavor: FlavorFields, image_properties: Mapping[str, str] | None
     return ResourceRequest(groups, specs.group_policy, specs.same_subtree, root_required, specs.root_forbidden)
 
 
-def _group(specs: ExtraSpecs, suffix: str) -> RequestGroup:
+def _group(specs: ExtraSpecs, suffix: str) -> FlavorGroup:
     traits = sorted((trait, wanted) for (where, trait), wanted in specs.traits.items() if where == suffix)
-    return RequestGroup(
+    return FlavorGroup(
         {name: amount for (where, name), amount in specs.amounts.items() if where == suffix and amount},
         tuple(trait for trait, wanted in traits if wanted),
         tuple(trait for trait, wanted in traits if not wanted),
     )
 
 
-def _check_groups(groups: Mapping[str, RequestGroup], specs: ExtraSpecs, *, own_fields: bool) -> None:
+def _check_groups(groups: Mapping[str, FlavorGroup], specs: ExtraSpecs, *, own_fields: bool) -> None:
     """Raises `IncompleteSpecs` for groups that Placement would refuse.
 
     `own_fields`: the amounts of the flavor's own fields are not in the unsuffixed group yet.

@@ -53,18 +53,20 @@ class HostRanking:
         self._host_facts = host_facts
         self._weigher_input = weigher_input
         self._aggregate_multipliers = aggregate_multipliers or {}
-        defaults = {name: factor for name, (_, factor) in WEIGHERS.items()} | dict.fromkeys(plugin_weighers, 1.0)
+        defaults = {name: default for name, (_, default) in WEIGHERS.items()} | dict.fromkeys(plugin_weighers, 1.0)
         self._multipliers = defaults | dict(multipliers or {})
         every = {name: weigher for name, (weigher, _) in WEIGHERS.items() if weigher is not None} | dict(
             plugin_weighers
         )
         #: {name: weigher}, each a row of `_numbers`
-        used = {name for name, factor in self._multipliers.items() if factor}
-        used.update(name for factors in self._aggregate_multipliers.values() for name in factors)
+        used = {name for name, multiplier in self._multipliers.items() if multiplier}
+        used.update(name for of_root in self._aggregate_multipliers.values() for name in of_root)
         self._weighers = {name: weigher for name, weigher in every.items() if name in used}
         facts = [self._numbers_for(root) for root in self.roots]
         self._numbers = np.array(facts, np.float64).reshape(len(facts), len(self._weighers)).T.copy()
-        self._factors = np.array([self._factors_for(name) for name in self._weighers]).reshape(self._numbers.shape)
+        self._multiplier_rows = np.array([self._multipliers_for(name) for name in self._weighers]).reshape(
+            self._numbers.shape
+        )
 
     def order(self, seed: str, group: ServerGroupView | None = None, *, subset: int = 1) -> Iterator[str]:
         """Root uuids, best first.
@@ -83,11 +85,11 @@ class HostRanking:
 
     def weights(self, group: ServerGroupView | None = None) -> Numbers:
         """The weight of each root, in the order of `roots`."""
-        total: Numbers = (normalised(self._numbers) * self._factors).sum(axis=0)
+        total: Numbers = (normalised(self._numbers) * self._multiplier_rows).sum(axis=0)
         if group is not None and group.policy in (GroupPolicy.SOFT_AFFINITY, GroupPolicy.SOFT_ANTI_AFFINITY):
             name = group.policy.value.replace("-", "_")
             numbers = np.fromiter((group_preference(group, root) for root in self.roots), np.float64, len(self.roots))
-            total += normalised(numbers) * self._factors_for(name)
+            total += normalised(numbers) * self._multipliers_for(name)
         return total
 
     def refresh_root(self, root: str) -> None:
@@ -99,13 +101,13 @@ class HostRanking:
         facts = self._host_facts(root)
         return [weigher(facts, self._weigher_input) for weigher in self._weighers.values()]
 
-    def _factors_for(self, name: str) -> Numbers:
+    def _multipliers_for(self, name: str) -> Numbers:
         """The multiplier of one weigher for each root."""
-        factors = np.full(len(self.roots), self._multipliers[name])
+        multipliers = np.full(len(self.roots), self._multipliers[name])
         for root, aggregate_multipliers in self._aggregate_multipliers.items():
             if name in aggregate_multipliers and root in self._position:
-                factors[self._position[root]] = aggregate_multipliers[name]
-        return factors
+                multipliers[self._position[root]] = aggregate_multipliers[name]
+        return multipliers
 
 
 def count_reasons(reasons: Mapping[str, str]) -> str:

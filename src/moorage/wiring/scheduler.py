@@ -93,7 +93,7 @@ def _filters(config: Config) -> dict[str, Filter]:
 
 
 def _weighers(config: Config) -> dict[str, Weigher]:
-    """{name: weigher}. The name of a built-in weigher is refused: one factor would apply to both."""
+    """{name: weigher}. The name of a built-in weigher is refused: one multiplier would apply to both."""
     found = _loaded(config, "weighers", WEIGHERS_GROUP, config.scheduler.weighers)
     if ours := [name for name in found if name in WEIGHERS]:
         raise StartError(

@@ -1,8 +1,12 @@
 """Parsing of queries for candidates, and OpenStack Placement's messages for invalid ones."""
 
+import textwrap
+import urllib.parse
+
 import pytest
 
 from moorage.core.errors import Invalid
+from moorage.placement.search import request as request_module
 from moorage.placement.search.query import (
     AggregateFilter,
     TraitFilter,
@@ -50,6 +54,13 @@ def test_a_query_is_parsed_to_request_groups():
     assert (request.limit, request.group_policy, request.nested) == (7, "none", True)
     assert (request.root_required, request.root_forbidden) == ({"CUSTOM_A"}, {"CUSTOM_B"})
     assert request.same_subtrees == (frozenset({"_NET", "_NUMA"}),)
+
+
+def test_the_example_in_the_modules_docstring_is_what_it_says():
+    text = textwrap.dedent(request_module.__doc__.partition("``?")[2])
+    query, _, code = text.partition("`` is\n\n")
+    example = eval(textwrap.dedent(code.partition("\n\n")[0]), vars(request_module))
+    assert parse_request(urllib.parse.parse_qsl(query), NEWEST) == example
 
 
 def test_before_1_29_requests_are_not_nested():

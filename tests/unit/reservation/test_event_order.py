@@ -1,6 +1,6 @@
 from datetime import UTC, datetime, timedelta
 
-from moorage.reservation.model.event_order import PATIENCE, UnfinishedEvent, schedule_events
+from moorage.reservation.model.event_order import MAX_WAIT_FOR_END, UnfinishedEvent, schedule_events
 from moorage.reservation.model.leases import EventType, LeaseStatus
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -69,8 +69,8 @@ def test_a_start_waits_for_an_earlier_end_only_on_a_common_host():
 
 
 def test_a_start_waits_for_an_earlier_end_for_a_limited_time():
-    slow = ended("slow", retry_at=NOW + PATIENCE + MINUTE)
-    assert run(slow, started("next"), now=NOW + PATIENCE) == ["next"]
+    slow = ended("slow", retry_at=NOW + MAX_WAIT_FOR_END + MINUTE)
+    assert run(slow, started("next"), now=NOW + MAX_WAIT_FOR_END) == ["next"]
 
 
 def test_a_start_does_not_wait_for_a_lease_that_ends_later():

@@ -5,7 +5,7 @@ import pytest
 from moorage.core.errors import Invalid
 from moorage.core.names import RESERVED_REGION_TRAIT
 from moorage.scheduler.candidate_query import SearchScope, candidate_query
-from moorage.scheduler.flavor_resources import FlavorFields, RequestGroup, request_for
+from moorage.scheduler.flavor_resources import FlavorFields, FlavorGroup, request_for
 
 
 def flavor(specs=None, **fields):
@@ -14,7 +14,7 @@ def flavor(specs=None, **fields):
 
 def asked(specs=None, **fields):
     """Resources of the group without a suffix."""
-    return dict(request_for(flavor(specs, **fields)).groups.get("", RequestGroup()).resources)
+    return dict(request_for(flavor(specs, **fields)).groups.get("", FlavorGroup()).resources)
 
 
 BASE = {"DISK_GB": 10, "MEMORY_MB": 512, "VCPU": 2}
@@ -81,7 +81,7 @@ def test_each_suffix_is_a_separate_group():
         "trait_NUMA-0:CUSTOM_T": "required",
         "trait_NUMA-0:CUSTOM_U": "forbidden",
     }
-    assert request_for(flavor(specs)).groups["_NUMA-0"] == RequestGroup({"CUSTOM_A": 1}, ("CUSTOM_T",), ("CUSTOM_U",))
+    assert request_for(flavor(specs)).groups["_NUMA-0"] == FlavorGroup({"CUSTOM_A": 1}, ("CUSTOM_T",), ("CUSTOM_U",))
 
 
 def test_other_extra_specs_are_ignored():

@@ -89,8 +89,10 @@ def test_every_filter_is_covered_by_the_test_above():
     }  # fmt: skip
 
 
-def ranking_of(facts, *, task=None, multipliers=None, aggregate_multipliers=None, roots=ROOTS):
-    return HostRanking(roots, lambda root: facts[root], task or WeigherInput(), multipliers, aggregate_multipliers)
+def ranking_of(facts, *, weigher_input=None, multipliers=None, aggregate_multipliers=None, roots=ROOTS):
+    return HostRanking(
+        roots, lambda root: facts[root], weigher_input or WeigherInput(), multipliers, aggregate_multipliers
+    )
 
 
 def order(made, server="server", group=None):
@@ -119,7 +121,7 @@ def test_hosts_with_free_accelerators_are_preferred_only_by_servers_that_request
         "b": HostFacts(free_accelerators=1),
         "c": HostFacts(free_accelerators=4),
     }
-    assert order(ranking_of(facts, task=WeigherInput(wants_accelerators=True))) == ["c", "b", "a"]
+    assert order(ranking_of(facts, weigher_input=WeigherInput(wants_accelerators=True))) == ["c", "b", "a"]
     assert order(ranking_of(facts)) == ["a", "b", "c"]
 
 
@@ -129,7 +131,7 @@ def test_a_host_where_the_function_is_already_loaded_is_preferred():
         "b": HostFacts(free_accelerators=1, has_function=True),
         "c": HostFacts(),
     }
-    assert order(ranking_of(facts, task=WeigherInput(wants_accelerators=True)))[0] == "b"
+    assert order(ranking_of(facts, weigher_input=WeigherInput(wants_accelerators=True)))[0] == "b"
 
 
 def test_a_loaded_function_outweighs_free_resources_and_free_accelerators():
@@ -140,7 +142,7 @@ def test_a_loaded_function_outweighs_free_resources_and_free_accelerators():
         "b": HostFacts(free_accelerators=1, has_function=True, jobs=5),
         "c": HostFacts(**full, free_accelerators=3),
     }
-    assert order(ranking_of(facts, task=WeigherInput(wants_accelerators=True))) == ["b", "a", "c"]
+    assert order(ranking_of(facts, weigher_input=WeigherInput(wants_accelerators=True))) == ["b", "a", "c"]
 
 
 def test_a_failed_build_outweighs_any_free_resources():
@@ -161,8 +163,10 @@ def test_weight_multipliers_come_from_options_and_aggregates():
 def test_an_unknown_value_of_a_weigher_adds_no_weight():
     facts = {root: HostFacts(jobs=number) for number, root in enumerate(ROOTS)}
     more = {"outside": lambda facts, _: (math.nan, 1.0, 3.0)[facts.jobs], "silent": lambda facts, _: math.nan}
-    for factor, weights in ((2.0, [0.0, 0.0, 2.0]), (-2.0, [0.0, 0.0, -2.0])):
-        made = HostRanking(ROOTS, facts.get, WeigherInput(), {"io_ops": 0.0, "outside": factor}, plugin_weighers=more)
+    for multiplier, weights in ((2.0, [0.0, 0.0, 2.0]), (-2.0, [0.0, 0.0, -2.0])):
+        made = HostRanking(
+            ROOTS, facts.get, WeigherInput(), {"io_ops": 0.0, "outside": multiplier}, plugin_weighers=more
+        )
         assert made.weights().tolist() == weights
 
 

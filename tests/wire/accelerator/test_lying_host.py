@@ -3,12 +3,16 @@
 The liar is `gpu`, and its victim `gpu_2`: with an underscore between, a name of the liar's device could be the victim's.
 """
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
+from sqlalchemy import String
 
 from moorage.accelerator.model.attach_state import AttachState
+from moorage.accelerator.model.report_checks import check_device_reports
 from moorage.accelerator.model.reports import device_reports
+from moorage.accelerator.store.tables import devices
+from moorage.core.errors import Invalid
 from moorage.core.ids import RandomIds
 from tests.plane import InProcessPlane
 from tests.unit.accelerator.rig import GPU, PROJECT, many_gpus, new_instance, rp
@@ -195,6 +199,18 @@ def test_a_device_that_no_table_can_hold_is_refused(cloud, lie):
     before = cloud.send("GET", "/accelerator/v2/devices").body
     assert cloud.devices(LIAR, lying).status == 400
     assert cloud.send("GET", "/accelerator/v2/devices").body == before
+
+
+def test_a_text_that_is_too_long_for_its_column_of_devices_is_refused():
+    """Also of a column that is added later: PostgreSQL would refuse it with a 500, and SQLite store it."""
+    (report,) = device_reports(AttachState(devices=many_gpus(1), rp_uuids={}))
+    check_device_reports(LIAR, [report])
+    columns = {column.name: column.type for column in devices.columns}
+    texts = [name for name, kind in columns.items() if isinstance(kind, String) and hasattr(report, name)]
+    assert set(texts) >= {"address", "type", "vendor", "model", "health"}
+    for name in texts:
+        with pytest.raises(Invalid):
+            check_device_reports(LIAR, [replace(report, **{name: "x" * (columns[name].length + 1)})])
 
 
 def test_a_device_or_a_deployable_twice_in_one_report_is_refused(cloud):

@@ -5,7 +5,7 @@ import pytest
 from moorage.compute.model.servers import Flavor
 from moorage.compute.requests.server_request import flavor_fields, with_device_profile
 from moorage.core.errors import Invalid
-from moorage.scheduler.flavor_resources import RequestGroup, request_for
+from moorage.scheduler.flavor_resources import FlavorGroup, request_for
 
 
 def flavor(**specs):
@@ -27,9 +27,9 @@ def profiles(wire):
 def test_the_groups_of_a_profile_are_requested_in_addition_to_the_flavors(profiles):
     made = with_device_profile(flavor(**{"accel:device_profile": "two", "resources_A:CUSTOM_X": "1"}), profiles)
     request = request_for(flavor_fields(made))
-    assert request.groups["device_profile_0"] == RequestGroup({"CUSTOM_ACCELERATOR_FPGA": 1}, ("CUSTOM_FPGA_INTEL",))
-    assert request.groups["device_profile_1"] == RequestGroup({"CUSTOM_ACCELERATOR_GPU": 2}, (), ("CUSTOM_OLD",))
-    assert request.groups["_A"] == RequestGroup({"CUSTOM_X": 1})
+    assert request.groups["device_profile_0"] == FlavorGroup({"CUSTOM_ACCELERATOR_FPGA": 1}, ("CUSTOM_FPGA_INTEL",))
+    assert request.groups["device_profile_1"] == FlavorGroup({"CUSTOM_ACCELERATOR_GPU": 2}, (), ("CUSTOM_OLD",))
+    assert request.groups["_A"] == FlavorGroup({"CUSTOM_X": 1})
     assert request.group_policy == "none"
     assert made.extra_specs["acceldevice_profile_0:function_name"] == "gzip"
 

@@ -1,9 +1,11 @@
 """The Accelerator API v2 as clients see it: versions, formats, refusals; and an agent's reports."""
 
 import json
+from dataclasses import field, make_dataclass
 
 import pytest
 
+from moorage.accelerator import client
 from moorage.core.errors import RemoteError
 from tests.plane import URL
 from tests.unit.accelerator.rig import AES, GPU, HOST, PROJECT, R1, TYPE_R1, Rig, fpga, new_instance, rp
@@ -300,6 +302,18 @@ def test_a_report_with_a_card_and_its_part_that_are_both_in_use_is_stored(wire):
     """Both were given out by an earlier release: the report must show that."""
     both = [offered(CARD, CARD, state="attached"), offered(FUNCTION, FUNCTION, part_of=CARD, state="attached")]
     assert wire("PUT", f"/agent/v1/hosts/{HOST}/devices", body={"devices": both}).status == 204
+
+
+def test_a_client_that_reads_a_field_that_the_service_lacks_takes_its_default(wire, rig, monkeypatch):
+    """The other process may run the previous release."""
+    expected = wire.client().devices()
+    newer = make_dataclass(
+        "RemoteDevice", [("colour", str, field(default="grey"))], bases=(client.RemoteDevice,), frozen=True
+    )
+    monkeypatch.setattr(client, "RemoteDevice", newer)
+    seen = wire.client().devices()
+    assert [(one.uuid, one.colour) for one in seen] == [(one.uuid, "grey") for one in expected]
+    assert seen
 
 
 def test_an_agent_without_the_role_gets_the_refusal(wire, rig):

@@ -42,6 +42,11 @@ def test_the_files_and_names_of_the_page_exist():
         assert re.search(rf"^{name}\b", (ROOT / path).read_text(), re.MULTILINE), (name, path)
 
 
+def test_the_page_names_no_number_of_a_migration_which_the_next_migration_would_take():
+    assert "`NNNN_colour.py`" in TEXT
+    assert re.findall(r"\b\d{4}_\w+\.py", TEXT) == []
+
+
 def test_the_version_ranges_are_in_the_files_that_the_page_names():
     rows = re.findall(r"^\| (\w+) \| `src/([\w/]+)\.py` \| `src/([\w/]+)\.py` \|", TEXT, re.MULTILINE)
     assert [service for service, _, _ in rows] == ["placement", "compute", "accelerator", "reservation"]

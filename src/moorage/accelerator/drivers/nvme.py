@@ -53,7 +53,7 @@ ONE_COMMAND_MS = 60_000
 
 SAMPLES, SAMPLE_BYTES = 64, 4096
 #: How long `erase` waits for the drive before it reports progress, and how long a drive may take to appear.
-PATIENCE_S, APPEARS_S = 1.0, 20.0
+PROGRESS_AFTER_S, APPEARS_S = 1.0, 20.0
 
 Ioctl = Callable[[int, int, bytearray], int]
 
@@ -205,7 +205,7 @@ class NvmeEraser:
             )
             erasure.thread.start()
         if erasure.thread is not None:
-            erasure.thread.join(PATIENCE_S)
+            erasure.thread.join(PROGRESS_AFTER_S)
             if erasure.thread.is_alive():
                 return StillCleaning(erasure.progress, erasure.allowed_s)
         del self._erasures[function.address]

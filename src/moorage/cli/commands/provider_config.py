@@ -29,7 +29,7 @@ P = ParamSpec("P")
 
 _FAULTS = "agent.provider_config"
 #: Long, because Placement may be slow, and the agent first finishes an update in progress.
-_PATIENCE_S = 300.0
+_AGENT_TIMEOUT_S = 300.0
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 _directory = click.argument(
@@ -235,7 +235,7 @@ class _Agent:
 
     def __init__(self, config: Config) -> None:
         self._socket = config.agent_socket
-        transport = SocketTransport("http://agent", timeout_s=_PATIENCE_S, unix_socket=str(self._socket))
+        transport = SocketTransport("http://agent", timeout_s=_AGENT_TIMEOUT_S, unix_socket=str(self._socket))
         self._http = ServiceClient(transport, service_type="agent")
 
     def state(self) -> State:

@@ -25,7 +25,7 @@ from moorage.core.errors import StartError
 
 _PR_SET_PDEATHSIG = 1
 #: Seconds after SIGTERM, in addition to [server] drain_s, before the worker is killed. Whole seconds, for `alarm`.
-_PATIENCE_S = 15
+_STOP_TIMEOUT_S = 15
 
 
 @click.command()
@@ -88,7 +88,7 @@ def _serve(config: Config, listener: socket.socket) -> None:
         _become_worker(supervisor)
         _run_worker(listener)
     listener.close()
-    if _supervise(worker, _PATIENCE_S + math.ceil(max(0.0, config.server.drain_s))):
+    if _supervise(worker, _STOP_TIMEOUT_S + math.ceil(max(0.0, config.server.drain_s))):
         click.echo("Moorage has stopped; its state is kept.", err=True)
         return
     failed = _failed(config)

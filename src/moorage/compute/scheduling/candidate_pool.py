@@ -107,11 +107,11 @@ class CandidatePool:
     def _host_facts(self, root: str) -> HostFacts:
         summary = self._summaries.get(root)
         own = {} if summary is None else summary.resources
-        free = {name: room.capacity - room.used - self._claimed.get((root, name), 0) for name, room in own.items()}
+        on_root = {name: room.capacity - room.used - self._claimed.get((root, name), 0) for name, room in own.items()}
         facts = HostFacts(
-            free_memory_mb=free.get("MEMORY_MB", 0),
-            free_processors=free.get("VCPU", 0) + free.get("PCPU", 0),
-            free_disk_gb=free.get("DISK_GB", 0),
+            free_memory_mb=on_root.get("MEMORY_MB", 0),
+            free_processors=on_root.get("VCPU", 0) + on_root.get("PCPU", 0),
+            free_disk_gb=on_root.get("DISK_GB", 0),
             free_accelerators=self._devices[root],
             has_function=root in self._carrier_roots,
             jobs=self._unusual.open_jobs.get(root, 0),

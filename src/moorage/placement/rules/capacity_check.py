@@ -37,17 +37,18 @@ def decide_capacity(
     """`before` and `after` are {consumer: its allocations}; all providers in them must exist."""
     released = _sums(before)
     taken = _sums(after)
-    involved = {number: _provider(forest, number) for number in sorted(released.keys() | taken.keys())}
+    involved = {provider_id: _provider(forest, provider_id) for provider_id in sorted(released.keys() | taken.keys())}
     for holdings in after.values():
-        for number, amounts in holdings.items():
-            provider, released_here, sums = involved[number], released.get(number, _NO_UNITS), taken[number]
+        for provider_id, amounts in holdings.items():
+            provider, sums = involved[provider_id], taken[provider_id]
+            released_here = released.get(provider_id, _NO_UNITS)
             for name, amount in amounts.items():
                 if problem := _problem(provider, name, amount, released_here.get(name, 0), sums[name]):
                     return Refusal(_no_class_problem(forest, before, after) or problem)
     return ClaimedUsage(
         {
-            number: _used_after(provider, released.get(number, _NO_UNITS), taken.get(number, _NO_UNITS))
-            for number, provider in involved.items()
+            provider_id: _used_after(provider, released.get(provider_id, _NO_UNITS), taken.get(provider_id, _NO_UNITS))
+            for provider_id, provider in involved.items()
         }
     )
 
@@ -63,7 +64,9 @@ def _no_class_problem(
     classes = {name for holdings in (*after.values(), *emptied.values()) for one in holdings.values() for name in one}
     requested = {provider_id for holdings in after.values() for provider_id in holdings}
     without = [
-        _provider(forest, number) for number in requested if classes.isdisjoint(_provider(forest, number).inventories)
+        _provider(forest, provider_id)
+        for provider_id in requested
+        if classes.isdisjoint(_provider(forest, provider_id).inventories)
     ]
     if not without:
         return None

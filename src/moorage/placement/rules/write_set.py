@@ -95,7 +95,7 @@ class WriteSet:
         return self.found.get(uuid)
 
     def new_providers(self) -> Iterator[Provider]:
-        return (new for number in self.created.values() if (new := self.providers[number]) is not None)
+        return (new for provider_id in self.created.values() if (new := self.providers[provider_id]) is not None)
 
     # --- changes ------------------------------------------------------------------------------------------------
 
@@ -139,20 +139,20 @@ class WriteSet:
     def drop(self, provider: Provider) -> None:
         self.providers[provider.id] = None
 
-    def number(self, ids: Mapping[str, int]) -> dict[int, Provider]:
+    def assign_ids(self, ids: Mapping[str, int]) -> dict[int, Provider]:
         """Replace the temporary ids of all created providers. `ids`: {uuid: id from the database}.
 
         Returns {temporary id: the provider with its id}.
         """
-        numbered: dict[int, Provider] = {}
+        with_ids: dict[int, Provider] = {}
         for uuid, temporary in self.created.items():
             new = self.at(temporary)
             root_id = ids[uuid] if new.root_id == temporary else new.root_id
-            numbered[temporary] = replace(new, id=ids[uuid], root_id=root_id)
+            with_ids[temporary] = replace(new, id=ids[uuid], root_id=root_id)
             del self.providers[temporary]
-            self.providers[ids[uuid]] = numbered[temporary]
+            self.providers[ids[uuid]] = with_ids[temporary]
         self.created = dict(ids)
-        return numbered
+        return with_ids
 
     # --- decisions of several steps -----------------------------------------------------------------------------
 

@@ -2,9 +2,13 @@
 
 ``?resources=VCPU:2&required=HW_CPU_X86_VMX&resources_NET=SRIOV_NET_VF:1&group_policy=none`` is
 
-    Request(groups=(RequestGroup("", {"VCPU": 2}, required=({"HW_CPU_X86_VMX"},)),
-                    RequestGroup("_NET", {"SRIOV_NET_VF": 1})),
-            group_policy="none")
+    CandidateRequest(
+        groups=(
+            RequestGroup("", {"VCPU": 2}, traits=TraitFilter(required=(frozenset({"HW_CPU_X86_VMX"}),))),
+            RequestGroup("_NET", {"SRIOV_NET_VF": 1}),
+        ),
+        group_policy="none",
+    )
 
 The unsuffixed group may be spread over one tree and the providers that share with it; a suffixed (granular) group
 comes from one provider.

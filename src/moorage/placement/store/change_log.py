@@ -19,7 +19,7 @@ NAMES = NAMES_ID
 EVERYTHING = EVERYTHING_ID
 
 _TAKE_NUMBER = update(counter).where(counter.c.id == 1).values(last=counter.c.last + 1)
-#: The last change number, which queried by every request that reads the forest.
+#: The last change number, which is queried by every request that reads the forest.
 LAST = select(counter.c.last).where(counter.c.id == literal_column("1"))
 _FIRST = select(retention.c.first).where(retention.c.id == 1)
 _INSERT = insert(changes)

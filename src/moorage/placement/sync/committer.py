@@ -215,8 +215,8 @@ class Committer:
         """
         sequence = write_set.forest.sequence + 1
         if write_set.created:
-            numbered = write_set.number(dict(created))
-            outcomes = [numbered.get(one.id, one) if isinstance(one, Provider) else one for one in outcomes]
+            with_ids = write_set.assign_ids(dict(created))
+            outcomes = [with_ids.get(one.id, one) if isinstance(one, Provider) else one for one in outcomes]
         self._snapshot.record_write(sequence, write_set, after)
         return outcomes
 

@@ -1,4 +1,4 @@
-"""Combines the plans of resource types into the ordered steps of a lease's events."""
+"""Orders the steps of a lease's events across its reservations; `resource_types` orders those of one reservation."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType

@@ -15,7 +15,7 @@ from moorage.reservation.model.leases import MAX_AHEAD, RUNS_IN, EventType, Leas
 
 #: How long a start waits for the end of an earlier lease. Then it runs anyway: its capacity is reserved, but its first
 #: servers may still find the host occupied.
-PATIENCE = timedelta(minutes=10)
+MAX_WAIT_FOR_END = timedelta(minutes=10)
 
 #: The longest pause of a step. A retry time further ahead was written before the clock was set back, and is ignored.
 LONGEST_PAUSE = timedelta(seconds=60) + MAX_AHEAD
@@ -109,7 +109,7 @@ def _between_leases(event: UnfinishedEvent) -> tuple[datetime, bool, str]:
 
 def _predecessor(event: UnfinishedEvent, ends_on: Mapping[int, Sequence[UnfinishedEvent]], now: datetime) -> str | None:
     """Why a start must wait for an earlier lease; None if it need not. `ends_on`: {host: unfinished end events}."""
-    if event.type is not EventType.START or now >= event.time + PATIENCE:
+    if event.type is not EventType.START or now >= event.time + MAX_WAIT_FOR_END:
         return None
     for host in sorted(event.hosts & ends_on.keys()):
         for end in ends_on[host]:

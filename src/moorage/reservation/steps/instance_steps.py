@@ -2,8 +2,9 @@
 
 Spec: docs/evidence/specs/instance-reservation.md
 
-`resource_types.virtual_instance` defines which steps run and in which order. Every step may run twice: names derive
-from the reservation's id and the host's name; existing objects are kept, and missing ones need no deletion.
+`capacity.resource_types.virtual_instance` defines the steps of one reservation and their order. Every step may run
+twice: names derive from the reservation's id and the host's name; existing objects are kept, and missing ones need no
+deletion.
 
 Also here: the steps of server groups, and servers that are being moved when a reservation ends.
 """

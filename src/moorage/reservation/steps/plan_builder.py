@@ -1,4 +1,8 @@
-"""Builds the steps of an event from the lease and its hosts in the database. `step_plans` defines their order."""
+"""Builds the steps of an event from the lease and its hosts in the database.
+
+`capacity.resource_types` orders the steps of one reservation, and `capacity.step_plans` those of a lease across its
+reservations. Here only `PlanBuilder._end` and `PlanBuilder.creation_steps` add steps, before or after these.
+"""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass

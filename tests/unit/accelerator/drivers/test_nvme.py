@@ -232,7 +232,7 @@ class SsdHost(Host):
 
 @pytest.fixture
 def ssd(tmp_path, clock, monkeypatch):
-    monkeypatch.setattr(nvme, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(nvme, "PROGRESS_AFTER_S", 0.05)
     host = SsdHost(tmp_path, clock)
     host.begin()
     yield host
