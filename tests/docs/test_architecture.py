@@ -70,6 +70,15 @@ def test_every_step_that_starts_a_lease_says_what_exists_after_a_kill():
     assert [row for row in rows if not row.strip() or "below" in row] == []
 
 
+def test_the_chain_of_a_devices_field_names_what_exists():
+    """``    `name`   `file.py` `` in the docstring of `moorage.accelerator`; ARCHITECTURE.md sends readers there."""
+    package = ROOT / "src" / "moorage" / "accelerator"
+    chain = re.findall(r"^    `(\w+)`(?:, `\w+`)? +`([\w/]+\.py)`", (package / "__init__.py").read_text(), re.MULTILINE)
+    assert len(chain) == 9
+    assert ("_check_device", "model/report_checks.py") in chain
+    assert [(name, file) for name, file in chain if not re.search(rf"\b{name}\b", (package / file).read_text())] == []
+
+
 def test_the_table_of_subpackages_lists_exactly_those_that_exist():
     section = TEXT.partition("## The rooms")[2].partition("\n## ")[0]
     rows = re.findall(
