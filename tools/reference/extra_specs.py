@@ -19,6 +19,9 @@ that begin with `hw:`, `hw_rng:`, `hw_video:`, `os:`, `quota:`, `accel:` or `pci
 properties that begin with `hw_`. `[compute] ignored_extra_specs` lists keys to ignore; a server's copy of its flavor
 shows them as `ignored:<key>`. Other keys that are not on this page are stored and passed to filters of other packages.
 
+An image of a server has the same properties as the image of the server, without those of the last table and of
+accelerators.
+
 From microversion 2.86 of the Compute API, a value of another form than listed is refused when the flavor is changed, and
 so is such an unknown key of a flavor. In keys, `#` is a number, `<S>` nothing or the suffix of a request group.
 """

@@ -1,8 +1,9 @@
 """Refuses servers with an extra spec or image property that no component honours.
 
-    refuse_unhonoured   flavor and image of a server that is created or moved -> the same, with ignored keys renamed
-    guest_settings      the settings that the host's virt driver applies
-    pci_alias_groups    ``pci_passthrough:alias`` as groups of a device profile
+    refuse_unhonoured     flavor and image of a server that is created or moved -> the same, with ignored keys renamed
+    guest_settings        the settings that the host's virt driver applies
+    inherited_properties  the properties that an image of a server's disk gets from the server's image
+    pci_alias_groups      ``pci_passthrough:alias`` as groups of a device profile
 
 `spec_table` says which component honours a key. The operator can choose keys to ignore (`SpecRules.ignored`). In the
 server's own copies of flavor and image they are named ``ignored:<key>``, so that its owner sees that they have no
@@ -40,6 +41,10 @@ class SpecRules:
     ignored: frozenset[str] = frozenset()
     pci_aliases: Mapping[str, str] = field(default_factory=dict)
 
+
+_INHERITED = frozenset(
+    {HonouredBy.PLACEMENT, HonouredBy.SCHEDULER, HonouredBy.COMPUTE, HonouredBy.DRIVER, HonouredBy.NOTHING}
+)
 
 #: Ignores nothing.
 NO_RULES = SpecRules()
@@ -113,6 +118,19 @@ def guest_settings(extra_specs: Mapping[str, str], image_properties: Mapping[str
         name: value
         for name, value in sorted(given.items())
         if (entry := spec_entry(name) or image_entry(name)) is not None and not entry.holds_without_action(value)
+    }
+
+
+def inherited_properties(image_properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties that an image of the server's disk has as well, so that servers of it ask for the same; those that
+    were ignored for the server have their own names again. Not those that describe the server's own image, and none of
+    accelerators: the image would name bitstreams that its readers may not see.
+    """
+    given = {name.removeprefix(IGNORED): value for name, value in image_properties.items()}
+    return {
+        name: value
+        for name, value in given.items()
+        if (entry := image_entry(name)) is not None and entry.by in _INHERITED
     }
 
 

@@ -125,6 +125,18 @@ def test_a_key_that_the_operator_lets_through_has_no_effect_and_says_so(make_clo
     assert cloud.status(server_id)[0] == "VERIFY_RESIZE"
 
 
+def test_an_image_of_a_server_asks_for_what_the_server_s_image_asked_for(make_cloud):
+    """Otherwise servers of the copy would lack it silently."""
+    cloud = make_cloud(1, ignored_extra_specs="hw:tpm_version")
+    asked = {"hw_watchdog_action": "reset", "hw_tpm_version": "2.0", "img_config_drive": "mandatory"}
+    server_id = cloud.boot("small", imageRef=cloud.make_image("origin", os_distro="debian", img_signature="x", **asked))
+    copy = cloud.do(server_id, "createImage", {"name": "copy", "metadata": {"hw_watchdog_action": "pause"}})["image_id"]
+    record = cloud.image_record(copy)
+    shown = {name: value for name, value in record.properties.items() if name.startswith(("hw_", "img_", "os_", "ign"))}
+    assert shown == {**asked, "hw_watchdog_action": "pause"}
+    assert cloud.show(cloud.boot("small", imageRef=copy))["config_drive"] == "True"
+
+
 def test_an_image_that_needs_a_config_drive_gets_one(cloud):
     image = cloud.make_image("drive", img_config_drive="mandatory")
     assert cloud.show(cloud.boot("small", imageRef=image))["config_drive"] == "True"

@@ -36,7 +36,12 @@ from moorage.images.views import CallerView
 from moorage.jobs.contract import ImagePayload, RebuildJob, RescueJob, ShelveJob, SnapshotJob
 from moorage.scheduler.filters import HostState, ServerRequirements, applies_guest_settings, runs_the_image
 from moorage.scheduler.flavor_resources import ResourceRequest, request_for, required_platform, scheduling_properties
-from moorage.scheduler.spec_rules import guest_settings, refuse_contradictions, refuse_unhonoured
+from moorage.scheduler.spec_rules import (
+    guest_settings,
+    inherited_properties,
+    refuse_contradictions,
+    refuse_unhonoured,
+)
 
 log = logging.getLogger(__name__)
 
@@ -244,9 +249,10 @@ class OperateService:
 
 
 def image_properties(server: Server, wanted: NewImage) -> dict[str, str]:
-    """The properties that Nova sets on the image of a server's disk, and the caller's."""
+    """The properties that Nova sets on the image of a server's disk, the caller's, and those of the server's image."""
     kind = "snapshot" if wanted.backup_type is None else "backup"
     properties = {
+        **inherited_properties(server.image_properties or {}),
         **wanted.metadata,
         "instance_uuid": server.id,
         "image_type": kind,
