@@ -96,7 +96,7 @@ def test_commands_verify_the_certificate_and_name_the_option_if_they_cannot(serv
     found = json.loads(fine.stdout)
     assert {row["state"] for row in found["services"]} == {"ok"}
     assert found["duties"], "they are read from /metrics"
-    with pytest.raises(Unavailable, match=r"\[endpoints\] ca_file \(or OS_CACERT\) must name a file"):
+    with pytest.raises(Unavailable, match=r"set \[endpoints\] ca_file \(or OS_CACERT\) to a file"):
         SocketTransport(services.url).send("GET", "/identity/healthcheck", {})
 
 

@@ -220,6 +220,24 @@ def test_each_job_ends_once_and_in_order_despite_every_fault_of_the_network(worl
 
 
 @in_process
+def test_a_worker_that_missed_an_answer_is_told_of_its_job_after_an_older_one(world):
+    """Otherwise it would rest, and the job would wait until its lease ends."""
+    world.line.is_calm = True
+    for number in (0, KEYS, 1):
+        world.enqueue(number)  # the second waits for the first, which is for the same server
+    [first] = world.compute.claim_jobs(HOST, "another worker")
+    [missed] = world.compute.claim_jobs(HOST, "worker")
+    assert missed.id == "job-1"
+    world.compute.report_job(first.id, first.epoch, "done", {})
+    [older] = world.compute.claim_jobs(HOST, "worker")
+    assert older.id == f"job-{KEYS}"
+    assert world.compute.report_job(older.id, older.epoch, "done", {}), "the worker has another job"
+    [again] = world.compute.claim_jobs(HOST, "worker")
+    assert again.id == "job-1"
+    assert not world.compute.report_job(again.id, again.epoch, "done", {})
+
+
+@in_process
 def test_reports_of_an_agent_that_hung_for_an_hour_are_refused(world):
     """The old agent reports with its old epoch; its successor's result counts."""
     world.line.is_calm = True

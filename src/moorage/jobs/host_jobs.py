@@ -61,6 +61,7 @@ class _Applied:
     """The effect of a report. `ended_in`: the queue of the job; None if the job is still running."""
 
     ended_in: str | None
+    worker: str | None  #: that had the job
     queues: Sequence[str] = ()  #: to wake after the commit
 
 
@@ -135,12 +136,15 @@ class HostJobs:
         applied = self._reports.submit(_ReportOfHost(job_id, report, host))
         for queue in applied.queues:
             self._wake(queue)
-        return applied.ended_in is None or self.may_have_more(applied.ended_in)
+        ended_in = applied.ended_in
+        if ended_in is None or _is_further(ended_in):
+            return True
+        # Also what this worker has claimed already: it did not see an answer, and then got an older job.
+        return bool(self._any_claimable(of_queue=ended_in, by=applied.worker, now=self._clock.now()))
 
     def may_have_more(self, queue: str) -> bool:
         """Whether the host with this queue may have a job now that is not claimed."""
-        # After the last job of a further queue, the host's own queue is next.
-        return "/" in queue or bool(self._ready_now(of_queue=queue))
+        return _is_further(queue) or bool(self._ready_now(of_queue=queue))
 
     def _apply_all(self, reports: Sequence[_ReportOfHost]) -> list[_Applied | Exception]:
         return in_transaction(self._engine, lambda connection: self._apply_in(connection, reports))
@@ -157,7 +161,7 @@ class HostJobs:
             except MoorageError as error:
                 outcomes.append(error)
                 continue
-            applied = _Applied(None if one.report.state is ReportState.RUNNING else job.queue)
+            applied = _Applied(None if one.report.state is ReportState.RUNNING else job.queue, job.worker)
             outcomes.append(applied)
             if job.state is JobState.CLAIMED and not self._goes_on(connection, job, one.report, now):
                 endings.append((EndedJob(job, one.report), applied))
@@ -177,6 +181,11 @@ class HostJobs:
             return False
         self._store.release(connection, job.id, job.epoch, now + pause)
         return True
+
+
+def _is_further(queue: str) -> bool:
+    """Whether the host has a queue of its own beside this one, which is next after the last job of this one."""
+    return "/" in queue
 
 
 def _reported_job(job: Job | None, reported: _ReportOfHost) -> Job:
