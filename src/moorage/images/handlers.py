@@ -16,6 +16,8 @@ from moorage.wire.body import decode_json
 from moorage.wire.http import Request, Response
 
 _MAX_PATCH_BYTES = 1 << 20
+#: Of a length in bytes. Python does not convert texts with thousands of digits.
+_MAX_DIGITS = 100
 
 
 _BINARY = "application/octet-stream"
@@ -166,6 +168,8 @@ def _announced_size_bytes(request: Request[ImageService]) -> int | None:
         if text:
             if not text.isascii() or not text.isdigit():
                 raise Invalid(f"the header {name} must hold a number of bytes, not {text!r}")
+            if len(text) > _MAX_DIGITS:
+                raise TooLarge(f"the header {name} has {len(text)} digits; no image is as large")
             return int(text)
     if request.has_chunked_body:
         return None

@@ -6,7 +6,7 @@ from typing import Any, BinaryIO
 
 from moorage.core.caller import Caller
 from moorage.core.clock import Clock
-from moorage.core.errors import Conflict, Forbidden, Invalid, NotFound
+from moorage.core.errors import Conflict, Forbidden, Invalid, NotFound, TooLarge
 from moorage.core.ids import Ids
 from moorage.images import document, query
 from moorage.images.directory import ImageDirectory
@@ -18,6 +18,9 @@ Allowed = Callable[[str], bool]
 
 #: Checks a document against the schema; raises `Invalid`.
 Check = Callable[[Mapping[str, object]], None]
+
+#: Glance's default limits per image. Each list of images reads all tags and members.
+MAX_TAGS, MAX_MEMBERS = 128, 128
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,14 @@ class ImageService:
     def add_tag(self, caller: Caller, image_id: str, tag: str) -> None:
         if len(tag) > 255:
             raise Invalid("a tag may have at most 255 characters")
-        self.directory.change(image_id, lambda image: self._with_tags(image, caller, image.tags | {tag}))
+
+        def decide(image: Image) -> Image:
+            changed = self._with_tags(image, caller, image.tags | {tag})
+            if len(changed.tags) > MAX_TAGS:
+                raise TooLarge(f"an image may have at most {MAX_TAGS} tags")
+            return changed
+
+        self.directory.change(image_id, decide)
 
     def remove_tag(self, caller: Caller, image_id: str, tag: str) -> None:
         def decide(image: Image) -> Image:
@@ -147,6 +157,8 @@ class ImageService:
             _check_owned(_check_shared(image), caller, "share")
             if project_id in image.members:
                 raise Conflict(f"Project {project_id} is a member of image {image_id} already.")
+            if len(image.members) >= MAX_MEMBERS:
+                raise TooLarge(f"an image may have at most {MAX_MEMBERS} members; remove one first")
             now = self.clock.now()
             added = Member(MemberStatus.PENDING, now, now)
             return replace(image, members={**image.members, project_id: added})

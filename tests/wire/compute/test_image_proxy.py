@@ -167,3 +167,13 @@ def test_images_are_not_changed_through_the_proxy(plane):
         status, _, refused = plane.admin(method, f"/v2.1/images/{IMAGE}{path}", body, version="2.35")
         assert (status, "only reads" in refused["notImplemented"]["message"]) == (501, True)
     assert plane.send("GET", f"/v2.1/images/{IMAGE}", version="2.35")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "text", ["1" * 30, '"\\ud800"', '{"\\ud800": 1}', "[" * 300 + "]" * 300], ids=["integer", "text", "key", "depth"]
+)
+def test_a_property_that_an_answer_cannot_hold_is_shown_as_its_text(plane, images, text):
+    """Otherwise one image would break every list that contains it."""
+    put_image(images, "bbbbbbbb-0000-4000-8000-000000000002", "odd", properties={"mappings": text})
+    status, _, document = plane.send("GET", "/v2.1/images/detail?name=odd", version="2.35")
+    assert (status, [row["metadata"]["mappings"] for row in document["images"]]) == (200, [text])

@@ -530,3 +530,26 @@ def test_every_policy_rule_of_the_routes_is_defined():
     from moorage.images.routes import API, RULES
 
     assert {route.rule for route in API.routes if route.rule} <= set(RULES.rules)
+
+
+def test_the_members_of_an_image_are_limited(wire):
+    """An image's file and its cached copy contain all of them."""
+    path = f"/v2/images/{wire.create(visibility='shared')['id']}/members"
+    added = [wire.send("POST", path, {"member": f"project-{number}"})[0] for number in range(129)]
+    assert added == [200] * 128 + [413]
+    assert wire.send("DELETE", f"{path}/project-0")[0] == 204
+    assert wire.send("POST", path, {"member": "another"})[0] == 200
+
+
+def test_the_tags_of_an_image_are_limited_one_by_one_as_in_its_document(wire):
+    path = f"/v2/images/{wire.create()['id']}/tags"
+    added = [wire.send("PUT", f"{path}/tag-{number}")[0] for number in range(129)]
+    assert added == [204] * 128 + [413]
+    assert wire.send("PUT", f"{path}/tag-0")[0] == 204, "it has this one already"
+
+
+def test_a_length_of_thousands_of_digits_is_too_large(wire):
+    """Python refuses to convert such a text."""
+    image = wire.create()
+    assert wire.upload(image["id"], b"data", **{"x-openstack-image-size": "9" * 5000})[0] == 413
+    assert wire.send("GET", f"/v2/images/{image['id']}")[2]["status"] == "queued"

@@ -17,6 +17,7 @@ from moorage.core.json import Json
 from moorage.images.attributes import is_filter_property
 from moorage.images.base import ImageRecord
 from moorage.images.client import DatedImage
+from moorage.wire.body import encode_json
 from moorage.wire.http import Response
 
 _STATUSES = {
@@ -124,9 +125,13 @@ def _metadata(record: ImageRecord) -> dict[str, Json]:
 
 
 def _decoded(text: str) -> Json:
-    """The text itself if it is not JSON: an owner may set any property to any text."""
+    """The text itself if it is not JSON, or if an answer cannot hold it: an owner may set any property to any text.
+
+    An answer cannot hold integers beyond 64 bits, lone surrogates and deep nesting.
+    """
     try:
         value: Json = json.loads(text)
-    except (ValueError, RecursionError):
+        encode_json({"images": [{"metadata": {"": value}}]})  # as deep as in the answer
+    except (ValueError, TypeError, RecursionError):
         return text
     return value
