@@ -39,7 +39,8 @@ def test_the_imported_key_must_be_one(plane):
 @pytest.mark.parametrize(("version", "status", "kind"), [("2.1", 200, {}), ("2.2", 201, {"type": "ssh"})])
 def test_an_ssh_key_pair_is_generated(plane, version, status, kind):
     """The private key opens what the public key closes; the field `type` exists from 2.2 on."""
-    answer, _, made = plane.send("POST", "/v2.1/os-keypairs", {"keypair": {"name": "k"}}, version=version)
+    answer, headers, made = plane.send("POST", "/v2.1/os-keypairs", {"keypair": {"name": "k"}}, version=version)
+    assert headers["cache-control"] == "no-store"
     pair = made["keypair"]
     assert (answer, pair["name"], pair["user_id"]) == (status, "k", "alice")
     assert sorted(pair) == sorted(["fingerprint", "name", "private_key", "public_key", "user_id", *kind])

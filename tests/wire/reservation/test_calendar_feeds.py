@@ -17,6 +17,8 @@ from click.testing import CliRunner
 from sqlalchemy import select
 
 from moorage.cli.commands import calendar_feed as command
+from moorage.core.caller import Caller
+from moorage.core.errors import Invalid
 from moorage.core.ids import SeededIds
 from moorage.db.session import read, write
 from moorage.identity.client import PasswordTokens
@@ -150,6 +152,13 @@ def test_the_feeds_of_a_user_and_the_reads_of_a_feed_are_limited(reserved):
     assert read_feed(reserved, first, first["url"] + "x")[0] == 404, "who has no secret cannot use up the reads"
     reserved.run_for(61)
     assert read_feed(reserved, first)[0] == 200
+
+
+def test_a_caller_without_a_project_creates_no_feed(reserved):
+    """Keystone has tokens without a project; the tokens of these planes all have one."""
+    caller = Caller("u", "", frozenset({"member"}))
+    with pytest.raises(Invalid, match="scoped"):
+        reserved.process.service.feeds.create_feed(caller, "x")
 
 
 def test_no_log_and_no_trail_contains_the_secret(new_plane, tmp_path, caplog):

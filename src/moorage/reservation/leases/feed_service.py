@@ -18,7 +18,7 @@ from typing import Protocol
 from sqlalchemy import Connection
 
 from moorage.core.caller import Caller
-from moorage.core.errors import NotFound, OverQuota, TooManyRequests
+from moorage.core.errors import Invalid, NotFound, OverQuota, TooManyRequests
 from moorage.db.session import in_transaction, read
 from moorage.identity.policy import reader
 from moorage.reservation.deps import ReservationDeps
@@ -88,7 +88,9 @@ class FeedService:
     limit: ReadLimit = field(default_factory=ReadLimit)
 
     def create_feed(self, caller: Caller, name: str) -> tuple[Feed, str]:
-        """(the feed, its secret, which cannot be read again)"""
+        """(the feed, its secret, which cannot be read again). Raises `Invalid` for a caller without a project."""
+        if not caller.project_id:
+            raise Invalid("a calendar feed shows the leases of a project; use a token that is scoped to one")
         secret = urlsafe_b64encode(self.deps.random_bytes(SECRET_OCTETS)).decode().rstrip("=")
         now = self.deps.clock.now()
         feed = Feed(self.deps.ids.uuid(), name, caller.user_id, caller.project_id, _hash(secret), now, None)

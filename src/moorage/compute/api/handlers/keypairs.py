@@ -48,7 +48,8 @@ def create(request: ComputeRequest) -> Response:
     else:
         pair, private["private_key"] = request.service.keypairs.generate_keypair(project_id, user_id, name, kind)
     view = _brief(request, pair) | {"user_id": user_id} | private
-    return Response(201 if request.version >= (2, 2) else 200, {"keypair": view})
+    headers = {"cache-control": "no-store"} if private else {}
+    return Response(201 if request.version >= (2, 2) else 200, {"keypair": view}, headers)
 
 
 def delete(request: ComputeRequest, name: str) -> Response:
