@@ -463,7 +463,8 @@ class ReservationOptions:
         3600, "Leases that start within this many seconds are moved away from a failed host."
     )
     start_deadline_s: int = option(
-        3600, "Seconds for which a failed start is retried, at most until the end of the lease."
+        3600,
+        "Seconds after the start date until an unfinished start is given up; at most until the end of the lease.",
     )
     hold_s: int = option(600, "Seconds for which a hold keeps resources.")
     max_holds: int = option(10, "Maximum number of holds of a project, and of a user, at the same time.")

@@ -9,10 +9,13 @@
 * `api`      the Accelerator API v2 over HTTP, compatible with Cyborg's, and the routes for agents
 * `client`   the client of that API for other services and agents
 
-A field of a device passes through
+A field that Cyborg's devices have passes through the following. One that only Moorage has goes as far as
+`DeviceRecord` and then into `_handle_document` (`api/handlers/history.py`), without a microversion. A value that nobody
+filters by needs none of it: put it into `Device.details`, which ``vendor_board_info`` shows.
 
     a driver's `discover`      fills it
     `Device`                   `model/devices.py`; with a default, because the agent's checkpoint may be older
+    `_kept_form`               `model/nesting.py`; copy it there if it may change while a device waits for its release
     `DeviceReport`             `model/reports.py`, from `_device_report`; with a default, because an agent may be older
     `_check_device`            `model/report_checks.py`: refuse what the column cannot hold, such as a text that is too
                                long; nothing later checks it
@@ -29,9 +32,8 @@ A field of a device passes through
 Tests: `tests/wire/accelerator/test_routes.py`, and for the checks `test_lying_host.py` beside it; row A1 of
 docs/evidence/proof/accelerators.md.
 
-The microversions are Cyborg's. A field that Cyborg does not have gets none; it belongs in `_handle_document` of
-`api/handlers/history.py`, below ``/moorage/v1``. A value of `Device.details` needs none of this: it is shown in
-``vendor_board_info``. The health is also in the text ``std_board_info``, which the stock client lists.
+The microversions are Cyborg's. The health is Moorage's own field, and is also in the text ``std_board_info``, which the
+stock client lists; ``/moorage/v1/handles`` shows such fields of devices that have handles.
 
 Not here: the provider tree in Placement (`moorage.agent.tree` adds the agent's nodes to it and publishes them), and
 the bytes of bitstreams (`moorage.images`).
