@@ -133,15 +133,13 @@ class OperatorService:
 
         job_id = in_transaction(self.deps.engine, enqueue_release)
         self.deps.jobs.wake_hosts([host])
-        ended = self._wait_for_job(job_id, PROGRAM_TIMEOUT_S if wait_s is None else wait_s)
-        if ended is None and wait_s is None:
-            raise Unavailable(
-                f"Host {host} has not answered within {PROGRAM_TIMEOUT_S:.0f} s; it releases the handle when "
-                "it runs again."
-            )
-        if ended is not None and ended.state is not JobState.DONE:
-            why = (ended.result or {}).get("error") or "the host gave no reason"
-            raise Conflict(f"Attach handle {wanted.handle} of host {host} stays quarantined: {why}")
+        self._wait_for_host(
+            job_id,
+            wait_s,
+            late=f"Host {host} has not answered within {PROGRAM_TIMEOUT_S:.0f} s; it releases the handle when it runs "
+            "again.",
+            failed=f"Attach handle {wanted.handle} of host {host} stays quarantined",
+        )
 
     def _after_release(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:
         self.deps.jobs.store_handle_states(connection, job, report)
@@ -187,26 +185,31 @@ class OperatorService:
 
         host, job_id = in_transaction(self.deps.engine, enqueue_program)
         self.deps.jobs.wake_hosts([host])
-        ended = self._wait_for_job(job_id, PROGRAM_TIMEOUT_S if wait_s is None else wait_s)
-        if ended is None and wait_s is None:
-            raise Unavailable(
-                f"The host has not programmed the device within {PROGRAM_TIMEOUT_S:.0f} s; check the deployable again "
-                "later."
-            )
-        if ended is not None and ended.state is not JobState.DONE:
-            why = (ended.result or {}).get("error") or "the host gave no reason"
-            raise Conflict(f"Deployable {uuid} could not be programmed: {why}")
+        self._wait_for_host(
+            job_id,
+            wait_s,
+            late=f"The host has not programmed the device within {PROGRAM_TIMEOUT_S:.0f} s; check the deployable again "
+            "later.",
+            failed=f"Deployable {uuid} could not be programmed",
+        )
         with read(self.deps.engine) as connection:
             return _deployable(connection, uuid)
 
-    def _wait_for_job(self, job_id: str, wait_s: float) -> Job | None:
-        """Wait for the job; None if it does not finish in time."""
-        for _ in range(1 + round(wait_s / JOB_POLL_S)):
+    def _wait_for_host(self, job_id: str, wait_s: float | None, *, late: str, failed: str) -> None:
+        """Waits until the host has done the job, `PROGRAM_TIMEOUT_S` at most.
+
+        Raises `Conflict`, `failed` with the host's reason, and `Unavailable`, `late`, if the host does not finish in
+        time. With `wait_s`, it waits this long, and a timeout is no error.
+        """
+        for _ in range(1 + round((PROGRAM_TIMEOUT_S if wait_s is None else wait_s) / JOB_POLL_S)):
             job = self.deps.jobs.get_job(job_id)
             if job is not None and job.finished_at is not None:
-                return job
+                if job.state is not JobState.DONE:
+                    raise Conflict(f"{failed}: {(job.result or {}).get('error') or 'the host gave no reason'}")
+                return
             self.deps.clock.sleep(JOB_POLL_S)
-        return None
+        if wait_s is None:
+            raise Unavailable(late)
 
     def _after_program(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:
         if report.error is not None:
