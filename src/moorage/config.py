@@ -53,6 +53,12 @@ SERVICES = (*ENDPOINT_PATHS, "agent", "accelerator-agent", "dashboard")
 #: Default name of the agent's socket in `state_path`.
 AGENT_SOCKET = "agent.sock"
 
+#: Directory of provider configuration files that describe this machine, as for Nova.
+PROVIDER_CONFIG = Path("/etc/nova/provider_config")
+
+#: Name of that directory in `state_path` for a simulated host.
+SIMULATED_PROVIDER_CONFIG = "provider_config"
+
 #: File name in the directory of a host.
 CREDENTIAL = "credential.json"
 
@@ -92,6 +98,19 @@ class Config:
     def images(self) -> Path:
         """Directory in which the built-in image service keeps images."""
         return self.state / (self.image.directory or "images")
+
+    @property
+    def provider_config(self) -> Path:
+        """Directory of the provider configuration files."""
+        if self.compute.provider_config_location:
+            return self.state / self.compute.provider_config_location
+        is_simulated = self.agent.virt_driver == "simulated"
+        return self.state / SIMULATED_PROVIDER_CONFIG if is_simulated else PROVIDER_CONFIG
+
+    @property
+    def log(self) -> Path | None:
+        """The log file; None: standard error."""
+        return self.state / self.plane.log_file if self.plane.log_file else None
 
     @property
     def url(self) -> str:
@@ -170,22 +189,21 @@ def sections() -> dict[str, type]:
 def load_config(path: Path) -> Config:
     """Reads the INI file `path`. Options that it does not set keep their defaults.
 
-    Raises `StartError` naming the file, section and key of anything unknown or malformed.
+    A section may appear more than once, and an option again with the same value. oslo.config takes the last value of
+    an option without a word; here a second, different value is an error, because one of the two has no effect.
+
+    Raises `StartError` naming the file, section and key of anything unknown, contradictory or malformed.
     """
-    parser = configparser.ConfigParser(interpolation=None, default_section="")
-    try:
-        parser.read_string(path.read_text(encoding="utf-8"), source=str(path))
-    except OSError as error:
-        raise StartError(f"{path}: cannot be read: {error.strerror}") from error
-    except (configparser.Error, UnicodeDecodeError) as error:
-        raise StartError(f"{path}: is not an INI file: {error}") from error
+    given = _read_sections(path)
     known = sections()
     values: dict[str, Any] = {}
-    for section in parser.sections():
+    for section, options in given.items():
         if section not in known:
             raise StartError(f"{path}: unknown section [{section}]; sections are {', '.join(known)}")
-        values[section] = _section(path, section, known[section], dict(parser[section]))
+        values[section] = _section(path, section, known[section], options)
     config = Config(**values, source=path.resolve())
+    if "state_path" not in given.get("plane", {}):
+        _refuse_former_state(config)
     if unknown := config.runs.difference(SERVICES):
         raise StartError(
             f"{path}: [plane] services names {', '.join(sorted(unknown))}; valid names are {', '.join(SERVICES)}"
@@ -193,6 +211,46 @@ def load_config(path: Path) -> Config:
     if bool(config.server.certificate_file) != bool(config.server.key_file):
         raise StartError(f"{path}: [server] certificate_file and key_file belong together; set both, or neither")
     return config
+
+
+def _read_sections(path: Path) -> dict[str, dict[str, str]]:
+    """{section: {option: text}}. Raises `StartError` for a file that is not INI or gives an option two values."""
+    repeated: list[tuple[str, str, list[str], list[str]]] = []
+
+    class Options(dict[str, Any]):
+        """A dict as the parser fills it: {section: its options}, {option: lines}, and at the end {option: text}."""
+
+        section = ""
+
+        def __setitem__(self, key: str, value: Any) -> None:
+            if isinstance(value, Options):
+                value.section = key
+            elif isinstance(value, list) and key in self:
+                repeated.append((self.section, key, self[key], value))  # lines that continue them are still to come
+            super().__setitem__(key, value)
+
+    parser = configparser.ConfigParser(interpolation=None, default_section="", strict=False, dict_type=Options)
+    try:
+        parser.read_string(path.read_text(encoding="utf-8-sig"), source=str(path))
+    except OSError as error:
+        raise StartError(f"{path}: cannot be read: {error.strerror}") from error
+    except (configparser.Error, UnicodeDecodeError) as error:
+        raise StartError(f"{path}: is not an INI file: {error}") from error
+    for section, key, *lines in repeated:
+        first, second = ("\n".join(some).strip() for some in lines)
+        if first != second:
+            raise StartError(f"{path}: [{section}] {key} is set twice, to different values: remove one of them")
+    return {section: dict(parser[section]) for section in parser.sections()}
+
+
+def _refuse_former_state(config: Config) -> None:
+    """Refuses to leave behind a plane that was started when the default of state_path was ``state``."""
+    former = config.source.parent / "state"
+    if (former / "lock").exists() and not (config.state / "lock").exists():
+        raise StartError(
+            f"{config.source}: without [plane] state_path, the state is beside this file now; it was in {former}, "
+            "which has one: set state_path = state, or rename that directory"
+        )
 
 
 def _section(path: Path, name: str, kind: type, given: dict[str, str]) -> Any:

@@ -10,7 +10,7 @@ def option(default: Any, help_text: str, *, choices: tuple[str, ...] = ()) -> An
 
 @dataclass(frozen=True)
 class PlaneOptions:
-    state_path: str = option("state", "Directory for all files of this process, relative to this configuration file.")
+    state_path: str = option(".", "Directory for all files of this process, relative to this configuration file.")
     services: str = option(
         "identity,placement,compute,accelerator,reservation,image,agent,dashboard",
         "What this process runs, comma-separated. Other services are reached over HTTP, see [endpoints]. 'agent' "
@@ -23,7 +23,7 @@ class PlaneOptions:
         choices=("system", "adjustable"),
     )  # fmt: skip
     log_level: str = option("info", "Lowest level that is logged.", choices=("debug", "info", "warning", "error"))
-    log_file: str = option("", "Log file, relative to state_path. If empty, the log goes to standard error.")
+    log_file: str = option("moorage.log", "Log file, relative to state_path. If empty, the log goes to standard error.")
     hints: str = option(
         "",
         "How waiting hosts and workers are woken: empty (within this process), postgresql://... or amqp://... A "
@@ -189,8 +189,10 @@ class PlacementOptions:
 @dataclass(frozen=True)
 class ComputeOptions:
     provider_config_location: str = option(
-        "/etc/nova/provider_config/",
-        "Directory of YAML files with resource provider configuration, read in order of their names.",
+        "",
+        "Directory of YAML files with resource provider configuration, relative to state_path, read in order of their "
+        "names. If empty, /etc/nova/provider_config/; for a simulated host, which is not this machine, "
+        "provider_config in state_path.",
     )
     provider_config_writable_by_others: bool = option(
         False, "Accept provider configuration files that users other than their owner may write."

@@ -9,8 +9,9 @@ from tools.reference.tables import code, heading, table
 
 WORDS = """
 Options are in an INI file: `moorage.conf` in the state directory, unless `--config` or `MOORAGE_CONFIG` names another file. `moorage
-config show` prints all options with the values in force; `--defaults` prints a file to start with. Unknown options are errors at the
-start. Lists are separated by commas. Times are in seconds (`_s`) unless the name says otherwise.
+config show` prints all options with the values in force. A file needs only the options that differ from the defaults; the first
+start of `moorage up` writes such a file. A section may appear more than once. Unknown options are errors at the start, and so is an
+option that is set twice to different values. Lists are separated by commas. Times are in seconds (`_s`) unless the name says otherwise.
 """
 
 

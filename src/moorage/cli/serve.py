@@ -86,10 +86,8 @@ def _start_plane() -> "tuple[Config, Plane, ServerTls | None]":
     from moorage.wiring import build_plane
 
     config = load_config(Path(os.environ[CONFIG_VARIABLE]))
-    if config.plane.log_file:
-        logs.set_up_logging(
-            config.plane.log_level, (config.state / config.plane.log_file).open("a", encoding="utf-8", buffering=1)
-        )
+    if config.log:
+        logs.set_up_logging(config.plane.log_level, config.log.open("a", encoding="utf-8", buffering=1))
     else:
         logs.set_up_logging(config.plane.log_level)
     keep_freed_memory()

@@ -10,9 +10,10 @@ from typing import IO
 
 import click
 
-from moorage.config import Config, load_config, render_config
+from moorage.config import SIMULATED_PROVIDER_CONFIG, Config, load_config
 from moorage.core.errors import StartError
 from moorage.default_paths import default_state_directory
+from moorage.durable import write_durably
 
 #: Set by `moorage up` for its worker process; also read by the other commands.
 CONFIG_VARIABLE = "MOORAGE_CONFIG"
@@ -94,30 +95,28 @@ def is_in_use(state: Path) -> bool:
 
 
 def open_or_make_config(path: Path | None, *, port: int | None, clock: str | None) -> Config:
-    """The configuration in `path`. At the first start, writes one for an all-in-one rehearsal."""
+    """The configuration in `path`, with the given options. The first start writes the file, with these options only."""
     path = path or default_config_path()
     if not path.exists():
-        _write_first(path, port or Config().server.port, clock or Config().plane.clock)
+        _write_first(path, port, clock)
     config = load_config(path)
     if port is not None:
         config = dataclasses.replace(config, server=dataclasses.replace(config.server, port=port))
     if clock is not None:
         config = dataclasses.replace(config, plane=dataclasses.replace(config.plane, clock=clock))
+    if config.provider_config == config.state / SIMULATED_PROVIDER_CONFIG:
+        config.provider_config.mkdir(parents=True, exist_ok=True, mode=0o700)
     return config
 
 
-def _write_first(path: Path, port: int, clock: str) -> None:
+def _write_first(path: Path, port: int | None, clock: str | None) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    provider_config = path.parent / "provider_config"
-    provider_config.mkdir(exist_ok=True, mode=0o700)
-    defaults = Config()
-    first = dataclasses.replace(
-        defaults,
-        plane=dataclasses.replace(defaults.plane, state_path=".", clock=clock, log_file="moorage.log"),
-        server=dataclasses.replace(defaults.server, port=port),
-        compute=dataclasses.replace(defaults.compute, provider_config_location=str(provider_config)),
-    )
-    path.write_text(render_config(first), encoding="utf-8")
+    lines = ["# Options that differ from the defaults; `moorage config show` explains all of them."]
+    if clock is not None:
+        lines += ["", "[plane]", f"clock = {clock}"]
+    if port is not None:
+        lines += ["", "[server]", f"port = {port}"]
+    write_durably(path, "".join(f"{line}\n" for line in lines).encode())
 
 
 _PERIOD = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?\Z")

@@ -83,7 +83,7 @@ def build_agent(parts: Components) -> ProviderConfigReloader:
         accelerators=accelerators,
         placement=PlacementClient(parts.host_client("placement", options.host)),
         files=ProviderFiles(
-            Path(parts.config.compute.provider_config_location),
+            parts.config.provider_config,
             allow_writable_by_others=parts.config.compute.provider_config_writable_by_others,
         ),
         published=PublishedFile(parts.config.state / "host" / "published.json"),

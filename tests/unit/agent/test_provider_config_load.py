@@ -17,8 +17,9 @@ from moorage.agent.provider_config.load import (
     load_provider_files,
     sample_file,
 )
+from moorage.config import Config
 from moorage.core.errors import StartError
-from moorage.options import ComputeOptions
+from moorage.options import AgentOptions, ComputeOptions
 
 ENTRY = "meta: {{schema_version: '1.0'}}\nproviders:\n  - identification: {{name: {name}}}\n"
 
@@ -45,7 +46,14 @@ def refusal(directory: Path) -> str:
 
 def test_the_directory_is_an_option_with_novas_default():
     """R14 (provider-config): `[compute] provider_config_location`, `/etc/nova/provider_config/`."""
-    assert ComputeOptions().provider_config_location == "/etc/nova/provider_config/"
+    assert Config(agent=AgentOptions(virt_driver="libvirt")).provider_config == Path("/etc/nova/provider_config/")
+    given = ComputeOptions(provider_config_location="/srv/files")
+    assert Config(compute=given).provider_config == Path("/srv/files")
+
+
+def test_the_files_of_a_simulated_host_are_not_those_of_this_machine():
+    config = Config(source=Path("/srv/plane/moorage.conf"))
+    assert config.provider_config == Path("/srv/plane/provider_config")
 
 
 def test_files_are_read_in_lexicographic_order(directory):

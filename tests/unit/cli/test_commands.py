@@ -1,5 +1,6 @@
 """The `moorage` command without a plane: help, wrong usage and error messages."""
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from moorage.cli.state import default_config_path, open_or_make_config, parse_period
+from moorage.config import Config
 from moorage.core.errors import StartError
 from moorage.db import migrations
 from moorage.db.engine import open_engine
@@ -29,7 +31,7 @@ def test_help_lists_every_command():
 def test_config_show_defaults_needs_no_plane():
     done = moorage("config", "show", "--defaults")
     assert done.returncode == 0
-    assert "provider_config_location = /etc/nova/provider_config/" in done.stdout
+    assert "state_path = .\n" in done.stdout
 
 
 def test_an_error_is_printed_in_one_line_with_exit_code_1(tmp_path):
@@ -63,7 +65,39 @@ def test_the_first_start_writes_the_configuration_file_that_later_starts_read(tm
     assert first == again
     assert again.server.port == 9001
     assert again.state == path.parent.resolve()
-    assert Path(again.compute.provider_config_location).is_dir()
+    assert again.provider_config == again.state / "provider_config"
+    assert again.provider_config.is_dir()
+
+
+TWO_LINES = "[agent]\nsimulated_hosts = 3\n"
+
+
+def places_of(config: Config) -> tuple[Path | None, ...]:
+    return config.state, config.log, config.provider_config, config.images, config.agent_socket
+
+
+@pytest.mark.parametrize("when", ["before the first start", "after the first start", "added after the first start"])
+def test_a_file_of_two_lines_changes_only_its_options(tmp_path, when):
+    path = tmp_path / "plane" / "moorage.conf"
+    path.parent.mkdir()
+    if when != "before the first start":
+        open_or_make_config(path, port=None, clock=None)
+    path.write_text((path.read_text() if when.startswith("added") else "") + TWO_LINES)
+    config = open_or_make_config(path, port=None, clock=None)
+    untouched = open_or_make_config(tmp_path / "other" / "moorage.conf", port=None, clock=None)
+    assert config == dataclasses.replace(untouched, agent=config.agent, source=config.source)
+    assert config.agent.simulated_hosts == 3
+    moved = [place and tmp_path / "plane" / place.relative_to(tmp_path / "other") for place in places_of(untouched)]
+    assert list(places_of(config)) == moved
+    assert config.provider_config.is_dir()
+
+
+def test_the_generated_file_names_no_directory(tmp_path):
+    path = tmp_path / "moorage.conf"
+    open_or_make_config(path, port=9001, clock="adjustable")
+    options = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
+    assert options == ["[plane]", "clock = adjustable", "[server]", "port = 9001"]
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_the_default_configuration_file_is_below_xdg_state_home(monkeypatch, tmp_path):

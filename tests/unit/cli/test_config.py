@@ -39,7 +39,9 @@ def test_an_option_that_is_not_in_the_file_has_its_default(tmp_path):
         ("[compute]\nprovider_config_writable_by_others = perhaps\n", ["'perhaps'", "true"]),
         ("[plane]\nservices = placement,nova\n", ["services", "nova", "compute"]),
         ("port = 1\n", ["INI"]),
-        ("[server]\nport = 1\nport = 2\n", ["port"]),
+        ("[server]\nport = 1\nport = 2\n", ["[server] port is set twice"]),
+        ("[server]\nport = 1\n[plane]\n[server]\nport = 2\n", ["[server] port is set twice"]),
+        ("[database]\ncompute = sqlite:///a\n[database]\ncompute = sqlite:///a\n b\n", ["[database] compute is set"]),
     ],
 )
 def test_an_invalid_file_is_a_start_error_that_names_file_option_and_remedy(tmp_path, text, words):
@@ -48,6 +50,36 @@ def test_an_invalid_file_is_a_start_error_that_names_file_option_and_remedy(tmp_
         load_config(path)
     for word in [str(path), *words]:
         assert word in refusal.value.message
+
+
+def test_a_section_that_appears_twice_is_one_section(tmp_path):
+    text = "\ufeff[server]\nport = 9000\n\n[agent]\nworkers = 2\n[server]\nthreads = 7\nport = 9000\n"
+    config = load_config(write(tmp_path, text))
+    assert (config.server.port, config.server.threads, config.agent.workers) == (9000, 7, 2)
+
+
+def test_values_of_several_lines_are_read_as_before(tmp_path):
+    config = load_config(write(tmp_path, "[plane]\nservices = placement,\n  compute\n[plane]\nregion = R2\n"))
+    assert config.runs == {"placement", "compute"}
+    assert config.plane.region == "R2"
+
+
+def test_a_contradiction_does_not_show_the_values_which_may_be_secrets(tmp_path):
+    path = write(tmp_path, "[identity]\npassword = one-secret\npassword = two-secret\n")
+    with pytest.raises(StartError) as refusal:
+        load_config(path)
+    assert "[identity] password" in refusal.value.message
+    assert "secret" not in refusal.value.message
+
+
+def test_a_plane_whose_state_is_where_it_used_to_be_by_default_is_not_left_behind(tmp_path):
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "lock").touch()
+    with pytest.raises(StartError, match=r"set state_path = state, or rename"):
+        load_config(write(tmp_path, "[server]\nport = 9000\n"))
+    assert load_config(write(tmp_path, "[plane]\nstate_path = state\n")).state == tmp_path / "state"
+    (tmp_path / "lock").touch()
+    assert load_config(write(tmp_path, "[server]\nport = 9000\n")).state == tmp_path
 
 
 def test_a_missing_configuration_file_is_a_start_error_that_names_it(tmp_path):

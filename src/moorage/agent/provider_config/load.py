@@ -257,7 +257,8 @@ def _unreadable_fault(path: Path, error: OSError) -> ConfigFault:
             "remove the link, or correct its target",
         )
     remedies = {
-        errno.EACCES: f"let user {os.geteuid()} read it",
+        errno.EACCES: f"let user {os.geteuid()} read it, or name another directory in [compute] "
+        "provider_config_location",
         errno.ENOENT: "it was just removed: run this again",
         errno.ENOTDIR: "name a directory in provider_config_location of [compute]",
         errno.ENXIO: "move it away",

@@ -205,10 +205,8 @@ def _config(path: Path | None) -> Config:
 
 
 def _files(config: Config) -> ProviderFiles:
-    options = config.compute
     return ProviderFiles(
-        Path(options.provider_config_location),
-        allow_writable_by_others=options.provider_config_writable_by_others,
+        config.provider_config, allow_writable_by_others=config.compute.provider_config_writable_by_others
     )
 
 

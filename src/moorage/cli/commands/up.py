@@ -65,15 +65,11 @@ def _bind(config: Config) -> socket.socket:
 def _hand_to_worker(config: Config) -> None:
     """Writes the current options, including those from the command line, to a file for the worker."""
     running = running_path(config)
-    running.write_text(render_config(_with_absolute_state(config)), encoding="utf-8")
+    here = dataclasses.replace(config, plane=dataclasses.replace(config.plane, state_path="."))
+    running.write_text(render_config(here), encoding="utf-8")
     os.environ[CONFIG_VARIABLE] = str(running)
     os.environ[STARTED_FROM_VARIABLE] = str(config.source)
     _failed(config).unlink(missing_ok=True)
-
-
-def _with_absolute_state(config: Config) -> Config:
-    """`config` for a file inside the state directory itself."""
-    return dataclasses.replace(config, plane=dataclasses.replace(config.plane, state_path=str(config.state)))
 
 
 def _failed(config: Config) -> Path:
@@ -92,8 +88,8 @@ def _serve(config: Config, listener: socket.socket) -> None:
         click.echo("Moorage has stopped; its state is kept.", err=True)
         return
     failed = _failed(config)
-    log = config.plane.log_file and f"; see {config.state / config.plane.log_file}"
-    message = failed.read_text(encoding="utf-8") if failed.exists() else f"the worker process has died{log}"
+    see_log = f"; see {config.log}" if config.log else ""
+    message = failed.read_text(encoding="utf-8") if failed.exists() else f"the worker process has died{see_log}"
     raise StartError(message)
 
 

@@ -100,7 +100,7 @@ def _provider_configuration(config: Config) -> Iterator[CheckFinding]:
         return
     from moorage.agent.provider_config.load import ProviderFiles, check_directory
 
-    directory = Path(config.compute.provider_config_location)
+    directory = config.provider_config
     report = check_directory(ProviderFiles(directory, config.compute.provider_config_writable_by_others))
     for fault in report.faults:
         yield broken("provider-config", str(fault), directory, "fix it and run `moorage provider-config validate`")
