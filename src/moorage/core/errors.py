@@ -122,6 +122,12 @@ class Unavailable(MoorageError):
     code = "moorage.unavailable"
 
 
+class DamagedDatabase(Unavailable):
+    """A SQLite file is not a database, or its pages contradict each other. `fields["file"]` is its path."""
+
+    code = "moorage.damaged_database"
+
+
 class RetryableConflict(Unavailable):
     """The database aborted this transaction (serialisation failure, deadlock, locked file): run it again."""
 
@@ -145,7 +151,8 @@ class StartError(MoorageError):
 
 
 def message_for_tenants(error: MoorageError) -> str:
-    """The message of `error` without requests to other services and their addresses; it only names the failed service.
+    """The message of `error` without requests to other services, their addresses, and paths of damaged databases; it
+    only names the failed service.
 
     Applies to `error` itself and to all errors that led to it and whose message it quotes.
     """
@@ -154,7 +161,9 @@ def message_for_tenants(error: MoorageError) -> str:
     passed: set[int] = set()
     while seen is not None and id(seen) not in passed:  # an error that is raised again can be in its own context
         passed.add(id(seen))
-        if isinstance(seen, MoorageError) and seen.message and ("peer" in seen.fields or "url" in seen.fields):
+        if isinstance(seen, DamagedDatabase):
+            message = message.replace(seen.message, "the database of this service is damaged")
+        elif isinstance(seen, MoorageError) and seen.message and ("peer" in seen.fields or "url" in seen.fields):
             message = message.replace(seen.message, _peer_failure(seen, error))
         seen = seen.__cause__ or seen.__context__
     return message

@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
-from moorage.db.engine import dialect_name
+from moorage.db.engine import damaged_database, dialect_name
 from moorage.db.errors import translate_error, translating_errors
 from moorage.db.statements import PreparedSql, Rows
 from moorage.db.timeouts import PostgresqlResults
@@ -75,6 +75,8 @@ class DriverConnections:
 
     def translated(self, sql: str, error: Exception, *, lost: bool) -> Exception:
         """The driver's error, wrapped as SQLAlchemy does and then translated to an error of `moorage.core.errors`."""
+        if damaged := damaged_database(self._engine.url.database, error):
+            return damaged
         dialect = self._engine.dialect
         wrapped = DBAPIError.instance(
             sql, None, cast(Any, error), cast(Any, self.errors), connection_invalidated=lost, dialect=dialect

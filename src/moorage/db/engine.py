@@ -25,11 +25,11 @@ from sqlalchemy import (
     event,
     make_url,
 )
-from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
+from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor, ExceptionContext
 from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
-from moorage.core.errors import StartError
+from moorage.core.errors import DamagedDatabase, StartError
 from moorage.db import timeouts
 
 C = TypeVar("C")
@@ -168,6 +168,10 @@ def _open_sqlite(url: URL, options: dict[str, object]) -> Engine:
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()
 
+    @event.listens_for(engine, "handle_error")
+    def _name_damaged_file(context: ExceptionContext) -> DamagedDatabase | None:
+        return damaged_database(url.database, context.original_exception)
+
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         # A reader that becomes a writer later fails at once if another one wrote meanwhile, so writers lock first.
@@ -175,6 +179,18 @@ def _open_sqlite(url: URL, options: dict[str, object]) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
+
+
+def damaged_database(file: str | None, error: BaseException) -> DamagedDatabase | None:
+    """The error for a SQLite `file` that is damaged or no database at all; None for every other error of a driver."""
+    primary_code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if primary_code not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return None
+    return DamagedDatabase(
+        f"the database {file} is damaged ({error}): stop Moorage and keep a copy of the file; then put a backup back "
+        f"with `moorage restore DIRECTORY`, or, without one, save what can be read with `sqlite3 {file} .recover`",
+        file=file,
+    )
 
 
 def _use_write_ahead_log(cursor: DBAPICursor) -> None:

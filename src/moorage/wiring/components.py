@@ -12,7 +12,7 @@ from sqlalchemy import Engine, Table
 
 from moorage.config import ENDPOINT_PATHS, Config
 from moorage.core.clock import Clock, is_real_time
-from moorage.core.errors import MoorageError, StartError, Unavailable
+from moorage.core.errors import DamagedDatabase, MoorageError, StartError, Unavailable, message_for_tenants
 from moorage.core.ids import Ids
 from moorage.db import migrations
 from moorage.db.engine import open_engine
@@ -263,6 +263,8 @@ class Components:
             trace_statements(engine, service, self.tracer)
         try:
             migrations.upgrade(engine, service)
+        except DamagedDatabase:
+            raise
         except Unavailable as error:
             where = engine.url.render_as_string(hide_password=True)
             raise StartError(
@@ -295,5 +297,5 @@ def _database_fault(engine: Engine) -> dict[str, str]:
         with read(engine) as connection:
             connection.exec_driver_sql("SELECT 1")
     except MoorageError as error:
-        return {"database": error.message}
+        return {"database": message_for_tenants(error)}
     return {}

@@ -16,6 +16,7 @@ from pathlib import Path
 from sqlalchemy import URL, make_url
 
 from moorage.core.errors import StartError
+from moorage.db.engine import damaged_database
 from moorage.durable import sync_directory
 
 #: Order of the dumps. Placement is last, so resources claimed during the backup may be left without an owner, which
@@ -50,12 +51,7 @@ def dump_database(url_text: str, path: Path, report: ReportProgress) -> None:
         case "sqlite":
             if not Path(url.database or "").is_file():
                 raise StartError(f"no SQLite file {url.database}; start the plane once, or correct [database]")
-            with (
-                closing(sqlite3.connect(url.database or "")) as source,
-                closing(sqlite3.connect(path)) as target,
-            ):
-                source.backup(target, pages=_PAGES, progress=lambda _, left, total: report(total - left, total))
-                target.execute("PRAGMA journal_mode=DELETE")
+            _copy_sqlite(url.database or "", path, report)
         case "postgresql":
             _run(["pg_dump", "--format=custom", f"--file={path}", "--no-owner", *_to_postgresql(url)], _secret(url))
         case _:
@@ -63,6 +59,17 @@ def dump_database(url_text: str, path: Path, report: ReportProgress) -> None:
             options = ["--single-transaction", "--routines", "--skip-lock-tables", f"--result-file={path}"]
             _run([tool, *_to_mariadb(url), *options, url.database or ""], _secret(url))
     path.chmod(0o600)
+
+
+def _copy_sqlite(file: str, path: Path, report: ReportProgress) -> None:
+    try:
+        with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(path)) as target:
+            source.backup(target, pages=_PAGES, progress=lambda _, left, total: report(total - left, total))
+            target.execute("PRAGMA journal_mode=DELETE")
+    except sqlite3.DatabaseError as error:
+        if damaged := damaged_database(file, error):
+            raise damaged from error
+        raise
 
 
 def restore_database(url_text: str, path: Path) -> None:
