@@ -7,8 +7,9 @@ part the values that it needs.
 import configparser
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -199,14 +200,17 @@ def load_config(path: Path) -> Config:
     values: dict[str, Any] = {}
     for section, options in given.items():
         if section not in known:
-            raise StartError(f"{path}: unknown section [{section}]; sections are {', '.join(known)}")
+            raise StartError(
+                f"{path}: unknown section [{section}];{_suggested(section, known)} sections are {', '.join(known)}"
+            )
         values[section] = _section(path, section, known[section], options)
     config = Config(**values, source=path.resolve())
     if "state_path" not in given.get("plane", {}):
         _refuse_former_state(config)
-    if unknown := config.runs.difference(SERVICES):
+    if unknown := sorted(config.runs.difference(SERVICES)):
         raise StartError(
-            f"{path}: [plane] services names {', '.join(sorted(unknown))}; valid names are {', '.join(SERVICES)}"
+            f"{path}: [plane] services names {', '.join(unknown)};{_suggested(unknown[0], SERVICES)} valid names are "
+            f"{', '.join(SERVICES)}"
         )
     if bool(config.server.certificate_file) != bool(config.server.key_file):
         raise StartError(f"{path}: [server] certificate_file and key_file belong together; set both, or neither")
@@ -259,9 +263,27 @@ def _section(path: Path, name: str, kind: type, given: dict[str, str]) -> Any:
     values = {}
     for key, text in given.items():
         if key not in fields:
-            raise StartError(f"{path}: [{name}] has no option {key!r}; its options are {', '.join(fields)}")
+            raise StartError(
+                f"{path}: [{name}] has no option {key!r};{_suggested_option(key, fields)} its options are "
+                f"{', '.join(fields)}"
+            )
         values[key] = _value(f"{path}: [{name}] {key}", types[key], fields[key].metadata["choices"], text.strip())
     return kind(**values)
+
+
+def _suggested_option(key: str, fields: Collection[str]) -> str:
+    """The option of this section that `key` resembles; else the section that has `key`."""
+    if close := _suggested(key, fields):
+        return close
+    homes = [
+        f"[{name}]" for name, kind in sections().items() if key in (item.name for item in dataclasses.fields(kind))
+    ]
+    return f" it belongs to {' or '.join(homes)};" if homes else ""
+
+
+def _suggested(word: str, known: Collection[str]) -> str:
+    close = get_close_matches(word, known, n=1)
+    return f" did you mean {close[0]}?" if close else ""
 
 
 def _value(where: str, kind: type, choices: tuple[str, ...], text: str) -> object:
