@@ -40,10 +40,12 @@ def refused(plane):
     with plane.launch():
         assert plane.process.wait(30) == 1
         until(lambda: not plane.members())
-    assert plane.err.startswith("moorage: ")
-    assert plane.err.count("moorage: ") == 1
     assert "Traceback" not in plane.err
-    return plane.err
+    steps, mark, message = plane.err.partition("moorage: ")
+    assert all(line.startswith("First start: ") for line in steps.splitlines()), plane.err
+    assert mark
+    assert "moorage: " not in message
+    return message
 
 
 # ------------------------------------------------------------------------------------------------- a running plane
@@ -58,6 +60,34 @@ def test_the_banner_names_every_url_and_the_next_command(running):
     for service in SERVICES:
         assert f"{running.url}/{service}" in running.out
     assert f"""eval "$(moorage env --config '{running.config}')\"""" in running.out
+
+
+def test_the_first_start_tells_its_progress_in_lines_and_a_later_one_does_not(tmp_path):
+    plane = a_plane(tmp_path, is_warm=False)
+    with plane:
+        steps = plane.err.splitlines()
+        assert steps[0] == "First start: preparing identity (0 of 8 done)"
+        assert steps[-1] == "First start: preparing the start of all services (8 of 8 done)"
+        assert {line.split()[3] for line in steps} >= {*SERVICES, "agent", "dashboard"}
+        assert plane.stop() == 0
+        plane.start()
+        assert "First start" not in plane.err
+
+
+def test_slots_on_a_fresh_plane_says_that_no_host_is_registered(running):
+    done = moorage("slots", "--hours", "1", "--config", running.config)
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stdout.split())
+    assert "no host is registered for leases" in said
+    assert "`openstack reservation host create NAME`" in said
+
+
+def test_env_of_an_unknown_user_is_refused_in_one_line_that_names_the_user_and_the_file(running):
+    done = moorage("env", "--config", running.config, "--user", "nobody")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "nobody" in done.stderr
+    assert str(running.state) in done.stderr
 
 
 def variables_of(answer):
@@ -115,12 +145,11 @@ def test_files_of_the_first_start_are_readable_only_by_their_owner(running):
 
 def test_a_plane_with_the_system_clock_refuses_to_move_it(running):
     assert running.transport("/moorage/v1").send("GET", "/clock", {}).status == 404
-    done = moorage("clock", "advance", "1h", "--config", running.config)
-    assert done.returncode != 0
-    done = moorage("clock", "--config", running.config, "advance", "1h")
-    assert done.returncode == 1
-    assert "no service at /moorage" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    for words in ((), ("advance", "1h")):
+        done = moorage("clock", "--config", running.config, *words)
+        assert done.returncode == 1
+        assert "start a rehearsal with `moorage up --adjustable-clock`" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
 
 
 # -------------------------------------------------------------------------------------------------------- stopping
@@ -214,7 +243,7 @@ def test_a_plane_whose_worker_was_killed_stops_and_names_its_log(tmp_path):
         (worker,) = set(plane.members()) - {plane.process.pid}
         os.kill(worker, signal.SIGKILL)
         assert plane.process.wait(10) == 1
-        assert plane.err == f"moorage: the worker process has died; see {plane.state}/moorage.log\n"
+        assert plane.err.endswith(f"\nmoorage: the worker process has died; see {plane.state}/moorage.log\n")
 
 
 # ------------------------------------------------------------------------------------------------ starts that fail
@@ -266,6 +295,37 @@ def test_a_start_fails_with_the_name_of_an_invalid_provider_file(tmp_path):
     assert "YAML" in message
     # After the correction the plane starts: the refusal has left nothing behind.
     (folder / "10-broken.yaml").unlink()
+    plane.start()
+    assert plane.stop() == 0
+
+
+def test_a_start_fails_with_the_name_of_a_log_that_cannot_be_written(tmp_path):
+    plane = a_plane(tmp_path)
+    plane.config.write_text("[plane]\nstate_path = .\nlog_file = logs/moorage.log\n")
+    message = refused(plane)
+    assert f"{tmp_path}/logs/moorage.log cannot be written: No such file or directory" in message
+    assert "[plane] log_file" in message
+
+
+@pytest.mark.parametrize("damage", ["no database at all", "random pages"])
+def test_a_damaged_database_is_named_with_the_way_back_and_a_restored_backup_starts(tmp_path, damage):
+    plane = a_plane(tmp_path)
+    with plane:
+        assert plane.stop() == 0
+    assert moorage("backup", tmp_path / "backup", "--config", plane.config).returncode == 0
+    file = tmp_path / "placement.db"
+    whole = file.read_bytes()
+    noise = os.urandom(len(whole) - 8192)
+    file.write_bytes(noise if damage == "no database at all" else whole[:8192] + noise)
+    message = refused(plane)
+    assert f"the database {file} is damaged" in message
+    assert "`moorage restore DIRECTORY`" in message
+    second = moorage("backup", tmp_path / "second", "--config", plane.config)
+    if damage == "no database at all":
+        assert (second.returncode, second.stderr) == (1, f"moorage: {message}")
+    status = moorage("status", "--config", plane.config)
+    assert "Traceback" not in status.stderr
+    assert moorage("restore", tmp_path / "backup", "--config", plane.config).returncode == 0
     plane.start()
     assert plane.stop() == 0
 

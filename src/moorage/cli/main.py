@@ -81,6 +81,15 @@ class _Lazy(click.Group):
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, but a mistyped name is compared with the commands that are not imported yet."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as error:
+            raise click.NoSuchCommand(error.command_name, possibilities=_COMMANDS, ctx=ctx) from None
+
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Completes command names without importing the commands."""
         names = [CompletionItem(name, help=_COMMANDS[name][2]) for name in _COMMANDS if name.startswith(incomplete)]
@@ -106,4 +115,11 @@ def main() -> object:
 
         # A service's message may have paragraphs.
         click.echo(f"moorage: {printable(' '.join(error.message.split()))}", err=True)
-        sys.exit(1)
+    except OSError as error:
+        if error.filename is None:  # not about a file that somebody could mend
+            raise
+        from moorage.cli.output import printable
+
+        what = f"{error.filename}: {error.strerror}; check that this user may read and write it, and the disk"
+        click.echo(f"moorage: {printable(what)}", err=True)
+    sys.exit(1)

@@ -61,3 +61,13 @@ def progress(what: str) -> Iterator[Callable[[str, int, int], None]]:
             bar.update(task, description=f"{what}: {step}", completed=done, total=total)
 
         yield show
+
+
+@contextmanager
+def progress_or_lines(what: str) -> Iterator[Callable[[str, int, int], None]]:
+    """As `progress`, but without a terminal each step is a line on standard error."""
+    if sys.stderr.isatty():
+        with progress(what) as show:
+            yield show
+        return
+    yield lambda step, done, total: click.echo(f"{what}: preparing {step} ({done} of {total} done)", err=True)

@@ -6,6 +6,8 @@ import os
 import shlex
 import socket
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -36,9 +38,10 @@ log = logging.getLogger(__name__)
 STOP_S = 10.0
 
 
-def run_worker(listener: socket.socket) -> NoReturn:
-    """The life of the process: serve on this bound socket until SIGTERM."""
-    config, plane, tls = _start_plane()
+def run_worker(listener: socket.socket, *, is_first_start: bool) -> NoReturn:
+    """The life of the process: serve on this bound socket until SIGTERM. The first start shows its progress."""
+    with _progress(is_first_start=is_first_start) as on_step:
+        config, plane, tls = _start_plane(on_step)
     signals = Signals()
     raise_file_limit()
     server = HttpServer(
@@ -80,22 +83,31 @@ def _limits(config: Config) -> ServerLimits:
     )
 
 
-def _start_plane() -> "tuple[Config, Plane, ServerTls | None]":
+@contextmanager
+def _progress(*, is_first_start: bool) -> Iterator[Callable[[str, int, int], object]]:
+    if not is_first_start:
+        yield lambda _step, _done, _total: None
+        return
+    from moorage.cli.output import progress_or_lines  # imports Rich
+
+    with progress_or_lines("First start") as on_step:
+        yield on_step
+
+
+def _start_plane(on_step: Callable[[str, int, int], object]) -> "tuple[Config, Plane, ServerTls | None]":
     """Loads the configuration and starts the plane; writes the reason of a failure to the file ``failed``."""
     gc.disable()  # what a start makes is there to stay; `freeze_heap` ends it
     from moorage.wiring import build_plane
 
     config = load_config(Path(os.environ[CONFIG_VARIABLE]))
-    if config.log:
-        logs.set_up_logging(config.plane.log_level, config.log.open("a", encoding="utf-8", buffering=1))
-    else:
-        logs.set_up_logging(config.plane.log_level)
+    _open_log(config)
     keep_freed_memory()
     try:
         tls = None if config.certificate is None else ServerTls(*config.certificate)
-        plane = build_plane(config)
+        plane = build_plane(config, on_step=on_step)
         if tls is not None:
             plane.reloads.append(tls.reload)
+        on_step("the start of all services", len(config.runs), len(config.runs))
         plane.start()
     except MoorageError as error:
         log.error("the plane does not start", extra={"reason": error.message})
@@ -105,6 +117,19 @@ def _start_plane() -> "tuple[Config, Plane, ServerTls | None]":
         raise _record_failure(config, f"{type(error).__name__}: {error}; see the log") from error
     freeze_heap()
     return config, plane, tls
+
+
+def _open_log(config: Config) -> None:
+    if config.log is None:
+        logs.set_up_logging(config.plane.log_level)
+        return
+    try:
+        logs.set_up_logging(config.plane.log_level, config.log.open("a", encoding="utf-8", buffering=1))
+    except OSError as error:
+        given = os.environ[STARTED_FROM_VARIABLE]
+        raise _record_failure(
+            config, f"the log {config.log} cannot be written: {error.strerror}; correct [plane] log_file in {given}"
+        ) from error
 
 
 def _record_failure(config: Config, message: str) -> SystemExit:

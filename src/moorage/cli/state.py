@@ -57,8 +57,11 @@ def take_state(state: Path) -> IO[str]:
 
     Raises `StartError` if another plane holds it, and goes on to hold it for `LOCK_WAIT_S`.
     """
-    state.mkdir(parents=True, exist_ok=True, mode=0o700)
-    lock = (state / "lock").open("a+", encoding="ascii")
+    _make_directory(state, state)
+    try:
+        lock = (state / "lock").open("a+", encoding="ascii")
+    except OSError as error:
+        raise _unusable_state(state, error) from error
     deadline = time.monotonic() + LOCK_WAIT_S
     while not _is_locked(lock):
         if time.monotonic() >= deadline:
@@ -71,6 +74,14 @@ def take_state(state: Path) -> IO[str]:
     lock.truncate(0)
     print(os.getpid(), file=lock, flush=True)
     return lock
+
+
+def _unusable_state(state: Path, error: OSError) -> StartError:
+    about = "" if error.filename in (None, str(state)) else f"{error.filename}: "
+    return StartError(
+        f"{state} cannot be the state directory: {about}{error.strerror}; name a directory that this user may write, "
+        "as [plane] state_path or with --config"
+    )
 
 
 def _is_locked(lock: IO[str]) -> bool:
@@ -91,6 +102,8 @@ def is_in_use(state: Path) -> bool:
         return False
     except BlockingIOError:
         return True
+    except OSError as error:
+        raise _unusable_state(state, error) from error
     return False
 
 
@@ -105,12 +118,19 @@ def open_or_make_config(path: Path | None, *, port: int | None, clock: str | Non
     if clock is not None:
         config = dataclasses.replace(config, plane=dataclasses.replace(config.plane, clock=clock))
     if config.provider_config == config.state / SIMULATED_PROVIDER_CONFIG:
-        config.provider_config.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _make_directory(config.provider_config, config.state)
     return config
 
 
+def _make_directory(directory: Path, state: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise _unusable_state(state, error) from error
+
+
 def _write_first(path: Path, port: int | None, clock: str | None) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _make_directory(path.parent, path.parent)
     lines = ["# Options that differ from the defaults; `moorage config show` explains all of them."]
     if clock is not None:
         lines += ["", "[plane]", f"clock = {clock}"]

@@ -64,10 +64,12 @@ def build_plane(
     host_credentials: Callable[[str], TokenSource] | None = None,
     through: Callable[[str, Transport], Transport] | None = None,
     has_sockets: bool = True,
+    on_step: Callable[[str, int, int], object] = lambda _step, _done, _total: None,
 ) -> Plane:
     """The plane for `config`; nothing runs yet. Raises `StartError` for invalid options.
 
-    The arguments after `ids` are for tests and simulations, which run several processes of a cloud in one process:
+    `on_step` is called before each service is built, with its name, the number that are done, and their total. The
+    other arguments after `ids` are for tests and simulations, which run several processes of a cloud in one process:
 
     * `reach` creates transports to the URLs in [endpoints], and `hints` replaces [plane] hints.
     * `wakeups` is shared by planes that wake each other's tasks.
@@ -95,9 +97,10 @@ def build_plane(
     if config.server.metrics != "off":
         everywhere = config.server.metrics == "everywhere"
         parts.apps["/metrics"] = metrics_app(plane.metrics, beyond_loopback=everywhere)
-    for name, build_part in SERVICES.items():
-        if name in config.runs:
-            build_part(parts)
+    wanted = [name for name in SERVICES if name in config.runs]
+    for done, name in enumerate(wanted):
+        on_step(name, done, len(wanted))
+        SERVICES[name](parts)
     if plane.engines.keys() & {"compute", "accelerator"}:
         # Only with a table of jobs: the import loads the clients of all services.
         from moorage.wiring.audit import build_audit

@@ -13,6 +13,7 @@ from moorage.config import Config
 from moorage.core.errors import StartError
 from moorage.db import migrations
 from moorage.db.engine import open_engine
+from tests.ports import free_port
 
 MOORAGE = Path(sys.executable).with_name("moorage")
 
@@ -45,6 +46,51 @@ def test_an_error_is_printed_in_one_line_with_exit_code_1(tmp_path):
 def test_wrong_usage_is_exit_code_2():
     assert moorage("up", "--port", "none").returncode == 2
     assert moorage("nonsense").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("stauts",), "status"),
+        (("provider-confg",), "provider-config"),
+        (("config", "shwo"), "show"),
+        (("up", "--prot", "1"), "--port"),
+    ],
+)
+def test_a_mistyped_word_is_refused_with_the_one_that_was_meant(words, meant):
+    done = moorage(*words)
+    assert done.returncode == 2
+    assert f"Did you mean '{meant}'?" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("up",), ("status",), ("doctor",), ("backup", "DIRECTORY")])
+def test_a_file_in_place_of_the_state_directory_is_refused_in_one_line_with_the_remedy(tmp_path, words):
+    (tmp_path / "file").touch()
+    config = tmp_path / "moorage.conf"
+    config.write_text("[plane]\nstate_path = file\n")
+    done = moorage(*[str(tmp_path / word) if word.isupper() else word for word in words], "--config", str(config))
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"moorage: {tmp_path}/file cannot be the state directory: ")
+    assert "[plane] state_path" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_first_start_below_a_file_is_refused_in_one_line(tmp_path):
+    (tmp_path / "file").touch()
+    done = moorage("up", "--config", str(tmp_path / "file" / "moorage.conf"))
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"moorage: {tmp_path}/file cannot be the state directory: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_file_that_cannot_be_written_is_named_in_one_line(tmp_path):
+    config = tmp_path / "moorage.conf"
+    config.write_text("[plane]\nstate_path = .\n")
+    (tmp_path / "running.conf").mkdir()
+    done = moorage("up", "--config", str(config), "--port", str(free_port()))
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"moorage: {tmp_path}/running.conf: Is a directory; ")
+    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(("text", "wanted"), [("90s", 90), ("45m", 2700), ("2h", 7200), ("1d12h", 129600)])

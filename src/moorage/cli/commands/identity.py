@@ -74,7 +74,13 @@ def _with_own_tokens(config: Config) -> Config:
 @click.pass_context
 def clock(ctx: click.Context, config_path: Path | None, *, as_json: bool) -> None:
     """Show the clock, or move the clock of a rehearsal forward."""
-    ctx.obj = plane_client(open_config(config_path))
+    config = open_config(config_path)
+    if config.plane.clock != "adjustable":
+        raise StartError(
+            f"the plane in {config.state} uses this machine's clock, which cannot be moved: stop the plane, and start "
+            "a rehearsal with `moorage up --adjustable-clock` or [plane] clock = adjustable"
+        )
+    ctx.obj = plane_client(config)
     if ctx.invoked_subcommand is None:
         now = ctx.obj.get("/moorage/v1/clock")
         click.echo(json.dumps(now) if as_json else now["now"])

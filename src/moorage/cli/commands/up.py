@@ -42,8 +42,9 @@ def up(config_path: Path | None, port: int | None, *, adjustable_clock: bool) ->
     config = open_or_make_config(config_path, port=port, clock="adjustable" if adjustable_clock else None)
     with take_state(config.state):
         listener = _bind(config)
+        is_first_start = not running_path(config).exists()
         _hand_to_worker(config)
-        _serve(config, listener)
+        _serve(config, listener, is_first_start=is_first_start)
 
 
 def _bind(config: Config) -> socket.socket:
@@ -77,12 +78,12 @@ def _failed(config: Config) -> Path:
     return config.state / "failed"
 
 
-def _serve(config: Config, listener: socket.socket) -> None:
+def _serve(config: Config, listener: socket.socket, *, is_first_start: bool) -> None:
     supervisor = os.getpid()
     worker = os.fork()  # no thread runs in this process
     if not worker:
         _become_worker(supervisor)
-        _run_worker(listener)
+        _run_worker(listener, is_first_start=is_first_start)
     listener.close()
     if _supervise(worker, _STOP_TIMEOUT_S + math.ceil(max(0.0, config.server.drain_s))):
         click.echo("Moorage has stopped; its state is kept.", err=True)
@@ -121,11 +122,11 @@ def _supervise(worker: int, patience_s: int) -> bool:
     return is_told
 
 
-def _run_worker(listener: socket.socket) -> NoReturn:
+def _run_worker(listener: socket.socket, *, is_first_start: bool) -> NoReturn:
     try:
         from moorage.cli.serve import run_worker
 
-        run_worker(listener)
+        run_worker(listener, is_first_start=is_first_start)
     except SystemExit:  # the reason is in the file that the supervisor reads
         os._exit(1)
     except BaseException:  # noqa: BLE001 - top of the process: no code of the supervisor may run in the worker

@@ -249,5 +249,10 @@ def _shortage(ask: CapacityRequest, slots: Ints) -> Shortage:
             f"on different hosts (anti-affinity); {free} {'host has' if free == 1 else 'hosts have'} room "
             "in that period"
         )
+    if not slots.size:
+        where = (
+            "because no host is registered for leases; an administrator registers hosts with `openstack reservation "
+            "host create NAME`"
+        )
     kept = "; the present hosts of the reservation cannot be kept" if ask.keep_held and free >= ask.amount else ""
     return Shortage(ask.reservation_id, free, f"{asked} cannot be reserved {where}{kept}")
