@@ -111,6 +111,7 @@ reference: .venv/.dev ## Write the pages of docs/reference from the code
 	@.venv/bin/python tools/reference_pages.py
 	@.venv/bin/python tools/pictures.py
 	@.venv/bin/python tools/commands_page.py
+	@.venv/bin/python tools/man_page.py
 
 .PHONY: specs
 specs: .venv/.dev ## Fill the tables of docs/evidence/specs from the docstrings of the tests

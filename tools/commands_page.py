@@ -56,12 +56,16 @@ def _exit_codes() -> str:
 
 
 def _section(words: str, command: click.Command) -> str:
-    arguments = [one for one in command.params if isinstance(one, click.Argument)]
-    usage = " ".join(["moorage", words, *(_argument(one) for one in arguments)])
+    usage = " ".join(["moorage", words, *argument_words(command)])
     text = inspect.cleandoc(command.help or "")
     rows = [_option(one) for one in command.params if isinstance(one, click.Option) and not one.hidden]
     options = "\n".join(["", "| option | |", "|---|---|", *rows]) + "\n" if rows else ""
     return f"### `{usage}`\n\n{text}\n{options}"
+
+
+def argument_words(command: click.Command) -> list[str]:
+    """The arguments as a usage line shows them: ``DIRECTORY``, ``[NAME]...``."""
+    return [_argument(one) for one in command.params if isinstance(one, click.Argument)]
 
 
 def _argument(argument: click.Argument) -> str:

@@ -1,13 +1,15 @@
 """The page of commands and exit codes equals the one generated from the commands."""
 
 import re
+import shutil
+import subprocess
 
 import click
 import pytest
 
 from moorage.cli import exit_codes
 from moorage.cli.main import cli
-from tools import commands_page
+from tools import commands_page, man_page
 
 #: `clock advance` has the exit codes of `clock`.
 WITHOUT_A_PLANE = {"bitstream sign", "clock advance", "completion", "provider-config sample", "provider-config schema"}
@@ -16,6 +18,21 @@ COMMANDS = dict(commands_page.commands(cli))
 
 def test_the_page_equals_the_one_generated_from_the_commands():
     assert commands_page.PAGE.read_text() == commands_page.page(), "run tools/commands_page.py"
+
+
+def test_the_manual_page_equals_the_one_generated_from_the_commands():
+    assert man_page.PAGE.read_text() == man_page.page(), "run tools/man_page.py"
+
+
+@pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not installed, so nothing formats the manual page")
+def test_groff_formats_the_manual_page_without_a_warning():
+    done = subprocess.run(
+        ["groff", "-man", "-Tutf8", "-ww", man_page.PAGE], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stderr == ""
+    shown = re.sub("\x1b\\[[0-9;]*m|.\x08", "", done.stdout)
+    for name in COMMANDS:
+        assert f"moorage {name}" in shown
 
 
 def test_every_command_with_its_own_exit_codes_explains_them_in_its_help():

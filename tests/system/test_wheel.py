@@ -78,13 +78,22 @@ def plain(metadata):
 def test_the_wheel_has_every_file_of_the_source_and_of_packaging_and_no_other(built, metadata):
     with zipfile.ZipFile(built) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
-    data = f"moorage-{metadata['Version']}.data/data/share/moorage/"
+    data = f"moorage-{metadata['Version']}.data/data/share/"
     shared = {name.removeprefix(data) for name in packed if name.startswith(data)}
     code = {name for name in packed if not name.startswith(data)}
     sources = wheel.sources()
     assert code == {name.removeprefix("src/") for name in sources if name.startswith("src/")}
     assert {name.partition("/")[0] for name in code} == {"moorage", "os_acc"}
-    assert shared == {name.removeprefix("packaging/") for name in sources if name.startswith("packaging/")}
+    places = {"packaging/man/": "man/man1/"} | {
+        f"packaging/{part}/": f"moorage/{part}/" for part in ("systemd", "prometheus", "grafana")
+    }
+    assert shared == {
+        target + name.removeprefix(folder)
+        for name in sources
+        for folder, target in places.items()
+        if name.startswith(folder)
+    }
+    assert "man/man1/moorage.1" in shared
 
 
 def test_the_metadata_name_the_licence_and_the_authors(built, metadata):
