@@ -15,8 +15,8 @@ from sqlalchemy import Connection, Engine, Table, create_engine, func, make_url,
 
 from bench.cloud import Cloud, Provider
 from moorage.db.engine import dialect_name
-from moorage.placement.forest import change_documents
-from moorage.placement.store import change_log, tables
+from moorage.placement.forest import change_entries
+from moorage.placement.store import change_store, tables
 
 _DRIVERS = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql", "sqlite": "sqlite"}
 _BATCH = 5000
@@ -32,9 +32,9 @@ def fill(url: str, cloud: Cloud, first_host: int = 0) -> float:
     """
     started = time.perf_counter()
     with patient_engine(url) as engine, engine.begin() as connection:
-        log = change_log.ChangeLogWriter(connection, datetime.now(UTC))
+        log = change_store.ChangeLogWriter(connection, datetime.now(UTC))
         _Filler(connection, cloud).fill(first_host)
-        log.add((change_documents.EVERYTHING,))
+        log.add((change_entries.EVERYTHING,))
     return time.perf_counter() - started
 
 

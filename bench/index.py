@@ -14,7 +14,7 @@ from moorage.placement.api.handlers.answers import VERSIONS
 from moorage.placement.api.handlers.candidates import candidates_body
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import Inventory, NameTable, Provider
-from moorage.placement.rules import capacity_check
+from moorage.placement.rules import allocation_writes
 from moorage.placement.search import candidates
 from moorage.placement.search.request import CandidateRequest, parse_request
 from moorage.wire.http import Query
@@ -106,8 +106,8 @@ def _schedule(forest: Forest, hosts: int, query: str) -> Figure:
 
 def _claimed(forest: Forest, provider_id: int) -> Forest:
     held = {"VCPU": 1, "MEMORY_MB": 64, "DISK_GB": 1}
-    decided = capacity_check.decide_capacity(forest, {}, {"somebody": {provider_id: held}})
-    if isinstance(decided, capacity_check.Refusal):
+    decided = allocation_writes.decide_capacity(forest, {}, {"somebody": {provider_id: held}})
+    if isinstance(decided, allocation_writes.Refusal):
         raise TypeError(decided.message)
     return forest.with_changes(_changed(forest, decided.used), sequence=forest.sequence + 1)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from moorage.cli.main import cli
-from moorage.placement.forest.change_documents import SubjectKind
+from moorage.placement.forest.change_entries import SubjectKind
 from moorage.placement.forest.model import Inventory
 from moorage.placement.rules.allocation_writes import AllocationWrite
 from tests.plane import InProcessPlane

@@ -13,7 +13,7 @@ from moorage.accelerator.drivers.base import Cleaned
 from moorage.accelerator.drivers.simulated import SimulatedAccelerators
 from moorage.agent.jobs.job_task import JobsTask
 from moorage.placement.client.placement_client import PlacementClient
-from moorage.placement.rules import capacity_check
+from moorage.placement.rules import allocation_writes
 from tests.simulation.dice import KINDS
 from tests.simulation.run import Course, run
 from tests.simulation.settling import settle
@@ -80,7 +80,7 @@ def test_the_simulation_reports_a_device_that_was_not_cleaned(world, users, monk
 
 
 def test_the_simulation_reports_usage_above_the_capacity(world, users, monkeypatch):
-    monkeypatch.setattr(capacity_check, "_problem", lambda *_: None)
+    monkeypatch.setattr(allocation_writes, "_problem", lambda *_: None)
     (host, *_) = users.clients.placement.get("/resource_providers", params={"name": "host-1"})["resource_providers"]
     body = {
         "allocations": {host["uuid"]: {"resources": {"VCPU": 1000}}},

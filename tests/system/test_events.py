@@ -16,7 +16,7 @@ from moorage.core.errors import RemoteError
 from moorage.core.ids import SeededIds
 from moorage.db.session import write
 from moorage.placement.client.change_log import follow_changes
-from moorage.placement.forest.change_events import Filter
+from moorage.placement.forest.change_entries import Filter
 from moorage.placement.store import change_store
 from moorage.wire.client import ServiceClient
 from tests.ports import free_port

@@ -51,7 +51,7 @@ def _public_endpoint(parts: Components, service: str) -> str:
 def build_placement(parts: Components) -> None:
     from moorage.placement.api import routes as placement_routes
     from moorage.placement.service.deps import PlacementSettings
-    from moorage.placement.service.retention import RetentionTask
+    from moorage.placement.service.event_service import RetentionTask
     from moorage.placement.service.service import PlacementService
 
     engine = parts.engine("placement")

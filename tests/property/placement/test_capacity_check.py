@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import Inventory, NameTable, Provider
-from moorage.placement.rules.capacity_check import ClaimedUsage, decide_capacity
+from moorage.placement.rules.allocation_writes import ClaimedUsage, decide_capacity
 
 CLASSES = ["A", "B"]
 CONSUMERS = ["c1", "c2", "c3"]

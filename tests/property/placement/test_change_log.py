@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from moorage.placement.forest.change_events import iso_utc
-from moorage.placement.service.retention import MIN_ROUND_PAUSE, RetentionTask
+from moorage.placement.forest.change_entries import iso_utc
+from moorage.placement.service.event_service import MIN_ROUND_PAUSE, RetentionTask
 from tests.plane import InProcessPlane
 
 #: Time between two writes. It exceeds the tolerated difference between clocks, so a time identifies a state.

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import NameTable
-from moorage.placement.search.provider_filters import ProviderFilter, matching_slots
+from moorage.placement.search.masks import ProviderFilter, matching_slots
 from moorage.placement.search.query import AggregateFilter, TraitFilter
 from tests.property.placement.test_candidates import AGGREGATES, CLASSES, TRAITS, Dice, filters, world
 

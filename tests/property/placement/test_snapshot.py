@@ -18,7 +18,7 @@ from moorage.db.engine import open_engine
 from moorage.db.migrations import upgrade
 from moorage.placement.forest.model import Inventory
 from moorage.placement.rules.allocation_writes import AllocationWrite
-from moorage.placement.search.provider_filters import ProviderFilter
+from moorage.placement.search.masks import ProviderFilter
 from moorage.placement.service.service import PlacementService
 from tests.conftest import START
 from tests.property.placement.test_forest import content_by_uuid

@@ -20,7 +20,7 @@ from moorage.placement.rules.allocation_writes import AllocationWrite
 from moorage.placement.rules.inventory_writes import NewInventories
 from moorage.placement.rules.write_set import WriteSet
 from moorage.placement.service.service import PlacementService
-from moorage.placement.store import change_log, name_store, provider_store
+from moorage.placement.store import change_store, name_store, provider_store
 from moorage.placement.store.tables import allocations, change_retention, providers
 from tests.databases import Schema
 from tests.migrated import engine_with, migrated_engine
@@ -162,12 +162,12 @@ def test_a_process_that_is_behind_the_trimmed_change_log_reads_everything_again(
     other.providers.forest()
     made = [host(service, f"host{number}", VCPU=1).uuid for number in range(4)]
     with write(engine) as connection:  # as retention does
-        last = change_log.last_number(connection)
-        connection.execute(delete(change_log.changes).where(change_log.changes.c.sequence < last))
+        last = change_store.last_number(connection)
+        connection.execute(delete(change_store.changes).where(change_store.changes.c.sequence < last))
         connection.execute(update(change_retention).values(first=last))
     with read(engine) as connection:
-        assert change_log.provider_ids_since(connection, 1) == {change_log.EVERYTHING}
-        assert change_log.provider_ids_since(connection, last - 1) != {change_log.EVERYTHING}
+        assert change_store.provider_ids_since(connection, 1) == {change_store.EVERYTHING}
+        assert change_store.provider_ids_since(connection, last - 1) != {change_store.EVERYTHING}
     assert {provider.uuid for provider in other.providers.forest().all_providers()} == set(made)
 
 

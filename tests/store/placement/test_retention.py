@@ -12,14 +12,14 @@ from sqlalchemy import event, select
 from moorage.core.clock import VirtualClock
 from moorage.core.ids import SeededIds
 from moorage.db.session import read, write
-from moorage.placement.forest.change_events import Cursor, Filter
+from moorage.placement.forest.change_entries import Cursor, Filter
 from moorage.placement.forest.model import Inventory
 from moorage.placement.rules.allocation_writes import AllocationWrite
-from moorage.placement.service import retention
-from moorage.placement.service.retention import MIN_ROUND_PAUSE, RetentionTask
+from moorage.placement.service import event_service
+from moorage.placement.service.event_service import MIN_ROUND_PAUSE, RetentionTask
 from moorage.placement.service.service import PlacementService
-from moorage.placement.store import change_log as log
 from moorage.placement.store import change_store
+from moorage.placement.store import change_store as log
 from moorage.placement.store.tables import changes
 from tests.migrated import migrated_engine
 from tests.store.conftest import on_every_database, on_servers
@@ -110,7 +110,7 @@ def test_retention_trims_a_transaction_that_is_larger_than_a_batch(engine, servi
         ]
         service.allocations.claim(wishes)
     advance(clock, 2)
-    monkeypatch.setattr(retention, "BATCH", 7)
+    monkeypatch.setattr(event_service, "BATCH", 7)
     trim(engine, clock, hours=1)
     assert sorted(left(engine)) == sorted(
         [("provider", uuid), ("usages", uuid), *(("consumer", one) for one in CONSUMERS)]
@@ -125,8 +125,8 @@ def test_another_process_continues_retention_in_the_middle_of_a_transaction(engi
         ]
         service.allocations.claim(wishes)
     advance(clock, 2)
-    monkeypatch.setattr(retention, "BATCH", 50)
-    soon = clock.now() + retention.MIN_PAUSE
+    monkeypatch.setattr(event_service, "BATCH", 50)
+    soon = clock.now() + event_service.MIN_PAUSE
     assert RetentionTask(engine, clock, history=HOUR).run_once() == soon, (
         "the task must run again soon, because entries are left"
     )
@@ -158,7 +158,7 @@ def test_retention_does_nothing_while_another_process_runs_it(engine, service, c
 @on_every_database
 def test_concurrent_retention_writes_and_watches_lose_no_entry_and_no_state(engine, service, clock, monkeypatch):
     """A watcher of the entries that are kept sees every change number, and states stay correct."""
-    monkeypatch.setattr(retention, "BATCH", 10)
+    monkeypatch.setattr(event_service, "BATCH", 10)
     uuid = host(service)
     for number in range(20):
         claim(service, CONSUMERS[number], uuid, 1)

@@ -18,8 +18,8 @@ from moorage.compute.client.compute_client import ComputeClient
 from moorage.db.engine import open_engine
 from moorage.db.session import write
 from moorage.placement.client.placement_client import PlacementClient
-from moorage.placement.forest import change_documents
-from moorage.placement.store import change_log
+from moorage.placement.forest import change_entries
+from moorage.placement.store import change_store
 from moorage.reservation.client import ReservationClient
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import ClientResponse, InProcessTransport
@@ -149,11 +149,11 @@ class AuditedPlane(VirtualPlane):
         engine = open_engine(self.config.database_url(service))
         try:
             with write(engine) as connection:
-                log = change_log.ChangeLogWriter(connection, self.clock.now()) if service == "placement" else None
+                log = change_store.ChangeLogWriter(connection, self.clock.now()) if service == "placement" else None
                 for statement in statements:
                     connection.execute(text(statement))
                 if log is not None:
-                    log.add([change_documents.EVERYTHING])
+                    log.add([change_entries.EVERYTHING])
             yield
         finally:
             engine.dispose()

@@ -10,8 +10,8 @@ import pytest
 from moorage.core.clock import SystemClock
 from moorage.db.engine import open_engine
 from moorage.db.session import write
-from moorage.placement.forest import change_documents
-from moorage.placement.store import change_log, name_store
+from moorage.placement.forest import change_entries
+from moorage.placement.store import change_store, name_store
 from tests.conftest import DATABASES
 from tests.servers import temporary_database
 from tests.system.placement.processes import HOST, PATIENCE_S, URL, Process, told
@@ -79,9 +79,9 @@ def test_a_write_by_another_program_is_read_at_once(first, database_url):
     """For example an import, or any other program that writes through the change log."""
     engine = open_engine(database_url)
     with write(engine) as connection:
-        log = change_log.ChangeLogWriter(connection, SystemClock().now())
+        log = change_store.ChangeLogWriter(connection, SystemClock().now())
         name_store.add_names(connection, name_store.TRAITS, ["CUSTOM_LATE"], SystemClock().now(), standard=False)
-        log.add((change_documents.NAMES,))
+        log.add((change_entries.NAMES,))
     assert first.client.send("GET", "/traits/CUSTOM_LATE").status == 204
     engine.dispose()
 

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from moorage.placement.forest.forest import Forest
+from moorage.placement.forest.forest import MAX_BYTES, MAX_ENTRIES, MIN_ENTRIES, Forest, ForestMemo
 from moorage.placement.forest.inverted_index import MAX_PENDING_SLOTS
-from moorage.placement.forest.memo import MAX_BYTES, MAX_ENTRIES, MIN_ENTRIES, ForestMemo
 from moorage.placement.forest.model import SHARING_TRAIT, Inventory, NameTable, Provider
 
 HOST = Provider(1, "u1", "n1", 0, 0, None, 1, {"VCPU": Inventory(8)}, {}, frozenset({"T"}), frozenset({"g"}))

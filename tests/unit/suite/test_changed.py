@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_a_module_affects_tests_that_import_it_directly_or_indirectly():
-    affected = affected_tests(["src/moorage/placement/rules/capacity_check.py"])
+    affected = affected_tests(["src/moorage/placement/rules/allocation_writes.py"])
     assert "tests/property/placement/test_capacity_check.py" in affected  # imports it
     assert "tests/wire/compute/test_create_server.py" in affected  # through the service and the wiring
     assert "tests/unit/reservation/test_calendar.py" not in affected

@@ -6,8 +6,8 @@ import pytest
 
 from moorage.compute.scheduling.job_worker import LEASE_S, MAX_ATTEMPTS
 from moorage.core.errors import Conflict, Unavailable
-from moorage.placement.client.candidates import decode_candidates
 from moorage.placement.client.placement_client import Candidate
+from moorage.placement.client.values import decode_candidates
 from moorage.wire.transports import ClientResponse
 from tests.plane import Killed, failing
 from tests.wire.compute.conftest import Host

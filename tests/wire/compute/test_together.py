@@ -6,7 +6,7 @@ from sqlalchemy import event
 from moorage.compute.scheduling import pipeline
 from moorage.compute.scheduling.job_worker import LEASE_S
 from moorage.core.errors import Conflict, Unavailable
-from moorage.placement.client.candidates import decode_candidates
+from moorage.placement.client.values import decode_candidates
 from moorage.wire.client import MAX_REPEATS
 from tests.plane import Killed, failing
 from tests.wire.compute.conftest import IMAGE, Host

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from moorage.placement.forest.change_events import iso_utc
+from moorage.placement.forest.change_entries import iso_utc
 from tests.wire.placement.test_history import CONSUMER, claim, delete_old_entries, host, later, offer
 
 RACK = "11111111-0000-4000-8000-000000000000"

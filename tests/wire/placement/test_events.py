@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from moorage.core.errors import Unavailable
-from moorage.placement.forest.change_events import Cursor, Filter
+from moorage.placement.forest.change_entries import Cursor, Filter
 from moorage.placement.service import event_service
-from moorage.placement.service.retention import MIN_ROUND_PAUSE, RetentionTask
+from moorage.placement.service.event_service import MIN_ROUND_PAUSE, RetentionTask
 
 CONSUMER = "00000000-0000-4000-8000-00000000000a"
 

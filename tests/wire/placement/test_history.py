@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from moorage.core.ids import SeededIds
-from moorage.placement.forest.change_events import iso_utc
-from moorage.placement.service.retention import MIN_ROUND_PAUSE, RetentionTask
+from moorage.placement.forest.change_entries import iso_utc
+from moorage.placement.service.event_service import MIN_ROUND_PAUSE, RetentionTask
 
 CONSUMER = "00000000-0000-4000-8000-00000000000a"
 NOBODY = "00000000-0000-4000-8000-00000000000b"

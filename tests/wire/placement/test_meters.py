@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from moorage.core.errors import Unavailable
 from moorage.core.ids import SeededIds
-from moorage.placement.forest.change_events import Filter
+from moorage.placement.forest.change_entries import Filter
 from moorage.placement.service import service as service_module
 from moorage.placement.service.deps import PlacementSettings
 from moorage.placement.service.service import PlacementService

@@ -14,8 +14,7 @@ from moorage.cli.state import config_option
 from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
 from moorage.placement.client.change_log import ChangeDocument, follow_changes
-from moorage.placement.forest.change_documents import SubjectKind
-from moorage.placement.forest.change_events import Filter
+from moorage.placement.forest.change_entries import Filter, SubjectKind
 from moorage.wire.client import ServiceClient
 
 #: Entries per request.

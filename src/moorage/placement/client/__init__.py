@@ -1,7 +1,6 @@
 """Placement over its public API. Other packages import this folder and nothing else of placement.
 
 * `placement_client`: `PlacementClient`, microversion 1.39; it also works with OpenStack Placement.
-* `candidates`: the decoded answer to ``GET /allocation_candidates``.
-* `values`: providers, consumers and explanations as the client returns them.
+* `values`: providers, consumers, candidates and explanations as the client returns them.
 * `change_log`: follows the change log, and finds the providers that changed; Moorage only.
 """

@@ -13,7 +13,7 @@ import orjson
 from moorage.core.clock import Clock
 from moorage.core.errors import NotFound, RemoteError, Unavailable
 from moorage.core.json import Json
-from moorage.placement.forest.change_events import Filter
+from moorage.placement.forest.change_entries import Filter
 from moorage.wire.client import ServiceClient, with_query
 
 EVENTS = "/moorage/v1/events"

@@ -12,14 +12,18 @@ from typing import Any
 from moorage.core.errors import ConcurrentUpdate, Conflict, MoorageError, NotFound, RemoteError
 from moorage.core.inventories import Inventory
 from moorage.core.names import CUSTOM_PREFIX
-from moorage.placement.client.candidates import Candidate, Candidates, Claim, Summary, decode_candidates
 from moorage.placement.client.change_log import ProviderChangeLog
 from moorage.placement.client.values import (
+    Candidate,
+    Candidates,
+    Claim,
     Consumer,
     Explanation,
     Provider,
     ProviderState,
     Resources,
+    Summary,
+    decode_candidates,
     decode_explanation,
     decode_provider,
     decode_tree_states,

@@ -9,10 +9,10 @@ from datetime import datetime
 from sqlalchemy import Connection, Executable, Table, bindparam, insert, select, update
 
 from moorage.db.engine import dialect_name
-from moorage.placement.forest import change_documents
+from moorage.placement.forest import change_entries
 from moorage.placement.forest.model import Consumer, Inventory
 from moorage.placement.importing.rules import Holdings, ImportedConsumer, ImportedProvider
-from moorage.placement.store import change_log, name_store, provider_store
+from moorage.placement.store import change_store, name_store, provider_store
 from moorage.placement.store.tables import (
     allocations,
     consumers,
@@ -44,7 +44,7 @@ class ImportTarget:
         self._connection = connection
         #: True if the database treats names as equal that differ only in trailing spaces.
         self.pads = dialect_name(connection) == "mariadb"
-        self._log = change_log.ChangeLogWriter(connection, now)
+        self._log = change_store.ChangeLogWriter(connection, now)
         self._classes: dict[int, int] = {}
         self._class_names: dict[int, str] = {}
         self._traits: dict[int, int] = {}
@@ -171,18 +171,18 @@ class ImportTarget:
         for part in provider_store.batches([self._providers[peer_id] for peer_id in self._uuids]):
             found = provider_store.some_providers(self._connection, known, part)
             self._log.add(
-                [change_documents.provider_document(one, uuids.get(one.parent_id), uuids[one.root_id]) for one in found]
+                [change_entries.provider_document(one, uuids.get(one.parent_id), uuids[one.root_id]) for one in found]
             )
-        self._log.add([change_documents.EVERYTHING])
+        self._log.add([change_entries.EVERYTHING])
 
     def _consumer_entry(
         self, consumer_id: int, one: ImportedConsumer, holdings: Holdings
-    ) -> change_documents.ChangeDocument:
+    ) -> change_entries.ChangeDocument:
         held: dict[str, dict[str, int]] = {}
         for (provider, resource_class), units in holdings.items():
             held.setdefault(self._uuids[provider], {})[self._class_names[resource_class]] = units.used
         consumer = Consumer(consumer_id, one.uuid, one.generation, one.project, one.user, one.type)
-        return change_documents.consumer_document(consumer, held)
+        return change_entries.consumer_document(consumer, held)
 
     def _ids(self, statement: Executable, uuids: Collection[str]) -> dict[str, int]:
         found: dict[str, int] = {}

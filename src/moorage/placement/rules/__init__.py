@@ -2,7 +2,7 @@
 
     the exact forest + a rule of this package    -> `write_set.WriteSet`: new states of providers and consumers
 
-* `allocation_writes`: claims and releases; `capacity_check` decides whether they fit.
+* `allocation_writes`: claims and releases, and whether they fit.
 * `inventory_writes`: inventories, and the reshaper.
 * `provider_writes`: creates, moves and deletes providers; sets traits and aggregates.
 

@@ -10,6 +10,6 @@
       -> tree_search          depth-first search of each situation, within the `search_budget`
       -> candidates           translates the results to each anchor, drops duplicates, stops at the limit
 
-`masks` has the array filters of all steps, `constraints` has a group's single conditions for `explain`, and
-`provider_filters` answers ``GET /resource_providers``. Callers: `service.candidate_service` and `explain`.
+`masks` has the array filters of all steps and those of ``GET /resource_providers``; `constraints` has a group's single
+conditions for `explain`. Callers: `service.search_service` and `explain`.
 """

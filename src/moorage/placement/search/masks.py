@@ -1,14 +1,18 @@
-"""Properties of providers as boolean arrays by slot: traits, aggregates, and the units that fit.
+"""Properties of providers as boolean arrays by slot: traits, aggregates, the units that fit, and the filters of
+``GET /resource_providers``.
 
-All are cached in the forest's memo (`moorage.placement.forest.memo`) while their source arrays stay the same objects.
+The properties are cached in the forest's memo (`ForestMemo`) while their source arrays stay the same objects.
 """
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from moorage.placement.forest.columns import Column, Rows, Slots, Units
 from moorage.placement.forest.forest import Forest
-from moorage.placement.search.query import AllOfAny
+from moorage.placement.search.query import NO_AGGREGATES, NO_TRAITS, AggregateFilter, AllOfAny, TraitFilter
 
 #: By slot, or by row of a column.
 Mask = NDArray[np.bool_]
@@ -177,3 +181,58 @@ def shortage(forest: Forest, name: str, wanted: int, rows: Rows, fits: Mask) -> 
         missing = SHORT + np.minimum(np.abs(wanted - amounts) / wanted, 1.0)
         found[short] = np.where(amounts > 0, missing, ABSENT)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderFilter:
+    """The query of GET /resource_providers; all conditions must hold."""
+
+    name: str | None = None
+    uuid: str | None = None
+    in_tree: str | None = None
+    resources: Mapping[str, int] | None = None
+    traits: TraitFilter = NO_TRAITS
+    aggregates: AggregateFilter = NO_AGGREGATES
+
+
+def matching_slots(forest: Forest, wanted: ProviderFilter) -> list[int]:
+    """Slots of the providers that meet all conditions of `wanted`, ascending."""
+    if wanted.name is None and wanted.uuid is None and wanted.in_tree is None:
+        return np.flatnonzero(_matching(forest, wanted)).tolist()
+    slots = _named_slots(forest, wanted)
+    if slots and (wanted.resources or wanted.traits != NO_TRAITS or wanted.aggregates != NO_AGGREGATES):
+        matching = _matching(forest, wanted)
+        slots = [slot for slot in slots if matching[slot]]
+    return slots
+
+
+def _named_slots(forest: Forest, wanted: ProviderFilter) -> list[int]:
+    """Slots of the providers with this name, with this uuid, and in this tree, as far as given; in order."""
+    slot_sets: list[Collection[int]] = []
+    for key, slot_of in ((wanted.name, forest.slot_of_name), (wanted.uuid, forest.slot_of_uuid)):
+        if key is not None:
+            slot = slot_of.get(key)
+            slot_sets.append(() if slot is None else (slot,))
+    if wanted.in_tree is not None:
+        member = forest.slot_of_uuid.get(wanted.in_tree)
+        slot_sets.append(() if member is None else forest.tree(member))
+    return sorted(set(slot_sets[0]).intersection(*slot_sets[1:]))
+
+
+def _matching(forest: Forest, wanted: ProviderFilter) -> Mask:
+    """By slot: True if the provider meets the conditions on resources, traits and aggregates."""
+    passes: Mask = np.asarray(forest.roots >= 0, dtype=np.bool_)
+    for name, amount in (wanted.resources or {}).items():
+        fits = np.zeros(len(passes), dtype=np.bool_)
+        if (column := forest.columns.get(name)) is not None:
+            fits[column.fitting(amount)] = True
+        passes &= fits
+    for any_of in wanted.traits.required:
+        passes &= with_any(forest, any_of)
+    if wanted.traits.forbidden:
+        passes &= ~with_any(forest, wanted.traits.forbidden)
+    for any_of in wanted.aggregates.required:
+        passes &= members_of_any(forest, any_of)
+    if wanted.aggregates.forbidden:
+        passes &= ~members_of_any(forest, wanted.aggregates.forbidden)
+    return passes

@@ -15,12 +15,12 @@ from sqlalchemy import Connection
 from moorage.core.errors import Gone, NotFound
 from moorage.core.json import Json
 from moorage.db.session import read_one_state
-from moorage.placement.forest.change_documents import SubjectKind
-from moorage.placement.forest.change_events import (
+from moorage.placement.forest.change_entries import (
     CONSUMER_KINDS,
     PROVIDER_KINDS,
     ChangeEvent,
     Cursor,
+    SubjectKind,
     iso_utc,
     with_usages,
 )

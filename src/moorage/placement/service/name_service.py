@@ -7,7 +7,7 @@ from functools import partial
 from sqlalchemy import Connection, Table
 
 from moorage.core.errors import Conflict, Invalid, NotFound
-from moorage.placement.forest import change_documents
+from moorage.placement.forest import change_entries
 from moorage.placement.forest.model import Name, NameTable
 from moorage.placement.service.deps import PlacementDeps
 from moorage.placement.store import name_store
@@ -66,7 +66,7 @@ class NameService:
                 )
             name_store.remove_name(connection, CLASSES, found.id)
             return TransactionResult(
-                None, (change_documents.NAMES,), partial(name_store.without_name, table=CLASSES, name=found)
+                None, (change_entries.NAMES,), partial(name_store.without_name, table=CLASSES, name=found)
             )
 
         self.deps.committer.run_transaction(delete)
@@ -104,7 +104,7 @@ class NameService:
                 raise Conflict(f"The trait {name} is in use by a resource provider.")
             name_store.remove_name(connection, TRAITS, found.id)
             return TransactionResult(
-                None, (change_documents.NAMES,), partial(name_store.without_name, table=TRAITS, name=found)
+                None, (change_entries.NAMES,), partial(name_store.without_name, table=TRAITS, name=found)
             )
 
         self.deps.committer.run_transaction(delete)
@@ -127,7 +127,7 @@ class NameService:
                 return TransactionResult(False, ())
             new = name_store.add_custom_name(connection, table, name, self.deps.clock.now())
             return TransactionResult(
-                True, (change_documents.NAMES,), partial(name_store.with_name, table=table, name=new)
+                True, (change_entries.NAMES,), partial(name_store.with_name, table=table, name=new)
             )
 
         is_new = self.deps.committer.run_transaction(create_if_missing)

@@ -11,16 +11,15 @@ from moorage.core.errors import MoorageError, RetryableConflict
 from moorage.core.ids import Ids
 from moorage.core.names import is_reservation_class
 from moorage.db.session import SingleReads, in_transaction, read
-from moorage.placement.forest import change_documents
+from moorage.placement.forest import change_entries
 from moorage.placement.service.allocation_service import AllocationService
-from moorage.placement.service.candidate_service import CandidateService
-from moorage.placement.service.cloud_summary_service import CloudSummaryService
 from moorage.placement.service.deps import PlacementDeps, PlacementSettings
 from moorage.placement.service.event_service import EventService
 from moorage.placement.service.history_service import ChangeHistoryService
 from moorage.placement.service.name_service import NameService
 from moorage.placement.service.provider_service import ProviderService
-from moorage.placement.store import change_log, change_store, name_store
+from moorage.placement.service.search_service import CandidateService, CloudSummaryService
+from moorage.placement.store import change_store, name_store
 from moorage.placement.store.holding_store import AllocationReads
 from moorage.placement.store.tables import change_retention, change_sequence
 from moorage.placement.sync.committer import Committer
@@ -84,8 +83,8 @@ class PlacementService:
             name_store.add_names(connection, table, missing, now, standard=True)
             added = added or bool(missing)
         if added:
-            log = change_log.ChangeLogWriter(connection, now)
-            log.add((change_documents.NAMES,))
+            log = change_store.ChangeLogWriter(connection, now)
+            log.add((change_entries.NAMES,))
 
     def _gauges(self) -> dict[str, tuple[str, float]]:
         """{name: (help text, value)}; without values from the database while it does not answer."""
@@ -94,7 +93,7 @@ class PlacementService:
         }
         try:
             with read(self._engine) as connection:
-                last = change_log.last_number(connection)
+                last = change_store.last_number(connection)
                 retention = change_store.read_retention(connection)
             forest = self._snapshot.cached()
         except MoorageError:

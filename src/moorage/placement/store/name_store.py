@@ -19,7 +19,7 @@ from sqlalchemy import (
 
 from moorage.db.engine import inserted_id
 from moorage.db.types import ResultRow
-from moorage.placement.forest import change_documents
+from moorage.placement.forest import change_entries
 from moorage.placement.forest.model import Consumer, Name, NameTable, changed_copy
 from moorage.placement.store import provider_store
 from moorage.placement.store.provider_store import batches
@@ -192,17 +192,17 @@ _CONSUMERS_WITH_CLASS = select(consumers).where(
 _PROVIDER_UUIDS = select(providers.c.id, providers.c.uuid)
 
 
-def rename_entries(connection: Connection, class_id: int) -> Iterator[change_documents.ChangeDocument]:
+def rename_entries(connection: Connection, class_id: int) -> Iterator[change_entries.ChangeDocument]:
     """The states of all providers with inventory of a renamed class, and of all consumers with allocations of it."""
-    yield change_documents.EVERYTHING
+    yield change_entries.EVERYTHING
     uuids: dict[int | None, str] = {row.id: row.uuid for row in connection.execute(_PROVIDER_UUIDS)}
     provider_ids = connection.execute(_PROVIDERS_WITH_CLASS, {"wanted": class_id}).scalars().all()
     for provider in provider_store.some_providers(connection, name_table(connection), provider_ids):
-        yield change_documents.provider_document(provider, uuids.get(provider.parent_id), uuids[provider.root_id])
+        yield change_entries.provider_document(provider, uuids.get(provider.parent_id), uuids[provider.root_id])
     holders = [Consumer(*row) for row in connection.execute(_CONSUMERS_WITH_CLASS, {"wanted": class_id})]
     held = allocations_of(connection, [consumer.id for consumer in holders])
     for consumer in holders:
         holdings = held.get(consumer.id, {})
-        yield change_documents.consumer_document(
+        yield change_entries.consumer_document(
             consumer, {uuids[provider]: amounts for provider, amounts in holdings.items()}
         )

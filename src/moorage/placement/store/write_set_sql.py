@@ -8,8 +8,13 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 from moorage.db.statements import Command, Row, Rows, Statement, delete, insert, update
-from moorage.placement.forest import change_documents
-from moorage.placement.forest.change_documents import ChangeDocument
+from moorage.placement.forest.change_entries import (
+    ChangeDocument,
+    consumer_document,
+    deleted_provider_document,
+    provider_document,
+    usages_document,
+)
 from moorage.placement.forest.model import Consumer, NameTable, Provider
 from moorage.placement.rules.write_set import ConsumerAllocations, WriteSet
 
@@ -299,17 +304,17 @@ def change_entries(write_set: WriteSet) -> Iterator[ChangeDocument]:
     for provider_id in sorted(write_set.providers, key=lambda number: (number < 0, abs(number))):
         old, new = write_set.forest.by_id(provider_id), write_set.providers[provider_id]
         if new is not None and old is not None and _has_only_usage_changed(old, new):
-            yield change_documents.usages_document(new)
+            yield usages_document(new)
         elif new is not None:
             parent = None if new.parent_id is None else write_set.at(new.parent_id).uuid
-            yield change_documents.provider_document(new, parent, write_set.at(new.root_id).uuid)
+            yield provider_document(new, parent, write_set.at(new.root_id).uuid)
         elif old is not None:
-            yield change_documents.deleted_provider_document(old)
+            yield deleted_provider_document(old)
     for uuid in sorted(write_set.consumers):
         held = write_set.consumers[uuid]
         if held.holdings or uuid in write_set.found:
             holdings = {write_set.at(number).uuid: amounts for number, amounts in held.holdings.items()}
-            yield change_documents.consumer_document(held.consumer, holdings)
+            yield consumer_document(held.consumer, holdings)
 
 
 def _has_only_usage_changed(old: Provider, new: Provider) -> bool:

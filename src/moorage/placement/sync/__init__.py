@@ -5,7 +5,7 @@
     write:  service -> committer.submit(): `db.group_commit` collects concurrent writes
                        -> takes the next change number -> decides (`rules`) -> commits -> updates the snapshot
 
-* `stale_reads` lets reads continue for a while when the database does not answer; writes fail then.
+* `snapshot.StaleRead` lets reads continue for a while when the database does not answer; writes fail then.
 
 Not here: SQL (`store`) and the checks of a write (`rules`).
 """

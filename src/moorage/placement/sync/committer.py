@@ -32,11 +32,11 @@ from moorage.db.session import (
     retry_time_is_over,
 )
 from moorage.db.statements import Rows
-from moorage.placement.forest.change_documents import ChangeDocument
+from moorage.placement.forest.change_entries import ChangeDocument
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import NameTable, Provider
 from moorage.placement.rules.write_set import WriteSet
-from moorage.placement.store import change_log, write_set_sql
+from moorage.placement.store import change_store, write_set_sql
 from moorage.placement.sync.meters import PlacementMeters
 from moorage.placement.sync.snapshot import Snapshot
 
@@ -106,7 +106,7 @@ class Committer:
         """Calls `write` in a transaction of its own; for resource classes and traits, which rarely change."""
 
         def numbered(connection: Connection) -> tuple[int, TransactionResult[T]]:
-            log = change_log.ChangeLogWriter(connection, self._clock.now())
+            log = change_store.ChangeLogWriter(connection, self._clock.now())
             written = write(connection)
             log.add(written.entries)
             return log.sequence, written

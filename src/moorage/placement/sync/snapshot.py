@@ -6,6 +6,9 @@ so it sees the last commit, and no other process commits before it.
 
 Nearly all writes are claims and releases. Their log entries contain the new usages of a provider, so one statement
 (`ENTRIES_SINCE`) is enough to follow them. All other changes are read from the tables.
+
+While the database does not answer, requests in a `StaleRead` get the last known state and its age. Writes are never
+served from stale data; the commit would reject them. See docs/evidence/decisions/0008.
 """
 
 import gc
@@ -13,7 +16,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar, Token
 from dataclasses import replace
+from types import TracebackType
+from typing import Self
 
 import orjson
 from sqlalchemy import Connection, Engine, bindparam, select
@@ -22,15 +28,14 @@ from moorage.core.errors import Unavailable
 from moorage.db.engine import is_in_process
 from moorage.db.session import SharedRead, SingleReads, read_one_state
 from moorage.db.statements import Rows
-from moorage.placement.forest.change_documents import SubjectKind
+from moorage.placement.forest.change_entries import SubjectKind
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import NameTable, Provider
 from moorage.placement.rules.write_set import WriteSet
-from moorage.placement.store import change_log, name_store, provider_store
+from moorage.placement.store import change_store, name_store, provider_store
 from moorage.placement.store.tables import change_retention as retention
 from moorage.placement.store.tables import change_sequence as counter
 from moorage.placement.store.tables import changes, providers
-from moorage.placement.sync import stale_reads
 from moorage.placement.sync.meters import PlacementMeters
 
 #: Maximum number of log entries to read; with more, reading the providers themselves is faster.
@@ -66,7 +71,7 @@ class Snapshot:
     def __init__(self, engine: Engine, reads: SingleReads, meters: PlacementMeters, *, memory_s: float = 0.0) -> None:
         self._engine = engine
         self._meters = meters
-        query_last = reads.prepare(change_log.LAST).scalar
+        query_last = reads.prepare(change_store.LAST).scalar
         #: With an in-process database, a query is cheaper than a query that several threads share.
         self._query_last = query_last if is_in_process(engine) else SharedRead(query_last)
         self._entries_since = reads.prepare(ENTRIES_SINCE)
@@ -83,14 +88,14 @@ class Snapshot:
         """The forest with all changes that were committed before this call.
 
         If the database does not answer, returns the last exact forest if it is at most `memory_s` old and the request
-        accepts stale data (`sync.stale_reads`); otherwise raises `Unavailable`.
+        accepts stale data (`StaleRead`); otherwise raises `Unavailable`.
         """
         began = time.monotonic()
         try:
             forest = self._current()
         except Unavailable:
             age_s = began - self._exact_at
-            if self._forest is None or age_s > self._memory_s or not stale_reads.accepts_stale_read(age_s):
+            if self._forest is None or age_s > self._memory_s or not accepts_stale_read(age_s):
                 raise
             self._meters.from_memory.inc()
             return self._forest
@@ -149,19 +154,19 @@ class Snapshot:
 
     def _changed_forest(self, connection: Connection) -> Forest:
         # Read the number first: if the statements read different states, changes are read twice, which is harmless.
-        last = change_log.last_number(connection)
+        last = change_store.last_number(connection)
         forest = self._forest
         if forest is None:
             return self._build(connection, last)
         if last < forest.sequence:  # restored from a backup, or a standby without the last changes
             return self._build(connection, last)
-        changed = change_log.provider_ids_since(connection, forest.sequence)
-        if change_log.EVERYTHING in changed:
+        changed = change_store.provider_ids_since(connection, forest.sequence)
+        if change_store.EVERYTHING in changed:
             return self._build(connection, last)
         names = (
-            name_store.refreshed_name_table(connection, forest.names) if change_log.NAMES in changed else forest.names
+            name_store.refreshed_name_table(connection, forest.names) if change_store.NAMES in changed else forest.names
         )
-        ids = changed - {change_log.NAMES}
+        ids = changed - {change_store.NAMES}
         states: dict[int, Provider | None] = dict.fromkeys(ids)
         states |= {provider.id: provider for provider in provider_store.some_providers(connection, names, ids)}
         return forest.with_changes(states, sequence=last, names=names)
@@ -208,3 +213,38 @@ def forest_after(forest: Forest, rows: Rows) -> Forest | None:
                 old, generation=generation, revision=revision, updated_at=updated_at, used=used
             )
     return forest.with_changes(states, sequence=last)
+
+
+class StaleRead:
+    """A context in which the request accepts stale data.
+
+    `age_s`: seconds since the data of the answer was known to be exact; None: the answer is exact.
+    """
+
+    __slots__ = ("_token", "age_s")
+
+    _token: "Token[StaleRead | None]"
+
+    def __init__(self) -> None:
+        self.age_s: float | None = None
+
+    def __enter__(self) -> Self:
+        self._token = _current.set(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _current.reset(self._token)
+
+
+_current: ContextVar[StaleRead | None] = ContextVar("reading", default=None)
+
+
+def accepts_stale_read(age_s: float) -> bool:
+    """True if the current request accepts stale data; then records the greatest `age_s` in its `StaleRead`."""
+    stale_read = _current.get()
+    if stale_read is None:
+        return False
+    stale_read.age_s = max(age_s, stale_read.age_s or 0.0)
+    return True

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from moorage.core.errors import Forbidden, Invalid, NotFound
 from moorage.core.names import DISABLED_HOST_TRAIT, is_reservation_class, reservation_provider
-from moorage.placement.api.handlers import allocations, inventories, providers, resource_classes, traits
+from moorage.placement.api.handlers import allocations, inventories, names, providers
 from moorage.placement.api.handlers.answers import PlacementApiRequest
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import Provider
@@ -92,12 +92,12 @@ CHECKS: Mapping[Handler, Callable[..., None]] = {
     providers.delete_provider: check_delete,
     inventories.list_inventories: check_read,
     inventories.replace_inventories: check_inventories,
-    traits.show_provider_traits: check_read,
-    traits.set_provider_traits: check_traits,
+    names.show_provider_traits: check_read,
+    names.set_provider_traits: check_traits,
     allocations.provider_usages: check_read,
     allocations.show_provider_allocations: check_read,
-    resource_classes.ensure_class: check_new_name,
-    traits.create_trait: check_new_name,
+    names.ensure_class: check_new_name,
+    names.create_trait: check_new_name,
 }
 
 

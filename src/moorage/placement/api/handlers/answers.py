@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from moorage.core.errors import NotAcceptable
 from moorage.placement.api.error_shape import quality
 from moorage.placement.service.service import PlacementService
-from moorage.placement.sync import stale_reads
+from moorage.placement.sync import snapshot
 from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.http import Request, Response
 from moorage.wire.microversion import Version, VersionRange
@@ -51,7 +51,7 @@ def with_stale_reads(handler: Handler[P]) -> Handler[P]:
 
     @wraps(handler)
     def reading(request: PlacementApiRequest, /, *args: P.args, **kwargs: P.kwargs) -> Response:
-        with stale_reads.StaleRead() as read:
+        with snapshot.StaleRead() as read:
             response = checked(request, *args, **kwargs)
         if read.age_s is None:
             return response

@@ -6,8 +6,8 @@ from moorage.placement.api.handlers.answers import PlacementApiRequest, answer, 
 from moorage.placement.api.handlers.history import query_time
 from moorage.placement.api.schemas import event as schemas
 from moorage.placement.explain.cloud_summary import TreeFilter, TreeRow, Units
-from moorage.placement.forest.change_events import iso_utc
-from moorage.placement.service.cloud_summary_service import TreeState
+from moorage.placement.forest.change_entries import iso_utc
+from moorage.placement.service.search_service import TreeState
 from moorage.placement.store.holding_store import AllocationRow
 from moorage.wire.http import Response
 

@@ -10,7 +10,7 @@ from moorage.core.errors import Invalid, NotAcceptable
 from moorage.placement.api.error_shape import quality
 from moorage.placement.api.handlers.answers import PlacementApiRequest, checked_query
 from moorage.placement.api.schemas import event as schemas
-from moorage.placement.forest.change_events import ChangeEvent, Cursor, Filter, iso_utc, page_json
+from moorage.placement.forest.change_entries import ChangeEvent, Cursor, Filter, iso_utc, page_json
 from moorage.placement.service.history_service import PastState
 from moorage.placement.store.change_store import TimeRange
 from moorage.wire.http import Response

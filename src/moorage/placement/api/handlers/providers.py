@@ -21,7 +21,7 @@ from moorage.placement.api.schemas import provider as schemas
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import Provider
 from moorage.placement.forest.persistent_list import CHUNK_BITS, CHUNK_MASK, Memo
-from moorage.placement.search.provider_filters import ProviderFilter
+from moorage.placement.search.masks import ProviderFilter
 from moorage.placement.search.query import NO_AGGREGATES, NO_TRAITS, parse_member_of, parse_resources, parse_traits
 from moorage.placement.service.provider_service import ProviderView, provider_view
 from moorage.wire.body import encode_json

@@ -1,7 +1,7 @@
 """Queries of Moorage's own routes: the change log, history, the cloud summary and trees."""
 
 from moorage.placement.api.schemas.common import UUID, JsonSchema, closed
-from moorage.placement.forest.change_documents import SubjectKind
+from moorage.placement.forest.change_entries import SubjectKind
 from moorage.wire.body import Schema
 
 _KIND = f"({'|'.join(SubjectKind)})"
