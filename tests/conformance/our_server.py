@@ -9,7 +9,7 @@ from pathlib import Path
 from moorage.core.clock import SystemClock
 from moorage.core.ids import RandomIds
 from moorage.telemetry import logs
-from moorage.wire.cors import CrossOrigin
+from moorage.wire.middleware import CrossOrigin
 from tests import served
 from tests.conformance import literal_server
 from tests.conformance.variants import CORS_HEADER, CORS_ORIGIN, VARIANTS

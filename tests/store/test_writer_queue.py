@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 
 from moorage.core.errors import Conflict, RetryableConflict, Unavailable
-from moorage.db import writer_queue
+from moorage.db import group_commit
 from moorage.db.engine import open_engine
 from moorage.db.session import in_transaction, read
 from moorage.db.types import new_metadata
@@ -67,7 +67,7 @@ class ConcurrentWriters:
 
         threads = [self._thread("first", first)]
         assert begun.wait(10)
-        queue = writer_queue._queues[self.engine]
+        queue = group_commit._queues[self.engine]
         for number, (name, work) in enumerate(works.items(), 1):
             threads.append(self._thread(name, work))
             while len(queue._waiting) < number:

@@ -14,8 +14,8 @@ from moorage.core.clock import AdjustableClock
 from moorage.core.errors import StartError
 from moorage.identity.embedded import first_credentials
 from moorage.identity.routes import API as IDENTITY
-from moorage.rehearsal.clock import API as REHEARSAL
-from moorage.rehearsal.clock import MAX_ADVANCE_S, open_clock
+from moorage.rehearsal import API as REHEARSAL
+from moorage.rehearsal import MAX_ADVANCE_S, open_clock
 from tests.plane import InProcessPlane
 from tests.wire.hostile import DATES, DIGITS, asked_for, bodies, parameters, schema_at
 

@@ -328,7 +328,7 @@ def test_an_agent_cannot_claim_jobs_of_a_services_queue(cloud, service, queue):
 
 def test_the_list_of_reserved_queue_names_is_complete():
     from moorage.accelerator.service.host_jobs import EVENTS_QUEUE
-    from moorage.audit.schedule import QUEUE
+    from moorage.audit.audit_task import QUEUE
     from moorage.compute.model.servers import BUILD_QUEUE, MOVE_QUEUE
     from moorage.core.names import QUEUES
 

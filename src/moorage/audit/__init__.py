@@ -6,5 +6,5 @@
         -> the operator, or metrics and log events -> healing: repairs that are safe, each written to a journal first
 
 Two callers: `moorage audit` (the only one that repairs), and `AuditTask`, which runs in the background in one process
-at a time (`schedule`) and only reports. Not here: what the services themselves check when they write.
+at a time (`AuditSchedule`) and only reports. Not here: what the services themselves check when they write.
 """

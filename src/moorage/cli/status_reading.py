@@ -22,7 +22,7 @@ from moorage.db import migrations
 from moorage.db.engine import open_engine
 from moorage.db.session import read
 from moorage.jobs.model import JobState
-from moorage.rehearsal.clock import open_clock
+from moorage.rehearsal import open_clock
 from moorage.wire.transports import SocketTransport
 
 TIMEOUT_S = 5.0

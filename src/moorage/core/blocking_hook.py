@@ -1,6 +1,6 @@
 """The hook that a thread calls before it blocks, so that another thread can take over its role.
 
-The server lets only one thread at a time take up requests (`moorage.wire.server.leader_followers`); its threads set a
+The server lets only one thread at a time take up requests (`moorage.wire.server.threads`); its threads set a
 callback. In threads without a callback, the hook does nothing.
 """
 

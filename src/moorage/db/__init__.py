@@ -3,7 +3,7 @@
     engine (URL -> SQLAlchemy engine, with the bounds of `timeouts`)
       -> session                  the one way to run SQL
            transactions           SQLAlchemy's: reads, and writes that are repeated if the database aborts them;
-                                  on SQLite through `writer_queue`
+                                  on SQLite through the queue in `group_commit`
            single reads           one SELECT in one round trip, no transaction around it
            pipelines              a write transaction in as few round trips as possible
 

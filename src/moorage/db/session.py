@@ -36,9 +36,8 @@ from moorage.db import timeouts
 from moorage.db.driver_connections import DriverConnection, DriverConnections
 from moorage.db.engine import WRITE_OPTION, dialect_name, is_in_process
 from moorage.db.errors import translating_errors
-from moorage.db.group_commit import GroupCommit
+from moorage.db.group_commit import GroupCommit, run_in_turn
 from moorage.db.statements import Command, CompiledSelect, Rows, compiled_select
-from moorage.db.writer_queue import run_in_turn
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -94,7 +93,7 @@ def in_transaction(engine: Engine, work: Callable[[Connection], T], *, attempts:
     whole lock timeout there is no retry, since the holder of the lock hangs.
 
     On SQLite, the transaction may contain the work of other threads, and another thread may run `work`
-    (`writer_queue`).
+    (`group_commit`).
     """
     blocking_hook.about_to_block()
     if is_in_process(engine):

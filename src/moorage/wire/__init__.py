@@ -7,7 +7,7 @@
     ServiceClient (credentials, retries) -> transports (TCP, Unix socket, in process) -> the other service
 
 In it: `app`, `http` (`Request`, `Response`, `Route`), `body` (JSON and schemas), `microversion`, `errors`, `openapi`,
-`audit_entries`, the middleware around an application (`cors`, `tracing_middleware`, `metrics_endpoint`), `client`,
+`audit_entries`, `middleware` (CORS, trace spans, and the endpoint for Prometheus), `client`,
 `transports`, and our HTTP/1.1 server in `server`.
 Not in it: the routes of a service, and how a caller is authenticated (`moorage.identity`).
 Callers: the `routes`, `handlers` and `client` modules of every service; `moorage.wiring` assembles the applications.

@@ -4,11 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from moorage.accelerator.client import AcceleratorClient
-from moorage.audit.audit_task import GRACE, AuditTask, export_metrics
+from moorage.audit.audit_task import GRACE, AuditSchedule, AuditTask, export_metrics
 from moorage.audit.collector import AuditServices, collect_snapshot
 from moorage.audit.model import Finding
 from moorage.audit.rules import findings
-from moorage.audit.schedule import AuditSchedule
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.core.errors import StartError
 from moorage.jobs.store import JobStore

@@ -30,7 +30,7 @@ from moorage.wire.app import AppContext, ServiceApi, WsgiApp, build_app
 from moorage.wire.client import NoCredentials, ServiceClient, TokenSource
 from moorage.wire.forwarded import TrustedProxies
 from moorage.wire.http import Authenticator, Headers
-from moorage.wire.tracing_middleware import TracedTransport, traced_app
+from moorage.wire.middleware import TracedTransport, traced_app
 from moorage.wire.transports import InProcessTransport, SocketTransport, Transport
 from moorage.wiring.telemetry import trace_statements
 

@@ -4,6 +4,7 @@ import socket
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from moorage import rehearsal as rehearsal_routes
 from moorage.config import Config, comma_separated
 from moorage.core.clock import AdjustableClock, Clock, SystemClock, is_real_time
 from moorage.core.errors import StartError
@@ -13,15 +14,13 @@ from moorage.jobs.background_tasks import Wakeups
 from moorage.jobs.processes import UNKNOWN, this_process
 from moorage.jobs.wakeups import Hints, open_hints
 from moorage.jobs.worker_watch import Worker
-from moorage.rehearsal import clock as rehearsal_routes
-from moorage.rehearsal.clock import open_clock
+from moorage.rehearsal import open_clock
 from moorage.telemetry import tracing
 from moorage.wire.app import WsgiApp, mount_apps
 from moorage.wire.client import TokenSource
-from moorage.wire.cors import CrossOrigin
 from moorage.wire.forwarded import TrustedProxies
 from moorage.wire.http import Authenticator
-from moorage.wire.metrics_endpoint import metrics_app
+from moorage.wire.middleware import CrossOrigin, metrics_app
 from moorage.wire.transports import SocketTransport, Transport
 from moorage.wiring.auth import AGENTS, authenticator_of, credentials_of, host_credentials_of, open_identity
 from moorage.wiring.components import Components, Plane

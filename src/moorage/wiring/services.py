@@ -110,7 +110,7 @@ def build_image(parts: Components) -> None:
 
 
 def build_compute(parts: Components) -> None:
-    from moorage.audit.schedule import QUEUE as AUDIT
+    from moorage.audit.audit_task import QUEUE as AUDIT
     from moorage.compute.api import routes as compute_routes
     from moorage.compute.model.servers import BUILD_QUEUE, MOVE_QUEUE
     from moorage.compute.store.meters import show_state
@@ -236,7 +236,7 @@ def build_accelerator(parts: Components) -> None:
     from moorage.accelerator.store.history_store import delete_before
     from moorage.accelerator.store.meters import register_gauges
     from moorage.accelerator.store.tables import jobs, workers
-    from moorage.audit.schedule import QUEUE as AUDIT
+    from moorage.audit.audit_task import QUEUE as AUDIT
     from moorage.compute.client.compute_client import ComputeClient
     from moorage.images.glance import GlanceImages
     from moorage.jobs.store import PruningTask
@@ -270,7 +270,7 @@ def _days(config: Config, section: str, name: str, days: int) -> int:
 
 def _job_pruning(parts: Components, service: str, engine: Engine, jobs: Table, days: int) -> "list[Task]":
     """Deletes old finished jobs. The last audit is kept, because the metrics show it."""
-    from moorage.audit.schedule import KEY
+    from moorage.audit.audit_task import KEY
     from moorage.jobs.store import JobStore, PruningTask
 
     if not _days(parts.config, service, "finished_jobs_days", days):

@@ -10,8 +10,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import StartError
 from moorage.telemetry import tracing
 from moorage.telemetry.metrics import Metrics
-from moorage.telemetry.syslog import SyslogSink
-from moorage.telemetry.trail import MAX_ENTRY_BYTES, Trail, TrailFile, TrailSink
+from moorage.telemetry.trail import MAX_ENTRY_BYTES, SyslogSink, Trail, TrailFile, TrailSink
 
 
 def open_tracer(config: Config) -> "tracing.Tracer | None":

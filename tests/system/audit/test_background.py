@@ -5,11 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from moorage.audit.audit_task import AuditTask
+from moorage.audit.audit_task import AuditSchedule, AuditTask, last_round
 from moorage.audit.collector import collect_snapshot
 from moorage.audit.model import Finding, FindingKind
 from moorage.audit.rules import findings
-from moorage.audit.schedule import AuditSchedule, last_round
 from moorage.compute.store.tables import jobs
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import Unavailable

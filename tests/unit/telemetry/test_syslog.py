@@ -8,8 +8,7 @@ import pytest
 
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import StartError
-from moorage.telemetry.syslog import SyslogSink
-from moorage.telemetry.trail import Trail
+from moorage.telemetry.trail import SyslogSink, Trail
 from tests.conftest import START
 
 CLOCK = VirtualClock(START)
@@ -56,7 +55,7 @@ def test_entries_are_dropped_instead_of_waiting_for_a_slow_syslog_daemon(unix):
 
 
 def test_entries_are_lost_while_the_syslog_daemon_is_down_and_sent_when_it_is_back(tmp_path, monkeypatch):
-    monkeypatch.setattr("moorage.telemetry.syslog.RETRY_S", 0.0)
+    monkeypatch.setattr("moorage.telemetry.trail.RETRY_S", 0.0)
     lost = []
     trail = Trail([SyslogSink(str(tmp_path / "log"), CLOCK)], CLOCK, observer="here", lost=lost.append)
     assert not trail.write_entry({})

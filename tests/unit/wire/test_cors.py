@@ -2,7 +2,7 @@
 
 import pytest
 
-from moorage.wire.cors import CrossOrigin
+from moorage.wire.middleware import CrossOrigin
 
 CONSOLE = "https://console.example.org"
 

@@ -1,11 +1,11 @@
-"""Which thread is the leader that accepts requests (`moorage.wire.server.leader_followers`)."""
+"""Which thread is the leader that accepts requests (`moorage.wire.server.threads`)."""
 
 import threading
 
 import pytest
 
 from moorage.core import blocking_hook
-from moorage.wire.server.leader_followers import LeaderFollowers
+from moorage.wire.server.threads import LeaderFollowers
 
 TIMEOUT_S = 30
 
@@ -68,21 +68,19 @@ def test_the_lead_is_taken_from_a_leader_whose_turn_takes_too_long():
 
 
 def test_the_lead_is_taken_from_a_slow_leader_even_after_a_long_idle_time(monkeypatch):
-    monkeypatch.setattr(
-        "moorage.wire.server.leader_followers.IDLE_CHECKS", 0
-    )  # the follower sleeps after its first check
+    monkeypatch.setattr("moorage.wire.server.threads.IDLE_CHECKS", 0)  # the follower sleeps after its first check
     leaders = LeaderFollowers(lambda: False)
     leadership = leaders.wait_to_lead()
     follower = Follower(leaders)
     while not leaders._sleeps:
         assert not follower.is_leader.is_set()
-    monkeypatch.setattr("moorage.wire.server.leader_followers.IDLE_CHECKS", 20)
+    monkeypatch.setattr("moorage.wire.server.threads.IDLE_CHECKS", 20)
     leaders.begin_turn(leadership)
     assert follower.is_leader.wait(TIMEOUT_S)
 
 
 def test_a_leader_that_waits_for_requests_keeps_the_lead(monkeypatch):
-    monkeypatch.setattr("moorage.wire.server.leader_followers.CHECK_PERIOD_S", 0.0001)
+    monkeypatch.setattr("moorage.wire.server.threads.CHECK_PERIOD_S", 0.0001)
     leaders = LeaderFollowers(lambda: True)
     leadership = leaders.wait_to_lead()
     leaders.begin_turn(leadership)

@@ -1,11 +1,11 @@
-"""Time limits of slow clients (`moorage.wire.server.limits`), and threads per kind of request (`thread_slots`)."""
+"""Time limits of slow clients (`moorage.wire.server.limits`), and threads per kind of request (`threads`)."""
 
 import pytest
 
 from moorage.wire.admission import Admissions, _pattern
 from moorage.wire.server.limits import Pace
 from moorage.wire.server.request_body import BodyIntake
-from moorage.wire.server.thread_slots import ThreadSlots
+from moorage.wire.server.threads import ThreadSlots
 
 
 def test_a_silent_client_has_a_limited_time():

@@ -8,7 +8,7 @@ import threading
 from sqlalchemy.engine.default import DefaultDialect
 
 from moorage.db import session
-from moorage.db.writer_queue import _Writer
+from moorage.db.group_commit import _Writer
 from tests.unit.accelerator.rig import Watch
 
 

@@ -6,7 +6,7 @@ from moorage.core.clock import VirtualClock
 from moorage.jobs.background_tasks import TaskThreads, Wakeups
 from moorage.telemetry.metrics import Metrics
 from moorage.wire.app import mount_apps
-from moorage.wire.metrics_endpoint import metrics_app
+from moorage.wire.middleware import metrics_app
 from tests.conftest import START
 from tests.plane import InProcessPlane
 

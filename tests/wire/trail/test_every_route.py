@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from moorage import rehearsal
 from moorage.accelerator.api import routes as accelerator
 from moorage.accelerator.host import agent_api
 from moorage.agent.control import control_api
@@ -13,7 +14,6 @@ from moorage.dashboard import routes as dashboard
 from moorage.identity import routes as identity
 from moorage.images import routes as images
 from moorage.placement.api import routes as placement
-from moorage.rehearsal import clock as rehearsal
 from moorage.reservation.api import routes as reservation
 from moorage.telemetry.trail import Trail, TrailFile
 from moorage.wire.transports import InProcessTransport

@@ -55,7 +55,7 @@ def _clock(config: Config) -> Clock:
     """The plane's clock, which may be far ahead in a rehearsal."""
     if config.plane.clock != "adjustable":
         return SystemClock()
-    from moorage.rehearsal.clock import open_clock
+    from moorage.rehearsal import open_clock
 
     return open_clock(config.state)
 

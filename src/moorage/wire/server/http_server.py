@@ -1,10 +1,10 @@
 """The HTTP server: serves a WSGI application on one listening socket, with one request per thread at a time.
 
-One thread is the leader (`moorage.wire.server.leader_followers`): it waits on the epoll for a ready connection, reads
+One thread is the leader (`moorage.wire.server.threads`): it waits on the epoll for a ready connection, reads
 the request, handles it and sends the response itself; no request changes threads. Before it blocks, it gives the
 leadership to another thread. Slow and idle clients hold no thread: a body is collected here until it is complete, and a
 streamed response is produced as the client takes it. Only bodies that an application must read while they arrive
-(images) occupy a thread that waits, and `thread_slots` limits their number.
+(images) occupy a thread that waits, and `threads` limits their number.
 
 When connections or memory for slow clients run out, the client that has held them longest is dropped.
 
@@ -28,10 +28,9 @@ from moorage.wire.app import WsgiApp
 from moorage.wire.server import http1
 from moorage.wire.server.connection import ClientGone, HttpConnection, ReadyRequest
 from moorage.wire.server.http1 import BadRequestHead
-from moorage.wire.server.leader_followers import LeaderFollowers, Leadership
 from moorage.wire.server.limits import ServerLimits
 from moorage.wire.server.request_body import BodyAdmission, BodyIntake
-from moorage.wire.server.thread_slots import ThreadSlots
+from moorage.wire.server.threads import LeaderFollowers, Leadership, ThreadSlots
 from moorage.wire.server.tls import ServerTls
 from moorage.wire.server.wsgi_response import run_application
 

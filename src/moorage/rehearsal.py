@@ -1,4 +1,11 @@
-"""The adjustable clock of a rehearsal, with its offset kept in ``clock`` in the state directory, and its API."""
+"""Rehearsals: a plane whose clock an administrator can move forward, to see leases start and end.
+
+The clock's offset is kept in ``clock`` in the state directory, and ``/moorage/v1/clock`` is its API. The wiring builds
+it only with ``[plane] clock = adjustable``; production planes have none of it. The commands `moorage clock` and
+`moorage status` use it, too.
+
+Not here: virtual time for tests (`moorage.core.clock`).
+"""
 
 from datetime import timedelta
 from pathlib import Path
