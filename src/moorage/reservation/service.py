@@ -18,18 +18,15 @@ from moorage.reservation.hosts.floating_ip_service import FloatingIps
 from moorage.reservation.hosts.healing import Healing
 from moorage.reservation.hosts.host_monitor import HostMonitor
 from moorage.reservation.hosts.host_service import HostService, ReservedHosts
-from moorage.reservation.leases.availability import AvailabilityService
-from moorage.reservation.leases.calendar_service import CalendarService
-from moorage.reservation.leases.feed_service import FeedService, Membership, NoMembership
+from moorage.reservation.leases.availability import AvailabilityService, Maintenance
+from moorage.reservation.leases.calendar_service import CalendarService, FeedService, Membership, NoMembership
 from moorage.reservation.leases.lease_service import LeaseService
 from moorage.reservation.leases.list_service import ListService
-from moorage.reservation.leases.maintenance import Maintenance
 from moorage.reservation.steps.floating_ip_steps import FloatingIpSteps
 from moorage.reservation.steps.fpga_steps import FpgaSteps
 from moorage.reservation.steps.host_aggregate_steps import HostAggregateSteps
-from moorage.reservation.steps.incident_notices import IncidentNotices
 from moorage.reservation.steps.instance_steps import InstanceSteps, ServerGroupSteps
-from moorage.reservation.steps.notification_steps import NotificationSteps, SnapshotSteps
+from moorage.reservation.steps.notification_steps import IncidentNotices, NotificationSteps, SnapshotSteps
 from moorage.reservation.steps.plan_builder import PlanBuilder
 from moorage.reservation.steps.slot_release import SlotReleaseSteps
 from moorage.wire.microversion import Version, parse_version

@@ -33,7 +33,7 @@ from moorage.wiring.components import Components
 
 if TYPE_CHECKING:
     from moorage.identity.embedded import EmbeddedIdentity
-    from moorage.reservation.leases.feed_service import Membership
+    from moorage.reservation.leases.calendar_service import Membership
 
 #: Services that are agents of hosts; they call with their hosts' credentials.
 AGENTS = frozenset({"agent", "accelerator-agent"})

@@ -294,7 +294,7 @@ def test_a_watch_ends_when_the_database_is_gone(holding, monkeypatch):
     def gone(_connection):
         raise Unavailable("the database does not answer")
 
-    monkeypatch.setattr(event_service.change_log, "last_number", gone)
+    monkeypatch.setattr(event_service.change_store, "last_number", gone)
     assert b"".join(watch) == b"retry: 2000\n\n: the database does not answer\n\n"
 
 

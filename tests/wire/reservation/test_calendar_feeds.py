@@ -24,7 +24,7 @@ from moorage.db.session import read, write
 from moorage.identity.client import PasswordTokens
 from moorage.identity.users import hash_password
 from moorage.reservation.client import ReservationClient
-from moorage.reservation.leases.feed_service import MAX_FEEDS, READS
+from moorage.reservation.leases.calendar_service import MAX_FEEDS, READS
 from moorage.reservation.store import lease_store
 from moorage.reservation.store.tables import calendar_feeds
 from moorage.wire.server.http_server import HttpServer

@@ -54,6 +54,7 @@ from moorage.reservation.model.leases import (
     EventType,
     Lease,
     LeaseStatus,
+    is_claimed,
 )
 from moorage.reservation.model.steps import (
     Actions,
@@ -507,5 +508,5 @@ def _is_as_read(seen: UnfinishedEvent, lease: Lease | None, now: datetime) -> bo
         and any(
             (event.id, event.epoch) == (seen.event_id, seen.epoch) and event.status in OPEN for event in lease.events
         )
-        and not any(event.claimed(now) for event in lease.events)
+        and not any(is_claimed(event.claim_until, now) for event in lease.events)
     )

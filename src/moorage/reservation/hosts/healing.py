@@ -28,7 +28,6 @@ from moorage.db.session import in_transaction, read
 from moorage.reservation.booking.admission import Booking, Excluding, NotEnoughHostsAvailable
 from moorage.reservation.booking.capacity_requests import held_of
 from moorage.reservation.booking.enforcement import moved_by_service
-from moorage.reservation.booking.slot_users import SlotUsers
 from moorage.reservation.capacity import host_selection
 from moorage.reservation.capacity.step_plans import plan_hosts, plan_move, plan_regions
 from moorage.reservation.deps import BookingParts, ReservationDeps, ReservationSettings
@@ -36,9 +35,10 @@ from moorage.reservation.events.event_executor import EventExecutor
 from moorage.reservation.events.event_run import EventClaim
 from moorage.reservation.hosts.lost_capacity import LostCapacity
 from moorage.reservation.leases.lease_service import LeaseChanged, LeaseService
+from moorage.reservation.leases.slot_releases import SlotUsers
 from moorage.reservation.model.leases import Allocation, Lease, LeaseStatus, Reservation
 from moorage.reservation.model.steps import Step
-from moorage.reservation.steps.incident_notices import IncidentNotices
+from moorage.reservation.steps.notification_steps import IncidentNotices
 from moorage.reservation.steps.plan_builder import abandoned_regions, regions_to_load, services_of, slots_of
 from moorage.reservation.store import capacity_store, event_store, host_store, lease_store
 from moorage.reservation.store.capacity_store import Incident, IncidentKind

@@ -1,6 +1,7 @@
-"""The use cases of availability: the next free slot, holds, dry runs, and the latest possible end of a lease.
+"""The use cases of availability (next free slot, holds, dry runs, latest end of a lease) and of maintenance windows.
 
-A hold occupies capacity until it expires. One transaction turns it into a lease and deletes it.
+A hold occupies capacity until it expires. One transaction turns it into a lease and deletes it. A maintenance window is
+an administrator's ``physical:host`` lease; `Maintenance` also finds the leases that it would affect.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,13 +20,13 @@ from moorage.reservation.booking.admission import HORIZON, NotEnoughHostsAvailab
 from moorage.reservation.booking.previews import HoldConversion, LeasePreview, UpdatePreview
 from moorage.reservation.capacity import host_selection
 from moorage.reservation.capacity.calendar import Calendar
-from moorage.reservation.capacity.lease_update import LeaseChange, NewLease, When
+from moorage.reservation.capacity.lease_update import LeaseChange, NewLease, When, period_of
 from moorage.reservation.capacity.next_slot import first_fit
 from moorage.reservation.deps import BookingParts, ReservationDeps, ReservationSettings
 from moorage.reservation.leases.lease_service import LeaseService
-from moorage.reservation.model.leases import Allocation, LeaseStatus, floor_minute
+from moorage.reservation.model.leases import Allocation, Lease, LeaseStatus, floor_minute
 from moorage.reservation.model.reservation_requests import VIRTUAL_FLOATING_IP, FloatingIpRequest
-from moorage.reservation.store import hold_store, host_store, limit_store
+from moorage.reservation.store import hold_store, host_store, lease_store, limit_store
 from moorage.reservation.store.hold_store import Hold
 
 #: Maximum distance from the earliest to the latest start of a search.
@@ -250,3 +251,35 @@ def _owned(caller: Caller, hold: Hold | None, hold_id: str) -> Hold:
     if hold is None or not caller.may_see(hold.project_id):
         raise NotFound(f"Object with {{'hold_id': '{hold_id}'}} not found")
     return hold
+
+
+#: Maximum number of leases named in a refusal; `affected_leases` returns all.
+_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Maintenance:
+    deps: ReservationDeps
+    leases: LeaseService
+
+    def affected_leases(self, new: NewLease, names: Sequence[str]) -> list[Lease]:
+        """Leases with slots on these hosts in that period. Raises `NotFound` for an unknown host."""
+        start, end = period_of(new, self.deps.clock.now())
+        with read(self.deps.engine) as connection:
+            found = [host_store.host_named(connection, name) for name in names]
+            if missing := [name for name, host in zip(names, found, strict=True) if host is None or not host.ready]:
+                raise NotFound(f"Host '{missing[0]}' not found!")
+            ids = [host.id for host in found if host is not None]
+            return lease_store.find_leases(connection, host_store.leases_on(connection, ids, start, end))
+
+    def create_lease(self, caller: Caller, new: NewLease, names: Sequence[str]) -> Lease:
+        """Creates the lease. Raises `Conflict`, naming affected leases, if a host is in use."""
+        found = self.affected_leases(new, names)
+        if not found:
+            try:
+                return self.leases.create_lease(caller, new)
+            except NotEnoughHostsAvailable:
+                found = self.affected_leases(new, names)  # leases created meanwhile; none if only holds conflict
+        words = ", ".join(f"{lease.name} ({lease.id}) of project {lease.project_id}" for lease in found[:_NAMED])
+        more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+        raise Conflict(f"The hosts are not free in that period; leases on them: {words or 'none, but holds'}{more}")

@@ -43,6 +43,7 @@ from moorage.reservation.model.leases import (
     LeaseStatus,
     Reservation,
     ReservationStatus,
+    is_claimed,
 )
 from moorage.reservation.model.reservation_requests import ReservationRequest
 from moorage.reservation.model.slot_demand import Amounts
@@ -198,7 +199,7 @@ class LeaseService:
             now = self.deps.clock.now()
             archive_store.remove_before(connection, now - self.settings.keep_deleted)
             lease_store.move(connection, [lease.id], lease.status, LeaseStatus.DELETING, now)
-            busy = any(event.claimed(now) for event in lease.events)
+            busy = any(is_claimed(event.claim_until, now) for event in lease.events)
             mine = replace(deletion, claimed_by=None, claim_until=None, status=EventStatus.UNDONE)
             event_store.insert_events(connection, [mine if busy else deletion])
             event_store.fence_others(connection, lease_id, deletion.id)

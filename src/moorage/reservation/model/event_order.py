@@ -46,13 +46,10 @@ class UnfinishedEvent:
     retry_at: datetime | None = None
     claim_until: datetime | None = None  #: when the claim of a worker expires; None: not claimed
 
-    def claimed(self, now: datetime) -> bool:
-        return is_claimed(self.claim_until, now)
-
     def due(self, now: datetime) -> datetime:
         """The first moment at which the event could run, ignoring other events."""
         moments = [self.time]
-        if self.claim_until is not None and self.claimed(now):
+        if self.claim_until is not None and is_claimed(self.claim_until, now):
             moments.append(self.claim_until)
         if self.retry_at is not None and self.retry_at <= now + LONGEST_PAUSE:
             moments.append(self.retry_at)
@@ -74,7 +71,7 @@ def schedule_events(unfinished: Sequence[UnfinishedEvent], now: datetime) -> Eve
         if event.type is EventType.END:
             for host in event.hosts:
                 ends_on[host].append(event)
-    busy = {event.lease_id for event in unfinished if event.claimed(now)}
+    busy = {event.lease_id for event in unfinished if is_claimed(event.claim_until, now)}
     heads: dict[str, UnfinishedEvent] = {}
     for event in sorted(unfinished, key=_within_lease):
         if event.time <= now and runnable(event):

@@ -186,9 +186,6 @@ class Event:
     retry_at: datetime | None = None  #: earliest next attempt, after a step that waits or failed
     last_error: str | None = None
 
-    def claimed(self, now: datetime) -> bool:
-        return is_claimed(self.claim_until, now)
-
 
 @dataclass(frozen=True, slots=True)
 class Lease:
@@ -302,6 +299,7 @@ DUE_IMMEDIATELY = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def is_claimed(claim_until: datetime | None, now: datetime) -> bool:
+    """Whether a worker still holds the claim on an event; a time too far ahead comes from a wrong clock."""
     return claim_until is not None and now < claim_until <= now + CLAIM + MAX_AHEAD
 
 
