@@ -125,7 +125,8 @@ def first_exceeded(
     for name, most in limits.now.items():
         if name == LEASES:
             continue
-        if (peak := _highest_use(_Profiles.of(name, present, asked, before))) and peak.total > most:
+        found = _Profiles.of(name, present, asked, before)
+        if (peak := _peak(found.times, found.used, found.added)) and peak.total > most:
             reason = (
                 f"at most {most} {name} may be reserved at any one time; from {peak.at:%Y-%m-%d %H:%M} on "
                 f"{peak.used:.0f} are in use, and this request adds {peak.added:.0f}"
@@ -186,11 +187,6 @@ def _steps(times: npt.NDArray[np.float64], periods: _Periods) -> npt.NDArray[np.
     return delta.cumsum()
 
 
-def _highest_use(found: _Profiles) -> _Peak | None:
-    """The highest use at a time to which the request adds; None if it adds nowhere."""
-    return _peak(found.times, found.used, found.added)
-
-
 def _most_hours(found: _Profiles, period: timedelta) -> _Peak | None:
     """The most unit-hours in a window of length `period` to which the request adds; None if it adds to none.
 
@@ -214,6 +210,7 @@ def _peak(
     used: npt.NDArray[np.float64] | npt.NDArray[np.int64],
     added: npt.NDArray[np.float64] | npt.NDArray[np.int64],
 ) -> _Peak | None:
+    """The highest use at a time to which the request adds; None if it adds nowhere."""
     grows = np.flatnonzero(added > 0)
     if not len(grows):
         return None

@@ -45,14 +45,14 @@ class HostAggregateSteps:
 
     def _clear_host(self, step: ClearHost) -> Waiting | None:
         """Deletes servers that bypassed reservations or belong to one that has ended."""
-        aggregate = self._lent(step.reservation_id)
+        aggregate = self._compute.aggregate_by_name(step.reservation_id)
         if aggregate is not None and step.host in aggregate.hosts:
             return None  # lent already: the servers there are the project's
         return self._deleted(self._compute.servers_of_host(step.host))
 
     def _lend_host(self, step: LendHost) -> None:
         """Adds to the aggregate first: a host in neither aggregate would be open to all servers."""
-        aggregate = self._lent(step.reservation_id)
+        aggregate = self._compute.aggregate_by_name(step.reservation_id)
         if aggregate is None:
             raise NotFound(
                 f"the aggregate of reservation {step.reservation_id} does not exist any more; delete the lease"
@@ -70,7 +70,7 @@ class HostAggregateSteps:
             self._compute.remove_host(pool.id, step.host)
 
     def _return_host(self, step: ReturnHost | RetireHost) -> None:
-        aggregate = self._lent(step.reservation_id)
+        aggregate = self._compute.aggregate_by_name(step.reservation_id)
         if aggregate is not None and step.host in aggregate.hosts:
             self._take_back(aggregate, step.host)
 
@@ -91,12 +91,12 @@ class HostAggregateSteps:
         self._own(step.reservation_id, None)
 
     def _clear_aggregate(self, step: ClearAggregate) -> Waiting | None:
-        aggregate = self._lent(step.reservation_id)
+        aggregate = self._compute.aggregate_by_name(step.reservation_id)
         hosts = aggregate.hosts if aggregate is not None else ()
         return self._deleted([server for host in hosts for server in self._compute.servers_of_host(host)])
 
     def _dissolve_aggregate(self, step: DissolveAggregate) -> None:
-        aggregate = self._lent(step.reservation_id)
+        aggregate = self._compute.aggregate_by_name(step.reservation_id)
         if aggregate is None:
             return
         for host in aggregate.hosts:
@@ -111,12 +111,9 @@ class HostAggregateSteps:
         self._compute.remove_host(aggregate.id, host)
 
     def _own(self, reservation_id: str, project_id: str | None) -> None:
-        aggregate = self._lent(reservation_id)
+        aggregate = self._compute.aggregate_by_name(reservation_id)
         if aggregate is not None and aggregate.metadata.get(OWNER_KEY) != project_id:
             self._compute.set_aggregate_metadata(aggregate.id, {OWNER_KEY: project_id})
-
-    def _lent(self, reservation_id: str) -> Aggregate | None:
-        return self._compute.aggregate_by_name(reservation_id)
 
     def _aggregate(self, name: str, zone: str | None = None) -> Aggregate:
         if found := self._compute.aggregate_by_name(name):
