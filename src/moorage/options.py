@@ -122,7 +122,7 @@ class IdentityOptions:
     host_users: str = option(
         "",
         "For mode 'keystone': the users that act as agents of hosts, comma-separated, as agent-{host} or "
-        "USER=HOST. Such a user has only the rights of that host, whatever its roles. On the host itself, "
+        "USER=HOST. Such a user has only the rights of that host, with any roles. On the host itself, "
         "username may contain {host}, too.",
     )
     host_users_domain: str = option(
