@@ -7,6 +7,7 @@ stops everything it started. Needs only the two virtual environments that the Ma
 import argparse
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -91,7 +92,7 @@ def _configuration_file(tour: Tour) -> Path:
 
 def _refused_start(tour: Tour, claim: str, file: Path, words: tuple[str, ...]) -> None:
     done = subprocess.run(
-        tour.up_command, env=tour.environment, capture_output=True, text=True, timeout=60, check=False
+        tour.up_command, env=tour.environment, capture_output=True, text=True, timeout=180, check=False
     )
     message = done.stderr.strip()
     tour.say(f"$ moorage up\n{message}")
@@ -424,33 +425,95 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+WELCOME = (
+    (
+        "The tour of Moorage, in two minutes. It starts all services on a simulated host with FPGAs and GPUs, drives "
+        "them with the unmodified `openstack` client, and checks every answer (`ok:`). It shows\n"
+    ),
+    "  1. custom resources from a configuration file, and what happens if the file has a mistake",
+    "  2. FPGAs and GPUs as nested resource providers",
+    "  3. a flavor that asks for a custom resource",
+    "  4. a server that gets an FPGA function: programmed, attached, cleaned",
+    "  5. a lease that starts and ends by itself",
+    "  6. the whole plane killed while it programs an FPGA\n",
+    (
+        "One `openstack` process runs many commands, because most of a command's time is the start of the client. Its "
+        "message that 'reservation_host_unset' cannot be loaded is left out: it is a mistake in the packaging of "
+        "python-blazarclient."
+    ),
+    "Ctrl-C stops everything.",
+)
+
+NEXT = """\
+What to try next:
+
+  moorage up --adjustable-clock      start a plane of your own (make up, in a checkout) and leave it running
+  eval "$(moorage env)"              in another terminal: set the variables of the openstack client
+  moorage explain "resources=VCPU:24"      ask why nothing fits
+
+docs/first-hour.md goes on from there. The dashboard is at the address that `moorage up` prints."""
+
+PAGE_HEAD = """\
+# The tour
+
+`make demo` prints this. It starts all services on a simulated host and drives them with the unmodified `openstack`
+client: from a configuration file with a mistake to a kill of the whole process while it programs an FPGA. Ids are
+shortened here. The program checks every answer and writes this page (`tools/demo.py --page`), and a test checks that
+the page shows what the program prints (`tests/system/test_tour.py`).
+
+<!-- run by: tests/system/test_tour.py::test_the_tour_succeeds_and_the_page_shows_its_output -->
+```console
+"""
+_UUID = re.compile(r"\b([0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
+#: Durations depend on the machine.
+_DURATION = re.compile(r"(ready after |starts of the client, )[\d.]+ s")
+_UUID_IN_NAME = re.compile(r"([0-9A-F]{8})(?:_[0-9A-F]{4}){3}_[0-9A-F]{12}")
+
+
+def page(tour: Tour) -> str:
+    """docs/tour.md from what the tour has printed."""
+    text = "\n".join(tour.transcript).replace(str(tour.state), "~/state").replace(str(tour.port), "8778")
+    for pattern in (_UUID, _UUID_IN_NAME):
+        text = pattern.sub(r"\1…", text)
+    text = _DURATION.sub(r"\1… s", text)
+    return PAGE_HEAD + text.strip() + "\n```\n"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=Path, required=True, help="bin directory with the openstack command")
     parser.add_argument("--moorage", type=Path, default=Path(sys.executable).with_name("moorage"))
     parser.add_argument("--state", type=Path, help="directory of the plane; it is kept")
     parser.add_argument("--short", action="store_true", help="half of the steps, in a quarter of the time")
+    parser.add_argument("--page", type=Path, help="also write the page of the tour to this file")
     options = parser.parse_args()
     # If make or a CI job stops the tour, the plane must stop, too: sys.exit runs the `finally` below.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     began = time.monotonic()
     with plane_directory(options.state) as state:
         tour = Tour(options.clients.resolve(), options.moorage, state, free_port())
+        kept = "which is kept" if options.state else "which is removed at the end"
+        for line in (*WELCOME, f"Its files are in {tour.state}, {kept}."):
+            tour.say(line)
         try:
             for step in SHORT if options.short else STEPS:
                 step(tour)
-        except (Failed, subprocess.TimeoutExpired) as failure:
+        except (Failed, TimeoutError, subprocess.TimeoutExpired) as failure:
             tour.say(f"\nFAILED: {failure}")
             log = state / "moorage.log"
             if log.exists():
-                tour.say("\nThe end of the plane's log:\n" + "\n".join(log.read_text().splitlines()[-30:]))
+                print("\nThe end of the plane's log:", *log.read_text().splitlines()[-30:], sep="\n")
             return 1
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             tour.stop()
     tour.say(
-        f"\nThe tour is done: {tour.checks} checks passed, {tour.commands} commands, {time.monotonic() - began:.0f} s."
+        f"\nThe tour is done: {tour.checks} checks passed, {tour.commands} commands, {tour.client_starts} starts of the "
+        f"client, {time.monotonic() - began:.0f} s."
     )
+    tour.say(f"\n{NEXT}")
+    if options.page:
+        options.page.write_text(page(tour), encoding="utf-8")
     return 0
 
 

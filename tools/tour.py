@@ -3,13 +3,21 @@
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
+import sys
+import textwrap
 import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from openstack_process import OpenStackProcess
+
+#: Maximum width of the output in columns; also the width for files and pipes.
+WIDTH = 118
 
 
 class Failed(Exception):
@@ -28,18 +36,25 @@ class Tour:
             "MOORAGE_CONFIG": str(self.config),
             "PYTHONWARNINGS": "ignore",
             "NO_COLOR": "1",
-            "COLUMNS": "118",
+            "CLIFF_FIT_WIDTH": "1",
         }
+        self.width = min(WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else WIDTH
+        self.environment["COLUMNS"] = str(self.width)
         self.checks = 0
         self.commands = 0
+        self.client_starts = 0
+        self.transcript: list[str] = []
         self.region_id = ""  #: the type of the FPGA regions, as bitstreams name it
         self._providers: dict[str, dict[str, Any]] = {}
         self._plane: subprocess.Popen[str] | None = None
+        self._client: OpenStackProcess | None = None
 
     # Building blocks of a step
 
     def say(self, text: str) -> None:
-        print(text, flush=True)
+        shown = "\n".join(wrapped(line, self.width) for line in text.split("\n"))
+        self.transcript.append(shown)
+        print(shown, flush=True)
 
     def title(self, text: str) -> None:
         self.say(f"\n== {text}")
@@ -47,9 +62,27 @@ class Tour:
     def run(self, line: str, *, refused: bool = False, shown: bool = True) -> str:
         """Runs a command as a user types it; returns its standard output. `refused`: the command must fail."""
         words = shlex.split(line)
-        program = {"openstack": self.clients / "openstack", "moorage": self.moorage}[words[0]]
+        self.commands += 1
+        answer, errors, has_failed = {"openstack": self._openstack, "moorage": self._moorage}[words[0]](words[1:])
+        if shown:
+            self.say(f"$ {line}")
+            for text in filter(None, (answer, errors)):
+                self.say(text)
+        if has_failed != refused:
+            raise Failed(f"{line}\n{'failed' if has_failed else 'did not fail'}\n{answer}\n{errors}")
+        return errors if refused else answer
+
+    def _openstack(self, words: list[str]) -> tuple[str, str, bool]:
+        """(standard output, standard error, whether the command failed)"""
+        if self._client is None or self._client.has_ended:
+            self._client = OpenStackProcess(self.clients / "openstack", self.environment, self.state)
+            self.client_starts += 1
+        answer, errors = self._client.run(words)
+        return answer, errors, bool(errors) or self._client.has_ended
+
+    def _moorage(self, words: list[str]) -> tuple[str, str, bool]:
         done = subprocess.run(
-            [str(program), *words[1:]],
+            [self.moorage, *words],
             env=self.environment,
             cwd=self.state,
             capture_output=True,
@@ -57,17 +90,7 @@ class Tour:
             timeout=120,
             check=False,
         )
-        self.commands += 1
-        answer = done.stdout.strip()
-        # A packaging bug of python-blazarclient 4.6.0 appears in every openstack command.
-        errors = "\n".join(text for text in done.stderr.splitlines() if "reservation_host_unset" not in text).strip()
-        if shown:
-            self.say(f"$ {line}")
-            for text in filter(None, (answer, errors)):
-                self.say(text)
-        if (done.returncode != 0) != refused:
-            raise Failed(f"{line}\nexit code {done.returncode}\n{answer}\n{errors}")
-        return errors if refused else answer
+        return done.stdout.strip(), done.stderr.strip(), done.returncode != 0
 
     def record(self, line: str) -> dict[str, Any]:
         """{column: value} of a command's output, which is not printed."""
@@ -111,7 +134,7 @@ class Tour:
             start_new_session=True,
         )
         while not self._answers():
-            if self._plane.poll() is not None or time.monotonic() - began > 60:
+            if self._plane.poll() is not None or time.monotonic() - began > 180:
                 raise Failed(f"the plane did not start: {self._plane.communicate()[1]}")
             time.sleep(0.05)
         self.say(f"   ready after {time.monotonic() - began:.1f} s")
@@ -122,7 +145,10 @@ class Tour:
                 self.environment[name] = shlex.split(value)[0]
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """Stops the plane and all its processes. SIGKILL gives it no chance to clean up."""
+        """Stops the client, the plane and all its processes. SIGKILL gives the plane no chance to clean up."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
         if self._plane is None:
             return
         if how == signal.SIGKILL:
@@ -177,3 +203,20 @@ class Tour:
             for name, amount in row["resources"].items():
                 held[name] = held.get(name, 0) + amount
         return held
+
+
+def wrapped(line: str, width: int) -> str:
+    """The line in at most `width` columns, if it is a sentence or a command; rows of tables stay whole."""
+    if len(line) <= width or line.startswith(("|", "+")):
+        return line
+    is_command = line.startswith("$ ")
+    leading = len(line) - len(line.lstrip())
+    indent = "      " if is_command else " " * (leading + 2 if leading or line.startswith("moorage: ") else 0)
+    parts = textwrap.wrap(
+        line,
+        width - 2 if is_command else width,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return (" \\\n" if is_command else "\n").join(parts)

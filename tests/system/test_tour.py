@@ -53,6 +53,9 @@ def tour(*options: object) -> str:
 
 def test_the_tour_succeeds_and_the_page_shows_its_output():
     said = tour()
+    assert said.startswith("The tour of Moorage, in two minutes.")
+    assert "What to try next:" in said
+    assert "3 starts of the client" in said, "one client process runs the commands between two starts of the plane"
     page = (ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
     assert steps(page) == steps(said)
 
