@@ -133,7 +133,9 @@ class IdentityOptions:
 @dataclass(frozen=True)
 class DatabaseOptions:
     placement: str = option(
-        "", "sqlite:///FILE, postgresql://USER@HOST/DB or mariadb://USER@HOST/DB. If empty, SQLite in state_path."
+        "",
+        "sqlite:///FILE, postgresql://USER@HOST/DB or mariadb://USER@HOST/DB; several hosts are tried in turn: "
+        "postgresql://USER@/DB?host=HOST:PORT&host=HOST:PORT. If empty, SQLite in state_path.",
     )
     compute: str = option("", "The same as placement.")
     accelerator: str = option("", "The same as placement.")

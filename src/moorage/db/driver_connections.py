@@ -13,6 +13,7 @@ from typing import Any, Protocol, cast
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
+from moorage.db.database_hosts import is_unwritable
 from moorage.db.engine import damaged_database, dialect_name
 from moorage.db.errors import translate_error, translating_errors
 from moorage.db.statements import PreparedSql, Rows
@@ -70,7 +71,13 @@ class DriverConnections:
             raise self.translated("to set up a connection", error, lost=lost) from error
 
     def is_lost(self, connection: DriverConnection, error: Exception) -> bool:
-        """Whether `error` means that the connection cannot be used any more."""
+        """Whether `error` means that the connection cannot be used any more.
+
+        If the server takes no writes any more, the engine's idle connections are dropped, too.
+        """
+        if is_unwritable(error):
+            self._engine.dispose()
+            return True
         return self._is_disconnect(connection.driver_connection, error)
 
     def translated(self, sql: str, error: Exception, *, lost: bool) -> Exception:

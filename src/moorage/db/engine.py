@@ -1,6 +1,7 @@
 """Turns a database URL into an engine with the settings that each database needs.
 
-Accepts `sqlite:///path`, `postgresql://...` (psycopg 3) and `mysql://...` or `mariadb://...` (PyMySQL).
+Accepts `sqlite:///path`, `postgresql://...` (psycopg 3) and `mysql://...` or `mariadb://...` (PyMySQL). All but the
+first may name several hosts (`moorage.db.database_hosts`).
 Also here: SQL expressions that differ between the databases (`in_list`, `ListStatement`).
 """
 
@@ -31,6 +32,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from moorage.core.errors import DamagedDatabase, StartError
 from moorage.db import timeouts
+from moorage.db.database_hosts import hosts_of
 
 C = TypeVar("C")
 K = TypeVar("K")
@@ -112,6 +114,9 @@ def open_read_only_engine(url_text: str) -> Engine:
 
 
 def _open_server_to_read(url: URL) -> Engine:
+    """Of several hosts, reads from the first."""
+    for host, port in hosts_of(url)[:1]:
+        url = url.set(host=host, port=port).difference_update_query(["host"])
     engine = create_engine(url, isolation_level="REPEATABLE READ", **_HIDE_VALUES)
 
     @event.listens_for(engine, "begin")
@@ -135,6 +140,7 @@ def _with_driver(url_text: str) -> URL:
             f"database URL names {backend!r}; use sqlite:///FILE, postgresql://USER@HOST/DB or mariadb://USER@HOST/DB"
         )
     url = url.set(drivername=_DRIVERS[backend])
+    hosts_of(url)  # verifies them
     try:
         url.get_dialect().import_dbapi()
     except ModuleNotFoundError as error:

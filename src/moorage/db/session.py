@@ -20,6 +20,8 @@ other than its SQL.
 """
 
 import functools
+import itertools
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,8 +33,10 @@ from sqlalchemy import Connection, Engine, SelectBase, event
 from sqlalchemy.exc import IntegrityError
 
 from moorage.core import blocking_hook
+from moorage.core.backoff import Backoff
 from moorage.core.errors import RetryableConflict, Unavailable
 from moorage.db import timeouts
+from moorage.db.database_hosts import refuses_writes
 from moorage.db.driver_connections import DriverConnection, DriverConnections
 from moorage.db.engine import WRITE_OPTION, dialect_name, is_in_process
 from moorage.db.errors import translating_errors
@@ -41,6 +45,9 @@ from moorage.db.statements import Command, CompiledSelect, Rows, compiled_select
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+#: Repetitions of an aborted transaction without a pause, and the pauses after them.
+_WITHOUT_PAUSE, _PAUSES = 3, Backoff(0.001, 0.1)
 
 
 def _announce_read(engine: Engine) -> None:
@@ -86,11 +93,8 @@ def write(engine: Engine) -> Iterator[Connection]:
         yield connection
 
 
-def in_transaction(engine: Engine, work: Callable[[Connection], T], *, attempts: int = 8) -> T:
-    """Runs `work` in a write transaction; retries if the database aborts it, up to `attempts` times in total.
-
-    There is no pause between attempts, since the database already waited for the lock. After a wait of the
-    whole lock timeout there is no retry, since the holder of the lock hangs.
+def in_transaction(engine: Engine, work: Callable[[Connection], T]) -> T:
+    """Runs `work` in a write transaction; repeats it while the database aborts it (`repeat_aborted`).
 
     On SQLite, the transaction may contain the work of other threads, and another thread may run `work`
     (`group_commit`).
@@ -101,26 +105,36 @@ def in_transaction(engine: Engine, work: Callable[[Connection], T], *, attempts:
             engine,
             work,
             functools.partial(write, engine),
-            lambda one: _in_own_transaction(engine, one, attempts=attempts),
+            lambda one: _in_own_transaction(engine, one),
         )
-    return _in_own_transaction(engine, work, attempts=attempts)
+    return _in_own_transaction(engine, work)
 
 
-def _in_own_transaction(engine: Engine, work: Callable[[Connection], T], *, attempts: int) -> T:
+def _in_own_transaction(engine: Engine, work: Callable[[Connection], T]) -> T:
+    def attempt() -> T:
+        with write(engine) as connection:
+            return work(connection)
+
+    return repeat_aborted(attempt)
+
+
+def repeat_aborted(attempt: Callable[[], T], on_repeat: Callable[[], object] = lambda: None) -> T:
+    """Runs `attempt`, a transaction, until the database does not abort it, or the timeout of a lock has passed.
+
+    The first repetitions follow at once, because the database has waited for the other transaction already. Galera does
+    not wait, so there are pauses later. After a wait of the whole timeout there is no repetition, because the holder of
+    the lock hangs.
+    """
     began = time.monotonic()
-    for attempt in range(1, attempts + 1):
+    for failures in itertools.count(1):
         try:
-            with write(engine) as connection:
-                return work(connection)
+            return attempt()
         except RetryableConflict:
-            if attempt == attempts or retry_time_is_over(began):
+            if time.monotonic() - began >= timeouts.LOCK_TIMEOUT_S:
                 raise
+        on_repeat()
+        time.sleep(_PAUSES.pause_s(failures - _WITHOUT_PAUSE, os.urandom(1)[0] / 256))
     raise AssertionError("unreachable")
-
-
-def retry_time_is_over(began: float) -> bool:
-    """Whether a transaction that `began` at this monotonic time must not be retried any more."""
-    return time.monotonic() - began >= timeouts.LOCK_TIMEOUT_S
 
 
 # --- single reads ---------------------------------------------------------------------------------------------------
@@ -297,7 +311,7 @@ class StatementPipeline:
                 translated = self._connections.translated(sql, error, lost=lost)
                 if not isinstance(translated, IntegrityError):
                     self.close()
-                if lost and commit:
+                if lost and commit and not refuses_writes(error):
                     raise Unavailable(timeouts.OUTCOME_UNKNOWN) from error
                 if not (lost and again):
                     raise translated from error

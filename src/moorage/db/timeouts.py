@@ -15,8 +15,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Connection, Engine, NullPool, create_engine, event
+from sqlalchemy.engine.interfaces import ExceptionContext
 
 from moorage.core.errors import Unavailable
+from moorage.db.database_hosts import Host, HostOrder, hosts_of, is_unwritable, require_writable_mariadb
 
 CONNECT_TIMEOUT_S = 5
 #: A connection without an answer for this long during a statement is closed.
@@ -50,15 +52,54 @@ def connect_arguments(backend: str) -> dict[str, object]:
 
 
 def set_timeouts(engine: Engine) -> None:
-    """Apply the timeouts to every connection that `engine` opens from now on."""
+    """Apply the timeouts to every connection that `engine` opens from now on, and try the hosts of its URL in turn.
+
+    A connection whose server can no longer be written to is dropped, and so are the idle ones.
+    """
     gate = _ConnectGate(engine.dispose)
-    make = _bounded_postgresql if engine.dialect.name == "postgresql" else _bounded_mariadb
+    order = HostOrder(hosts_of(engine.url))
+    on_one = _connect_postgresql if engine.dialect.name == "postgresql" else _connect_mariadb
+    errors = engine.dialect.loaded_dbapi.Error
 
     @event.listens_for(engine, "do_connect")
-    def _connect(_dialect: Any, _record: object, given: Any, named: Any) -> Any:
-        connection = gate.pass_through(lambda: make()(*given, **named))
-        connection.gate = gate
+    def _connect(_dialect: Any, _record: object, _given: object, named: dict[str, Any]) -> Any:
+        connection, host = gate.pass_through(lambda: order.connect(functools.partial(on_one, named), errors))
+
+        def report_no_answer() -> None:
+            gate.shut()
+            if host is not None:
+                order.put_last(host, "no answer")
+
+        connection.report_no_answer = report_no_answer
         return connection
+
+    @event.listens_for(engine, "handle_error")
+    def _drop(context: ExceptionContext) -> None:
+        if is_unwritable(context.original_exception):
+            context.is_disconnect = True
+            engine.dispose()
+
+
+def _connect_postgresql(arguments: dict[str, Any], host: Host | None) -> Any:
+    """`host`: one of several, which must accept writes; None: the host in `arguments`."""
+    if host is not None:
+        arguments = {**arguments, "host": host[0], "port": host[1], "target_session_attrs": "read-write"}
+    return _bounded_postgresql()(**arguments)
+
+
+def _connect_mariadb(arguments: dict[str, Any], host: Host | None) -> Any:
+    """As `_connect_postgresql`."""
+    if host is None:
+        return _bounded_mariadb()(**arguments)
+    from pymysql.err import OperationalError
+
+    connection = _bounded_mariadb()(**{**arguments, "host": host[0], "port": host[1] or 0})
+    try:
+        require_writable_mariadb(connection, OperationalError)
+    except Exception:
+        connection.close()
+        raise
+    return connection
 
 
 class _ConnectGate:
@@ -124,7 +165,7 @@ def _bounded_postgresql() -> Callable[..., Any]:
     class BoundedConnection(psycopg.Connection[Any]):
         #: None: no timeout.
         answer_timeout_s: float | None = ANSWER_TIMEOUT_S
-        gate: _ConnectGate | None = None  #: once it is connected
+        report_no_answer: Callable[[], None] | None = None  #: once it is connected
 
         def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
             try:
@@ -137,8 +178,8 @@ def _bounded_postgresql() -> Callable[..., Any]:
         def give_up(self) -> None:
             """Close the connection, because a late answer could not be matched to a statement."""
             self.close()
-            if self.gate is not None:
-                self.gate.shut()
+            if self.report_no_answer is not None:
+                self.report_no_answer()
 
         def has_ended(self) -> bool:
             """Whether the server has closed the idle connection, which makes its socket readable. Costs a microsecond
@@ -167,18 +208,18 @@ def _bounded_postgresql() -> Callable[..., Any]:
 class _MariadbWaits:
     """The part of a bounded PyMySQL connection that needs no driver."""
 
-    gate: _ConnectGate | None = None  #: once it is connected
+    report_no_answer: Callable[[], None] | None = None  #: once it is connected
     _answered_at = float("-inf")
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Enter it around each call that waits for the server. Reports a timeout to the gate."""
+        """Enter it around each call that waits for the server. Reports a timeout."""
         began = time.monotonic()
         try:
             yield
         except Exception:  # raised again: for any error, only its duration counts
-            if self.gate is not None and time.monotonic() - began >= ANSWER_TIMEOUT_S:
-                self.gate.shut()
+            if self.report_no_answer is not None and time.monotonic() - began >= ANSWER_TIMEOUT_S:
+                self.report_no_answer()
             raise
         self._answered_at = time.monotonic()
 
@@ -188,7 +229,7 @@ class _MariadbWaits:
 
 @functools.cache
 def _bounded_mariadb() -> Callable[..., Any]:
-    """Opens PyMySQL connections that report a timeout to the gate. The timeouts are set by `connect_arguments`."""
+    """Opens PyMySQL connections that report a timeout. The timeouts are set by `connect_arguments`."""
     import pymysql
 
     # PyMySQL has no type hints.
@@ -267,13 +308,15 @@ def without_timeouts(engine: Engine) -> Connection:
     """
     if engine.dialect.name in ("mysql", "mariadb"):
         arguments = connect_arguments("mariadb") | {"read_timeout": None, "write_timeout": None}
-        return create_engine(
+        patient = create_engine(
             engine.url,
             poolclass=NullPool,
             connect_args=arguments,
             isolation_level="READ COMMITTED",
             hide_parameters=True,
-        ).connect()
+        )
+        set_timeouts(patient)
+        return patient.connect()
     connection = engine.connect()
     connection.detach()
     if engine.dialect.name == "postgresql":

@@ -47,7 +47,6 @@ class Workers:
                 for job in in_transaction(
                     self.engine,
                     lambda connection: STORE.claim(connection, "compute-1", worker, self.now(), LEASE_S, limit),
-                    attempts=50,
                 ):
                     self.note(job, "begin")
                     if loses(job):
@@ -63,7 +62,7 @@ class Workers:
 
         try:
             self.note(job, "end")
-            in_transaction(self.engine, report, attempts=50)
+            in_transaction(self.engine, report)
         except Conflict as conflict:
             self.note(job, conflict.error_code)
 
@@ -142,7 +141,6 @@ def test_only_the_first_of_several_concurrent_reports_of_a_claim_counts(jobs):
             in_transaction(
                 jobs,
                 lambda connection: STORE.finish(connection, "a", job.epoch, JobState.DONE, {}, START),
-                attempts=50,
             )
         )
 
@@ -156,7 +154,6 @@ def test_a_job_that_is_enqueued_concurrently_is_stored_once(jobs):
         in_transaction(
             jobs,
             lambda connection: STORE.enqueue(connection, NewJob("a", "compute-1", JobKind.BUILD, "key", {}), START),
-            attempts=50,
         )
 
     run(*([enqueue] * 6))

@@ -16,6 +16,7 @@ from pathlib import Path
 from sqlalchemy import URL, make_url
 
 from moorage.core.errors import StartError
+from moorage.db.database_hosts import hosts_of
 from moorage.db.engine import damaged_database
 from moorage.durable import sync_directory
 
@@ -53,11 +54,13 @@ def dump_database(url_text: str, path: Path, report: ReportProgress) -> None:
                 raise StartError(f"no SQLite file {url.database}; start the plane once, or correct [database]")
             _copy_sqlite(url.database or "", path, report)
         case "postgresql":
-            _run(["pg_dump", "--format=custom", f"--file={path}", "--no-owner", *_to_postgresql(url)], _secret(url))
+            _run(
+                ["pg_dump", "--format=custom", f"--file={path}", "--no-owner", *_to_postgresql(url)], _environment(url)
+            )
         case _:
             tool = _tool("mariadb-dump", "mysqldump")
             options = ["--single-transaction", "--routines", "--skip-lock-tables", f"--result-file={path}"]
-            _run([tool, *_to_mariadb(url), *options, url.database or ""], _secret(url))
+            _run([tool, *_to_mariadb(url), *options, url.database or ""], _environment(url))
     path.chmod(0o600)
 
 
@@ -87,9 +90,9 @@ def restore_database(url_text: str, path: Path) -> None:
             sync_directory(target.parent)
         case "postgresql":
             options = ["--clean", "--if-exists", "--no-owner", "--single-transaction"]
-            _run(["pg_restore", *options, *_to_postgresql(url), str(path)], _secret(url))
+            _run(["pg_restore", *options, *_to_postgresql(url), str(path)], _environment(url))
         case _:
-            _run([_tool("mariadb", "mysql"), *_to_mariadb(url), url.database or ""], _secret(url), stdin=path)
+            _run([_tool("mariadb", "mysql"), *_to_mariadb(url), url.database or ""], _environment(url), stdin=path)
 
 
 def state_files(state: Path) -> Iterator[Path]:
@@ -122,31 +125,36 @@ def _kind(url: URL) -> str:
 
 
 def _to_postgresql(url: URL) -> Sequence[str]:
-    parts = {"--host": url.host, "--port": url.port, "--username": url.username, "--dbname": url.database}
-    return [f"{option}={value}" for option, value in parts.items() if value]
+    """Of several hosts, libpq takes the first that answers and can be written (see `_environment`)."""
+    hosts = hosts_of(url) or [(url.host, url.port)]
+    names, ports = (",".join(str(part or "") for part in parts) for parts in zip(*hosts, strict=True))
+    options = {"--host": names, "--port": ports, "--username": url.username, "--dbname": url.database}
+    return [f"{option}={value}" for option, value in options.items() if value and set(value) != {","}]
 
 
 def _to_mariadb(url: URL) -> Sequence[str]:
-    """Options for a TCP connection, which the plane uses on this machine, too."""
-    parts = {"--host": url.host, "--port": url.port, "--user": url.username}
+    """Options for a TCP connection, which the plane uses on this machine, too; of several hosts, to the first."""
+    host, port = (hosts_of(url) or [(url.host, url.port)])[0]
+    parts = {"--host": host, "--port": port, "--user": url.username}
     return [*(f"{option}={value}" for option, value in parts.items() if value), "--protocol=tcp"]
 
 
-def _secret(url: URL) -> Mapping[str, str]:
-    """Environment variables with the password; arguments would be visible to every user of the machine."""
-    return {"PGPASSWORD": str(url.password), "MYSQL_PWD": str(url.password)} if url.password else {}
+def _environment(url: URL) -> Mapping[str, str]:
+    """Variables of the connection. Arguments with the password would be visible to every user of the machine."""
+    secret = {"PGPASSWORD": str(url.password), "MYSQL_PWD": str(url.password)} if url.password else {}
+    return secret | ({"PGTARGETSESSIONATTRS": "read-write"} if hosts_of(url) else {})
 
 
 def _tool(*names: str) -> str:
     return next((name for name in names if shutil.which(name)), names[0])
 
 
-def _run(command: Sequence[str], secret: Mapping[str, str], *, stdin: Path | None = None) -> None:
+def _run(command: Sequence[str], environment: Mapping[str, str], *, stdin: Path | None = None) -> None:
     if not shutil.which(command[0]):
         raise StartError(f"{command[0]} is not in PATH; install the client programs of the database server")
     with (stdin or Path(os.devnull)).open("rb") as given:
         done = subprocess.run(  # noqa: S603 - no shell; a dump program, with the operator's database URL in parts
-            command, env={**os.environ, **secret}, stdin=given, capture_output=True, text=True, check=False
+            command, env={**os.environ, **environment}, stdin=given, capture_output=True, text=True, check=False
         )
     if done.returncode:
         raise StartError(f"{command[0]} failed: {' '.join(done.stderr.split())[-500:] or done.returncode}")

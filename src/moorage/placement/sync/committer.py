@@ -12,8 +12,8 @@ written, and the group is decided again after it has taken its number. The same 
 optimistic group that commits was also decided on the exact forest.
 """
 
+import functools
 import threading
-import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -23,13 +23,13 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import IntegrityError
 
 from moorage.core.clock import Clock
-from moorage.core.errors import MoorageError, RetryableConflict, Unavailable
+from moorage.core.errors import MoorageError, Unavailable
 from moorage.db.session import (
     GroupedWrites,
     PipelinedTransaction,
     StatementPipeline,
     in_transaction,
-    retry_time_is_over,
+    repeat_aborted,
 )
 from moorage.db.statements import Rows
 from moorage.placement.forest.change_entries import ChangeDocument
@@ -43,8 +43,6 @@ from moorage.placement.sync.snapshot import Snapshot
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-#: Maximum number of attempts, if the database aborts a transaction. Each attempt waits for the lock.
-MAX_ATTEMPTS = 8
 #: After a failed optimistic group, this many groups take their number first, because other processes also write.
 GROUPS_AFTER_MISS = 50
 
@@ -120,15 +118,7 @@ class Committer:
     def _write_group(self, requests: Sequence[WriteRequest[object]]) -> Sequence[object]:
         self._meters.group_sizes.observe(len(requests))
         with self._turn, self._meters.timed(self._meters.commits):
-            began = time.monotonic()
-            for _ in range(MAX_ATTEMPTS - 1):
-                try:
-                    return self._try_to_write(requests)
-                except RetryableConflict:
-                    if retry_time_is_over(began):
-                        raise
-                    self._meters.repeats.inc()
-            return self._try_to_write(requests)
+            return repeat_aborted(functools.partial(self._try_to_write, requests), self._meters.repeats.inc)
 
     def _try_to_write(self, requests: Sequence[WriteRequest[object]]) -> Sequence[object]:
         unknown: tuple[int, Unavailable] | None = None

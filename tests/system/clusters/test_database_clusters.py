@@ -1,0 +1,208 @@
+"""A database of several servers: each server may die, be cut off or become read-only at any moment."""
+
+import contextlib
+import itertools
+import signal
+import threading
+import time
+
+import pytest
+import sqlalchemy as sa
+
+from moorage.core.errors import Unavailable
+from moorage.db.engine import open_engine
+from moorage.db.session import SingleReads, in_transaction, read
+from moorage.db.timeouts import without_timeouts
+from tests.clusters import GaleraCluster, PostgresqlPair
+
+pytestmark = pytest.mark.slow
+
+METADATA = sa.MetaData()
+BOATS = sa.Table("boats", METADATA, sa.Column("id", sa.Integer, primary_key=True), sa.Column("name", sa.String(40)))
+COUNTER = sa.Table("counter", METADATA, sa.Column("id", sa.Integer, primary_key=True), sa.Column("last", sa.Integer))
+PORT = sa.text("SELECT @@port")
+#: No transaction takes longer while one server is away: a connect and an answer that time out, and some work.
+BOUND_S = 25.0
+
+
+@pytest.fixture(scope="module")
+def galera():
+    with GaleraCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def boats(galera):
+    with opened(galera.url()) as engine:
+        METADATA.create_all(engine)
+        in_transaction(engine, lambda connection: connection.execute(COUNTER.insert(), {"id": 1, "last": 0}))
+        yield engine
+        METADATA.drop_all(engine)
+
+
+@contextlib.contextmanager
+def opened(url):
+    engine = open_engine(url)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+def add(engine, number):
+    in_transaction(engine, lambda connection: connection.execute(BOATS.insert(), {"id": number, "name": "boat"}))
+
+
+def add_again(engine, numbers):
+    """Adds a boat, with other numbers until it is acknowledged; returns its number and the seconds."""
+    began = time.monotonic()
+    while True:
+        number = next(numbers)
+        try:
+            add(engine, number)
+        except Unavailable:
+            assert time.monotonic() - began < BOUND_S
+            time.sleep(0.05)
+        else:
+            return number, time.monotonic() - began
+
+
+def ids(engine):
+    with read(engine) as connection:
+        return set(connection.execute(sa.select(BOATS.c.id)).scalars())
+
+
+def ids_again(engine):
+    """The ids, as soon as a server answers: one that was suspended first has to notice that it was left behind."""
+    began = time.monotonic()
+    while True:
+        try:
+            return ids(engine)
+        except Unavailable:
+            assert time.monotonic() - began < 2 * BOUND_S
+            time.sleep(0.05)
+
+
+def port_of(engine):
+    with read(engine) as connection:
+        return connection.execute(PORT).scalar_one()
+
+
+def test_a_connection_to_a_galera_node_reads_what_other_nodes_have_committed(galera, boats):
+    """Without ``wsrep_sync_wait``, a node may answer before it has applied the commit of another one."""
+    with opened(galera.url(1)) as second:
+        assert {port_of(boats), port_of(second)} == {galera.nodes[0].port, galera.nodes[1].port}
+        for number in range(1, 101):
+            add(boats, number)
+            assert number in ids(second)
+        for make in (read, in_own_connection):
+            with make(second) as connection:
+                assert connection.exec_driver_sql("SELECT @@wsrep_sync_wait").scalar_one() == 1
+
+
+def in_own_connection(engine):
+    return without_timeouts(engine)
+
+
+def test_writers_of_one_row_on_three_nodes_are_repeated_and_never_refused(galera, boats):
+    """Galera locks no row on other nodes: all but one of concurrent commits fail, and are repeated."""
+    writers, each = 6, 25
+    failures = []
+
+    def count(connection):
+        last = connection.execute(sa.select(COUNTER.c.last).with_for_update()).scalar_one()
+        connection.execute(COUNTER.update().values(last=last + 1))
+
+    def write(number):
+        try:
+            with opened(galera.url(number % 3)) as engine:
+                for _ in range(each):
+                    in_transaction(engine, count)
+        except Exception as error:  # noqa: BLE001 - the test checks it
+            failures.append(error)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(writers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    with read(boats) as connection:
+        assert connection.execute(sa.select(COUNTER.c.last)).scalar_one() == writers * each
+
+
+def test_a_server_that_becomes_read_only_is_left_for_another_one(galera, boats):
+    """The first write is refused, with a reason; idle connections to the server are not used any more, for reads
+    neither.
+    """
+    single = SingleReads(boats)
+    where = single.prepare(sa.select(sa.literal_column("@@port", sa.Integer)))
+    first = galera.nodes[0]
+    assert (where()[0][0], port_of(boats)) == (first.port, first.port)
+    galera.administer(first, "SET GLOBAL read_only = ON")
+    try:
+        with pytest.raises(Unavailable, match="is read-only"):
+            add(boats, 1)
+        add(boats, 2)
+        assert port_of(boats) != first.port
+        assert where()[0][0] != first.port
+        assert ids(boats) == {2}
+    finally:
+        galera.administer(first, "SET GLOBAL read_only = OFF")
+
+
+def test_a_node_that_is_not_synchronised_gets_no_new_connection(galera, boats):
+    first = galera.nodes[0]
+    galera.administer(first, "SET GLOBAL wsrep_desync = ON")
+    try:
+        with opened(galera.url()) as engine:
+            assert port_of(engine) == galera.nodes[1].port
+    finally:
+        galera.administer(first, "SET GLOBAL wsrep_desync = OFF")
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "suspended"])
+def test_a_node_that_dies_or_hangs_loses_nothing_that_was_acknowledged(galera, boats, how):
+    numbers = itertools.count(1)
+    acknowledged = {add_again(boats, numbers)[0] for _ in range(20)}
+    victim = next(node for node in galera.nodes if node.port == port_of(boats))
+    victim.signal(how)
+    try:
+        number, seconds = add_again(boats, numbers)
+        assert seconds < BOUND_S
+        acknowledged |= {number, *(add_again(boats, numbers)[0] for _ in range(20))}
+        assert port_of(boats) != victim.port
+        assert acknowledged <= ids(boats)
+    finally:
+        if how is signal.SIGKILL:
+            victim.kill()
+            galera.start(victim)
+        else:
+            victim.signal(signal.SIGCONT)
+            victim.wait(lambda: galera.state(victim) == "Synced")
+    with opened(galera.url(galera.nodes.index(victim))) as engine:
+        assert acknowledged <= ids_again(engine)
+
+
+def test_after_the_promotion_of_its_standby_nothing_acknowledged_is_lost():
+    numbers = itertools.count(1)
+    with PostgresqlPair() as pair, opened(pair.url) as engine:
+        METADATA.create_all(engine)
+        acknowledged = {add_again(engine, numbers)[0] for _ in range(50)}
+        pair.primary.kill()
+        with pytest.raises(Unavailable):
+            add(engine, next(numbers))  # the standby takes no writes yet, and is not used for reads either
+        with pytest.raises(Unavailable):
+            ids(engine)
+        pair.promote()
+        acknowledged.add(add_again(engine, numbers)[0])
+        assert acknowledged <= ids(engine)
+
+
+def test_a_url_that_begins_with_the_standby_writes_to_the_primary():
+    with PostgresqlPair() as pair:
+        url = f"postgresql://postgres@/postgres?host={pair.standby.host}&host={pair.primary.host}"
+        with opened(url) as engine:
+            METADATA.create_all(engine)
+            add(engine, 1)
+            assert ids(engine) == {1}
