@@ -67,6 +67,12 @@ class Trailed:
 
 @pytest.fixture(scope="module")
 def trailed(tmp_path_factory):
-    made = Trailed(tmp_path_factory.mktemp("trailed"), plane={"clock": "adjustable"}, trail={"agents": True})
+    made = Trailed(
+        tmp_path_factory.mktemp("trailed"),
+        plane={"clock": "adjustable"},
+        trail={"agents": True},
+        # The tests share the plane in real time, and only one of them lets a host send its heartbeat.
+        compute={"host_down_after_s": 86_400},
+    )
     with made.plane:
         yield made
