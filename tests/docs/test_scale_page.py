@@ -7,8 +7,7 @@ import pytest
 
 from bench import alone
 from moorage.config import Config
-from moorage.db import group_commit
-from moorage.db.session import in_transaction
+from moorage.db import group_commit, timeouts
 from tests.docs.named import links, missing_links
 
 PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "scale.md"
@@ -53,7 +52,6 @@ def test_commands_of_the_bench_exist():
 
 def test_the_defaults_used_in_the_computation_are_those_of_the_code():
     assert f"`[server] threads` ({Config().server.threads})" in TEXT
-    assert "repeated up to 8 times" in TEXT
-    assert in_transaction.__kwdefaults__["attempts"] == 8
+    assert f"repeated for up to {timeouts.LOCK_TIMEOUT_S} s" in TEXT
     assert "for a week" in TEXT
     assert Config().placement.history_s == 7 * 24 * 3600
