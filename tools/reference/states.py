@@ -2,7 +2,7 @@
 
 from moorage.accelerator.model import binding
 from moorage.accelerator.model import devices as accelerator
-from moorage.agent.model import power
+from moorage.agent import model as agent
 from moorage.compute.model import lifecycle
 from moorage.core.states import Transitions
 from moorage.images import model as images
@@ -18,7 +18,7 @@ A status changes only as these tables allow. The code checks them at each change
 #: (title, table, remarks)
 TABLES: list[tuple[str, Transitions, str]] = [
     ("Servers", lifecycle.SERVER_STATES, "The `vm_state` of a server, which operations and an administrator's `os-resetState` change."),
-    ("Domains", power.POWER, "The power state of a guest in the hypervisor."),
+    ("Domains", agent.POWER, "The power state of a guest in the hypervisor."),
     ("Leases", reservation.LEASE_STATES, "A lease in `DELETING` is removed."),
     ("Reservations of a lease", reservation.RESERVATION_STATES, ""),
     ("Events of a lease", reservation.EVENT_STATES, "`DONE` and `ERROR` can change back when a lease's end moves: its `before_end` event is due again."),

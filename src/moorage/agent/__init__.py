@@ -2,11 +2,11 @@
 
 ::
 
-    host            the process: start-up, heartbeat, reports about domains
+    host_agent, host_reports   the process: start-up and heartbeat; reports about domains and failed devices
     control         the HTTP API for commands on this machine; reload of the provider configuration
     tracker | jobs  the provider tree in Placement | jobs that build, change, move and delete servers
     provider_config | virt   files of an operator | hypervisors: libvirt and a simulated one
-    model           job payloads, config drives and power states: values, no I/O
+    model           config drives and power states: values, no I/O
     tree            provider trees and the difference between two of them: values, no I/O
 
 Each line may import the lines below it. `moorage.wiring.host` builds an agent; nothing else imports this package. It

@@ -106,7 +106,7 @@ class ServerRef(msgspec.Struct, frozen=True):
 
 
 class GuestPayload(msgspec.Struct, frozen=True):
-    """The values for the server's config drive; see `moorage.agent.model.config_drive.Guest`."""
+    """The values for the server's config drive; see `moorage.agent.model.Guest`."""
 
     hostname: str
     zone: str | None = None
@@ -310,7 +310,7 @@ class ReceiveResult(ServerResult, frozen=True, kw_only=True):
 
 
 class ProviderConfigResult(JobResult, frozen=True, kw_only=True, omit_defaults=False):
-    """STATE, and OUTCOME or None: see `moorage.agent.control.control_api`."""
+    """STATE, and OUTCOME or None: see `moorage.agent.control`."""
 
     state: Mapping[str, object]
     outcome: Mapping[str, object] | None = None

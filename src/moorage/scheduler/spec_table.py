@@ -99,7 +99,7 @@ def _refused_flag(key: str, image: str, why: str, *, aliases: Sequence[str] = ()
 def _driver(
     key: str, image: str, becomes: str, values: tuple[str, str], harmless: str = "", *, aliases: Sequence[str] = ()
 ) -> SpecEntry:
-    """An entry that becomes elements of a domain's XML; see `moorage.agent.virt.xml.guest_settings`."""
+    """An entry that becomes elements of a domain's XML; see `moorage.agent.virt.domain_xml`."""
     return SpecEntry(key, image, HonouredBy.DRIVER, becomes, *values, harmless, aliases=aliases)
 
 

@@ -38,21 +38,24 @@ from moorage.accelerator.host.programming import BitstreamSource
 from moorage.accelerator.host.signatures import SignatureVerifier
 from moorage.accelerator.model.naming import NameScheme
 from moorage.accelerator.service.host_jobs import jobs_topic
-from moorage.agent.control import control_api
-from moorage.agent.control.control_api import HostControl, ProviderConfigJobs
-from moorage.agent.control.provider_config_reload import ProviderConfigReloader, ProviderConfigTask
-from moorage.agent.host.device_faults_task import DeviceFaultsTask, device_faults_topic
-from moorage.agent.host.domain_task import DomainsTask, HostBoot
-from moorage.agent.host.host_agent import AgentSettings, HostAgent, HostAgentDeps
+from moorage.agent.control import (
+    HostControl,
+    ProviderConfigJobs,
+    ProviderConfigReloader,
+    ProviderConfigTask,
+    control_app,
+)
+from moorage.agent.host_agent import AgentSettings, HostAgent, HostAgentDeps
+from moorage.agent.host_reports import DeviceFaultsTask, DomainsTask, HostBoot, device_faults_topic
 from moorage.agent.jobs.job_runner import AcceleratorRunner, work_of
 from moorage.agent.jobs.job_task import HostQueue, JobsTask, JobsWhileReady
 from moorage.agent.jobs.server_build import NoAcceleration
 from moorage.agent.jobs.snapshots import ImageSnapshots
-from moorage.agent.provider_config.current_set import CurrentConfigSet
+from moorage.agent.provider_config.installation import CurrentConfigSet
 from moorage.agent.provider_config.load import ProviderFiles
 from moorage.agent.tracker.published_state import PublishedFile
 from moorage.agent.tracker.resource_tracker import ExternalHypervisor, ResourcesTask, ResourceTracker, resources_topic
-from moorage.agent.tree.accelerator_subtree import NoAcceleratorProviders
+from moorage.agent.tree.provider_tree import NoAcceleratorProviders
 from moorage.agent.virt.driver import VirtDriver
 from moorage.agent.virt.host_description import HostDescription, read_description
 from moorage.agent.virt.simulated import SimulatedDriver as SimulatedHypervisor
@@ -122,8 +125,8 @@ def build_agent(parts: Components) -> ProviderConfigReloader:
     parts.plane.starts += [agent.start, reloader.record_start]
     parts.plane.stops.append(accelerators.close)
     _serve_os_acc(parts, accelerators)
-    control_app = control_api.control_app(control, parts.ids, parts.trail)
-    _serve_here(parts, control_app, options.socket, AGENT_SOCKET, "[agent] socket")
+    agent_app = control_app(control, parts.ids, parts.trail)
+    _serve_here(parts, agent_app, options.socket, AGENT_SOCKET, "[agent] socket")
     watch = ProviderConfigTask(
         reloader, host=options.host, clock=parts.clock, period_s=parts.config.compute.provider_config_watch_s
     )

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from moorage.agent.virt.xml.libvirt_capabilities import HostShares
+from moorage.agent.virt.libvirt_capabilities import HostShares
 from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
 from moorage.images.cache import DigestCache

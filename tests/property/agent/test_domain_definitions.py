@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from moorage.agent.virt.domain_xml import DomainDisk, GuestPaths, Machine, parse_domain, render_domain
 from moorage.agent.virt.driver import DomainSpec
-from moorage.agent.virt.xml.domain_xml import DomainDisk, GuestPaths, Machine, parse_domain, render_domain
 
 SCHEMA = Path("/usr/share/libvirt/schemas/domain.rng")
 

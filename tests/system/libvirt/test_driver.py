@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.agent.model.power import DomainPowerState, PowerAction
+from moorage.agent.model import DomainPowerState, PowerAction
 from moorage.agent.tree.provider_tree import ProviderTree
 from moorage.agent.virt.driver import NoSuchDomain, VirtError
 from tests.system.libvirt.drivers import RESCUE, A, B, pids_of, spec

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from moorage.agent.model.power import DomainPowerState, PowerAction
+from moorage.agent.model import DomainPowerState, PowerAction
 from moorage.agent.virt.driver import HypervisorUnavailable, VirtError
 from moorage.agent.virt.libvirt_calls import GuestHangs
 from moorage.core.clock import SystemClock

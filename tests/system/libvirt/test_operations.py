@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from moorage.agent.model.power import DomainPowerState, PowerAction
+from moorage.agent.model import DomainPowerState, PowerAction
 from moorage.agent.virt.driver import Unsupported
 from tests.system.libvirt.drivers import LINUX, A, linux, spec, wait_for_console
 from tests.system.libvirt.servers import patiently

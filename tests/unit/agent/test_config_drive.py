@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from moorage.agent.model.config_drive import Guest, config_drive_files
+from moorage.agent.model import Guest, config_drive_files
 
 GUEST = Guest(
     uuid="9a5c1c38-7a0e-4a3e-9f2b-0c8f6a1d2e3f",

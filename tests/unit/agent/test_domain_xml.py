@@ -6,8 +6,7 @@ import subprocess
 
 import pytest
 
-from moorage.agent.virt.driver import DomainSpec
-from moorage.agent.virt.xml.domain_xml import (
+from moorage.agent.virt.domain_xml import (
     DomainDisk,
     GuestPaths,
     Machine,
@@ -16,6 +15,7 @@ from moorage.agent.virt.xml.domain_xml import (
     render_domain,
     rescue_image,
 )
+from moorage.agent.virt.driver import DomainSpec
 
 A = "aaaaaaaa-0000-4000-8000-000000000000"
 FULL = DomainSpec(

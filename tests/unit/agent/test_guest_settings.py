@@ -5,9 +5,8 @@ import subprocess
 
 import pytest
 
+from moorage.agent.virt.domain_xml import RENDERERS, DomainDisk, GuestPaths, parse_domain, read_xml, render_domain
 from moorage.agent.virt.driver import DomainSpec, VirtError
-from moorage.agent.virt.xml.domain_xml import DomainDisk, GuestPaths, parse_domain, read_xml, render_domain
-from moorage.agent.virt.xml.guest_settings import RENDERERS
 from moorage.scheduler.spec_table import SPECS, HonouredBy
 
 A = "aaaaaaaa-0000-4000-8000-000000000000"

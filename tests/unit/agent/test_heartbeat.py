@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from moorage.agent.host.host_agent import MAX_SILENT_PERIODS, HeartbeatTask
+from moorage.agent.host_agent import MAX_SILENT_PERIODS, HeartbeatTask
 from moorage.core.errors import Unavailable
 from moorage.jobs.poller_election import PollerElection
 

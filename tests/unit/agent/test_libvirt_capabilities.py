@@ -7,7 +7,7 @@ import os_traits
 import pytest
 
 from moorage.agent.virt.driver import VirtError
-from moorage.agent.virt.xml.libvirt_capabilities import (
+from moorage.agent.virt.libvirt_capabilities import (
     HostShares,
     NumaCell,
     cpu_features,
@@ -95,7 +95,7 @@ def test_the_guests_cpu_is_the_one_of_the_mode_host_model():
 
 def test_the_trait_of_every_known_cpu_feature_is_a_standard_trait():
     """With all CPU features that the mapping knows."""
-    from moorage.agent.virt.xml.libvirt_capabilities import _OTHER_NAMES, _SAME_NAMES
+    from moorage.agent.virt.libvirt_capabilities import _OTHER_NAMES, _SAME_NAMES
 
     traits = cpu_traits([*_OTHER_NAMES, *_SAME_NAMES])
     assert len(traits) >= len(_OTHER_NAMES) + len(_SAME_NAMES)

@@ -6,7 +6,7 @@ import pytest
 
 from moorage.agent.jobs.move_jobs import MoveJobs
 from moorage.agent.jobs.server_build import JobLost
-from moorage.agent.model.power import PowerAction
+from moorage.agent.model import PowerAction
 
 
 @pytest.mark.parametrize(

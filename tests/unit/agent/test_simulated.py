@@ -6,13 +6,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from moorage.agent.model.power import DomainPowerState, PowerAction
+from moorage.agent.model import DomainPowerState, PowerAction
 from moorage.agent.tree.provider_tree import ProviderTree
+from moorage.agent.virt.domain_xml import parse_domain, render_domain
 from moorage.agent.virt.driver import DomainSpec, NoSuchDomain, VirtError
 from moorage.agent.virt.fault_injection import FaultInjection
 from moorage.agent.virt.host_description import HostDescription, read_description
 from moorage.agent.virt.simulated import SimulatedDriver
-from moorage.agent.virt.xml.domain_xml import parse_domain, render_domain
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import StartError
 from moorage.core.inventories import Inventory

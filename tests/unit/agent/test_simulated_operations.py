@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from moorage.agent.model.power import DomainPowerState, PowerAction
+from moorage.agent.model import DomainPowerState, PowerAction
 from moorage.agent.virt.driver import Capability, DomainSpec, NoSuchDomain, VirtError
 from moorage.agent.virt.host_description import HostDescription
 from moorage.agent.virt.simulated import SimulatedDriver

@@ -9,7 +9,7 @@ import pytest
 from moorage.agent.provider_config.load import ProviderFiles
 from moorage.agent.tracker.published_state import PublishedFile
 from moorage.agent.tracker.resource_tracker import ResourceTracker
-from moorage.agent.tree.accelerator_subtree import NoAcceleratorProviders
+from moorage.agent.tree.provider_tree import NoAcceleratorProviders
 from moorage.agent.virt.fault_injection import FaultInjection
 from moorage.agent.virt.host_description import HostDescription
 from moorage.agent.virt.simulated import SimulatedDriver

@@ -2,8 +2,8 @@
 
 import pytest
 
-from moorage.agent.host.domain_task import LONGEST_REPORT_PAUSE, DomainsTask, HostBoot
-from moorage.agent.model.power import PowerAction
+from moorage.agent.host_reports import LONGEST_REPORT_PAUSE, DomainsTask, HostBoot
+from moorage.agent.model import PowerAction
 from moorage.agent.virt.driver import DomainSpec, HypervisorUnavailable
 from moorage.core.errors import Unavailable
 from tests.plane import failing

@@ -7,8 +7,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from moorage.accelerator.drivers.simulated import FaultControl, SimulatedAccelerators, default_simulated_host
-from moorage.agent.host.host_agent import AgentSettings
-from moorage.agent.model.power import DomainPowerState
+from moorage.agent.host_agent import AgentSettings
+from moorage.agent.model import DomainPowerState
 from moorage.agent.tracker.resource_tracker import UPDATE_BACKOFF, resources_topic
 from moorage.agent.virt.host_description import HostDescription
 from moorage.core.errors import StartError, Unavailable

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from moorage.agent.tracker.published_state import PublishedFile
-from moorage.agent.tree.drift_backoff import BACKOFF, FREE_RESTORES
+from moorage.agent.tree.provider_tree_diff import BACKOFF, FREE_RESTORES
 from moorage.placement.client.placement_client import Inventory
 
 PERIOD = timedelta(minutes=1)

@@ -6,11 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from moorage.agent.control import control_api
-from moorage.agent.control.control_api import HostControl
-from moorage.agent.control.provider_config_reload import ProviderConfigReloader, ProviderConfigTask
-from moorage.agent.provider_config.current_set import CurrentConfigSet
-from moorage.agent.provider_config.installation import MAX_WAIT_S, hold_directory, install_files, read_contents
+from moorage.agent.control import HostControl, ProviderConfigReloader, ProviderConfigTask, control_app
+from moorage.agent.provider_config.installation import (
+    MAX_WAIT_S,
+    CurrentConfigSet,
+    hold_directory,
+    install_files,
+    read_contents,
+)
 from moorage.core.errors import Conflict, StartError, Unavailable
 from moorage.core.ids import SeededIds
 from moorage.placement.client.placement_client import Candidate, Inventory
@@ -32,7 +35,7 @@ def running(host, placement, clock):
     reloader.record_start()
     watch = ProviderConfigTask(reloader, host="compute-1", clock=clock, period_s=PERIOD_S)
     control = HostControl("compute-1", tracker, reloader, {CONSUMER: "web-1"}.get)
-    transport = InProcessTransport(control_api.control_app(control, SeededIds(21)), "http://agent")
+    transport = InProcessTransport(control_app(control, SeededIds(21)), "http://agent")
     api = ServiceClient(transport, service_type="agent", clock=clock)
     return SimpleNamespace(tracker=tracker, reloader=reloader, watch=watch, api=api, files=host.files, clock=clock)
 
@@ -277,9 +280,7 @@ def test_a_plan_succeeds_although_compute_cannot_name_the_users(running, placeme
 
     use(placement, 1)
     control = HostControl("compute-1", running.tracker, running.reloader, away)
-    api = ServiceClient(
-        InProcessTransport(control_api.control_app(control, SeededIds(22)), "http://agent"), service_type="agent"
-    )
+    api = ServiceClient(InProcessTransport(control_app(control, SeededIds(22)), "http://agent"), service_type="agent")
     outcome = api.request("POST", "/v1/provider-config/plan", json={"files": {}})
     (change,) = [one for one in outcome["providers"][0]["classes"] if one["name"] == "CUSTOM_LLC"]
     assert change["users"] == [{"consumer": CONSUMER, "server": None, "amount": 1}]

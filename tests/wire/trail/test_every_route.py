@@ -7,7 +7,7 @@ import pytest
 from moorage import rehearsal
 from moorage.accelerator.api import routes as accelerator
 from moorage.accelerator.host import agent_api
-from moorage.agent.control import control_api
+from moorage.agent import control
 from moorage.compute.api import routes as compute
 from moorage.core.ids import SeededIds
 from moorage.dashboard import routes as dashboard
@@ -130,7 +130,7 @@ def test_a_reading_route_writes_no_entry(trailed, row):
     assert [entry for entry in noted if entry["observer"]["typeURI"] == f"service/{SERVICE.get(prefix, prefix)}"] == []
 
 
-LOCAL = [(api, route) for api in (control_api.API, agent_api.API) for route in api.routes if route.is_change]
+LOCAL = [(api, route) for api in (control.API, agent_api.API) for route in api.routes if route.is_change]
 
 
 @pytest.mark.parametrize("row", LOCAL, ids=lambda row: f"{row[0].name} {row[1].method} {row[1].path}")
@@ -138,7 +138,7 @@ def test_a_command_over_the_hosts_socket_writes_one_entry(trailed, row):
     """The socket has no authentication: only the plane's own user can open it."""
     api, route = row
     trail = Trail([TrailFile(trailed.path, rotate_bytes=1 << 30, keep=1)], trailed.plane.clock, observer="here")
-    make = control_api.control_app if api is control_api.API else agent_api.wsgi_app
+    make = control.control_app if api is control.API else agent_api.wsgi_app
     app = make(trailed.plane.service("accelerators"), SeededIds(3), trail)
     path = re.sub(r"\{\w+\}", ID, route.path)
     since = trailed.size

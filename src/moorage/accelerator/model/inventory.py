@@ -19,7 +19,7 @@ class DeployableNode:
     """One deployable as a resource provider below its NUMA node.
 
     `AcceleratorAgent.nodes` returns all nodes of a host; the host's resource tracker adds them to the tree of
-    the virt driver, publishes it and calls `AcceleratorAgent.published` (`moorage.agent.tree.accelerator_subtree`).
+    the virt driver, publishes it and calls `AcceleratorAgent.published` (`moorage.agent.tree.provider_tree`).
     """
 
     name: str

@@ -16,7 +16,7 @@ from moorage.agent.jobs.keep_alive import KeepAlive, run_keeping_alive
 from moorage.agent.jobs.move_jobs import MoveJobs
 from moorage.agent.jobs.server_build import BuildFailed, BuiltServer, ServerBuilder
 from moorage.agent.jobs.snapshots import NoSnapshots, Snapshots
-from moorage.agent.model.power import PowerAction
+from moorage.agent.model import PowerAction
 from moorage.agent.virt.driver import NoSuchDomain, VirtDriver
 from moorage.core.errors import MoorageError
 from moorage.core.json import JsonObject

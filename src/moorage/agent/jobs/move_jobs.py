@@ -17,7 +17,7 @@ from functools import partial
 from moorage.agent.jobs.keep_alive import KeepAlive
 from moorage.agent.jobs.server_build import BuiltServer, JobLost, ServerBuilder
 from moorage.agent.jobs.snapshots import Snapshots
-from moorage.agent.model.power import DomainPowerState, PowerAction
+from moorage.agent.model import DomainPowerState, PowerAction
 from moorage.agent.virt.driver import VirtDriver
 from moorage.jobs.contract import HandOverJob, RebuildJob, ServerJob, ServerRef, ShelveJob, StartJob
 

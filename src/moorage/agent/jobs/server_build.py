@@ -18,8 +18,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from moorage.agent.jobs.keep_alive import KeepAlive, run_keeping_alive
-from moorage.agent.model import config_drive
-from moorage.agent.model.config_drive import Guest
+from moorage.agent.model import Guest, config_drive_files
 from moorage.agent.virt.driver import DomainSpec, VirtDriver
 from moorage.core.errors import MoorageError, message_for_tenants
 from moorage.jobs.contract import RebuildJob, ServerJob, ServerPayload, ServerRef
@@ -256,7 +255,7 @@ def failure_report(error: Exception) -> tuple[str, str]:
 def _config_drive(server: ServerPayload) -> dict[str, bytes] | None:
     if server.guest is None:
         return None
-    return config_drive.config_drive_files(
+    return config_drive_files(
         Guest(
             uuid=server.id,
             name=server.name,

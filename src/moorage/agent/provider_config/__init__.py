@@ -4,7 +4,7 @@
 
     directory -> load (bytes, permissions) -> rules.yaml_text -> rules.check -> rules.merge (in `agent.tracker`)
 
-`load` reads files, `installation` replaces all of them, and `current_set` stores the accepted files for `undo`. The
+`load` reads files; `installation` replaces all of them, and stores the accepted files for `undo`. The
 rules are pure. Called by `agent.tracker`, `agent.control` and the command `moorage provider-config`.
 Not here: publishing the merged tree, and deciding when to reload.
 

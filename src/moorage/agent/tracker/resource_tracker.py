@@ -22,12 +22,20 @@ from moorage.agent.provider_config.rules.merge import MergeResult, merge_configs
 from moorage.agent.provider_config.rules.model import ProviderConfig
 from moorage.agent.tracker.placement_tree import PlacementTreeReader, PlacementTreeWriter
 from moorage.agent.tracker.published_state import PublishedFile, published_union
-from moorage.agent.tree.accelerator_subtree import AcceleratorProviders, with_accelerators
-from moorage.agent.tree.drift_backoff import ClassOrTrait, DriftBackoff, drifted_items
-from moorage.agent.tree.provider_tree import ProviderNode, ProviderTree, SeenProvider, tree_of
+from moorage.agent.tree.provider_tree import (
+    AcceleratorProviders,
+    ProviderNode,
+    ProviderTree,
+    SeenProvider,
+    tree_of,
+    with_accelerators,
+)
 from moorage.agent.tree.provider_tree_diff import (
+    ClassOrTrait,
+    DriftBackoff,
     ProviderTreeDiff,
     diff,
+    drifted_items,
     providers_losing_classes,
     with_foreign_providers,
     with_uuids,

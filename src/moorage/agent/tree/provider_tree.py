@@ -1,13 +1,17 @@
 """[pure] The resource providers of a host: `ProviderTree` as wanted, by name, and `SeenProvider` as Placement has it.
 
 A class or trait is *native* if the virt driver or the accelerator agent reports it. Provider configuration files and
-other services add further ones. Not here: the writes that make Placement equal to the wanted tree
-(`moorage.agent.tree.provider_tree_diff`).
+other services add further ones.
+
+`with_accelerators` adds the providers of accelerators to the tree of a virt driver, which does not know them. The
+accelerator agent reports them, each with its parent's name, and gets their UUIDs after the update. Not here: the writes
+that make Placement equal to the wanted tree (`moorage.agent.tree.provider_tree_diff`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Protocol
 
 from moorage.core.inventories import Inventory
 
@@ -138,3 +142,58 @@ def tree_of(seen: Iterable[SeenProvider]) -> ProviderTree:
     for provider in by_uuid.values():
         add(provider)
     return ProviderTree(ordered.values())
+
+
+class AcceleratorProviderNode(Protocol):
+    """The provider of one accelerator: a region of an FPGA, a GPU."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def parent(self) -> str:
+        """Name of its parent: the root, a NUMA node, or an accelerator provider that comes before it."""
+        ...
+
+    @property
+    def inventories(self) -> Mapping[str, Inventory]: ...
+    @property
+    def traits(self) -> frozenset[str]: ...
+
+
+class AcceleratorProviders(Protocol):
+    """The methods of an accelerator agent that the resource tracker uses."""
+
+    def nodes(self) -> Sequence[AcceleratorProviderNode]:
+        """Discovers the devices again. Parents come before children; the same devices always give the same nodes."""
+        ...
+
+    def published(self, uuids: Mapping[str, str]) -> None:
+        """Called after each update: all `nodes` are in Placement, with their traits. `uuids`: {provider name: uuid}."""
+        ...
+
+
+class NoAcceleratorProviders:
+    """A host without accelerators."""
+
+    def nodes(self) -> Sequence[AcceleratorProviderNode]:
+        return ()
+
+    def published(self, uuids: Mapping[str, str]) -> None:
+        return
+
+
+def with_accelerators(tree: ProviderTree, nodes: Sequence[AcceleratorProviderNode], root: str) -> ProviderTree:
+    """`tree` with `nodes` added. A node whose parent is not in the tree is added below `root`.
+
+    A driver may report no NUMA nodes, and the scheduler must still find the devices below them.
+    """
+    for node in nodes:
+        tree = tree.with_node(
+            ProviderNode(
+                name=node.name,
+                parent=node.parent if node.parent in tree else root,
+                inventories=node.inventories,
+                traits=frozenset(node.traits),
+            )
+        )
+    return tree

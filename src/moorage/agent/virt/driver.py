@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from moorage.agent.model.power import DomainPowerState, PowerAction
+from moorage.agent.model import DomainPowerState, PowerAction
 from moorage.agent.tree.provider_tree import ProviderTree
 from moorage.core.errors import MoorageError, Unavailable
 
@@ -90,7 +90,7 @@ class DomainSpec:
     swap_mb: int = 0
     project_id: str | None = None
     flavor: str | None = None  #: its name
-    #: (name, value) of the guest's settings, sorted; see `moorage.agent.virt.xml.guest_settings`.
+    #: (name, value) of the guest's settings, sorted; see `moorage.agent.virt.domain_xml`.
     settings: tuple[tuple[str, str], ...] = ()
     #: Files of the config drive, {``openstack/latest/meta_data.json``: content}; None: an existing drive stays. The
     #: driver writes the drive when it defines the domain. Stored definitions do not contain the files, so two specs

@@ -1,7 +1,7 @@
 """libvirt's domains: power states, devices, copies of a disk, and which domains are this agent's.
 
 Calls that QEMU itself answers have a time limit (`call_with_timeout`), because libvirt waits as long as QEMU hangs.
-Not here: definitions (`xml.domain_xml`) and files (`libvirt_guests`).
+Not here: definitions (`domain_xml`) and files (`libvirt_guests`).
 """
 
 import logging
@@ -12,12 +12,11 @@ from xml.etree import ElementTree as ET
 
 import libvirt
 
-from moorage.agent.model.power import DomainPowerState
+from moorage.agent.model import DomainPowerState
+from moorage.agent.virt.domain_xml import is_moorage_domain, parse_domain, read_xml, rescue_image
 from moorage.agent.virt.driver import Domain, NoSuchDomain, VirtError
-from moorage.agent.virt.libvirt_calls import GuestHangs, call_with_timeout
-from moorage.agent.virt.libvirt_programs import run_program
-from moorage.agent.virt.libvirt_types import VirConnect, VirDomain
-from moorage.agent.virt.xml.domain_xml import is_moorage_domain, parse_domain, read_xml, rescue_image
+from moorage.agent.virt.libvirt_calls import GuestHangs, call_with_timeout, run_program
+from moorage.agent.virt.libvirt_connection import VirConnect, VirDomain
 from moorage.core.clock import Clock
 
 log = logging.getLogger(__name__)

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import libvirt
 
-from moorage.agent.model.power import STATE_AFTER, DomainPowerState, PowerAction, is_already_done, why_impossible
+from moorage.agent.model import STATE_AFTER, DomainPowerState, PowerAction, is_already_done, why_impossible
 from moorage.agent.tree.provider_tree import ProviderTree
 from moorage.agent.virt import libvirt_domain as guest
+from moorage.agent.virt.domain_xml import parse_domain, render_domain, rescue_image, shared_memory_name
 from moorage.agent.virt.driver import (
     Capability,
     DiskImage,
@@ -24,12 +25,10 @@ from moorage.agent.virt.driver import (
     VirtError,
 )
 from moorage.agent.virt.libvirt_calls import SerializedCalls
-from moorage.agent.virt.libvirt_connection import LibvirtConnection
+from moorage.agent.virt.libvirt_connection import LibvirtConnection, VirConnect, VirDomain
 from moorage.agent.virt.libvirt_domain import OwnDomains
 from moorage.agent.virt.libvirt_guests import GuestFiles
 from moorage.agent.virt.libvirt_node import LibvirtNode, LibvirtSettings
-from moorage.agent.virt.libvirt_types import VirConnect, VirDomain
-from moorage.agent.virt.xml.domain_xml import parse_domain, render_domain, rescue_image, shared_memory_name
 from moorage.core.clock import Clock
 from moorage.images.base import CHUNK_BYTES
 

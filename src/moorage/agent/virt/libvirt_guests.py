@@ -21,10 +21,10 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
+from moorage.agent.virt.domain_xml import DomainDisk, GuestPaths
 from moorage.agent.virt.driver import DomainSpec, NoSuchDomain, VirtError
+from moorage.agent.virt.libvirt_calls import run_program
 from moorage.agent.virt.libvirt_images import BaseImage, BaseImages
-from moorage.agent.virt.libvirt_programs import run_program
-from moorage.agent.virt.xml.domain_xml import DomainDisk, GuestPaths
 from moorage.core.ids import is_uuid
 from moorage.durable import write_durably
 from moorage.images.base import ImageRecord

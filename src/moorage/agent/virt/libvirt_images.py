@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moorage.agent.virt.driver import VirtError
-from moorage.agent.virt.libvirt_programs import run_program
+from moorage.agent.virt.libvirt_calls import run_program
 from moorage.images.base import ImageRecord, ImageSource
 from moorage.images.cache import DigestCache
 from moorage.images.views import ProjectView

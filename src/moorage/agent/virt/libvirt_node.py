@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 import libvirt
 
 from moorage.agent.tree.provider_tree import ProviderTree
+from moorage.agent.virt import libvirt_capabilities as capabilities
+from moorage.agent.virt.domain_xml import Machine
 from moorage.agent.virt.driver import Capability, HostFacts
-from moorage.agent.virt.libvirt_types import VirConnect
-from moorage.agent.virt.xml import libvirt_capabilities as capabilities
-from moorage.agent.virt.xml.domain_xml import Machine
-from moorage.agent.virt.xml.libvirt_capabilities import Capabilities, HostShares
+from moorage.agent.virt.libvirt_capabilities import Capabilities, HostShares
+from moorage.agent.virt.libvirt_connection import VirConnect
 from moorage.core.errors import StartError
 
 HYPERVISOR_TYPE = "QEMU"

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from moorage.agent.model.power import (
+from moorage.agent.model import (
     REBOOTS,
     STATE_AFTER,
     DomainPowerState,
@@ -22,6 +22,7 @@ from moorage.agent.model.power import (
     why_impossible,
 )
 from moorage.agent.tree.provider_tree import ProviderNode, ProviderTree
+from moorage.agent.virt.domain_xml import parse_domain, render_domain
 from moorage.agent.virt.driver import (
     Capability,
     DiskImage,
@@ -34,7 +35,6 @@ from moorage.agent.virt.driver import (
 )
 from moorage.agent.virt.fault_injection import CONTROL_FILE, FaultInjection
 from moorage.agent.virt.host_description import HostDescription
-from moorage.agent.virt.xml.domain_xml import parse_domain, render_domain
 from moorage.core.clock import Clock
 from moorage.core.ids import is_uuid
 from moorage.core.inventories import Inventory

@@ -62,7 +62,7 @@ class ProviderDocument(TypedDict):
 
 
 class Outcome(TypedDict):
-    """OUTCOME of `moorage.agent.control.control_api`."""
+    """OUTCOME of `moorage.agent.control`."""
 
     host: str
     providers: Sequence[ProviderDocument]
@@ -75,7 +75,7 @@ class FileSetDocument(TypedDict):
 
 
 class State(TypedDict):
-    """STATE of `moorage.agent.control.control_api`."""
+    """STATE of `moorage.agent.control`."""
 
     host: str
     directory: str

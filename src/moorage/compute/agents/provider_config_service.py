@@ -2,7 +2,7 @@
 
 An order is a host job like any other, so it is kept until it is done and reported once, but it concerns no server. The
 files stay on the host: its agent validates them, and changes Placement or refuses
-(`moorage.agent.control.control_api`).
+(`moorage.agent.control`).
 """
 
 from collections.abc import Mapping

@@ -16,7 +16,7 @@ GET  /moorage/v1/hosts/{host}/provider-config/{id}
                                    ``{"order": {"id", "do", "files", "state", "at", "finished_at", "result"}}``
 
 The `state` of an order is waiting, done or failed. The `result` of a done one is ``{"state": STATE, "outcome": OUTCOME
-or null}`` as in `moorage.agent.control.control_api`, of a failed one ``{"error", "code"}``.
+or null}`` as in `moorage.agent.control`, of a failed one ``{"error", "code"}``.
 """
 
 from dataclasses import replace

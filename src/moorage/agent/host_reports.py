@@ -1,4 +1,4 @@
-"""Reports changes of domains that no job has made to the compute service, and reboots guests after the host was down.
+"""Reports to the compute service: changes of domains that no job has made, and servers with failed devices.
 
 A guest can shut itself down or write to its console, and a domain can vanish. `DomainsTask` calls the service when such
 a change has happened, and at least every `LONGEST_REPORT_PAUSE`.
@@ -7,15 +7,17 @@ a change has happened, and at least every `LONGEST_REPORT_PAUSE`.
 id, because a guest may also be off because it shut itself down while the agent was not running. It reboots them through
 the compute service, so the reboot is an ordinary operation: it is refused during another operation, the server's
 actions show it, and it attaches the server's devices again.
+
+`DeviceFaultsTask` reports which servers of this host have failed devices, so that their owners see it.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from moorage.agent.jobs.job_runner import MAX_CONSOLE_CHARACTERS
-from moorage.agent.model.power import DomainPowerState
+from moorage.agent.model import DomainPowerState
 from moorage.agent.virt.driver import Domain, NoSuchDomain, VirtDriver
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.core.clock import Clock
@@ -29,7 +31,6 @@ GONE = "gone"
 MAX_CONSOLES = 4
 #: Longest time between reports: the servers that compute expects here may have changed too.
 LONGEST_REPORT_PAUSE = timedelta(seconds=60)
-
 
 KERNEL_BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 
@@ -169,3 +170,41 @@ class DomainsTask:
 
 def _powers(domains: Mapping[str, Domain]) -> dict[str, str]:
     return {uuid: domain.power.value for uuid, domain in domains.items()}
+
+
+#: Pause before a report is repeated: after a failure, and while there are failed devices, because a server may have
+#: been busy, or its owner may have rebooted it.
+_RETRY, _REPEAT = timedelta(seconds=10), timedelta(seconds=60)
+
+
+class DeviceFaultsTask:
+    """Reports when `failed` has changed; see `AcceleratorAgent.failed_devices`. The first report is also sent if
+    nothing has failed, because devices may have been repaired while the agent was not running.
+    """
+
+    def __init__(
+        self, host: str, failed: Callable[[], Mapping[str, Sequence[str]]], compute: ComputeClient, clock: Clock
+    ) -> None:
+        self.name = device_faults_topic(host)
+        self._host = host
+        self._failed = failed
+        self._compute = compute
+        self._clock = clock
+        self._reported: Mapping[str, Sequence[str]] | None = None
+
+    def run_once(self) -> datetime | None:
+        failed = self._failed()
+        if not failed and self._reported == failed:
+            return None
+        try:
+            self._compute.report_device_faults(self._host, failed)
+        except MoorageError as error:
+            log.warning("failed devices of servers could not be reported", extra={"why": error.message})
+            return self._clock.now() + _RETRY
+        self._reported = failed
+        return self._clock.now() + _REPEAT if failed else None
+
+
+def device_faults_topic(host: str) -> str:
+    """The wake-up topic for changes of failed devices."""
+    return f"device faults of {host}"

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
 from moorage.agent.tree.provider_tree import ProviderNode, ProviderTree
+from moorage.agent.virt.domain_xml import read_xml
 from moorage.agent.virt.driver import VirtError
-from moorage.agent.virt.xml.domain_xml import read_xml
 from moorage.core.inventories import Inventory
 
 #: {libvirt's name of a CPU feature: traits without ``HW_CPU_X86_``}, if they are not just the name in capitals.

@@ -1,4 +1,6 @@
-"""[pure] The files of a guest's config drive, in the layout that cloud-init and similar programs read.
+"""[pure] Values that jobs and drivers share: the files of a config drive, and the power states of a domain.
+
+The files are in the layout that cloud-init and similar programs read:
 
     openstack/latest/meta_data.json      uuid, names, metadata and public keys of the server
     openstack/latest/user_data           the owner's user data, if there is any
@@ -7,7 +9,9 @@
     openstack/latest/network_data.json   no links, networks or services: there is no network service
     ec2/latest/meta-data.json            the same values under EC2's names
 
-Not here: the image of the drive (`libvirt_guests`).
+Of power states: the actions that change them, and the transitions that are possible (`POWER`).
+
+Not here: job payloads (`moorage.jobs.contract`), and the image of the drive (`agent.virt.libvirt_guests`).
 """
 
 import base64
@@ -15,6 +19,10 @@ import binascii
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
+
+from moorage.core.errors import Conflict
+from moorage.core.states import transition_table
 
 _LATEST = "openstack/latest"
 
@@ -105,3 +113,66 @@ def _decode_user_data(user_data: str) -> bytes:
         return base64.b64decode(user_data, validate=False)
     except (binascii.Error, ValueError):
         return user_data.encode()
+
+
+class DomainPowerState(StrEnum):
+    RUNNING = "running"
+    PAUSED = "paused"
+    SHUTOFF = "shutoff"
+    SUSPENDED = "suspended"  #: its memory is on disk
+
+
+class PowerAction(StrEnum):
+    START = "start"
+    STOP = "stop"
+    REBOOT = "reboot"  #: asks the guest to shut down first
+    REBOOT_HARD = "reboot-hard"  #: stops the guest at once; deletes its saved memory
+    PAUSE = "pause"
+    UNPAUSE = "unpause"
+    SUSPEND = "suspend"
+    RESUME = "resume"
+
+
+#: Actions that boot the guest in any case, also if it runs already.
+REBOOTS = frozenset({PowerAction.REBOOT, PowerAction.REBOOT_HARD})
+
+
+#: The state after each action. If the domain is in that state already, the action does nothing, except `REBOOTS`.
+STATE_AFTER = {
+    PowerAction.START: DomainPowerState.RUNNING,
+    PowerAction.STOP: DomainPowerState.SHUTOFF,
+    PowerAction.REBOOT: DomainPowerState.RUNNING,
+    PowerAction.REBOOT_HARD: DomainPowerState.RUNNING,
+    PowerAction.PAUSE: DomainPowerState.PAUSED,
+    PowerAction.UNPAUSE: DomainPowerState.RUNNING,
+    PowerAction.SUSPEND: DomainPowerState.SUSPENDED,
+    PowerAction.RESUME: DomainPowerState.RUNNING,
+}
+
+POWER = transition_table(
+    "a domain",
+    {
+        DomainPowerState.RUNNING: [
+            DomainPowerState.PAUSED,
+            DomainPowerState.SUSPENDED,
+            DomainPowerState.SHUTOFF,
+            DomainPowerState.RUNNING,
+        ],
+        DomainPowerState.PAUSED: [DomainPowerState.RUNNING, DomainPowerState.SHUTOFF],
+        DomainPowerState.SUSPENDED: [DomainPowerState.RUNNING, DomainPowerState.SHUTOFF],
+        DomainPowerState.SHUTOFF: [DomainPowerState.RUNNING],
+    },
+)
+
+
+def is_already_done(before: DomainPowerState, action: PowerAction) -> bool:
+    return before is STATE_AFTER[action] and action not in REBOOTS
+
+
+def why_impossible(before: DomainPowerState, action: PowerAction) -> str | None:
+    """The reason why `action` is not possible in this state; None if it is possible."""
+    try:
+        POWER.check_transition(before, STATE_AFTER[action])
+    except Conflict as conflict:
+        return conflict.message
+    return None
