@@ -75,7 +75,7 @@ def test_the_chain_of_a_devices_field_names_what_exists():
     package = ROOT / "src" / "moorage" / "accelerator"
     chain = re.findall(r"^    `(\w+)`(?:, `\w+`)? +`([\w/]+\.py)`", (package / "__init__.py").read_text(), re.MULTILINE)
     assert len(chain) == 10
-    assert ("_check_device", "model/report_checks.py") in chain
+    assert ("_check_device", "model/reports.py") in chain
     assert [(name, file) for name, file in chain if not re.search(rf"\b{name}\b", (package / file).read_text())] == []
 
 

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import func, select
 
 from moorage.agent.jobs import job_task
-from moorage.agent.jobs.job_task import HostQueue, JobsTask, worker_name
+from moorage.agent.jobs.job_task import HostQueue, JobsTask, PollerElection, worker_name
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.compute.model.servers import HostReport
 from moorage.compute.store import server_store
@@ -27,7 +27,6 @@ from moorage.identity.authenticators import NoAuth
 from moorage.jobs.background_tasks import TaskThreads
 from moorage.jobs.contract import JobKind
 from moorage.jobs.model import FENCED_CODE, JobState, NewJob
-from moorage.jobs.poller_election import PollerElection
 from moorage.jobs.wakeups import InProcessHints
 from moorage.wire.client import ServiceClient
 from tests.plane import InProcessPlane

@@ -17,9 +17,9 @@ from moorage.compute.api.routes import API as COMPUTE
 from moorage.core.errors import NotFound
 from moorage.identity.host_credential import HostTokens, enrol_host
 from moorage.identity.routes import API as IDENTITY
+from moorage.images.base import ProjectView, PublicView
 from moorage.images.for_hosts import DiskImageUploads, HostImageSource
 from moorage.images.routes import API as IMAGE
-from moorage.images.views import ProjectView, PublicView
 from moorage.jobs.contract import JobKind, OperatorOverridesJob
 from moorage.jobs.job_api import HostJobsClient
 from moorage.placement.api.routes import API as PLACEMENT

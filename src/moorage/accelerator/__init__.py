@@ -17,7 +17,7 @@ filters by needs none of it: put it into `Device.details`, which ``vendor_board_
     `Device`                   `model/devices.py`; with a default, because the agent's checkpoint may be older
     `_kept_form`               `model/nesting.py`; copy it there if it may change while a device waits for its release
     `DeviceReport`             `model/reports.py`, from `_device_report`; with a default, because an agent may be older
-    `_check_device`            `model/report_checks.py`: refuse what the column cannot hold, such as a text that is too
+    `_check_device`            `model/reports.py`: refuse what the column cannot hold, such as a text that is too
                                long; nothing later checks it
     `_device_values`           `service/service.py`
     the table `devices`        `store/tables.py`, and a migration with ``phase = "expand"``; the store reads all columns

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from moorage.agent.jobs.job_runner import JobRunner, JobWork
-from moorage.agent.jobs.job_task import HostQueue, JobEnded, JobsTask, JobsWhileReady, worker_name
+from moorage.agent.jobs.job_task import HostQueue, JobEnded, JobsTask, JobsWhileReady, PollerElection, worker_name
 from moorage.agent.jobs.server_build import Acceleration, RefersToAccelerators, ServerBuilder
 from moorage.agent.jobs.snapshots import Snapshots
 from moorage.agent.tracker.resource_tracker import ResourcesTask, ResourceTracker, resources_topic
@@ -21,7 +21,6 @@ from moorage.core.backoff import Backoff
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, StartError, Unavailable
 from moorage.jobs.background_tasks import Task, Wakeups
-from moorage.jobs.poller_election import PollerElection
 
 log = logging.getLogger(__name__)
 

@@ -1,15 +1,14 @@
 """The compute service: its use cases, constructed and connected."""
 
-from moorage.compute.agents.agent_service import AgentService
+from moorage.compute.agents.agent_service import AgentService, ProviderConfigService
 from moorage.compute.agents.disk_image_service import DiskImageService
 from moorage.compute.agents.domain_service import DomainService
-from moorage.compute.agents.provider_config_service import ProviderConfigService
 from moorage.compute.catalogue.baremetal_flavors import BareMetal
 from moorage.compute.catalogue.flavor_service import FlavorService
 from moorage.compute.catalogue.image_proxy import ImageProxy
 from moorage.compute.catalogue.keypair_service import KeypairService
 from moorage.compute.deps import ComputeDeps, ComputeSettings
-from moorage.compute.hosts.host_service import HostService
+from moorage.compute.hosts import HostService
 from moorage.compute.moves.migration_engine import MigrationEngine
 from moorage.compute.moves.move_service import MoveService
 from moorage.compute.requests.group_service import GroupService

@@ -7,7 +7,7 @@
                                HostImageSource (for_hosts)   on hosts: through compute or the accelerator service
     DigestCache (cache)        a cache of image data on a host, by sha512
 
-* `views`       which images a call may read or write; each call names a view
+* `base`        also the views: which images a call may read or write; each call names a view
 * `client`      the calls of compute and reservations to an image service
 * `routes`, `handlers`, `schemas`, `service`, `query`, `document`, `model`, `quota`   our own image service
 

@@ -20,9 +20,8 @@ from typing import BinaryIO
 
 from moorage.core.clock import Clock
 from moorage.core.errors import Invalid, TooLarge
-from moorage.images.base import CHUNK_BYTES, HASH_ALGO, DigestMismatch, ImageRecord, ImageSource
+from moorage.images.base import CHUNK_BYTES, HASH_ALGO, DigestMismatch, ImageRecord, ImageSource, ServiceView
 from moorage.images.private_directories import Stripes, ensure_private_directory
-from moorage.images.views import ServiceView
 
 _DIGEST = re.compile(r"[0-9a-f]{128}\Z")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC

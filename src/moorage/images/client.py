@@ -14,9 +14,8 @@ import orjson
 
 from moorage.core.errors import Conflict, Forbidden, Invalid, OverQuota, RemoteError
 from moorage.images.attributes import refuse_base
-from moorage.images.base import ImageRecord
+from moorage.images.base import CallerView, ImageRecord, OwnerView, View
 from moorage.images.glance import GlanceImages, image_path, record_from_document
-from moorage.images.views import CallerView, OwnerView, View
 from moorage.wire.client import ServiceClient
 
 __all__ = ["CallerImages", "DatedImage", "ImageLookup", "ImageRecord", "ImageWriter"]

@@ -31,12 +31,11 @@ from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, NotFound, TooLarge
 from moorage.core.ids import Ids
 from moorage.durable import sync_directory, write_durably
-from moorage.images.base import CHUNK_BYTES, ImageRecord
+from moorage.images.base import CHUNK_BYTES, ImageRecord, ProjectView, ServiceView, lists, reads
 from moorage.images.document import image_from_stored, stored_document
 from moorage.images.model import Image, ImageStatus, abandon_upload, begin_upload, finish_upload
 from moorage.images.private_directories import Stripes, ensure_private_directory, is_locked
 from moorage.images.quota import ImageQuota
-from moorage.images.views import ProjectView, ServiceView, lists, reads
 
 log = logging.getLogger(__name__)
 

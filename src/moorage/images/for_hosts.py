@@ -7,7 +7,7 @@ PUT compute/agent/v1/hosts/{host}/images/{id}/file                upload the ima
 DELETE compute/agent/v1/hosts/{host}/images/{id}                  report that the image could not be created
 
 A host has no credentials for the image service. The service reads with its own credentials, in the view of the project
-(`views`), and only if the host works for that project. The host then gets the images named by its servers and jobs,
+(`base.View`), and only if the host works for that project. The host then gets the images named by its servers and jobs,
 their kernels and ramdisks, and bitstreams. So a compromised host can read the images that it works with, but no other
 images of its projects.
 
@@ -25,8 +25,7 @@ import msgspec
 
 from moorage.core.errors import Forbidden, Invalid, NotFound, RemoteError
 from moorage.core.json import Json
-from moorage.images.base import CHUNK_BYTES, ImageRecord, ImageSource
-from moorage.images.views import OwnerView, ProjectView, PublicView, ServiceView
+from moorage.images.base import CHUNK_BYTES, ImageRecord, ImageSource, OwnerView, ProjectView, PublicView, ServiceView
 from moorage.jobs.job_api import agent_route
 from moorage.wire.client import ServiceClient
 from moorage.wire.http import Request, Response, Route

@@ -11,8 +11,17 @@ from urllib.parse import quote
 
 from moorage.core.errors import NotFound, RemoteError
 from moorage.images.attributes import is_base, is_filter_property
-from moorage.images.base import ImageRecord
-from moorage.images.views import CallerView, OwnerView, ProjectView, PublicView, ServiceView, View, lists, reads
+from moorage.images.base import (
+    CallerView,
+    ImageRecord,
+    OwnerView,
+    ProjectView,
+    PublicView,
+    ServiceView,
+    View,
+    lists,
+    reads,
+)
 from moorage.wire.client import ServiceClient
 
 

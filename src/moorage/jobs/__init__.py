@@ -6,7 +6,7 @@
     kinds, payloads and results of hosts' jobs                                       `contract`
     a service's jobs for its hosts; agents do the same over HTTP                     `host_jobs`, `job_api`
     hints between processes shorten the wait; the table is polled anyway             `wakeups`
-    workers that died are found, and their claims are free at once                   `worker_watch`, `processes`
+    workers that died are found, and their claims are free at once                   `worker_watch`
 
     Task.run_once() -> when to call it again   run by `TaskThreads`, `TaskPool` or `TasksInVirtualTime`
 

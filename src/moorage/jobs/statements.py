@@ -1,10 +1,15 @@
-"""The statements of `moorage.jobs.store`, built once per table: building one takes longer than running it on SQLite."""
+"""The statements of `moorage.jobs.store`, built once per table: building one takes longer than running it on SQLite.
 
-from collections.abc import Iterable, Sequence
+And metrics about the open jobs of a service, by state and age, read from its table at each scrape.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
+    Connection,
     Dialect,
     Table,
     Text,
@@ -25,7 +30,8 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from moorage.db.engine import ListStatement
-from moorage.jobs.model import JobState
+from moorage.jobs.model import OPEN, JobState
+from moorage.telemetry.metrics import GaugeFamily, GaugeSample
 
 #: Path to a text inside a payload, such as ("server", "guest", "user_data").
 Path = tuple[str, ...]
@@ -233,3 +239,25 @@ def _insert_unless_there(table: Table, dialect: Dialect) -> Executable:
         return postgresql.insert(table).on_conflict_do_nothing(index_elements=["id"])
     # INSERT IGNORE would also turn values that are too long or missing into warnings.
     return mysql.insert(table).on_duplicate_key_update(id=table.c.id)
+
+
+#: Every service that has jobs has these families, each with the service's name in front.
+_TEXTS = {
+    "jobs_open": "Jobs that are not finished: ready, or claimed by a host or worker.",
+    "jobs_oldest_seconds": "Age of the oldest job that is not finished.",
+}
+
+
+def job_gauge_families(service: str) -> tuple[GaugeFamily, ...]:
+    return tuple(GaugeFamily(f"moorage_{service}_{name}", text, ("state",)) for name, text in _TEXTS.items())
+
+
+def job_gauge_samples(service: str, connection: Connection, table: Table, now: datetime) -> Iterator[GaugeSample]:
+    """Yields both open states always; the age of a state without jobs is 0 seconds."""
+    job = table.c
+    asked = select(job.state, func.count(), func.min(job.created_at)).where(job.open_queue.is_not(None))
+    found = {state: (count, oldest) for state, count, oldest in connection.execute(asked.group_by(job.state))}
+    for state in sorted(OPEN):
+        count, oldest = found.get(state, (0, now))
+        yield f"moorage_{service}_jobs_open", (state,), count
+        yield f"moorage_{service}_jobs_oldest_seconds", (state,), max(0.0, (now - oldest).total_seconds())

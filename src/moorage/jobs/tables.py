@@ -48,7 +48,7 @@ def workers_table(metadata: MetaData) -> Table:
         metadata,
         Column("id", String(36), primary_key=True),
         Column("name", Text, nullable=False),
-        # The next three are a `moorage.jobs.processes.ProcessIdentity`.
+        # The next three are a `moorage.jobs.worker_watch.ProcessIdentity`.
         Column("machine", String(255), nullable=False),
         Column("pid", BigInteger, nullable=False),
         Column("started", BigInteger, nullable=False),

@@ -7,8 +7,8 @@
     flavor_resources   flavor + extra specs + image -> ResourceRequest
     prefilters         aggregates -> conditions on the aggregates that Placement searches
     candidate_query    request + search scope -> query of GET /allocation_candidates
-    filters            HostState + ServerRequirements -> a reason against the host, or None
-    aggregate_specs    aggregate_instance_extra_specs:<KEY> + metadata of aggregates -> the key that is not met
+    filters            HostState + ServerRequirements -> a reason against the host, or None; also the matching of
+                       aggregate_instance_extra_specs:<KEY> with the metadata of aggregates
     server_groups      policy + hosts of the members -> a reason against a host, or a preference
     weighers           HostFacts -> numbers; more is better
     host_ranking       candidates -> hosts, best first

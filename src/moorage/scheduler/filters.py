@@ -2,15 +2,65 @@
 
 Reasons name no host: they are counted, and the counts are shown to users. Filters of other packages are loaded by
 `moorage.wiring.scheduler`; docs/guides/adding-a-filter.md explains how to write one.
+
+``aggregate_instance_extra_specs:<KEY>=<VALUE>`` in a flavor: the server needs a host in an aggregate with such
+metadata. As in Nova's AggregateInstanceExtraSpecsFilter, the metadata ``<KEY>`` may list several values separated by
+commas, and ``<VALUE>`` is a value or begins with an operator:
+
+    =  ==  !=  >=  <=           numbers; ``=`` is ``>=``
+    s==  s!=  s<  s<=  s>  s>=  text
+    <in> A                      text that contains A
+    <all-in> A B                text that contains all of these words
+    <or> A <or> B               one of these
 """
 
+import operator
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from moorage.scheduler.aggregate_specs import PREFIX, missing_metadata
 from moorage.scheduler.server_groups import ServerGroupView, group_rejection
+
+PREFIX = "aggregate_instance_extra_specs:"
+
+_NUMBERS: Mapping[str, Callable[[float, float], bool]] = {
+    "=": operator.ge, "==": operator.eq, "!=": operator.ne, ">=": operator.ge, "<=": operator.le,
+}  # fmt: skip
+_TEXTS: Mapping[str, Callable[[str, str], bool]] = {
+    "s==": operator.eq, "s!=": operator.ne, "s<": operator.lt, "s<=": operator.le, "s>": operator.gt,
+    "s>=": operator.ge, "<in>": lambda text, part: part in text,
+    "<all-in>": lambda text, parts: all(part in text for part in parts.split()),
+}  # fmt: skip
+
+
+def wanted_metadata(extra_specs: Mapping[str, str]) -> dict[str, str]:
+    """{key of the metadata: value or operator and value} of a flavor's extra specs."""
+    return {key.removeprefix(PREFIX): value for key, value in extra_specs.items() if key.startswith(PREFIX)}
+
+
+def missing_metadata(wanted: Mapping[str, str], metadata: Mapping[str, frozenset[str]]) -> str | None:
+    """The first key of `wanted` that no value in `metadata` matches, or None."""
+    for key, value in wanted.items():
+        offered = (one.strip() for text in metadata.get(key, ()) for one in text.split(","))
+        if not any(matches(one, value) for one in offered):
+            return key
+    return None
+
+
+def matches(offered: str, wanted: str) -> bool:
+    """Whether one value of an aggregate satisfies ``wanted``; a text that is no number matches no number."""
+    word, _, rest = wanted.strip().partition(" ")
+    if word == "<or>":
+        return offered in [one.strip() for one in wanted.split("<or>")[1:]]
+    if word in _TEXTS:
+        return _TEXTS[word](offered, rest.strip())
+    if word in _NUMBERS:
+        try:
+            return _NUMBERS[word](float(offered), float(rest))
+        except ValueError:
+            return False
+    return offered == wanted
 
 
 @dataclass(frozen=True)
@@ -42,7 +92,7 @@ class ServerRequirements:
     architecture: str | None = None  #: of the image
     hypervisor_type: str | None = None  #: that the image requires
     functions: frozenset[str] = frozenset()  #: of accelerators, see `weighers.wanted_functions`
-    aggregate_metadata: Mapping[str, str] = field(default_factory=dict)  #: see `aggregate_specs.wanted_metadata`
+    aggregate_metadata: Mapping[str, str] = field(default_factory=dict)  #: see `wanted_metadata`
     guest_settings: tuple[str, ...] = ()  #: names of settings that its host must apply: `spec_rules.guest_settings`
     #: For filters of other packages; Moorage's own use the values derived above.
     project_id: str = ""

@@ -18,8 +18,7 @@ from moorage.db import migrations
 from moorage.db.engine import open_engine
 from moorage.db.session import read
 from moorage.identity.policy import RuleTable
-from moorage.jobs.background_tasks import Task, TaskRun, TaskRuns, TaskThreads, Wakeups, shows_life
-from moorage.jobs.task_pool import TaskPool
+from moorage.jobs.background_tasks import Task, TaskPool, TaskRun, TaskRuns, TaskThreads, Wakeups, shows_life
 from moorage.jobs.wakeups import Hints
 from moorage.jobs.worker_watch import GiveUpClaims, Worker, WorkerWatch
 from moorage.telemetry.metrics import Metrics

@@ -11,9 +11,8 @@ from moorage.core.errors import StartError
 from moorage.core.ids import Ids, RandomIds
 from moorage.identity.keystone import KeystoneTokens
 from moorage.jobs.background_tasks import Wakeups
-from moorage.jobs.processes import UNKNOWN, this_process
 from moorage.jobs.wakeups import Hints, open_hints
-from moorage.jobs.worker_watch import Worker
+from moorage.jobs.worker_watch import UNKNOWN, Worker, this_process
 from moorage.rehearsal import open_clock
 from moorage.telemetry import tracing
 from moorage.wire.app import WsgiApp, mount_apps

@@ -23,9 +23,8 @@ from moorage.accelerator.model.device_history import Journal
 from moorage.core.clock import SystemClock
 from moorage.core.ids import RandomIds
 from moorage.core.names import is_custom
-from moorage.images.base import ImageRecord
+from moorage.images.base import ImageRecord, PublicView
 from moorage.images.glance import GlanceImages
-from moorage.images.views import PublicView
 from moorage.wire.client import NoCredentials, ServiceClient
 from moorage.wire.transports import InProcessTransport
 from os_acc import exception

@@ -11,7 +11,7 @@ from sqlalchemy import event
 
 from moorage.compute.agents.agent_service import REPORT_REFRESH, WRITE_INTERVAL, AgentService, Heartbeats
 from moorage.compute.deps import ComputeDeps, ComputeSettings
-from moorage.compute.hosts.host_service import HostService
+from moorage.compute.hosts import HostService
 from moorage.compute.model.servers import HostReport
 from moorage.compute.moves.migration_engine import MigrationEngine
 from moorage.compute.store import host_store, server_store

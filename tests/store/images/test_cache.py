@@ -9,9 +9,8 @@ import pytest
 
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import Invalid, StartError, TooLarge
-from moorage.images.base import DigestMismatch, ImageRecord
+from moorage.images.base import DigestMismatch, ImageRecord, ProjectView, ServiceView
 from moorage.images.cache import DigestCache
-from moorage.images.views import ProjectView, ServiceView
 
 VIEW = ProjectView("p")
 

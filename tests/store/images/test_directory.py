@@ -13,10 +13,10 @@ import pytest
 from moorage.core.clock import SystemClock
 from moorage.core.errors import Conflict, Invalid, NotFound, StartError, TooLarge
 from moorage.core.ids import RandomIds
+from moorage.images.base import OwnerView
 from moorage.images.directory import ImageDirectory
 from moorage.images.document import stored_document
 from moorage.images.model import Image, ImageStatus, Visibility
-from moorage.images.views import OwnerView
 
 ID = "11111111-1111-4111-8111-111111111111"
 NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)

@@ -11,10 +11,9 @@ from moorage.db.types import new_metadata
 from moorage.jobs.background_tasks import Wakeups
 from moorage.jobs.contract import JobKind
 from moorage.jobs.model import JobState, NewJob
-from moorage.jobs.processes import UNKNOWN, ProcessIdentity, this_process
 from moorage.jobs.store import JobStore
 from moorage.jobs.tables import jobs_table, workers_table
-from moorage.jobs.worker_watch import Worker, WorkerWatch
+from moorage.jobs.worker_watch import UNKNOWN, ProcessIdentity, Worker, WorkerWatch, this_process
 from tests.databases import Schema
 from tests.migrated import engine_with
 from tests.store.conftest import on_every_database

@@ -12,12 +12,11 @@ from moorage.core.clock import SystemClock, VirtualClock
 from moorage.core.errors import NotFound, RemoteError
 from moorage.core.ids import RandomIds
 from moorage.identity.client import PasswordTokens
-from moorage.images.base import DigestMismatch, ImageSource
+from moorage.images.base import CallerView, DigestMismatch, ImageSource, ProjectView
 from moorage.images.cache import DigestCache
 from moorage.images.client import ImageLookup
 from moorage.images.directory import ImageDirectory
 from moorage.images.glance import GlanceImages
-from moorage.images.views import CallerView, ProjectView
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import SocketTransport
 from tests.plane import InProcessPlane

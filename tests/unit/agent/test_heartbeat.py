@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from moorage.agent.host_agent import MAX_SILENT_PERIODS, HeartbeatTask
+from moorage.agent.jobs.job_task import PollerElection
 from moorage.core.errors import Unavailable
-from moorage.jobs.poller_election import PollerElection
 
 PERIOD_S = 10.0
 

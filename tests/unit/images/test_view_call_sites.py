@@ -13,7 +13,7 @@ import pytest
 
 import moorage
 from moorage.images import base, cache, client, glance
-from moorage.images.views import CallerView, OwnerView, ProjectView, PublicView, ServiceView
+from moorage.images.base import CallerView, OwnerView, ProjectView, PublicView, ServiceView
 
 SOURCE = Path(moorage.__file__).parent
 VIEWS = {CallerView, ProjectView, OwnerView, PublicView}

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from moorage.jobs.processes import UNKNOWN, is_running, this_process
+from moorage.jobs.worker_watch import UNKNOWN, is_running, this_process
 
 HERE = this_process()
 
@@ -16,7 +16,7 @@ HERE = this_process()
 @pytest.fixture
 def child():
     """A process that does nothing, and its identity."""
-    program = "from moorage.jobs.processes import this_process as p; i = p(); print(i.machine, i.pid, i.started)"
+    program = "from moorage.jobs.worker_watch import this_process as p; i = p(); print(i.machine, i.pid, i.started)"
     child = subprocess.Popen(
         [sys.executable, "-c", f"{program}; import sys; sys.stdout.flush(); sys.stdin.read()"],
         stdin=subprocess.PIPE,

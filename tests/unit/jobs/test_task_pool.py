@@ -7,8 +7,7 @@ from datetime import timedelta
 import pytest
 
 from moorage.core.clock import SystemClock
-from moorage.jobs.background_tasks import Wakeups
-from moorage.jobs.task_pool import TaskPool
+from moorage.jobs.background_tasks import TaskPool, Wakeups
 
 TIMEOUT_S = 20
 

@@ -3,7 +3,7 @@
 import pytest
 
 from moorage.core.errors import Invalid
-from moorage.scheduler.aggregate_specs import matches
+from moorage.scheduler.filters import matches
 from moorage.scheduler.spec_rules import NO_RULES, SpecRules, guest_settings, pci_alias_groups, refuse_unhonoured
 from moorage.scheduler.spec_table import SPECS, HonouredBy
 

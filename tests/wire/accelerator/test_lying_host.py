@@ -9,8 +9,7 @@ import pytest
 from sqlalchemy import String
 
 from moorage.accelerator.model.attach_state import AttachState
-from moorage.accelerator.model.report_checks import check_device_reports
-from moorage.accelerator.model.reports import device_reports
+from moorage.accelerator.model.reports import check_device_reports, device_reports
 from moorage.accelerator.store.tables import devices
 from moorage.core.errors import Invalid
 from moorage.core.ids import RandomIds

@@ -2,7 +2,7 @@
 
 import pytest
 
-from moorage.compute.hosts.host_service import HostService
+from moorage.compute.hosts import HostService
 from tests.wire.compute.conftest import Host
 
 

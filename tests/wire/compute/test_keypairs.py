@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.hashes import SHA1
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key, pkcs12
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from moorage.compute.catalogue.key_generation import generate_keys
+from moorage.compute.catalogue.keypair_service import generate_keys
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINq58IlCWeEZskehFJsXerpeqXANAIKO2SOIJWaMJ2VT"
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import pytest
 
 from moorage.core.errors import Conflict, Invalid, NotFound, RemoteError
+from moorage.images.base import CallerView, OwnerView, ProjectView, PublicView
 from moorage.images.client import ImageLookup, ImageWriter
 from moorage.images.directory import ImageDirectory
 from moorage.images.glance import GlanceImages
-from moorage.images.views import CallerView, OwnerView, ProjectView, PublicView
 from moorage.wire.client import NoCredentials, ServiceClient
 from tests.images import put_image
 from tests.plane import InProcessPlane

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from moorage.jobs.processes import UNKNOWN
-from moorage.jobs.worker_watch import Worker, WorkerWatch
+from moorage.jobs.worker_watch import UNKNOWN, Worker, WorkerWatch
 from moorage.reservation.events.event_runner import TOPIC
 from moorage.reservation.store import event_store
 from moorage.reservation.store.tables import workers

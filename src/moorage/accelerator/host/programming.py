@@ -30,9 +30,8 @@ from moorage.accelerator.model.errors import (
 )
 from moorage.accelerator.model.profile import ProgramRequest
 from moorage.core.errors import Invalid, NotFound, TooLarge
-from moorage.images.base import DigestMismatch, ImageRecord, ImageSource
+from moorage.images.base import DigestMismatch, ImageRecord, ImageSource, ServiceView
 from moorage.images.cache import CachedFile, DigestCache
-from moorage.images.views import ServiceView
 
 log = logging.getLogger(__name__)
 

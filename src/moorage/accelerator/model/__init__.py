@@ -4,8 +4,7 @@
 * `profile`, `bitstream`  request groups of a flavor's extra specs or a device profile; which image fits a region
 * `attach_state`, `nesting`         the attachments of a host and each step; no part of a card is given out twice
 * `device_history`, `history_derivation`  records of these steps for operators
-* `request`, `binding`, `reports`, `rows`, `errors`  documents on the wire, rows of tables, errors
-* `report_checks`  what the service refuses in a host's report
+* `request`, `binding`, `reports`, `rows`, `errors`  documents on the wire and their checks, rows of tables, errors
 
 Not here: everything that touches a device (`drivers`, `host`), the network or a database (`client`, `store`).
 Callers: all other packages of `moorage.accelerator`, the CLI, and `os_acc` (`profile.refers_to_accelerators` only).

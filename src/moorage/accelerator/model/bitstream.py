@@ -35,8 +35,7 @@ from moorage.accelerator.model.errors import BitstreamNotFound, MultipleBitstrea
 from moorage.accelerator.model.naming import function_traits, normalized_id, same_id
 from moorage.accelerator.model.profile import ProgramRequest
 from moorage.core.names import is_custom
-from moorage.images.base import HASH_ALGO, ImageRecord
-from moorage.images.views import ProjectView, PublicView, ServiceView
+from moorage.images.base import HASH_ALGO, ImageRecord, ProjectView, PublicView, ServiceView
 
 REGION = "region_uuid"
 

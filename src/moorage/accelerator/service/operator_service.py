@@ -19,7 +19,7 @@ from moorage.accelerator.model.errors import BitstreamNotFound, ChecksumMismatch
 from moorage.accelerator.model.inventory import provider_name
 from moorage.accelerator.model.naming import TraitKind, normalized_id, parse_trait
 from moorage.accelerator.model.profile import ProgramRequest
-from moorage.accelerator.model.report_checks import check_bitstream_id
+from moorage.accelerator.model.reports import check_bitstream_id
 from moorage.accelerator.model.rows import (
     FUNCTION,
     REGION_TYPE,

@@ -22,8 +22,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from moorage.accelerator.model.report_checks import check_foreign_position
-from moorage.accelerator.model.reports import ReportPosition, Superseded
+from moorage.accelerator.model.reports import ReportPosition, Superseded, check_foreign_position
 from moorage.accelerator.store import report_store
 
 

@@ -17,13 +17,14 @@ from moorage.accelerator.model.errors import UNCHECKED
 from moorage.accelerator.model.inventory import provider_name
 from moorage.accelerator.model.naming import CLASS_PREFIX
 from moorage.accelerator.model.profile import NewProfile, check_profile
-from moorage.accelerator.model.report_checks import check_attachment_reports, check_device_reports
 from moorage.accelerator.model.reports import (
     AttachmentReport,
     DeployableReport,
     DeviceReport,
     ReportAnswer,
     ReportPosition,
+    check_attachment_reports,
+    check_device_reports,
 )
 from moorage.accelerator.model.rows import (
     FUNCTION,
@@ -176,7 +177,7 @@ class AcceleratorService:
         self, host: str, reports: Sequence[DeviceReport], position: ReportPosition | None = None
     ) -> ReportAnswer | None:
         """Stores all devices of a host. `position`: None for an agent of the release before, whose reports are always
-        stored. Raises `Superseded`, and `Invalid` for a report that no agent of ours makes (`model.report_checks`).
+        stored. Raises `Superseded`, and `Invalid` for a report that no agent of ours makes (`model.reports`).
         """
         check_device_reports(host, reports)
 

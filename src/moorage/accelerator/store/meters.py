@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, func, select
 from moorage.accelerator.model.devices import HandleState, Health
 from moorage.accelerator.store.tables import accelerator_requests, deployables, devices, jobs
 from moorage.core.clock import Clock
-from moorage.jobs import meters as job_meters
+from moorage.jobs import statements
 from moorage.telemetry.metrics import DatabaseGauges, GaugeFamily, GaugeSample
 
 _DEVICES, _HANDLES = "moorage_accelerator_devices", "moorage_accelerator_handles"
@@ -22,7 +22,7 @@ _FAMILIES = (
     GaugeFamily(_DEVICES, "Devices, by the health reported by their host.", ("health",)),
     GaugeFamily(_HANDLES, "Attach handles, which servers get one by one, by state.", ("state",)),
     GaugeFamily(_REQUESTS, "Accelerator requests, by state.", ("state",)),
-    *job_meters.job_gauge_families("accelerator"),
+    *statements.job_gauge_families("accelerator"),
 )
 
 
@@ -39,7 +39,7 @@ def register_gauges(registry: CollectorRegistry, engine: Engine, clock: Clock) -
         by_state = select(accelerator_requests.c.state, func.count()).group_by(accelerator_requests.c.state)
         for state, number in connection.execute(by_state):
             yield _REQUESTS, (state,), number
-        yield from job_meters.job_gauge_samples("accelerator", connection, jobs, clock.now())
+        yield from statements.job_gauge_samples("accelerator", connection, jobs, clock.now())
 
     DatabaseGauges(registry, engine, _FAMILIES, job_gauge_samples)
 

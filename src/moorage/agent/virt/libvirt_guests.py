@@ -27,8 +27,7 @@ from moorage.agent.virt.libvirt_calls import run_program
 from moorage.agent.virt.libvirt_images import BaseImage, BaseImages
 from moorage.core.ids import is_uuid
 from moorage.durable import write_durably
-from moorage.images.base import ImageRecord
-from moorage.images.views import ProjectView
+from moorage.images.base import ImageRecord, ProjectView
 
 GIB = 1 << 30
 MIB = 1 << 20

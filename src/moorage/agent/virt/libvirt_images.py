@@ -19,9 +19,8 @@ from pathlib import Path
 
 from moorage.agent.virt.driver import VirtError
 from moorage.agent.virt.libvirt_calls import run_program
-from moorage.images.base import ImageRecord, ImageSource
+from moorage.images.base import ImageRecord, ImageSource, ProjectView
 from moorage.images.cache import DigestCache
-from moorage.images.views import ProjectView
 
 #: {disk_format of an image: QEMU's name}. An image in another format must be converted before its upload.
 FORMATS = {"raw": "raw", "ami": "raw", "qcow2": "qcow2"}

@@ -1,10 +1,9 @@
 """The host agents' side of compute: the reports and reads of agents, and the handling of dead hosts.
 
-    agent_service            registration, heartbeats, jobs, and reports on jobs
-    domain_service           observed power states and consoles of guests
-    disk_image_service       images that a host may read, and images of its servers' disks
-    provider_config_service  orders to the agent about provider configuration
-    down_hosts               background task: ends the jobs of dead hosts
+    agent_service        registration, heartbeats, jobs, and reports on jobs; orders about provider configuration
+    domain_service       observed power states and consoles of guests
+    disk_image_service   images that a host may read, and images of its servers' disks
+    down_hosts           background task: ends the jobs of dead hosts
 
 Called by the agents' routes (`api.handlers.agents`). Not here: the agent itself (`moorage.agent`).
 """

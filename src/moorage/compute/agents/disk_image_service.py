@@ -14,8 +14,8 @@ from moorage.compute.store import server_store
 from moorage.compute.store.server_store import ServerQuery
 from moorage.core.errors import NotFound
 from moorage.db.session import read
+from moorage.images.base import OwnerView
 from moorage.images.client import ImageWriter
-from moorage.images.views import OwnerView
 from moorage.jobs.contract import JobKind, RescueJob, ServerJob, ShelveJob, SnapshotJob, payload_of
 from moorage.jobs.model import JobState
 

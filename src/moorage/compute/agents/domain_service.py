@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from moorage.compute.deps import ComputeDeps
-from moorage.compute.model import power_sync
-from moorage.compute.model.device_faults import device_change, has_device_fault
+from moorage.compute.model import observed_state
+from moorage.compute.model.observed_state import device_change, has_device_fault
 from moorage.compute.model.servers import Fault, Server
 from moorage.compute.store import server_store
 from moorage.compute.store.server_store import ServerQuery
@@ -35,7 +35,7 @@ class ExpectedServer:
 class DomainReport:
     id: str
     mark: str
-    power: str  #: see `power_sync.POWERS`
+    power: str  #: see `observed_state.POWERS`
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class DomainService:
         with read(self.deps.engine) as connection:
             servers = list(server_store.find_servers(connection, ServerQuery(host=host, softly_deleted=True)))
         return [
-            ExpectedServer(server.id, server.updated_at.isoformat() if power_sync.is_settled(server) else None)
+            ExpectedServer(server.id, server.updated_at.isoformat() if observed_state.is_settled(server) else None)
             for server in servers
         ]
 
@@ -67,7 +67,7 @@ class DomainService:
                 server = server_store.lock_server(connection, report.id)
                 if server is None or server.host != host or server.updated_at.isoformat() != report.mark:
                     continue
-                change = power_sync.power_change(server, report.power)
+                change = observed_state.power_change(server, report.power)
                 if change is None:
                     continue
                 changes: dict[str, object] = {"vm_state": change.vm_state, "power_state": change.power}

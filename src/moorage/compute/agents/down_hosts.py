@@ -22,7 +22,7 @@ from sqlalchemy import Connection
 
 from moorage.compute.agents.agent_service import AgentService
 from moorage.compute.deps import ComputeDeps, ComputeSettings
-from moorage.compute.hosts.host_service import HostService
+from moorage.compute.hosts import HostService
 from moorage.compute.model import lifecycle, migration_workflow
 from moorage.compute.model.lifecycle import HostDies
 from moorage.compute.model.migration_workflow import STEPS, Move, MoveKind, StepName

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from moorage.compute.deps import ComputeDeps
 from moorage.core.caller import Caller
 from moorage.core.errors import NotBuilt, NotFound
+from moorage.images.base import CallerView
 from moorage.images.client import CallerImages, DatedImage
-from moorage.images.views import CallerView
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,20 @@
-"""Builds the payloads of compute's jobs for hosts from servers; `moorage.jobs.contract` has their structs."""
+"""[pure] Payloads of compute's jobs: builds those for hosts from servers, and has those for compute's own workers.
+
+`moorage.jobs.contract` has the structs of hosts' jobs. Processes of different releases read the payloads: a reader
+ignores unknown fields, and a new field needs a default.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TypedDict
+from typing import TypedDict, TypeVar
+
+import msgspec
 
 from moorage.compute.model.lifecycle import Operation, ServerSituation
 from moorage.compute.model.servers import Flavor, Placed, Server
 from moorage.jobs.contract import (
     AllocationPayload,
+    AlternatePayload,
     BuildJob,
     FlavorPayload,
     GuestPayload,
@@ -16,7 +23,7 @@ from moorage.jobs.contract import (
     ServerPayload,
     payload_document,
 )
-from moorage.jobs.model import NewJob
+from moorage.jobs.model import Job, NewJob
 from moorage.scheduler.spec_rules import guest_settings
 
 
@@ -117,3 +124,48 @@ def server_situation(server: Server) -> ServerSituation:
         server.launched_at is not None,
         bool(server.devices),
     )
+
+
+class ServerAction(msgspec.Struct, frozen=True):
+    id: str  #: of the server
+    action_id: str
+
+
+class SelectHosts(msgspec.Struct, frozen=True):
+    """BUILD: `servers` get hosts together or not at all; empty: the server is the job's key, with `action_id`."""
+
+    request_id: str = ""
+    action_id: str = ""
+    servers: tuple[ServerAction, ...] = ()
+    image_properties: Mapping[str, str] = {}
+    alternates: tuple[AlternatePayload, ...] = ()  #: hosts to try first
+    tried: Mapping[str, str] = {}  #: {host: reason why the build failed there}
+
+
+class ReleaseAllocation(msgspec.Struct, frozen=True):
+    """RELEASE of the job's key, a server. `final`: it becomes DELETED, and its action ends."""
+
+    final: bool
+    action_id: str = ""
+
+
+class HostUpdate(msgspec.Struct, frozen=True):
+    """PUBLISH_STATUS, PUBLISH_AGGREGATES and FORGET_HOST; only the last has the uuid of the `provider`."""
+
+    host: str
+    provider: str = ""
+
+
+class MoveStep(msgspec.Struct, frozen=True):
+    """A step of a move that compute runs itself. FORGET_IMAGE has no `move_id`, and the others no `image_id`."""
+
+    move_id: str = ""
+    image_id: str | None = None
+
+
+T = TypeVar("T", SelectHosts, ReleaseAllocation, HostUpdate, MoveStep)
+
+
+def read_payload(job: Job, payload_type: type[T]) -> T:
+    """Raises `msgspec.ValidationError`; `JobWorker.run_job` then postpones the job and logs it."""
+    return msgspec.convert(job.payload, payload_type)

@@ -14,6 +14,7 @@ from functools import partial
 from sqlalchemy import Connection
 
 from moorage.compute.deps import ComputeDeps
+from moorage.compute.model.job_payloads import MoveStep, read_payload
 from moorage.compute.model.migration_workflow import (
     EVENTS,
     STEPS,
@@ -24,7 +25,6 @@ from moorage.compute.model.migration_workflow import (
     is_abandoned,
 )
 from moorage.compute.model.servers import MOVE_QUEUE, Server, VmState
-from moorage.compute.model.service_jobs import MoveStep, read_payload
 from moorage.compute.moves.migration_engine import MigrationEngine
 from moorage.compute.requests.group_service import (
     MAX_RECHECKS,
@@ -39,7 +39,7 @@ from moorage.compute.scheduling.selection import NoHost, Selection
 from moorage.compute.store import action_store, move_store, server_store
 from moorage.core.errors import MoorageError
 from moorage.db.session import in_transaction, read
-from moorage.images.views import OwnerView
+from moorage.images.base import OwnerView
 from moorage.jobs.contract import JobKind, ServerResult
 from moorage.jobs.model import Job
 from moorage.placement.client.placement_client import MOVE_TYPE, SERVER_TYPE, PlacementClient

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Connection
 
 from moorage.compute.deps import ComputeDeps, ComputeSettings
-from moorage.compute.hosts.host_service import HostService
+from moorage.compute.hosts import HostService
 from moorage.compute.model import lifecycle
 from moorage.compute.model.job_payloads import server_situation
 from moorage.compute.model.lifecycle import Operation

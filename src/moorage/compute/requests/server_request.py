@@ -16,9 +16,8 @@ from moorage.core.caller import Caller
 from moorage.core.errors import Forbidden, Invalid, MoorageError, NotFound
 from moorage.core.names import is_custom
 from moorage.images.attributes import named_images
-from moorage.images.base import ImageRecord
+from moorage.images.base import CallerView, ImageRecord, ProjectView
 from moorage.images.client import ImageLookup
-from moorage.images.views import CallerView, ProjectView
 from moorage.scheduler.extra_specs import device_profile_specs
 from moorage.scheduler.flavor_resources import PROFILE_KEY, FlavorFields
 from moorage.scheduler.spec_rules import ALIAS_KEY, NO_RULES, SpecRules, pci_alias_groups, refuse_unhonoured

@@ -16,9 +16,8 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from moorage.compute.model.job_payloads import scheduling_id
+from moorage.compute.model.job_payloads import SelectHosts, read_payload, scheduling_id
 from moorage.compute.model.servers import BUILD_QUEUE, Server, TaskState, VmState
-from moorage.compute.model.service_jobs import SelectHosts, read_payload
 from moorage.compute.scheduling.selection import Alternate
 from moorage.compute.store import scheduling_store, server_store
 from moorage.jobs.contract import AlternatePayload, JobKind

@@ -24,19 +24,19 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import Connection
 
 from moorage.compute.deps import ComputeDeps
-from moorage.compute.hosts.placement_publishing import (
+from moorage.compute.hosts import (
     forget_host,
     publish_aggregates,
     publish_all_aggregates,
     publish_status,
 )
 from moorage.compute.model import lifecycle
+from moorage.compute.model.job_payloads import HostUpdate, ReleaseAllocation, read_payload
 from moorage.compute.model.servers import (
     BUILD_QUEUE,
     PowerState,
     VmState,
 )
-from moorage.compute.model.service_jobs import HostUpdate, ReleaseAllocation, read_payload
 from moorage.compute.scheduling.build_job import BuildScheduler
 from moorage.compute.scheduling.commit_selection import Build
 from moorage.compute.scheduling.job_worker import BACKOFF, MAX_ATTEMPTS, JobWorker, extend_lease, is_late

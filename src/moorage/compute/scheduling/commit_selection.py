@@ -13,9 +13,8 @@ from typing import Any
 from sqlalchemy import Connection, Engine
 
 from moorage.compute.model import lifecycle
-from moorage.compute.model.job_payloads import build_job
+from moorage.compute.model.job_payloads import SelectHosts, ServerAction, build_job, read_payload
 from moorage.compute.model.servers import BUILD_QUEUE, Server, TaskState, VmState
-from moorage.compute.model.service_jobs import SelectHosts, ServerAction, read_payload
 from moorage.compute.requests.group_service import recheck_placement
 from moorage.compute.requests.server_service import SCHEDULE_EVENT
 from moorage.compute.scheduling import build_retries

@@ -24,7 +24,7 @@ from datetime import timedelta
 
 from sqlalchemy import Engine
 
-from moorage.compute.hosts.host_service import HostService
+from moorage.compute.hosts import HostService
 from moorage.compute.model.servers import Placed
 from moorage.compute.scheduling.candidate_pool import CandidatePool
 from moorage.compute.scheduling.job_worker import extend_lease, is_late

@@ -12,9 +12,8 @@ from moorage.compute.requests.server_request import flavor_fields
 from moorage.compute.scheduling.selection import Alternate, NoHost
 from moorage.compute.store.scheduling_store import RequestContext
 from moorage.jobs.model import Job
-from moorage.scheduler.aggregate_specs import wanted_metadata
 from moorage.scheduler.candidate_query import Query, SearchScope, candidate_query
-from moorage.scheduler.filters import ServerRequirements
+from moorage.scheduler.filters import ServerRequirements, wanted_metadata
 from moorage.scheduler.flavor_resources import request_for, required_platform
 from moorage.scheduler.prefilters import (
     AggregateRules,

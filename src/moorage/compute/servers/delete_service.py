@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection
 
 from moorage.compute.deps import ComputeDeps, ComputeSettings
-from moorage.compute.hosts.host_service import HostService
+from moorage.compute.hosts import HostService
 from moorage.compute.model import lifecycle
 from moorage.compute.model.job_payloads import host_build_id, scheduling_id, server_situation
 from moorage.compute.model.migration_workflow import (

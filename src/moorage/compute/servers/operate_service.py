@@ -30,9 +30,8 @@ from moorage.core.caller import Caller
 from moorage.core.errors import Conflict, Invalid, MoorageError, OverQuota
 from moorage.db.session import in_transaction, read
 from moorage.images.attributes import refuse_base
-from moorage.images.base import ImageRecord
+from moorage.images.base import CallerView, ImageRecord
 from moorage.images.client import ImageWriter
-from moorage.images.views import CallerView
 from moorage.jobs.contract import ImagePayload, RebuildJob, RescueJob, ShelveJob, SnapshotJob
 from moorage.scheduler.filters import HostState, ServerRequirements, applies_guest_settings, runs_the_image
 from moorage.scheduler.flavor_resources import ResourceRequest, request_for, required_platform, scheduling_properties

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, case, func, or_, select
 from moorage.compute.model.servers import VmState
 from moorage.compute.store.tables import hosts, jobs, servers
 from moorage.core.clock import Clock
-from moorage.jobs import meters as job_meters
+from moorage.jobs import statements
 from moorage.scheduler.reasons import Reasons
 from moorage.telemetry.metrics import DatabaseGauges, GaugeFamily, GaugeSample
 
@@ -24,7 +24,7 @@ _FAMILIES = (
         _HOSTS, "Hosts by state: up (and enabled), down (no heartbeat, or forced down), or disabled.", ("state",)
     ),
     GaugeFamily(_SERVERS, "Servers that are not deleted, by state.", ("state",)),
-    *job_meters.job_gauge_families("compute"),
+    *statements.job_gauge_families("compute"),
 )
 
 
@@ -71,7 +71,7 @@ def show_state(registry: CollectorRegistry, engine: Engine, clock: Clock, *, up_
         now = clock.now()
         yield from _host_samples(connection, now - timedelta(seconds=up_window_s))
         yield from _server_samples(connection)
-        yield from job_meters.job_gauge_samples("compute", connection, jobs, now)
+        yield from statements.job_gauge_samples("compute", connection, jobs, now)
 
     DatabaseGauges(registry, engine, _FAMILIES, job_gauge_samples)
 

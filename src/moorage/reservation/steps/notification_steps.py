@@ -28,8 +28,8 @@ from moorage.compute.client.compute_client import ComputeClient
 from moorage.compute.client.values import Server
 from moorage.core.errors import MoorageError, Unavailable
 from moorage.db.session import read
+from moorage.images.base import OwnerView
 from moorage.images.client import ImageLookup
-from moorage.images.views import OwnerView
 from moorage.reservation.model.before_end_actions import Allowed, EndAction, EndActionKind, domain_of, split_url
 from moorage.reservation.model.leases import EventType, Lease
 from moorage.reservation.model.steps import (

@@ -1,7 +1,7 @@
 """Host aggregates, and the availability zones that they define."""
 
 from moorage.compute.api.handlers.views import MAX_AMOUNT, ComputeRequest, format_microseconds, require_rule
-from moorage.compute.hosts.host_service import ZONE_KEY, HostDetails
+from moorage.compute.hosts import ZONE_KEY, HostDetails
 from moorage.compute.model.servers import COMPUTE_BINARY, DEFAULT_ZONE, Aggregate
 from moorage.core import parsing
 from moorage.core.errors import NotFound

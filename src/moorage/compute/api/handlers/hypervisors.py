@@ -4,7 +4,7 @@ import json
 import re
 
 from moorage.compute.api.handlers.views import ComputeRequest, next_link, page_of_rows, parse_flag
-from moorage.compute.hosts.host_service import HostDetails
+from moorage.compute.hosts import HostDetails
 from moorage.core.errors import Invalid, NotBuilt, NotFound
 from moorage.core.ids import is_uuid
 from moorage.core.json import Json

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from moorage.compute.api.handlers.views import ComputeRequest, format_microseconds, format_seconds, resource_links
-from moorage.compute.hosts.host_service import HostStatus
+from moorage.compute.hosts import HostStatus
 from moorage.compute.model import lifecycle
 from moorage.compute.model.servers import Fault, Flavor, Server, VmState
 from moorage.core.json import Json

@@ -6,7 +6,7 @@ Below 2.53 a service is addressed by the change (``PUT /os-services/disable``), 
 from typing import TypedDict
 
 from moorage.compute.api.handlers.views import ComputeRequest, format_microseconds, parse_flag
-from moorage.compute.hosts.host_service import HostDetails
+from moorage.compute.hosts import HostDetails
 from moorage.compute.model.servers import COMPUTE_BINARY
 from moorage.core.errors import Invalid, NotFound
 from moorage.core.ids import is_uuid

@@ -1,7 +1,7 @@
 """Schemas of services and aggregates, of the agents' API, and of orders about provider configuration."""
 
 from moorage.compute.api.schemas.flavors import NAME
-from moorage.compute.model.power_sync import POWERS
+from moorage.compute.model.observed_state import POWERS
 from moorage.wire.body import Schema
 
 _ZONE = {"type": ["string", "null"], "minLength": 1, "maxLength": 255, "pattern": "^[^:]*$"}

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.jobs.poller_election import PollerElection
+from moorage.agent.jobs.job_task import PollerElection
 
 WORKERS = (1, 2, 3)
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from moorage.compute.model.power_sync import POWERS, power_change
+from moorage.compute.model.observed_state import POWERS, power_change
 from moorage.compute.model.servers import PowerState, TaskState, VmState
 
 
