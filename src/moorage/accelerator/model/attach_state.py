@@ -157,7 +157,10 @@ def claim_handles(held: AttachState, new: Attachment, demands: Sequence[HandleRe
                 raise NoCapacity(f"{pci_id} of {demand.deployable} cannot be given out now: {reason}")
             in_use.add(pci_id)
             handles[pci_id] = HandleRecord(
-                _claimed_state(HandleState.CLAIMED), demand.deployable, new.instance_uuid, demand.digest
+                HANDLE_TRANSITIONS.check_transition(HandleState.FREE, HandleState.CLAIMED),
+                demand.deployable,
+                new.instance_uuid,
+                demand.digest,
             )
             claimed.append(ClaimedHandle(pci_id, demand.deployable, demand.rp_uuid, demand.group))
     attachment = replace(new, step=AttachStep.CLAIMED, handles=tuple(claimed))
@@ -391,10 +394,6 @@ def failed_devices(held: AttachState) -> dict[str, tuple[str, ...]]:
 
 def unknown_regions(held: AttachState) -> frozenset[str]:
     return frozenset(name for name, region in held.regions.items() if region.state is RegionState.UNKNOWN)
-
-
-def _claimed_state(after: HandleState) -> HandleState:
-    return HANDLE_TRANSITIONS.check_transition(HandleState.FREE, after)
 
 
 def _with_states(held: AttachState, instance_uuid: str, after: HandleState) -> AttachState:

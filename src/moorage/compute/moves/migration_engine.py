@@ -37,10 +37,6 @@ def cleanup_queue(host: str) -> str:
     return f"{host}{_CLEANUP}"
 
 
-def is_cleanup_queue(queue: str) -> bool:
-    return queue.endswith(_CLEANUP)
-
-
 @dataclass(frozen=True)
 class MigrationEngine:
     """Begins, advances, aborts and completes moves."""

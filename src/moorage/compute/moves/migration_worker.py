@@ -200,11 +200,7 @@ class MigrationTask:
         else:
             self._placement.hand_over(move.id, server.id, SERVER_TYPE)
         self._delete_image(server, move.details.get("transit_image_id"))
-
-        def finish_rollback(connection: Connection, move: Move, server: Server) -> list[str]:
-            return self._migrations.finish_rollback(connection, move, server)
-
-        return self._finish_job(job, finish_rollback)
+        return self._finish_job(job, self._migrations.finish_rollback)
 
     def _complete(self, job: Job, move: Move, server: Server) -> list[str]:
         self._placement.release(move.id)
