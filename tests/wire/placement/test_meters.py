@@ -177,7 +177,7 @@ def test_a_scrape_is_answered_while_the_database_is_unavailable(metrics, monkeyp
     def away(_connection):
         raise Unavailable("the database does not answer")
 
-    monkeypatch.setattr(service_module.change_log, "last_number", away)
+    monkeypatch.setattr(service_module.change_store, "last_number", away)
     text = metrics.render().decode()
     assert "moorage_placement_watches_open 0.0" in text
     assert "moorage_placement_sequence " not in text
