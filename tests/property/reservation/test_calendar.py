@@ -137,6 +137,7 @@ def test_utilisation_is_the_highest_usage_within_each_step(taken, added, read, a
     for first in range(*period, step):
         within = range(first, min(first + step, period[1]))
         most = {name: max(_used_in(there, name, minute) for minute in within) for name in CLASSES}
+        most["HOSTS"] = max(_used_hosts(there, minute) for minute in within)
         expected += [{name: units for name, units in most.items() if units}] * len(within)
     shown = utilisation(calendar, at(period[0]), at(period[1]), timedelta(minutes=step), asked)
     assert [each.used for each in shown for _ in range((each.end - each.start) // timedelta(minutes=1))] == expected
@@ -147,6 +148,10 @@ def test_utilisation_is_the_highest_usage_within_each_step(taken, added, read, a
 
 def _used_in(taken, name, minute):
     return sum(usage.amounts[name] for usage in taken if usage.start <= at(minute) < usage.end)
+
+
+def _used_hosts(taken, minute):
+    return len({usage.host for usage in taken if usage.start <= at(minute) < usage.end and any(usage.amounts.values())})
 
 
 def used_over_time(calendar):

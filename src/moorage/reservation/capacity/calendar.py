@@ -18,7 +18,15 @@ import numpy as np
 import numpy.typing as npt
 
 from moorage.reservation.capacity.packing import Shelf, pack
-from moorage.reservation.capacity.usage_profiles import Ints, Rows, Segments, Total, UsageProfiles, total
+from moorage.reservation.capacity.usage_profiles import (
+    Ints,
+    Rows,
+    Segments,
+    Total,
+    UsageProfiles,
+    number_of_used,
+    total,
+)
 from moorage.reservation.model.limits import counted
 from moorage.reservation.model.slot_demand import WHOLE_HOST, Amounts, SlotDemand, class_of
 
@@ -160,6 +168,20 @@ class Calendar:
         wanted[hosts] = True
         rows = self._all_rows()
         return total(rows.of(wanted[rows.row] & (rows.start < end) & (rows.end > start))).between(start, end)
+
+    def used_hosts(self, start: int, end: int, hosts: Ints | None = None) -> Total:
+        """How many of these rows (None: all hosts) have any usage, in ``[start, end)``: a total of a single column.
+
+        The total of all hosts is cached with the block; only the hosts that differ from it are counted again.
+        """
+        if hosts is not None:
+            found = self.segments(start, end)
+            return number_of_used(found.of(np.isin(found.row, hosts))).between(start, end)
+        count, (changed, block) = self._block.used_hosts.between(start, end), self._changed_block()
+        rows = self._block.rows_of(changed)
+        before = UsageProfiles(len(changed), rows.numbered(np.searchsorted(changed, rows.row)))
+        count = count.plus(before.used_hosts.negated().between(start, end))
+        return count.plus(block.used_hosts.between(start, end))
 
     def peak(self, start: datetime, end: datetime) -> Ints:
         """The highest usage over ``[start, end)``. Shape: (hosts, classes)."""
@@ -359,11 +381,15 @@ def _rows(calendar: Calendar, hosts: Collection[int] | None) -> Ints:
 def utilisation(
     calendar: Calendar, start: datetime, end: datetime, step: timedelta, hosts: Collection[int] | None = None
 ) -> list[Utilisation]:
-    """Peak usage of these hosts (None: all) in each `step`; adjacent steps with equal usage are merged."""
+    """Peak usage of these hosts (None: all) in each `step`; adjacent steps with equal usage are merged.
+
+    A host with any usage counts as used in `HOSTS`, because it cannot be reserved as a whole.
+    """
     low, high = int(start.timestamp()), int(end.timestamp())
     bounds = np.arange(low, high, int(step.total_seconds()))
     rows = None if hosts is None else _rows(calendar, hosts)
     most = calendar.total_usage(low, high, rows).most(bounds, high)
+    most[:, calendar.classes.index(WHOLE_HOST)] = calendar.used_hosts(low, high, rows).most(bounds, high)[:, 0]
     changes = np.flatnonzero(np.r_[True, (most[1:] != most[:-1]).any(axis=1)])
     ends = [*bounds[changes[1:]].tolist(), high]
     return [

@@ -94,6 +94,9 @@ class Total:
         time = _distinct(np.concatenate([self.time, other.time]))
         return Total(time, np.vstack([self.use[:1] + other.use[:1], self.at(time) + other.at(time)]))
 
+    def negated(self) -> "Total":
+        return Total(self.time, -self.use)
+
     def most(self, bounds: Ints, end: int) -> Ints:
         """The peak in each ``[bound, next bound)``; the last period ends at `end`. Shape: (periods, classes)."""
         first = np.searchsorted(self.time, bounds, side="right")
@@ -114,6 +117,12 @@ def total(rows: Rows) -> Total:
         gained, lost = (np.bincount(at, weights=rows.amount[:, column], minlength=len(time)) for at in (first, last))
         delta[1:, column] = gained - lost
     return Total(time, delta.cumsum(axis=0))
+
+
+def number_of_used(segments: Segments) -> Total:
+    """How many hosts have any usage, as a total of a single column."""
+    used = segments.of(segments.use.max(axis=1, initial=0) > 0)
+    return total(Rows(used.row, used.start, used.end, np.ones((len(used.row), 1), np.int64)))
 
 
 def _distinct(times: Ints) -> Ints:
@@ -184,6 +193,11 @@ class UsageProfiles:
     def total(self) -> Total:
         """The total of all hosts, computed on first use."""
         return total(self.rows)
+
+    @cached_property
+    def used_hosts(self) -> Total:
+        """How many hosts have any usage, computed on first use; a single column."""
+        return number_of_used(self.segments())
 
     def _clip(self, moment: int) -> int:
         return min(max(moment - self._t0, 0), self._span - 1)
