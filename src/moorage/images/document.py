@@ -14,7 +14,9 @@ from moorage.images.attributes import BASE, READ_ONLY, WRITABLE, is_reserved
 from moorage.images.model import Image, ImageStatus, Member, MemberStatus, Visibility
 
 PATCH_MEDIA_TYPE = "application/openstack-images-v2.1-json-patch"
-
+#: The older form of an operation: ``{"replace": "/name", "value": "x"}``.
+OLD_PATCH_MEDIA_TYPE = "application/openstack-images-v2.0-json-patch"
+PATCH_MEDIA_TYPES = (OLD_PATCH_MEDIA_TYPE, PATCH_MEDIA_TYPE)
 
 _PATCH_VERBS = ("add", "remove", "replace")
 
@@ -154,11 +156,11 @@ class PatchOperation:
     value: object = None
 
 
-def decode_patch(document: object) -> list[PatchOperation]:
-    """Raises `Invalid` unless `document` is a list of operations on attributes."""
+def decode_patch(document: object, media_type: str = PATCH_MEDIA_TYPE) -> list[PatchOperation]:
+    """Raises `Invalid` unless `document` is a list of operations on attributes, in the form of `media_type`."""
     if not isinstance(document, list):
         raise Invalid("Request body must be a JSON array of operation objects.")
-    return [_decode_operation(row) for row in document]
+    return [_decode_operation(row, media_type == OLD_PATCH_MEDIA_TYPE) for row in document]
 
 
 def apply_patch(shown: Mapping[str, object], operations: Sequence[PatchOperation]) -> dict[str, object]:
@@ -182,10 +184,10 @@ def apply_patch(shown: Mapping[str, object], operations: Sequence[PatchOperation
     return result
 
 
-def _decode_operation(row: object) -> PatchOperation:
+def _decode_operation(row: object, is_old_form: bool) -> PatchOperation:
     if not isinstance(row, dict):
         raise Invalid("Operations must be JSON objects.")
-    verb, path = row.get("op"), row.get("path")
+    verb, path = _old_verb_and_path(row) if is_old_form else (row.get("op"), row.get("path"))
     if verb not in _PATCH_VERBS:
         raise Invalid(f"Invalid operation: `{verb}`. It must be one of the following: {', '.join(_PATCH_VERBS)}.")
     if not isinstance(path, str):
@@ -195,3 +197,11 @@ def _decode_operation(row: object) -> PatchOperation:
     if verb != "remove" and "value" not in row:
         raise Invalid(f'Operation "{verb}" requires a member named "value".')
     return PatchOperation(verb, path[1:].replace("~1", "/").replace("~0", "~"), row.get("value"))
+
+
+def _old_verb_and_path(row: Mapping[str, object]) -> tuple[str, object]:
+    verbs = [verb for verb in _PATCH_VERBS if verb in row]
+    if len(verbs) != 1:
+        names = ", ".join(f'"{verb}"' for verb in _PATCH_VERBS)
+        raise Invalid(f"An operation of {OLD_PATCH_MEDIA_TYPE} must have exactly one of the members {names}.")
+    return verbs[0], row[verbs[0]]

@@ -96,12 +96,12 @@ def show_image(request: Request[ImageService], image_id: str) -> Response:
 def update_image(request: Request[ImageService], image_id: str) -> Response:
     """`moorage.wire` decodes only ``application/json``, so the patch is read from the stream."""
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != document.PATCH_MEDIA_TYPE:
-        raise UnsupportedMedia(f"Image PATCH expects Content-Type one of: {document.PATCH_MEDIA_TYPE}")
+    if media_type not in document.PATCH_MEDIA_TYPES:
+        raise UnsupportedMedia(f"Image PATCH expects Content-Type one of: {', '.join(document.PATCH_MEDIA_TYPES)}")
     raw = request.stream.read(_MAX_PATCH_BYTES + 1)
     if len(raw) > _MAX_PATCH_BYTES:
         raise TooLarge(f"a patch may have at most {_MAX_PATCH_BYTES} bytes")
-    operations = document.decode_patch(decode_json(raw))
+    operations = document.decode_patch(decode_json(raw), media_type)
     image = request.service.update_image(
         request.caller, image_id, operations, lambda wanted: IMAGE.validate(wanted, schema_error_text), request.allowed
     )

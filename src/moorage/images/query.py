@@ -60,6 +60,7 @@ class ImageListRequest:
     limit: int
     marker: str | None
     visibility: str | None  #: a `Visibility`, ``all`` or None
+    member_status: str  #: of images that others share with the caller: a `MemberStatus` or ``all``
 
 
 def decode_listing(pairs: Sequence[tuple[str, str]]) -> ImageListRequest:
@@ -68,17 +69,20 @@ def decode_listing(pairs: Sequence[tuple[str, str]]) -> ImageListRequest:
     visibility = last.get("visibility")
     if visibility is not None and visibility not in {*Visibility, "all"}:
         raise Invalid(f"Invalid visibility value: {visibility}")
+    member_status = last.get("member_status", MemberStatus.ACCEPTED)
+    if member_status not in {*MemberStatus, "all"}:
+        raise Invalid(f"Invalid status: {member_status}")
     hidden = _decode_boolean("os_hidden", last.get("os_hidden", "false"))
     tests: list[Test] = [lambda image: image.hidden == hidden]
     tests += [_tag_test(value) for name, value in pairs if name == "tag"]
     tests += [_property_test(name, value) for name, value in last.items() if name not in _NOT_FILTERS]
     marker = last["marker"].lower() if "marker" in last else None
-    return ImageListRequest(tests, _order(pairs), _limit(last.get("limit")), marker, visibility)
+    return ImageListRequest(tests, _order(pairs), _limit(last.get("limit")), marker, visibility, member_status)
 
 
 def list_page(images: Iterable[Image], listing: ImageListRequest, caller: Caller) -> tuple[list[Image], bool]:
     """Returns (one page, whether there are more). Raises `Invalid` for a marker that the caller may not see."""
-    seen = [image for image in images if listed_for(image, listing.visibility, caller) or image.id == listing.marker]
+    seen = [image for image in images if listed_for(image, listing, caller) or image.id == listing.marker]
     rows = sorted(seen, key=lambda image: image.id, reverse=True)
     for key, descending in reversed(listing.order):
         rows.sort(key=lambda image: _sort_value(image, key), reverse=descending)
@@ -106,18 +110,20 @@ def is_member(image: Image, caller: Caller) -> bool:
     return image.visibility == Visibility.SHARED and caller.project_id in image.members
 
 
-def listed_for(image: Image, visibility: str | None, caller: Caller) -> bool:
-    """Whether a list includes the image. Community images of other projects are listed only on request, shared ones
-    only after acceptance.
+def listed_for(image: Image, listing: ImageListRequest, caller: Caller) -> bool:
+    """Whether a list includes the image. Community images of other projects are listed only on request, images that
+    another project shares only with the member's answer that is asked for.
     """
     if not may_see(image, caller):
         return False
-    if is_member(image, caller) and image.members[caller.project_id].status is not MemberStatus.ACCEPTED:
-        return False
-    if visibility in (None, "all"):
-        foreign = image.visibility == Visibility.COMMUNITY and image.owner != caller.project_id
-        return visibility == "all" or not foreign
-    return image.visibility == visibility
+    if image.owner != caller.project_id:
+        if is_member(image, caller):
+            status = image.members[caller.project_id].status
+            if listing.member_status not in ("all", status):
+                return False
+        if image.visibility == Visibility.COMMUNITY and listing.visibility is None:
+            return False
+    return listing.visibility in (None, "all", image.visibility)
 
 
 def _property_test(name: str, value: str) -> Test:

@@ -136,7 +136,7 @@ class ImageService:
         wanted = ImageStatus.ACTIVE if active else ImageStatus.DEACTIVATED
 
         def decide(image: Image) -> Image:
-            _check_visible(image, image_id, caller)
+            _check_owned(image, caller, "reactivate" if active else "deactivate")
             if image.status == wanted:
                 return image
             if image.status not in (ImageStatus.ACTIVE, ImageStatus.DEACTIVATED):

@@ -462,16 +462,18 @@ def test_tags_are_added_and_removed(wire):
 
 
 def test_only_admins_may_download_a_deactivated_image(wire):
-    image = wire.create()
+    """The owner and administrators may deactivate an image, as with Glance's defaults."""
+    image = wire.create(visibility="community")
     path = f"/v2/images/{image['id']}"
     assert wire.send("POST", f"{path}/actions/deactivate", **ADMIN)[0] == 403  # the image is still queued
     wire.upload(image["id"], b"x")
-    assert wire.send("POST", f"{path}/actions/deactivate")[0] == 403
-    assert wire.send("POST", f"{path}/actions/deactivate", **ADMIN)[0] == 204
+    assert wire.send("POST", f"{path}/actions/deactivate", **OTHER)[0] == 403
+    assert wire.send("POST", f"{path}/actions/deactivate")[0] == 204
     assert wire.send("GET", path)[2]["status"] == "deactivated"
     assert wire.send("GET", f"{path}/file")[0] == 403
     assert wire.send("GET", f"{path}/file", **ADMIN)[0] == 200
-    assert wire.send("POST", f"{path}/actions/reactivate", **ADMIN)[0] == 204
+    assert wire.send("POST", f"{path}/actions/reactivate", **OTHER)[0] == 403
+    assert wire.send("POST", f"{path}/actions/reactivate")[0] == 204
     assert wire.send("GET", f"{path}/file")[0] == 200
 
 
@@ -496,6 +498,46 @@ def test_a_shared_image_is_visible_to_its_members_only(wire):
     assert wire.send("DELETE", at)[0] == 204
     assert wire.send("DELETE", at)[0] == 404
     assert wire.send("GET", f"/v2/images/{image}", **OTHER)[0] == 404
+
+
+def test_shared_images_are_listed_by_the_answer_of_the_member(wire):
+    """An owner sees its own image, also as a member of it."""
+    image = wire.create()["id"]
+    for member in ("blue", "red"):
+        wire.send("POST", f"/v2/images/{image}/members", {"member": member})
+
+    def listed(query, **who):
+        return [one["id"] for one in wire.send("GET", f"/v2/images?{query}", **who)[2]["images"]] == [image]
+
+    assert listed("")
+    assert listed("member_status=rejected")
+    assert not listed("", **OTHER)
+    assert listed("member_status=pending&visibility=shared", **OTHER)
+    assert listed("member_status=all", **OTHER)
+    wire.send("PUT", f"/v2/images/{image}/members/blue", {"status": "rejected"}, **OTHER)
+    assert not listed("member_status=pending", **OTHER)
+    assert listed("member_status=rejected", **OTHER)
+    status, _, document = wire.send("GET", "/v2/images?member_status=maybe", **OTHER)
+    assert (status, document["message"]) == (400, "Invalid status: maybe")
+
+
+def test_a_patch_may_have_the_older_form(wire):
+    """Media type v2.0: the operation is the name of the member that holds the path."""
+    path = f"/v2/images/{wire.create(note='a')['id']}"
+    old = "application/openstack-images-v2.0-json-patch"
+
+    def patch(*operations):
+        return wire.send("PATCH", path, list(operations), kind=old)
+
+    status, _, document = patch(
+        {"replace": "/name", "value": "new"}, {"add": "/os~1x", "value": "y"}, {"remove": "/note"}
+    )
+    assert (status, document["name"], document["os/x"]) == (200, "new", "y")
+    assert "note" not in document
+    for wrong in ({"op": "replace", "path": "/name", "value": "x"}, {"add": "/a", "remove": "/name", "value": "x"}):
+        status, _, document = patch(wrong)
+        assert status == 400
+        assert "exactly one of the members" in document["message"]
 
 
 def test_only_shared_images_have_members(wire):
