@@ -36,7 +36,6 @@ from moorage.core.clock import Clock, VirtualClock
 from moorage.core.errors import Unavailable
 from moorage.core.ids import Ids, SeededIds
 from moorage.identity.authenticators import TestTokens
-from moorage.identity.embedded import IdentitySettings, open_or_create_identity
 from moorage.jobs.background_tasks import Task, TasksInVirtualTime, Wakeups
 from moorage.jobs.wakeups import Hints, InProcessHints
 from moorage.wire.app import WsgiApp
@@ -46,6 +45,7 @@ from moorage.wire.transports import ClientResponse, InProcessTransport, Transpor
 from moorage.wiring import Plane, build_plane
 from tests.conftest import START
 from tests.migrated import create_migrated
+from tests.people import create_first_people
 
 #: The URL at which every plane is reached.
 URL = "http://cloud.example:8778"
@@ -355,11 +355,8 @@ class InProcessPlane:
             self.cloud.wakeups = Wakeups()  # the tasks that waited before the restart no longer exist
         for service in self.config.database_urls():
             _lay(service, self.config)
-        if self._authenticator is None and self.config.has_users and not self.config.identity.users_file:
-            # These passwords take 4 ms to create and 1 ms to check; with the service's default it is 0.3 s and 70 ms.
-            open_or_create_identity(
-                self.config.state, clock=self.clock, ids=self.ids, settings=IdentitySettings(bcrypt_rounds=4)
-            )
+        if self._authenticator is None and self.config.has_users:
+            create_first_people(self.config, self.clock, self.ids)
         self._plane = build_plane(
             self.config,
             clock=self.cloud.clock,

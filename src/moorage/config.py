@@ -174,7 +174,8 @@ class Config:
 
     def database_urls(self) -> dict[str, str]:
         """{service: URL} for the databases that this process uses."""
-        return {name: self.database_url(name) for name in get_type_hints(DatabaseOptions) if name in self.runs}
+        used = self.runs if self.has_users else self.runs - {"identity"}
+        return {name: self.database_url(name) for name in get_type_hints(DatabaseOptions) if name in used}
 
     def database_url(self, service: str) -> str:
         given: str = getattr(self.database, service)

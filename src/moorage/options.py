@@ -101,13 +101,14 @@ class ServerOptions:
 class IdentityOptions:
     mode: str = option(
         "embedded",
-        "How callers are authenticated: with tokens from the built-in users file, with HTTP Basic and that file, "
+        "How callers are authenticated: with tokens of the built-in identity service, with HTTP Basic and its users, "
         "not at all, or with Keystone.",
         choices=("embedded", "http_basic", "none", "keystone"),
     )
     users_file: str = option(
         "",
-        "File of users, projects and roles. If empty, users.yaml in state_path, which is created at the first start.",
+        "File of users, projects and roles of an earlier version, which the first start imports into the database. If "
+        "empty, users.yaml in state_path.",
     )
     token_lifetime_s: int = option(3600, "Seconds for which a token of the built-in identity service is valid.")
     allow_none_beyond_loopback: bool = option(
@@ -115,9 +116,7 @@ class IdentityOptions:
     )
     keystone_url: str = option("", "URL of Keystone with /v3, for mode 'keystone'.")
     username: str = option("moorage", "User name with which the services call each other.")
-    password: str = option(
-        "", "Password of that user. If empty, the one created with the users file at the first start."
-    )
+    password: str = option("", "Password of that user. If empty, the one created with the user at the first start.")
     project: str = option("service", "Project of that user.")
     host_users: str = option(
         "",
@@ -132,6 +131,7 @@ class IdentityOptions:
 
 @dataclass(frozen=True)
 class DatabaseOptions:
+    identity: str = option("", "The same as placement. Users, projects and roles; not used with Keystone.")
     placement: str = option(
         "",
         "sqlite:///FILE, postgresql://USER@HOST/DB or mariadb://USER@HOST/DB; several hosts are tried in turn: "

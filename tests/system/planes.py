@@ -23,7 +23,7 @@ from moorage.core.errors import NotFound, StartError
 from moorage.core.ids import RandomIds, SeededIds
 from moorage.db.migrations import upgrade
 from moorage.identity.client import PasswordTokens
-from moorage.identity.embedded import IdentitySettings, first_credentials, open_or_create_identity
+from moorage.identity.first_credentials import first_credentials
 from moorage.identity.host_credential import enrol_host
 from moorage.options import PlacementOptions, PlaneOptions
 from moorage.placement.service.service import PlacementService
@@ -31,6 +31,7 @@ from moorage.wire.client import ServiceClient, TokenSource
 from moorage.wire.transports import SocketTransport, Transport
 from tests.databases import Schema
 from tests.migrated import schema_of
+from tests.people import create_first_people
 from tests.plane import InProcessPlane
 from tests.programs import Fork, moorage_server
 from tests.servers import sqlite_template
@@ -40,7 +41,7 @@ MOORAGE = Path(sys.executable).with_name("moorage")
 COMMAND = "moorage.cli.main:main"
 COMMAND_TIMEOUT_S = 300
 #: Services with a database.
-WITH_DATABASE = frozenset({"placement", "compute", "accelerator", "reservation"})
+WITH_DATABASE = frozenset({"identity", "placement", "compute", "accelerator", "reservation"})
 DEADLINE_S = 30
 
 #: The function of the bitstreams that tests upload.
@@ -298,9 +299,7 @@ def furnish(config: Config) -> None:
             shutil.copy(sqlite_template(PLACEMENT if service == "placement" else schema_of(service)), path)
             path.chmod(0o600)
     if config.has_users and not config.identity.users_file:
-        open_or_create_identity(
-            config.state, clock=SystemClock(), ids=RandomIds(), settings=IdentitySettings(bcrypt_rounds=4)
-        )
+        create_first_people(config, SystemClock(), RandomIds())
 
 
 def first_config(path: Path) -> Config:

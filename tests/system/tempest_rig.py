@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import bcrypt
 import yaml
 
+from moorage.core.clock import SystemClock
+from moorage.wire.client import ServiceClient
 from tests.processes import python_of
-from tests.system.planes import PlaneProcess
+from tests.system.planes import PlaneProcess, embedded_credentials
 
 #: The password of all users that this module adds.
 PASSWORD = "tempest-secret"
@@ -35,19 +36,21 @@ def modules(package: str) -> list[str]:
 
 
 def add_people(plane: PlaneProcess, people: Mapping[str, tuple[str, str]] = PEOPLE) -> None:
-    """Adds users to the users file, which the plane reads again by itself."""
-    path = plane.state / "users.yaml"
-    document = yaml.safe_load(path.read_text())
-    hashed = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)).decode()
+    """Adds users, and the projects that they need, over the Identity API."""
+    identity = ServiceClient(
+        plane.transport("/identity"),
+        service_type="identity",
+        credentials=embedded_credentials(plane.transport("/identity"), plane.state, SystemClock()),
+        clock=SystemClock(),
+    )
+    projects = {row["name"]: row["id"] for row in identity.get("/v3/projects")["projects"]}
     for name, (project, role) in people.items():
-        document["projects"].setdefault(project, {"id": f"{project}-project"})
-        document["users"][name] = {
-            "id": f"{name}-user",
-            "password": hashed,
-            "default_project": project,
-            "roles": {project: [role]},
-        }
-    path.write_text(yaml.safe_dump(document, sort_keys=False))
+        if project not in projects:
+            made = identity.request("POST", "/v3/projects", json={"project": {"name": project}})
+            projects[project] = made["project"]["id"]
+        user = {"name": name, "password": PASSWORD, "default_project_id": projects[project]}
+        made = identity.request("POST", "/v3/users", json={"user": user})
+        identity.request("PUT", f"/v3/projects/{projects[project]}/users/{made['user']['id']}/roles/{role}")
 
 
 def configure(plane: PlaneProcess, directory: Path, people: Mapping[str, tuple[str, str]] = PEOPLE) -> Path:

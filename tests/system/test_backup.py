@@ -12,8 +12,8 @@ from moorage.core.clock import SystemClock
 from moorage.core.ids import SeededIds
 from moorage.db import migrations
 from moorage.db.engine import open_engine
-from moorage.identity.embedded import IdentitySettings, open_or_create_identity
 from tests.conftest import DATABASES
+from tests.people import create_first_people
 from tests.ports import free_port
 from tests.servers import program, temporary_database
 from tests.system import planes
@@ -164,9 +164,7 @@ def _contents(directory):
 def stopped(tmp_path):
     """The configuration of a plane with users that is not running."""
     config = write_config(tmp_path / "state", plane={"services": "identity,placement"})
-    open_or_create_identity(
-        config.state, clock=SystemClock(), ids=SeededIds(1), settings=IdentitySettings(bcrypt_rounds=4)
-    )
+    create_first_people(config, SystemClock(), SeededIds(1))
     engine = open_engine(config.database_url("placement"))
     migrations.upgrade(engine, "placement")
     engine.dispose()
@@ -175,7 +173,7 @@ def stopped(tmp_path):
 
 def test_an_encrypted_backup_contains_no_plain_text_and_needs_its_passphrase(tmp_path, stopped, passphrase):
     state, directory = stopped.state, tmp_path / "backup"
-    kept = {name: (state / name).read_bytes() for name in ("token.key", "credentials.json", "users.yaml")}
+    kept = {name: (state / name).read_bytes() for name in ("token.key", "credentials.json")}
     said = moorage(stopped.source, "backup", str(directory), *passphrase)
     assert "The backup is encrypted" in said.stdout
     assert sorted(path.name for path in directory.iterdir()) == ["backup.tar.age", "manifest.json"]

@@ -12,7 +12,7 @@ import pytest
 
 from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
-from moorage.identity.embedded import first_credentials
+from moorage.identity.first_credentials import first_credentials
 from moorage.wire.transports import InProcessTransport
 from moorage.wiring import build_plane
 from tests.ports import free_port
@@ -21,8 +21,8 @@ from tests.system.planes import PlaneProcess, embedded_credentials, moorage, unt
 
 pytestmark = pytest.mark.slow
 
-DATABASES = ("placement", "compute", "accelerator", "reservation")
-SERVICES = ("identity", *DATABASES, "image")
+DATABASES = ("identity", "placement", "compute", "accelerator", "reservation")
+SERVICES = (*DATABASES, "image")
 
 #: Longer than any test, so that operations are quick only because of hints.
 NEVER_S = 600.0
@@ -144,7 +144,7 @@ def test_a_server_is_built_and_deleted_on_the_host_of_the_other_process(plane, c
 
 def test_the_process_of_an_agent_has_no_users_and_serves_no_api(plane):
     _, agent = plane
-    for name in ("users.yaml", "token.key", "credentials.json"):
+    for name in ("identity.db", "token.key", "credentials.json"):
         assert not (agent.state / name).exists()
     assert agent.transport("/compute").send("GET", "/", {}).status == 404
 

@@ -139,7 +139,7 @@ def test_a_shell_reads_the_output_of_env_as_the_banner_says(running):
 def test_files_of_the_first_start_are_readable_only_by_their_owner(running):
     for path in [running.state, *running.state.rglob("*")]:
         assert path.stat().st_mode & 0o077 == 0, path
-    for name in ("users.yaml", "token.key", "credentials.json", "moorage.conf", "running.conf"):
+    for name in ("identity.db", "token.key", "credentials.json", "moorage.conf", "running.conf"):
         assert (running.state / name).stat().st_mode & 0o777 == 0o600
 
 

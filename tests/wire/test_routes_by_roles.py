@@ -18,8 +18,8 @@ import pytest
 from moorage.compute.api.handlers.server_actions import ACTIONS
 from moorage.compute.api.routes import API as COMPUTE
 from moorage.identity.client import PasswordTokens
+from moorage.identity.passwords import hash_password
 from moorage.identity.routes import API as IDENTITY
-from moorage.identity.users import hash_password
 from moorage.images.routes import API as IMAGE
 from moorage.placement.api.routes import API as PLACEMENT
 from tests.plane import InProcessPlane
@@ -55,9 +55,11 @@ def wanted(service: str) -> dict[str, frozenset[str]]:
 
 def requests(service: str) -> Iterator[tuple[str, str, str, object, str | None]]:
     """(name in the table, method, path, body, microversion) of each route in each of its versions."""
+    # Identity would delete the project of the tokens.
+    values = {} if service == "identity" else VARIABLES
     for route in SERVICES[service].routes:
         name = f"{route.method} {route.path}"
-        path = re.sub(r"{(\w+)}", lambda name: VARIABLES.get(name[1], UUID), route.path) + QUERIES.get(name, "")
+        path = re.sub(r"{(\w+)}", lambda name: values.get(name[1], UUID), route.path) + QUERIES.get(name, "")
         version = str(route.until) if route.until else NEWEST.get(service)
         body = {} if route.reads == "json" and route.method in ("POST", "PUT", "PATCH") else None
         yield name, route.method, path, body, version

@@ -29,8 +29,8 @@ from moorage.compute.api.schemas.actions import ARGUMENTS
 from moorage.compute.api.schemas.queries import SERVERS
 from moorage.core.ids import SeededIds
 from moorage.identity.client import PasswordTokens
+from moorage.identity.passwords import hash_password
 from moorage.identity.routes import API as IDENTITY
-from moorage.identity.users import hash_password
 from moorage.images.routes import API as IMAGE
 from moorage.placement.api.routes import API as PLACEMENT
 from moorage.reservation.api.routes import API as RESERVATION
@@ -165,6 +165,7 @@ class World:
         self.identity = self._identity(directory)
         self.tokens = {role: self._log_in(f"bob-{role}", BLUE) for role in (*ROLES, "admin")}
         self.alices_token = self._log_in(ALICE_NAME, RED_NAME)
+        self.friends, self.credential = self._alices_accounts()
         self.plane = InProcessPlane(directory / "plane", ",".join(SERVICES.keys() - {"identity"}))
         for host in ("compute-1", "compute-2", "compute-3"):
             self.plane.beside(host, "agent", agent={"host": host})
@@ -285,6 +286,25 @@ class World:
             identity={"users_file": str(self.users)},
         )
 
+    def _alices_accounts(self) -> tuple[str, str]:
+        """(a group of hers, an application credential of hers)"""
+
+        def sent(token: str, method: str, path: str, body: object = None) -> Any:
+            seen = self.identity.send(
+                method, f"/identity{path}", body, who=None, roles=None, headers={"x-auth-token": token}
+            )
+            assert seen.status < 300, (method, path, seen)
+            return seen.body
+
+        root, group = self.tokens["admin"], {"name": f"{MARK}-group"}
+        friends = sent(root, "POST", "/v3/groups", {"group": group})["group"]["id"]
+        sent(root, "PUT", f"/v3/groups/{friends}/users/{ALICE}")
+        sent(root, "PUT", f"/v3/projects/{RED}/groups/{friends}/roles/reader")
+        credential = {"application_credential": {"name": f"{MARK}-credential"}}
+        path = f"/v3/users/{ALICE}/application_credentials"
+        made = sent(self.alices_token, "POST", path, credential)["application_credential"]
+        return friends, made["id"]
+
     def _log_in(self, name: str, project: str) -> str:
         tokens = PasswordTokens(
             self.identity.transport("/identity"),
@@ -323,7 +343,7 @@ class World:
     def _secrets(self) -> frozenset[str]:
         own = (
             self.image, self.shared_image, self.group, self.server, self.server_with_gpu, self.action, self.request,
-            self.bound_request, self.lease, self.reservation, self.hold,
+            self.bound_request, self.lease, self.reservation, self.hold, self.friends, self.credential,
         )  # fmt: skip
         return frozenset({RED, ALICE, MARK, str(QUOTA), str(LIMIT), *own})
 
@@ -345,6 +365,8 @@ class World:
         return {
             "identity projects/{project_id}": (RED,),
             "identity users/{user_id}": (ALICE,),
+            "identity groups/{group_id}": (self.friends,),
+            "identity application_credentials/{credential_id}": (self.credential,),
             "placement allocations/{consumer_uuid}": servers,
             "placement consumers/{consumer_uuid}": servers,
             "image images/{image_id}": images,
@@ -388,6 +410,10 @@ class World:
         return {
             "identity roles/{role_id}": "member",
             "identity domains/{domain_id}": "default",
+            "identity implies/{implied_id}": "reader",
+            "identity regions/{region_id}": "RegionOne",
+            "identity services/{service_id}": "compute",
+            "identity endpoints/{endpoint_id}": "compute-public",
             "identity hosts/{host}": "compute-1",
             "placement resource_providers/{uuid}": provider,
             "placement trees/{uuid}": provider,
@@ -543,10 +569,11 @@ class World:
             yield ("identity", f"{method} /v3/auth/tokens"), (None, 403)
 
     def picture(self) -> dict[str, object]:
-        """The rows of each database that belong to red and do not name bob, red's images, and the users file."""
-        found: dict[str, object] = {"users": self.users.read_text()}
-        for service in ("placement", "compute", "accelerator", "reservation"):
-            with self.plane.engine(service).connect() as connection:
+        """The rows of each database that belong to red and do not name bob, and red's images."""
+        found: dict[str, object] = {}
+        for service in ("identity", "placement", "compute", "accelerator", "reservation"):
+            plane = self.identity if service == "identity" else self.plane
+            with plane.engine(service).connect() as connection:
                 tables = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'")
                 for table in tables.scalars().all():
                     rows = [repr(row) for row in connection.exec_driver_sql(f"SELECT * FROM {table}")]

@@ -64,11 +64,10 @@ class EmbeddedTokens:
 
 
 class HttpBasic:
-    """Authenticates each request with a user name and password of the users file, in the user's default project.
+    """Authenticates each request with a user name and password of our own users, in the user's default project.
 
     bcrypt takes tens of milliseconds by design, so correct credentials are cached for `cache_s`. The cache holds a
-    keyed hash, never a password; it includes the user's fingerprint, so a new password takes effect when the file is
-    reread.
+    keyed hash, never a password; it includes the user's fingerprint, so a new password takes effect within a second.
     """
 
     def __init__(
@@ -95,14 +94,14 @@ class HttpBasic:
         user = accounts.user_named(name)
         mark = self._mark(name, password, user.fingerprint if user else "")
         now = self._clock.now()
-        if user is None or not user.enabled or self._verified.get(mark, now) <= now:
+        if user is None or not accounts.is_enabled(user) or self._verified.get(mark, now) <= now:
             address = self._proxies.client_address(environ)
             user = self._identity.check_password(user, password, named=name, address=address)
             self._remember(mark, now)
         project = accounts.default_project(user)
         if project is None:
             raise Unauthorized(
-                f"{name} has no default project; set default_project in the users file",
+                f"{name} has no default project; an administrator can set it: openstack user set --project",
                 code="identity.no_project",
             )
         return replace(caller_for(user, project), credentials={"authorization": headers["authorization"]})

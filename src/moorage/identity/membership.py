@@ -2,7 +2,7 @@
 
 | mode | class | asks |
 |---|---|---|
-| embedded, http_basic | `EmbeddedMembership` | the users file, which is read again within a second after a change |
+| embedded, http_basic | `EmbeddedMembership` | the accounts in memory, which are at most a second old |
 | keystone | `KeystoneMembership` | Keystone, with the credentials of the services, which may read users and roles |
 | none | `EveryoneIsAdmin` | nothing |
 """
@@ -27,7 +27,9 @@ class EmbeddedMembership:
     def caller_now(self, user_id: str, project_id: str) -> Caller | None:
         accounts = self.identity.accounts()
         user, project = accounts.users.get(user_id), accounts.projects.get(project_id)
-        if user is None or not user.enabled or project is None or not project.enabled or not user.roles_in(project):
+        if user is None or project is None or not user.roles_in(project):
+            return None
+        if not (accounts.is_enabled(user) and accounts.is_enabled(project)):
             return None
         return caller_for(user, project)
 

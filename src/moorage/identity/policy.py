@@ -13,7 +13,7 @@ from moorage.core.caller import Caller
 Rule = Callable[[Caller], bool]
 
 #: Keystone's implied roles: {role: the roles it implies}.
-_IMPLIED = {
+BUILT_IN_IMPLIED = {
     "admin": {"manager", "member", "reader"},
     "manager": {"member", "reader"},
     "member": {"reader"},
@@ -44,7 +44,7 @@ def has_role(*names: str) -> Rule:
 @lru_cache(maxsize=256)
 def with_implied(roles: frozenset[str]) -> frozenset[str]:
     """`roles` and all roles that they imply, as Keystone's tokens list them."""
-    return roles.union(*(_IMPLIED.get(role, set()) for role in roles))
+    return roles.union(*(BUILT_IN_IMPLIED.get(role, set()) for role in roles))
 
 
 admin = has_role("admin")

@@ -1,7 +1,7 @@
 """Schemas of the request bodies of the identity routes.
 
-Source: Identity API v3 reference ("Password authentication", "Token authentication", "Change password for user"); the
-bodies of ``/moorage/v1/hosts`` are ours.
+Source: Identity API v3 reference ("Password authentication", "Token authentication", "Authenticating with an
+Application Credential", "Change password for user"); the bodies of ``/moorage/v1/hosts`` are ours.
 """
 
 from moorage.identity.hosts import MAX_INVITATION_S
@@ -50,6 +50,25 @@ LOGIN = Schema(
                                 "type": "object",
                                 "required": ["id"],
                                 "properties": {"id": {"type": "string"}},
+                            },
+                            "application_credential": {
+                                "type": "object",
+                                "required": ["secret"],
+                                "properties": {
+                                    "id": {"type": "string"},
+                                    "name": {"type": "string"},
+                                    "secret": {"type": "string"},
+                                    "user": {
+                                        "type": "object",
+                                        "properties": {
+                                            "id": {"type": "string"},
+                                            "name": {"type": "string"},
+                                            "domain": _DOMAIN,
+                                        },
+                                        "anyOf": [_BY_ID, _BY_NAME],
+                                    },
+                                },
+                                "anyOf": [_BY_ID, {"required": ["name", "user"]}],
                             },
                         },
                     },

@@ -4,7 +4,8 @@
 
     moor1.<base64url of {"a":audit id,"e":expires,"i":issued,"k":fingerprint,"m":[methods],"p":project,"u":user}>.<mac>
 
-A token that was exchanged for another one also has ``"c"``, the audit id of the first token. Roles are not in the
+A token that was exchanged for another one also has ``"c"``, the audit id of the first token, and one that was obtained
+with an application credential has ``"x"``, its id. Roles are not in the
 token: they are looked up at each use, so that removing one takes effect at once. A token ends at its expiry, with its
 user, the user's password or the key, or when it is revoked (`revocations`).
 """
@@ -41,6 +42,7 @@ class Claims:
     methods: tuple[str, ...]
     audit_id: str
     chain_id: str | None = None  #: audit id of the first token, if this one was exchanged for a token
+    credential_id: str | None = None  #: the application credential that it was obtained with
 
 
 class TokenSigner:
@@ -67,6 +69,8 @@ class TokenSigner:
         }
         if claims.chain_id is not None:
             body["c"] = claims.chain_id
+        if claims.credential_id is not None:
+            body["x"] = claims.credential_id
         signed = f"{PREFIX}.{_encode(orjson.dumps(body))}"
         return f"{signed}.{_encode(_mac(self._key, signed))}"
 
@@ -87,6 +91,7 @@ class TokenSigner:
             methods=tuple(body["m"]),
             audit_id=body["a"],
             chain_id=body.get("c"),
+            credential_id=body.get("x"),
         )
         if now >= claims.expires_at + grace:
             raise Unauthorized(

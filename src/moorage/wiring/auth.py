@@ -32,6 +32,8 @@ from moorage.wire.transports import SocketTransport
 from moorage.wiring.components import Components
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
     from moorage.identity.embedded import EmbeddedIdentity
     from moorage.reservation.leases.calendar_service import Membership
 
@@ -42,8 +44,12 @@ AGENTS = frozenset({"agent", "accelerator-agent"})
 WITHOUT_API = AGENTS | {"dashboard"}
 
 
-def open_identity(config: Config, clock: Clock, ids: Ids) -> "EmbeddedIdentity | None":
-    """The built-in users and tokens; None in modes without them. Raises `StartError`."""
+def open_identity(
+    config: Config, clock: Clock, ids: Ids, open_database: "Callable[[str], Engine]"
+) -> "EmbeddedIdentity | None":
+    """The built-in users and tokens; None in modes without them. `open_database` returns the migrated database of a
+    service. Raises `StartError`.
+    """
     identity, runs = config.identity, config.runs
     if identity.mode not in ("embedded", "http_basic") or runs <= WITHOUT_API:
         return None
@@ -55,8 +61,10 @@ def open_identity(config: Config, clock: Clock, ids: Ids) -> "EmbeddedIdentity |
         )
     from moorage.identity.embedded import IdentitySettings, open_or_create_identity
 
+    config.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     return open_or_create_identity(
         config.state,
+        engine=open_database("identity"),
         clock=clock,
         ids=ids,
         users_file=Path(identity.users_file) if identity.users_file else None,
@@ -109,7 +117,7 @@ def credentials_of(parts: Components) -> TokenSource:
         return NoCredentials()
     password = identity.password
     if not password:
-        from moorage.identity.embedded import first_credentials
+        from moorage.identity.first_credentials import first_credentials
 
         password, _ = first_credentials(parts.config.state, identity.username)
     return _with_password(parts, identity.username, password)

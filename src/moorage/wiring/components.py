@@ -254,22 +254,7 @@ class Components:
         )
 
     def engine(self, service: str) -> Engine:
-        engine = open_engine(self.config.database_url(service))
-        self.plane.stops.append(engine.dispose)
-        self.plane.metrics.watch_engine(service, engine)
-        self.plane.engines[service] = engine
-        if self.tracer is not None and self.config.tracing.statements:
-            trace_statements(engine, service, self.tracer)
-        try:
-            migrations.upgrade(engine, service)
-        except DamagedDatabase:
-            raise
-        except Unavailable as error:
-            where = engine.url.render_as_string(hide_password=True)
-            raise StartError(
-                f"the database of {service} at {where} does not answer; start it, or correct [database] {service}"
-            ) from error
-        return engine
+        return open_database(self.config, self.plane, self.tracer, service)
 
     def worker(self, name: str) -> str:
         """A worker name that is unique to this process and the same after a restart: see `JobStore.claim`."""
@@ -285,6 +270,26 @@ class Components:
             f"{service}.workers", engine, self.clock, self.wakeups, self.this_worker, table, give_up, wakes
         )
         self.plane.starts += [watch.register, partial(self.plane.run_from_now_on, watch)]
+
+
+def open_database(config: Config, plane: Plane, tracer: Tracer | None, service: str) -> Engine:
+    """The engine of the service's database, migrated; it is disposed of when `plane` stops. Raises `StartError`."""
+    engine = open_engine(config.database_url(service))
+    plane.stops.append(engine.dispose)
+    plane.metrics.watch_engine(service, engine)
+    plane.engines[service] = engine
+    if tracer is not None and config.tracing.statements:
+        trace_statements(engine, service, tracer)
+    try:
+        migrations.upgrade(engine, service)
+    except DamagedDatabase:
+        raise
+    except Unavailable as error:
+        where = engine.url.render_as_string(hide_password=True)
+        raise StartError(
+            f"the database of {service} at {where} does not answer; start it, or correct [database] {service}"
+        ) from error
+    return engine
 
 
 def _identify_with(authenticator: Authenticator) -> Identify:

@@ -22,7 +22,7 @@ from moorage.wire.http import Authenticator
 from moorage.wire.middleware import CrossOrigin, metrics_app
 from moorage.wire.transports import SocketTransport, Transport
 from moorage.wiring.auth import AGENTS, authenticator_of, credentials_of, host_credentials_of, open_identity
-from moorage.wiring.components import Components, Plane
+from moorage.wiring.components import Components, Plane, open_database
 from moorage.wiring.services import (
     build_accelerator,
     build_accelerator_agent,
@@ -125,7 +125,11 @@ def _parts(
 ) -> Components:
     apps: dict[str, WsgiApp] = {}
     plane = Plane(mount_apps(apps), clock, wakeups, apps=apps)
-    own = None if authenticator else open_identity(config, clock, ids)
+    tracer = open_tracer(config)
+    if tracer is not None:
+        tracing.set_tracer(tracer)
+        plane.stops += [tracer.close, lambda: tracing.set_tracer(None)]
+    own = None if authenticator else open_identity(config, clock, ids, partial(open_database, config, plane, tracer))
     authenticator = authenticator or authenticator_of(config, clock, own, _proxies(config))
     identify = None
     if isinstance(authenticator, KeystoneTokens):
@@ -138,10 +142,6 @@ def _parts(
         )
     else:
         carrier = hints(wakeups)
-    tracer = open_tracer(config)
-    if tracer is not None:
-        tracing.set_tracer(tracer)
-        plane.stops += [tracer.close, lambda: tracing.set_tracer(None)]
     trail = open_trail(config, clock, plane.metrics)
     if trail is not None:
         plane.starts.append(trail.start)

@@ -32,13 +32,24 @@ MAX_DAYS = 36_500
 
 def build_identity(parts: Components) -> None:
     from moorage.identity import routes as identity_routes
+    from moorage.identity.account_service import AccountService
+    from moorage.identity.catalog_service import CatalogEditor
+    from moorage.identity.credential_service import CredentialService
+    from moorage.identity.role_service import RoleService
     from moorage.identity.service import IdentityService
 
-    if parts.identity is None:
+    identity, ids = parts.identity, parts.ids
+    if identity is None:
         return  # Keystone serves it, or there are no users
     endpoints = {name: _public_endpoint(parts, name) for name in ENDPOINT_PATHS}
-    service = IdentityService(parts.identity, endpoints, region=parts.config.plane.region)
-    parts.serve("identity", identity_routes.API, service, identity_routes.RULES)
+    service = IdentityService(
+        identity,
+        CatalogEditor(identity.database, ids, endpoints, parts.config.plane.region, "/identity"),
+        AccountService(identity, ids),
+        RoleService(identity.database, ids),
+        CredentialService(identity, ids),
+    )
+    parts.serve("identity", identity_routes.API, service, identity_routes.RULES, parts.plane.engines["identity"])
 
 
 def _public_endpoint(parts: Components, service: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from moorage.core.clock import SystemClock
 from moorage.core.ids import SeededIds
-from moorage.identity.embedded import IdentitySettings, open_or_create_identity
+from tests.people import create_first_people
 from tests.system.planes import moorage, write_config
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "identity.md"
@@ -19,9 +19,7 @@ def commands():
 
 def test_every_command_in_the_guide_runs_and_changes_the_key(tmp_path):
     config = write_config(tmp_path / "state")
-    open_or_create_identity(
-        config.state, clock=SystemClock(), ids=SeededIds(1), settings=IdentitySettings(bcrypt_rounds=4)
-    )
+    create_first_people(config, SystemClock(), SeededIds(1))
     key = config.state / "token.key"
     seen = {key.read_bytes()}
     for _, *words in commands():
@@ -33,9 +31,7 @@ def test_every_command_in_the_guide_runs_and_changes_the_key(tmp_path):
 
 def test_rotate_key_prints_as_json_how_long_the_previous_key_is_kept(tmp_path):
     config = write_config(tmp_path / "state", identity={"token_lifetime_s": 60})
-    open_or_create_identity(
-        config.state, clock=SystemClock(), ids=SeededIds(1), settings=IdentitySettings(bcrypt_rounds=4)
-    )
+    create_first_people(config, SystemClock(), SeededIds(1))
     done = moorage("identity", "rotate-key", "--json", MOORAGE_CONFIG=str(config.source))
     until = datetime.fromisoformat(json.loads(done.stdout)["previous_key_until"])
     assert timedelta(hours=48) < until - SystemClock().now() < timedelta(hours=48, minutes=3)

@@ -4,10 +4,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-import yaml
 
 from moorage.core.errors import Forbidden, StartError, Unauthorized
-from moorage.identity import users as users_module
+from moorage.identity import passwords as passwords_module
 from moorage.identity.authenticators import (
     EmbeddedTokens,
     HttpBasic,
@@ -16,8 +15,9 @@ from moorage.identity.authenticators import (
     TokensOrBasic,
     refuse_beyond_loopback,
 )
-from moorage.identity.embedded import IdentitySettings, first_credentials, open_or_create_identity
-from moorage.identity.users import hash_password
+from moorage.identity.first_credentials import first_credentials
+from moorage.identity.passwords import hash_password
+from tests.people import change_user, open_people
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def state(tmp_path):
 
 @pytest.fixture
 def identity(state, clock, ids):
-    return open_or_create_identity(state, clock=clock, ids=ids, settings=IdentitySettings(bcrypt_rounds=4))
+    return open_people(state, clock=clock, ids=ids)
 
 
 @pytest.fixture
@@ -49,8 +49,8 @@ def basic(name, password):
 def bcrypts(monkeypatch):
     """A list with one entry for each run of bcrypt."""
     runs = []
-    original = users_module.bcrypt.checkpw
-    monkeypatch.setattr(users_module.bcrypt, "checkpw", lambda *given: runs.append(1) or original(*given))
+    original = passwords_module.bcrypt.checkpw
+    monkeypatch.setattr(passwords_module.bcrypt, "checkpw", lambda *given: runs.append(1) or original(*given))
     return runs
 
 
@@ -146,11 +146,7 @@ class TestHttpBasic:
         authenticator = HttpBasic(identity, clock, cache_s=60)
         old = basic("demo", first_credentials(state, "demo")[0])
         authenticator.authenticate(old, {})
-        path = state / "users.yaml"
-        document = yaml.safe_load(path.read_text())
-        document["users"]["demo"]["password"] = hash_password("fresh", 4)
-        path.write_text(yaml.safe_dump(document))
-        clock.sleep(1)
+        change_user(identity, "demo", password_hash=hash_password("fresh", 4))
         with pytest.raises(Unauthorized):
             authenticator.authenticate(old, {})
         assert authenticator.authenticate(basic("demo", "fresh"), {})

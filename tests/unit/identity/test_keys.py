@@ -7,10 +7,12 @@ import pytest
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import StartError, Unauthorized
 from moorage.core.ids import SeededIds
-from moorage.identity.embedded import IdentitySettings, first_credentials, open_or_create_identity
+from moorage.identity.embedded import IdentitySettings
+from moorage.identity.first_credentials import first_credentials
 from moorage.identity.keys import rotate_key
 from moorage.identity.model import SERVICE_TOKEN_GRACE
 from tests.conftest import START
+from tests.people import open_people
 
 HOUR = timedelta(hours=1)
 
@@ -40,9 +42,7 @@ def state(tmp_path):
 
 @pytest.fixture
 def start(state, clock):
-    return lambda: open_or_create_identity(
-        state, clock=clock, ids=SeededIds(1), settings=IdentitySettings(HOUR, bcrypt_rounds=4)
-    )
+    return lambda: open_people(state, clock=clock, ids=SeededIds(1), settings=IdentitySettings(HOUR, bcrypt_rounds=4))
 
 
 @pytest.fixture

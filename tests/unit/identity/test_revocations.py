@@ -8,7 +8,8 @@ import pytest
 from moorage.core.errors import Unauthorized
 from moorage.core.ids import SeededIds
 from moorage.identity import revocations
-from moorage.identity.embedded import IdentitySettings, first_credentials, open_or_create_identity
+from moorage.identity.first_credentials import first_credentials
+from tests.people import open_people
 
 
 @pytest.fixture
@@ -19,9 +20,7 @@ def state(tmp_path):
 @pytest.fixture
 def start(state, clock):
     """Another process with the same state directory."""
-    return lambda: open_or_create_identity(
-        state, clock=clock, ids=SeededIds(1), settings=IdentitySettings(bcrypt_rounds=4)
-    )
+    return lambda: open_people(state, clock=clock, ids=SeededIds(1))
 
 
 def log_in(identity, state, name="demo"):

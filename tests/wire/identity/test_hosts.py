@@ -8,10 +8,10 @@ import pytest
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import StartError, Unauthorized, Unavailable
 from moorage.core.names import QUEUES
-from moorage.identity.embedded import open_or_create_identity
 from moorage.identity.host_credential import ROTATION_PERIOD, HostTokens, enrol_host
 from moorage.identity.hosts import digest_of
 from tests.conftest import START
+from tests.people import open_people
 
 HOSTS = "/moorage/v1/hosts"
 
@@ -79,7 +79,7 @@ def state_of(wire, admin, name):
 @pytest.fixture
 def another(plane, ids):
     """The state directory as another process sees it."""
-    return lambda: open_or_create_identity(plane.config.state, clock=plane.clock, ids=ids)
+    return lambda: open_people(plane.config.state, clock=plane.clock, ids=ids)
 
 
 @pytest.fixture

@@ -1,13 +1,10 @@
 """Users change their own passwords; the effects on the users file and on tokens."""
 
 import json
-import os
 
 import pytest
-import yaml
 
 from moorage.identity.throttle import FREE_FAILURES
-from moorage.identity.users import hash_password
 from tests.plane import InProcessPlane
 
 
@@ -95,68 +92,3 @@ def test_changing_a_password_deletes_the_stored_first_password(wire, passwords, 
     assert set(json.loads(path.read_text())) == {"admin", "moorage"}
     assert path.stat().st_mode & 0o777 == 0o600
     assert "a new one" not in path.read_text()
-
-
-OURS = """\
-# Mine.
-projects: {red: {id: p1}}   # the only one
-users:
-  alice:   # since May
-    id: u1
-    password: %s
-    roles: {red: [member]}
-  bob: {id: u2, password: '%s', roles: {red: [reader]}}   # \N{SNOWMAN}
-"""
-
-
-@pytest.fixture
-def elsewhere(tmp_path, clock, ids):
-    """A plane with the operator's own users file in another directory."""
-    path = tmp_path / "etc" / "users.yaml"
-    path.parent.mkdir()
-    path.write_text(OURS % (hash_password("one", 4), hash_password("two", 4)))
-    path.chmod(0o640)
-    link = tmp_path / "users"
-    link.symlink_to(path)
-    options = {"identity": {"users_file": str(link), "password": "x"}}
-    with InProcessPlane(tmp_path / "state", "identity", clock=clock, ids=ids, authenticator=None, **options) as plane:
-        yield plane, path
-
-
-def changed(plane, user_id, original, new="a new one"):
-    body = json.dumps({"user": {"original_password": original, "password": new}}).encode()
-    sent = {"content-type": "application/json"}
-    return plane.transport().send("POST", f"/identity/v3/users/{user_id}/password", sent, body).status
-
-
-@pytest.mark.parametrize(("user_id", "name", "original"), [("u1", "alice", "one"), ("u2", "bob", "two")])
-def test_changing_a_password_changes_nothing_else_in_the_users_file(elsewhere, user_id, name, original):
-    plane, path = elsewhere
-    before = path.read_text()
-    assert changed(plane, user_id, original) == 204
-    after = path.read_text()
-    old, new = (yaml.safe_load(text)["users"][name]["password"] for text in (before, after))
-    assert old != new
-    assert after.replace(new, old).replace(f"password: {old},", f"password: '{old}',") == before
-    assert path.stat().st_mode & 0o777 == 0o640
-    assert (path.parent.parent / "users").is_symlink()
-
-
-def test_a_password_shared_by_a_yaml_anchor_is_not_changed(elsewhere, clock):
-    plane, path = elsewhere
-    path.write_text(OURS.replace("'%s'", "*one").replace("%s", "&one %s") % hash_password("one", 4))
-    clock.sleep(1)
-    before = path.read_text()
-    assert changed(plane, "u1", "one") == 409
-    assert changed(plane, "u2", "one") == 409
-    assert path.read_text() == before
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_an_unwritable_users_file_is_reported(elsewhere):
-    plane, path = elsewhere
-    path.parent.chmod(0o500)
-    try:
-        assert changed(plane, "u1", "one") == 403
-    finally:
-        path.parent.chmod(0o700)

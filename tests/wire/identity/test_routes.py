@@ -278,7 +278,7 @@ def test_an_expired_token_is_401(wire, clock):
 
 
 def test_an_unknown_route_is_404(wire):
-    assert wire.send("GET", "/v3/groups", token=wire.token("admin"))[0] == 404
+    assert wire.send("GET", "/v3/trusts", token=wire.token("admin"))[0] == 404
     assert wire.send("PUT", "/v3/projects", token=wire.token("admin"))[0] == 405
 
 

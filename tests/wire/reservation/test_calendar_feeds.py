@@ -22,7 +22,8 @@ from moorage.core.errors import Invalid
 from moorage.core.ids import SeededIds
 from moorage.db.session import read, write
 from moorage.identity.client import PasswordTokens
-from moorage.identity.users import hash_password
+from moorage.identity.model import Assignment
+from moorage.identity.passwords import hash_password
 from moorage.reservation.client import ReservationClient
 from moorage.reservation.leases.calendar_service import MAX_FEEDS, READS
 from moorage.reservation.store import lease_store
@@ -199,33 +200,36 @@ def test_the_command_creates_lists_and_revokes_feeds(reserved, monkeypatch):
 
 
 class People:
-    """A plane with its own users. `set` rewrites the users file, which the plane reads again within a second."""
+    """A plane with its own users, imported from a file; `set` changes them."""
 
     def __init__(self, directory):
-        self.password = hash_password("of-alice", 4)
-        self.file = directory / "users.yaml"
-        self.set()
+        password = hash_password("of-alice", 4)
+        file = directory / "users.yaml"
+        users = {
+            "alice": {"id": "alice", "password": password, "roles": {"red": ["member"]}},
+            "moorage": {"id": "moorage", "password": password, "roles": {"service": ["service", "admin", "nothing"]}},
+        }
+        projects = {"red": {"id": "red"}, "service": {"id": "service"}}
+        file.write_text(json.dumps({"projects": projects, "users": users}))  # JSON is YAML
+        file.chmod(0o600)
         self.plane = InProcessPlane(
             directory / "plane",
             "identity,placement,image,compute,reservation",
             authenticator=None,
             credentials=None,
-            identity={"users_file": str(self.file), "username": "moorage", "password": "of-alice"},
+            identity={"users_file": str(file), "username": "moorage", "password": "of-alice"},
         )
 
     def set(self, *, roles=("member",), enabled=True, project=True):
-        users = {
-            "alice": {
-                "id": "alice",
-                "password": self.password,
-                "roles": {"red": list(roles)} if roles else {},
-                "enabled": enabled,
-            },
-            "moorage": {"id": "moorage", "password": self.password, "roles": {"service": ["service", "admin"]}},
-        }
-        projects = {"red": {"id": "red", "enabled": project}, "service": {"id": "service"}}
-        self.file.write_text(json.dumps({"projects": projects, "users": users}))  # JSON is YAML
-        self.file.chmod(0o600)
+        service = self.plane.plane.built["identity"]
+        service.people.update_user("alice", {"enabled": enabled})
+        service.people.update_project("red", {"enabled": project})
+        held = {row for row in service.identity.accounts().assignments if row.actor_id == "alice"}
+        wanted = {Assignment(role, "user", "alice", "project", "red") for role in roles}
+        for row in held - wanted:
+            service.roles.revoke(row)
+        for row in wanted - held:
+            service.roles.grant(row)
 
     def token(self):
         who = {"username": "alice", "password": "of-alice", "project": "red", "clock": self.plane.clock}
@@ -240,7 +244,7 @@ class People:
         return json.loads(answer.body)["feed"]["url"].partition("/reservation")[2]
 
     def read(self, path):
-        self.plane.run_for(70)  # the users file was read again, and the limit of reads is over
+        self.plane.run_for(70)  # the limit of reads is over
         answer = self.plane.transport("/reservation").send("GET", path, {})
         return answer.status, answer.body
 

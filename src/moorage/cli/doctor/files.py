@@ -15,6 +15,7 @@ SECRETS = (
     "credentials.json",
     "host/credential.json",
     "hosts.json",
+    "identity.db",
     "revoked_tokens",
     "token.key",
     "token.key.others",

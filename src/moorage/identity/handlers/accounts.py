@@ -1,14 +1,57 @@
-"""Projects, users, roles and the one domain. Read-only except for passwords, since people edit the users file."""
+"""``/v3/domains``, ``/v3/projects``, ``/v3/users`` and ``/v3/groups``.
+
+Callers without the rule for foreign objects see only themselves and their projects: others are not found.
+"""
 
 from moorage.core.errors import NotFound
-from moorage.identity.model import DOMAIN_ID, DOMAIN_NAME, Project, User
+from moorage.identity.account_rules import find
+from moorage.identity.handlers.documents import (
+    domain_document,
+    group_document,
+    listed,
+    project_document,
+    user_document,
+)
+from moorage.identity.model import Accounts, Group
 from moorage.identity.service import IdentityService
 from moorage.wire.http import Request, Response
 
+# ----------------------------------------------------------------------------------------------------------- domains
+
+
+def list_domains(request: Request[IdentityService]) -> Response:
+    rows = [domain_document(domain, request.base_url) for domain in _accounts(request).domains.values()]
+    return listed(request, "domains", rows, "name", "enabled")
+
+
+def show_domain(request: Request[IdentityService], domain_id: str) -> Response:
+    return Response(
+        body={"domain": domain_document(find(_accounts(request).domains, domain_id, "domain"), request.base_url)}
+    )
+
+
+def create_domain(request: Request[IdentityService]) -> Response:
+    domain = request.service.people.create_domain(request.json["domain"])
+    return Response(201, {"domain": domain_document(domain, request.base_url)})
+
+
+def update_domain(request: Request[IdentityService], domain_id: str) -> Response:
+    domain = request.service.people.update_domain(domain_id, request.json["domain"])
+    return Response(body={"domain": domain_document(domain, request.base_url)})
+
+
+def delete_domain(request: Request[IdentityService], domain_id: str) -> Response:
+    request.service.people.delete_domain(domain_id)
+    return Response(204)
+
+
+# ---------------------------------------------------------------------------------------------------------- projects
+
 
 def list_projects(request: Request[IdentityService]) -> Response:
-    rows = [project_document(project, request.base_url) for project in request.service.list_projects(_name(request))]
-    return _listed(request, "projects", rows if _in_our_domain(request) else [])
+    projects = sorted(_accounts(request).projects.values(), key=lambda project: project.name)
+    rows = [project_document(project, request.base_url) for project in projects]
+    return listed(request, "projects", rows, "name", "domain_id", "parent_id", "enabled", "is_domain")
 
 
 def show_project(request: Request[IdentityService], project_id: str) -> Response:
@@ -18,14 +61,48 @@ def show_project(request: Request[IdentityService], project_id: str) -> Response
     return Response(body={"project": project_document(project, request.base_url)})
 
 
+def create_project(request: Request[IdentityService]) -> Response:
+    project = request.service.people.create_project(request.json["project"])
+    return Response(201, {"project": project_document(project, request.base_url)})
+
+
+def update_project(request: Request[IdentityService], project_id: str) -> Response:
+    project = request.service.people.update_project(project_id, request.json["project"])
+    return Response(body={"project": project_document(project, request.base_url)})
+
+
+def delete_project(request: Request[IdentityService], project_id: str) -> Response:
+    request.service.people.delete_project(project_id)
+    return Response(204)
+
+
+# ------------------------------------------------------------------------------------------------------------- users
+
+
 def list_users(request: Request[IdentityService]) -> Response:
-    rows = [_user(user, request.base_url) for user in request.service.list_users(_name(request))]
-    return _listed(request, "users", rows if _in_our_domain(request) else [])
+    users = sorted(_accounts(request).users.values(), key=lambda user: user.name)
+    rows = [user_document(user, request.base_url) for user in users]
+    return listed(request, "users", rows, "name", "domain_id", "enabled")
 
 
 def show_user(request: Request[IdentityService], user_id: str) -> Response:
     user = request.service.get_user(request.caller, user_id, privileged=request.allowed("identity:get_any_user"))
-    return Response(body={"user": _user(user, request.base_url)})
+    return Response(body={"user": user_document(user, request.base_url)})
+
+
+def create_user(request: Request[IdentityService]) -> Response:
+    user = request.service.people.create_user(request.json["user"])
+    return Response(201, {"user": user_document(user, request.base_url)})
+
+
+def update_user(request: Request[IdentityService], user_id: str) -> Response:
+    user = request.service.people.update_user(user_id, request.json["user"])
+    return Response(body={"user": user_document(user, request.base_url)})
+
+
+def delete_user(request: Request[IdentityService], user_id: str) -> Response:
+    request.service.people.delete_user(user_id)
+    return Response(204)
 
 
 def change_password(request: Request[IdentityService], user_id: str) -> Response:
@@ -37,94 +114,73 @@ def change_password(request: Request[IdentityService], user_id: str) -> Response
 def list_user_projects(request: Request[IdentityService], user_id: str) -> Response:
     privileged = request.allowed("identity:get_any_user")
     projects = request.service.projects_of(request.caller, user_id, privileged=privileged)
-    return _listed(request, "projects", [project_document(project, request.base_url) for project in projects])
+    return listed(request, "projects", [project_document(project, request.base_url) for project in projects], "name")
 
 
-def list_roles(request: Request[IdentityService]) -> Response:
-    return _listed(
-        request, "roles", [_role(role, request.base_url) for role in request.service.list_roles(_name(request))]
+def list_user_groups(request: Request[IdentityService], user_id: str) -> Response:
+    user = request.service.get_user(request.caller, user_id, privileged=request.allowed("identity:get_any_user"))
+    accounts = _accounts(request)
+    groups = [accounts.groups[row.group_id] for row in accounts.memberships if row.user_id == user.id]
+    return listed(request, "groups", _by_name(groups, request.base_url), "name")
+
+
+# ------------------------------------------------------------------------------------------------------------ groups
+
+
+def list_groups(request: Request[IdentityService]) -> Response:
+    rows = _by_name(list(_accounts(request).groups.values()), request.base_url)
+    return listed(request, "groups", rows, "name", "domain_id")
+
+
+def show_group(request: Request[IdentityService], group_id: str) -> Response:
+    group = find(_accounts(request).groups, group_id, "group")
+    return Response(body={"group": group_document(group, request.base_url)})
+
+
+def create_group(request: Request[IdentityService]) -> Response:
+    group = request.service.people.create_group(request.json["group"])
+    return Response(201, {"group": group_document(group, request.base_url)})
+
+
+def update_group(request: Request[IdentityService], group_id: str) -> Response:
+    group = request.service.people.update_group(group_id, request.json["group"])
+    return Response(body={"group": group_document(group, request.base_url)})
+
+
+def delete_group(request: Request[IdentityService], group_id: str) -> Response:
+    request.service.people.delete_group(group_id)
+    return Response(204)
+
+
+def list_members(request: Request[IdentityService], group_id: str) -> Response:
+    accounts = _accounts(request)
+    find(accounts.groups, group_id, "group")
+    users = sorted(
+        (accounts.users[row.user_id] for row in accounts.memberships if row.group_id == group_id),
+        key=lambda user: user.name,
     )
+    return listed(request, "users", [user_document(user, request.base_url) for user in users], "name")
 
 
-def show_role(request: Request[IdentityService], role_id: str) -> Response:
-    if not request.service.list_roles(role_id):
-        raise NotFound(f"Could not find role: {role_id}.")
-    return Response(body={"role": _role(role_id, request.base_url)})
+def add_member(request: Request[IdentityService], group_id: str, user_id: str) -> Response:
+    request.service.people.add_member(group_id, user_id)
+    return Response(204)
 
 
-def list_domains(request: Request[IdentityService]) -> Response:
-    rows = [_domain(request.base_url)] if _name(request) in (None, DOMAIN_NAME) else []
-    return _listed(request, "domains", rows)
+def check_member(request: Request[IdentityService], group_id: str, user_id: str) -> Response:
+    if not request.service.people.is_member(group_id, user_id):
+        raise NotFound(f"Could not find user: {user_id} in group {group_id}.")
+    return Response(204)
 
 
-def show_domain(request: Request[IdentityService], domain_id: str) -> Response:
-    if domain_id != DOMAIN_ID:
-        raise NotFound(f"Could not find domain: {domain_id}.")
-    return Response(body={"domain": _domain(request.base_url)})
+def remove_member(request: Request[IdentityService], group_id: str, user_id: str) -> Response:
+    request.service.people.remove_member(group_id, user_id)
+    return Response(204)
 
 
-def project_document(project: Project, base_url: str) -> dict[str, object]:
-    return {
-        "id": project.id,
-        "name": project.name,
-        "description": project.description,
-        "domain_id": DOMAIN_ID,
-        "parent_id": DOMAIN_ID,
-        "enabled": project.enabled,
-        "is_domain": False,
-        "tags": [],
-        "options": {},
-        "links": {"self": f"{base_url}/v3/projects/{project.id}"},
-    }
+def _accounts(request: Request[IdentityService]) -> Accounts:
+    return request.service.identity.accounts()
 
 
-def _user(user: User, base_url: str) -> dict[str, object]:
-    document: dict[str, object] = {
-        "id": user.id,
-        "name": user.name,
-        "domain_id": DOMAIN_ID,
-        "enabled": user.enabled,
-        "password_expires_at": None,
-        "options": {},
-        "links": {"self": f"{base_url}/v3/users/{user.id}"},
-    }
-    if user.default_project_id:
-        document["default_project_id"] = user.default_project_id
-    return document
-
-
-def _role(name: str, base_url: str) -> dict[str, object]:
-    """A role's name is its id."""
-    return {
-        "id": name,
-        "name": name,
-        "description": "",
-        "domain_id": None,
-        "options": {},
-        "links": {"self": f"{base_url}/v3/roles/{name}"},
-    }
-
-
-def _domain(base_url: str) -> dict[str, object]:
-    return {
-        "id": DOMAIN_ID,
-        "name": DOMAIN_NAME,
-        "description": "The default domain",
-        "enabled": True,
-        "tags": [],
-        "options": {},
-        "links": {"self": f"{base_url}/v3/domains/{DOMAIN_ID}"},
-    }
-
-
-def _name(request: Request[IdentityService]) -> str | None:
-    return request.query.first("name")
-
-
-def _in_our_domain(request: Request[IdentityService]) -> bool:
-    return request.query.first("domain_id") in (None, DOMAIN_ID)
-
-
-def _listed(request: Request[IdentityService], name: str, rows: list[dict[str, object]]) -> Response:
-    links = {"self": f"{request.base_url}{request.path}", "previous": None, "next": None}
-    return Response(body={name: rows, "links": links})
+def _by_name(groups: list[Group], base_url: str) -> list[dict[str, object]]:
+    return [group_document(group, base_url) for group in sorted(groups, key=lambda group: group.name)]

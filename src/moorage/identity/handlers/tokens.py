@@ -1,19 +1,18 @@
 """``/v3/auth``: tokens, and the catalogue and projects of a token's holder."""
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import NotRequired, TypedDict
 
 from moorage.core.errors import Forbidden, Invalid, Unauthorized
 from moorage.identity.embedded import AuthenticatedCaller
-from moorage.identity.handlers.accounts import project_document
-from moorage.identity.model import DOMAIN_ID, DOMAIN_NAME
+from moorage.identity.handlers.documents import named_domain, project_document
+from moorage.identity.model import CatalogEndpoint
 from moorage.identity.policy import with_implied
-from moorage.identity.service import INTERFACES, DomainRef, Endpoint, IdentityService, Login, NamedEntity
+from moorage.identity.service import DomainRef, IdentityService, Login, NamedEntity
 from moorage.wire.http import Request, Response
 
 _SUBJECT = "x-subject-token"
-_METHODS = {"password", "token"}
+_METHODS = {"password", "token", "application_credential"}
 _NO = {"false", "0", "no", "off", "f", "n"}
 
 
@@ -56,7 +55,12 @@ def revoke_token(request: Request[IdentityService]) -> Response:
 def show_catalog(request: Request[IdentityService]) -> Response:
     if not request.caller.project_id:
         raise Forbidden("The catalogue requires a token with a project.")
-    return Response(body={"catalog": _catalog(request), "links": {"self": f"{request.base_url}{request.path}"}})
+    return Response(
+        body={
+            "catalog": _catalog(request, request.caller.project_id, request.caller.user_id),
+            "links": {"self": f"{request.base_url}{request.path}"},
+        }
+    )
 
 
 def list_auth_projects(request: Request[IdentityService]) -> Response:
@@ -65,12 +69,12 @@ def list_auth_projects(request: Request[IdentityService]) -> Response:
 
 
 def list_auth_domains(request: Request[IdentityService]) -> Response:
-    """Always empty: this service has no roles in domains."""
+    """Always empty: this service issues no tokens for domains."""
     return Response(body={"domains": [], "links": _links(request)})
 
 
 def list_system_roles(request: Request[IdentityService]) -> Response:
-    """Always empty: this service has no roles in the whole system."""
+    """Always empty: this service issues no tokens for the whole system."""
     return Response(body={"system": [], "links": _links(request)})
 
 
@@ -99,10 +103,20 @@ class TokenBody(TypedDict):
     id: str
 
 
+class CredentialBody(TypedDict, total=False):
+    """An application credential, by its id, or by its name and its user."""
+
+    id: str
+    name: str
+    user: NamedBody
+    secret: str
+
+
 class IdentityBody(TypedDict):
     methods: list[str]
     password: NotRequired[PasswordBody]
     token: NotRequired[TokenBody]
+    application_credential: NotRequired[CredentialBody]
 
 
 class ScopeBody(TypedDict, total=False):
@@ -128,12 +142,17 @@ def _login(auth: AuthBody) -> Login:
         if method not in identity:
             raise Invalid(f"Expecting to find {method} in identity. The server could not comply with the request.")
     scope = auth.get("scope")
-    user = identity["password"]["user"] if "password" in methods else None
+    user: NamedBody | None = identity["password"]["user"] if "password" in methods else None
+    credential = identity["application_credential"] if "application_credential" in methods else None
+    if credential is not None and user is None:
+        user = credential.get("user")
     return Login(
         methods=methods,
         user=_named(user) if user else None,
-        password=user["password"] if user else "",
+        password=identity["password"]["user"]["password"] if "password" in methods else "",
         token=identity["token"]["id"] if "token" in methods else None,
+        credential=NamedEntity(credential.get("id"), credential.get("name"), DomainRef()) if credential else None,
+        secret=credential["secret"] if credential else "",
         project=_named(scope["project"]) if isinstance(scope, dict) and "project" in scope else None,
         unscoped=scope == "unscoped" or (isinstance(scope, dict) and "unscoped" in scope),
         other_scope=isinstance(scope, dict) and not scope.keys().isdisjoint({"domain", "system"}),
@@ -163,52 +182,69 @@ def _validate(request: Request[IdentityService], subject: str) -> AuthenticatedC
 
 
 def _document(request: Request[IdentityService], holder: AuthenticatedCaller) -> dict[str, object]:
+    accounts = request.service.identity.accounts()
     token: dict[str, object] = {
         "methods": list(holder.claims.methods),
         "user": {
             "id": holder.user.id,
             "name": holder.user.name,
-            "domain": {"id": DOMAIN_ID, "name": DOMAIN_NAME},
+            "domain": named_domain(accounts, holder.user.domain_id),
             "password_expires_at": None,
         },
         "audit_ids": [one for one in (holder.claims.audit_id, holder.claims.chain_id) if one],
         "issued_at": _time(holder.claims.issued_at),
         "expires_at": _time(holder.claims.expires_at),
     }
+    if holder.credential is not None:
+        token["application_credential"] = {
+            "id": holder.credential.id,
+            "name": holder.credential.name,
+            "restricted": not holder.credential.unrestricted,
+        }
     if holder.project is not None:
         token["project"] = {
             "id": holder.project.id,
             "name": holder.project.name,
-            "domain": {"id": DOMAIN_ID, "name": DOMAIN_NAME},
+            "domain": named_domain(accounts, holder.project.domain_id),
         }
         token["is_domain"] = False
+        ids = {role.name: role.id for role in accounts.roles.values()}
         # Peers check for a role by its name, such as "reader", so list implied roles as well.
-        token["roles"] = [{"id": role, "name": role} for role in sorted(with_implied(holder.roles))]
+        token["roles"] = [{"id": ids[name], "name": name} for name in sorted(with_implied(holder.roles)) if name in ids]
         if "nocatalog" not in request.query.names():
-            token["catalog"] = _catalog(request)
+            token["catalog"] = _catalog(request, holder.project.id, holder.user.id)
     return {"token": token}
 
 
-def _catalog(request: Request[IdentityService]) -> list[dict[str, object]]:
-    return [_service(endpoint) for endpoint in request.service.catalog(request.base_url)]
-
-
-def _service(endpoint: Endpoint) -> dict[str, object]:
-    rows: Sequence[dict[str, str]] = [
+def _catalog(request: Request[IdentityService], project_id: str, user_id: str) -> list[dict[str, object]]:
+    """The enabled services, each with its enabled endpoints."""
+    values = {"project_id": project_id, "tenant_id": project_id, "user_id": user_id}
+    endpoints: dict[str, list[dict[str, object]]] = {}
+    for endpoint in request.service.catalog.endpoints(request.base_url):
+        if endpoint.enabled:
+            endpoints.setdefault(endpoint.service_id, []).append(_endpoint(endpoint, values))
+    return [
         {
-            "id": f"{endpoint.service_type}-{interface}",
-            "interface": interface,
-            "region": endpoint.region,
-            "region_id": endpoint.region,
-            "url": endpoint.url,
+            "id": service.id,
+            "type": service.type,
+            "name": service.name,
+            "endpoints": endpoints.get(service.id, []),
         }
-        for interface in INTERFACES
+        for service in request.service.catalog.services()
+        if service.enabled
     ]
+
+
+def _endpoint(endpoint: CatalogEndpoint, values: dict[str, str]) -> dict[str, object]:
+    url = endpoint.url
+    for name, value in values.items():
+        url = url.replace(f"$({name})s", value).replace(f"%({name})s", value)
     return {
-        "id": endpoint.service_type,
-        "type": endpoint.service_type,
-        "name": endpoint.service_name,
-        "endpoints": rows,
+        "id": endpoint.id,
+        "interface": endpoint.interface,
+        "region": endpoint.region_id,
+        "region_id": endpoint.region_id,
+        "url": url,
     }
 
 

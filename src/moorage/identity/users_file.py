@@ -1,4 +1,4 @@
-"""The users file: reads and validates it, rereads it when it changes, and replaces passwords in it.
+"""The users file of earlier versions: validates it, and turns it into records. It is imported once, at the first start.
 
 ::
 
@@ -16,31 +16,19 @@ An error names the file, the line and the remedy. A file that others may write i
 admin.
 """
 
-import errno
-import logging
 import os
 import stat
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import bcrypt
 import jsonschema_rs
 import yaml
 
-from moorage.core.clock import Clock
-from moorage.core.errors import ConcurrentUpdate, Conflict, Forbidden, Invalid, StartError
-from moorage.durable import write_durably
-from moorage.identity.model import Accounts, Project, User
-from moorage.identity.watched_files import WatchedFiles
-
-log = logging.getLogger(__name__)
-
-#: bcrypt ignores further bytes of a password, so longer passwords are rejected.
-MAX_PASSWORD_BYTES = 72
+from moorage.core.errors import StartError
+from moorage.identity.model import Accounts, Assignment, Change, Project, Role, User
 
 _ID = {"type": "string", "pattern": r"^[A-Za-z0-9_.-]{1,64}$"}
 _NAME = {"type": "string", "minLength": 1, "maxLength": 255}
@@ -87,116 +75,8 @@ _SCHEMA = {
 }
 
 
-class UsersFile:
-    """The accounts in `path`, at most one second old.
-
-    An invalid change is logged and ignored: the last valid accounts stay in use.
-    """
-
-    def __init__(self, path: Path, clock: Clock) -> None:
-        self._path = path
-        self._watched = WatchedFiles("users file", [path], lambda: load_accounts(path), clock)
-
-    def accounts(self) -> Accounts:
-        return self._watched.value()
-
-    def set_password(self, user: User, password_hash: str) -> None:
-        """Replaces the password hash in the file. The rest of the text stays as people wrote it, with their comments.
-        The caller holds the lock.
-
-        Raises `ConcurrentUpdate` if the user has changed in the file, `Forbidden` if the file cannot be written, and
-        `Conflict` if the password is not a plain scalar of its own in the file.
-        """
-        text = _read(self._path)
-        if parse_accounts(text, str(self._path)).users.get(user.id) != user:
-            raise ConcurrentUpdate("the user was changed in the meantime; try again")
-        # Replace the target of a symbolic link, not the link.
-        real = self._path.resolve()
-        try:
-            _replace(real, replace_password_hash(text, user, password_hash))
-        except OSError as error:
-            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-                raise
-            log.warning("a password was not changed", extra={"file": str(real), "reason": str(error)})
-            raise Forbidden(
-                "This service cannot write the users file; an administrator can set a password.",
-                code="identity.read_only",
-            ) from error
-        self._watched.reload_now()
-
-
-def load_accounts(path: Path) -> Accounts:
-    """Raises `StartError` with file, line and remedy."""
-    return parse_accounts(_read(path), str(path))
-
-
-def parse_accounts(text: str, where: str) -> Accounts:
-    """The accounts in `text`; `where` is the name of its file in error messages."""
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f"{where}:{mark.line + 1}" if mark else where
-        raise StartError(f"{line}: not valid YAML: {getattr(error, 'problem', None) or error}") from error
-    _check_unique_keys(root, where)
-    for fault in _validator().iter_errors(document):
-        raise StartError(f"{where}:{_line(root, fault.instance_path)}: {_fault_message(fault)}")
-    return _accounts(document, root, where)
-
-
-def replace_password_hash(text: str, user: User, password_hash: str) -> str:
-    """`text` with another password hash of the user, and no other change. Raises `Conflict` if that is impossible."""
-    node: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
-    for step in ("users", user.name, "password"):
-        pairs = node.value if isinstance(node, yaml.MappingNode) else []
-        node = next((value for key, value in pairs if key.value == step), None)
-    before = parse_accounts(text, "users file")
-    wanted = {**before.users, user.id: replace(user, password_hash=password_hash)}
-    try:
-        if node is not None:
-            changed = text[: node.start_mark.index] + password_hash + text[node.end_mark.index :]
-            after = parse_accounts(changed, "users file")
-            if (after.users, after.projects) == (wanted, before.projects):
-                return changed
-    except StartError as error:
-        log.warning("a password cannot be changed in the users file", extra={"reason": error.message})
-    raise Conflict(
-        f"The password of {user.name} is not a plain value in the users file; an administrator can change it there.",
-        code="identity.users_file",
-    )
-
-
-def check_new_password(password: str) -> None:
-    """Raises `Invalid` for a password that bcrypt would truncate."""
-    raw = password.encode("utf-8", "surrogatepass")
-    if not 1 <= len(raw) <= MAX_PASSWORD_BYTES or b"\0" in raw:
-        raise Invalid(
-            f"A password must have 1 to {MAX_PASSWORD_BYTES} bytes, none of them zero.", code="identity.new_password"
-        )
-
-
-def hash_password(password: str, rounds: int) -> str:
-    return bcrypt.hashpw(password.encode(), bcrypt.gensalt(rounds)).decode()
-
-
-def password_matches(user: User | None, password: str, rounds: int) -> bool:
-    """Whether it is the user's password. An unknown user takes as long; `rounds` is the cost of most passwords."""
-    given = password.encode()
-    if len(given) > MAX_PASSWORD_BYTES or b"\0" in given:
-        return False
-    if user is None or not user.enabled:
-        bcrypt.checkpw(given, b"$2b$%02d$" % rounds + b"." * 53)
-        return False
-    return bcrypt.checkpw(given, user.password_hash.encode())
-
-
-@cache
-def _validator() -> Any:
-    return jsonschema_rs.Draft202012Validator(_SCHEMA)
-
-
-def _read(path: Path) -> str:
+def read_users_file(path: Path) -> str:
+    """The text. Raises `StartError` if there is none, or if others may write it."""
     try:
         with path.open(encoding="utf-8") as file:
             status = os.fstat(file.fileno())
@@ -214,12 +94,37 @@ def _read(path: Path) -> str:
         raise StartError(f"the users file {path} cannot be read: {error}") from error
 
 
-def _replace(path: Path, text: str) -> None:
-    """Replace the file. Keeps its mode if its group is this user's."""
-    before = path.stat()
-    write_durably(path, text.encode())
-    if before.st_gid == path.stat().st_gid:
-        path.chmod(stat.S_IMODE(before.st_mode))
+def parse_accounts(text: str, where: str) -> Accounts:
+    """The accounts in `text`; `where` is the name of its file in error messages."""
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f"{where}:{mark.line + 1}" if mark else where
+        raise StartError(f"{line}: not valid YAML: {getattr(error, 'problem', None) or error}") from error
+    _check_unique_keys(root, where)
+    for fault in _validator().iter_errors(document):
+        raise StartError(f"{where}:{_line(root, fault.instance_path)}: {_fault_message(fault)}")
+    return _accounts(document, root, where)
+
+
+def records_of(accounts: Accounts) -> Change:
+    """The records of a users file. The id of a role is its name."""
+    names = {role for user in accounts.users.values() for roles in user.roles.values() for role in roles}
+    assignments = [
+        Assignment(role, "user", user.id, "project", project_id)
+        for user in accounts.users.values()
+        for project_id, roles in user.roles.items()
+        for role in sorted(roles)
+    ]
+    roles = [Role(name, name) for name in sorted(names)]
+    return Change(added=(*accounts.projects.values(), *accounts.users.values(), *roles, *assignments))
+
+
+@cache
+def _validator() -> Any:
+    return jsonschema_rs.Draft202012Validator(_SCHEMA)
 
 
 def _accounts(document: Mapping[str, Any], root: yaml.Node | None, where: str) -> Accounts:

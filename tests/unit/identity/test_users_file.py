@@ -1,12 +1,11 @@
-import logging
-import os
 import textwrap
 from pathlib import Path
 
 import pytest
 
 from moorage.core.errors import StartError
-from moorage.identity.users import UsersFile, hash_password, load_accounts, parse_accounts, password_matches
+from moorage.identity.passwords import hash_password, password_matches
+from moorage.identity.users_file import parse_accounts, read_users_file
 
 HASH = hash_password("secret", 4)
 
@@ -84,53 +83,12 @@ def test_a_users_file_that_other_users_can_write_is_a_start_error_with_the_remed
     path = write(tmp_path / "users.yaml", text())
     path.chmod(mode)
     with pytest.raises(StartError, match="chmod go-w"):
-        load_accounts(path)
+        read_users_file(path)
 
 
 def test_a_missing_users_file_is_a_start_error(tmp_path):
     with pytest.raises(StartError, match="cannot be read"):
-        load_accounts(tmp_path / "users.yaml")
-
-
-def test_a_change_of_the_users_file_takes_effect_within_a_second(tmp_path, clock):
-    path = write(tmp_path / "users.yaml", text())
-    users = UsersFile(path, clock)
-    os.utime(path, ns=(1, 1))
-    write(path, text(roles="{demo: [admin]}"))
-    assert users.accounts().user_named("alice").roles["p1"] == {"member"}
-    clock.sleep(1)
-    assert users.accounts().user_named("alice").roles["p1"] == {"admin"}
-
-
-def test_the_users_file_is_checked_at_most_once_per_second(tmp_path, clock, monkeypatch):
-    path = write(tmp_path / "users.yaml", text())
-    users = UsersFile(path, clock)
-    looks = []
-    original = Path.stat
-    monkeypatch.setattr(Path, "stat", lambda self, **options: looks.append(self) or original(self, **options))
-    for _ in range(100):
-        users.accounts()
-        clock.sleep(0.1)
-    assert len(looks) <= 10
-
-
-@pytest.mark.parametrize("trouble", ["faulty", "gone", "writable"])
-def test_an_invalid_change_of_the_users_file_is_logged_once_and_ignored(tmp_path, clock, caplog, trouble):
-    path = write(tmp_path / "users.yaml", text())
-    users = UsersFile(path, clock)
-    if trouble == "gone":
-        path.unlink()
-    else:
-        write(path, "nonsense" if trouble == "faulty" else text(roles="{demo: [admin]}"))
-        path.chmod(0o666 if trouble == "writable" else 0o600)
-    with caplog.at_level(logging.ERROR):
-        for _ in range(3):
-            clock.sleep(1)
-            assert users.accounts().user_named("alice").roles["p1"] == {"member"}
-    assert [record.message for record in caplog.records] == ["changed users file ignored"]
-    write(path, text(roles="{demo: [reader]}"))
-    clock.sleep(1)
-    assert users.accounts().user_named("alice").roles["p1"] == {"reader"}
+        read_users_file(tmp_path / "users.yaml")
 
 
 def test_only_the_correct_password_matches():

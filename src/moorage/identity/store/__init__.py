@@ -1,0 +1,1 @@
+"""Tables and SQL of identity. Callers: `moorage.identity.account_database`."""
