@@ -92,7 +92,7 @@ def without_project(accounts: Accounts, project: Project) -> Change:
         for user in accounts.users.values()
         if user.default_project_id == project.id
     ]
-    removed = (*_assignments_on(accounts, "project", project.id), *credentials, project)
+    removed: tuple[Record, ...] = (*_assignments_on(accounts, "project", project.id), *credentials, project)
     return Change(changed=tuple(users), removed=removed)
 
 
@@ -105,17 +105,18 @@ def without_domain(accounts: Accounts, domain: AccountDomain) -> Change:
         *(without_user(accounts, row) for row in accounts.users.values() if row.domain_id == domain.id),
         *(without_group(accounts, row) for row in accounts.groups.values() if row.domain_id == domain.id),
     ]
-    # An assignment goes with its user and with its project.
-    removed: dict[object, Record] = {_key(record): record for part in parts for record in part.removed}
-    gone = {record.id for record in removed.values() if isinstance(record, User)}
-    changed = {
+    records: list[Record] = [record for part in parts for record in part.removed]
+    records += [*_assignments_on(accounts, "domain", domain.id), domain]
+    gone = {record.id for record in records if isinstance(record, User)}
+    changed: dict[str, Record] = {
         record.id: record
         for part in parts
         for record in part.changed
         if isinstance(record, User) and record.id not in gone
     }
-    removed.update((_key(row), row) for row in _assignments_on(accounts, "domain", domain.id))
-    return Change(changed=tuple(changed.values()), removed=(*removed.values(), domain))
+    # An assignment goes with its user and with its project: list it once.
+    removed: dict[object, Record] = {_key(record): record for record in records}
+    return Change(changed=tuple(changed.values()), removed=tuple(removed.values()))
 
 
 def without_role(accounts: Accounts, role: Role) -> Change:
