@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from moorage.identity import account_schemas as schemas
 from moorage.identity import request_schemas as host_schemas
 from moorage.identity.handlers import accounts, catalog, credentials, hosts, roles, tokens
-from moorage.identity.policy import RuleTable, admin, admin_or_service, anyone
+from moorage.identity.policy import RuleTable, admin, admin_or_service, anyone, in_project
 from moorage.identity.request_schemas import CHANGE_PASSWORD, LOGIN
 from moorage.identity.service import IdentityService
 from moorage.wire.app import ServiceApi
@@ -200,12 +200,12 @@ RULES = RuleTable(
         "identity:list_groups_for_user": anyone,
         "identity:list_application_credentials": anyone,
         "identity:get_application_credential": anyone,
-        "identity:create_application_credential": anyone,
+        "identity:create_application_credential": in_project,
         "identity:delete_application_credential": anyone,
         "identity:manage_any_application_credential": admin,
         "identity:get_domain": anyone,
-        "identity:list_regions": anyone,
-        "identity:get_region": anyone,
+        "identity:list_regions": in_project,
+        "identity:get_region": in_project,
         **{f"identity:{name}": admin_or_service for name in _READS},
         **{f"identity:{name}": admin for name in _WRITES},
         HOSTS_RULE: admin,
