@@ -196,7 +196,18 @@ def load_config(path: Path) -> Config:
 
     Raises `StartError` naming the file, section and key of anything unknown, contradictory or malformed.
     """
-    given = _read_sections(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise StartError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise StartError(f"{path}: is not an INI file: {error}") from error
+    return parse_config(text, path)
+
+
+def parse_config(text: str, path: Path) -> Config:
+    """The configuration that `text` would be in the file `path`. Raises `StartError`."""
+    given = _read_sections(text, path)
     known = sections()
     values: dict[str, Any] = {}
     for section, options in given.items():
@@ -218,8 +229,8 @@ def load_config(path: Path) -> Config:
     return config
 
 
-def _read_sections(path: Path) -> dict[str, dict[str, str]]:
-    """{section: {option: text}}. Raises `StartError` for a file that is not INI or gives an option two values."""
+def _read_sections(text: str, path: Path) -> dict[str, dict[str, str]]:
+    """{section: {option: value}}. Raises `StartError` for a text that is not INI or gives an option two values."""
     repeated: list[tuple[str, str, list[str], list[str]]] = []
 
     class Options(dict[str, Any]):
@@ -236,10 +247,8 @@ def _read_sections(path: Path) -> dict[str, dict[str, str]]:
 
     parser = configparser.ConfigParser(interpolation=None, default_section="", strict=False, dict_type=Options)
     try:
-        parser.read_string(path.read_text(encoding="utf-8-sig"), source=str(path))
-    except OSError as error:
-        raise StartError(f"{path}: cannot be read: {error.strerror}") from error
-    except (configparser.Error, UnicodeDecodeError) as error:
+        parser.read_string(text, source=str(path))
+    except configparser.Error as error:
         raise StartError(f"{path}: is not an INI file: {error}") from error
     for section, key, *lines in repeated:
         first, second = ("\n".join(some).strip() for some in lines)

@@ -156,7 +156,8 @@ class EndpointOptions:
     ca_file: str = option(
         "",
         "PEM file, relative to state_path, of authorities that are trusted in addition to the machine's when this "
-        "process, or a command, calls https URLs. Read at the start.",
+        "process, or a command, calls https URLs. May also hold the certificate of a server, which is then trusted "
+        "without its authority. Read at the start.",
     )
 
 

@@ -68,7 +68,7 @@ def test_status_and_doctor_report_a_running_and_a_stopped_plane(tmp_path):
         assert (code == 0) is (found["worst"] == "fine")
         assert {one["check"].partition(":")[0] for one in found["findings"]} - {"images"} == {
             "python", "packages", "files", "provider-config", "disk", "policy", "database", "bus", "endpoint",
-            "devices",
+            "devices", "host",
         }  # fmt: skip
         (plane.state / "token.key").chmod(0o644)
         code, text = output_of(plane, "doctor")

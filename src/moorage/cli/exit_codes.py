@@ -25,6 +25,7 @@ EVERYWHERE: Mapping[Exit, str] = {
 
 #: {command or group of commands: {exit code: additional meaning}}
 MEANINGS: Mapping[str, Mapping[int, str]] = {
+    "agent join": {3: "this machine lacks something that the agent needs; nothing was written"},
     "audit": {1: "findings, or findings left after --fix", 2: "the audit could not run, or wrong usage"},
     "compute migrate-flavors": {1: "some nodes need manual work first, or error"},
     "doctor": {1: "warnings: everything works, but something needs attention", 3: "something does not work"},

@@ -18,6 +18,7 @@ _COMMANDS = {
     "status": ("moorage.cli.commands.status", "status", "Show on one screen what runs and what is late or down."),
     "doctor": ("moorage.cli.doctor.command", "doctor", "Find problems of this installation and how to fix them."),
     "host": ("moorage.cli.commands.host", "host", "Enrol the agents of hosts, and revoke their credentials."),
+    "agent": ("moorage.cli.agent.command", "agent", "Make this machine a host of a plane."),
     "env": ("moorage.cli.commands.config", "env", "Print the OS_* variables for the openstack clients."),
     "identity": ("moorage.cli.commands.identity", "identity", "Rotate the key that signs tokens."),
     "clock": ("moorage.cli.commands.identity", "clock", "Show the clock, or move the clock of a rehearsal forward."),

@@ -75,6 +75,31 @@ def enrol_host(path: Path, host: str, token: str, transport: Transport, clock: C
     draft.unlink(missing_ok=True)
 
 
+def enrol_or_keep(path: Path, host: str, token: str, transport: Transport, clock: Clock) -> bool:
+    """Like `enrol_host`, but a host whose token is used up and whose credential still works keeps it: whether the token
+    was used. So a join can be repeated with the same token, also after it was killed at any point.
+    """
+    try:
+        enrol_host(path, host, token, transport, clock)
+    except Unauthorized:
+        present = read_credential(path, host)
+        if present is None or not _is_valid(present, transport, clock):
+            raise
+        path.with_name(f"{path.name}.joining").unlink(missing_ok=True)
+        return False
+    return True
+
+
+def _is_valid(credential: Credential, transport: Transport, clock: Clock) -> bool:
+    for secret in filter(None, (credential.secret, credential.next_secret)):
+        try:
+            _send_request(transport, clock, "POST", credential.host, "tokens", {"secret": secret})
+        except Unauthorized:
+            continue
+        return True
+    return False
+
+
 class HostTokens(RenewedTokens):
     """Access tokens of the host whose credential is in `path`. `transport` leads to identity, without ``/v3``."""
 

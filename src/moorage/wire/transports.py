@@ -53,10 +53,13 @@ class Transport(Protocol):
 def trusted_authorities(ca_file: Path | None) -> ssl.SSLContext:
     """Verifies servers against the machine's authorities (`SSL_CERT_FILE` names others) and those in `ca_file`.
 
-    Read once per process. Raises `StartError`.
+    Every certificate in `ca_file` is trusted as it stands, as Python 3.13 does by default: also that of a server, which
+    `moorage agent join --fingerprint` writes there. The name and the dates are verified as ever, and a certificate
+    that is no authority's vouches for itself only. Read once per process. Raises `StartError`.
     """
     trust = ssl.create_default_context()
     if ca_file is not None:
+        trust.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         try:
             trust.load_verify_locations(ca_file)
         except ssl.SSLError as error:

@@ -8,7 +8,7 @@ import pytest
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import StartError, Unauthorized, Unavailable
 from moorage.core.names import QUEUES
-from moorage.identity.host_credential import ROTATION_PERIOD, HostTokens, enrol_host
+from moorage.identity.host_credential import ROTATION_PERIOD, HostTokens, enrol_host, enrol_or_keep
 from moorage.identity.hosts import digest_of
 from tests.conftest import START
 from tests.people import open_people
@@ -164,6 +164,20 @@ def test_an_exchange_whose_answer_was_lost_can_be_repeated_only_by_the_same_host
     enrol_host(path, "compute-7", token, way, impatient)
     assert HostTokens(path, "compute-7", way, impatient).headers()
     assert [file.name for file in path.parent.iterdir()] == ["credential.json"]
+
+
+def test_a_host_with_a_valid_credential_keeps_it_if_its_token_is_used_up(tmp_path, way, clock, wire, admin, invited):
+    path, token = tmp_path / "a" / "credential.json", invited("compute-7")
+    assert enrol_or_keep(path, "compute-7", token, way, clock)
+    before = path.read_bytes()
+    assert not enrol_or_keep(path, "compute-7", token, way, clock)
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
+    assert path.read_bytes() == before
+    assert enrol_or_keep(path, "compute-7", invited("compute-7"), way, clock)
+    assert path.read_bytes() != before
+    assert wire.send("DELETE", f"{HOSTS}/compute-7", token=admin)[0] == 204
+    with pytest.raises(Unauthorized, match="moorage host enrol compute-7"):
+        enrol_or_keep(path, "compute-7", token, way, clock)
 
 
 def test_a_new_enrolment_invalidates_the_old_credential_only_after_the_exchange(

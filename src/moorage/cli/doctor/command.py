@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from moorage.cli.doctor import databases, devices, endpoints, files, policy, software
+from moorage.cli.doctor import databases, devices, endpoints, files, machine, policy, software
 from moorage.cli.doctor.finding import CheckFinding, Severity
 from moorage.cli.exit_codes import Exit
 from moorage.cli.output import console, json_option, progress, table
@@ -15,7 +15,8 @@ from moorage.cli.state import config_option, open_config
 from moorage.config import Config
 from moorage.core.clock import SystemClock
 
-_EXITS = {Severity.FINE: Exit.DONE, Severity.WARNING: Exit.REFUSED, Severity.BROKEN: Exit.BROKEN}
+#: {worst finding: exit status}
+EXITS = {Severity.FINE: Exit.DONE, Severity.WARNING: Exit.REFUSED, Severity.BROKEN: Exit.BROKEN}
 
 
 def checks() -> dict[str, Callable[[Config], Iterable[CheckFinding]]]:
@@ -24,6 +25,7 @@ def checks() -> dict[str, Callable[[Config], Iterable[CheckFinding]]]:
         "versions": software.check_versions,
         "files": files.check_files,
         "policy": policy.check_policy,
+        "host": lambda config: machine.check_machine(config, clock),
         "devices": devices.check_devices,
         "databases": lambda config: databases.check_databases(config, clock),
         "bus": endpoints.check_bus,
@@ -38,8 +40,9 @@ def checks() -> dict[str, Callable[[Config], Iterable[CheckFinding]]]:
 def doctor(config_path: Path | None, *, shows_all: bool, as_json: bool) -> None:
     """Find problems of this installation and say how to fix them. Changes nothing.
 
-    Checks versions, file permissions, disk space, access, accelerators of this host, databases and their settings, the
-    message bus, endpoints, certificates and clocks. Exit status: 0 all is well, 1 warnings, 3 something does not work.
+    Checks versions, file permissions, disk space, access, what a host needs (KVM, IOMMU, libvirt), its accelerators,
+    databases and their settings, the message bus, endpoints, certificates and clocks. Exit status: 0 all is well, 1
+    warnings, 3 something does not work.
     """
     config = open_config(config_path)
     found: list[CheckFinding] = []
@@ -52,8 +55,8 @@ def doctor(config_path: Path | None, *, shows_all: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"worst": worst.name.lower(), "findings": [_document(one) for one in found]}, indent=2))
     else:
-        _show(found, shows_all=shows_all)
-    sys.exit(_EXITS[worst])
+        show_findings(found, shows_all=shows_all)
+    sys.exit(EXITS[worst])
 
 
 def _document(finding: CheckFinding) -> dict[str, str]:
@@ -66,7 +69,8 @@ def _document(finding: CheckFinding) -> dict[str, str]:
     }
 
 
-def _show(found: list[CheckFinding], *, shows_all: bool) -> None:
+def show_findings(found: list[CheckFinding], *, shows_all: bool) -> None:
+    """Prints a table, worst first, and a line that counts them."""
     out = console()
     shown = [one for one in sorted(found, key=lambda one: -one.severity) if shows_all or one.severity]
     if shown:

@@ -50,7 +50,8 @@ def _directory(state: Path) -> Iterator[CheckFinding]:
             "files", f"the state directory belongs to user {status.st_uid}, not to {os.geteuid()}", state,
             "run moorage as its owner, or change the owner with chown",
         )  # fmt: skip
-    if stat.S_IMODE(status.st_mode) & 0o077:
+    # With 0711 other users, such as that of QEMU, reach what they may read, and list nothing.
+    if stat.S_IMODE(status.st_mode) & 0o066:
         yield warning("files", "other users can list the state directory", state, f"chmod 700 {state}")
     if not os.access(state, os.R_OK | os.W_OK | os.X_OK):
         yield broken("files", "this user cannot write to the state directory", state, f"chown or chmod {state}")
