@@ -37,7 +37,7 @@ def test_status_and_doctor_report_a_running_and_a_stopped_plane(tmp_path):
         status = json.loads(text)
         assert {service["name"]: service["state"] for service in status["services"]} == dict.fromkeys(SERVICES, "ok")
         assert {one["service"]: one["state"] for one in status["databases"]} == dict.fromkeys(
-            ("placement", "compute", "accelerator", "reservation"), "current"
+            ("identity", "placement", "compute", "accelerator", "reservation"), "current"
         )
         assert all(one["at"] == one["head"] for one in status["databases"])
         assert status["hosts"] == [{"name": "compute-1", "is_up": True}]
