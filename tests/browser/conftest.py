@@ -73,10 +73,10 @@ def open_tab(browser, lab, idle_tabs):
         idle_tabs[kind].append(tab)
 
 
-def new_tab(browser, url, scripts, width, height):
+def new_tab(browser, url, scripts, width, height, **options):
     """A window whose attribute `troubles` collects the errors of scripts and of the console."""
     context = browser.new_context(
-        base_url=url, java_script_enabled=scripts, viewport={"width": width, "height": height}
+        base_url=url, java_script_enabled=scripts, viewport={"width": width, "height": height}, **options
     )
     context.set_default_timeout(30_000)
     tab = context.new_page()

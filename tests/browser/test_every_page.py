@@ -40,6 +40,7 @@ def ids(lab):
     return {
         "/leases/{lease_id}": lease,
         "/leases/{lease_id}/change": lease,
+        "/leases/{lease_id}/launch": lease,
         "/leases/holds/{hold_id}": hold,
         "/map/{uuid}": plane.placement.get("/moorage/v1/trees")["trees"][0]["uuid"],
         "/servers/{server_id}": server,
@@ -57,6 +58,30 @@ def test_a_page_is_accessible_in_light_and_in_dark(ids, open_tab, look, path):
     expect(tab.get_by_role("heading", level=1)).to_have_count(1)
     assert tab.locator("[id]").evaluate_all("all => new Set(all.map(one => one.id)).size === all.length")
     look(tab, "page" + path.replace("/", "-").replace("{", "").replace("}", ""))
+
+
+#: The widths of inputs and buttons of one form that lie on each other, and what is wider than the window.
+CROWDED = """() => {
+  const box = (one) => one.getBoundingClientRect()
+  const fields = [...document.querySelectorAll('main input, main select, main textarea, main button')]
+    .filter((one) => one.type !== 'hidden' && box(one).width && one.checkVisibility())
+  const over = (a, b) => a.left + 1 < b.right && b.left + 1 < a.right && a.top + 1 < b.bottom && b.top + 1 < a.bottom
+  const name = (one) => one.id || one.name || one.textContent
+  return {
+    wide: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+    overlapping: fields.flatMap((a, at) => fields.slice(at + 1).filter((b) => over(box(a), box(b))).map((b) => [name(a), name(b)])),
+  }
+}"""
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_fits_a_phone(ids, open_tab, path):
+    """Forms overlapped at a width of 390 pixels, and the map was 764 pixels wide."""
+    tab = open_tab(None if path == "/sign-in" else "admin", width=390, height=844)
+    head, variable, tail = path.partition("{")
+    tab.goto(f"/ui{head + ids[path] + tail.partition('}')[2] if variable else path}")
+    tab.locator("main details:not(.menu)").evaluate_all("all => all.forEach((one) => { one.open = true })")
+    assert tab.evaluate(CROWDED) == {"wide": 0, "overlapping": []}
 
 
 def test_the_map_links_to_the_lease_that_has_slots_on_a_host(ids, tab):

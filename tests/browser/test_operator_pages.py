@@ -36,7 +36,7 @@ def test_the_map_links_from_the_overview_to_a_region_and_its_server(tab, cloud, 
     region = tab.get_by_role("list", name="Consumers of R1")
     expect(region.get_by_role("link", name="aes-gateway")).to_be_visible()
     look(tab, "map-tree", full=True)
-    tab.get_by_label("State at (UTC)").fill("2026-03-01T09:30:00")
+    tab.get_by_label("State at, UTC").fill("2026-03-01T09:30:00")
     tab.get_by_role("button", name="Show").click()
     expect(tab.get_by_role("status")).to_contain_text("State at 2026-03-01 09:30")
     expect(tab.get_by_role("link", name="aes-gateway")).to_have_count(0)
@@ -55,7 +55,7 @@ def test_servers_link_to_the_reasons_of_failures_and_to_device_histories(tab, cl
     tab.goto("/ui/servers")
     expect(tab.get_by_role("region", name="Reasons")).to_contain_text("resources:CUSTOM_ACCELERATOR_FPGA=7 left 0.")
     look(tab, "servers")
-    tab.get_by_role("link", name="too-large").click()
+    tab.get_by_role("region", name="Reasons").get_by_role("link", name="too-large").click()
     expect(tab.get_by_role("heading", name="Why no host fits")).to_be_visible()
     look(tab, "server-without-host", full=True)
     tab.goto("/ui/servers")
@@ -66,9 +66,10 @@ def test_servers_link_to_the_reasons_of_failures_and_to_device_histories(tab, cl
 
 def test_accelerators_link_to_the_history_of_a_device(tab, cloud, look):
     tab.goto("/ui/accelerators")
-    expect(tab.get_by_role("region", name="Handles of 0000:3b:00.0")).to_contain_text("attached")
+    row = tab.get_by_role("region", name="Table of attach handles").get_by_role("row", name="aes-gateway")
+    expect(row).to_contain_text("attached")
     look(tab, "accelerators")
-    tab.get_by_role("link", name="History of 0000:3b:00.0").click()
+    row.get_by_role("link", name="history of 0000:3b:00.0").click()
     expect(tab.get_by_role("region", name="Device history", exact=True)).to_contain_text("programmed")
     look(tab, "device-history")
 

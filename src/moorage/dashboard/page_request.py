@@ -14,7 +14,7 @@ from moorage.dashboard import cookies
 from moorage.dashboard.forms import Form, check_origin, read_form, split_address
 from moorage.dashboard.pages import HEADERS, HTML, Page, error_page, status_page
 from moorage.dashboard.service import Dashboard
-from moorage.dashboard.signing_in import Person
+from moorage.dashboard.signing_in import Names, Person
 from moorage.wire.client import ServiceClient
 from moorage.wire.errors import Problem
 from moorage.wire.http import Request, Response
@@ -41,6 +41,11 @@ class PageRequest:
 
     def has(self, service_type: str) -> bool:
         return self.http.service.services.has(service_type)
+
+    @property
+    def names(self) -> Names:
+        """The names of projects and users that the signed-in user may know."""
+        return self.http.service.names(self.user)
 
     @property
     def root(self) -> str:
@@ -179,9 +184,11 @@ ENTRIES: tuple[NavigationEntry, ...] = (
     NavigationEntry("/calendar", "Calendar", "reservation"),
     NavigationEntry("/leases", "Leases", "reservation"),
     NavigationEntry("/map", "Map", needs="placement", for_admins=True),
-    NavigationEntry("/servers", "Servers and accelerators", needs="compute"),
+    NavigationEntry("/servers", "Servers", needs="compute"),
+    NavigationEntry("/accelerators", "Accelerators", needs="accelerator"),
     NavigationEntry("/explain", "Explain", needs="compute"),
     NavigationEntry("/provider-config", "Provider configuration", needs="compute", for_admins=True),
+    NavigationEntry("/quarantine", "Quarantine", needs="accelerator", for_admins=True),
 )
 
 

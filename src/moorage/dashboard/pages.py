@@ -1,7 +1,8 @@
 """What a handler returns: a template with its values. Also the error page."""
 
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
@@ -59,6 +60,20 @@ def error_text(error: MoorageError) -> str:
     parts = [" ".join(part.split()) for part in said.split("\n\n")]
     told = parts[1] if len(parts) > 1 and parts[0].startswith(_PREAMBLES) else parts[0]
     return told.removeprefix("Invalid query string parameters: ").partition(" Failed validating")[0]
+
+
+def field_of(error: MoorageError | None, names: Iterable[str]) -> str:
+    """The form field that an error is about, of these `names`: named by our own checks, or in the service's message."""
+    if error is None:
+        return ""
+    if isinstance(named := error.fields.get("field"), str):
+        return named
+    said = error_text(error)
+    # "name" and "times" are also words of other messages; they are fields if "name must be ..." is the message.
+    for name in names:
+        if said.startswith(f"{name} must ") or ("_" in name and re.search(rf"\b{name}\b", said)):
+            return name
+    return ""
 
 
 _PREAMBLES = (

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from moorage.core.errors import NotFound
 from moorage.wire.http import Response
@@ -39,6 +40,21 @@ def iso_text(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def when_element(moment: datetime | str, *, seconds: bool = False) -> Markup:
+    """``<time>`` with the time in UTC; the script `times.js` shows it in the browser's time zone, with UTC beside it.
+
+    `moment` may be a service's text, which is UTC without an offset; a text that is not a time is shown as it is.
+    """
+    if isinstance(moment, str):
+        try:
+            moment = datetime.fromisoformat(moment)
+        except ValueError:
+            return Markup("{}").format(moment)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    shown = moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S" if seconds else "%Y-%m-%d %H:%M")
+    return Markup('<time datetime="{}">{}</time>').format(iso_text(moment), shown)
+
+
 def span_text(span: timedelta) -> str:
     """``3 d 4 h``, ``25 min``, ``40 s``: the two largest units."""
     left = int(abs(span.total_seconds()))
@@ -58,6 +74,7 @@ def count_text(number: float) -> str:
 FILTERS: Mapping[str, Callable[..., str]] = {
     "clock": clock_text,
     "iso": iso_text,
+    "when": when_element,
     "span": span_text,
     "count": count_text,
 }

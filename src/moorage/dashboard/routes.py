@@ -4,7 +4,17 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from moorage.dashboard.forms import MAX_FORM_BYTES
-from moorage.dashboard.handlers import calendar, explain, leases, new_lease, provider_config, servers, session
+from moorage.dashboard.handlers import (
+    accelerators,
+    calendar,
+    explain,
+    launch,
+    leases,
+    new_lease,
+    provider_config,
+    servers,
+    session,
+)
 from moorage.dashboard.handlers import map as map_pages
 from moorage.dashboard.page_request import Handler, page, plain_error
 from moorage.dashboard.service import Dashboard
@@ -61,16 +71,19 @@ ROUTES: Sequence[Route[Dashboard]] = (
     _get("/leases/{lease_id}", leases.show_lease),
     _get("/leases/{lease_id}/change", leases.edit_lease),
     _post("/leases/{lease_id}/change", leases.change_lease),
+    _get("/leases/{lease_id}/launch", launch.show_launch),
+    _post("/leases/{lease_id}/launch", launch.launch),
     _post("/leases/{lease_id}/end", leases.end_lease),
     _post("/leases/{lease_id}/delete", leases.delete_lease),
     _get("/map", map_pages.show_map),
     _get("/map/{uuid}", map_pages.show_provider_tree),
     _get("/servers", servers.list_servers),
     _get("/servers/{server_id}", servers.show_server),
-    _get("/accelerators", servers.list_accelerators),
-    _get("/accelerators/release", servers.show_release),
-    _post("/accelerators/release", servers.release_handle),
-    _get("/devices/{uuid}", servers.show_device),
+    _get("/accelerators", accelerators.list_accelerators),
+    _get("/quarantine", accelerators.list_quarantine),
+    _get("/accelerators/release", accelerators.show_release),
+    _post("/accelerators/release", accelerators.release_handle),
+    _get("/devices/{uuid}", accelerators.show_device),
     _get("/explain", explain.show_explanation),
     _get("/provider-config", provider_config.show_provider_config),
     _post("/provider-config", provider_config.submit_provider_config, max_bytes=MAX_FORM_BYTES),

@@ -7,7 +7,7 @@ from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.errors import Unauthorized, Unavailable
 from moorage.dashboard.rendering import StaticFiles, Templates
-from moorage.dashboard.signing_in import Person, ProjectChoice, SigningIn
+from moorage.dashboard.signing_in import Names, Person, ProjectChoice, SigningIn, own_names
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import Transport
 
@@ -77,4 +77,8 @@ class Dashboard:
         if not caller.user_id:
             raise Unauthorized("without authentication, only requests from this machine are served")
         here = ProjectChoice(caller.project_id, caller.project_name)
-        return Person(caller.user_name, here, caller.roles, (here,))
+        return Person(caller.user_name, here, caller.roles, (here,), user_id=caller.user_id)
+
+    def names(self, person: Person) -> Names:
+        """The names of projects and users that this person may know."""
+        return own_names(person) if self.signing_in is None else self.signing_in.names(person)

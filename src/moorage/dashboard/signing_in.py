@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 #: After a role is revoked, its buttons stay visible for at most this long; the services refuse the actions at once.
 REMEMBERED = timedelta(seconds=30)
 _MAX_REMEMBERED = 4096
+#: How long the names of projects and users are remembered, for how many administrators.
+NAMES_REMEMBERED = timedelta(seconds=60)
+_MAX_NAMES = 64
 
 _DOMAIN = "default"
 
@@ -44,10 +47,34 @@ class Person:
     projects: tuple[ProjectChoice, ...]  #: all projects of the user, including this one
     token: str | None = field(default=None, repr=False)  #: None if sign-in is off ([identity] mode = none)
     expires_at: datetime | None = None
+    user_id: str = ""
 
     @property
     def is_admin(self) -> bool:
         return "admin" in self.roles
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """{id: name} of the projects and users that the viewer may list. An unknown one is shown by its id."""
+
+    projects: Mapping[str, str]
+    users: Mapping[str, str]
+
+    def project(self, project_id: str) -> str:
+        return self.projects.get(project_id) or _short(project_id)
+
+    def user(self, user_id: str) -> str:
+        return self.users.get(user_id) or _short(user_id)
+
+
+def own_names(person: Person) -> Names:
+    """The names that a person knows without asking: of their projects, and their own."""
+    return Names({project.id: project.name for project in person.projects}, {person.user_id: person.user_name})
+
+
+def _short(some_id: str) -> str:
+    return f"{some_id[:8]}…" if len(some_id) > 12 else some_id
 
 
 class SigningIn:
@@ -58,6 +85,7 @@ class SigningIn:
         self._clock = clock
         self._lock = threading.Lock()
         self._known: dict[bytes, tuple[datetime, Person]] = {}
+        self._names: dict[bytes, tuple[datetime, Names]] = {}
 
     def sign_in(self, name: str, password: str, address: str) -> Person:
         """Signs in to the user's default project, or else to the first one. `address` is the browser's IP address.
@@ -94,6 +122,32 @@ class SigningIn:
             raise Unauthorized("the session has no project; sign in again", code="dashboard.session_over")
         return self._remember(token, said)
 
+    def names(self, person: Person) -> Names:
+        """The names that the person may list with their own token; only their own ones for a member."""
+        own = own_names(person)
+        if not person.is_admin or person.token is None:
+            return own
+        now, mark = self._clock.now(), _mark(person.token)
+        kept = self._names.get(mark)
+        if kept is not None and now < kept[0]:
+            return kept[1]
+        found = Names(
+            {**self._list(person.token, "projects"), **own.projects}, {**self._list(person.token, "users"), **own.users}
+        )
+        with self._lock:
+            self._names = {each: names for each, names in self._names.items() if names[0] > now}
+            if len(self._names) < _MAX_NAMES:
+                self._names[mark] = (now + NAMES_REMEMBERED, found)
+        return found
+
+    def _list(self, token: str, kind: str) -> dict[str, str]:
+        """{id: name}; empty if the identity service does not list them to this person or does not answer."""
+        try:
+            rows = _checked(self._send("GET", f"/v3/{kind}", token, {}))[kind]
+        except MoorageError:
+            return {}
+        return {row["id"]: row["name"] for row in rows}
+
     def revoke(self, token: str) -> None:
         """Signs out: revokes the token. If the identity service does not answer, the token ends when it expires."""
         self._end(token, "")
@@ -101,6 +155,7 @@ class SigningIn:
     def _end(self, token: str, query: str) -> None:
         with self._lock:
             self._known.pop(_mark(token), None)
+            self._names.pop(_mark(token), None)
         try:
             answer = self._send("DELETE", f"/v3/auth/tokens{query}", token, {"x-subject-token": token})
         except MoorageError as error:
@@ -139,6 +194,7 @@ class SigningIn:
             projects=self._projects(token),
             token=token,
             expires_at=expires_at,
+            user_id=said["user"]["id"],
         )
         with self._lock:
             if len(self._known) >= _MAX_REMEMBERED:

@@ -134,13 +134,20 @@ def _falcon_app(api: ServiceApi[S]) -> "falcon.App[falcon.Request, falcon.Respon
     return app
 
 
-def mount_apps(services: Mapping[str, WsgiApp]) -> WsgiApp:
-    """One application that serves several services on one address, each below its prefix (``/placement``)."""
+def mount_apps(services: Mapping[str, WsgiApp], home: str = "") -> WsgiApp:
+    """One application that serves several services on one address, each below its prefix (``/placement``).
+
+    A browser that opens the address itself is redirected to the prefix `home`, if something is served there.
+    """
 
     def dispatch(environ: WSGIEnvironment, start_response: Callable[..., object]) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
         prefix = "/" + path[1:].partition("/")[0]
         service = services.get(prefix)
+        if path == "/" and home in services and environ["REQUEST_METHOD"] in ("GET", "HEAD"):
+            # Relative, so that it also holds behind a proxy that serves this address below a path of its own.
+            start_response("302 Found", [("location", f"{home[1:]}/"), ("content-length", "0")])
+            return [b""]
         if service is None:
             names = ", ".join(sorted(services))
             body = encode_json({"message": f"no service at {path or '/'}; services are at {names}"})

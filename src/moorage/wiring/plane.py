@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from moorage import rehearsal as rehearsal_routes
-from moorage.config import Config, comma_separated
+from moorage.config import DASHBOARD_PATH, Config, comma_separated
 from moorage.core.clock import AdjustableClock, Clock, SystemClock, is_real_time
 from moorage.core.errors import StartError
 from moorage.core.ids import Ids, RandomIds
@@ -124,7 +124,7 @@ def _parts(
     authenticator: Authenticator | None,
 ) -> Components:
     apps: dict[str, WsgiApp] = {}
-    plane = Plane(mount_apps(apps), clock, wakeups, apps=apps)
+    plane = Plane(mount_apps(apps, home=DASHBOARD_PATH), clock, wakeups, apps=apps)
     tracer = open_tracer(config)
     if tracer is not None:
         tracing.set_tracer(tracer)

@@ -57,7 +57,7 @@ def test_the_shown_capacity_includes_the_allocation_ratio_without_reserved_units
 def test_overcommitted_inventory_is_flagged_and_its_bar_stays_within_100_percent():
     root = shown(provider("x", "x", "host", inventories={"FPGA": inventory(2, 1)}, usages={"FPGA": 4}))
     node = named(root, "x")
-    assert [flag.text for flag in node.flags if flag.tone == "bad"] == ["FPGA overcommitted"]
+    assert [flag.text for flag in node.flags if flag.tone == "bad"] == ["FPGAs overcommitted"]
     assert node.bars[0].used_width + node.bars[0].reserved_width <= 100
 
 
@@ -80,7 +80,7 @@ def test_a_quarantined_handle_is_shown_with_its_reason_instead_of_the_reserved_u
 
 
 def test_reserved_units_without_a_quarantined_handle_are_flagged():
-    assert [flag.text for flag in named(shown(R1), "R1").flags] == ["1 FPGA reserved"]
+    assert [flag.text for flag in named(shown(R1), "R1").flags] == ["FPGAs: 1 kept back"]
 
 
 def test_a_dirty_handle_is_shown_with_an_explanation():
@@ -96,9 +96,9 @@ def test_consumers_are_shown_at_their_provider_with_the_name_of_the_server():
     ]  # fmt: skip
     root = shown(R1, holders=holders, servers={"a": "web"})
     assert [(one.name, one.kind, one.amounts) for one in root.holders] == [
-        ("web", "server", "2 VCPU, 1,024 MEMORY_MB"), ("", "unknown", "1 VCPU")
+        ("web", "server", "Processors 2, Memory 1 GiB"), ("", "unknown", "Processors 1")
     ]  # fmt: skip
-    assert [one.amounts for one in named(root, "R1").holders] == ["1 FPGA"]
+    assert [one.amounts for one in named(root, "R1").holders] == ["FPGAs 1"]
 
 
 def slot(reservation, lease, start="01T08", end="01T18"):
@@ -166,11 +166,11 @@ def test_aggregates_are_shown_with_their_names_and_zones_from_compute():
     assert seen.aggregates_left_out == 3
 
 
-def test_a_row_shows_four_classes_and_the_number_of_the_others():
+def test_a_row_shows_five_classes_and_the_number_of_the_others():
     tree_row = {
         "uuid": "1", "name": "h1", "providers": 3, "traits": ["COMPUTE_STATUS_DISABLED", "CUSTOM_RESERVATION_HOST"],
-        "resource_classes": [units(name) for name in ("A", "B", "C", "D", "VCPU")],
+        "resource_classes": [units(name) for name in ("A", "B", "C", "D", "E", "VCPU")], "aggregates": [],
     }  # fmt: skip
     (row,) = host_rows({"trees": [tree_row]})
-    assert ([bar.name for bar in row.bars], row.more) == (["VCPU", "A", "B", "C"], 1)
-    assert [flag.text for flag in row.flags] == ["disabled", "reserved host"]
+    assert ([bar.name for bar in row.bars], row.more) == (["VCPU", "A", "B", "C", "D"], 1)
+    assert [flag.text for flag in row.flags] == ["disabled", "for leases"]

@@ -32,7 +32,7 @@ def sent(monkeypatch):
 
 def make(site, name, **typed):
     done = site.post(
-        "/leases/new", action="make", name=name, resource_type="virtual:instance", **{**PERIOD, **SIZE, **typed}
+        "/leases/new", action="make", name=name, **{"resource_type": "virtual:instance", **PERIOD, **SIZE, **typed}
     )
     assert done.status_code == 303, done.text
     return done.headers["location"].rpartition("/")[2]
@@ -53,7 +53,7 @@ def test_the_first_view_sends_one_request_for_any_number_of_leases(sign_in, sent
     assert page.text.count('class="bar-link') == 3
 
 
-def test_the_views_for_operators_send_two_requests_each(sign_in, sent):
+def test_the_views_for_operators_send_few_requests(sign_in, sent):
     site = sign_in("admin")
     site.get("/calendar")
     sent.clear()
@@ -61,7 +61,7 @@ def test_the_views_for_operators_send_two_requests_each(sign_in, sent):
     assert sorted(sent) == ["GET /reservation/v1/os-hosts", "GET /reservation/v1/os-hosts/allocations"]
     sent.clear()
     site.get("/calendar?show=projects")
-    assert sorted(sent) == ["GET /identity/v3/projects", "GET /reservation/v1/leases"]
+    assert sorted(sent) == ["GET /identity/v3/projects", "GET /identity/v3/users", "GET /reservation/v1/leases"]
 
 
 def test_members_of_other_projects_see_neither_name_nor_id_of_a_lease(sign_in):
@@ -157,3 +157,39 @@ def test_an_id_in_an_address_cannot_reach_another_path(sign_in, tail):
     assert site.get(f"/leases/{lease}{tail}").status_code == 404
     assert site.post(f"/leases/{lease}{tail}/delete").status_code == 404
     assert site.get(f"/leases/{lease}").status_code == 200
+
+
+def test_running_leases_come_first_with_their_project_and_person(sign_in, plane):
+    mine = sign_in("demo")
+    ended = make(mine, "over soon", start_date="", end_date="2026-03-03T12:00")
+    make(mine, "planned", start_date="2026-03-05T08:00", end_date="2026-03-05T09:00")
+    make(mine, "running", start_date="", end_date="2026-03-03T13:00")
+    plane.settle()
+    mine.post(f"/leases/{ended}/end")
+    plane.run_for(90)
+    page = sign_in("admin").get("/leases?all=1").text
+    assert page.index(">running</a>") < page.index('<h2 id="group-coming">') < page.index(">planned</a>")
+    assert "over soon" not in page
+    row = page[page.index(">running</a>") :].partition("</tr>")[0]
+    assert re.findall(r'data-label="(Project|Person)" title="[^"]+">([^<]+)<', row) == [
+        ("Project", "demo"), ("Person", "demo")
+    ]  # fmt: skip
+    assert "over soon" in mine.get("/leases?show=ended").text
+    assert "over soon" in mine.get("/leases?show=all").text
+
+
+def test_the_free_count_of_whole_hosts_leaves_out_hosts_with_other_leases(sign_in):
+    """The page said that the host is free, but nobody could reserve it."""
+    site = sign_in("demo")
+    make(site, "one server", start_date="2026-03-20T08:00", end_date="2026-03-20T09:00")
+    row = site.get("/calendar?start=2026-03-20&days=1").text.partition(">Whole hosts</th>")[2].partition("</tr>")[0]
+    assert "2026-03-20 08:00 to 2026-03-20 09:00 UTC: at most 1 used, at least 0 free" in row
+    assert "2026-03-20 09:00 to 2026-03-20 10:00 UTC: at most 0 used, at least 1 free" in row
+
+
+def test_the_address_of_the_plane_leads_to_the_dashboard(sign_in):
+    site = sign_in("demo")
+    answer = site.http.get("/")
+    assert (answer.status_code, answer.headers["location"]) == (302, "ui/")
+    assert site.http.get("/", follow_redirects=True).url.path == "/ui/calendar"
+    assert site.http.post("/").status_code == 404

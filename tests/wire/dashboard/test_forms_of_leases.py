@@ -46,7 +46,7 @@ def test_a_series_is_created_by_the_form(sign_in, leases):
     site = sign_in("demo")
     checked = site.post("/leases/new", **TYPED, action="check", name="weekly", times="3", every_days="7").text
     assert "All 3 leases are possible" in checked
-    assert re.findall("Possible: (2026-03-..)", checked) == ["2026-03-09", "2026-03-16", "2026-03-23"]
+    assert re.findall('Possible: <time datetime="(2026-03-..)', checked) == ["2026-03-09", "2026-03-16", "2026-03-23"]
     assert leases("weekly") == {}
     done = site.post("/leases/new", **TYPED, action="make", name="weekly", times="3", every_days="7")
     assert (done.status_code, done.headers["location"]) == (303, "/ui/leases?made=3")
@@ -71,7 +71,7 @@ def test_a_refused_series_keeps_the_values_of_the_form(sign_in, leases, typed, s
 def test_a_preview_shows_the_before_end_action_and_the_lease_of_a_series_that_does_not_fit(sign_in):
     site = sign_in("demo")
     told = site.post("/leases/new", **TYPED, action="check", snapshot="1", before_end_date="2026-03-09T11:30").text
-    assert "Before the end, at 2026-03-09 11:30: take snapshots of its servers." in told
+    assert "2026-03-09 11:30</time>: take snapshots of its servers." in told
     much = {**TYPED, "amount": "9999", "times": "2", "every_days": "7"}
     answer = site.post("/leases/new", **much, action="check")
     assert answer.status_code == 409
@@ -259,11 +259,29 @@ def test_the_map_links_to_the_leases_with_slots_on_a_host(sign_in, plane):
     plane.settle()
     tree = "/map/" + plane.placement.get("/moorage/v1/trees")["trees"][0]["uuid"]
     seen = site.get(tree).text
-    assert f'<a href="/ui/leases/{lease}">{reservation_class(plane.reservation_id(lease))}</a>' in seen
-    assert f'<a href="/ui/leases/{lease}">lease {lease}</a>' in seen
+    assert (
+        f'<a href="/ui/leases/{lease}" title="{reservation_class(plane.reservation_id(lease))}">Slots of a lease</a>'
+        in seen
+    )
+    assert f'<a href="/ui/leases/{lease}">team</a>' in seen
     assert "2 slots, until" in seen
     assert later not in seen
     for one in (lease, later):
         plane.reservation.request("DELETE", f"/v1/leases/{one}")
     plane.settle()
     assert lease not in site.get(tree).text
+
+
+def test_an_error_is_shown_at_its_field(sign_in):
+    site = sign_in("demo")
+    for typed, field, said in (
+        ({"end_date": "2026-03-09T07:00"}, "end_date", "End: must be after the start"),
+        ({"vcpus": "two"}, "vcpus", "VCPUs: two is not a whole number"),
+        ({"memory_mb": "0"}, "memory_mb", "memory_mb must be &gt;= 1"),
+        ({"amount": "0"}, "amount", "amount must be &gt;= 1"),
+    ):
+        seen = site.post("/leases/new", **{**TYPED, **typed}, action="make").text
+        assert re.search(rf'id="{field}"[^>]*aria-invalid="true" aria-errormessage="{field}-problem"', seen)
+        assert said in re.search(rf'<p class="problem" id="{field}-problem">([^<]+)</p>', seen)[1]
+        assert seen.count("aria-invalid") == 1
+        assert f'role="alert" id="error"><a href="#{field}">' in seen

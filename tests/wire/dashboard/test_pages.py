@@ -129,6 +129,12 @@ def test_accelerators_show_their_bitstream_and_their_server(people, world):
     assert f'href="/ui/servers/{world.server}"' in seen
     assert "6b7e1f0a-95cc-4c2b-8d5e-3a1f0c9d7e21" in seen
     assert "reports no accelerators" in page(people, "/accelerators?host=%3Cb%3Enowhere")
+    assert "No handle matches" in page(people, "/accelerators?find=nothing+like+it")
+    found = page(people, "/accelerators?find=attached&sort=-handle")
+    assert f">{ESCAPED}</a>" in found
+    assert 'aria-sort="descending"' in found
+    assert found.count("<tr>") < seen.count("<tr>")
+    assert "Accelerators of <b>" not in page(people, "/accelerators?find=%3Cb%3E&sort=%3Cb%3E")
     custody = page(people, f"/devices/{world.card}")
     assert custody.index("attached") < custody.index("programmed")  # newest first
 

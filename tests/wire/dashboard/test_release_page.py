@@ -27,6 +27,10 @@ def test_an_administrator_releases_a_handle_with_a_reason(plane, sign_in, handle
     path = f"/accelerators/release?host=compute-1&handle={quote(handle, safe='')}"
     seen = page(people, "/accelerators?host=compute-1")
     assert path.replace("&", "&amp;") in seen
+    listed = page(people, "/quarantine")
+    assert path.replace("&", "&amp;") in listed
+    assert handle in listed
+    assert "requires the role admin" in page(people, "/quarantine", who="demo", status=403)
     assert 'name="reason"' in page(people, path)
     assert "requires the role admin" in page(people, path, who="demo", status=403)
     fields = {"host": "compute-1", "handle": handle}
@@ -35,7 +39,8 @@ def test_an_administrator_releases_a_handle_with_a_reason(plane, sign_in, handle
     done = people["admin"].post("/accelerators/release", **fields, reason="<b>reseated</b>")
     assert (done.status_code, done.headers["location"]) == (303, "/ui/accelerators?host=compute-1")
     plane.settle()
-    assert "quarantined" not in page(people, "/accelerators?host=compute-1")
+    assert '">quarantined</span>' not in page(people, "/accelerators?host=compute-1")
+    assert "No handle is quarantined." in page(people, "/quarantine")
     devices = plane.accelerator.get("/devices")["devices"]
     (device,) = [one["uuid"] for one in devices if handle[:-1] in one["std_board_info"]]
     shown = page(people, f"/devices/{device}")

@@ -1,6 +1,6 @@
 """The calendar page: usage, and leases by name, host or project. One or two requests, even in a large cloud."""
 
-from moorage.core.errors import MoorageError, NotFound, RemoteError, Unavailable
+from moorage.core.errors import MoorageError
 from moorage.dashboard.page_request import PageRequest
 from moorage.dashboard.pages import Page, error_text
 from moorage.dashboard.views import calendar_view as view
@@ -82,22 +82,10 @@ def _projects(page_request: PageRequest, shown: view.Window, hosts_with: str) ->
     answer = page_request.client("reservation").get("/v1/leases", params=params)
     leases = answer["leases"]
     return {
-        "tracks": view.of_projects(leases, _project_names(page_request), shown),
+        "tracks": view.of_projects(leases, page_request.names.project, shown),
         "next_marker": leases[-1]["id"] if answer.get("leases_links") else None,
         "error": "",
     }
-
-
-def _project_names(page_request: PageRequest) -> dict[str, str]:
-    """{id: name}: the user's own projects, and all projects if the identity service of this plane lists them."""
-    names = {project.id: project.name for project in page_request.user.projects}
-    if page_request.http.service.signing_in is None or not page_request.has("identity"):
-        return names
-    try:
-        rows = page_request.client("identity").get("/v3/projects")["projects"]
-    except (NotFound, RemoteError, Unavailable):
-        return names
-    return {row["id"]: row["name"] for row in rows} | names
 
 
 def _period(shown: view.Window) -> dict[str, str]:

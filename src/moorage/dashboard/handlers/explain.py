@@ -4,6 +4,7 @@ from moorage.core.errors import Invalid, RemoteError
 from moorage.dashboard.page_request import PageRequest, require_admin
 from moorage.dashboard.pages import Page, error_text
 from moorage.dashboard.views import explain_view as view
+from moorage.dashboard.views.units import flavor_size
 from moorage.scheduler.candidate_query import candidate_query
 from moorage.scheduler.flavor_resources import FlavorFields, request_for
 from moorage.wire.client import with_query
@@ -46,7 +47,7 @@ def _flavors(page_request: PageRequest) -> list[tuple[str, str]]:
         return []
     asked = {"limit": FLAVORS, **({"is_public": "none"} if page_request.user.is_admin else {})}
     found = page_request.client("compute").get(with_query("/v2.1/flavors/detail", asked))["flavors"]
-    sizes = [(one["id"], f"{one['name']}: {one['vcpus']} VCPU, {one['ram']} MB, {one['disk']} GB") for one in found]
+    sizes = [(one["id"], f"{one['name']}: {flavor_size(one['vcpus'], one['ram'], one['disk'])}") for one in found]
     return sorted(sizes, key=lambda row: row[1])
 
 

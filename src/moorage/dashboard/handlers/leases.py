@@ -1,44 +1,88 @@
 """Pages of existing leases and holds: list, show, change, end and delete."""
 
 from collections.abc import Mapping
-from urllib.parse import quote
+from datetime import timedelta
+from urllib.parse import quote, urlencode
 
 from moorage.core.errors import Invalid, MoorageError, NotFound, RemoteError
 from moorage.core.json import Json, JsonObject
 from moorage.dashboard.page_request import PageRequest, redirect
-from moorage.dashboard.pages import Page, error_status, error_text
+from moorage.dashboard.pages import Page, error_status, error_text, field_of
+from moorage.dashboard.signing_in import own_names
 from moorage.dashboard.views import lease_form as form
 from moorage.dashboard.views import lease_view as view
 from moorage.dashboard.views.calendar_view import parse_date
+from moorage.dashboard.views.launch_view import launch_targets
+from moorage.dashboard.views.reservation_documents import LeaseDocument
 from moorage.wire.http import Response
 
 _AT_ONCE = 50
 
 
+#: The tabs of the page. The first one has two groups; the others have one, which is named like the tab.
+_TABS = {"": "Running and coming", "ended": "Ended", "all": "All"}
+_EMPTY = {
+    "running": "Nothing is reserved at the moment.",
+    "coming": "No lease is planned.",
+    "ended": "No lease has ended yet. Leases that were deleted are not listed.",
+    "all": "No leases yet.",
+}
+
+
 def list_leases(page_request: PageRequest) -> Page:
-    params = {
-        "limit": _AT_ONCE,
-        "marker": page_request.http.query.first("marker"),
-        "sort_key": "start_date",
-        "sort_dir": "desc",
-        "project_id": page_request.user.project.id
-        if page_request.user.is_admin and not page_request.http.query.first("all")
-        else None,
-    }
+    """Running leases first: those that end soonest, then those that start next."""
+    query = page_request.http.query
+    is_all = page_request.user.is_admin and bool(query.first("all"))
+    show, made = query.first("show") or "", query.first("made") or ""
+    keys = [show] if show in _EMPTY else ["running", "coming"]
+    marker = query.first("marker") if len(keys) == 1 else None
+    values = {
+        "groups": [_group(page_request, key, is_all=is_all, marker=marker) for key in keys],
+        "tabs": _TABS, "show": show if show in _TABS else "", "is_all": is_all,
+        "names": page_request.names if is_all else own_names(page_request.user),
+        "made": int(made) if made.isascii() and made.isdecimal() and len(made) < 4 else 0,
+    }  # fmt: skip
+    return Page("leases.html", "Leases", values)
+
+
+def _group(page_request: PageRequest, key: str, *, is_all: bool, marker: str | None) -> Mapping[str, object]:
+    """One page of leases: `key` is a key of `_EMPTY`."""
+    moment = page_request.http.service.clock.now()
+    now, soon = form.api_date(moment), form.api_date(moment + timedelta(minutes=1))  # dates of leases are whole minutes
+    wanted: Mapping[str, str] = {
+        "running": {"ends_after": now, "starts_before": soon, "sort_key": "end_date"},
+        "coming": {"status": "PENDING", "ends_after": now, "sort_key": "start_date"},
+        "ended": {"status": "TERMINATED", "sort_key": "end_date", "sort_dir": "desc"},
+        "all": {"sort_key": "start_date", "sort_dir": "desc"},
+    }[key]
+    own = {} if is_all or not page_request.user.is_admin else {"project_id": page_request.user.project.id}
+    params = {"limit": _AT_ONCE, "marker": marker, **wanted, **own}
     answer = page_request.client("reservation").get("/v1/leases", params=params)
     leases = [view.lease_details(lease) for lease in answer["leases"]]
-    made = page_request.http.query.first("made") or ""
-    values = {"leases": leases, "next_marker": leases[-1].id if answer.get("leases_links") else None,
-              "is_all": bool(page_request.http.query.first("all")),
-              "made": int(made) if made.isascii() and made.isdecimal() and len(made) < 4 else 0}  # fmt: skip
-    return Page("leases.html", "Leases", values)
+    following = {"show": key, **({"all": "1"} if is_all else {}), "marker": leases[-1].id if leases else ""}
+    return {
+        "key": key,
+        "words": {"": "", "running": "Running", "coming": "Coming", **_TABS}[key],
+        "leases": leases,
+        "empty": _EMPTY[key],
+        "offers_new": key != "ended",
+        "next_page": urlencode(following) if answer.get("leases_links") else "",
+    }
 
 
 def show_lease(page_request: PageRequest, lease_id: str) -> Page:
     client = page_request.client("reservation")
-    lease = view.lease_details(client.get(_path(lease_id))["lease"])
+    document: LeaseDocument = client.get(_path(lease_id))["lease"]
+    lease = view.lease_details(document)
     timeline = view.timeline(client.get(_path(lease_id) + "/timeline")["timeline"])
-    return Page("lease.html", lease.name, {"lease": lease, "timeline": timeline})
+    values = {
+        "lease": lease,
+        "timeline": timeline,
+        "names": page_request.names,
+        "targets": launch_targets(document) if page_request.has("compute") else [],
+        "can_launch": lease.status == "ACTIVE" and lease.project_id == page_request.user.project.id,
+    }
+    return Page("lease.html", lease.name, values)
 
 
 # --- changing a lease ---------------------------------------------------------------------------------------------
@@ -92,7 +136,7 @@ def _change_page(
     except (NotFound, RemoteError):
         prolongation = None  # the lease has ended
     values = {"lease": lease, "typed": typed, "prolongation": prolongation, "rehearsed": rehearsed,
-              "error": "" if error is None else error_text(error)}  # fmt: skip
+              "error": "" if error is None else error_text(error), "error_field": field_of(error, typed)}  # fmt: skip
     return Page("lease_change.html", f"Change {lease.name}", values, 200 if error is None else error_status(error))
 
 
@@ -107,7 +151,7 @@ def _changes(lease: view.LeaseDetails, before: Mapping[str, str], typed: Mapping
     """The request body, with changed fields only. Raises `Invalid`."""
     body: dict[str, Json] = {"name": typed["name"]} if typed["name"] != before["name"] else {}
     for name, field in (("start_date", "Start"), ("end_date", "End")):
-        date = form.date_of(typed[name], field)
+        date = form.date_of(typed[name], field, name)
         if date != form.date_of(before[name], field):
             body[name] = "now" if date is None else form.api_date(date)
     amounts: list[Json] = [

@@ -1,7 +1,8 @@
 """The map: the whole cloud with a page of hosts, and one provider tree, now or at a past time."""
 
+from collections import defaultdict
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -10,6 +11,8 @@ from moorage.core.errors import Invalid, MoorageError, NotFound, RemoteError
 from moorage.dashboard.page_request import PageRequest, require_admin
 from moorage.dashboard.pages import Page, error_status, error_text
 from moorage.dashboard.views import map_view as view
+from moorage.dashboard.views.host_state import legend
+from moorage.dashboard.views.lease_form import api_date
 from moorage.wire.client import with_query
 
 #: Hosts per page.
@@ -23,7 +26,8 @@ def show_map(page_request: PageRequest) -> Page:
     require_admin(page_request)
     placement, query = page_request.client("placement"), page_request.http.query
     wanted = {name: text for name in _FILTERS if (text := (query.first(name) or "").strip())}
-    after = query.first("after")
+    after, with_reservations = query.first("after"), bool(query.first("reservations"))
+    shown = {**wanted, **({"reservations": "1"} if with_reservations else {})}
     more = {"after": after} if after else {}
     message = ""
     try:
@@ -32,17 +36,22 @@ def show_map(page_request: PageRequest) -> Page:
         if error.status != 400:
             raise
         message, page = error_text(error), {"trees": [], "matching": 0, "next": None}
-    next_page = page["next"] and "?" + urlencode({**wanted, "after": page["next"]})
+    next_page = page["next"] and "?" + urlencode({**shown, "after": page["next"]})
     # For names. Without compute, aggregates are shown by UUID.
     aggregates = _get_or_empty(page_request, "compute", "/v2.1/os-aggregates", {}, "aggregates")
+    rows = view.host_rows(page, aggregates, with_reservations=with_reservations)
+    survey = placement.get("/moorage/v1/survey")
     values = {
-        "overview": view.overview(placement.get("/moorage/v1/survey"), aggregates),
-        "rows": view.host_rows(page),
+        "overview": view.overview(survey, aggregates, with_reservations=with_reservations),
+        "rows": rows,
+        "legend": legend(row.state for row in rows),
+        "with_reservations": with_reservations,
+        "with_or_without": "?" + urlencode({**wanted, **({} if with_reservations else {"reservations": "1"})}),
         "matching": page["matching"],
         "wanted": {name: wanted.get(name, "") for name in _FILTERS},
         "is_filtered": bool(wanted),
         "is_first": after is None,
-        "first": "?" + urlencode(wanted) if wanted else "",
+        "first": "?" + urlencode(shown) if shown else "",
         "next_page": next_page,
         "error": message,
     }
@@ -66,8 +75,19 @@ def show_provider_tree(page_request: PageRequest, uuid: str) -> Page:
         return Page("map_tree.html", "Map", values, error_status(error))
     around = view.HostContext() if at else _host_context(page_request, str(document["providers"][0]["name"]))
     root = view.provider_tree(document, around)
+    values |= {"names": page_request.names, "lease_names": _lease_names(page_request, root)}
     values |= {"at": at, "tree": root, "is_cut": document["is_cut"], "has_leases": page_request.has("reservation")}
     return Page("map_tree.html", root.name, values)
+
+
+def _lease_names(page_request: PageRequest, root: view.TreeNode) -> dict[str, str]:
+    """{lease id: name} of the leases on a host; empty if there are none. One request."""
+    if not root.leases:
+        return defaultdict(str)
+    now = page_request.http.service.clock.now()
+    asked = {"ends_after": api_date(now), "starts_before": api_date(now + timedelta(minutes=1))}
+    rows = _get_or_empty(page_request, "reservation", "/v1/leases", asked, "leases")
+    return defaultdict(str, {row["id"]: row["name"] for row in rows})
 
 
 def parse_moment(text: str) -> datetime:

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from moorage.core.errors import Invalid, MoorageError, NotFound, RemoteError, Unavailable
 from moorage.core.json import JsonObject
 from moorage.dashboard.page_request import PageRequest, redirect, require_admin
-from moorage.dashboard.pages import Page, error_status, error_text
+from moorage.dashboard.pages import Page, error_status, error_text, field_of
 from moorage.dashboard.views import lease_form as form
 from moorage.dashboard.views.calendar_view import of_lease, parse_date
 from moorage.dashboard.views.reservation_documents import LeaseDocument, OffersDocument
@@ -98,6 +98,7 @@ def _page(
         "typed": typed, "types": form.TYPES, "affinities": form.AFFINITIES, "flavors": _flavors(page_request),
         "said": said,
         "error": "" if error is None else error_text(error),
+        "error_field": field_of(error, form.DEFAULTS),
         "offers": None if offers is None else _periods(offers["offers"]),
         "reason": None if offers is None or "earliest_start" not in offers else offers["earliest_start"]["reason"],
         "rehearsed": rehearsed,
@@ -138,7 +139,7 @@ def new_maintenance(page_request: PageRequest) -> Page:
     require_admin(page_request)
     start = whole_hour(page_request)
     typed = {"name": "", "start_date": form.field_date(start), "end_date": form.field_date(start + _USUAL_MAINTENANCE)}
-    return _maintenance_page({**typed, "hosts": "\n".join(page_request.http.query.every("hosts"))})
+    return _maintenance_page(page_request, {**typed, "hosts": "\n".join(page_request.http.query.every("hosts"))})
 
 
 def submit_maintenance(page_request: PageRequest) -> Page | Response:
@@ -150,14 +151,15 @@ def submit_maintenance(page_request: PageRequest) -> Page | Response:
         body = form.maintenance_body(typed, page_request.http.service.clock.now())
         if page_request.form.text("action") == "check":
             found = client.request("POST", "/v1/maintenance/dry-run", json=body, repeatable=True)
-            return _maintenance_page(typed, touched=found["leases"])
+            return _maintenance_page(page_request, typed, touched=found["leases"])
         made = client.request("POST", "/v1/maintenance", json=body)["lease"]
     except (Invalid, NotFound, RemoteError) as error:
-        return _maintenance_page(typed, error=error)
+        return _maintenance_page(page_request, typed, error=error)
     return redirect(page_request, f"/leases/{made['id']}")
 
 
 def _maintenance_page(
+    page_request: PageRequest,
     typed: Mapping[str, str],
     *,
     touched: list[LeaseDocument] | None = None,
@@ -166,7 +168,9 @@ def _maintenance_page(
     """`touched`: the affected leases; None before they were checked."""
     values = {
         "typed": typed,
+        "names": page_request.names,
         "touched": None if touched is None else [(of_lease(each), each["project_id"]) for each in touched],
         "error": "" if error is None else error_text(error),
+        "error_field": field_of(error, _MAINTENANCE_FIELDS),
     }
     return Page("maintenance.html", "Maintenance", values, 200 if error is None else error_status(error))

@@ -3,14 +3,16 @@
 from urllib.parse import quote, urlencode
 
 from moorage.core.errors import Invalid, RemoteError
-from moorage.dashboard.handlers.servers import hosts_of
 from moorage.dashboard.page_request import PageRequest, redirect, require_admin
 from moorage.dashboard.pages import Page, error_text
 from moorage.dashboard.views import provider_config_view as view
+from moorage.dashboard.views.tables import headings, parse_order, table_rows
+from moorage.wire.client import with_query
 from moorage.wire.http import Response
 
 #: Maximum number of files in the form, the same as in an order. A form with fewer files would remove the others.
 FILES = 50
+HOSTS_AT_ONCE = 100
 _ORDERS = ("show", "plan", "apply")
 
 
@@ -20,12 +22,32 @@ def show_provider_config(page_request: PageRequest) -> Page:
     query = page_request.http.query
     host, order_id = (query.first("host") or "").strip(), query.first("order")
     if not host:
-        hosts, next_page = hosts_of(page_request)
-        return _page(page_request, "", hosts=hosts, next_page=next_page)
+        return _hosts_page(page_request)
     if not order_id:
         return _page(page_request, host)
     order = page_request.client("compute").get(f"{_path(host)}/{quote(order_id, safe='')}")["order"]
     return _page(page_request, host, answer=view.agent_answer(order))
+
+
+def _hosts_page(page_request: PageRequest) -> Page:
+    """The table of hosts, from which one is chosen."""
+    query = page_request.http.query
+    wanted, marker = ((query.first(name) or "").strip() for name in ("find", "marker"))
+    order = parse_order(query.first("sort"), view.HOST_COLUMNS)
+    asked = {"limit": HOSTS_AT_ONCE + 1, **({"marker": marker} if marker else {})}
+    found = page_request.client("compute").get(with_query("/v2.1/os-hypervisors/detail", asked))["hypervisors"]
+    kept = {name: text for name, text in (("find", wanted), ("marker", marker)) if text}
+    is_more = len(found) > HOSTS_AT_ONCE
+    rows = [view.config_host(one) for one in found[:HOSTS_AT_ONCE]]
+    values = {
+        "find": wanted,
+        "rows": table_rows(rows, view.HOST_COLUMNS, order, wanted),
+        "headings": headings(view.HOST_COLUMNS, order, kept, urlencode),
+        "has_hosts": bool(rows),
+        "next_page": urlencode({**kept, "marker": found[HOSTS_AT_ONCE - 1]["id"]}) if is_more else "",
+        "first": urlencode({"find": wanted} if wanted else {}) if marker else None,
+    }
+    return Page("provider_config_hosts.html", "Provider configuration", values)
 
 
 def submit_provider_config(page_request: PageRequest) -> Response | Page:
@@ -62,15 +84,11 @@ def _page(
     host: str,
     *,
     answer: view.AgentAnswer | None = None,
-    hosts: list[str] | None = None,
-    next_page: str = "",
     status: int = 200,
 ) -> Page:
     values: dict[str, object] = {
         "host": host,
         "answer": answer,
-        "hosts": hosts or [],
-        "next_page": next_page,
         "most": FILES,
     }
     return Page("provider_config.html", "Provider configuration", values, status)

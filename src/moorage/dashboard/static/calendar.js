@@ -80,7 +80,7 @@
     drag.inner.setAttribute("x", `${percent(from)}%`);
     drag.inner.setAttribute("width", `${Math.max(percent(to) - percent(from), 0.4)}%`);
     drag.bar.classList.toggle("dragged", drag.by !== 0);
-    drag.note.textContent = `${field(from).replace("T", " ")} to ${field(to).replace("T", " ")}`;
+    drag.note.textContent = `${moorageTimes.text(from)} to ${moorageTimes.text(to)}`;
     drag.note.style.left = `${event.clientX + 14}px`;
     drag.note.style.top = `${event.clientY + 14}px`;
   });

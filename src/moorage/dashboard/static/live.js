@@ -15,9 +15,11 @@
       const answer = await fetch(location.href, { credentials: "same-origin", redirect: "error" });
       if (!answer.ok) return;
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      moorageTimes.localise(page.querySelector("footer") ?? page);
       document.querySelector("footer time")?.replaceWith(page.querySelector("footer time") ?? "");
       const fresh = page.getElementById(part.id);
       if (!fresh) return;
+      moorageTimes.localise(fresh);
       if (!fresh.dataset.every) part.removeAttribute("data-every");
       details(part).forEach((old, number) => { const same = details(fresh)[number]; if (same && old.open) same.open = true; });
       if (fresh.isEqualNode(part)) return;

@@ -1,6 +1,6 @@
 """The calendar page: the window shown, usage per resource class, and bars for leases. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -11,6 +11,7 @@ from moorage.dashboard.views.reservation_documents import (
     HostDocument,
     LeaseDocument,
 )
+from moorage.dashboard.views.units import HOSTS, amount_text, class_words
 
 #: {days shown: (minutes per step, minutes per drag step)}
 SPANS: Mapping[int, tuple[int, int]] = {1: (60, 15), 7: (360, 60), 30: (1440, 360), 90: (4320, 1440)}
@@ -23,11 +24,6 @@ MAX_LEASES = 40
 #: Maximum number of overlapping bars in one row.
 MAX_LANES = 5
 
-#: The resource class that counts whole hosts.
-HOSTS = "HOSTS"
-_WORDS = {HOSTS: "Whole hosts", "VCPU": "Processors", "PCPU": "Dedicated processors", "MEMORY_MB": "Memory",
-          "DISK_GB": "Disk", "PGPU": "GPUs", "VGPU": "Virtual GPUs", "FPGA": "FPGAs",
-          "CUSTOM_ACCELERATOR_FPGA": "FPGA regions", "CUSTOM_ACCELERATOR_GPU": "GPUs"}  # fmt: skip
 _ACCELERATORS = ("FPGA", "GPU", "ACCELERATOR", "PCI")
 
 
@@ -112,6 +108,10 @@ class HeatRow:
     capacity: int
     cells: Sequence[UtilisationCell]
 
+    def text(self, amount: int) -> str:
+        """An amount of this class with its unit."""
+        return amount_text(self.name, amount)
+
 
 def heat_rows(calendar: CalendarDocument, shown: Window) -> tuple[list[tuple[str, list[HeatRow]]], int]:
     """([(group, a row per class)], classes left out). `calendar` is the API's answer, in steps of the window."""
@@ -131,7 +131,7 @@ def heat_rows(calendar: CalendarDocument, shown: Window) -> tuple[list[tuple[str
 
 def _row(name: str, capacity: int, used: Sequence[int], steps: Sequence[datetime], step: timedelta) -> HeatRow:
     cells = [_cell(start, start + step, amount, capacity) for start, amount in zip(steps, used, strict=True)]
-    return HeatRow(name, _WORDS.get(name, name.removeprefix("CUSTOM_").replace("_", " ").capitalize()), kind_of(name),
+    return HeatRow(name, class_words(name), kind_of(name),
                    capacity, cells)  # fmt: skip
 
 
@@ -245,15 +245,14 @@ def of_hosts(hosts: Sequence[HostDocument], allocations: Sequence[AllocationDocu
     return tracks
 
 
-def of_projects(leases: Sequence[LeaseDocument], names: Mapping[str, str], shown: Window) -> list[Track]:
+def of_projects(leases: Sequence[LeaseDocument], name_of: Callable[[str], str], shown: Window) -> list[Track]:
+    """`name_of`: the name of a project, by its id."""
     by_project: dict[str, list[CalendarPeriod]] = {}
     for lease in leases:
         by_project.setdefault(lease["project_id"], []).append(of_lease(lease))
     return [
-        track(
-            names.get(project, project), f"{len(periods)} {'lease' if len(periods) == 1 else 'leases'}", periods, shown
-        )
-        for project, periods in sorted(by_project.items(), key=lambda row: names.get(row[0], row[0]))
+        track(name_of(project), f"{len(periods)} {'lease' if len(periods) == 1 else 'leases'}", periods, shown)
+        for project, periods in sorted(by_project.items(), key=lambda row: name_of(row[0]))
     ]
 
 

@@ -87,25 +87,25 @@ def parse_lease(typed: Mapping[str, str], now: datetime) -> LeaseForm:
         parse_number(typed, "every_days", "Days between starts"),
     )
     if not times:
-        raise Invalid("Number of leases: enter at least 1")
+        raise Invalid("Number of leases: enter at least 1", field="times")
     return LeaseForm(name, start, end, reservation_body(typed), before_end(typed), times, every_days)
 
 
 def parse_dates(typed: Mapping[str, str], now: datetime) -> tuple[datetime | None, datetime]:
     """(start, end). Raises `Invalid`."""
-    start = date_of(typed.get("start_date", ""), "Start")
-    end = date_of(typed.get("end_date", ""), "End")
+    start = date_of(typed.get("start_date", ""), "Start", "start_date")
+    end = date_of(typed.get("end_date", ""), "End", "end_date")
     if end is None:
-        raise Invalid("End: enter the end of the lease")
+        raise Invalid("End: enter the end of the lease", field="end_date")
     if end <= (start or now):
-        raise Invalid("End: must be after the start")
+        raise Invalid("End: must be after the start", field="end_date")
     return start, end
 
 
 def before_end(typed: Mapping[str, str]) -> dict[str, Json]:
     """``before_end_date`` and ``before_end_actions``; empty fields are omitted. Raises `Invalid`."""
     body: dict[str, Json] = {}
-    moment = date_of(typed.get("before_end_date", ""), "Time of the actions before the end")
+    moment = date_of(typed.get("before_end_date", ""), "Time of the actions before the end", "before_end_date")
     if moment is not None:
         body["before_end_date"] = api_date(moment)
     if wanted := parse_actions(typed):
@@ -136,7 +136,7 @@ def maintenance_body(typed: Mapping[str, str], now: datetime) -> dict[str, Json]
     start, end = parse_dates(typed, now)
     hosts = list(dict.fromkeys(typed.get("hosts", "").replace(",", " ").split()))
     if not hosts:
-        raise Invalid("Hosts: enter at least one")
+        raise Invalid("Hosts: enter at least one", field="hosts")
     return {
         "name": typed.get("name", "") or "maintenance",
         "start_date": "now" if start is None else api_date(start),
@@ -162,7 +162,9 @@ def reservation_body(typed: Mapping[str, str]) -> dict[str, Json]:
     body["amount"] = parse_number(typed, "amount", "Amount")
     if word := typed.get("affinity", ""):
         if word not in AFFINITIES:
-            raise Invalid("Affinity: select none, affinity or anti-affinity, or leave the field empty")
+            raise Invalid(
+                "Affinity: select none, affinity or anti-affinity, or leave the field empty", field="affinity"
+            )
         body["affinity"] = AFFINITIES[word][1]
     if kind == "virtual:instance":
         return body | {
@@ -172,19 +174,20 @@ def reservation_body(typed: Mapping[str, str]) -> dict[str, Json]:
         }
     if kind == "flavor:instance":
         if not typed.get("flavor_id"):
-            raise Invalid("Flavor: select one")
+            raise Invalid("Flavor: select one", field="flavor_id")
         return body | {"flavor_id": typed["flavor_id"]}
     return body | _any(typed)
 
 
 def _any(typed: Mapping[str, str]) -> dict[str, Json]:
     resources = {
-        name: _whole(text, f"Resources, {name}") for name, text in _pairs(typed.get("resources", ""), "Resources")
+        name: _whole(text, f"Resources, {name}", "resources")
+        for name, text in _pairs(typed.get("resources", ""), "Resources", "resources")
     }
     if not resources:
-        raise Invalid("Resources: enter at least one class, for example VCPU=2")
+        raise Invalid("Resources: enter at least one class, for example VCPU=2", field="resources")
     body: dict[str, Json] = {"resources": resources}
-    if traits := dict(_pairs(typed.get("traits", ""), "Traits")):
+    if traits := dict(_pairs(typed.get("traits", ""), "Traits", "traits")):
         body["traits"] = traits
     body |= {name: typed[name] for name in ("bitstream_id", "function_id", "function_name") if typed.get(name)}
     if properties := typed.get("hypervisor_properties", ""):
@@ -192,27 +195,27 @@ def _any(typed: Mapping[str, str]) -> dict[str, Json]:
     return body
 
 
-def _pairs(text: str, field: str) -> list[tuple[str, str]]:
+def _pairs(text: str, field: str, name_of_field: str) -> list[tuple[str, str]]:
     pairs = []
     for line in filter(None, (line.strip() for line in text.replace(",", "\n").splitlines())):
         name, equals, value = (part.strip() for part in line.partition("="))
         if not (name and equals and value):
-            raise Invalid(f"{field}: {line!r} is not NAME=VALUE; enter one pair per line")
+            raise Invalid(f"{field}: {line!r} is not NAME=VALUE; enter one pair per line", field=name_of_field)
         pairs.append((name, value))
     return pairs
 
 
 def parse_number(typed: Mapping[str, str], name: str, field: str) -> int:
-    return _whole(typed.get(name, ""), field)
+    return _whole(typed.get(name, ""), field, name)
 
 
-def _whole(text: str, field: str) -> int:
+def _whole(text: str, field: str, name: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise Invalid(f"{field}: {text or 'nothing'} is not a whole number")
+        raise Invalid(f"{field}: {text or 'nothing'} is not a whole number", field=name)
     return int(text)
 
 
-def date_of(text: str, field: str) -> datetime | None:
+def date_of(text: str, field: str, name: str = "") -> datetime | None:
     """Parses the value of a browser's date field, or ``YYYY-MM-DD HH:MM``; None for an empty field or "now"."""
     text = text.strip()
     if text in ("", "now"):
@@ -222,7 +225,7 @@ def date_of(text: str, field: str) -> datetime | None:
             return datetime.strptime(text, shape).replace(tzinfo=UTC)
         except ValueError:
             continue
-    raise Invalid(f"{field}: {text} is not a date and time; use the form 2026-12-01 08:00")
+    raise Invalid(f"{field}: {text} is not a date and time; use the form 2026-12-01 08:00", field=name)
 
 
 def api_date(moment: datetime) -> str:

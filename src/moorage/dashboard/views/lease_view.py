@@ -14,6 +14,7 @@ from moorage.dashboard.views.reservation_documents import (
     StepDocument,
     TimelineDocument,
 )
+from moorage.dashboard.views.units import amount_text, class_words, flavor_size
 
 #: {status: colour}
 COLOURS: Mapping[str, str] = {
@@ -75,6 +76,7 @@ class LeaseDetails:
     start: datetime
     end: datetime
     project_id: str
+    user_id: str
     degraded: bool
     reservations: Sequence[ReservationSummary]
     before_end: datetime | None
@@ -96,6 +98,7 @@ def lease_details(lease: LeaseDocument) -> LeaseDetails:
         start=parse_date(lease["start_date"]),
         end=parse_date(lease["end_date"]),
         project_id=lease["project_id"],
+        user_id=lease["user_id"],
         degraded=lease["degraded"],
         reservations=[_held(each) for each in lease["reservations"]],
         before_end=next(
@@ -135,10 +138,17 @@ def facts_of(reservation: ReservationDocument) -> list[tuple[str, str]]:
         facts.append(("Amount", str(reservation["amount"])))
         facts.append(("Affinity", _AFFINITIES.get(reservation.get("affinity"), str(reservation.get("affinity")))))
     if kind == "virtual:instance":
-        size = f"{reservation['vcpus']} VCPU, {reservation['memory_mb']} MB, {reservation['disk_gb']} GB disk"
+        size = flavor_size(reservation["vcpus"], reservation["memory_mb"], reservation["disk_gb"])
         facts.append(("Each", size))
     if resources := reservation.get("resources"):
-        facts.append(("Each", ", ".join(f"{amount} {name}" for name, amount in sorted(resources.items()))))
+        facts.append(
+            (
+                "Each",
+                ", ".join(
+                    f"{class_words(name)} {amount_text(name, amount)}" for name, amount in sorted(resources.items())
+                ),
+            )
+        )
     for value, words in (
         (reservation.get("resource_properties"), "Hosts with"),
         (reservation.get("hypervisor_properties"), "Hypervisors with"),

@@ -13,16 +13,24 @@ from typing import Any
 
 from moorage.core.names import reservation_class
 from moorage.dashboard.views.calendar_view import parse_date
+from moorage.dashboard.views.host_state import (
+    DISABLED,
+    FOR_LEASES,
+    RESERVATION_CLASS,
+    HostState,
+    host_state,
+    lent_aggregates,
+)
+from moorage.dashboard.views.units import amount_text, class_words
 
 Document = Mapping[str, Any]
 
 #: Resource classes shown per host in the list; the host's own page shows all.
-CLASSES_OF_ROW = 4
+CLASSES_OF_ROW = 5
 _FIRST = ("VCPU", "PCPU", "MEMORY_MB", "DISK_GB")
-_RESERVATION = "CUSTOM_RESERVATION_"
 _REGION = re.compile(r"^(?P<device>.+)_(?P<region>R\d+)$")
 _FUNCTION = re.compile(r"_FUNCTION_(?P<uuid>[0-9A-F]{8}(?:_[0-9A-F]{4}){3}_[0-9A-F]{12})$")
-_DISABLED, _KEPT, _SHARES = "COMPUTE_STATUS_DISABLED", "CUSTOM_RESERVATION_HOST", "MISC_SHARES_VIA_AGGREGATE"
+_SHARES = "MISC_SHARES_VIA_AGGREGATE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +43,28 @@ class UsageBar:
     reserved: int = 0
     providers: int = 1
     lease: str = ""  #: ID of the lease that owns this reservation class
+
+    @property
+    def words(self) -> str:
+        return class_words(self.name)
+
+    @property
+    def is_of_reservation(self) -> bool:
+        """The class counts the slots of one reservation. The same amounts are in the classes of its servers."""
+        return self.name.startswith(RESERVATION_CLASS)
+
+    @property
+    def numbers(self) -> str:
+        """``3 of 16``, ``12 GiB of 441 GiB``"""
+        return f"{amount_text(self.name, self.used)} of {amount_text(self.name, self.capacity)}"
+
+    @property
+    def free_text(self) -> str:
+        return amount_text(self.name, self.free)
+
+    @property
+    def reserved_text(self) -> str:
+        return amount_text(self.name, self.reserved)
 
     @property
     def whole(self) -> int:
@@ -74,42 +104,50 @@ class Overview:
     trees: int
     providers: int
     bars: tuple[UsageBar, ...]
+    reservation_classes: int  #: classes of reservations, shown or not
     left_out: int
     aggregates: tuple[Part, ...]
     aggregates_left_out: int
 
 
-def overview(survey: Document, aggregates: Iterable[Document] = ()) -> Overview:
-    """`aggregates`: compute's, with names and zones. An aggregate that compute does not know is named by its UUID."""
-    known = {one["uuid"]: one for one in aggregates}
+def overview(survey: Document, aggregates: Sequence[Document] = (), *, with_reservations: bool = False) -> Overview:
+    """`aggregates`: compute's, with names and zones. An aggregate that compute does not know is named by its UUID.
+
+    `with_reservations`: also show the classes and aggregates of single reservations.
+    """
+    known, lent = {one["uuid"]: one for one in aggregates}, lent_aggregates(aggregates)
     parts = [
         Part(
-            str(known.get(one["uuid"], {}).get("name") or one["uuid"]), one["trees"], bars_of(one), one["uuid"],
+            str(known.get(one["uuid"], {}).get("name") or one["uuid"]), one["trees"],
+            bars_of(one, with_reservations=with_reservations), one["uuid"],
             str(known.get(one["uuid"], {}).get("availability_zone") or ""),
         )
         for one in survey["aggregates"]
+        if with_reservations or one["uuid"] not in lent
     ]  # fmt: skip
     return Overview(
         trees=survey["trees"],
         providers=survey["providers"],
-        bars=bars_of(survey),
+        bars=bars_of(survey, with_reservations=with_reservations),
+        reservation_classes=sum(bar.is_of_reservation for bar in bars_of(survey)),
         left_out=survey["resource_classes_left_out"],
         aggregates=tuple(sorted(parts, key=lambda part: (part.zone, part.name, part.uuid))),
         aggregates_left_out=survey["aggregates_left_out"],
     )
 
 
-def bars_of(document: Document) -> tuple[UsageBar, ...]:
+def bars_of(document: Document, *, with_reservations: bool = True) -> tuple[UsageBar, ...]:
     """Bars from totals per resource class; standard classes first."""
     rows = [
         UsageBar(one["name"], one["used"], one["capacity"], providers=one["providers"])
         for one in document["resource_classes"]
+        if with_reservations or not one["name"].startswith(RESERVATION_CLASS)
     ]
     return tuple(sorted(rows, key=lambda bar: _class_order(bar.name)))
 
 
 def _class_order(name: str) -> tuple[int, str]:
-    place = _FIRST.index(name) if name in _FIRST else len(_FIRST) + name.startswith(_RESERVATION)
+    place = _FIRST.index(name) if name in _FIRST else len(_FIRST) + name.startswith(RESERVATION_CLASS)
     return place, name
 
 
@@ -122,18 +160,23 @@ class HostRow:
     bars: tuple[UsageBar, ...]
     more: int  #: classes not shown in this row
     flags: tuple["Flag", ...]
+    state: HostState
 
 
-def host_rows(page: Document) -> tuple[HostRow, ...]:
-    return tuple(_row(tree) for tree in page["trees"])
+def host_rows(
+    page: Document, aggregates: Sequence[Document] = (), *, with_reservations: bool = False
+) -> tuple[HostRow, ...]:
+    """`aggregates`: compute's. `with_reservations`: also show the classes of reservations."""
+    lent = lent_aggregates(aggregates)
+    return tuple(_row(tree, host_state(tree, lent), with_reservations=with_reservations) for tree in page["trees"])
 
 
-def _row(tree: Document) -> HostRow:
-    bars, traits = bars_of(tree), frozenset(tree["traits"])
+def _row(tree: Document, state: HostState, *, with_reservations: bool) -> HostRow:
+    bars, traits = bars_of(tree, with_reservations=with_reservations), frozenset(tree["traits"])
     kind = kind_of(tree["name"], traits, is_root=True)
     return HostRow(
         tree["uuid"], tree["name"], kind, tree["providers"], bars[:CLASSES_OF_ROW],
-        max(0, len(bars) - CLASSES_OF_ROW), (*_trait_flags(traits), *_over(bars)),
+        max(0, len(bars) - CLASSES_OF_ROW), (*_trait_flags(traits), *_over(bars)), state,
     )  # fmt: skip
 
 
@@ -158,6 +201,7 @@ class HandleView:
     tone: str
     reason: str
     server: str  #: its uuid
+    server_name: str
     request: str
 
 
@@ -223,7 +267,7 @@ def provider_tree(document: Document, around: HostContext) -> TreeNode:
     leases = {reservation_class(one["id"]): str(one["lease_id"]) for one in around.slots}
 
     def grown(one: Document) -> TreeNode:
-        node = _node(one, handles.get(one["uuid"], ()))
+        node = _node(one, handles.get(one["uuid"], ()), around.servers)
         node.holders = tuple(holders.get(one["uuid"], ()))
         node.bars = tuple(replace(bar, lease=leases.get(bar.name, "")) for bar in node.bars)
         below = [grown(child) for child in sorted(by_parent[one["uuid"]], key=lambda child: str(child["name"]))]
@@ -269,7 +313,7 @@ def kind_of(name: str, traits: frozenset[str], *, is_root: bool) -> str:
     return next((kind for kind, holds in kinds.items() if holds), "provider")
 
 
-def _node(one: Document, handles: Sequence[Document]) -> TreeNode:
+def _node(one: Document, handles: Sequence[Document], servers: Mapping[str, str]) -> TreeNode:
     traits = frozenset(one["traits"])
     bars = _bars(one)
     functions = [match["uuid"].replace("_", "-").lower() for trait in traits if (match := _FUNCTION.search(trait))]
@@ -278,7 +322,7 @@ def _node(one: Document, handles: Sequence[Document]) -> TreeNode:
         one["uuid"], one["name"], one["name"], kind_of(one["name"], traits, is_root=not one["parent_provider_uuid"]),
         bars, (*_trait_flags(traits), *_over(bars), *_device_flags(first), *_kept_back(bars, handles)),
         tuple(sorted(functions)), first.get("bitstream_id") or "", first.get("device_uuid") or "",
-        tuple(sorted(traits)), tuple(_handle(handle) for handle in handles),
+        tuple(sorted(traits)), tuple(_handle(handle, servers) for handle in handles),
     )  # fmt: skip
 
 
@@ -296,19 +340,15 @@ def _bars(provider: Document) -> tuple[UsageBar, ...]:
 
 def _trait_flags(traits: frozenset[str]) -> list[Flag]:
     flags = []
-    if _DISABLED in traits:
+    if DISABLED in traits:
         flags.append(Flag("disabled", "warn", "the scheduler places no new servers here"))
-    if _KEPT in traits:
-        flags.append(Flag("reserved host", "warn", "only servers of its leases can be placed here"))
+    if FOR_LEASES in traits:
+        flags.append(Flag("for leases", "", "only servers of leases can be placed here"))
     return flags
 
 
 def _over(bars: Iterable[UsageBar]) -> list[Flag]:
-    return [
-        Flag(f"{bar.name} overcommitted", "bad", f"{bar.used} in use, capacity {bar.capacity}")
-        for bar in bars
-        if bar.is_over
-    ]
+    return [Flag(f"{bar.words} overcommitted", "bad", f"{bar.numbers} in use") for bar in bars if bar.is_over]
 
 
 def _device_flags(handle: Document) -> list[Flag]:
@@ -325,7 +365,9 @@ def _kept_back(bars: Iterable[UsageBar], handles: Sequence[Document]) -> list[Fl
     if any(handle["state"] in _TONES for handle in handles):
         return []
     return [
-        Flag(f"{bar.reserved:,} {bar.name} reserved", "", "not available to servers") for bar in bars if bar.reserved
+        Flag(f"{bar.words}: {bar.reserved_text} kept back", "", "not available to servers")
+        for bar in bars
+        if bar.reserved
     ]
 
 
@@ -333,11 +375,11 @@ _TONES = {"dirty": "warn", "cleaning": "warn", "quarantined": "bad"}
 _STATE_TONES = {"free": "good", **_TONES}
 
 
-def _handle(handle: Document) -> HandleView:
+def _handle(handle: Document, servers: Mapping[str, str]) -> HandleView:
     state = handle["state"]
     return HandleView(
         handle["handle"], state, _STATE_TONES.get(state, ""), handle["reason"] or _WHY.get(state, ""),
-        handle["instance_uuid"] or "", handle["request_uuid"] or "",
+        handle["instance_uuid"] or "", servers.get(handle["instance_uuid"], ""), handle["request_uuid"] or "",
     )  # fmt: skip
 
 
@@ -368,7 +410,7 @@ def _holders(holders: Iterable[Document], servers: Mapping[str, str]) -> dict[st
                     servers.get(consumer, ""),
                     "server" if kind == "instance" else kind,
                     one["project_id"],
-                    ", ".join(f"{amounts[name]:,} {name}" for name in ordered),
+                    ", ".join(f"{class_words(name)} {amount_text(name, amounts[name])}" for name in ordered),
                 )
             )
     return found

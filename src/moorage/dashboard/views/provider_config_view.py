@@ -1,10 +1,39 @@
 """A host agent's answer about its provider configuration: changes, affected consumers and files. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from moorage.dashboard.views.tables import Column
+
 Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigHost:
+    """A row of the table from which a host is chosen."""
+
+    name: str
+    state: str
+    status: str
+    kind: str
+
+
+HOST_COLUMNS: Sequence[Column[ConfigHost]] = (
+    Column("name", "Host", lambda row: row.name),
+    Column("state", "Agent", lambda row: row.state),
+    Column("status", "Scheduling", lambda row: row.status),
+    Column("kind", "Hypervisor", lambda row: row.kind),
+)
+
+
+def config_host(hypervisor: Document) -> ConfigHost:
+    """From compute's ``/os-hypervisors/detail``."""
+    return ConfigHost(
+        hypervisor["hypervisor_hostname"], hypervisor["state"], hypervisor["status"],
+        hypervisor["hypervisor_type"],
+    )  # fmt: skip
+
 
 #: Default values, which are not shown.
 _USUAL = {"reserved": 0, "min_unit": 1, "max_unit": 2**31 - 1, "step_size": 1, "allocation_ratio": 1.0}

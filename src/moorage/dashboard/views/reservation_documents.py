@@ -47,6 +47,7 @@ class LeaseDocument(TypedDict):
     start_date: str
     end_date: str
     project_id: str
+    user_id: str
     degraded: bool
     reservations: Sequence[ReservationDocument]
     events: Sequence[EventDocument]

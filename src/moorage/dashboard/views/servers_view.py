@@ -5,9 +5,11 @@ Built from compute's servers and instance actions, and the accelerator service's
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from moorage.dashboard.views.units import flavor_size
 
 Document = Mapping[str, Any]
 
@@ -30,6 +32,7 @@ class ServerRow:
     host: str  #: empty if there is none, or if the user may not see it
     flavor: str
     project: str
+    user: str
     created: str
     fault: str
 
@@ -43,8 +46,14 @@ def server_row(server: Document) -> ServerRow:
         server["id"], server["name"], server["status"], _TONES.get(server["status"], ""),
         server.get("OS-EXT-STS:task_state") or "", server.get("OS-EXT-SRV-ATTR:host") or "",
         str(server["flavor"].get("original_name") or server["flavor"].get("id", "")), server["tenant_id"],
+        server["user_id"],
         time_text(server["created"]), (server.get("fault") or {}).get("message", ""),
     )  # fmt: skip
+
+
+def flavor_text(flavor: Document) -> str:
+    """The size of a server's flavor; empty if it is not embedded."""
+    return flavor_size(flavor["vcpus"], flavor["ram"], flavor["disk"]) if "vcpus" in flavor else ""
 
 
 def time_text(text: str | None) -> str:
@@ -59,20 +68,21 @@ class Counted:
     reason: str
     servers: int
     example: str
+    example_name: str
 
 
 def no_host_reasons(servers: Iterable[Document]) -> tuple[Counted, ...]:
     """Reasons of the servers in ERROR for which no host was found; the most frequent first."""
     counts: Counter[str] = Counter()
-    examples: dict[str, str] = {}
+    examples: dict[str, tuple[str, str]] = {}
     for server in servers:
         message = (server.get("fault") or {}).get("message", "")
         if not message.startswith(_NO_HOST):
             continue
         reason = _COUNTS.sub("", message.removeprefix(_NO_HOST).strip()).strip() or "no reason given"
         counts[reason] += 1
-        examples.setdefault(reason, server["id"])
-    return tuple(Counted(reason, number, examples[reason]) for reason, number in counts.most_common())
+        examples.setdefault(reason, (server["id"], server["name"]))
+    return tuple(Counted(reason, number, *examples[reason]) for reason, number in counts.most_common())
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,78 +155,6 @@ def _address(at: Document) -> str:
         return ""
     function = f".{at['function']}" if "function" in at else ""
     return f"{at['domain']}:{at['bus']}:{at['device']}{function}"
-
-
-# --- devices ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class HandleDetails:
-    address: str
-    state: str
-    tone: str
-    reason: str
-    server: str
-    project: str
-    request: str
-
-
-@dataclass(frozen=True, slots=True)
-class RegionRow:
-    """A deployable: a card, or a region of a card that is programmed separately."""
-
-    name: str
-    provider: str
-    bitstream: str
-    region_type: str
-    functions: tuple[str, ...]
-    handles: tuple[HandleDetails, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    uuid: str
-    address: str
-    title: str  #: type and model
-    health: str
-    status: str
-    regions: tuple[RegionRow, ...]
-
-
-_HANDLE_TONES = {"free": "good", "dirty": "warn", "cleaning": "warn", "quarantined": "bad"}
-
-
-def cards(handles: Iterable[Document]) -> tuple[Card, ...]:
-    """The cards of one host, sorted by address."""
-    by_card: dict[str, dict[str, list[Document]]] = {}
-    for one in handles:
-        by_card.setdefault(one["device"], {}).setdefault(one["deployable"], []).append(one)
-    return tuple(_card(regions) for _, regions in sorted(by_card.items()))
-
-
-def _card(regions: Mapping[str, Sequence[Document]]) -> Card:
-    first = next(iter(regions.values()))[0]
-    return Card(
-        first["device_uuid"], first["device"], f"{first['type']} {first['model']}".strip(), first["health"],
-        first["status"], tuple(_region(name, handles) for name, handles in sorted(regions.items())),
-    )  # fmt: skip
-
-
-def _region(name: str, handles: Sequence[Document]) -> RegionRow:
-    first = handles[0]
-    attributes = [(key, value) for one in first["attributes"] for key, value in one.items()]
-    return RegionRow(
-        name, first["rp_uuid"] or "", first["bitstream_id"] or "",
-        next((value for key, value in attributes if key == "region_type"), ""),
-        tuple(value for key, value in attributes if key == "function"),
-        tuple(
-            HandleDetails(
-                one["handle"], one["state"], _HANDLE_TONES.get(one["state"], ""), one["reason"] or "",
-                one["instance_uuid"] or "", one["project_id"] or "", one["request_uuid"] or "",
-            )
-            for one in handles
-        ),
-    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,71 @@
+"""Tables that the viewer sorts and filters, by the page's address: without scripts, and a link shows the same. Pure."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[R]):
+    """`text`: what the column shows of a row, by which it is sorted and found."""
+
+    key: str
+    words: str
+    text: Callable[[R], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A column's heading. `query` sorts by the column, or the other way round if it is the order already."""
+
+    words: str
+    query: str
+    order: str  #: the value of ``aria-sort``
+
+
+@dataclass(frozen=True, slots=True)
+class TableOrder:
+    key: str
+    descending: bool
+
+
+def parse_order(text: str | None, columns: Sequence[Column[R]]) -> TableOrder:
+    """``host`` or ``-host``; the first column if it is missing or unknown."""
+    key = (text or "").removeprefix("-")
+    if key not in {column.key for column in columns}:
+        return TableOrder(columns[0].key, descending=False)
+    return TableOrder(key, descending=(text or "").startswith("-"))
+
+
+def table_rows(rows: Iterable[R], columns: Sequence[Column[R]], order: TableOrder, wanted: str = "") -> list[R]:
+    """The rows in which each word of `wanted` is found in some column, in this order."""
+    words = wanted.casefold().split()
+    found = [row for row in rows if _has_all(words, [column.text(row).casefold() for column in columns])]
+    by = next(column for column in columns if column.key == order.key)
+    return sorted(found, key=lambda row: _natural(by.text(row)), reverse=order.descending)
+
+
+def headings(
+    columns: Sequence[Column[R]], order: TableOrder, kept: Mapping[str, str], encode: Callable[[Mapping[str, str]], str]
+) -> list[Heading]:
+    """`kept`: the other parameters of the page's address. `encode`: makes a query of parameters."""
+    found = []
+    for column in columns:
+        is_order = column.key == order.key
+        key = f"-{column.key}" if is_order and not order.descending else column.key
+        direction = ("descending" if order.descending else "ascending") if is_order else "none"
+        found.append(Heading(column.words, encode({**kept, "sort": key}), direction))
+    return found
+
+
+def _has_all(words: Sequence[str], texts: Sequence[str]) -> bool:
+    return all(any(word in text for text in texts) for word in words)
+
+
+def _natural(text: str) -> list[tuple[bool, int, str]]:
+    """Sorts compute-2 before compute-10, and empty texts last."""
+    parts = re.findall(r"\d+|\D+", text.casefold())
+    return [(False, int(part), "") if part.isdecimal() else (True, 0, part) for part in parts] or [(True, 1, "")]
