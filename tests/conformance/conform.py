@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,20 +47,24 @@ class Report:
 
 
 @contextlib.contextmanager
-def our_servers(database: str, front: str = "literal") -> Iterator[dict[str, str]]:
+def our_servers(
+    database: str, front: str = "literal", variants: Collection[str] = tuple(VARIANTS)
+) -> Iterator[dict[str, str]]:
     """{variant: URL} of our placement on a database of its own; `front`: ``literal`` or ``server`` (what users have)
     serves it.
     """
-    with temporary_database(database, schema_of("placement")) as url, our_servers_on(url, front) as urls:
+    with temporary_database(database, schema_of("placement")) as url, our_servers_on(url, front, variants) as urls:
         yield urls
 
 
 @contextlib.contextmanager
-def our_servers_on(database_url: str, front: str) -> Iterator[dict[str, str]]:
+def our_servers_on(
+    database_url: str, front: str, variants: Collection[str] = tuple(VARIANTS)
+) -> Iterator[dict[str, str]]:
     """{variant: URL} of our placement, one process each, on one database."""
     with (
         tempfile.TemporaryDirectory(prefix="our-placement") as directory,
-        _running(_our_program(), {name: [database_url, front, directory] for name in VARIANTS}) as urls,
+        _running(_our_program(), {name: [database_url, front, directory] for name in variants}) as urls,
     ):
         yield urls
 

@@ -20,7 +20,7 @@ from tests.system.planes import PlaneProcess, embedded_credentials
 
 #: The password of all users that this module adds.
 PASSWORD = "tempest-secret"
-#: {name: (project, role)}: three users in each of three projects, and an administrator.
+#: {name: (project, role, ...)}: three users in each of three projects, and an administrator.
 PEOPLE = {
     f"{role}-{project}": (project, role)
     for project in ("demo", "other", "third")
@@ -35,7 +35,7 @@ def modules(package: str) -> list[str]:
     return [".".join(path.parts) for path in found]
 
 
-def add_people(plane: PlaneProcess, people: Mapping[str, tuple[str, str]] = PEOPLE) -> None:
+def add_people(plane: PlaneProcess, people: Mapping[str, tuple[str, ...]] = PEOPLE) -> None:
     """Adds users, and the projects that they need, over the Identity API."""
     identity = ServiceClient(
         plane.transport("/identity"),
@@ -44,16 +44,17 @@ def add_people(plane: PlaneProcess, people: Mapping[str, tuple[str, str]] = PEOP
         clock=SystemClock(),
     )
     projects = {row["name"]: row["id"] for row in identity.get("/v3/projects")["projects"]}
-    for name, (project, role) in people.items():
+    for name, (project, *roles) in people.items():
         if project not in projects:
             made = identity.request("POST", "/v3/projects", json={"project": {"name": project}})
             projects[project] = made["project"]["id"]
         user = {"name": name, "password": PASSWORD, "default_project_id": projects[project]}
         made = identity.request("POST", "/v3/users", json={"user": user})
-        identity.request("PUT", f"/v3/projects/{projects[project]}/users/{made['user']['id']}/roles/{role}")
+        for role in roles:
+            identity.request("PUT", f"/v3/projects/{projects[project]}/users/{made['user']['id']}/roles/{role}")
 
 
-def configure(plane: PlaneProcess, directory: Path, people: Mapping[str, tuple[str, str]] = PEOPLE) -> Path:
+def configure(plane: PlaneProcess, directory: Path, people: Mapping[str, tuple[str, ...]] = PEOPLE) -> Path:
     """Writes a configuration directory for Tempest, and creates two flavors and two images in the plane."""
     clients = plane.clients()
     images = [clients.create_image(name=f"tempest-{number}", visibility="public") for number in (1, 2)]
@@ -63,9 +64,9 @@ def configure(plane: PlaneProcess, directory: Path, people: Mapping[str, tuple[s
     accounts = [
         {
             "username": name, "password": PASSWORD, "project_name": project, "domain_name": "Default",
-            "types": ["admin"] if role == "admin" else [], "roles": [role],
+            "types": ["admin"] if "admin" in roles else [], "roles": roles,
         }
-        for name, (project, role) in people.items()
+        for name, (project, *roles) in people.items()
     ]  # fmt: skip
     etc = directory / "etc"
     etc.mkdir(parents=True)
@@ -106,6 +107,8 @@ nova = true
 cyborg = true
 [cyborg_policy]
 enforce_new_defaults = true
+[image-feature-enabled]
+image_format_enforcement = false
 [image]
 build_timeout = 60
 region = RegionOne
