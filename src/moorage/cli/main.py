@@ -20,6 +20,12 @@ _COMMANDS = {
     "host": ("moorage.cli.commands.host", "host", "Enrol the agents of hosts, and revoke their credentials."),
     "agent": ("moorage.cli.agent.command", "agent", "Make this machine a host of a plane."),
     "env": ("moorage.cli.commands.config", "env", "Print the OS_* variables for the openstack clients."),
+    "user": (
+        "moorage.cli.commands.people",
+        "user",
+        "List users, set their passwords, disable and enable them.",
+    ),
+    "project": ("moorage.cli.commands.people", "project", "List projects."),
     "identity": ("moorage.cli.commands.identity", "identity", "Rotate the key that signs tokens."),
     "clock": ("moorage.cli.commands.identity", "clock", "Show the clock, or move the clock of a rehearsal forward."),
     "audit": (

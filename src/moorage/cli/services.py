@@ -74,10 +74,24 @@ class Endpoints:
 
 def endpoints(config_path: Path | None) -> Endpoints:
     """The services of the plane that ``--config`` names; else of OS_AUTH_URL, if set; else of the default plane."""
-    source = click.get_current_context().get_parameter_source("config_path")
-    if source is not ParameterSource.COMMANDLINE and os.environ.get("OS_AUTH_URL"):
+    if _uses_catalogue():
         return _of_catalogue(os.environ)
     return plane_endpoints(open_config(config_path))
+
+
+def accounts_client(config_path: Path | None) -> ServiceClient:
+    """The Identity API where the users are; see `endpoints`. Raises `StartError` if the plane has no users itself."""
+    if not _uses_catalogue():
+        identity_url(open_config(config_path))
+    http = endpoints(config_path).client("identity")
+    if http is None:
+        raise StartError("there is no identity service: neither in the catalogue nor in the configuration")
+    return http
+
+
+def _uses_catalogue() -> bool:
+    source = click.get_current_context().get_parameter_source("config_path")
+    return source is not ParameterSource.COMMANDLINE and bool(os.environ.get("OS_AUTH_URL"))
 
 
 def plane_endpoints(config: Config) -> Endpoints:

@@ -5,6 +5,8 @@ import shlex
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import pytest
+
 from moorage.core.clock import SystemClock
 from moorage.core.ids import SeededIds
 from tests.people import create_first_people
@@ -43,3 +45,15 @@ def test_rotate_key_is_refused_with_keystone(tmp_path):
     done = moorage("identity", "rotate-key", MOORAGE_CONFIG=str(config.source))
     assert done.returncode == 1
     assert "has no tokens signed by this plane" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"mode": "keystone", "keystone_url": "http://k/v3", "password": "x"}, "in Keystone at http://k/v3"),
+     ({"mode": "none"}, "has no users")],
+)  # fmt: skip
+def test_users_are_not_listed_where_the_plane_has_none(tmp_path, options, said):
+    config = write_config(tmp_path / "state", identity=options)
+    done = moorage("user", "list", MOORAGE_CONFIG=str(config.source))
+    assert done.returncode == 1
+    assert said in done.stderr

@@ -1,0 +1,105 @@
+"""`moorage user` and `moorage project`, over the routes of a plane."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from moorage.cli.commands import people
+from moorage.core.errors import MoorageError
+from moorage.wire.client import ServiceClient
+from tests.wire.identity.test_accounts import Admin, is_good
+
+
+class LoggedIn:
+    """The credentials of a user who signed in."""
+
+    def __init__(self, token):
+        self._token = token
+
+    def headers(self, *, renew=False):
+        return {"x-auth-token": self._token}
+
+
+@pytest.fixture
+def admin(wire):
+    return Admin(wire)
+
+
+@pytest.fixture
+def run(plane, wire, monkeypatch):
+    """Runs a command with the rights of `who`: (user, project)."""
+
+    def invoke(group, *words, who=("admin", "admin"), stdin=None):
+        client = ServiceClient(
+            plane.transport("/identity"), service_type="identity", credentials=LoggedIn(wire.token(*who))
+        )
+        monkeypatch.setattr(people, "accounts_client", lambda path: client)
+        done = CliRunner(catch_exceptions=False).invoke(group, words, input=stdin)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    return invoke
+
+
+def test_users_and_projects_are_listed(run, admin):
+    user, project = admin.member()
+    (line,) = [line.split() for line in run(people.user, "list").splitlines() if "alice" in line]
+    assert line == [user["id"], "alice", "default", "yes"]
+    assert user in json.loads(run(people.user, "list", "--json"))["users"]
+    (line,) = [line.split() for line in run(people.project, "list").splitlines() if project["id"] in line]
+    assert line == [project["id"], "demo", "default", "yes"]
+
+
+def test_a_disabled_user_cannot_sign_in_until_it_is_enabled(run, admin, wire):
+    user, _ = admin.member()
+    token = wire.token("alice", "demo", password="of-alice")
+    assert run(people.user, "disable", "alice") == "alice is disabled.\n"
+    assert not is_good(wire, token)
+    assert admin.sign_in()[0] == 401
+    assert " no" in run(people.user, "list")
+    run(people.user, "enable", user["id"])
+    assert admin.sign_in()[0] == 201
+    assert not is_good(wire, token)
+
+
+def test_a_password_is_read_from_standard_input_and_never_printed(run, admin, wire):
+    admin.member()
+    token = wire.token("alice", "demo", password="of-alice")
+    assert run(people.user, "set-password", "alice", stdin=" n3w pass \n") == "alice has a new password.\n"
+    assert admin.sign_in()[0] == 401
+    assert wire.log_in("alice", "demo", password=" n3w pass ")[0] == 201
+    assert not is_good(wire, token)
+
+
+def test_a_missing_password_changes_nothing(run, admin):
+    admin.member()
+    with pytest.raises(MoorageError, match="no password on standard input"):
+        run(people.user, "set-password", "alice", stdin="\n")
+    assert admin.sign_in()[0] == 201
+
+
+def test_an_unknown_name_and_one_of_several_users_are_refused(run, admin):
+    user, _ = admin.member()
+    other = admin.make("user", name="alice", domain_id=admin.make("domain", name="lab")["id"])
+    with pytest.raises(MoorageError, match="there is no user bob; `moorage user list`"):
+        run(people.user, "disable", "bob")
+    with pytest.raises(MoorageError, match="several users are called alice") as refused:
+        run(people.user, "disable", "alice")
+    assert user["id"] in refused.value.message
+    assert other["id"] in refused.value.message
+    assert admin.sign_in()[0] == 201
+    run(people.user, "disable", other["id"])
+    assert admin.sign_in()[0] == 201
+
+
+def test_members_may_not_use_the_commands(run, admin):
+    admin.member()
+    for words in (("list",), ("disable", "admin"), ("set-password", "admin")):
+        with pytest.raises(MoorageError, match="not authorized"):
+            run(people.user, *words, who=("demo", "demo"), stdin="x\n")
+
+
+def test_the_user_of_the_services_stays_enabled(run):
+    with pytest.raises(MoorageError, match="services"):
+        run(people.user, "disable", "moorage")
