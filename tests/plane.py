@@ -305,7 +305,7 @@ class InProcessPlane:
         """
         self.directory = directory
         self.cloud = cloud or _Cloud(clock or VirtualClock(START), ids or SeededIds(1), url)
-        self.ways = {name: Way() for name in (*ENDPOINT_PATHS, "network", "os_acc")}
+        self.ways = {name: Way() for name in (*ENDPOINT_PATHS, "os_acc")}
         self.config = _config(directory, services, self._elsewhere(services), sections)
         self._authenticator, self._credentials = authenticator, credentials
         self._hints, self._reach, self._built = hints, reach, built

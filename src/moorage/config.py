@@ -26,6 +26,7 @@ from moorage.options import (
     IdentityOptions,
     ImageOptions,
     LibvirtOptions,
+    NetworkOptions,
     PlacementOptions,
     PlaneOptions,
     ReservationOptions,
@@ -43,6 +44,7 @@ ENDPOINT_PATHS = {
     "accelerator": "/accelerator/v2",
     "reservation": "/reservation/v1",
     "image": "/image",
+    "network": "/network",
 }
 
 #: Path of the dashboard for browsers. It is not an API, so the catalogue does not contain it.
@@ -62,6 +64,9 @@ SIMULATED_PROVIDER_CONFIG = "provider_config"
 
 #: File name in the directory of a host.
 CREDENTIAL = "credential.json"
+
+#: Field of a section whose keys are names that the operator chooses.
+_LINES = "lines"
 
 _NUMBERED = re.compile(r"(.*?)(\d+)\Z")
 
@@ -83,6 +88,7 @@ class Config:
     accelerator: AcceleratorOptions = field(default_factory=AcceleratorOptions)
     reservation: ReservationOptions = field(default_factory=ReservationOptions)
     image: ImageOptions = field(default_factory=ImageOptions)
+    network: NetworkOptions = field(default_factory=NetworkOptions)
     audit: AuditOptions = field(default_factory=AuditOptions)
     trail: TrailOptions = field(default_factory=TrailOptions)
     tracing: TracingOptions = field(default_factory=TracingOptions)
@@ -270,7 +276,11 @@ def _refuse_former_state(config: Config) -> None:
 def _section(path: Path, name: str, kind: type, given: dict[str, str]) -> Any:
     fields = {item.name: item for item in dataclasses.fields(kind)}
     types = get_type_hints(kind)
-    values = {}
+    values: dict[str, object] = {}
+    if _LINES in fields:
+        lines = {key: text.strip() for key, text in given.items() if key not in fields or key == _LINES}
+        values[_LINES] = lines
+        given = {key: text for key, text in given.items() if key not in lines}
     for key, text in given.items():
         if key not in fields:
             raise StartError(
@@ -322,6 +332,9 @@ def render_config(config: Config) -> str:
             choices = item.metadata["choices"]
             lines.append(f"# {item.metadata['help']}" + (f" One of: {', '.join(choices)}." if choices else ""))
             value = getattr(getattr(config, section), item.name)
+            if item.name == _LINES:
+                lines += [f"{key} = {text}" for key, text in value.items()]
+                continue
             lines.append(f"{item.name} = {str(value).lower() if isinstance(value, bool) else value}")
         lines.append("")
     return "\n".join(lines)

@@ -1,5 +1,6 @@
 """Every configuration option by section, with its default and help text. The reference page is generated from here."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,7 @@ class PlaneOptions:
         "identity,placement,compute,accelerator,reservation,image,agent,dashboard",
         "What this process runs, comma-separated. Other services are reached over HTTP, see [endpoints]. 'agent' "
         "is the agent of a compute host, 'accelerator-agent' the agent of a host whose servers a real Nova runs, "
-        "and 'dashboard' the web pages at /ui.",
+        "'dashboard' the web pages at /ui, and 'network' a service of networks and ports.",
     )
     region: str = option("RegionOne", "Name of the region in the service catalogue.")
     clock: str = option(
@@ -140,6 +141,7 @@ class DatabaseOptions:
     compute: str = option("", "The same as placement.")
     accelerator: str = option("", "The same as placement.")
     reservation: str = option("", "The same as placement.")
+    network: str = option("", "The same as placement.")
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,11 @@ class EndpointOptions:
     accelerator: str = option("", "The same as identity.")
     reservation: str = option("", "The same as identity.")
     image: str = option("", "The same as identity. To use a Glance, set its URL here.")
-    network: str = option("", "URL of Neutron, without /v2.0. If empty, floating IPs cannot be reserved.")
+    network: str = option(
+        "",
+        "URL of Neutron, without /v2.0, for reservations of floating IPs. If empty, floating IPs cannot be reserved, "
+        "and the catalogue has the network service of this process, if it runs one.",
+    )
     ca_file: str = option(
         "",
         "PEM file, relative to state_path, of authorities that are trusted in addition to the machine's when this "
@@ -505,6 +511,20 @@ class ImageOptions:
     keep_free_gb: float = option(
         1.0,
         "Disk space in GiB that uploads leave free, for example for databases; at most a tenth of the disk. 0: none.",
+    )
+
+
+@dataclass(frozen=True)
+class NetworkOptions:
+    quota_ports: int = option(500, "Maximum number of ports of a project; -1 is unlimited.")
+    #: Every other key of the section: {name of a network: its text}.
+    lines: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata={
+            "help": "Every other key names a network, such as lab = bridge br0 subnet 192.0.2.0/24. See "
+            "docs/guides/networks.md.",
+            "choices": (),
+        },
     )
 
 

@@ -41,7 +41,7 @@ MOORAGE = Path(sys.executable).with_name("moorage")
 COMMAND = "moorage.cli.main:main"
 COMMAND_TIMEOUT_S = 300
 #: Services with a database.
-WITH_DATABASE = frozenset({"identity", "placement", "compute", "accelerator", "reservation"})
+WITH_DATABASE = frozenset({"identity", "placement", "compute", "accelerator", "reservation", "network"})
 DEADLINE_S = 30
 
 #: The function of the bitstreams that tests upload.

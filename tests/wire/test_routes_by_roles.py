@@ -1,4 +1,4 @@
-"""Every route of placement, image, compute and identity with every role: which roles the rules allow and refuse.
+"""Every route of placement, image, compute, network and identity with every role: which roles the rules allow and refuse.
 
 `routes_by_roles.txt` repeats the rules in full, so that a change of a rule also changes that table. A section is
 ``[service: roles]``, and its lines are routes: ``GET /v2.1/servers``; after the route of an action on a server or an
@@ -21,10 +21,11 @@ from moorage.identity.client import PasswordTokens
 from moorage.identity.passwords import hash_password
 from moorage.identity.routes import API as IDENTITY
 from moorage.images.routes import API as IMAGE
+from moorage.network.routes import API as NETWORK
 from moorage.placement.api.routes import API as PLACEMENT
 from tests.plane import InProcessPlane
 
-SERVICES = {"placement": PLACEMENT, "image": IMAGE, "compute": COMPUTE, "identity": IDENTITY}
+SERVICES = {"placement": PLACEMENT, "image": IMAGE, "compute": COMPUTE, "network": NETWORK, "identity": IDENTITY}
 NEWEST = {"placement": "1.39", "compute": "2.97"}
 ROLES = ("nothing", "reader", "member", "manager", "admin", "service")
 #: Routes whose bodies name an action; each action has its own rule.
@@ -81,7 +82,7 @@ def tokens(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def others(tmp_path_factory):
-    with InProcessPlane(tmp_path_factory.mktemp("others"), "placement,image,compute") as plane:
+    with InProcessPlane(tmp_path_factory.mktemp("others"), "placement,image,compute,network") as plane:
         yield plane
 
 

@@ -1,4 +1,15 @@
-"""The client of the cloud's network service (Neutron). We run no network service of our own.
+"""Networks of servers: the part of the Networking API v2.0 (Neutron) that flat networks need, and two clients.
 
-Callers: `moorage.reservation`, for reservations of floating IPs.
+::
+
+    routes -> handlers -> service       the API; `schemas` and `documents` have the bodies
+              network_service           networks and subnets, of operators and of the configuration file (`entries`)
+              port_service              ports, of projects and of servers
+              store                     SQL
+              model, addressing         values; the choice of free addresses
+    client.neutron_client               of a Neutron, for reservations of floating IPs
+    client.server_ports                 of our own service, for the compute service
+
+An operator names a bridge, VLAN or network of libvirt that the hosts have; nothing here sets one up. Not here: routers,
+floating IPs, security groups; and the attachment of guests, which the agent's drivers do.
 """

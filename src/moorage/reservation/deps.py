@@ -13,7 +13,7 @@ from moorage.core.clock import Clock
 from moorage.core.ids import Ids
 from moorage.images.client import ImageLookup
 from moorage.jobs.background_tasks import Wakeups
-from moorage.network.client import NetworkClient
+from moorage.network.client.neutron_client import NetworkClient
 from moorage.placement.client.placement_client import PlacementClient
 from moorage.reservation.booking.address_booking import AddressBooking
 from moorage.reservation.booking.admission import Admission

@@ -31,6 +31,7 @@ from moorage.wiring.services import (
     build_dashboard,
     build_identity,
     build_image,
+    build_network,
     build_placement,
     build_reservation,
 )
@@ -40,6 +41,7 @@ SERVICES: Mapping[str, Callable[[Components], None]] = {
     "identity": build_identity,
     "placement": build_placement,
     "image": build_image,
+    "network": build_network,
     "compute": build_compute,
     "accelerator": build_accelerator,
     "reservation": build_reservation,

@@ -12,7 +12,7 @@ from sqlalchemy import Engine, Table
 
 from moorage.config import ENDPOINT_PATHS, Config, comma_separated
 from moorage.core.clock import Clock, is_real_time
-from moorage.core.errors import StartError
+from moorage.core.errors import Invalid, StartError
 from moorage.wiring.auth import membership_of
 from moorage.wiring.components import Components
 from moorage.wiring.reservation_settings import before_end_settings, enforcement_settings
@@ -41,7 +41,9 @@ def build_identity(parts: Components) -> None:
     identity, ids = parts.identity, parts.ids
     if identity is None:
         return  # Keystone serves it, or there are no users
-    endpoints = {name: _public_endpoint(parts, name) for name in ENDPOINT_PATHS}
+    # Clients ask a network service that the catalogue names at every server, so it must not be one that nobody runs.
+    named = [name for name in ENDPOINT_PATHS if name != "network" or parts.has(name)]
+    endpoints = {name: _public_endpoint(parts, name) for name in named}
     service = IdentityService(
         identity,
         CatalogEditor(identity.database, ids, endpoints, parts.config.plane.region, "/identity"),
@@ -118,6 +120,25 @@ def build_image(parts: Components) -> None:
         ids=parts.ids,
     )
     parts.serve("image", image_routes.API, service, image_routes.RULES)
+
+
+def build_network(parts: Components) -> None:
+    from moorage.network import routes as network_routes
+    from moorage.network.deps import NetworkDeps
+    from moorage.network.entries import parse_entries
+    from moorage.network.service import Networking
+
+    options = parts.config.network
+    if options.quota_ports < -1:
+        raise StartError(f"{parts.config.source}: [network] quota_ports is {options.quota_ports}; use -1 for no limit")
+    try:
+        entries = parse_entries(options.lines)
+    except Invalid as error:
+        raise StartError(f"{parts.config.source}: [network] {error.message}") from error
+    engine = parts.engine("network")
+    service = Networking(NetworkDeps(engine, parts.clock, parts.ids, options.quota_ports))
+    parts.plane.starts.append(lambda: service.networks.apply_entries(entries))
+    parts.serve("network", network_routes.API, service, network_routes.RULES, engine)
 
 
 def build_compute(parts: Components) -> None:
@@ -293,7 +314,7 @@ def _job_pruning(parts: Components, service: str, engine: Engine, jobs: Table, d
 def build_reservation(parts: Components) -> None:
     from moorage.compute.client.compute_client import ComputeClient
     from moorage.images.client import ImageLookup
-    from moorage.network.client import NetworkClient
+    from moorage.network.client.neutron_client import NetworkClient
     from moorage.placement.client.placement_client import PlacementClient
     from moorage.reservation.api import routes as reservation_routes
     from moorage.reservation.deps import ReservationDeps, ReservationSettings
@@ -318,7 +339,7 @@ def build_reservation(parts: Components) -> None:
         parts.wakeups,
         accelerators=_device_profiles(parts),
         images=ImageLookup(parts.client("image")) if parts.has("image") else None,
-        network=NetworkClient(parts.client("network")) if parts.has("network") else None,
+        network=NetworkClient(parts.client("network")) if parts.config.endpoints.network else None,
     )
     settings = ReservationSettings(
         **options, **before_end_settings(parts.config), requests_at_once=requests_at_once(parts.clock)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from moorage.core.errors import Conflict
-from moorage.network.client import NetworkClient, Port
+from moorage.network.client.neutron_client import NetworkClient, NeutronPort
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import SocketTransport
 from tests.ports import free_port
@@ -85,7 +85,7 @@ def _check_the_client_against_neutron(neutron):
     with pytest.raises(Conflict, match="already allocated"):
         client.create_floating_ip(neutron.network, subnet.id, "192.0.2.50", project_id="p", description="d")
     (port,) = client.ports_at(neutron.network, "192.0.2.50")
-    assert isinstance(port, Port)
+    assert isinstance(port, NeutronPort)
     assert port.owner == "network:floatingip"
     client.set_tags(made.id, {"blazar", "reservation:1"})
     (tagged,) = client.floating_ips_tagged("reservation:1")

@@ -7,7 +7,7 @@ import json
 from urllib.parse import parse_qsl, urlsplit
 
 from moorage.core.errors import Unavailable
-from moorage.network.client import NetworkClient
+from moorage.network.client.neutron_client import NetworkClient
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import ClientResponse
 

@@ -22,8 +22,8 @@ from moorage.durable import sync_directory
 
 #: Order of the dumps. Placement is last, so resources claimed during the backup may be left without an owner, which
 #: `moorage audit --fix` releases. In any other order, servers could be left without an allocation, and their resources
-#: would be given to others.
-ORDER = ("identity", "reservation", "compute", "accelerator", "placement")
+#: would be given to others. For the same reason ports come after servers.
+ORDER = ("identity", "reservation", "compute", "network", "accelerator", "placement")
 
 #: Files that are not copied: not needed by a new process, or caches. The audit trail is append-only and must not be
 #: replaced by an older one.

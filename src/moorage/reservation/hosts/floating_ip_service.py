@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from moorage.core.errors import Conflict, Invalid, NotBuilt, NotFound
 from moorage.db.session import in_transaction, read
-from moorage.network.client import NetworkClient, Subnet
+from moorage.network.client.neutron_client import NetworkClient, NeutronSubnet
 from moorage.reservation.capacity.addresses import RegisteredAddress
 from moorage.reservation.deps import ReservationDeps
 from moorage.reservation.steps.floating_ip_steps import NO_NETWORK_SERVICE
@@ -72,7 +72,7 @@ def _parsed(text: str) -> IPv4Address | IPv6Address:
         raise Invalid(f"floating_ip_address: {text} is not an IP address") from None
 
 
-def _subnet_of(network: NetworkClient, network_id: str, address: IPv4Address | IPv6Address) -> Subnet:
+def _subnet_of(network: NetworkClient, network_id: str, address: IPv4Address | IPv6Address) -> NeutronSubnet:
     """The subnet that contains the address. Raises `Invalid` with the reason if there is none or it is unsuitable."""
     found = network.network(network_id)
     if found is None:

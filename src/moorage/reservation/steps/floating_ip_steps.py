@@ -12,8 +12,8 @@ from sqlalchemy import Engine
 
 from moorage.core.errors import Conflict, Unavailable
 from moorage.db.session import read
-from moorage.network.client import FloatingIp as NetworkFloatingIp
-from moorage.network.client import NetworkClient
+from moorage.network.client.neutron_client import FloatingIp as NetworkFloatingIp
+from moorage.network.client.neutron_client import NetworkClient
 from moorage.reservation.capacity.addresses import RegisteredAddress
 from moorage.reservation.model.leases import EventStatus, EventType, Lease
 from moorage.reservation.model.steps import Actions, DeleteFloatingIps, EnsureFloatingIps, Further

@@ -354,7 +354,7 @@ def _image_id(body: ServerBody) -> str | None:
 
 def _check_networks(networks: object) -> None:
     if networks and networks not in ("none", "auto"):
-        raise NotBuilt("Networks and ports are not offered: there is no network service. Use networks: none.")
+        raise NotBuilt("Servers are not attached to networks or ports. Use networks: none.")
 
 
 def _check_host_name(body: ServerBody) -> None:

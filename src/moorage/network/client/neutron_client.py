@@ -17,14 +17,14 @@ _MAX_ADDRESSES_PER_REQUEST = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class NeutronNetwork:
     id: str
     name: str
     is_external: bool  #: it can provide floating IPs
 
 
 @dataclass(frozen=True, slots=True)
-class Subnet:
+class NeutronSubnet:
     """`cidr`, `gateway` and the ends of `pools` (inclusive) are strings in Neutron's notation."""
 
     id: str
@@ -34,7 +34,7 @@ class Subnet:
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
+class NeutronPort:
     """The user of an address. `owner` is Neutron's device owner, such as ``network:floatingip``."""
 
     id: str
@@ -62,7 +62,7 @@ class NetworkClient:
     def __init__(self, http: ServiceClient) -> None:
         self._http = http
 
-    def network(self, network_id: str) -> Network | None:
+    def network(self, network_id: str) -> NeutronNetwork | None:
         """None if there is no such network."""
         if network_id in ("", ".", ".."):  # quoting leaves dots as they are
             return None
@@ -70,11 +70,11 @@ class NetworkClient:
             found = self._http.get(f"/v2.0/networks/{quote(network_id, safe='')}")["network"]
         except NotFound:
             return None
-        return Network(found["id"], found.get("name") or "", bool(found.get("router:external")))
+        return NeutronNetwork(found["id"], found.get("name") or "", bool(found.get("router:external")))
 
-    def subnets(self, network_id: str) -> list[Subnet]:
+    def subnets(self, network_id: str) -> list[NeutronSubnet]:
         return [
-            Subnet(
+            NeutronSubnet(
                 row["id"],
                 row["cidr"],
                 row.get("gateway_ip"),
@@ -83,11 +83,11 @@ class NetworkClient:
             for row in self._rows("subnets", [("network_id", network_id)])
         ]
 
-    def ports_at(self, network_id: str, address: str) -> list[Port]:
+    def ports_at(self, network_id: str, address: str) -> list[NeutronPort]:
         """The ports that use the address now: of servers, routers or floating IPs."""
         filters = [("network_id", network_id), ("fixed_ips", f"ip_address={address}")]
         return [
-            Port(row["id"], row.get("project_id") or "", row.get("device_owner") or "")
+            NeutronPort(row["id"], row.get("project_id") or "", row.get("device_owner") or "")
             for row in self._rows("ports", filters)
         ]
 

@@ -1,0 +1,128 @@
+"""The part of the Networking API v2.0 (Neutron) that we serve: its route table and policy rules.
+
+Not offered, and refused by name: routers, floating IPs, security groups, trunks and the other extensions.
+``/moorage/v1`` is our own addition, for the compute service: the ports of servers.
+"""
+
+from moorage.identity.policy import RuleTable, admin, in_project, member, reader, service
+from moorage.network import handlers, schemas
+from moorage.network.service import Networking
+from moorage.wire.app import ServiceApi
+from moorage.wire.errors import Problem
+from moorage.wire.http import Response, Route
+
+#: Collections of Neutron that do not exist here.
+ABSENT = (
+    "address-groups", "address-scopes", "agents", "auto-allocated-topology", "default-security-group-rules", "flavors",
+    "floatingips", "log", "metering", "network-ip-availabilities", "network_segment_ranges", "qos", "rbac-policies",
+    "routers", "security-group-rules", "security-groups", "segments", "service-providers", "subnetpools", "trunks",
+    "vpn",
+)  # fmt: skip
+#: Lists of `ABSENT` that clients read in the course of other work, and that are empty.
+_EMPTY = {"floatingips": handlers.list_floating_ips, "security-groups": handlers.list_security_groups}
+
+#: The rule of the routes for the compute service.
+SERVER_PORTS_RULE = "moorage:server_ports"
+#: Every caller learns that something does not exist.
+_ABSENT_RULE = "moorage:absent"
+
+
+def neutron_error(problem: Problem) -> Response:
+    """``{"NeutronError": {"type": "NetworkNotFound", "message": "...", "detail": ""}}``"""
+    kind = problem.code.rpartition(".")[2].title().replace("_", "")
+    return Response(problem.status, {"NeutronError": {"type": kind, "message": problem.message, "detail": ""}})
+
+
+def _absent_routes() -> tuple[Route[Networking], ...]:
+    routes: list[Route[Networking]] = []
+    for name in ABSENT:
+        for method in ("GET", "POST"):
+            handler = _EMPTY.get(name, handlers.refuse) if method == "GET" else handlers.refuse
+            routes.append(Route(method, f"/v2.0/{name}", handler, _ABSENT_RULE, reads="none"))
+        routes += [
+            Route(method, f"/v2.0/{name}/{{key}}", handlers.refuse, _ABSENT_RULE, reads="none")
+            for method in ("GET", "PUT", "DELETE")
+        ]
+    return tuple(routes)
+
+
+_NETWORK, _SUBNET, _PORT = "/v2.0/networks/{network_id}", "/v2.0/subnets/{subnet_id}", "/v2.0/ports/{port_id}"
+
+API: ServiceApi[Networking] = ServiceApi(
+    name="network",
+    error_shape=neutron_error,
+    schema_error_message=schemas.describe_fault,
+    max_json_bytes=1 << 20,
+    routes=(
+        Route("GET", "/", handlers.show_versions, None, reads="none"),
+        Route("GET", "/v2.0", handlers.show_version, None, reads="none"),
+        Route("GET", "/v2.0/", handlers.show_version, None, reads="none"),
+        Route("GET", "/v2.0/extensions", handlers.list_extensions, "get_extension"),
+        Route("GET", "/v2.0/extensions/{alias}", handlers.show_extension, "get_extension"),
+        Route("GET", "/v2.0/networks", handlers.list_networks, "get_network"),
+        Route("POST", "/v2.0/networks", handlers.create_network, "create_network", schema=schemas.NEW_NETWORK),
+        Route("GET", _NETWORK, handlers.show_network, "get_network"),
+        Route("PUT", _NETWORK, handlers.update_network, "update_network", schema=schemas.CHANGED_NETWORK),
+        Route("DELETE", _NETWORK, handlers.delete_network, "delete_network"),
+        Route("GET", "/v2.0/subnets", handlers.list_subnets, "get_subnet"),
+        Route("POST", "/v2.0/subnets", handlers.create_subnet, "create_subnet", schema=schemas.NEW_SUBNET),
+        Route("GET", _SUBNET, handlers.show_subnet, "get_subnet"),
+        Route("PUT", _SUBNET, handlers.update_subnet, "update_subnet", schema=schemas.CHANGED_SUBNET),
+        Route("DELETE", _SUBNET, handlers.delete_subnet, "delete_subnet"),
+        Route("GET", "/v2.0/ports", handlers.list_ports, "get_port"),
+        Route("POST", "/v2.0/ports", handlers.create_port, "create_port", schema=schemas.NEW_PORT),
+        Route("GET", _PORT, handlers.show_port, "get_port"),
+        Route("PUT", _PORT, handlers.update_port, "update_port", schema=schemas.CHANGED_PORT),
+        Route("DELETE", _PORT, handlers.delete_port, "delete_port"),
+        Route("GET", "/v2.0/quotas/{project_id}", handlers.show_quota, "get_quota"),
+        Route("GET", "/v2.0/quotas/{project_id}/details.json", handlers.show_quota_details, "get_quota"),
+        *_absent_routes(),
+        Route(
+            "PUT",
+            "/moorage/v1/server-ports",
+            handlers.provide_ports,
+            SERVER_PORTS_RULE,
+            schema=schemas.SERVER_PORTS,
+            effect="routine",
+        ),
+        Route(
+            "DELETE",
+            "/moorage/v1/server-ports/{server_id}",
+            handlers.release_ports,
+            SERVER_PORTS_RULE,
+            effect="routine",
+        ),
+        Route(
+            "DELETE",
+            "/moorage/v1/server-ports/{server_id}/{port_id}",
+            handlers.release_port,
+            SERVER_PORTS_RULE,
+            effect="routine",
+        ),
+    ),
+)
+
+#: Neutron's rule names. The services limit what a caller sees to its project and the networks that it may use.
+RULES = RuleTable(
+    {
+        "get_extension": in_project,
+        "get_network": reader,
+        "create_network": admin,
+        "update_network": admin,
+        "delete_network": admin,
+        "get_subnet": reader,
+        "create_subnet": admin,
+        "update_subnet": admin,
+        "delete_subnet": admin,
+        "get_port": reader,
+        "create_port": member,
+        handlers.ANY_ADDRESS_RULE: admin,
+        handlers.MAC_RULE: admin,
+        "update_port": member,
+        "delete_port": member,
+        "get_quota": reader,
+        SERVER_PORTS_RULE: service,
+        _ABSENT_RULE: in_project,
+    },
+    refusal_text="({rule}) is disallowed by policy",
+)

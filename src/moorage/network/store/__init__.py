@@ -1,0 +1,1 @@
+"""SQL of the network service: its tables, and the functions that read and write them."""
