@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import stock_openstack
+from tests.processes import python_of
 from tests.programs import moorage_server
 from tests.system.planes import COMMAND, first_config, furnish, without_ours
 
@@ -43,7 +43,7 @@ def _without_varying_parts(line: str) -> str:
 def tour(*options: object) -> str:
     """The output of the tour, which must succeed."""
     done = subprocess.run(
-        [sys.executable, "tools/demo.py", "--clients", stock_openstack().parent, *options],
+        [sys.executable, "tools/demo.py", "--clients", python_of(".venv-clients").parent, *options],
         cwd=ROOT, env=without_ours(), capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
