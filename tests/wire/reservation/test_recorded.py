@@ -45,7 +45,7 @@ EXPLAINED = {
     "amount text": (400, "the client's mistake; the message names the parameter"),
     "vcpus text": (400, "the message names the parameter"),
     "bad type": (400, "an unknown type is the client's mistake"),
-    "bad props": (400, "the message tells what is expected"),
+    "bad props": (400, "the message describes the expected form"),
     "props unknown key": (400, "an unknown property is the client's mistake; the message names it"),
     "props lexical: rack > 9 (hosts have 9,10,10)": (201, "numbers are compared as numbers, not as texts"),
     "active: amount down": (200, "slots that no server uses are released"),
