@@ -61,6 +61,7 @@ def driver(make):
 def plane(libvirtd, directory):
     config = write_config(
         directory / "plane",
+        plane={"log_file": ""},  # tests read the log from the standard error output
         server={"port": free_port()},
         agent={
             "virt_driver": "libvirt",
