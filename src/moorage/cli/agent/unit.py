@@ -17,7 +17,7 @@ UNIT = "moorage-agent.service"
 _DIRECTORIES = ("etc/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system", "lib/systemd/system")
 
 #: Directories that the unit hides from the agent (`ProtectHome=yes`, `PrivateTmp=yes`).
-_HIDDEN = (Path("/home"), Path("/root"), Path("/run/user"), Path("/tmp"), Path("/var/tmp"))  # noqa: S108
+_HIDDEN = tuple(map(Path, ("/home", "/root", "/run/user", "/tmp", "/var/tmp")))  # noqa: S108 - compared with, not used
 
 #: A start of the agent waits for its services; the unit's own limit is 5 min.
 START_TIMEOUT_S = 330
@@ -84,7 +84,9 @@ def start_unit(*, is_changed: bool) -> str:
 def _systemctl(*words: str, may_fail: bool = False) -> bool:
     command = ["systemctl", *words]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=START_TIMEOUT_S, check=False)  # noqa: S603
+        done = subprocess.run(  # noqa: S603 - no shell; all words are those of this module
+            command, capture_output=True, text=True, timeout=START_TIMEOUT_S, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise StartError(f"{' '.join(command)}: {error}; see `journalctl --unit {UNIT}`") from error
     if done.returncode and not may_fail:
