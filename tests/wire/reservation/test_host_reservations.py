@@ -4,6 +4,7 @@ import pytest
 
 from tests.wire.reservation.plane import instance, lease
 from tests.wire.reservation.test_healing import fail
+from tests.wire.reservation.test_timeline import timeline
 
 START, END = "2026-03-01 12:00", "2026-03-02 10:00"
 
@@ -105,6 +106,46 @@ def test_reserved_hosts_belong_to_the_project_from_the_start_to_the_end(three):
     assert aggregates(three) == {"freepool": (["compute-1", "compute-2", "compute-3"], None)}
     assert three.compute.servers_of_host(host) == []
     assert held(three, reservation) == []
+
+
+def in_zone(plane, zone, host):
+    """Puts the host into an operator's aggregate with this availability zone; returns the aggregate's path."""
+    body = {"aggregate": {"name": f"of {zone}", "availability_zone": zone}}
+    made = plane.ask("POST", "/v2.1/os-aggregates", body, service="compute")["aggregate"]
+    path = f"/v2.1/os-aggregates/{made['id']}"
+    plane.ask("POST", f"{path}/action", {"add_host": {"host": host}}, service="compute")
+    return path
+
+
+def test_hosts_in_availability_zones_can_be_reserved_and_stay_in_their_zones(three):
+    in_zone(three, "rack-1", "compute-1")
+    in_zone(three, "rack-2", "compute-2")
+    before = aggregates(three)
+    made = create(three, whole(3, 3), start="now", end="2026-03-01 11:00")
+    (reservation,) = made["reservations"]
+    three.run_for(10)
+    assert three.lease(made["id"])["status"] == "ACTIVE"
+    assert aggregates(three)[reservation["id"]] == (["compute-1", "compute-2", "compute-3"], "demo")
+    assert boot(three, reservation)[1] == "ACTIVE"
+    assert boot(three, reservation, project="other")[1] == "ERROR"
+    assert boot(three, None)[1] == "ERROR"
+    three.run_until(three.clock.now().replace(hour=11, minute=0, second=5))
+    three.run_for(20)
+    assert three.lease(made["id"])["status"] == "TERMINATED"
+    assert aggregates(three) == before
+
+
+def test_a_host_put_into_a_zone_after_the_lease_was_made_is_named_until_it_is_out_of_it(three):
+    made = create(three, whole(3, 3), start=START)
+    zone = in_zone(three, "rack-1", "compute-1")
+    three.run_until(three.clock.now().replace(hour=12, minute=0, second=10))
+    assert three.lease(made["id"])["status"] == "STARTING"
+    events = timeline(three, made, roles=("admin",))
+    (error,) = {step["error"] for event in events for step in event["steps"]} - {None}
+    assert "host compute-1 has been put into availability zone rack-1 (aggregate of rack-1)" in error
+    three.ask("POST", f"{zone}/action", {"remove_host": {"host": "compute-1"}}, service="compute")
+    three.run_for(120)
+    assert three.lease(made["id"])["status"] == "ACTIVE"
 
 
 def test_a_reserved_host_is_not_in_another_reservation_at_the_same_time(three):

@@ -102,6 +102,11 @@ class Aggregate:
     hosts: tuple[str, ...]
     metadata: Mapping[str, str]
 
+    @property
+    def zone(self) -> str | None:
+        """Its availability zone."""
+        return self.metadata.get("availability_zone")
+
 
 class FunnelStep(TypedDict):
     constraint: str

@@ -2,7 +2,8 @@
 
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.compute.client.values import Aggregate, Server
-from moorage.core.errors import NotFound, RemoteError
+from moorage.core.errors import Conflict, NotFound, RemoteError
+from moorage.core.ids import is_uuid
 from moorage.core.names import reservation_zone
 from moorage.reservation.model.steps import (
     Actions,
@@ -41,7 +42,21 @@ class HostAggregateSteps:
         }
 
     def _ensure_aggregate(self, step: EnsureAggregate) -> None:
-        self._aggregate(step.reservation_id, zone=reservation_zone(step.reservation_id))
+        """Gives the aggregate an availability zone of its own, as Blazar does, unless a reservable host is in another.
+
+        Nova puts no host into two zones, so the aggregate then has none, and the hosts keep the zones that they are in.
+        """
+        aggregates = self._compute.aggregates()
+        reservable = {
+            host
+            for each in aggregates
+            if each.name == self._freepool or _is_of_reservation(each)
+            for host in each.hosts
+        }
+        if any(_operators_zone(each) and reservable.intersection(each.hosts) for each in aggregates):
+            self._aggregate(step.reservation_id)
+        else:
+            self._aggregate(step.reservation_id, zone=reservation_zone(step.reservation_id))
 
     def _clear_host(self, step: ClearHost) -> Waiting | None:
         """Deletes servers that bypassed reservations or belong to one that has ended."""
@@ -57,12 +72,17 @@ class HostAggregateSteps:
             raise NotFound(
                 f"the aggregate of reservation {step.reservation_id} does not exist any more; delete the lease"
             )
-        elsewhere = [each for each in self._compute.aggregates() if step.host in each.hosts and _is_lent(each)]
-        for each in elsewhere:
-            if (
-                each.id != aggregate.id
-            ):  # of a reservation that was moved off it after a failure, but still had servers on it
-                self._compute.remove_host(each.id, step.host)
+        others = [each for each in self._compute.aggregates() if step.host in each.hosts and each.id != aggregate.id]
+        for other in others:
+            if (zone := _operators_zone(other)) and aggregate.zone:
+                raise Conflict(
+                    f"host {step.host} has been put into availability zone {zone} (aggregate {other.name}) after "
+                    f"reservation {step.reservation_id} was made, whose aggregate is a zone of its own, and a host is "
+                    "in one zone only: remove the host from that aggregate, or delete the lease and make it again"
+                )
+        for other in others:
+            if _is_of_reservation(other):  # it was moved off this host after a failure, but still had servers on it
+                self._compute.remove_host(other.id, step.host)
         if step.host not in aggregate.hosts:
             self._compute.add_host(aggregate.id, step.host)
         pool = self._compute.aggregate_by_name(self._freepool)
@@ -135,5 +155,11 @@ class HostAggregateSteps:
         return Waiting(f"{len(servers)} server(s) are being deleted from lent hosts: {names}")
 
 
-def _is_lent(aggregate: Aggregate) -> bool:
-    return aggregate.metadata.get("availability_zone", "").startswith(reservation_zone(""))
+def _is_of_reservation(aggregate: Aggregate) -> bool:
+    """The aggregate of a reservation has the reservation's id as name and no zone but the reservation's."""
+    return is_uuid(aggregate.name) and aggregate.zone in (None, reservation_zone(aggregate.name))
+
+
+def _operators_zone(aggregate: Aggregate) -> str | None:
+    """The availability zone that an operator gave to the aggregate."""
+    return None if _is_of_reservation(aggregate) else aggregate.zone
