@@ -142,6 +142,10 @@ pip-audit: .venv/.dev .venv-audit/.done ## Ask for known vulnerabilities of the 
 wheel: .venv/.runtime ## Build the wheel into dist/, from what is committed or would be
 	@.venv/bin/python tools/wheel.py
 
+.PHONY: deb
+deb: .venv/.runtime ## Build a Debian package for this machine's Debian into dist/
+	@.venv/bin/python tools/deb.py
+
 .PHONY: lock
 lock: .venv/.uv ## Write requirements/*.txt again from requirements/*.in
 	@for lock in runtime uv dev keystonemiddleware libvirt nvidia signatures otel clients cyborgclient keystone glance nova neutron ironic conformance tempest blazar cyborg bench docs audit mutate; do \

@@ -175,21 +175,14 @@ def install(kind: str) -> None:
         _install(SERVERS[kind])
 
 
-def promtool() -> str:
-    """Path of Prometheus's own checker of rules, installed if necessary. Raises `ServerMissing`."""
-    with _locked(place() / "prometheus.starting"):
-        _install_package("promtool", "prometheus", "promtool", "install it (Debian: apt-get install prometheus)")
-    return str(program("promtool"))
-
-
 #: {program: the Debian package that has it}
-_PROXIES = {"haproxy": "haproxy", "nginx": "nginx-light"}
+_PACKAGES = {"haproxy": "haproxy", "nginx": "nginx-light", "promtool": "prometheus", "lintian": "lintian"}
 
 
-def proxy_program(name: str) -> str:
-    """Path of a proxy's program, ``haproxy`` or ``nginx``, installed if necessary. Raises `ServerMissing`."""
-    package = _PROXIES[name]
-    with _locked(place() / f"{name}.starting"):
+def installed_program(name: str) -> str:
+    """Path of a program of `_PACKAGES`, installed if necessary. Raises `ServerMissing`."""
+    package = _PACKAGES[name]
+    with _locked(place() / f"{package}.starting"):
         _install_package(name, package, name, f"install it (Debian: apt-get install {package})")
     return str(program(name))
 

@@ -33,6 +33,11 @@ EXTENDED_PATHS = (
     "tests/store/previous_release",
     "tests/system",
     "tests/transport",
+    "tests/wire/operations/test_hostile_flavors.py",
+    "tests/wire/placement/test_openapi.py",
+    "tests/wire/test_hostile_dashboard.py",
+    "tests/wire/test_hostile_identity.py",
+    "tests/wire/test_hostile_values.py",
 )
 
 #: Needs a database server, a broker, or a virtual environment that only `make test-all` installs.

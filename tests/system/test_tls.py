@@ -14,7 +14,7 @@ import pytest
 from moorage.identity.first_credentials import first_credentials
 from tests.certificates import make_certificates
 from tests.ports import free_port
-from tests.servers import proxy_program
+from tests.servers import installed_program
 from tests.system.planes import PlaneProcess, until, write_config
 
 pytestmark = pytest.mark.slow
@@ -44,7 +44,7 @@ def haproxy(directory: Path, port: int, plane: int) -> list[str]:
     text = text.replace("127.0.0.1:8778", f"127.0.0.1:{plane} source {PROXY}")
     path = directory / "haproxy.cfg"
     path.write_text(text)
-    return [proxy_program("haproxy"), "-db", "-f", str(path)]
+    return [installed_program("haproxy"), "-db", "-f", str(path)]
 
 
 def nginx(directory: Path, port: int, plane: int) -> list[str]:
@@ -59,7 +59,7 @@ def nginx(directory: Path, port: int, plane: int) -> list[str]:
         f"{user}daemon off;\npid {directory}/nginx.pid;\nerror_log stderr;\n"
         f"events {{}}\nhttp {{\naccess_log off;\n{temporary}{text}}}\n"
     )
-    return [proxy_program("nginx"), "-c", str(path), "-e", "stderr"]
+    return [installed_program("nginx"), "-c", str(path), "-e", "stderr"]
 
 
 @contextlib.contextmanager

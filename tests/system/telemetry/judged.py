@@ -16,7 +16,7 @@ from pathlib import Path
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.servers import promtool
+from tests.servers import installed_program
 
 RULES = Path(__file__).parents[3] / "packaging" / "prometheus" / "moorage-alerts.yaml"
 
@@ -47,7 +47,9 @@ def judge(cases: Iterable[Case], directory: Path) -> None:
         paths.append(directory / f"{number}.yaml")
         document = {"rule_files": [str(rule)], "evaluation_interval": "1m", "tests": [_test(case)]}
         paths[-1].write_text(yaml.safe_dump(document))
-    done = subprocess.run([promtool(), "test", "rules", *paths], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [installed_program("promtool"), "test", "rules", *paths], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

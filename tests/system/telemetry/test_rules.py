@@ -6,7 +6,7 @@ import subprocess
 import pytest
 import yaml
 
-from tests.servers import promtool
+from tests.servers import installed_program
 from tests.system.telemetry.judged import RULES, Case, judge, rules
 
 pytestmark = pytest.mark.slow
@@ -224,7 +224,10 @@ CASES = {
 
 def test_promtool_accepts_the_rules():
     done = subprocess.run(
-        [promtool(), "check", "rules", "--lint=all", "--lint-fatal", RULES], check=False, capture_output=True, text=True
+        [installed_program("promtool"), "check", "rules", "--lint=all", "--lint-fatal", RULES],
+        check=False,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -248,5 +251,7 @@ def test_every_expression_of_the_dashboard_is_promql(tmp_path):
     recorded = [{"record": f"panel:{number}", "expr": text} for number, text in enumerate(expressions)]
     path = tmp_path / "panels.yaml"
     path.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": recorded}]}))
-    done = subprocess.run([promtool(), "check", "rules", path], check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        [installed_program("promtool"), "check", "rules", path], check=False, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
