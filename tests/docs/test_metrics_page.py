@@ -20,7 +20,7 @@ ALERTS = [
     for rule in group["rules"]
 ]
 DASHBOARD = json.loads((ROOT / "packaging" / "grafana" / "moorage.json").read_text())
-PARTS = ("What it means", "How to see", "What to do", "How it was provoked")
+PARTS = ("Find the cause", "Remedy", "Test")
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_an_alert_uses_existing_metrics_and_names_its_runbook(known, rule):
     book = (ROOT / rule["annotations"]["runbook_url"]).read_text()
     assert book.startswith(f"# {rule['alert']}\n")
     assert re.findall(r"^## (.+)$", book, re.MULTILINE) == list(PARTS)
-    test, path = re.search(r"`(test_\w+)`\s+in\s+`([\w/.]+)`", book.partition("## How it was provoked")[2]).groups()
+    test, path = re.search(r"`(test_\w+)`\s+in\s+`([\w/.]+)`", book.partition("## Test")[2]).groups()
     source = (ROOT / path).read_text()
     assert f"def {test}(" in source
     assert f'"{rule["alert"]}"' in source
