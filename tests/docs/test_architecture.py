@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md names what exists: files, tests, packages with their rooms, and each function of the three flows."""
+"""ARCHITECTURE.md names what exists: files, tests, packages with their sub-packages, and each function of the three flows."""
 
 import ast
 import functools
@@ -80,24 +80,24 @@ def test_the_chain_of_a_devices_field_names_what_exists():
 
 
 def test_the_table_of_subpackages_lists_exactly_those_that_exist():
-    section = TEXT.partition("## The rooms")[2].partition("\n## ")[0]
+    section = TEXT.partition("## The packages")[2].partition("\n## ")[0]
     rows = re.findall(
         r"^\| `(placement|compute|reservation|accelerator|agent)/` \| .* \| (.*) \|$", section, re.MULTILINE
     )
     assert len(rows) == 5
-    for package, rooms in rows:
+    for package, parts in rows:
         folder = ROOT / "src" / "moorage" / package
         there = {path.parent.name for path in folder.glob("*/__init__.py")} | {
             path.stem for path in folder.glob("*.py")
         }
         there -= {"__init__", "migrations"}
-        named = set(re.findall(r"`(\w+)`", rooms))
+        named = set(re.findall(r"`(\w+)`", parts))
         assert named - there == set(), package
         assert {path.parent.name for path in folder.glob("*/__init__.py")} - {"migrations"} - named == set(), package
 
 
 def test_every_package_has_a_row_in_the_table_of_subpackages():
-    section = TEXT.partition("## The rooms")[2].partition("\n## ")[0]
-    rooms = {name for row in re.findall(r"^\| (`[^|]+) \|", section, re.MULTILINE) for name in re.findall(r"\w+", row)}
+    section = TEXT.partition("## The packages")[2].partition("\n## ")[0]
+    listed = {name for row in re.findall(r"^\| (`[^|]+) \|", section, re.MULTILINE) for name in re.findall(r"\w+", row)}
     packages = {path.parent.name for path in (ROOT / "src").glob("moorage/*/__init__.py")} | {"os_acc"}
-    assert packages - rooms == set()
+    assert packages - listed == set()
