@@ -29,7 +29,7 @@ from moorage.core.clock import SystemClock
 from moorage.core.ids import RandomIds
 from moorage.db.engine import open_engine
 from moorage.db.migrations import upgrade
-from moorage.identity.authenticators import NoAuth
+from moorage.identity.authentication.authenticators import NoAuth
 from moorage.images.cache import DigestCache
 from moorage.images.directory import ImageDirectory
 from moorage.jobs.background_tasks import Wakeups

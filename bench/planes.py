@@ -9,7 +9,7 @@ from bench.wire import Connection
 from moorage.config import Config, render_config
 from moorage.core.clock import SystemClock
 from moorage.identity.client import PasswordTokens
-from moorage.identity.first_credentials import first_credentials
+from moorage.identity.first_start.first_credentials import first_credentials
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import SocketTransport
 

@@ -27,7 +27,7 @@ from moorage.core.clock import SystemClock
 from moorage.core.ids import RandomIds
 from moorage.db.engine import open_engine
 from moorage.db.migrations import upgrade
-from moorage.identity.authenticators import NoAuth
+from moorage.identity.authentication.authenticators import NoAuth
 from moorage.placement.api.routes import API, POLICIES
 from moorage.placement.service.service import PlacementService
 from moorage.wire.app import AppContext, build_app

@@ -35,7 +35,7 @@ from moorage.config import ENDPOINT_PATHS, Config
 from moorage.core.clock import Clock, VirtualClock
 from moorage.core.errors import Unavailable
 from moorage.core.ids import Ids, SeededIds
-from moorage.identity.authenticators import TestTokens
+from moorage.identity.authentication.authenticators import TestTokens
 from moorage.jobs.background_tasks import Task, TasksInVirtualTime, Wakeups
 from moorage.jobs.wakeups import Hints, InProcessHints
 from moorage.wire.app import WsgiApp

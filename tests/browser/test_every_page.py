@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from moorage.dashboard.routes import ROUTES
-from moorage.identity.first_credentials import first_credentials
+from moorage.identity.first_start.first_credentials import first_credentials
 from moorage.wire.server.http_server import HttpServer
 from tests.conftest import START
 from tests.plane import InProcessPlane

@@ -5,7 +5,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from moorage.identity.authenticators import NoAuth
+from moorage.identity.authentication.authenticators import NoAuth
 from moorage.reservation.api.routes import ABOUT, DOCUMENT_PATH, DOCUMENTED, VERSIONS
 from moorage.wire.microversion import Version
 from moorage.wire.openapi import document

@@ -12,7 +12,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from moorage.identity.authenticators import NoAuth
+from moorage.identity.authentication.authenticators import NoAuth
 from moorage.placement.api.handlers.answers import VERSIONS
 from moorage.placement.api.routes import ABOUT, DOCUMENT_PATH, ROUTES
 from moorage.placement.api.schemas.answers import REFUSAL

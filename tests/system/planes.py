@@ -23,7 +23,7 @@ from moorage.core.errors import NotFound, StartError
 from moorage.core.ids import RandomIds, SeededIds
 from moorage.db.migrations import upgrade
 from moorage.identity.client import PasswordTokens
-from moorage.identity.first_credentials import first_credentials
+from moorage.identity.first_start.first_credentials import first_credentials
 from moorage.identity.host_credential import enrol_host
 from moorage.options import PlacementOptions, PlaneOptions
 from moorage.placement.service.service import PlacementService

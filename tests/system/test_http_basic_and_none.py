@@ -6,7 +6,7 @@ import json
 import pytest
 
 from moorage.core.errors import RemoteError
-from moorage.identity.first_credentials import first_credentials
+from moorage.identity.first_start.first_credentials import first_credentials
 from moorage.wire.client import NoCredentials, ServiceClient
 from moorage.wire.transports import SocketTransport
 from tests.ports import free_port

@@ -12,7 +12,7 @@ import pytest
 
 from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
-from moorage.identity.first_credentials import first_credentials
+from moorage.identity.first_start.first_credentials import first_credentials
 from moorage.wire.transports import InProcessTransport
 from moorage.wiring import build_plane
 from tests.ports import free_port

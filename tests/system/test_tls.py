@@ -11,7 +11,7 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from moorage.identity.first_credentials import first_credentials
+from moorage.identity.first_start.first_credentials import first_credentials
 from tests.certificates import make_certificates
 from tests.ports import free_port
 from tests.servers import installed_program

@@ -7,7 +7,7 @@ import sys
 import httpx
 import pytest
 
-from moorage.identity.first_credentials import first_credentials
+from moorage.identity.first_start.first_credentials import first_credentials
 from tests.ports import free_port
 from tests.processes import inherited, running
 from tests.system.planes import PlaneProcess, let_in, until, write_config

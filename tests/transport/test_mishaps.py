@@ -23,7 +23,7 @@ from moorage.core.clock import AdjustableClock
 from moorage.core.errors import Conflict, Unavailable
 from moorage.core.ids import RandomIds
 from moorage.db.session import read, write
-from moorage.identity.authenticators import NoAuth
+from moorage.identity.authentication.authenticators import NoAuth
 from moorage.jobs.background_tasks import TaskThreads
 from moorage.jobs.contract import JobKind
 from moorage.jobs.model import FENCED_CODE, JobState, NewJob

@@ -17,7 +17,7 @@ from moorage.dashboard import cookies
 from moorage.dashboard.forms import Form
 from moorage.dashboard.routes import ROUTES
 from moorage.dashboard.views.lease_form import DEFAULTS
-from moorage.identity.throttle import BACKOFF
+from moorage.identity.tokens.throttle import BACKOFF
 from tests.conftest import START
 from tests.system.planes import VirtualPlane
 from tests.wire.hostile import DATES, DIGITS, asked_for

@@ -12,8 +12,8 @@ import pytest
 
 from moorage.core.clock import AdjustableClock
 from moorage.core.errors import StartError
-from moorage.identity.first_credentials import first_credentials
-from moorage.identity.routes import API as IDENTITY
+from moorage.identity.api.routes import API as IDENTITY
+from moorage.identity.first_start.first_credentials import first_credentials
 from moorage.rehearsal import API as REHEARSAL
 from moorage.rehearsal import MAX_ADVANCE_S, open_clock
 from tests.plane import InProcessPlane

@@ -15,8 +15,8 @@ from moorage.accelerator.client import AcceleratorClient
 from moorage.accelerator.model.reports import AttachmentReport
 from moorage.compute.api.routes import API as COMPUTE
 from moorage.core.errors import NotFound
+from moorage.identity.api.routes import API as IDENTITY
 from moorage.identity.host_credential import HostTokens, enrol_host
-from moorage.identity.routes import API as IDENTITY
 from moorage.images.base import ProjectView, PublicView
 from moorage.images.for_hosts import DiskImageUploads, HostImageSource
 from moorage.images.routes import API as IMAGE

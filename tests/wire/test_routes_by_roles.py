@@ -17,9 +17,9 @@ import pytest
 
 from moorage.compute.api.handlers.server_actions import ACTIONS
 from moorage.compute.api.routes import API as COMPUTE
+from moorage.identity.api.routes import API as IDENTITY
 from moorage.identity.client import PasswordTokens
-from moorage.identity.passwords import hash_password
-from moorage.identity.routes import API as IDENTITY
+from moorage.identity.tokens.passwords import hash_password
 from moorage.images.routes import API as IMAGE
 from moorage.network.routes import API as NETWORK
 from moorage.placement.api.routes import API as PLACEMENT

@@ -28,9 +28,9 @@ from moorage.compute.api.routes import API as COMPUTE
 from moorage.compute.api.schemas.actions import ARGUMENTS
 from moorage.compute.api.schemas.queries import SERVERS
 from moorage.core.ids import SeededIds
+from moorage.identity.api.routes import API as IDENTITY
 from moorage.identity.client import PasswordTokens
-from moorage.identity.passwords import hash_password
-from moorage.identity.routes import API as IDENTITY
+from moorage.identity.tokens.passwords import hash_password
 from moorage.images.routes import API as IMAGE
 from moorage.placement.api.routes import API as PLACEMENT
 from moorage.reservation.api.routes import API as RESERVATION

@@ -16,7 +16,7 @@ from moorage.config import ENDPOINT_PATHS, Config
 from moorage.core.clock import SystemClock
 from moorage.core.errors import NotFound, StartError
 from moorage.identity.client import PasswordTokens
-from moorage.identity.first_credentials import first_credentials
+from moorage.identity.first_start.first_credentials import first_credentials
 from moorage.placement.client.placement_client import PlacementClient
 from moorage.reservation.client import ReservationClient
 from moorage.wire.client import NoCredentials, ServiceClient, TokenSource

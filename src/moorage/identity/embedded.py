@@ -23,17 +23,17 @@ from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.errors import ConcurrentUpdate, Forbidden, Unauthorized
 from moorage.core.ids import Ids
-from moorage.identity.account_database import AccountDatabase
-from moorage.identity.first_accounts import RetiredFile, fill_empty_database
-from moorage.identity.first_credentials import replace_first_password
-from moorage.identity.hosts import ID_PREFIX, HostIdentity, HostRegistry
-from moorage.identity.keys import RandomBytes, make_first_key, watch_keys
+from moorage.identity.first_start.first_accounts import RetiredFile, fill_empty_database
+from moorage.identity.first_start.first_credentials import replace_first_password
+from moorage.identity.host_registry import ID_PREFIX, HostIdentity, HostRegistry
 from moorage.identity.model import DOMAIN_ID, Accounts, ApplicationCredential, Change, Project, User, caller_for
-from moorage.identity.passwords import check_new_password, hash_password, password_matches
 from moorage.identity.policy import with_implied
-from moorage.identity.revocations import Revocations
-from moorage.identity.throttle import LoginThrottle
-from moorage.identity.tokens import Claims, TokenSigner
+from moorage.identity.store.account_database import AccountDatabase
+from moorage.identity.tokens.keys import RandomBytes, make_first_key, watch_keys
+from moorage.identity.tokens.passwords import check_new_password, hash_password, password_matches
+from moorage.identity.tokens.revocations import Revocations
+from moorage.identity.tokens.signed_tokens import Claims, TokenSigner
+from moorage.identity.tokens.throttle import LoginThrottle
 from moorage.identity.watched_files import WatchedFiles
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, RemoteError, StartError, Unauthorized, Unavailable
 from moorage.durable import write_durably
 from moorage.identity.client import RenewedTokens, Token, renew_at
-from moorage.identity.hosts import digest_of
+from moorage.identity.host_registry import digest_of
 from moorage.wire.client import NoCredentials, ServiceClient
 from moorage.wire.transports import Transport
 

@@ -9,12 +9,13 @@ from datetime import datetime, timedelta
 
 from moorage.core.caller import Caller
 from moorage.core.errors import Forbidden, NotFound, Unauthorized
-from moorage.identity.account_rules import find
-from moorage.identity.account_service import AccountService
-from moorage.identity.catalog_service import CatalogEditor
-from moorage.identity.credential_service import CredentialService
+from moorage.identity.accounts.account_rules import find
+from moorage.identity.accounts.account_service import AccountService
+from moorage.identity.accounts.catalog_service import CatalogEditor
+from moorage.identity.accounts.credential_service import CredentialService
+from moorage.identity.accounts.role_service import RoleService
 from moorage.identity.embedded import AuthenticatedCaller, EmbeddedIdentity
-from moorage.identity.hosts import HostRegistry
+from moorage.identity.host_registry import HostRegistry
 from moorage.identity.model import (
     DOMAIN_ID,
     SERVICE_TOKEN_GRACE,
@@ -24,7 +25,6 @@ from moorage.identity.model import (
     Project,
     User,
 )
-from moorage.identity.role_service import RoleService
 
 
 @dataclass(frozen=True, slots=True)

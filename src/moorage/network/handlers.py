@@ -6,11 +6,11 @@ from urllib.parse import urlencode
 from moorage.core.errors import Forbidden, Invalid, NotBuilt, NotFound
 from moorage.core.json import Json, JsonObject
 from moorage.network.addressing import plan_subnet, version_of
-from moorage.network.documents import filters_of, network_document, page_of, port_document, subnet_document
 from moorage.network.entries import checked_attachment
 from moorage.network.model import Network, NetworkKind, Port, Subnet
 from moorage.network.network_service import NewNetwork
 from moorage.network.port_service import NewPort, ServerPort, WantedAddress
+from moorage.network.resource_views import filters_of, network_document, page_of, port_document, subnet_document
 from moorage.network.service import Networking
 from moorage.network.store.network_store import PORT_COLUMNS
 from moorage.wire.http import Request, Response

@@ -13,7 +13,7 @@ from moorage.config import Config
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, StartError
 from moorage.core.ids import Ids
-from moorage.identity.authenticators import (
+from moorage.identity.authentication.authenticators import (
     EmbeddedTokens,
     HttpBasic,
     NoAuth,
@@ -21,10 +21,10 @@ from moorage.identity.authenticators import (
     TokensOrBasic,
     refuse_beyond_loopback,
 )
+from moorage.identity.authentication.keystone import KeystoneTokens, parse_host_users
+from moorage.identity.authentication.membership import EmbeddedMembership, EveryoneIsAdmin, KeystoneMembership
 from moorage.identity.client import PasswordTokens
 from moorage.identity.host_credential import HostTokens, InProcessHostTokens, read_credential
-from moorage.identity.keystone import KeystoneTokens, parse_host_users
-from moorage.identity.membership import EmbeddedMembership, EveryoneIsAdmin, KeystoneMembership
 from moorage.wire.client import NoCredentials, ServiceClient, TokenSource
 from moorage.wire.forwarded import TrustedProxies
 from moorage.wire.http import Authenticator
@@ -117,7 +117,7 @@ def credentials_of(parts: Components) -> TokenSource:
         return NoCredentials()
     password = identity.password
     if not password:
-        from moorage.identity.first_credentials import first_credentials
+        from moorage.identity.first_start.first_credentials import first_credentials
 
         password, _ = first_credentials(parts.config.state, identity.username)
     return _with_password(parts, identity.username, password)

@@ -9,7 +9,7 @@ from moorage.config import DASHBOARD_PATH, Config, comma_separated
 from moorage.core.clock import AdjustableClock, Clock, SystemClock, is_real_time
 from moorage.core.errors import StartError
 from moorage.core.ids import Ids, RandomIds
-from moorage.identity.keystone import KeystoneTokens
+from moorage.identity.authentication.keystone import KeystoneTokens
 from moorage.jobs.background_tasks import Wakeups
 from moorage.jobs.wakeups import Hints, open_hints
 from moorage.jobs.worker_watch import UNKNOWN, Worker, this_process

@@ -31,11 +31,11 @@ MAX_DAYS = 36_500
 
 
 def build_identity(parts: Components) -> None:
-    from moorage.identity import routes as identity_routes
-    from moorage.identity.account_service import AccountService
-    from moorage.identity.catalog_service import CatalogEditor
-    from moorage.identity.credential_service import CredentialService
-    from moorage.identity.role_service import RoleService
+    from moorage.identity.accounts.account_service import AccountService
+    from moorage.identity.accounts.catalog_service import CatalogEditor
+    from moorage.identity.accounts.credential_service import CredentialService
+    from moorage.identity.accounts.role_service import RoleService
+    from moorage.identity.api import routes as identity_routes
     from moorage.identity.service import IdentityService
 
     identity, ids = parts.identity, parts.ids

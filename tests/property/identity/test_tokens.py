@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorage.core.errors import Unauthorized
-from moorage.identity.tokens import MAX_TOKEN_LENGTH, Claims, TokenSigner
+from moorage.identity.tokens.signed_tokens import MAX_TOKEN_LENGTH, Claims, TokenSigner
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 SIGNER = TokenSigner(b"k" * 32)

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from moorage.identity.first_credentials import first_credentials
+from moorage.identity.first_start.first_credentials import first_credentials
 from tests.ports import free_port
 from tests.system import planes
 from tests.system.planes import PlaneProcess

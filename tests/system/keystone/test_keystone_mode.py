@@ -6,9 +6,9 @@ import pytest
 
 from moorage.core.clock import AdjustableClock, SystemClock
 from moorage.core.errors import NotFound, StartError, Unauthorized
+from moorage.identity.authentication.keystone import KeystoneTokens, parse_host_users
+from moorage.identity.authentication.membership import KeystoneMembership
 from moorage.identity.client import PasswordTokens
-from moorage.identity.keystone import KeystoneTokens, parse_host_users
-from moorage.identity.membership import KeystoneMembership
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import SocketTransport
 from moorage.wiring.plane import build_plane

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from moorage.core.errors import MoorageError
-from moorage.identity.first_credentials import first_credentials
+from moorage.identity.first_start.first_credentials import first_credentials
 from moorage.telemetry import logs
 from tests.system.planes import VirtualPlane
 

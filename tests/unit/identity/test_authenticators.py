@@ -6,8 +6,7 @@ from datetime import timedelta
 import pytest
 
 from moorage.core.errors import Forbidden, StartError, Unauthorized
-from moorage.identity import passwords as passwords_module
-from moorage.identity.authenticators import (
+from moorage.identity.authentication.authenticators import (
     EmbeddedTokens,
     HttpBasic,
     NoAuth,
@@ -15,8 +14,9 @@ from moorage.identity.authenticators import (
     TokensOrBasic,
     refuse_beyond_loopback,
 )
-from moorage.identity.first_credentials import first_credentials
-from moorage.identity.passwords import hash_password
+from moorage.identity.first_start.first_credentials import first_credentials
+from moorage.identity.tokens import passwords as passwords_module
+from moorage.identity.tokens.passwords import hash_password
 from tests.people import change_user, open_people
 
 

@@ -9,12 +9,12 @@ from sqlalchemy import event
 
 from moorage.core.errors import StartError, Unauthorized
 from moorage.core.ids import SeededIds
-from moorage.identity.account_service import AccountService
+from moorage.identity.accounts.account_service import AccountService
+from moorage.identity.accounts.role_service import RoleService
 from moorage.identity.embedded import IdentitySettings
-from moorage.identity.first_credentials import first_credentials
+from moorage.identity.first_start.first_credentials import first_credentials
 from moorage.identity.model import Assignment
-from moorage.identity.passwords import hash_password, password_matches
-from moorage.identity.role_service import RoleService
+from moorage.identity.tokens.passwords import hash_password, password_matches
 from tests.people import open_people
 
 

@@ -8,9 +8,9 @@ from moorage.core.clock import VirtualClock
 from moorage.core.errors import StartError, Unauthorized
 from moorage.core.ids import SeededIds
 from moorage.identity.embedded import IdentitySettings
-from moorage.identity.first_credentials import first_credentials
-from moorage.identity.keys import rotate_key
+from moorage.identity.first_start.first_credentials import first_credentials
 from moorage.identity.model import SERVICE_TOKEN_GRACE
+from moorage.identity.tokens.keys import rotate_key
 from tests.conftest import START
 from tests.people import open_people
 

@@ -4,7 +4,7 @@ import pytest
 
 from moorage.core.errors import StartError, Unauthorized
 from moorage.core.names import QUEUES
-from moorage.identity.keystone import KeystoneTokens, parse_host_users
+from moorage.identity.authentication.keystone import KeystoneTokens, parse_host_users
 
 WHERE = "moorage.conf: [identity] host_users"
 

@@ -7,8 +7,8 @@ import pytest
 
 from moorage.core.errors import Unauthorized
 from moorage.core.ids import SeededIds
-from moorage.identity import revocations
-from moorage.identity.first_credentials import first_credentials
+from moorage.identity.first_start.first_credentials import first_credentials
+from moorage.identity.tokens import revocations
 from tests.people import open_people
 
 

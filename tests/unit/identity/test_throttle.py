@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from moorage.core.errors import TooManyRequests
-from moorage.identity import throttle
-from moorage.identity.throttle import (
+from moorage.identity.tokens import throttle
+from moorage.identity.tokens.throttle import (
     ATTACK_FAILURES,
     BACKOFF,
     FORGET_AFTER,

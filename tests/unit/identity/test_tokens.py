@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from moorage.core.errors import Unauthorized
-from moorage.identity.tokens import Claims, TokenSigner
+from moorage.identity.tokens.signed_tokens import Claims, TokenSigner
 
 NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 CLAIMS = Claims(

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from moorage.core.errors import StartError
-from moorage.identity.passwords import hash_password, password_matches
-from moorage.identity.users_file import parse_accounts, read_users_file
+from moorage.identity.first_start.users_file import parse_accounts, read_users_file
+from moorage.identity.tokens.passwords import hash_password, password_matches
 
 HASH = hash_password("secret", 4)
 

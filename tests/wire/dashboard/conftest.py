@@ -1,6 +1,6 @@
 import pytest
 
-from moorage.identity.first_credentials import first_credentials
+from moorage.identity.first_start.first_credentials import first_credentials
 from tests.conftest import START
 from tests.plane import InProcessPlane
 from tests.system.planes import VirtualPlane

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from moorage.identity.first_credentials import FIRST_USERS, first_credentials
+from moorage.identity.first_start.first_credentials import FIRST_USERS, first_credentials
 from tests.plane import InProcessPlane
 
 

@@ -187,7 +187,7 @@ def test_what_the_plane_needs_cannot_be_taken_from_it(admin, wire, passwords):
 
 
 def test_an_administrator_sets_the_password_of_the_services_for_their_next_start(admin, plane, wire):
-    from moorage.identity.first_credentials import first_credentials
+    from moorage.identity.first_start.first_credentials import first_credentials
 
     (service,) = admin.send("GET", "/users?name=moorage")[1]["users"]
     assert admin.change("user", service, password="new-and-long")[0] == 200

@@ -2,7 +2,7 @@
 
 import pytest
 
-from moorage.identity.throttle import FREE_FAILURES
+from moorage.identity.tokens.throttle import FREE_FAILURES
 
 
 @pytest.fixture

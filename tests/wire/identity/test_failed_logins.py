@@ -5,7 +5,7 @@ import base64
 import bcrypt
 import pytest
 
-from moorage.identity.throttle import FREE_FAILURES
+from moorage.identity.tokens.throttle import FREE_FAILURES
 from tests.plane import InProcessPlane
 
 HERE, ELSEWHERE = "192.0.2.1", "198.51.100.7"

@@ -9,7 +9,7 @@ from moorage.core.clock import VirtualClock
 from moorage.core.errors import StartError, Unauthorized, Unavailable
 from moorage.core.names import QUEUES
 from moorage.identity.host_credential import ROTATION_PERIOD, HostTokens, enrol_host, enrol_or_keep
-from moorage.identity.hosts import digest_of
+from moorage.identity.host_registry import digest_of
 from tests.conftest import START
 from tests.people import open_people
 

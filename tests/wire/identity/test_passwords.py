@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from moorage.identity.throttle import FREE_FAILURES
+from moorage.identity.tokens.throttle import FREE_FAILURES
 from tests.plane import InProcessPlane
 
 

@@ -332,6 +332,6 @@ def test_members_may_list_only_themselves(wire):
 
 
 def test_every_policy_rule_of_the_routes_is_defined():
-    from moorage.identity.routes import API, RULES
+    from moorage.identity.api.routes import API, RULES
 
     assert {route.rule for route in API.routes if route.rule} <= set(RULES.rules)

@@ -8,7 +8,7 @@ from moorage import rehearsal
 from moorage.accelerator.api import routes as accelerator
 from moorage.compute.api import routes as compute
 from moorage.dashboard import routes as dashboard
-from moorage.identity import routes as identity
+from moorage.identity.api import routes as identity
 from moorage.images import routes as images
 from moorage.placement.api import routes as placement
 from moorage.reservation.api import routes as reservation

@@ -23,7 +23,7 @@ from moorage.core.ids import SeededIds
 from moorage.db.session import read, write
 from moorage.identity.client import PasswordTokens
 from moorage.identity.model import Assignment
-from moorage.identity.passwords import hash_password
+from moorage.identity.tokens.passwords import hash_password
 from moorage.reservation.client import ReservationClient
 from moorage.reservation.leases.calendar_service import MAX_FEEDS, READS
 from moorage.reservation.store import lease_store

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from moorage.core.clock import AdjustableClock
-from moorage.identity.first_credentials import first_credentials
+from moorage.identity.first_start.first_credentials import first_credentials
 from tests.plane import InProcessPlane
 
 SERVICES = "identity,placement,image,compute,accelerator,reservation,agent,dashboard"

@@ -11,7 +11,7 @@ from moorage.agent import control
 from moorage.compute.api import routes as compute
 from moorage.core.ids import SeededIds
 from moorage.dashboard import routes as dashboard
-from moorage.identity import routes as identity
+from moorage.identity.api import routes as identity
 from moorage.images import routes as images
 from moorage.placement.api import routes as placement
 from moorage.reservation.api import routes as reservation

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from moorage.identity.first_credentials import first_credentials
+from moorage.identity.first_start.first_credentials import first_credentials
 from tests.plane import InProcessPlane
 from tests.wire.dashboard.site import Site
 

@@ -12,7 +12,7 @@ from moorage.cli.output import json_option
 from moorage.cli.services import identity_url
 from moorage.cli.state import config_option, open_config
 from moorage.config import DASHBOARD_PATH, Config, render_config, sections
-from moorage.identity.first_credentials import first_credentials
+from moorage.identity.first_start.first_credentials import first_credentials
 
 
 @click.group()

@@ -32,7 +32,7 @@ def rotate_key(config_path: Path | None, *, at_once: bool, as_json: bool) -> Non
     processes know the new key before the first one signs with it.
     """
     config = _with_own_tokens(open_config(config_path))
-    from moorage.identity.keys import rotate_key
+    from moorage.identity.tokens.keys import rotate_key
 
     lifetime = timedelta(seconds=config.identity.token_lifetime_s)
     done = rotate_key(config.state, _clock(config), secrets.token_bytes, lifetime=lifetime, at_once=at_once)

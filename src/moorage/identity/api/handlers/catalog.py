@@ -1,7 +1,7 @@
 """``/v3/regions``, ``/v3/services`` and ``/v3/endpoints``: what the catalogue of a token contains."""
 
-from moorage.identity.account_rules import find
-from moorage.identity.handlers.documents import endpoint_document, listed, region_document, service_document
+from moorage.identity.accounts.account_rules import find
+from moorage.identity.api.handlers.account_views import endpoint_document, listed, region_document, service_document
 from moorage.identity.service import IdentityService
 from moorage.wire.http import Request, Response
 

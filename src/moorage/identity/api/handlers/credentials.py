@@ -1,7 +1,7 @@
 """``/v3/users/{user_id}/application_credentials``: of the caller; administrators also read and delete others'."""
 
 from moorage.core.errors import Forbidden
-from moorage.identity.handlers.documents import credential_document, listed
+from moorage.identity.api.handlers.account_views import credential_document, listed
 from moorage.identity.service import IdentityService
 from moorage.wire.http import Request, Response
 

@@ -18,7 +18,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import StartError
 from moorage.durable import write_durably
 from moorage.identity.model import SERVICE_TOKEN_GRACE
-from moorage.identity.tokens import LEEWAY, TokenSigner
+from moorage.identity.tokens.signed_tokens import LEEWAY, TokenSigner
 from moorage.identity.watched_files import RELOAD_PERIOD, WatchedFiles
 
 RandomBytes = Callable[[int], bytes]

@@ -13,8 +13,8 @@ from sqlalchemy import Connection, Engine
 from moorage.core.clock import Clock
 from moorage.core.ids import Ids
 from moorage.db.session import in_transaction, read
-from moorage.identity.first_credentials import FIRST_PROJECTS, FIRST_USERS, write_first_credentials
-from moorage.identity.keys import RandomBytes
+from moorage.identity.first_start.first_credentials import FIRST_PROJECTS, FIRST_USERS, write_first_credentials
+from moorage.identity.first_start.users_file import parse_accounts, read_users_file, records_of
 from moorage.identity.model import (
     DOMAIN_ID,
     DOMAIN_NAME,
@@ -26,9 +26,9 @@ from moorage.identity.model import (
     Role,
     User,
 )
-from moorage.identity.passwords import hash_password
 from moorage.identity.store.account_store import next_revision, read_accounts, read_import, record_import, write_change
-from moorage.identity.users_file import parse_accounts, read_users_file, records_of
+from moorage.identity.tokens.keys import RandomBytes
+from moorage.identity.tokens.passwords import hash_password
 
 log = logging.getLogger(__name__)
 

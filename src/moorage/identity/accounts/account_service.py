@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from moorage.core.errors import Forbidden, Invalid, NotFound
 from moorage.core.ids import Ids
-from moorage.identity import account_rules as rules
-from moorage.identity.account_rules import find
+from moorage.identity.accounts import account_rules as rules
+from moorage.identity.accounts.account_rules import find
 from moorage.identity.embedded import EmbeddedIdentity
 from moorage.identity.model import (
     DOMAIN_ID,

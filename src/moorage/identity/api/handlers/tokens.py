@@ -4,8 +4,8 @@ from datetime import datetime
 from typing import NotRequired, TypedDict
 
 from moorage.core.errors import Forbidden, Invalid, Unauthorized
+from moorage.identity.api.handlers.account_views import named_domain, project_document
 from moorage.identity.embedded import AuthenticatedCaller
-from moorage.identity.handlers.documents import named_domain, project_document
 from moorage.identity.model import CatalogEndpoint
 from moorage.identity.policy import with_implied
 from moorage.identity.service import DomainRef, IdentityService, Login, NamedEntity

@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 
 from moorage.core.errors import Conflict, Forbidden, Invalid, NotFound, Unauthorized
 from moorage.core.ids import Ids
-from moorage.identity.account_service import Given
+from moorage.identity.accounts.account_service import Given
 from moorage.identity.embedded import AuthenticatedCaller, EmbeddedIdentity
 from moorage.identity.model import Accounts, ApplicationCredential, Change, Role, User
-from moorage.identity.passwords import password_matches
 from moorage.identity.policy import with_implied
+from moorage.identity.tokens.passwords import password_matches
 
 #: Bound of a user's credentials, which are all kept in memory.
 MAX_PER_USER = 100

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 
 from moorage.core.errors import Conflict, Forbidden, NotFound
 from moorage.core.ids import Ids
-from moorage.identity import account_rules as rules
-from moorage.identity.account_database import AccountDatabase
-from moorage.identity.account_rules import find
-from moorage.identity.account_service import Given
+from moorage.identity.accounts import account_rules as rules
+from moorage.identity.accounts.account_rules import find
+from moorage.identity.accounts.account_service import Given
 from moorage.identity.model import WHOLE_SYSTEM, Accounts, Assignment, Change, ImpliedRole, Role
 from moorage.identity.policy import BUILT_IN_IMPLIED, with_implied
+from moorage.identity.store.account_database import AccountDatabase
 
 
 @dataclass(frozen=True)

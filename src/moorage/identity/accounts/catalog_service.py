@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 
 from moorage.core.errors import Conflict, Forbidden, Invalid
 from moorage.core.ids import Ids
-from moorage.identity import account_rules as rules
-from moorage.identity.account_database import AccountDatabase
-from moorage.identity.account_rules import find
-from moorage.identity.account_service import Given, chosen, extra_of
+from moorage.identity.accounts import account_rules as rules
+from moorage.identity.accounts.account_rules import find
+from moorage.identity.accounts.account_service import Given, chosen, extra_of
 from moorage.identity.model import Accounts, CatalogEndpoint, CatalogService, Change, Region
+from moorage.identity.store.account_database import AccountDatabase
 
 #: Names in the catalogue, as upstream's services register themselves; `openstack catalog list` shows them.
 SERVICE_NAMES = {

@@ -6,10 +6,10 @@ A handler of a grant gets the ids that its path has: `project_id` or `domain_id`
 
 from collections.abc import Mapping
 
-from moorage.identity.account_rules import find
-from moorage.identity.handlers.documents import Document, listed, named_domain, role_document
+from moorage.identity.accounts.account_rules import find
+from moorage.identity.accounts.role_service import effective_assignments
+from moorage.identity.api.handlers.account_views import Document, listed, named_domain, role_document
 from moorage.identity.model import WHOLE_SYSTEM, Accounts, Assignment, Group, Project, Role, User
-from moorage.identity.role_service import effective_assignments
 from moorage.identity.service import IdentityService
 from moorage.wire.http import Request, Response
 

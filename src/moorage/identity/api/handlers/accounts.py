@@ -4,8 +4,8 @@ Callers without the rule for foreign objects see only themselves and their proje
 """
 
 from moorage.core.errors import NotFound
-from moorage.identity.account_rules import find
-from moorage.identity.handlers.documents import (
+from moorage.identity.accounts.account_rules import find
+from moorage.identity.api.handlers.account_views import (
     domain_document,
     group_document,
     listed,

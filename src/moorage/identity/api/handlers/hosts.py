@@ -15,7 +15,7 @@ POST   /moorage/v1/hosts/{host}/tokens      ``{"secret"}`` -> 201 ``{"token", "e
 
 from datetime import datetime
 
-from moorage.identity.hosts import HostIdentity
+from moorage.identity.host_registry import HostIdentity
 from moorage.identity.service import IdentityService
 from moorage.wire.http import Request, Response
 

@@ -27,7 +27,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import StartError
 from moorage.durable import write_durably
 from moorage.identity.model import SERVICE_TOKEN_GRACE
-from moorage.identity.tokens import LEEWAY, Claims
+from moorage.identity.tokens.signed_tokens import LEEWAY, Claims
 from moorage.identity.watched_files import WatchedFiles
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from wsgiref.types import WSGIEnvironment
 from moorage.core.caller import Caller
 from moorage.core.errors import Invalid, StartError, Unauthorized
 from moorage.core.names import check_host_name
-from moorage.identity.authenticators import REQUIRED
+from moorage.identity.authentication.authenticators import REQUIRED
 from moorage.wire.app import WsgiApp
 
 #: Marks requests that went through the middleware. No client can set it, as it lacks the prefix ``HTTP_``.

@@ -8,11 +8,11 @@ from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from moorage.identity import account_schemas as schemas
-from moorage.identity import request_schemas as host_schemas
-from moorage.identity.handlers import accounts, catalog, credentials, hosts, roles, tokens
+from moorage.identity.api import account_schemas as schemas
+from moorage.identity.api import request_schemas as host_schemas
+from moorage.identity.api.handlers import accounts, catalog, credentials, hosts, roles, tokens
+from moorage.identity.api.request_schemas import CHANGE_PASSWORD, LOGIN
 from moorage.identity.policy import RuleTable, admin, admin_or_service, anyone, in_project
-from moorage.identity.request_schemas import CHANGE_PASSWORD, LOGIN
 from moorage.identity.service import IdentityService
 from moorage.wire.app import ServiceApi
 from moorage.wire.body import Schema

@@ -34,7 +34,7 @@ from moorage.wire.http import Authenticator
 
 if TYPE_CHECKING:
     from moorage.identity.embedded import EmbeddedIdentity
-    from moorage.identity.keys import RandomBytes
+    from moorage.identity.tokens.keys import RandomBytes
 
 #: Upstream's message, which clients print.
 REQUIRED = "The request you have made requires authentication."

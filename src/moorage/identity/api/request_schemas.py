@@ -4,7 +4,7 @@ Source: Identity API v3 reference ("Password authentication", "Token authenticat
 Application Credential", "Change password for user"); the bodies of ``/moorage/v1/hosts`` are ours.
 """
 
-from moorage.identity.hosts import MAX_INVITATION_S
+from moorage.identity.host_registry import MAX_INVITATION_S
 from moorage.wire.body import Schema
 
 _DOMAIN = {
