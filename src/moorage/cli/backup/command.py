@@ -82,7 +82,7 @@ class DatabaseEntry(TypedDict):
     revision: str | None
 
 
-class Manifest(TypedDict, total=False):
+class BackupManifest(TypedDict, total=False):
     """Of a backup. Outside an archive it has `format`, `file`, `bytes` and `sha256` instead of `databases`."""
 
     moorage: str
@@ -107,7 +107,7 @@ class _Directory:
         if source != self._directory / inner:
             files.copy_file(source, self._directory / inner)
 
-    def add_manifest(self, manifest: Manifest) -> None:
+    def add_manifest(self, manifest: BackupManifest) -> None:
         write_durably(self._directory / MANIFEST, _text(manifest))
 
 
@@ -126,17 +126,17 @@ class _Archive:
         if source.parent == self.drafts:
             source.unlink()
 
-    def add_manifest(self, manifest: Manifest) -> None:
+    def add_manifest(self, manifest: BackupManifest) -> None:
         content = _text(manifest)
         entry = tarfile.TarInfo(MANIFEST)
         entry.size, entry.mode = len(content), 0o600
         self._tar.addfile(entry, io.BytesIO(content))
 
 
-def _copy(config: Config, target: _Directory | _Archive) -> Manifest:
+def _copy(config: Config, target: _Directory | _Archive) -> BackupManifest:
     """Copies everything. The manifest comes last: a backup without one is incomplete."""
     services = [service for service in files.ORDER if service in config.database_urls()]
-    manifest: Manifest = {
+    manifest: BackupManifest = {
         "moorage": version("moorage"),
         "encrypted": isinstance(target, _Archive),
         "began_at": SystemClock().now().isoformat(timespec="seconds"),
@@ -157,7 +157,7 @@ def _copy(config: Config, target: _Directory | _Archive) -> Manifest:
     return manifest
 
 
-def _copy_encrypted(config: Config, directory: Path, passphrase: Passphrase) -> Manifest:
+def _copy_encrypted(config: Config, directory: Path, passphrase: Passphrase) -> BackupManifest:
     """Writes an encrypted backup. Plain dumps are only in temporary files next to the databases."""
     path = directory / ARCHIVE
     with (
@@ -166,7 +166,7 @@ def _copy_encrypted(config: Config, directory: Path, passphrase: Passphrase) -> 
         tarfile.open(fileobj=cast(IO[bytes], sealed), mode="w|", format=tarfile.PAX_FORMAT) as tar,
     ):
         manifest = _copy(config, _Archive(tar, Path(drafts)))
-    outer: Manifest = {
+    outer: BackupManifest = {
         "moorage": manifest["moorage"],
         "encrypted": manifest["encrypted"],
         "began_at": manifest["began_at"],
@@ -181,7 +181,7 @@ def _copy_encrypted(config: Config, directory: Path, passphrase: Passphrase) -> 
 
 
 @contextmanager
-def _plain_files(directory: Path, outer: Manifest, passphrase_file: Path | None, drafts: Path) -> Iterator[Path]:
+def _plain_files(directory: Path, outer: BackupManifest, passphrase_file: Path | None, drafts: Path) -> Iterator[Path]:
     """The backup as plain files: `directory` itself or, if encrypted, a temporary directory in `drafts`."""
     if not outer["encrypted"]:
         yield directory
@@ -198,7 +198,7 @@ def _plain_files(directory: Path, outer: Manifest, passphrase_file: Path | None,
         yield Path(plain)
 
 
-def _check_backup(directory: Path, passphrase_file: Path | None) -> Manifest:
+def _check_backup(directory: Path, passphrase_file: Path | None) -> BackupManifest:
     """Checks a backup and returns its manifest. Encrypted contents are not written to disk."""
     outer = _read_outer_manifest(directory)
     if not outer["encrypted"]:
@@ -242,7 +242,7 @@ def _passphrase(path: Path | None, question: str, *, is_new: bool) -> Passphrase
     return Passphrase(path.read_text(encoding="utf-8").partition("\n")[0])
 
 
-def _text(manifest: Manifest) -> bytes:
+def _text(manifest: BackupManifest) -> bytes:
     return (json.dumps(manifest, indent=2) + "\n").encode()
 
 
@@ -290,7 +290,7 @@ def restore(
     )
 
 
-def _restore_all(config: Config, manifest: Manifest, directory: Path, *, with_host: bool) -> None:
+def _restore_all(config: Config, manifest: BackupManifest, directory: Path, *, with_host: bool) -> None:
     if strange := sorted(set(manifest["databases"]) - set(config.database_urls())):
         raise StartError(
             f"the backup contains {', '.join(strange)}, which {config.source} does not run; use another --config"
@@ -304,10 +304,10 @@ def _restore_all(config: Config, manifest: Manifest, directory: Path, *, with_ho
                 files.copy_file(directory / _STATE / inner, config.state / inner)
 
 
-def _read_outer_manifest(directory: Path) -> Manifest:
+def _read_outer_manifest(directory: Path) -> BackupManifest:
     """The manifest that is readable without a passphrase; `encrypted` says whether one is needed."""
     try:
-        manifest: Manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+        manifest: BackupManifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise StartError(f"{directory} has no {MANIFEST}: it is not a backup, or an incomplete one") from error
     except ValueError as error:
@@ -315,7 +315,7 @@ def _read_outer_manifest(directory: Path) -> Manifest:
     return {"encrypted": False} | manifest  # missing in older releases
 
 
-def _check_files(directory: Path) -> Manifest:
+def _check_files(directory: Path) -> BackupManifest:
     """The manifest, after all files were checked. Raises `StartError` for an incomplete backup."""
     manifest = _read_outer_manifest(directory)
     for service, one in manifest["databases"].items():
@@ -331,7 +331,7 @@ def _check_files(directory: Path) -> Manifest:
     return manifest
 
 
-def _print_manifest(manifest: Manifest, *, as_json: bool, what: str) -> None:
+def _print_manifest(manifest: BackupManifest, *, as_json: bool, what: str) -> None:
     if as_json:
         click.echo(json.dumps(manifest, indent=2))
         return

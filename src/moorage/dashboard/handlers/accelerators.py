@@ -52,7 +52,7 @@ def _list_handles(page_request: PageRequest) -> Page:
     return Page("accelerators.html", "Accelerators", values)
 
 
-def _handles(page_request: PageRequest, hosts: list[str]) -> list[table.HandleRow]:
+def _handles(page_request: PageRequest, hosts: list[str]) -> list[table.AttachHandleRow]:
     """The handles of these hosts: one request each, and one for the names of servers if a server has any."""
     client = page_request.client("accelerator")
     found = {host: client.get(with_query("/moorage/v1/handles", {"host": host}))["handles"] for host in hosts}

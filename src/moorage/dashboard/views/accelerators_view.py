@@ -16,7 +16,7 @@ HANDLE_TONES: Mapping[str, str] = {"free": "good", "dirty": "warn", "cleaning": 
 
 
 @dataclass(frozen=True, slots=True)
-class HandleRow:
+class AttachHandleRow:
     """An attach handle: its card, its region, its state and its user."""
 
     host: str
@@ -38,7 +38,7 @@ class HandleRow:
     project: str
 
 
-COLUMNS: Sequence[Column[HandleRow]] = (
+COLUMNS: Sequence[Column[AttachHandleRow]] = (
     Column("host", "Host", lambda row: row.host),
     Column("device", "Device", lambda row: f"{row.device} {row.address}"),
     Column("region", "Region", lambda row: f"{row.region} {row.region_type}"),
@@ -51,15 +51,15 @@ COLUMNS: Sequence[Column[HandleRow]] = (
 
 def handle_rows(
     host: str, handles: Iterable[Document], servers: Mapping[str, str], project_name: Callable[[str], str]
-) -> list[HandleRow]:
+) -> list[AttachHandleRow]:
     """`handles`: of one host. `servers`: {id: name}."""
     return [_row(host, one, servers, project_name) for one in handles]
 
 
-def _row(host: str, one: Document, servers: Mapping[str, str], project_name: Callable[[str], str]) -> HandleRow:
+def _row(host: str, one: Document, servers: Mapping[str, str], project_name: Callable[[str], str]) -> AttachHandleRow:
     attributes = [(key, value) for attribute in one["attributes"] for key, value in attribute.items()]
     server, project = one["instance_uuid"] or "", one["project_id"] or ""
-    return HandleRow(
+    return AttachHandleRow(
         host, one["handle"], one["state"], HANDLE_TONES.get(one["state"], ""), one["reason"] or "", one["device_uuid"],
         f"{one['type']} {one['model']}".strip(), one["device"], one["health"], one["status"], one["deployable"],
         next((value for key, value in attributes if key == "region_type"), ""), one["bitstream_id"] or "",
@@ -74,11 +74,11 @@ def hosts_with_devices(devices: Iterable[Document]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedHandle:
-    row: HandleRow
+    row: AttachHandleRow
     since: str  #: a time in UTC; empty if the history does not have it any more
 
 
-def quarantined(rows: Iterable[HandleRow], records: Iterable[Document]) -> list[QuarantinedHandle]:
+def quarantined(rows: Iterable[AttachHandleRow], records: Iterable[Document]) -> list[QuarantinedHandle]:
     """The quarantined handles, the longest quarantine first. `records`: of the event ``quarantine``, newest first."""
     since: dict[tuple[str, str], str] = {}
     for record in records:
