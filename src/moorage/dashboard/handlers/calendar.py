@@ -33,7 +33,7 @@ def show_calendar(page_request: PageRequest) -> Page:
     return Page("calendar.html", "Calendar", values | made(page_request, shown, hosts_with))
 
 
-def _room(page_request: PageRequest, shown: view.CalendarPeriod, hosts_with: str) -> dict[str, object]:
+def _room(page_request: PageRequest, shown: view.ShownDays, hosts_with: str) -> dict[str, object]:
     params = {**_period(shown), "step_minutes": int(shown.step.total_seconds() // 60)}
     pool = {"resource_properties": hosts_with} if hosts_with else {}
     message = ""
@@ -53,7 +53,7 @@ def _room(page_request: PageRequest, shown: view.CalendarPeriod, hosts_with: str
             "error": message}  # fmt: skip
 
 
-def _hosts(page_request: PageRequest, shown: view.CalendarPeriod, hosts_with: str) -> dict[str, object]:
+def _hosts(page_request: PageRequest, shown: view.ShownDays, hosts_with: str) -> dict[str, object]:
     client, marker = page_request.client("reservation"), page_request.http.query.first("marker")
     params = {"limit": HOSTS_AT_ONCE, "marker": marker, "properties": hosts_with or None}
     try:
@@ -71,7 +71,7 @@ def _hosts(page_request: PageRequest, shown: view.CalendarPeriod, hosts_with: st
     }
 
 
-def _projects(page_request: PageRequest, shown: view.CalendarPeriod, hosts_with: str) -> dict[str, object]:
+def _projects(page_request: PageRequest, shown: view.ShownDays, hosts_with: str) -> dict[str, object]:
     period = {"ends_after": api_date(shown.start), "starts_before": api_date(shown.end)}
     params = {
         **period,
@@ -88,5 +88,5 @@ def _projects(page_request: PageRequest, shown: view.CalendarPeriod, hosts_with:
     }
 
 
-def _period(shown: view.CalendarPeriod) -> dict[str, str]:
+def _period(shown: view.ShownDays) -> dict[str, str]:
     return {"start_date": api_date(shown.start), "end_date": api_date(shown.end)}

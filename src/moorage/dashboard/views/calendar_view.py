@@ -28,7 +28,7 @@ _ACCELERATORS = ("FPGA", "GPU", "ACCELERATOR", "PCI")
 
 
 @dataclass(frozen=True, slots=True)
-class CalendarPeriod:
+class ShownDays:
     """The period on the page: whole steps, starting at midnight."""
 
     start: datetime
@@ -46,8 +46,8 @@ class CalendarPeriod:
     def drag_minutes(self) -> int:
         return SPANS[self.days][1]
 
-    def moved(self, windows: int) -> "CalendarPeriod":
-        return CalendarPeriod(self.start + windows * timedelta(days=self.days), self.days)
+    def moved(self, windows: int) -> "ShownDays":
+        return ShownDays(self.start + windows * timedelta(days=self.days), self.days)
 
     def steps(self) -> list[datetime]:
         return [self.start + number * self.step for number in range(int((self.end - self.start) / self.step))]
@@ -58,7 +58,7 @@ class CalendarPeriod:
         return round(100 * min(max(share, 0.0), 1.0), 3)
 
 
-def parse_window(start: str | None, days: str | None, now: datetime) -> CalendarPeriod:
+def parse_window(start: str | None, days: str | None, now: datetime) -> ShownDays:
     """The window from the query parameters; today and a week if they are missing or invalid."""
     length = next((each for each in SPANS if str(each) == days), DEFAULT_DAYS)
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -67,7 +67,7 @@ def parse_window(start: str | None, days: str | None, now: datetime) -> Calendar
     except ValueError:
         begin = today
     farthest = timedelta(days=3650)
-    return CalendarPeriod(min(max(begin, today - farthest), today + farthest), length)
+    return ShownDays(min(max(begin, today - farthest), today + farthest), length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Tick:
     start: datetime
 
 
-def ticks(shown: CalendarPeriod) -> list[Tick]:
+def ticks(shown: ShownDays) -> list[Tick]:
     steps = shown.steps()
     if shown.days == 1:
         return [Tick(f"{each:%H}", 1, each) for each in steps]
@@ -113,7 +113,7 @@ class HeatRow:
         return amount_text(self.name, amount)
 
 
-def heat_rows(calendar: CalendarDocument, shown: CalendarPeriod) -> tuple[list[tuple[str, list[HeatRow]]], int]:
+def heat_rows(calendar: CalendarDocument, shown: ShownDays) -> tuple[list[tuple[str, list[HeatRow]]], int]:
     """([(group, a row per class)], classes left out). `calendar` is the API's answer, in steps of the window."""
     capacity: Mapping[str, int] = calendar["capacity"]
     steps = shown.steps()
@@ -181,7 +181,7 @@ class PeriodBar:
     lane: int
 
 
-def bars(periods: Iterable[CalendarPeriod], shown: CalendarPeriod) -> tuple[list[PeriodBar], int]:
+def bars(periods: Iterable[CalendarPeriod], shown: ShownDays) -> tuple[list[PeriodBar], int]:
     """(bars that overlap the window, periods left out because all lanes are taken). Bars in one lane do not overlap."""
     found: list[PeriodBar] = []
     ends: list[datetime] = []
@@ -210,7 +210,7 @@ class Track:
     left_out: int
 
 
-def track(name: str, note: str, periods: Iterable[CalendarPeriod], shown: CalendarPeriod) -> Track:
+def track(name: str, note: str, periods: Iterable[CalendarPeriod], shown: ShownDays) -> Track:
     found, left_out = bars(periods, shown)
     return Track(name, note, found, 1 + max((bar.lane for bar in found), default=0), left_out)
 
@@ -221,9 +221,7 @@ def of_lease(lease: LeaseDocument) -> CalendarPeriod:
     )
 
 
-def of_hosts(
-    hosts: Sequence[HostDocument], allocations: Sequence[AllocationDocument], shown: CalendarPeriod
-) -> list[Track]:
+def of_hosts(hosts: Sequence[HostDocument], allocations: Sequence[AllocationDocument], shown: ShownDays) -> list[Track]:
     """One track per host. Several slots of one reservation on a host become one bar with a count."""
     slots = {row["resource_id"]: row["reservations"] for row in allocations}
     tracks = []
@@ -247,7 +245,7 @@ def of_hosts(
     return tracks
 
 
-def of_projects(leases: Sequence[LeaseDocument], name_of: Callable[[str], str], shown: CalendarPeriod) -> list[Track]:
+def of_projects(leases: Sequence[LeaseDocument], name_of: Callable[[str], str], shown: ShownDays) -> list[Track]:
     """`name_of`: the name of a project, by its id."""
     by_project: dict[str, list[CalendarPeriod]] = {}
     for lease in leases:
