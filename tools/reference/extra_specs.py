@@ -9,7 +9,8 @@ from moorage.scheduler.spec_table import SPECS, HonouredBy, SpecEntry
 from tools.reference.tables import code, heading, table
 
 WORDS = """
-The extra specs of a flavor and the properties of an image: what each becomes, and which component honours it.
+This page lists the extra specs of a flavor and the properties of an image, with the parameter or setting that each one
+becomes, and the component that honours it.
 [Scheduling](../guides/scheduling.md) describes how they select a host, [bitstreams](../guides/bitstreams.md) the keys of
 accelerators.
 
@@ -19,11 +20,11 @@ that begin with `hw:`, `hw_rng:`, `hw_video:`, `os:`, `quota:`, `accel:` or `pci
 properties that begin with `hw_`. `[compute] ignored_extra_specs` lists keys to ignore; a server's copy of its flavor
 shows them as `ignored:<key>`. Other keys that are not on this page are stored and passed to filters of other packages.
 
-An image of a server has the same properties as the image of the server, without those of the last table and of
+An image that is made of a server gets the properties of the server's own image, except those of the last table and of
 accelerators.
 
-From microversion 2.86 of the Compute API, a value of another form than listed is refused when the flavor is changed, and
-so is such an unknown key of a flavor. In keys, `#` is a number, `<S>` nothing or the suffix of a request group.
+From microversion 2.86 of the Compute API, a change of a flavor is refused if a value does not have the listed form, or if
+one of these keys is unknown. In keys, `#` is a number, `<S>` nothing or the suffix of a request group.
 """
 ASKED = """
 ## Keys for Placement

@@ -74,7 +74,7 @@ def test_the_exit_status_of_audit_tells_whether_it_found_anything(plane, tmp_pat
     assert found.returncode == 1
     assert ORPHAN in found.stdout
     assert is_narrow(found.stdout)
-    assert "Nothing was changed. Run `moorage audit --fix` to repair what is safe to repair." in found.stdout
+    assert "Nothing was changed. Run `moorage audit --fix` to make the safe repairs." in found.stdout
     receipt = tmp_path / "receipt.jsonl"
     fixed = moorage("audit", "--grace", "0s", "--fix", "--receipt", str(receipt), *config_of(plane))
     assert fixed.returncode == 0, fixed.stdout + fixed.stderr

@@ -25,7 +25,7 @@ _CLEAN, _FOUND, _CANNOT = 0, 1, 2
 
 @click.command()
 @config_option
-@click.option("--fix", is_flag=True, help="Repair what is safe to repair, and write a receipt.")
+@click.option("--fix", is_flag=True, help="Make the safe repairs, and write a receipt.")
 @click.option(
     "--also",
     multiple=True,
@@ -174,7 +174,7 @@ class _Report:
         if self._outcomes:
             out.print(f"Receipt, with the steps to undo each repair: {self._receipt}")
         elif any(finding.is_safe for finding in self._found):
-            out.print("Nothing was changed. Run `moorage audit --fix` to repair what is safe to repair.")
+            out.print("Nothing was changed. Run `moorage audit --fix` to make the safe repairs.")
 
     def document(self) -> dict[str, object]:
         return {
