@@ -34,10 +34,11 @@ from moorage.telemetry.tracing import with_trace
 GivenUp = Callable[[Connection, Job], None]
 
 
-class ClaimRequest(NamedTuple):
-    queue: str
+class FoundJobs(NamedTuple):
+    """Positions of jobs that `worker` could claim when it looked."""
+
     worker: str
-    limit: int
+    positions: Sequence[int]
 
 
 class Ending(NamedTuple):
@@ -62,8 +63,9 @@ class JobStore:
         self.table = table
         self._max_attempts = max_attempts
         self._enqueueing, self._claiming, self._changing, self._looking = _statements(table, secrets)
-        #: Whether worker ``by`` can claim a job of queue ``of_queue`` ``now``. One cheap statement, for frequent polls.
-        self.any_claimable = self._looking.any_claimable
+        #: Positions of the first ``limit`` jobs of queue ``of_queue`` that worker ``by`` can claim ``now``. One cheap
+        #: statement, for frequent polls.
+        self.claimable_positions = self._looking.claimable_positions
         #: The oldest job of the queue ``of_queue`` that a claim would find at any time; ignores jobs with a lease or a
         #: pause.
         self.ready_now = self._looking.ready_now
@@ -113,46 +115,61 @@ class JobStore:
         Raises `RetryableConflict` when another process claimed the same key first, or reads `worker`'s jobs at this
         moment: then nothing is claimed, and the caller runs the transaction again.
         """
-        return self.claim_all(connection, [ClaimRequest(queue, worker, limit)], now, lease_s, given_up=given_up)[0]
+        values = {"of_queue": queue, "now": now, "limit": limit, "by": worker}
+        rows = connection.execute(self._claiming.claimable, values).all()
+        if not rows and connection.execute(self._claiming.left_over, values).all():
+            # MariaDB locks each row that it reads, other workers' rows too. A worker that skipped its own locked job
+            # would have to wait for the lease to end.
+            raise RetryableConflict(f"another worker reads the jobs that {worker} has claimed at this moment")
+        return list(self._claim_rows(connection, [(row, worker) for row in rows], now, lease_s, given_up).values())
 
-    def claim_all(
+    def claim_found(
         self,
         connection: Connection,
-        requests: Sequence[ClaimRequest],
+        requests: Sequence[FoundJobs],
         now: datetime,
         lease_s: float,
         *,
         given_up: GivenUp | None = None,
     ) -> list[list[Job]]:
-        """The jobs of each request, which must be of different queues; see `claim`."""
-        until = now + timedelta(seconds=lease_s)
-        found = [self._find_claimable(connection, request, now, given_up) for request in requests]
-        taken = [(row, one.worker) for one, rows in zip(requests, found, strict=True) for row in rows]
-        if taken:
-            self._take(connection, taken, until)
-        return [
-            [_claimed_job(row, one.worker, until) for row in rows] for one, rows in zip(requests, found, strict=True)
+        """Claims jobs that different workers found with `claimable_positions`, in the statements of one claim. Returns
+        for each worker those of its jobs that it can still claim; see `claim`.
+        """
+        statement = self._claiming.found.on(connection)
+        every = [position for one in requests for position in one.positions]
+        rows = {row.position: row for row in connection.execute(statement, {"ids": every})}
+        free = [
+            (rows[position], one.worker)
+            for one in requests
+            for position in one.positions
+            if position in rows and _is_free(rows[position], one.worker, now)
         ]
+        claimed = self._claim_rows(connection, free, now, lease_s, given_up)
+        return [[claimed[position] for position in one.positions if position in claimed] for one in requests]
 
-    def _find_claimable(
-        self, connection: Connection, request: ClaimRequest, now: datetime, given_up: GivenUp | None
-    ) -> list[ResultRow]:
-        """The rows of the jobs to claim, locked."""
-        values = {"of_queue": request.queue, "now": now, "limit": request.limit, "by": request.worker}
-        rows = connection.execute(self._claiming.claimable, values).all()
-        if not rows and connection.execute(self._claiming.left_over, values).all():
-            # MariaDB locks each row that it reads, other workers' rows too. A worker that skipped its own locked job
-            # would have to wait for the lease to end.
-            raise RetryableConflict(f"another worker reads the jobs that {request.worker} has claimed at this moment")
-        claimed = []
-        for row in rows:
+    def _claim_rows(
+        self,
+        connection: Connection,
+        rows: Sequence[tuple[ResultRow, str]],
+        now: datetime,
+        lease_s: float,
+        given_up: GivenUp | None,
+    ) -> dict[int, Job]:
+        """Claims the locked rows, each for its worker, or gives them up after their last attempt. Returns the claimed
+        jobs by position.
+        """
+        until = now + timedelta(seconds=lease_s)
+        taken = []
+        for row, worker in rows:
             if self._max_attempts is not None and row.attempt >= self._max_attempts:
                 job = self._give_up(connection, row, now)
                 if given_up is not None:
                     given_up(connection, job)
             else:
-                claimed.append(row)
-        return claimed
+                taken.append((row, worker))
+        if taken:
+            self._take(connection, taken, until)
+        return {row.position: _claimed_job(row, worker, until) for row, worker in taken}
 
     def extend(self, connection: Connection, job_id: str, epoch: int, lease_until: datetime) -> None:
         """Extend the claim to `lease_until`, even after the lease has ended, while no other worker has the job."""
@@ -319,6 +336,11 @@ def refusal(job: Job | None, job_id: str, epoch: int, wanted: JobState) -> Confl
         code=FENCED_CODE,
         epoch=job.epoch,
     )
+
+
+def _is_free(row: ResultRow, worker: str, now: datetime) -> bool:
+    """Whether `worker` may claim the job, which is ready or claimed: nobody's lease or pause goes on, or it is its."""
+    return row.lease_until is None or row.lease_until <= now or (row.state, row.worker) == (JobState.CLAIMED, worker)
 
 
 def _claimed_job(row: ResultRow, worker: str, until: datetime) -> Job:
