@@ -51,6 +51,39 @@ def test_users_and_projects_are_listed(run, admin):
     assert line == [project["id"], "demo", "default", "yes"]
 
 
+def test_a_new_user_of_a_new_project_can_sign_in(run, admin, wire):
+    assert run(people.project, "add", "physics", "--description", "the lab") == "physics is created.\n"
+    told = run(
+        people.user, "add", "bob", "--project", "physics", "--email", "bob@example.org", stdin="a long password\n"
+    )
+    assert told == "bob is created, with member in physics.\n"
+    status, _, document = wire.log_in("bob", "physics", password="a long password")
+    assert status == 201
+    assert "member" in {role["name"] for role in document["token"]["roles"]}
+
+
+def test_a_user_without_a_project_is_told_so(run, wire):
+    assert run(people.user, "add", "bob", stdin="a long password\n") == "bob is created. It has no project yet.\n"
+
+
+def test_an_unknown_project_or_role_and_a_missing_password_create_nobody(run, admin):
+    admin.member()
+    for words, stdin, error in (
+        (("bob", "--project", "chemistry"), "x\n", "there is no project chemistry; `moorage project list` shows all"),
+        (("bob", "--project", "demo", "--role", "chief"), "x\n", "there is no role chief; `openstack role list`"),
+        (("bob", "--project", "demo"), "\n", "no password on standard input"),
+        (("alice", "--project", "demo"), "a long password\n", "alice"),
+    ):
+        with pytest.raises(MoorageError, match=error):
+            run(people.user, "add", *words, stdin=stdin)
+    assert "bob" not in run(people.user, "list")
+
+
+def test_a_role_without_a_project_is_an_error_of_usage(run):
+    with pytest.raises(AssertionError, match="--role needs --project"):
+        run(people.user, "add", "bob", "--role", "reader", stdin="x\n")
+
+
 def test_a_disabled_user_cannot_sign_in_until_it_is_enabled(run, admin, wire):
     user, _ = admin.member()
     token = wire.token("alice", "demo", password="of-alice")
@@ -95,7 +128,7 @@ def test_an_unknown_name_and_one_of_several_users_are_refused(run, admin):
 
 def test_members_may_not_use_the_commands(run, admin):
     admin.member()
-    for words in (("list",), ("disable", "admin"), ("set-password", "admin")):
+    for words in (("list",), ("add", "mallory"), ("disable", "admin"), ("set-password", "admin")):
         with pytest.raises(MoorageError, match="not authorized"):
             run(people.user, *words, who=("demo", "demo"), stdin="x\n")
 

@@ -17,7 +17,38 @@ from moorage.wire.client import ServiceClient
 
 @click.group()
 def user() -> None:
-    """List users, set their passwords, disable and enable them."""
+    """List and add users, set their passwords, disable and enable them."""
+
+
+@user.command("add")
+@config_option
+@click.option("--project", "project_name", metavar="PROJECT", help="Project, by name or id, in which it has the roles.")
+@click.option(
+    "--role", "role_names", metavar="ROLE", multiple=True, help="Role in the project; repeatable. [default: member]"
+)
+@click.option("--email", help="Mail address.")
+@click.argument("name")
+def add_user(
+    config_path: Path | None, name: str, project_name: str | None, role_names: tuple[str, ...], email: str | None
+) -> None:
+    """Create a user with the password on standard input, and give it roles in a project.
+
+    A terminal asks for the password twice. If a role or the project does not exist, nothing is created.
+    """
+    if role_names and project_name is None:
+        raise click.UsageError("--role needs --project: a role is given in a project")
+    http = accounts_client(config_path)
+    project_id = None if project_name is None else _find(http, "project", project_name)["id"]
+    roles = [_find(http, "role", role) for role in role_names or ("member",)] if project_id is not None else []
+    given = {"name": name, "password": _password(), "email": email, "default_project_id": project_id}
+    record = {key: value for key, value in given.items() if value is not None}
+    made = http.request("POST", "/v3/users", json={"user": record})["user"]
+    for role in roles:
+        http.request(
+            "PUT", f"/v3/projects/{_quoted(project_id)}/users/{_quoted(made['id'])}/roles/{_quoted(role['id'])}"
+        )
+    names = ", ".join(str(role["name"]) for role in roles)
+    click.echo(f"{name} is created" + (f", with {names} in {project_name}." if roles else ". It has no project yet."))
 
 
 @user.command("list")
@@ -37,7 +68,7 @@ def set_password(config_path: Path | None, name: str) -> None:
     A terminal asks for it twice. All tokens of the user end.
     """
     http = accounts_client(config_path)
-    found = _find_user(http, name)
+    found = _find(http, "user", name)
     _update(http, found, {"password": _password()})
     click.echo(f"{name} has a new password.")
 
@@ -48,7 +79,7 @@ def set_password(config_path: Path | None, name: str) -> None:
 def disable(config_path: Path | None, name: str) -> None:
     """Let the user with this name or id sign in no more, and end all of its tokens."""
     http = accounts_client(config_path)
-    _update(http, _find_user(http, name), {"enabled": False})
+    _update(http, _find(http, "user", name), {"enabled": False})
     click.echo(f"{name} is disabled.")
 
 
@@ -58,13 +89,24 @@ def disable(config_path: Path | None, name: str) -> None:
 def enable(config_path: Path | None, name: str) -> None:
     """Let the user with this name or id sign in again. Its earlier tokens stay invalid."""
     http = accounts_client(config_path)
-    _update(http, _find_user(http, name), {"enabled": True})
+    _update(http, _find(http, "user", name), {"enabled": True})
     click.echo(f"{name} is enabled.")
 
 
 @click.group()
 def project() -> None:
-    """List projects."""
+    """List and add projects."""
+
+
+@project.command("add")
+@config_option
+@click.option("--description", default="", help="What the project is for.")
+@click.argument("name")
+def add_project(config_path: Path | None, name: str, description: str) -> None:
+    """Create a project, in which `moorage user add` gives roles."""
+    record = {"name": name, "description": description}
+    accounts_client(config_path).request("POST", "/v3/projects", json={"project": record})
+    click.echo(f"{name} is created.")
 
 
 @project.command("list")
@@ -86,19 +128,27 @@ def _print_records(http: ServiceClient, kind: str, *, as_json: bool) -> None:
     console().print(shown)
 
 
-def _find_user(http: ServiceClient, name: str) -> JsonObject:
-    """The user with this id or name. Raises `NotFound`, or `StartError` if several users match."""
-    rows: list[JsonObject] = [row for row in http.get("/v3/users")["users"] if name in (row["id"], row["name"])]
+def _find(http: ServiceClient, kind: str, name: str) -> JsonObject:
+    """The user, project or role (`kind`) with this id or name.
+
+    Raises `NotFound`, or `StartError` if several match.
+    """
+    rows: list[JsonObject] = [row for row in http.get(f"/v3/{kind}s")[f"{kind}s"] if name in (row["id"], row["name"])]
     if not rows:
-        raise NotFound(f"there is no user {name}; `moorage user list` shows all")
+        where = "`openstack role list`" if kind == "role" else f"`moorage {kind} list`"
+        raise NotFound(f"there is no {kind} {name}; {where} shows all")
     if len(rows) > 1:
         found = ", ".join(f"{row['id']} (domain {row['domain_id']})" for row in rows)
-        raise StartError(f"several users are called {name}: give the id of one of {found}")
+        raise StartError(f"several {kind}s are called {name}: give the id of one of {found}")
     return rows[0]
 
 
 def _update(http: ServiceClient, found: JsonObject, change: JsonObject) -> None:
-    http.request("PATCH", f"/v3/users/{quote(str(found['id']), safe='')}", json={"user": change})
+    http.request("PATCH", f"/v3/users/{_quoted(found['id'])}", json={"user": change})
+
+
+def _quoted(record_id: object) -> str:
+    return quote(str(record_id), safe="")
 
 
 def _password() -> str:
