@@ -6,6 +6,7 @@ from moorage.accelerator.api import routes as accelerator
 from moorage.compute.api import routes as compute
 from moorage.identity.api import routes as identity
 from moorage.images import routes as images
+from moorage.network import routes as network
 from moorage.placement.api import routes as placement
 from moorage.reservation.api import routes as reservation
 from moorage.wire.app import ServiceApi
@@ -13,11 +14,19 @@ from moorage.wire.http import Route
 from tools.reference.tables import code, heading, table
 
 WORDS = """
-Every path, with its microversions and the policy rule that is checked (none: everybody may call it). [Placement](../wire/differences.md),
-[Compute](../wire/compute.md) and [Reservation](../wire/reservation.md) list the differences from the peers. `moorage:absent` marks
-paths of the peer that this service answers with "not supported".
+This page lists every path of the APIs, with its microversions and the policy rule that the service checks (none: everybody
+may call it). [Placement](../wire/differences.md), [Compute](../wire/compute.md) and [Reservation](../wire/reservation.md)
+list the differences from the peers. `moorage:absent` marks paths of the peer that this service answers with "not supported".
 """
-SERVICES: list[ServiceApi] = [placement.API, compute.API, accelerator.API, reservation.API, images.API, identity.API]
+SERVICES: list[ServiceApi] = [
+    placement.API,
+    compute.API,
+    accelerator.API,
+    reservation.API,
+    images.API,
+    identity.API,
+    network.API,
+]
 
 
 def page() -> str:
