@@ -20,7 +20,7 @@ from moorage.db.session import GroupedWrites, SingleReads, in_transaction
 from moorage.jobs import contract
 from moorage.jobs.job_api import JobReport, ReportState, is_of_host
 from moorage.jobs.model import Job, JobState
-from moorage.jobs.store import Ending, FoundJobs, JobStore, refusal
+from moorage.jobs.store import ClaimRequest, Ending, JobStore, refusal
 
 #: Lease of a job claimed by a host, which extends it by reporting the state ``running``.
 JOB_LEASE_S = 60.0
@@ -65,16 +65,6 @@ class _Applied:
     queues: Sequence[str] = ()  #: to wake after the commit
 
 
-class ClaimedJobs(NamedTuple):
-    jobs: list[Job]
-    may_have_more: bool  #: whether the host may have had another job, before these were claimed
-
-
-class _Claim(NamedTuple):
-    queue: str
-    found: FoundJobs
-
-
 class _Claimed(NamedTuple):
     jobs: list[Job]
     queues: Sequence[str]  #: to wake after the commit
@@ -103,30 +93,24 @@ class HostJobs:
         self._wake = wake
         self._lease = timedelta(seconds=lease_s)
         reads = SingleReads(engine)
-        self._claimable_positions = reads.prepare(store.claimable_positions)
-        self._claims: GroupedWrites[_Claim, _Claimed] = GroupedWrites(self._claim_found, lambda one: (one.queue,))
+        self._any_claimable = reads.prepare(store.any_claimable)
+        self._ready_now = reads.prepare(store.ready_now)
+        self._claims: GroupedWrites[ClaimRequest, _Claimed] = GroupedWrites(self._claim_all, lambda one: (one.queue,))
         self._reports: GroupedWrites[_ReportOfHost, _Applied] = GroupedWrites(
             self._apply_all, lambda one: (one.job_id,)
         )
 
-    def claim_jobs(self, queue: str, worker: str, limit: int) -> ClaimedJobs:
+    def claim_jobs(self, queue: str, worker: str, limit: int) -> list[Job]:
         """Claim at most `limit` jobs of a host's queue for `worker`, until their lease ends or they are reported on."""
         check_not_queue_name(queue)
-        most = min(limit, MAX_JOBS_PER_CLAIM)
-        while positions := self._find(queue, worker, most + 1):
-            claimed = self._claims.submit(_Claim(queue, FoundJobs(worker, positions[:most])))
-            for each in claimed.queues:
-                self._wake(each)
-            if claimed.jobs:
-                return ClaimedJobs(claimed.jobs, _is_further(queue) or len(positions) > most)
-            # Meanwhile others have claimed these jobs, or all were given up: look for the next ones.
-        return ClaimedJobs([], may_have_more=False)
+        if not self._any_claimable(of_queue=queue, by=worker, now=self._clock.now()):
+            return []
+        claimed = self._claims.submit(ClaimRequest(queue, worker, min(limit, MAX_JOBS_PER_CLAIM)))
+        for each in claimed.queues:
+            self._wake(each)
+        return claimed.jobs
 
-    def _find(self, queue: str, worker: str | None, limit: int) -> list[int]:
-        found = self._claimable_positions(of_queue=queue, by=worker, now=self._clock.now(), limit=limit)
-        return [position for (position,) in found]
-
-    def _claim_found(self, claims: Sequence[_Claim]) -> list[_Claimed]:
+    def _claim_all(self, requests: Sequence[ClaimRequest]) -> list[_Claimed]:
         def claim(connection: Connection) -> list[_Claimed]:
             queues: list[str] = []
 
@@ -137,8 +121,7 @@ class HostJobs:
                 queues.extend(of_job)
 
             now, lease_s = self._clock.now(), self._lease.total_seconds()
-            found = [one.found for one in claims]
-            claimed = self._store.claim_found(connection, found, now, lease_s, given_up=given_up)
+            claimed = self._store.claim_all(connection, requests, now, lease_s, given_up=given_up)
             return [_Claimed(jobs, queues if index == 0 else ()) for index, jobs in enumerate(claimed)]
 
         return in_transaction(self._engine, claim)
@@ -157,7 +140,11 @@ class HostJobs:
         if ended_in is None or _is_further(ended_in):
             return True
         # Also what this worker has claimed already: it did not see an answer, and then got an older job.
-        return bool(self._find(ended_in, applied.worker, 1))
+        return bool(self._any_claimable(of_queue=ended_in, by=applied.worker, now=self._clock.now()))
+
+    def may_have_more(self, queue: str) -> bool:
+        """Whether the host with this queue may have a job now that is not claimed."""
+        return _is_further(queue) or bool(self._ready_now(of_queue=queue))
 
     def _apply_all(self, reports: Sequence[_ReportOfHost]) -> list[_Applied | Exception]:
         return in_transaction(self._engine, lambda connection: self._apply_in(connection, reports))

@@ -131,8 +131,8 @@ def report_of(document: object) -> JobReport:
     return JobReport(read.state, read.epoch, read.result or {})
 
 
-def claim_document(jobs: Sequence[Job], *, may_have_more: bool) -> dict[str, object]:
-    """The answer to a claim of jobs."""
+def claim_document(jobs: Sequence[Job], may_have_more: Callable[[str], bool]) -> dict[str, object]:
+    """The answer to a claim of jobs. `may_have_more`: whether a host's queue may have another job."""
     return {
         "jobs": [
             {
@@ -145,7 +145,7 @@ def claim_document(jobs: Sequence[Job], *, may_have_more: bool) -> dict[str, obj
             }
             for job in jobs
         ],
-        "more": may_have_more,
+        "more": bool(jobs) and may_have_more(jobs[0].queue),
     }
 
 

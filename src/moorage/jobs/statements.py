@@ -56,10 +56,8 @@ class ReadStatements:
     def __init__(self, table: Table) -> None:
         job = table.c
         in_queue, first_of_key = _in_queue(table), _first_of_key(table)
-        #: Positions of the jobs of this queue that the worker ``by`` could claim ``now``, oldest first.
-        self.claimable_positions = (
-            select(job.position).where(_is_claimable(table)).order_by(job.position).limit(bindparam("limit"))
-        )
+        #: Whether the worker ``by`` could claim a job of this queue ``now``.
+        self.any_claimable = select(job.position).where(_is_claimable(table)).limit(1)
         self.open_in = select(table).where(in_queue).order_by(job.position)
         self.by_id = select(table).where(job.id == bindparam("of_id"))
         self.locked_by_ids = ListStatement(
@@ -91,17 +89,6 @@ class ClaimStatements:
 
     def __init__(self, table: Table) -> None:
         job = table.c
-        ready = and_(job.state == JobState.READY, _first_of_key(table))
-        #: Of the jobs at the positions ``ids``, those that are claimed, or ready and the first of their key.
-        self.found = ListStatement(
-            job.position,
-            lambda listed: (
-                select(table)
-                .where(listed, or_(job.state == JobState.CLAIMED, ready))
-                .order_by(job.position)
-                .with_for_update()
-            ),
-        )
         self.claimable = (
             select(table)
             .where(_is_claimable(table))

@@ -34,11 +34,10 @@ from moorage.telemetry.tracing import with_trace
 GivenUp = Callable[[Connection, Job], None]
 
 
-class FoundJobs(NamedTuple):
-    """Positions of jobs that `worker` could claim when it looked."""
-
+class ClaimRequest(NamedTuple):
+    queue: str
     worker: str
-    positions: Sequence[int]
+    limit: int
 
 
 class Ending(NamedTuple):
@@ -63,9 +62,8 @@ class JobStore:
         self.table = table
         self._max_attempts = max_attempts
         self._enqueueing, self._claiming, self._changing, self._looking = _statements(table, secrets)
-        #: Positions of the first ``limit`` jobs of queue ``of_queue`` that worker ``by`` can claim ``now``. One cheap
-        #: statement, for frequent polls.
-        self.claimable_positions = self._looking.claimable_positions
+        #: Whether worker ``by`` can claim a job of queue ``of_queue`` ``now``. One cheap statement, for frequent polls.
+        self.any_claimable = self._looking.any_claimable
         #: The oldest job of the queue ``of_queue`` that a claim would find at any time; ignores jobs with a lease or a
         #: pause.
         self.ready_now = self._looking.ready_now
@@ -115,61 +113,46 @@ class JobStore:
         Raises `RetryableConflict` when another process claimed the same key first, or reads `worker`'s jobs at this
         moment: then nothing is claimed, and the caller runs the transaction again.
         """
-        values = {"of_queue": queue, "now": now, "limit": limit, "by": worker}
-        rows = connection.execute(self._claiming.claimable, values).all()
-        if not rows and connection.execute(self._claiming.left_over, values).all():
-            # MariaDB locks each row that it reads, other workers' rows too. A worker that skipped its own locked job
-            # would have to wait for the lease to end.
-            raise RetryableConflict(f"another worker reads the jobs that {worker} has claimed at this moment")
-        return list(self._claim_rows(connection, [(row, worker) for row in rows], now, lease_s, given_up).values())
+        return self.claim_all(connection, [ClaimRequest(queue, worker, limit)], now, lease_s, given_up=given_up)[0]
 
-    def claim_found(
+    def claim_all(
         self,
         connection: Connection,
-        requests: Sequence[FoundJobs],
+        requests: Sequence[ClaimRequest],
         now: datetime,
         lease_s: float,
         *,
         given_up: GivenUp | None = None,
     ) -> list[list[Job]]:
-        """Claims jobs that different workers found with `claimable_positions`, in the statements of one claim. Returns
-        for each worker those of its jobs that it can still claim; see `claim`.
-        """
-        statement = self._claiming.found.on(connection)
-        every = [position for one in requests for position in one.positions]
-        rows = {row.position: row for row in connection.execute(statement, {"ids": every})}
-        free = [
-            (rows[position], one.worker)
-            for one in requests
-            for position in one.positions
-            if position in rows and _is_free(rows[position], one.worker, now)
-        ]
-        claimed = self._claim_rows(connection, free, now, lease_s, given_up)
-        return [[claimed[position] for position in one.positions if position in claimed] for one in requests]
-
-    def _claim_rows(
-        self,
-        connection: Connection,
-        rows: Sequence[tuple[ResultRow, str]],
-        now: datetime,
-        lease_s: float,
-        given_up: GivenUp | None,
-    ) -> dict[int, Job]:
-        """Claims the locked rows, each for its worker, or gives them up after their last attempt. Returns the claimed
-        jobs by position.
-        """
+        """The jobs of each request, which must be of different queues; see `claim`."""
         until = now + timedelta(seconds=lease_s)
-        taken = []
-        for row, worker in rows:
+        found = [self._find_claimable(connection, request, now, given_up) for request in requests]
+        taken = [(row, one.worker) for one, rows in zip(requests, found, strict=True) for row in rows]
+        if taken:
+            self._take(connection, taken, until)
+        return [
+            [_claimed_job(row, one.worker, until) for row in rows] for one, rows in zip(requests, found, strict=True)
+        ]
+
+    def _find_claimable(
+        self, connection: Connection, request: ClaimRequest, now: datetime, given_up: GivenUp | None
+    ) -> list[ResultRow]:
+        """The rows of the jobs to claim, locked."""
+        values = {"of_queue": request.queue, "now": now, "limit": request.limit, "by": request.worker}
+        rows = connection.execute(self._claiming.claimable, values).all()
+        if not rows and connection.execute(self._claiming.left_over, values).all():
+            # MariaDB locks each row that it reads, other workers' rows too. A worker that skipped its own locked job
+            # would have to wait for the lease to end.
+            raise RetryableConflict(f"another worker reads the jobs that {request.worker} has claimed at this moment")
+        claimed = []
+        for row in rows:
             if self._max_attempts is not None and row.attempt >= self._max_attempts:
                 job = self._give_up(connection, row, now)
                 if given_up is not None:
                     given_up(connection, job)
             else:
-                taken.append((row, worker))
-        if taken:
-            self._take(connection, taken, until)
-        return {row.position: _claimed_job(row, worker, until) for row, worker in taken}
+                claimed.append(row)
+        return claimed
 
     def extend(self, connection: Connection, job_id: str, epoch: int, lease_until: datetime) -> None:
         """Extend the claim to `lease_until`, even after the lease has ended, while no other worker has the job."""
@@ -336,11 +319,6 @@ def refusal(job: Job | None, job_id: str, epoch: int, wanted: JobState) -> Confl
         code=FENCED_CODE,
         epoch=job.epoch,
     )
-
-
-def _is_free(row: ResultRow, worker: str, now: datetime) -> bool:
-    """Whether `worker` may claim the job, which is ready or claimed: nobody's lease or pause goes on, or it is its."""
-    return row.lease_until is None or row.lease_until <= now or (row.state, row.worker) == (JobState.CLAIMED, worker)
 
 
 def _claimed_job(row: ResultRow, worker: str, until: datetime) -> Job:

@@ -66,8 +66,8 @@ def statements(engine, agents):
 
 @pytest.fixture
 def questions(agents):
-    asked, ask = [], agents._jobs._claimable_positions
-    agents._jobs._claimable_positions = lambda **what: asked.append(what) or ask(**what)
+    asked, ask = [], agents._jobs._any_claimable
+    agents._jobs._any_claimable = lambda **what: asked.append(what) or ask(**what)
     return asked
 
 
@@ -83,7 +83,7 @@ def test_a_thousand_hosts_cost_a_few_statements_a_minute_and_no_transaction_per_
     for _ in range(6):
         for host in range(number):
             agents.register_host(host_report(host))
-            assert agents.claim_jobs(f"compute-{host}", f"compute-{host}/1", 1).jobs == []
+            assert agents.claim_jobs(f"compute-{host}", f"compute-{host}/1", 1) == []
             clock.sleep(PERIOD.total_seconds() / number)
     minute = timedelta(minutes=1)
     updates = [statement for statement in statements if not statement.startswith("BEGIN")]
@@ -128,7 +128,7 @@ def test_a_restarted_service_counts_a_claim_as_a_heartbeat_and_does_not_rewrite_
     clock.sleep(UP_WINDOW_S + 1)
     assert not hosts.hosts()[0].is_up
     again = new_agents(engine, clock, ids)
-    assert again.claim_jobs("compute-1", "compute-1/1", 1).jobs == []
+    assert again.claim_jobs("compute-1", "compute-1/1", 1) == []
     assert hosts.hosts()[0].is_up
     written = []
     event.listen(engine, "before_cursor_execute", lambda *arguments: written.append(arguments[2]))
@@ -156,11 +156,11 @@ def test_a_report_that_another_process_overwrote_is_written_again_after_the_refr
 @on_every_database
 def test_a_job_is_found_by_the_next_claim(agents, engine, clock):
     agents.register_host(host_report(1))
-    assert agents.claim_jobs("compute-1", "compute-1/1", 1).jobs == []
+    assert agents.claim_jobs("compute-1", "compute-1/1", 1) == []
     with write(engine) as connection:
         server_store.HOST_JOBS.enqueue(connection, NewJob("j", "compute-1", JobKind.BUILD, "k", {}), clock.now())
-    assert [job.id for job in agents.claim_jobs("compute-1", "compute-1/1", 1).jobs] == ["j"]
-    assert [job.epoch for job in agents.claim_jobs("compute-1", "compute-1/1", 1).jobs] == [2], (
+    assert [job.id for job in agents.claim_jobs("compute-1", "compute-1/1", 1)] == ["j"]
+    assert [job.epoch for job in agents.claim_jobs("compute-1", "compute-1/1", 1)] == [2], (
         "a worker that claims again gets its job again"
     )
 

@@ -8,14 +8,13 @@ from datetime import timedelta
 from itertools import count
 
 import pytest
-from sqlalchemy import event
 
 from moorage.core.errors import Conflict, MoorageError, NotFound
 from moorage.db.session import read, write
 from moorage.db.types import new_metadata
 from moorage.jobs.contract import JobKind
 from moorage.jobs.model import JobState, NewJob
-from moorage.jobs.store import Ending, FoundJobs, JobStore
+from moorage.jobs.store import Ending, JobStore
 from moorage.jobs.tables import jobs_table
 from tests.databases import Schema
 from tests.migrated import engine_with
@@ -168,64 +167,6 @@ def test_a_worker_that_claims_again_gets_its_job_again_and_its_earlier_claim_is_
         finish(jobs, before, clock.now())
     assert caught.value.error_code == "jobs.fenced"
     assert finish(jobs, again, clock.now())
-
-
-def positions(engine, queue, worker, now, limit=1):
-    """Of the jobs that the worker could claim."""
-    values = {"of_queue": queue, "by": worker, "now": now, "limit": limit}
-    with read(engine) as connection:
-        return list(connection.execute(STORE.claimable_positions, values).scalars())
-
-
-def claim_found(engine, now, *found):
-    with write(engine) as connection:
-        return STORE.claim_found(connection, found, now, LEASE_S)
-
-
-@on_every_database
-def test_jobs_of_several_queues_are_claimed_in_two_statements_and_no_worker_gets_those_of_another_queue(jobs, clock):
-    """The workers have the same name, because each host names its own."""
-    queues = [f"compute-{number}" for number in range(5)]
-    enqueue(jobs, clock.now(), *(new(f"{one}-{at}", f"{one}-{at}", one) for one in queues for at in range(3)))
-    found = [FoundJobs("worker", positions(jobs, one, "worker", clock.now(), 2)) for one in queues]
-    statements = []
-    event.listen(jobs, "before_cursor_execute", note := lambda *call: statements.append(call[2]))
-    claimed = claim_found(jobs, clock.now(), *found)
-    event.remove(jobs, "before_cursor_execute", note)
-    assert [[job.id for job in some] for some in claimed] == [[f"{one}-0", f"{one}-1"] for one in queues]
-    assert len([one for one in statements if not one.startswith("BEGIN")]) == 2
-    for some in claimed:
-        for job in some:
-            assert get(jobs, job.id) == job
-
-
-@on_every_database
-def test_a_job_that_was_found_is_not_claimed_if_its_state_no_longer_allows_it(jobs, clock):
-    """Another worker may have claimed, ended or postponed it, or extended its lease, or claimed an older job."""
-    names = ("free", "taken", "done", "postponed", "extended", "behind")
-    enqueue(jobs, clock.now(), *(new(name, name) for name in names))
-    [extended] = [job for job in claim(jobs, clock.now(), worker="slow", limit=6) if job.id == "extended"]
-    clock.sleep(LEASE_S)
-    found = positions(jobs, "compute-1", "late", clock.now(), 9)
-    assert len(found) == len(names)
-    for job in claim(jobs, clock.now(), worker="quick", limit=9):
-        with write(jobs) as connection:
-            if job.id in ("free", "behind"):
-                STORE.release(connection, job.id, job.epoch)
-            elif job.id == "done":
-                STORE.finish(connection, job.id, job.epoch, JobState.DONE, None, clock.now())
-            elif job.id == "postponed":
-                STORE.release(connection, job.id, job.epoch, clock.now() + timedelta(seconds=1))
-            elif job.id == "extended":
-                STORE.extend(connection, job.id, job.epoch, clock.now() + timedelta(hours=1))
-    assert extended.epoch < get(jobs, "extended").epoch
-    with write(jobs) as connection:  # as if an older job of its key had committed late
-        older = (
-            STORE.table.update().where(STORE.table.c.id == "taken").values(serial_key="behind", claimed_key="behind")
-        )
-        connection.execute(older)
-    [claimed] = claim_found(jobs, clock.now(), FoundJobs("late", found))
-    assert [job.id for job in claimed] == ["free"]
 
 
 @on_every_database

@@ -41,7 +41,7 @@ ROOT = Path(__file__).parents[3]
 COMMITS = {
     "AcceleratorService.create_profile", "AcceleratorService.delete_profiles", "AcceleratorService._store_in_order",
     "RequestService.create_requests", "RequestService.bind_or_unbind", "RequestService.delete_requests",
-    "RequestService.delete_requests_of_instance", "HostJobs._claim_found", "HostJobs._apply_all", "DeviceHistoryService._write_once", "EventsTask._claim",
+    "RequestService.delete_requests_of_instance", "HostJobs._claim_all", "HostJobs._apply_all", "DeviceHistoryService._write_once", "EventsTask._claim",
     "EventsTask.run_once", "OperatorService.program_deployable", "OperatorService.set_device_enabled",
 }  # fmt: skip
 

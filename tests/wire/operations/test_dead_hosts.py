@@ -120,7 +120,7 @@ def test_the_report_of_a_host_that_was_only_disconnected_is_refused(cloud):
     up.
     """
     server_id = assigned_server(cloud)
-    (job,) = cloud.service.agents.claim_jobs(cloud.source.name, "slow", 1).jobs
+    (job,) = cloud.service.agents.claim_jobs(cloud.source.name, "slow", 1)
     leave_dead(cloud, cloud.source)
     with cloud.engine.connect() as connection:
         query = "SELECT epoch, state FROM jobs WHERE id = ?"

@@ -106,7 +106,7 @@ def test_the_late_report_of_a_disconnected_agent_is_refused(cloud, server_id):
     """It had a job of the server when it was cut off. Its report an hour later is refused, and it cleans up."""
     host = cloud.source
     cloud.act(server_id, "reboot", {"type": "HARD"})
-    (job,) = cloud.service.agents.claim_jobs(host.name, "zombie", 1).jobs
+    (job,) = cloud.service.agents.claim_jobs(host.name, "zombie", 1)
     cloud.forget_waits()
     cloud.take_down(host)
     assert cloud.status(server_id)[1] == "rebooting_hard"
@@ -224,7 +224,7 @@ def strand(cloud, died_in):
     assert cloud.admin_act(server_id, "evacuate", {"host": cloud.target.name})[0] == 200
     if died_in != "spawn":
         cloud.mover.run_once()
-        cloud.claimed = cloud.service.agents.claim_jobs(cloud.target.name, "slow", 1).jobs if died_in == "claim" else []
+        cloud.claimed = cloud.service.agents.claim_jobs(cloud.target.name, "slow", 1) if died_in == "claim" else []
         cloud.forget_waits()
     else:
         spawn = cloud.target.driver.spawn
@@ -359,7 +359,7 @@ def test_a_deletion_sent_before_the_host_counted_as_down_can_be_repeated_afterwa
 
 def test_a_late_report_of_the_host_does_not_change_a_deleted_server(cloud, server_id):
     cloud.act(server_id, "reboot", {"type": "HARD"})
-    (job,) = cloud.service.agents.claim_jobs(cloud.source.name, "zombie", 1).jobs
+    (job,) = cloud.service.agents.claim_jobs(cloud.source.name, "zombie", 1)
     cloud.forget_waits()
     cloud.take_down(cloud.source)
     deletes(cloud, server_id)

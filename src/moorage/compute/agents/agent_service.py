@@ -37,7 +37,7 @@ from moorage.core.errors import Conflict, NotFound
 from moorage.core.names import check_not_queue_name
 from moorage.db.session import SingleReads, in_transaction, read
 from moorage.jobs.contract import JobKind, ProviderConfigJob, ServerJob, payload_document, payload_of
-from moorage.jobs.host_jobs import ClaimedJobs, EndedJob, HostJobs
+from moorage.jobs.host_jobs import EndedJob, HostJobs
 from moorage.jobs.job_api import JobReport
 from moorage.jobs.model import Job, NewJob
 
@@ -91,7 +91,7 @@ class AgentService:
                 "agent creates that provider when it starts"
             )
 
-    def claim_jobs(self, host: str, worker: str, limit: int) -> ClaimedJobs:
+    def claim_jobs(self, host: str, worker: str, limit: int) -> list[Job]:
         """Claims at most `limit` jobs for `host`, until their lease ends or they are reported. Counts as a heartbeat,
         too.
         """
@@ -103,6 +103,10 @@ class AgentService:
                 in_transaction(self._deps.engine, lambda connection: self._first_heartbeat(connection, host))
             )
         return self._jobs.claim_jobs(cleanup_queue(host) if is_left else host, worker, limit)
+
+    def may_have_more(self, queue: str) -> bool:
+        """See `HostJobs.may_have_more`."""
+        return self._jobs.may_have_more(queue)
 
     def _first_heartbeat(self, connection: Connection, name: str) -> HostReport:
         """The first heartbeat that this process records for a host; returns the stored report."""

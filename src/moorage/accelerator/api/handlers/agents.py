@@ -49,8 +49,9 @@ def post_history(request: Request[AcceleratorService], host: str) -> Response:
 
 
 def claim_jobs(request: Request[AcceleratorService], host: str) -> Response:
-    claimed = request.service.jobs.of_hosts.claim_jobs(host, request.json["worker"], request.json.get("limit", 1))
-    return Response(body=claim_document(claimed.jobs, may_have_more=claimed.may_have_more))
+    of_hosts = request.service.jobs.of_hosts
+    jobs = of_hosts.claim_jobs(host, request.json["worker"], request.json.get("limit", 1))
+    return Response(body=claim_document(jobs, of_hosts.may_have_more))
 
 
 def report_job(request: Request[AcceleratorService], job_id: str) -> Response:

@@ -56,8 +56,9 @@ def register_host(request: ComputeRequest, host: str) -> Response:
 
 
 def claim_jobs(request: ComputeRequest, host: str) -> Response:
-    claimed = request.service.agents.claim_jobs(host, request.json["worker"], request.json.get("limit", 1))
-    return Response(body=claim_document(claimed.jobs, may_have_more=claimed.may_have_more))
+    agents = request.service.agents
+    jobs = agents.claim_jobs(host, request.json["worker"], request.json.get("limit", 1))
+    return Response(body=claim_document(jobs, agents.may_have_more))
 
 
 def expected_servers(request: ComputeRequest, host: str) -> Response:
