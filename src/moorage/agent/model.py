@@ -6,7 +6,7 @@ The files are in the layout that cloud-init and similar programs read:
     openstack/latest/user_data           the owner's user data, if there is any
     openstack/latest/vendor_data.json    empty objects: nothing adds vendor data
     openstack/latest/vendor_data2.json
-    openstack/latest/network_data.json   no links, networks or services: there is no network service
+    openstack/latest/network_data.json   interfaces, their addresses, routes and name servers, in Nova's format
     ec2/latest/meta-data.json            the same values under EC2's names
 
 Of power states: the actions that change them, and the transitions that are possible (`POWER`).
@@ -17,14 +17,17 @@ Not here: job payloads (`moorage.jobs.contract`), and the image of the drive (`a
 import base64
 import binascii
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from ipaddress import ip_address, ip_network
 
 from moorage.core.errors import Conflict
 from moorage.core.states import transition_table
+from moorage.jobs.contract import AddressPayload, InterfacePayload
 
 _LATEST = "openstack/latest"
+_MTU = 1500
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Guest:
     metadata: Mapping[str, str] = field(default_factory=dict)
     public_keys: Mapping[str, str] = field(default_factory=dict)
     user_data: str | None = None
+    interfaces: tuple[InterfacePayload, ...] = ()
 
 
 def config_drive_files(guest: Guest) -> dict[str, bytes]:
@@ -51,7 +55,7 @@ def config_drive_files(guest: Guest) -> dict[str, bytes]:
         f"{_LATEST}/meta_data.json": _encode_json(_meta_data(guest)),
         f"{_LATEST}/vendor_data.json": _encode_json({}),
         f"{_LATEST}/vendor_data2.json": _encode_json({}),
-        f"{_LATEST}/network_data.json": _encode_json({"links": [], "networks": [], "services": []}),
+        f"{_LATEST}/network_data.json": _encode_json(_network_data(guest.interfaces)),
         "ec2/latest/meta-data.json": _encode_json(_ec2_meta_data(guest)),
     }
     if guest.user_data:
@@ -79,8 +83,55 @@ def _meta_data(guest: Guest) -> dict[str, object]:
     return document
 
 
+def _network_data(interfaces: Sequence[InterfacePayload]) -> dict[str, object]:
+    """Links, networks and name servers, as Nova names and numbers them."""
+    links: list[dict[str, object]] = []
+    networks: list[dict[str, object]] = []
+    services: list[dict[str, str]] = []
+    for number, interface in enumerate(interfaces):
+        link = f"interface{number}"
+        links.append(
+            {
+                "id": link,
+                "vif_id": interface.port_id,
+                "type": "phy",
+                "mtu": None if interface.is_dhcp else _MTU,
+                "ethernet_mac_address": interface.mac,
+            }
+        )
+        if interface.is_dhcp:
+            networks.append(
+                {"id": f"network{len(networks)}", "type": "ipv4_dhcp", "link": link, "network_id": interface.network_id}
+            )
+        for one in interface.addresses:
+            networks.append(_network(one, f"network{len(networks)}", link, interface.network_id))
+            services += [each for each in _name_servers(one) if each not in services]
+    return {"links": links, "networks": networks, "services": services}
+
+
+def _network(one: AddressPayload, name: str, link: str, network_id: str) -> dict[str, object]:
+    address, subnet = ip_address(one.address), ip_network(one.cidr)
+    everything = ip_network("0.0.0.0/0" if address.version == 4 else "::/0")
+    route = {"network": str(everything.network_address), "netmask": str(everything.network_address)}
+    return {
+        "id": name,
+        "type": f"ipv{address.version}",
+        "link": link,
+        "ip_address": one.address,
+        "netmask": str(subnet.netmask),
+        "routes": [] if one.gateway is None else [{**route, "gateway": one.gateway}],
+        "network_id": network_id,
+        "services": _name_servers(one),
+    }
+
+
+def _name_servers(one: AddressPayload) -> list[dict[str, str]]:
+    return [{"type": "dns", "address": address} for address in one.dns]
+
+
 def _ec2_meta_data(guest: Guest) -> dict[str, object]:
-    """The addresses are empty, as Nova writes them for a server without addresses."""
+    """``local-ipv4`` is empty for a server without addresses, as in Nova."""
+    addresses = [one.address for interface in guest.interfaces for one in interface.addresses if "." in one.address]
     names = sorted(guest.public_keys)
     document: dict[str, object] = {
         "ami-launch-index": guest.launch_index,
@@ -88,7 +139,7 @@ def _ec2_meta_data(guest: Guest) -> dict[str, object]:
         "instance-id": guest.instance_name.replace("instance-", "i-"),
         "instance-type": guest.flavor,
         "local-hostname": guest.hostname,
-        "local-ipv4": "",
+        "local-ipv4": addresses[0] if addresses else "",
         "placement": {"availability-zone": guest.zone},
         "public-hostname": guest.hostname,
         "public-ipv4": "",

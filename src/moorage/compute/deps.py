@@ -13,6 +13,7 @@ from moorage.images.base import ImageSource
 from moorage.images.client import CallerImages, ImageLookup, ImageWriter
 from moorage.jobs.host_jobs import JOB_LEASE_S
 from moorage.jobs.wakeups import Hints
+from moorage.network.client.server_ports import NetworkLookup, ServerPorts
 from moorage.placement.client.placement_client import PlacementClient
 from moorage.scheduler.options import SchedulerSettings
 from moorage.scheduler.spec_rules import NO_RULES, SpecRules
@@ -31,7 +32,8 @@ class ProfileLookup(Protocol):
 class ComputeDeps:
     """`placement` None: names in flavors, providers of hosts and usages in Placement are not looked at, and nothing is
     scheduled. `images`, `caller_images`, `image_writer`, `image_source` None: no image service is configured; image ids
-    are not checked, and no image can be made. `profiles` None: the cloud has no accelerators.
+    are not checked, and no image can be made. `networks`, `server_ports` None: servers have no networks. `profiles`
+    None: the cloud has no accelerators.
     """
 
     engine: Engine
@@ -43,6 +45,8 @@ class ComputeDeps:
     caller_images: CallerImages | None = None  #: for the proxy to images
     image_writer: ImageWriter | None = None
     image_source: ImageSource | None = None  #: for hosts
+    networks: NetworkLookup | None = None  #: for requests of callers
+    server_ports: ServerPorts | None = None  #: for servers
     profiles: ProfileLookup | None = None
     spec_rules: SpecRules = NO_RULES
 

@@ -73,6 +73,7 @@ class JobKind(StrEnum):
 
     # jobs of the services' own workers
     RELEASE = "release"  #: release a server's allocation
+    PORTS = "ports"  #: release a server's ports, or bind them to its host
     PUBLISH_STATUS = "publish-status"  #: publish to Placement whether a host is disabled
     PUBLISH_AGGREGATES = "publish-aggregates"  #: publish the aggregates of a host to Placement
     FORGET_HOST = "forget-host"  #: delete the providers of a deleted host from Placement
@@ -117,6 +118,30 @@ class GuestPayload(msgspec.Struct, frozen=True):
     user_data: str | None = None
 
 
+class AddressPayload(msgspec.Struct, frozen=True):
+    """An address of an interface, and what of its subnet the guest needs."""
+
+    address: str
+    cidr: str  #: of the subnet
+    gateway: str | None = None
+    dns: tuple[str, ...] = ()
+
+
+class InterfacePayload(msgspec.Struct, frozen=True):
+    """A network interface of the server. `kind`, `physical_network`, `segmentation_id`: what the host attaches it to,
+    see `moorage.network.model.Attachment`.
+    """
+
+    port_id: str
+    mac: str
+    network_id: str
+    kind: str
+    physical_network: str
+    segmentation_id: int | None = None
+    is_dhcp: bool = False  #: a DHCP server of the network gives the address
+    addresses: tuple[AddressPayload, ...] = ()
+
+
 class ServerPayload(ServerRef, frozen=True):
     project_id: str
     flavor: FlavorPayload
@@ -126,6 +151,7 @@ class ServerPayload(ServerRef, frozen=True):
     guest: GuestPayload | None = None  #: None: the server has no config drive
     hostname: str | None = None
     metadata: Mapping[str, str] = {}
+    interfaces: tuple[InterfacePayload, ...] = ()  #: in the order in which the guest sees them
 
 
 class AllocationPayload(msgspec.Struct, frozen=True):

@@ -169,9 +169,11 @@ def _compute_service(
     from moorage.compute.service import ComputeService
     from moorage.images.client import CallerImages, ImageLookup, ImageWriter
     from moorage.images.glance import GlanceImages
+    from moorage.network.client.server_ports import NetworkLookup, ServerPorts
     from moorage.wiring.scheduler import spec_rules
 
     options = parts.config.compute
+    has_networks = "network" in parts.config.runs  # a Neutron in [endpoints] gives servers no ports
     deps = ComputeDeps(
         engine,
         parts.clock,
@@ -182,6 +184,8 @@ def _compute_service(
         caller_images=CallerImages(parts.client("image"), parts.address("image")),
         image_writer=ImageWriter(parts.client("image")),
         image_source=GlanceImages(parts.client("image")),
+        networks=NetworkLookup(parts.client("network")) if has_networks else None,
+        server_ports=ServerPorts(parts.client("network")) if has_networks else None,
         profiles=_device_profiles(parts),
         spec_rules=spec_rules(parts.config),
     )

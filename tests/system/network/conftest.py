@@ -1,4 +1,4 @@
-"""`moorage up` with two networks, and credentials for the clients."""
+"""`moorage up` with two networks and a simulated host, and credentials for the clients."""
 
 import json
 
@@ -18,7 +18,9 @@ def variables(tmp_path_factory):
     """The environment of the operator's clients."""
     directory = tmp_path_factory.mktemp("networks")
     config = write_config(
-        directory, plane={"services": "identity,placement,compute,image,network"}, network={"lines": LINES}
+        directory,
+        plane={"services": "identity,placement,compute,accelerator,image,agent,network"},
+        network={"lines": LINES},
     )
     with PlaneProcess(config.source, "--port", str(free_port())) as plane:
         kept = json.loads((plane.state / "credentials.json").read_text())["admin"]

@@ -1,8 +1,10 @@
-"""The unmodified openstackclient manages networks, subnets and ports."""
+"""The unmodified clients manage networks, subnets and ports, and give servers networks."""
+
+import json
 
 import pytest
 
-from tests.processes import openstack
+from tests.processes import openstack, sdk
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients]
 
@@ -35,3 +37,50 @@ def test_openstackclient_lists_creates_and_deletes_networks_subnets_and_ports(va
     assert "has no routers" in run("router", "list").err
     limits = {row["Resource"]: row["Limit"] for row in run("quota", "show", "--network", *JSON).document}
     assert limits["ports"] == 500
+
+
+SCRIPT = """
+import json
+flavor = cloud.create_flavor('sdk', ram=64, vcpus=1, disk=1)
+image = cloud.create_image('sdk', data=b'tiny', disk_format='raw', container_format='bare', visibility='public')
+server = cloud.create_server('sdk-1', image=image, flavor=flavor, network=['lab', 'small'], wait=True, timeout=60)
+said = {
+    'server': [server.status, {name: [one['addr'] for one in rows] for name, rows in server.addresses.items()}],
+    'interfaces': len(list(cloud.compute.server_interfaces(server))),
+    'ports': [[one.device_owner, one.status] for one in cloud.network.ports(device_id=server.id)],
+}
+said['deleted'] = cloud.delete_server('sdk-1', wait=True, timeout=60)
+said['left'] = len(list(cloud.network.ports(device_id=server.id)))
+print(json.dumps(said))
+"""
+
+
+def test_openstacksdk_waits_for_a_server_with_two_networks_and_its_addresses(variables):
+    said = json.loads(sdk(variables, SCRIPT))
+    assert said == {
+        "server": ["ACTIVE", {"lab": ["192.0.2.100"], "small": ["198.51.100.2"]}],
+        "interfaces": 2,
+        "ports": [["compute:nova", "ACTIVE"]] * 2,
+        "deleted": True,
+        "left": 0,
+    }
+
+
+def test_openstackclient_creates_servers_on_networks_and_ports(variables):
+    def run(*words):
+        (said,) = openstack(variables, words)
+        assert said.status == 0, said.err
+        return said
+
+    run("flavor", "create", "--ram", "64", "--disk", "1", "tiny")
+    image = run("image", "create", "--disk-format", "raw", "--public", "--file", "/dev/null", "tiny", *JSON).document
+    run("port", "create", "--network", "lab", "--fixed-ip", "ip-address=192.0.2.150", "fixed", *JSON)
+    create = ("server", "create", "--flavor", "tiny", "--image", image["id"], "--wait")
+    web = run(*create, "--network", "lab", "web", *JSON).document
+    assert list(web["addresses"]) == ["lab"]
+    assert run(*create, "--port", "fixed", "db", *JSON).document["addresses"] == {"lab": ["192.0.2.150"]}
+    assert run(*create, "--nic", "none", "alone", *JSON).document["addresses"] == {}
+    run("server", "delete", "--wait", "web", "db", "alone")
+    ports = run("port", "list", "--long", *JSON).document
+    assert [(row["Name"], row["Status"]) for row in ports] == [("fixed", "DOWN")]
+    run("port", "delete", "fixed")

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from moorage.agent.model import Guest, config_drive_files
+from moorage.jobs.contract import AddressPayload, InterfacePayload
 
 GUEST = Guest(
     uuid="9a5c1c38-7a0e-4a3e-9f2b-0c8f6a1d2e3f",
@@ -51,3 +52,45 @@ def test_ec2_metadata_are_written_too(drive):
     document = json.loads(drive["ec2/latest/meta-data.json"])
     assert (document["instance-id"], document["instance-type"]) == ("i-0000002a", "small")
     assert document["public-keys"] == {"0": {"_name": "0=mine", "openssh-key": "ssh-ed25519 AAAA"}}
+
+
+LAB = InterfacePayload(
+    "port-1", "fa:16:3e:00:00:01", "lab", "flat", "br0", None, False,
+    (
+        AddressPayload("192.0.2.100", "192.0.2.0/24", "192.0.2.1", ("192.0.2.53",)),
+        AddressPayload("2001:db8::5", "2001:db8::/64", "2001:db8::1", ("2001:db8::53", "192.0.2.53")),
+    ),
+)  # fmt: skip
+NAT = InterfacePayload("port-2", "fa:16:3e:00:00:02", "nat", "local", "default", None, True)
+
+
+def test_networks_are_described_as_nova_describes_them():
+    """As `nova.virt.netutils.get_network_metadata` of Nova 31.0.0 names and numbers them."""
+    files = config_drive_files(Guest(uuid="u", name="n", hostname="h", project_id="p", interfaces=(LAB, NAT)))
+    document = json.loads(files["openstack/latest/network_data.json"])
+    assert document["links"] == [
+        {
+            "id": "interface0", "vif_id": "port-1", "type": "phy", "mtu": 1500,
+            "ethernet_mac_address": "fa:16:3e:00:00:01",
+        },
+        {
+            "id": "interface1", "vif_id": "port-2", "type": "phy", "mtu": None,
+            "ethernet_mac_address": "fa:16:3e:00:00:02",
+        },
+    ]  # fmt: skip
+    four, six, dhcp = document["networks"]
+    assert four == {
+        "id": "network0",
+        "type": "ipv4",
+        "link": "interface0",
+        "ip_address": "192.0.2.100",
+        "netmask": "255.255.255.0",
+        "routes": [{"network": "0.0.0.0", "netmask": "0.0.0.0", "gateway": "192.0.2.1"}],
+        "network_id": "lab",
+        "services": [{"type": "dns", "address": "192.0.2.53"}],
+    }
+    assert (six["type"], six["ip_address"], six["netmask"]) == ("ipv6", "2001:db8::5", "ffff:ffff:ffff:ffff::")
+    assert six["routes"] == [{"network": "::", "netmask": "::", "gateway": "2001:db8::1"}]
+    assert dhcp == {"id": "network2", "type": "ipv4_dhcp", "link": "interface1", "network_id": "nat"}
+    assert [one["address"] for one in document["services"]] == ["192.0.2.53", "2001:db8::53"]
+    assert json.loads(files["ec2/latest/meta-data.json"])["local-ipv4"] == "192.0.2.100"

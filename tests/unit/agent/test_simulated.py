@@ -9,7 +9,7 @@ import pytest
 from moorage.agent.model import DomainPowerState, PowerAction
 from moorage.agent.tree.provider_tree import ProviderTree
 from moorage.agent.virt.domain_xml import parse_domain, render_domain
-from moorage.agent.virt.driver import DomainSpec, NoSuchDomain, VirtError
+from moorage.agent.virt.driver import DomainInterface, DomainSpec, NoSuchDomain, VirtError
 from moorage.agent.virt.fault_injection import FaultInjection
 from moorage.agent.virt.host_description import HostDescription, read_description
 from moorage.agent.virt.simulated import SimulatedDriver
@@ -43,6 +43,30 @@ def driver(tmp_path, clock):
 def test_a_definition_reads_back_as_it_was_written():
     assert parse_domain(render_domain(SPEC)) == SPEC
     assert parse_domain(render_domain(DomainSpec(A, "plain", 1, 1))) == DomainSpec(A, "plain", 1, 1)
+
+
+INTERFACES = (
+    DomainInterface("fa:16:3e:00:00:01", "br0", True, addresses=("192.0.2.100", "192.0.2.101")),
+    DomainInterface("fa:16:3e:00:00:02", "br0", True, vlan=5, addresses=("198.51.100.9",)),
+    DomainInterface("fa:16:3e:00:00:03", "default", False),
+)
+
+
+def test_interfaces_let_only_the_addresses_of_the_guest_through():
+    text = render_domain(DomainSpec(A, "a", 1, 64, interfaces=INTERFACES))
+    assert parse_domain(text).interfaces == INTERFACES
+    lab, vlan, nat = ET.fromstring(text).iterfind("devices/interface")
+    assert (lab.get("type"), lab.find("source").attrib, lab.find("mac").get("address")) == (
+        "bridge", {"bridge": "br0"}, "fa:16:3e:00:00:01",
+    )  # fmt: skip
+    assert (lab.find("model").get("type"), lab.find("filterref").get("filter")) == ("virtio", "clean-traffic")
+    assert [(one.get("name"), one.get("value")) for one in lab.iterfind("filterref/parameter")] == [
+        ("IP", "192.0.2.100"), ("IP", "192.0.2.101"),
+    ]  # fmt: skip
+    assert vlan.find("vlan/tag").get("id") == "5"
+    assert (nat.get("type"), nat.find("source").attrib) == ("network", {"network": "default"})
+    learning = nat.find("filterref/parameter")
+    assert (learning.get("name"), learning.get("value")) == ("CTRL_IP_LEARNING", "dhcp")
 
 
 def test_a_domain_definition_has_the_format_of_libvirt(driver, tmp_path):

@@ -110,12 +110,21 @@ class Plane:
     death.
     """
 
-    def __init__(self, directory, clock, **compute):
-        """`compute`: options of its section, for all processes."""
+    services = "placement,image,compute"
+    builders = "compute"  #: the services of a process with another builder
+
+    def __init__(self, directory, clock, *, network=None, **compute):
+        """`compute`, `network`: options of these sections, for all processes."""
         shutil.copytree(images(), directory / "images")
         self.hints = None
+        self.sections = {} if network is None else {"network": network}
         self.process = self.builds = InProcessPlane(
-            directory, "placement,image,compute", clock=clock, hints=self._hints, compute=NO_LIMITS | compute
+            directory,
+            self.services,
+            clock=clock,
+            hints=self._hints,
+            compute=NO_LIMITS | compute,
+            **self.sections,
         )
         self.clock, self.ids, self.wakeups = clock, self.process.ids, self.process.wakeups
         self.placement = PlacementClient(self.process.client("placement"))
@@ -148,7 +157,7 @@ class Plane:
 
     def another(self, name="another", **sections):
         """Starts another process with compute, and so another builder."""
-        return self.process.beside(name, "compute", compute=NO_LIMITS, **sections)
+        return self.process.beside(name, self.builders, compute=NO_LIMITS, **self.sections | sections)
 
     def succeed(self, name="successor", **sections):
         """Makes the builder of another process the active one."""

@@ -13,15 +13,16 @@ import logging
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from ipaddress import ip_address
 from typing import Protocol, TypeVar
 
 import msgspec
 
 from moorage.agent.jobs.keep_alive import KeepAlive, run_keeping_alive
 from moorage.agent.model import Guest, config_drive_files
-from moorage.agent.virt.driver import DomainSpec, VirtDriver
+from moorage.agent.virt.driver import DomainInterface, DomainSpec, VirtDriver
 from moorage.core.errors import MoorageError, message_for_tenants
-from moorage.jobs.contract import RebuildJob, ServerJob, ServerPayload, ServerRef
+from moorage.jobs.contract import InterfacePayload, RebuildJob, ServerJob, ServerPayload, ServerRef
 
 log = logging.getLogger(__name__)
 
@@ -188,6 +189,7 @@ class ServerBuilder:
             image_id=server.image_id,
             pci_addresses=pci,
             mdev_uuids=mdevs,
+            interfaces=tuple(_domain_interface(one) for one in server.interfaces),
             provider_ancestors=self._ancestor_names(selected),
             ephemeral_gb=server.flavor.ephemeral_gb,
             swap_mb=server.flavor.swap_mb,
@@ -227,6 +229,16 @@ def _split_devices(devices: Sequence[Mapping[str, str]]) -> tuple[tuple[str, ...
     return pci, tuple(device["mdev"] for device in devices if "mdev" in device)
 
 
+def _domain_interface(interface: InterfacePayload) -> DomainInterface:
+    return DomainInterface(
+        mac=interface.mac,
+        source=interface.physical_network,
+        is_bridge=interface.kind != "local",
+        vlan=interface.segmentation_id,
+        addresses=tuple(one.address for one in interface.addresses if ip_address(one.address).version == 4),
+    )
+
+
 def _instance_info(uuid: str, name: str) -> dict[str, object]:
     return {"uuid": uuid, "name": name}
 
@@ -262,6 +274,7 @@ def _config_drive(server: ServerPayload) -> dict[str, bytes] | None:
             project_id=server.project_id,
             instance_name=server.instance_name,
             flavor=server.flavor.name,
+            interfaces=server.interfaces,
             **msgspec.structs.asdict(server.guest),
         )
     )

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
-from moorage.agent.virt.driver import DomainSpec, VirtError
+from moorage.agent.virt.driver import DomainInterface, DomainSpec, VirtError
 
 NAMESPACE = "urn:moorage:domain:1"
 
@@ -132,6 +132,8 @@ def _add_devices(domain: ET.Element, spec: DomainSpec, machine: Machine, parts: 
         ET.SubElement(element, "target", dev=f"vd{letter}", bus="virtio")
         if disk.read_only:
             ET.SubElement(element, "readonly")
+    for interface in spec.interfaces:
+        devices.append(_interface(interface))
     if parts.console:
         serial = ET.SubElement(devices, "serial", type="pty")
         ET.SubElement(serial, "log", file=parts.console, append="on")
@@ -144,6 +146,36 @@ def _add_devices(domain: ET.Element, spec: DomainSpec, machine: Machine, parts: 
     for uuid in spec.mdev_uuids:
         hostdev = ET.SubElement(devices, "hostdev", mode="subsystem", type="mdev", managed="no", model="vfio-pci")
         ET.SubElement(ET.SubElement(hostdev, "source"), "address", uuid=uuid)
+
+
+def _interface(interface: DomainInterface) -> ET.Element:
+    """``clean-traffic`` lets only these addresses through, or those that a DHCP server has given."""
+    kind = "bridge" if interface.is_bridge else "network"
+    element = ET.Element("interface", type=kind)
+    ET.SubElement(element, "mac", address=interface.mac)
+    ET.SubElement(element, "source", {kind: interface.source})
+    if interface.vlan is not None:
+        ET.SubElement(ET.SubElement(element, "vlan"), "tag", id=str(interface.vlan))
+    ET.SubElement(element, "model", type="virtio")
+    traffic = ET.SubElement(element, "filterref", filter="clean-traffic")
+    for address in interface.addresses:
+        ET.SubElement(traffic, "parameter", name="IP", value=address)
+    if not interface.addresses:
+        ET.SubElement(traffic, "parameter", name="CTRL_IP_LEARNING", value="dhcp")
+    return element
+
+
+def _read_interface(element: ET.Element) -> DomainInterface:
+    tag, kind = element.find("vlan/tag"), element.attrib["type"]
+    return DomainInterface(
+        mac=_child(element, "mac").attrib["address"],
+        source=_child(element, "source").attrib[kind],
+        is_bridge=kind == "bridge",
+        vlan=None if tag is None else int(tag.attrib["id"]),
+        addresses=tuple(
+            each.attrib["value"] for each in element.iterfind("filterref/parameter") if each.attrib["name"] == "IP"
+        ),
+    )
 
 
 def _pci_passthrough(address: str) -> ET.Element:
@@ -202,6 +234,7 @@ def parse_domain(data: str | bytes) -> DomainSpec:
             mdev_uuids=tuple(
                 element.attrib["uuid"] for element in domain.iterfind("devices/hostdev[@type='mdev']/source/address")
             ),
+            interfaces=tuple(_read_interface(element) for element in domain.iterfind("devices/interface")),
             settings=tuple(
                 (element.attrib["name"], element.text or "") for element in server.iterfind(f"{{{NAMESPACE}}}setting")
             ),

@@ -72,6 +72,17 @@ class HostFacts:
 
 
 @dataclass(frozen=True)
+class DomainInterface:
+    """A network interface of a domain. The host drops what the guest sends from other addresses."""
+
+    mac: str
+    source: str  #: the name of a bridge, or of a network of the hypervisor
+    is_bridge: bool
+    vlan: int | None = None
+    addresses: tuple[str, ...] = ()  #: IPv4; empty: a DHCP server gives the address
+
+
+@dataclass(frozen=True)
 class DomainSpec:
     """The definition of a server's domain."""
 
@@ -86,6 +97,7 @@ class DomainSpec:
     #: guest's memory.
     provider_ancestors: frozenset[str] = frozenset()
     mdev_uuids: tuple[str, ...] = ()  #: of mediated devices
+    interfaces: tuple[DomainInterface, ...] = ()  #: in the order in which the guest sees them
     ephemeral_gb: int = 0
     swap_mb: int = 0
     project_id: str | None = None

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from moorage.compute.deps import ComputeDeps, ComputeSettings
 from moorage.compute.model import lifecycle
-from moorage.compute.model.job_payloads import host_job, job_header, server_situation
+from moorage.compute.model.job_payloads import host_job, job_header, ports_job, server_situation
 from moorage.compute.model.lifecycle import Operation, OperationOutcome
 from moorage.compute.model.migration_workflow import MoveKind
 from moorage.compute.model.servers import BUILD_QUEUE, Fault, Server, VmState
@@ -105,6 +105,12 @@ class OperationReports:
             return [self._offload(connection, server, job.queue, order, now)]
         if not _frees_allocation(operation, report):
             return queues
+        if server.interfaces:
+            is_gone = operation is not lifecycle.SHELVE_OFFLOAD
+            ports = ports_job(self._deps.ids.uuid(), server.id, order.request_id, release=is_gone)
+            server_store.BUILD_JOBS.enqueue(connection, ports, now)
+            if operation is lifecycle.CREATE:
+                values["interfaces"] = ()
         payload: JsonObject = {**ids_of(order), "final": operation is lifecycle.DELETE}
         release = NewJob(self._deps.ids.uuid(), BUILD_QUEUE, JobKind.RELEASE, server.id, payload)
         server_store.BUILD_JOBS.enqueue(connection, release, now)

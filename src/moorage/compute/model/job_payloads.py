@@ -11,13 +11,15 @@ from typing import TypedDict, TypeVar
 import msgspec
 
 from moorage.compute.model.lifecycle import Operation, ServerSituation
-from moorage.compute.model.servers import Flavor, Placed, Server
+from moorage.compute.model.servers import BUILD_QUEUE, Flavor, NetworkInterface, Placed, Server
 from moorage.jobs.contract import (
+    AddressPayload,
     AllocationPayload,
     AlternatePayload,
     BuildJob,
     FlavorPayload,
     GuestPayload,
+    InterfacePayload,
     JobKind,
     ServerJob,
     ServerPayload,
@@ -85,6 +87,20 @@ def server_payload(server: Server) -> ServerPayload:
         metadata=server.metadata,
         flavor=flavor_payload(server.flavor),
         guest=guest_payload(server) if server.config_drive else None,
+        interfaces=tuple(interface_payload(one) for one in server.interfaces),
+    )
+
+
+def interface_payload(interface: NetworkInterface) -> InterfacePayload:
+    return InterfacePayload(
+        port_id=interface.port_id,
+        mac=interface.mac,
+        network_id=interface.network_id,
+        kind=interface.kind,
+        physical_network=interface.physical_network,
+        segmentation_id=interface.segmentation_id,
+        is_dhcp=interface.is_dhcp,
+        addresses=tuple(AddressPayload(one.address, one.cidr, one.gateway, one.dns) for one in interface.addresses),
     )
 
 
@@ -114,6 +130,12 @@ def flavor_payload(flavor: Flavor) -> FlavorPayload:
     )
 
 
+def ports_job(job_id: str, server_id: str, request_id: str, *, release: bool) -> NewJob:
+    """Runs after all earlier jobs of the server, and before all later ones."""
+    payload = PortsUpdate(release, request_id)
+    return NewJob(job_id, BUILD_QUEUE, JobKind.PORTS, server_id, msgspec.to_builtins(payload))
+
+
 def server_situation(server: Server) -> ServerSituation:
     return ServerSituation(
         server.id,
@@ -138,6 +160,7 @@ class SelectHosts(msgspec.Struct, frozen=True):
     action_id: str = ""
     servers: tuple[ServerAction, ...] = ()
     image_properties: Mapping[str, str] = {}
+    has_interfaces: bool = False  #: the servers have ports, which an earlier attempt may have bound
     alternates: tuple[AlternatePayload, ...] = ()  #: hosts to try first
     tried: Mapping[str, str] = {}  #: {host: reason why the build failed there}
 
@@ -147,6 +170,13 @@ class ReleaseAllocation(msgspec.Struct, frozen=True):
 
     final: bool
     action_id: str = ""
+
+
+class PortsUpdate(msgspec.Struct, frozen=True):
+    """PORTS of the job's key, a server: `release` takes its ports away; else they are bound to its present host."""
+
+    release: bool = False
+    request_id: str = ""
 
 
 class HostUpdate(msgspec.Struct, frozen=True):
@@ -163,7 +193,7 @@ class MoveStep(msgspec.Struct, frozen=True):
     image_id: str | None = None
 
 
-T = TypeVar("T", SelectHosts, ReleaseAllocation, HostUpdate, MoveStep)
+T = TypeVar("T", SelectHosts, ReleaseAllocation, PortsUpdate, HostUpdate, MoveStep)
 
 
 def read_payload(job: Job, payload_type: type[T]) -> T:

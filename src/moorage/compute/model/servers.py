@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+import msgspec
+
 from moorage.core.json import JsonObject
 from moorage.scheduler.server_groups import GroupPolicy
 
@@ -123,6 +125,36 @@ class Placed:
     allocations: Mapping[str, Mapping[str, int]]
 
 
+class InterfaceAddress(msgspec.Struct, frozen=True):
+    """`cidr`: of the subnet ``subnet_id``."""
+
+    address: str
+    subnet_id: str
+    cidr: str
+    gateway: str | None = None
+    dns: tuple[str, ...] = ()
+
+
+class NetworkInterface(msgspec.Struct, frozen=True):
+    """A network interface of a server: a port of the network service. Stored as its document.
+
+    The fields from `mac` on are known when the port is bound, before the server's host gets its job.
+    """
+
+    port_id: str
+    network_id: str
+    is_made: bool  #: the port is made for the server; otherwise its project made it
+    wanted_address: str | None = None
+    tag: str | None = None
+    mac: str = ""
+    network_name: str = ""
+    kind: str = ""  #: ``flat``, ``vlan`` or ``local``: what the host attaches the guest to
+    physical_network: str = ""
+    segmentation_id: int | None = None
+    is_dhcp: bool = False
+    addresses: tuple[InterfaceAddress, ...] = ()
+
+
 @dataclass(frozen=True)
 class Server:
     id: str
@@ -164,6 +196,7 @@ class Server:
     disk_config: str | None = None  #: AUTO or MANUAL, set by the owner
     image_properties: Mapping[str, str] | None = None  #: the image's, when the server was created or rebuilt
     key_data: str | None = None  #: public key of `key_name`, when the server was created or rebuilt with it
+    interfaces: tuple[NetworkInterface, ...] = ()
 
     @property
     def instance_name(self) -> str:

@@ -11,9 +11,9 @@ from sqlalchemy import Connection
 
 from moorage.compute.deps import ComputeDeps
 from moorage.compute.model import lifecycle, migration_workflow
-from moorage.compute.model.job_payloads import host_job, job_header
+from moorage.compute.model.job_payloads import host_job, job_header, ports_job
 from moorage.compute.model.migration_workflow import EVENTS, STEPS, MigrationStep, Move, MoveKind, StepName, Where
-from moorage.compute.model.servers import MOVE_QUEUE, Fault, Placed, Server, VmState
+from moorage.compute.model.servers import BUILD_QUEUE, MOVE_QUEUE, Fault, Placed, Server, VmState
 from moorage.compute.store import action_store, move_store, server_store
 from moorage.core.errors import Conflict
 from moorage.jobs.contract import (
@@ -344,13 +344,22 @@ class MigrationEngine:
         if result.console is not None:
             server_store.save_console(connection, server.id, result.console, now)
         server_store.update_server(connection, server.id, now, **changes)
+        moved = self._bind_ports(connection, server)
         arrived = replace(server, host=move.dest_host, flavor=move.new_flavor, placed=move.new_placed)
         if move.kind in (MoveKind.RESIZE, MoveKind.MIGRATION):
             move_store.update_move(connection, move.id, now, step=None, status="finished")
-            return []
+            return moved
         if move.kind is MoveKind.EVACUATION:
-            return [self.begin_step(connection, move, arrived, StepName.CONFIRM, apart=True)]
-        return [self.begin_step(connection, move, arrived, StepName.COMPLETE, apart=True)]
+            return [*moved, self.begin_step(connection, move, arrived, StepName.CONFIRM, apart=True)]
+        return [*moved, self.begin_step(connection, move, arrived, StepName.COMPLETE, apart=True)]
+
+    def _bind_ports(self, connection: Connection, server: Server) -> list[str]:
+        """The ports follow the server to the host that its row now names. Returns the queues to wake."""
+        if not server.interfaces:
+            return []
+        ports = ports_job(self.deps.ids.uuid(), server.id, "", release=False)
+        server_store.BUILD_JOBS.enqueue(connection, ports, self.deps.clock.now())
+        return [BUILD_QUEUE]
 
     def _restore_at_source(self, connection: Connection, move: Move, server: Server) -> None:
         state = move.old_state
@@ -361,6 +370,7 @@ class MigrationEngine:
         if not migration_workflow.is_abandoned(move):
             back |= {"vm_state": state, "task_state": None, "power_state": lifecycle.POWER_STATES.get(state)}
         server_store.update_server(connection, server.id, self.deps.clock.now(), **back)
+        self._bind_ports(connection, server)
 
     def _host_job(self, move: Move, server: Server, step: MigrationStep, host: str) -> NewJob:
         """The job of a step.

@@ -31,8 +31,21 @@ _NOT_IN_HOSTNAME = re.compile(r"[^a-z0-9.-]+")
 
 
 @dataclass(frozen=True)
+class WantedInterface:
+    """A network or an existing port."""
+
+    network_id: str | None = None
+    port_id: str | None = None
+    address: str | None = None  #: only with a network
+    tag: str | None = None
+
+
+@dataclass(frozen=True)
 class NewServer:
-    """A create request, decoded. `zone` is as sent: ``zone``, ``zone:host`` or ``zone:host:node``."""
+    """A create request, decoded. `zone` is as sent: ``zone``, ``zone:host`` or ``zone:host:node``.
+
+    `interfaces` None: the project's only network, if it has one.
+    """
 
     name: str
     flavor_id: str
@@ -52,6 +65,7 @@ class NewServer:
     access_ipv4: str | None = None
     access_ipv6: str | None = None
     disk_config: str | None = None
+    interfaces: tuple[WantedInterface, ...] | None = ()
 
 
 def usable_image(images: ImageLookup | None, caller: Caller, project_id: str, image_id: str) -> ImageRecord | None:

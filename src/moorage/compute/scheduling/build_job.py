@@ -33,6 +33,7 @@ from moorage.core.ids import Ids
 from moorage.db.session import in_transaction, read
 from moorage.jobs.model import Job, JobState
 from moorage.jobs.wakeups import Hints
+from moorage.network.client.server_ports import PortsRefused, ServerPorts
 from moorage.scheduler.reasons import NO_VALID_HOST
 
 log = logging.getLogger(__name__)
@@ -42,13 +43,20 @@ class BuildScheduler:
     """Selects hosts for the servers of build jobs, and commits the selections."""
 
     def __init__(
-        self, engine: Engine, clock: Clock, ids: Ids, selector: HostSelector, hints: Hints, meters: ComputeMeters
+        self,
+        engine: Engine,
+        clock: Clock,
+        ids: Ids,
+        selector: HostSelector,
+        hints: Hints,
+        meters: ComputeMeters,
+        server_ports: ServerPorts | None,
     ) -> None:
         self._engine = engine
         self._clock = clock
         self._selector = selector
         self._meters = meters
-        self._committer = SelectionCommitter(engine, clock, ids, hints)
+        self._committer = SelectionCommitter(engine, clock, ids, hints, server_ports)
 
     def read_builds(self, jobs: Sequence[Job]) -> list[Build]:
         builds = [Build(job) for job in jobs]
@@ -119,6 +127,9 @@ class BuildScheduler:
                 self._committer.commit([build])
                 self._meters.scheduled(Scheduled.PLACED, len(build.waiting))
                 return
+            except PortsRefused as refused:
+                self.fail_servers(build.job, refused.message, "", Scheduled.REFUSED)
+                return
             except PlacementRejected as late:
                 log.info("host selected again: the commit rejected the host", extra={"server": late.server_id})
                 batch.pools.clear()
@@ -150,7 +161,8 @@ class BuildScheduler:
                 server = server_store.lock_server(connection, server_id)
                 if server is not None and waits_for_host(server):
                     fault = Fault(500, message.strip(), details, now)
-                    values = {"vm_state": VmState.ERROR, "task_state": None, "fault": fault}
+                    values: dict[str, object] = {"vm_state": VmState.ERROR, "task_state": None, "fault": fault}
+                    values |= {"interfaces": ()} if server.interfaces else {}
                     server_store.update_server(connection, server_id, now, **values)
                     action_store.finish_event(connection, action_id, SCHEDULE_EVENT, now, error=message)
                 self._committer.enqueue_release(connection, build, server_id)

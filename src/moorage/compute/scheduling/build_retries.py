@@ -74,6 +74,8 @@ def retry_failed_build(
     tried: dict[str, str | None] = {**before, job.queue: error}
     server_store.update_server(connection, server.id, now, host=None, placed=None, task_state=TaskState.SCHEDULING)
     kept = {name: job.payload[name] for name in ("action_id", "request_id", "image_properties", "alternates")}
+    if server.interfaces:
+        kept["has_interfaces"] = True
     job_id = f"{scheduling_id(server.id)}:{len(tried)}"
     server_store.BUILD_JOBS.enqueue(
         connection, NewJob(job_id, BUILD_QUEUE, JobKind.BUILD, server.id, {**kept, "tried": tried}), now

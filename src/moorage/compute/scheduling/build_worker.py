@@ -4,6 +4,7 @@ It works on the jobs of `BUILD_QUEUE`; the jobs of one server run one at a time,
 
     build                select a host for a server, see `build_job`
     release              release the allocation; with `final` the server then becomes DELETED
+    ports                release a server's ports, or bind them to its host
     publish-status       set or remove the trait of a disabled host
     publish-aggregates   publish the aggregates of a host, so that Placement can select by them
     forget-host          delete the providers of a deleted host
@@ -31,7 +32,7 @@ from moorage.compute.hosts import (
     publish_status,
 )
 from moorage.compute.model import lifecycle
-from moorage.compute.model.job_payloads import HostUpdate, ReleaseAllocation, read_payload
+from moorage.compute.model.job_payloads import HostUpdate, PortsUpdate, ReleaseAllocation, read_payload
 from moorage.compute.model.servers import (
     BUILD_QUEUE,
     PowerState,
@@ -39,6 +40,7 @@ from moorage.compute.model.servers import (
 )
 from moorage.compute.scheduling.build_job import BuildScheduler
 from moorage.compute.scheduling.commit_selection import Build
+from moorage.compute.scheduling.interfaces import update_ports
 from moorage.compute.scheduling.job_worker import BACKOFF, MAX_ATTEMPTS, JobWorker, extend_lease, is_late
 from moorage.compute.scheduling.pipeline import Batch, HostSelector
 from moorage.compute.store import action_store, host_store, move_store, server_store
@@ -47,6 +49,7 @@ from moorage.core.errors import Unavailable
 from moorage.db.session import in_transaction, read
 from moorage.jobs.contract import JobKind
 from moorage.jobs.model import Job
+from moorage.network.client.server_ports import PortsRefused
 from moorage.placement.client.placement_client import PlacementClient
 
 log = logging.getLogger(__name__)
@@ -78,15 +81,23 @@ class BuildTask:
         self._engine = deps.engine
         self._clock = deps.clock
         self._ids = deps.ids
+        self._server_ports = deps.server_ports
         self._placement = placement
         self._selector = selector
         self._scheduler = BuildScheduler(
-            deps.engine, deps.clock, deps.ids, selector, deps.hints, meters or ComputeMeters(CollectorRegistry())
+            deps.engine,
+            deps.clock,
+            deps.ids,
+            selector,
+            deps.hints,
+            meters or ComputeMeters(CollectorRegistry()),
+            deps.server_ports,
         )
         self._jobs = JobWorker(deps.engine, deps.clock, BUILD_QUEUE, worker or f"builder/{deps.ids.uuid()}", poll_s)
         self._is_placement_prepared = False
         self._handlers: dict[JobKind, Callable[[Job], None]] = {
             JobKind.RELEASE: self._release,
+            JobKind.PORTS: self._update_ports,
             JobKind.PUBLISH_STATUS: self._publish_status,
             JobKind.PUBLISH_AGGREGATES: self._publish_aggregates,
             JobKind.FORGET_HOST: self._forget_host,
@@ -170,6 +181,15 @@ class BuildTask:
             server_store.update_server(connection, server.id, now, deleted_at=now, **gone)
 
         in_transaction(self._engine, record_release)
+
+    def _update_ports(self, job: Job) -> None:
+        with read(self._engine) as connection:
+            server = server_store.server(connection, job.key)
+        try:
+            update_ports(self._server_ports, job.key, server, release=read_payload(job, PortsUpdate).release)
+        except PortsRefused as refused:  # an operator may have taken a port away; repeating would not bring it back
+            log.warning("ports not bound", extra={"server": job.key, "reason": refused.message})
+        self._jobs.finish_job(job)
 
     def _publish_status(self, job: Job) -> None:
         with read(self._engine) as connection:

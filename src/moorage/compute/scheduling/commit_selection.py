@@ -13,11 +13,13 @@ from typing import Any
 from sqlalchemy import Connection, Engine
 
 from moorage.compute.model import lifecycle
-from moorage.compute.model.job_payloads import SelectHosts, ServerAction, build_job, read_payload
+from moorage.compute.model.job_payloads import SelectHosts, ServerAction, build_job, ports_job, read_payload
 from moorage.compute.model.servers import BUILD_QUEUE, Server, TaskState, VmState
 from moorage.compute.requests.group_service import recheck_placement
 from moorage.compute.requests.server_service import SCHEDULE_EVENT
 from moorage.compute.scheduling import build_retries
+from moorage.compute.scheduling.interfaces import Interfaces, bind_ports
+from moorage.compute.scheduling.job_worker import extend_lease
 from moorage.compute.scheduling.selection import Outcome, Selection
 from moorage.compute.store import action_store, server_store
 from moorage.core.clock import Clock
@@ -27,6 +29,7 @@ from moorage.jobs.contract import JobKind
 from moorage.jobs.model import Job, JobState, NewJob
 from moorage.jobs.store import Ending
 from moorage.jobs.wakeups import Hints
+from moorage.network.client.server_ports import ServerPorts
 from moorage.telemetry import tracing
 from moorage.telemetry.tracing import PAYLOAD_KEY
 
@@ -61,8 +64,9 @@ class Build:
 class SelectionCommitter:
     """Writes selections to the database and enqueues the hosts' build jobs."""
 
-    def __init__(self, engine: Engine, clock: Clock, ids: Ids, hints: Hints) -> None:
+    def __init__(self, engine: Engine, clock: Clock, ids: Ids, hints: Hints, server_ports: ServerPorts | None) -> None:
         self._engine = engine
+        self._server_ports = server_ports
         self._clock = clock
         self._ids = ids
         self._hints = hints
@@ -70,16 +74,28 @@ class SelectionCommitter:
     def commit(self, builds: Sequence[Build]) -> None:
         """Commits the selections of all builds or none.
 
-        Raises `Conflict` ``jobs.fenced`` if another worker now holds one of the jobs, and
-        `PlacementRejected` if a server group rejects a host.
+        Raises `Conflict` ``jobs.fenced`` if another worker now holds one of the jobs, `PlacementRejected` if a server
+        group rejects a host, and `PortsRefused` if the network service refuses a server's ports.
+
+        Binds the ports first: a host needs their addresses. Whoever ends the build without a server, such as the
+        builder after this one, has them released.
         """
-        given = in_transaction(self._engine, lambda connection: self._commit_in(connection, builds))
+        bound = self._bind_ports(builds)
+        given = in_transaction(self._engine, lambda connection: self._commit_in(connection, builds, bound))
         for server_id, selection in given.items():
             log.info("host selected", extra={"server": server_id, "host": selection.host, "claims": selection.claims})
         for host in {selection.host for selection in given.values()}:
             self._hints.send(host)
 
-    def _commit_in(self, connection: Connection, builds: Sequence[Build]) -> dict[str, Selection]:
+    def _bind_ports(self, builds: Sequence[Build]) -> Interfaces:
+        selected = [(server, chosen) for one in builds for server, chosen in one.selections if server.interfaces]
+        if not selected:
+            return {}
+        for one in builds:  # so that a builder which was overtaken does not bind the ports to another host
+            extend_lease(self._engine, self._clock, one.job)
+        return bind_ports(self._server_ports, [(server, chosen.host) for server, chosen in selected])
+
+    def _commit_in(self, connection: Connection, builds: Sequence[Build], bound: Interfaces) -> dict[str, Selection]:
         """{server id: selection}, without servers that no longer wait."""
         now = self._clock.now()
         endings = [
@@ -97,6 +113,7 @@ class SelectionCommitter:
             if server is None or not waits_for_host(server):
                 self.enqueue_release(connection, build, server_id)
                 continue
+            server = replace(server, interfaces=bound.get(server_id, ()))
             given[server_id] = selection
             targets.append((server, selection.root_uuid))
             jobs.append(_host_job(build, server, selection))
@@ -107,10 +124,15 @@ class SelectionCommitter:
             server_store.assign_servers(connection, placed_at, operation.task, now)
             hosts = {every[server_id][0].actions[server_id]: selection.host for server_id, selection in given.items()}
             action_store.begin_next_events(connection, hosts, SCHEDULE_EVENT, operation.event, now)
+            for server_id in given.keys() & bound.keys():
+                server_store.update_server(connection, server_id, now, interfaces=bound[server_id])
             server_store.HOST_JOBS.enqueue_all(connection, jobs, now)
         return given
 
     def enqueue_release(self, connection: Connection, build: Build, server_id: str) -> None:
+        if build.payload.has_interfaces:
+            ports = ports_job(self._ids.uuid(), server_id, build.payload.request_id, release=True)
+            server_store.BUILD_JOBS.enqueue(connection, ports, self._clock.now())
         payload: dict[str, str | bool] = {
             "request_id": build.payload.request_id,
             "action_id": build.actions[server_id],

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
+import msgspec
 from sqlalchemy import Connection
 
 from moorage.compute.deps import ComputeDeps
@@ -25,6 +26,7 @@ from moorage.compute.model.servers import (
     VmState,
 )
 from moorage.compute.requests.group_service import GroupService
+from moorage.compute.requests.network_choice import chosen_interfaces
 from moorage.compute.requests.quota_service import Admission, QuotaService, check_metadata_limit, flavor_amounts
 from moorage.compute.requests.server_request import (
     NewServer,
@@ -62,6 +64,7 @@ class _Order:
     caller: Caller
     request_id: str
     new: NewServer
+    most: int  #: maximum number of servers
     model: Server
     amounts: Amounts
     others: Amounts  #: `QuotaService.other_usage`
@@ -98,6 +101,7 @@ class CreateService:
         If the project's limits have no room for all, fewer are created, at least `new.least`.
         """
         image, flavor, zone, host, needs = self._resolve_references(caller, new, may_force_host=may_force_host)
+        interfaces, most = chosen_interfaces(self.deps.networks, caller, new)
         member_limit = self.groups.member_limit(caller.project_id) if "group" in new.scheduler_hints else 0
         amounts = flavor_amounts(flavor)
         others = self.quotas.other_usage(caller.project_id, amounts)
@@ -105,10 +109,19 @@ class CreateService:
             self._new_server(caller, new, flavor, zone, host, self.deps.clock.now()),
             reservation_id=f"r-{self.deps.ids.uuid()[:8]}",
             image_properties=None if image is None else dict(image.properties),
-            config_drive=new.config_drive or (image is not None and needs_config_drive(image.properties)),
+            config_drive=new.config_drive
+            or bool(interfaces)  # the guest learns its addresses there: no DHCP server of ours gives them
+            or (image is not None and needs_config_drive(image.properties)),
+            interfaces=interfaces,
         )
-        payload = with_trace({"request_id": request_id, "image_properties": needs})
-        order = _Order(caller, request_id, new, model, amounts, others, member_limit, payload)
+        payload = with_trace(
+            {
+                "request_id": request_id,
+                "image_properties": needs,
+                **({"has_interfaces": True} if interfaces else {}),
+            }
+        )
+        order = _Order(caller, request_id, new, most, model, amounts, others, member_limit, payload)
         built = self._orders.submit(order)
         self.deps.hints.send(BUILD_QUEUE)
         return built
@@ -154,7 +167,7 @@ class CreateService:
     def _accept(self, connection: Connection, order: "_Order", project: Admission) -> "_Accepted":
         caller, new, model = order.caller, order.new, order.model
         # One more than allowed, so that it is refused below, unless the project's limits allow fewer.
-        most = min(new.count, MAX_SERVERS_PER_REQUEST + 1)
+        most = min(order.most, MAX_SERVERS_PER_REQUEST + 1)
         count = project.servers_that_fit(order.amounts, min(new.least, new.count), most, order.others)
         if count > MAX_SERVERS_PER_REQUEST:
             raise Invalid(
@@ -165,7 +178,8 @@ class CreateService:
         group = self.groups.group_from_hints(connection, caller, new.scheduler_hints, model.flavor.id)
         key_data = keypair_store.public_key(connection, caller.user_id, new.key_name)
         project.add_servers(order.amounts, count)
-        servers = [_numbered(replace(model, key_data=key_data), new, self.deps.ids.uuid(), at) for at in range(count)]
+        model = replace(model, key_data=key_data)
+        servers = [self._with_port_ids(_numbered(model, new, self.deps.ids.uuid(), at)) for at in range(count)]
         actions = [
             Action(
                 self.deps.ids.uuid(), server.id, order.request_id, lifecycle.CREATE.name, caller.user_id,
@@ -174,6 +188,18 @@ class CreateService:
             for server in servers
         ]  # fmt: skip
         return _Accepted(order, group, servers, actions)
+
+    def _with_port_ids(self, server: Server) -> Server:
+        """The server with ids for the ports that are to be made. With an id, a port is made once, even if the builder
+        dies before it has recorded the port.
+        """
+        if not server.interfaces:
+            return server
+        named = [
+            msgspec.structs.replace(one, port_id=self.deps.ids.uuid()) if one.is_made else one
+            for one in server.interfaces
+        ]
+        return replace(server, interfaces=tuple(named))
 
     def hypothetical_server(
         self, caller: Caller, new: NewServer, *, may_force_host: bool

@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from moorage.compute.deps import ComputeDeps, ComputeSettings
 from moorage.compute.hosts import HostService
 from moorage.compute.model import lifecycle
-from moorage.compute.model.job_payloads import host_build_id, scheduling_id, server_situation
+from moorage.compute.model.job_payloads import host_build_id, ports_job, scheduling_id, server_situation
 from moorage.compute.model.migration_workflow import (
     Move,
     StepName,
@@ -159,6 +159,10 @@ class DeleteService:
         server_store.update_server(connection, server.id, now, deleted_at=now, **gone)
         ids = {"action_id": action.id, "request_id": request_id}
         queues.append(self.migrations.record_leftovers(connection, server, host, placed, ids, apart=True))
+        if server.interfaces:  # at once, as Nova does, although the guest may still run on an unreachable host
+            ports = ports_job(self.deps.ids.uuid(), server.id, request_id, release=True)
+            server_store.BUILD_JOBS.enqueue(connection, ports, now)
+            queues.append(BUILD_QUEUE)
         return queues + self._delete_parked_image(connection, request_id, server)
 
     def _begin_cleanup(self, connection: Connection, move: Move, server: Server) -> str:
@@ -176,6 +180,9 @@ class DeleteService:
         action = self.commands.begin_action(connection, caller, request_id, server.id, lifecycle.DELETE.name)
         action_store.begin_event(connection, action.id, lifecycle.DELETE.event, None, now)
         server_store.update_server(connection, server.id, now, task_state=TaskState.DELETING)
+        if server.interfaces:
+            ports = ports_job(self.deps.ids.uuid(), server.id, request_id, release=True)
+            server_store.BUILD_JOBS.enqueue(connection, ports, now)
         payload: JsonObject = {"action_id": action.id, "request_id": request_id, "final": True}
         release = NewJob(self.deps.ids.uuid(), BUILD_QUEUE, JobKind.RELEASE, server.id, payload)
         server_store.BUILD_JOBS.enqueue(connection, release, now)

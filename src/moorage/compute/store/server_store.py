@@ -15,6 +15,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 from sqlalchemy import (
     ColumnElement,
     Connection,
@@ -30,7 +31,17 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
-from moorage.compute.model.servers import MAX_CONSOLE_BYTES, Fault, Flavor, Locker, Placed, Server, TaskState, VmState
+from moorage.compute.model.servers import (
+    MAX_CONSOLE_BYTES,
+    Fault,
+    Flavor,
+    Locker,
+    NetworkInterface,
+    Placed,
+    Server,
+    TaskState,
+    VmState,
+)
 from moorage.compute.store.tables import consoles, jobs, servers
 from moorage.db.engine import ListStatement, alike
 from moorage.db.types import ResultRow
@@ -137,6 +148,7 @@ def _row(server: Server, counted: Mapping[str, int] | None) -> dict[str, object]
     del values["number"]
     values |= {"flavor_id": server.flavor.id, "flavor": vars(server.flavor)}
     values |= {"tags": list(server.tags), "devices": list(server.devices), "fault": None, "placed": None}
+    values["interfaces"] = _interface_documents(server.interfaces)
     return values | {"counted": counted, "is_counted": counted is not None}
 
 
@@ -178,17 +190,14 @@ def assign_servers(
 
 
 def update_server(connection: Connection, server_id: str, now: datetime, **values: object) -> None:
-    """`values` by column name; a `Fault` or `Placed` is stored as its document."""
+    """`values` by column name; a `Fault`, a `Placed` and `interfaces` are stored as documents."""
     update_servers(connection, {server_id: values}, now)
 
 
 def update_servers(connection: Connection, changes: Mapping[str, dict[str, object]], now: datetime) -> None:
     """`changes`: {server id: values, as in `update_server`}. Servers with equal values share a statement."""
     for values, ids in alike(changes.items()):
-        new = {
-            f"new_{name}": _document(value) if isinstance(value, Fault | Placed) else value
-            for name, value in values.items()
-        }
+        new = {f"new_{name}": _stored(name, value) for name, value in values.items()}
         statement = _update_of(tuple(values), _counting_after(values))
         connection.execute(statement.on(connection), {"ids": ids, "now": now, **new})
 
@@ -313,6 +322,17 @@ def console(connection: Connection, server_id: str) -> str:
     return str(connection.execute(_CONSOLE, {"of_id": server_id}).scalar() or "")
 
 
+def _stored(name: str, value: Any) -> object:
+    """The value of the column `name`."""
+    if isinstance(value, Fault | Placed):
+        return _document(value)
+    return _interface_documents(value) if name == "interfaces" else value
+
+
+def _interface_documents(interfaces: Sequence[NetworkInterface]) -> list[Any] | None:
+    return msgspec.to_builtins(list(interfaces)) if interfaces else None
+
+
 def placed_from_document(document: Mapping[str, Any] | None) -> Placed | None:
     if not document:
         return None
@@ -349,5 +369,6 @@ def _server_of(values: dict[str, Any]) -> Server:
         "devices": tuple(values["devices"]),
         "fault": fault and Fault(**fault | {"created_at": datetime.fromisoformat(fault["created_at"])}),
         "placed": placed_from_document(placed),
+        "interfaces": msgspec.convert(values["interfaces"] or (), tuple[NetworkInterface, ...]),
     }
     return Server(**values)

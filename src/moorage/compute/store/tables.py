@@ -96,6 +96,7 @@ servers = Table(
     Column("disk_config", String(16)),
     Column("image_properties", Json),  # NULL: created without an image
     Column("key_data", Text),
+    Column("interfaces", Json),  # [model.NetworkInterface, ...]; NULL: none
     Column("counted", Json),  # {limit: units}: this server's part of its project's `used`
     # Whether `counted` is current: see `quota_store`.
     Column("is_counted", Boolean, nullable=False, server_default=false()),

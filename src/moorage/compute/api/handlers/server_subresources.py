@@ -1,13 +1,14 @@
 """Small subresources of a server: tags, addresses, attachments, topology, diagnostics, the guest's password.
 
-There is no network and no volume service, so their lists are empty; changes are refused (`unsupported_routes`).
+There is no volume service, so its lists are empty; changes are refused (`unsupported_routes`).
 """
 
 from urllib.parse import quote
 
+from moorage.compute.api.handlers.server_view import addresses_by_network
 from moorage.compute.api.handlers.views import ComputeRequest
 from moorage.compute.api.schemas.servers import TAG
-from moorage.compute.model.servers import PowerState, Server
+from moorage.compute.model.servers import NetworkInterface, PowerState, Server
 from moorage.core.errors import Conflict, NotBuilt, NotFound
 from moorage.core.json import Json
 from moorage.wire.http import Response
@@ -67,27 +68,44 @@ def remove_tags(request: ComputeRequest, server_id: str) -> Response:
     return Response(204)
 
 
-# ------------------------------------------------------------------------------------------ empty lists
+# ---------------------------------------------------------------------------------------------- networks
 
 
 def index_addresses(request: ComputeRequest, server_id: str) -> Response:
-    _server(request, server_id)
-    return Response(body={"addresses": {}})
+    return Response(body={"addresses": addresses_by_network(_server(request, server_id), are_detailed=False)})
 
 
 def show_addresses(request: ComputeRequest, server_id: str, label: str) -> Response:
-    _server(request, server_id)
-    raise NotFound("Instance is not a member of specified network")
+    addresses = addresses_by_network(_server(request, server_id), are_detailed=False)
+    if label not in addresses:
+        raise NotFound("Instance is not a member of specified network")
+    return Response(body={label: addresses[label]})
 
 
 def index_interfaces(request: ComputeRequest, server_id: str) -> Response:
-    _server(request, server_id)
-    return Response(body={"interfaceAttachments": []})
+    interfaces = _server(request, server_id).interfaces
+    return Response(body={"interfaceAttachments": [_interface(request, one) for one in interfaces]})
 
 
 def show_interface(request: ComputeRequest, server_id: str, key: str) -> Response:
-    _server(request, server_id)
+    for interface in _server(request, server_id).interfaces:
+        if interface.port_id == key:
+            return Response(body={"interfaceAttachment": _interface(request, interface)})
     raise NotFound(f"Instance {server_id} does not have a port with id {key}")
+
+
+def _interface(request: ComputeRequest, interface: NetworkInterface) -> dict[str, Json]:
+    return {
+        "net_id": interface.network_id,
+        "port_id": interface.port_id,
+        "mac_addr": interface.mac,
+        "port_state": "ACTIVE" if interface.mac else "DOWN",
+        "fixed_ips": [{"subnet_id": one.subnet_id, "ip_address": one.address} for one in interface.addresses],
+        **({"tag": interface.tag} if request.version >= (2, 70) else {}),
+    }
+
+
+# ------------------------------------------------------------------------------------------ empty lists
 
 
 def index_volumes(request: ComputeRequest, server_id: str) -> Response:
@@ -148,11 +166,11 @@ def diagnostics(request: ComputeRequest, server_id: str) -> Response:
         "uptime": None,
         "config_drive": server.config_drive,
         "num_cpus": server.flavor.vcpus,
-        "num_nics": 0,
+        "num_nics": len(server.interfaces),
         "num_disks": 1,
         "disk_details": [],
         "cpu_details": [],
-        "nic_details": [],
+        "nic_details": [{"mac_address": one.mac or None} for one in server.interfaces],
         "memory_details": {"maximum": server.flavor.ram_mb, "used": None},
     }
     return Response(body=body)

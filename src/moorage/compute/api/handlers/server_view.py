@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any
 
 from moorage.compute.api.handlers.views import ComputeRequest, format_microseconds, format_seconds, resource_links
@@ -48,7 +49,7 @@ def full_view(request: ComputeRequest, server: Server, shown: ServerViewContext)
         "flavor": _flavor(request, server.flavor),
         "created": format_seconds(server.created_at),
         "updated": format_seconds(server.updated_at),
-        "addresses": {},
+        "addresses": addresses_by_network(server, are_detailed=True),
         "accessIPv4": server.access_ipv4 or "",
         "accessIPv6": server.access_ipv6 or "",
         "OS-DCF:diskConfig": server.disk_config or "MANUAL",
@@ -101,6 +102,18 @@ def rebuilt_view(request: ComputeRequest, server: Server) -> dict[str, Json]:
 
 _EXTENDED = ("OS-EXT-", "OS-SRV-USG:")
 _NOT_IN_CHANGES = frozenset({"config_drive", "key_name", "host_status", "os-extended-volumes:volumes_attached"})
+
+
+def addresses_by_network(server: Server, *, are_detailed: bool) -> dict[str, Json]:
+    """``{"lab": [{"version": 4, "addr": "192.0.2.10"}]}``; in details also the MAC address and the type."""
+    found: dict[str, list[Json]] = {}
+    for interface in server.interfaces:
+        for one in interface.addresses:
+            row: dict[str, Json] = {"version": ip_address(one.address).version, "addr": one.address}
+            if are_detailed:
+                row |= {"OS-EXT-IPS:type": "fixed", "OS-EXT-IPS-MAC:mac_addr": interface.mac}
+            found.setdefault(interface.network_name, []).append(row)
+    return dict(found)
 
 
 def host_id(project_id: str, host: str | None) -> str:

@@ -22,10 +22,11 @@ from moorage.compute.api.handlers.views import (
 )
 from moorage.compute.model import lifecycle
 from moorage.compute.model.servers import Server, VmState
-from moorage.compute.requests.server_request import NewServer
+from moorage.compute.requests.server_request import NewServer, WantedInterface
 from moorage.compute.store.server_store import SORT_COLUMNS, ServerQuery
 from moorage.core.errors import Invalid, NotBuilt, NotFound
-from moorage.core.json import Json, JsonObject
+from moorage.core.ids import is_uuid
+from moorage.core.json import Json
 from moorage.wire.http import Response
 
 #: A pattern with groups, or with more repetitions than this, could take a regular expression engine years; it is
@@ -126,14 +127,25 @@ def _predicate(request: ComputeRequest) -> Callable[[Server], bool]:
         tests.append(lambda server: server.reservation_id == reservation)
     if (zone := first("availability_zone")) is not None:
         tests.append(lambda server: server.wanted_zone == zone)
-    if first("ip") is not None or first("ip6") is not None:
-        tests.append(lambda server: False)  # no server has an address: there is no network service
+    for parameter, version in (("ip", 4), ("ip6", 6)):
+        if (pattern := first(parameter)) is not None:
+            tests.append(_address_test(pattern, version))
     if (locked := first("locked")) is not None and request.version >= (2, 73):
         is_wanted = parse_flag(locked)
         tests.append(lambda server: (server.locked_by is not None) == is_wanted)
     if request.version >= (2, 26):
         tests += _tag_tests(request)
     return lambda server: all(test(server) for test in tests)
+
+
+def _address_test(pattern: str, version: int) -> Callable[[Server], bool]:
+    matches = name_matches(pattern)
+    return lambda server: any(
+        matches(one.address)
+        for interface in server.interfaces
+        for one in interface.addresses
+        if ip_address(one.address).version == version
+    )
 
 
 def _tag_tests(request: ComputeRequest) -> list[Callable[[Server], bool]]:
@@ -272,6 +284,13 @@ class BlockDevice(TypedDict, total=False):
     uuid: str
 
 
+class NetworkBody(TypedDict, total=False):
+    uuid: str
+    port: str | None
+    fixed_ip: str
+    tag: str
+
+
 #: The server of a create request, which the schema of its microversion has validated.
 ServerBody = TypedDict(
     "ServerBody",
@@ -293,7 +312,7 @@ ServerBody = TypedDict(
         "accessIPv6": str,
         "min_count": int | str,
         "max_count": int | str,
-        "networks": list[JsonObject] | str,
+        "networks": list[NetworkBody] | str,
         "block_device_mapping_v2": list[BlockDevice],
         "OS-DCF:diskConfig": str,
     },
@@ -302,7 +321,6 @@ ServerBody = TypedDict(
 
 
 def new_server(request: ComputeRequest, body: ServerBody) -> NewServer:
-    _check_networks(body.get("networks"))
     _check_host_name(body)
     least, most = _counts(body)
     hints: dict[str, Json] = next((request.json[key] for key in _HINT_KEYS if key in request.json), {})
@@ -327,6 +345,7 @@ def new_server(request: ComputeRequest, body: ServerBody) -> NewServer:
         access_ipv4=body.get("accessIPv4") or None,
         access_ipv6=ip_address(body["accessIPv6"]).compressed if body.get("accessIPv6") else None,
         disk_config=body.get("OS-DCF:diskConfig"),
+        interfaces=_wanted_interfaces(body.get("networks")),
     )
 
 
@@ -352,9 +371,29 @@ def _image_id(body: ServerBody) -> str | None:
     return image_id
 
 
-def _check_networks(networks: object) -> None:
-    if networks and networks not in ("none", "auto"):
-        raise NotBuilt("Servers are not attached to networks or ports. Use networks: none.")
+def _wanted_interfaces(networks: list[NetworkBody] | str | None) -> tuple[WantedInterface, ...] | None:
+    """None: the project's only network. As in Nova, an empty list means the same as ``auto``, and so does nothing."""
+    if networks == "none":
+        return ()
+    if not networks or isinstance(networks, str):
+        return None
+    return tuple(map(_wanted_interface, networks))
+
+
+def _wanted_interface(body: NetworkBody) -> WantedInterface:
+    port_id, address, tag = body.get("port"), body.get("fixed_ip"), body.get("tag")
+    if port_id is not None:
+        if address is not None:
+            raise Invalid(
+                f"Specified Fixed IP '{address}' cannot be used with port '{port_id}': the two cannot be specified "
+                "together."
+            )
+        return WantedInterface(port_id=port_id, tag=tag)
+    if "uuid" not in body:
+        raise Invalid("Bad network format: missing 'uuid'")
+    if not is_uuid(body["uuid"]):
+        raise Invalid(f"Bad networks format: network uuid is not in proper format ({body['uuid']})")
+    return WantedInterface(network_id=body["uuid"], address=address, tag=tag)
 
 
 def _check_host_name(body: ServerBody) -> None:

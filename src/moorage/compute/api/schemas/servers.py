@@ -36,11 +36,27 @@ _BLOCK_DEVICE = {
     },
     "additionalProperties": False,
 }
+_TAG = {"type": "string", "minLength": 1, "maxLength": 60, "pattern": "^[^,/]*$"}
+_UUID = {"type": "string", "format": "uuid"}
 _NETWORK = {
-    "type": "object",
-    "properties": {"uuid": _TEXT, "port": {"type": ["string", "null"]}, "fixed_ip": _TEXT, "tag": _TEXT},
-    "additionalProperties": False,
+    "uuid": _TEXT,
+    "port": {"oneOf": [{"type": "string", "format": "uuid"}, {"type": "null"}]},
+    "fixed_ip": {"type": "string", "anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]},
 }
+#: More interfaces would not fit into a guest.
+_MAX_NETWORKS = 32
+
+
+def _networks(**more: object) -> dict[str, object]:
+    """A list of networks and ports; `more`: properties of each."""
+    one = {"type": "object", "properties": _NETWORK | more, "additionalProperties": False}
+    return {"type": "array", "items": one, "maxItems": _MAX_NETWORKS}
+
+
+def _choice(networks: dict[str, object]) -> dict[str, object]:
+    return {"oneOf": [networks, {"enum": ["none", "auto"]}]}
+
+
 #: Accepted from 2.1 on.
 _FIRST: dict[str, object] = {
     "name": NAME,
@@ -48,7 +64,7 @@ _FIRST: dict[str, object] = {
     "flavorRef": {"type": ["string", "integer"], "minLength": 1},
     "adminPass": _TEXT,
     "metadata": METADATA_ITEMS,
-    "networks": {"type": "array", "items": _NETWORK},
+    "networks": _networks(),
     "OS-DCF:diskConfig": {"enum": ["AUTO", "MANUAL"]},
     "accessIPv4": _IPV4,
     "accessIPv6": _IPV6,
@@ -62,14 +78,14 @@ _FIRST: dict[str, object] = {
     "security_groups": {"type": "array", "items": {"type": "object", "properties": {"name": _TEXT}}},
     "user_data": {"type": ["string", "null"], "maxLength": 65535, "pattern": _BASE64},
 }
-_NETWORKS = {"oneOf": [{"type": "array", "items": _NETWORK}, {"enum": ["none", "auto"]}]}
-_TAG = {"type": "string", "minLength": 1, "maxLength": 60, "pattern": "^[^,/]*$"}
 _TAGS = {"type": "array", "items": _TAG, "maxItems": 50, "uniqueItems": True}
 TAG = Schema(_TAG)
 TAGS = Schema({"type": "object", "properties": {"tags": _TAGS}, "required": ["tags"], "additionalProperties": False})
 _ADDED: list[tuple[Version, dict[str, object]]] = [
     (Version(2, 19), {"description": {"type": ["string", "null"], "maxLength": 255}}),
-    (Version(2, 37), {"networks": _NETWORKS}),
+    (Version(2, 32), {"networks": _networks(tag=_TAG)}),
+    (Version(2, 37), {"networks": _choice(_networks(uuid=_UUID))}),
+    (Version(2, 42), {"networks": _choice(_networks(uuid=_UUID, tag=_TAG))}),
     (Version(2, 52), {"tags": _TAGS}),
     (Version(2, 74), {"host": NAME, "hypervisor_hostname": NAME}),
     (Version(2, 90), {"hostname": HOSTNAME}),

@@ -1,0 +1,63 @@
+"""Binds the ports of servers to their hosts, and releases them."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from moorage.compute.model.servers import InterfaceAddress, NetworkInterface, Server, VmState
+from moorage.core.errors import Unavailable
+from moorage.network.client.server_ports import BoundPort, ServerPorts, WantedPort
+
+#: {server id: its interfaces}
+Interfaces = Mapping[str, tuple[NetworkInterface, ...]]
+
+
+def bind_ports(server_ports: ServerPorts | None, servers: Sequence[tuple[Server, str]]) -> Interfaces:
+    """Binds the ports of each server to the host beside it, in one request; makes those that are missing.
+
+    May be repeated. Raises `PortsRefused`, and `Unavailable` if the network service does not answer.
+    """
+    wanted = [
+        WantedPort(
+            one.port_id,
+            server.project_id,
+            server.id,
+            host,
+            one.network_id if one.is_made else None,
+            one.wanted_address,
+        )
+        for server, host in servers
+        for one in server.interfaces
+    ]
+    bound = iter(_service(server_ports).bind(wanted))
+    return {server.id: tuple(_bound_interface(one, next(bound)) for one in server.interfaces) for server, _ in servers}
+
+
+def update_ports(server_ports: ServerPorts | None, server_id: str, server: Server | None, *, release: bool) -> None:
+    """Releases the server's ports, or binds them to its present host. May be repeated."""
+    if release:
+        _service(server_ports).release(server_id)
+    elif server is not None and server.interfaces and server.vm_state is not VmState.DELETED:
+        bind_ports(server_ports, [(server, server.host or "")])
+
+
+def _service(server_ports: ServerPorts | None) -> ServerPorts:
+    if server_ports is None:
+        raise Unavailable("no network service runs here, but servers have ports; add network to [plane] services again")
+    return server_ports
+
+
+def _bound_interface(interface: NetworkInterface, port: BoundPort) -> NetworkInterface:
+    return msgspec.structs.replace(
+        interface,
+        mac=port.mac,
+        network_id=port.network_id,
+        network_name=port.network_name,
+        kind=port.kind,
+        physical_network=port.physical_network,
+        segmentation_id=port.segmentation_id,
+        is_dhcp=port.is_dhcp,
+        addresses=tuple(
+            InterfaceAddress(one.address, one.subnet_id, one.cidr, one.gateway, one.dns) for one in port.addresses
+        ),
+    )

@@ -1,0 +1,134 @@
+"""The client of our own network service, for the compute service.
+
+A request in progress looks networks and ports up with the caller's credentials (`NetworkLookup`): the network service
+decides what the caller may see. Background work binds and releases ports with the service's credentials
+(`ServerPorts`): each port names its project, and the network service gives that project only networks that it may use,
+and only its own ports.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from moorage.core.errors import Conflict, NotFound, RemoteError
+from moorage.wire.client import ServiceClient
+
+#: Maximum number of ports of a request.
+_MAX_PORTS = 500
+
+
+class PortsRefused(Conflict):
+    """The network service refuses the ports of a server. The message is its own, for the server's owner."""
+
+    code = "network.refused"
+
+
+class UsableNetwork(msgspec.Struct, frozen=True):
+    """A network that the caller may see. Fields have the names of the Networking API."""
+
+    id: str
+    name: str
+    project_id: str
+    shared: bool
+    subnets: tuple[str, ...]
+
+
+class ExistingPort(msgspec.Struct, frozen=True):
+    id: str
+    network_id: str
+    project_id: str
+    device_id: str
+
+
+class WantedPort(msgspec.Struct, frozen=True):
+    """A port of a server. `network_id` None: the port exists and is the project's; else it is made if there is none."""
+
+    id: str
+    project_id: str
+    server_id: str
+    host: str  #: empty: the server is on no host
+    network_id: str | None = None
+    address: str | None = None
+
+
+class BoundAddress(msgspec.Struct, frozen=True):
+    address: str
+    subnet_id: str
+    cidr: str
+    gateway: str | None = None
+    dns: tuple[str, ...] = ()
+
+
+class BoundPort(msgspec.Struct, frozen=True):
+    """What a host needs to attach the server, and the server to use the network.
+
+    `kind`, `physical_network`, `segmentation_id`: see `moorage.network.model.Attachment`.
+    """
+
+    id: str
+    mac: str
+    network_id: str
+    network_name: str
+    kind: str
+    physical_network: str
+    segmentation_id: int | None
+    is_dhcp: bool  #: a DHCP server that is not ours gives the address, which nobody here knows
+    addresses: tuple[BoundAddress, ...]
+
+
+class NetworkLookup:
+    """`http` uses the endpoint of our network service, without ``/v2.0``. `credentials`: `Caller.credentials`."""
+
+    def __init__(self, http: ServiceClient) -> None:
+        self._http = http
+
+    def networks(self, credentials: Mapping[str, str]) -> list[UsableNetwork]:
+        rows = self._rows(credentials, "networks", [])
+        return [msgspec.convert(row, UsableNetwork) for row in rows]
+
+    def ports(self, credentials: Mapping[str, str], ids: Collection[str]) -> dict[str, ExistingPort]:
+        """{id: port} for those that the caller may see."""
+        rows = self._rows(credentials, "ports", [("id", each) for each in sorted(ids)])
+        return {row["id"]: msgspec.convert(row, ExistingPort) for row in rows}
+
+    def free_ports(self, credentials: Mapping[str, str], project_id: str) -> int | None:
+        """Number of ports that the project may still create; None: no limit."""
+        path = f"/v2.0/quotas/{project_id}/details.json"
+        quota = self._http.on_behalf_of(credentials).get(path)["quota"]["port"]
+        limit, used = int(quota["limit"]), int(quota["used"])
+        return None if limit < 0 else max(0, limit - used)
+
+    def _rows(self, credentials: Mapping[str, str], resource: str, filters: Sequence[tuple[str, str]]) -> Sequence[Any]:
+        answer: Mapping[str, Sequence[Any]] = self._http.on_behalf_of(credentials).get(
+            f"/v2.0/{resource}", params=filters
+        )
+        return answer[resource]
+
+
+class ServerPorts:
+    """`http`: as for `NetworkLookup`, with the service's credentials."""
+
+    def __init__(self, http: ServiceClient) -> None:
+        self._http = http
+
+    def bind(self, wanted: Sequence[WantedPort]) -> list[BoundPort]:
+        """Binds the ports to their servers and hosts, in the order of `wanted`, and makes those that are missing.
+
+        May be repeated. Raises `PortsRefused`; some of the ports may then be bound, until `release`.
+        """
+        bound: list[BoundPort] = []
+        for first in range(0, len(wanted), _MAX_PORTS):
+            body = {"ports": msgspec.to_builtins(wanted[first : first + _MAX_PORTS])}
+            try:
+                answer = self._http.request("PUT", "/moorage/v1/server-ports", json=body)
+            except (NotFound, RemoteError) as error:
+                if isinstance(error, RemoteError) and error.status >= 500:
+                    raise
+                raise PortsRefused(str(error.fields.get("detail") or error.message)) from error
+            bound += msgspec.convert(answer["ports"], list[BoundPort])
+        return bound
+
+    def release(self, server_id: str) -> None:
+        """Deletes the ports that were made for the server, and frees its others. May be repeated."""
+        self._http.request("DELETE", f"/moorage/v1/server-ports/{server_id}")
