@@ -100,8 +100,8 @@ class CreateService:
 
         If the project's limits have no room for all, fewer are created, at least `new.least`.
         """
-        image, flavor, zone, host, needs = self._resolve_references(caller, new, may_force_host=may_force_host)
         interfaces, most = chosen_interfaces(self.deps.networks, caller, new)
+        image, flavor, zone, host, needs = self._resolve_references(caller, new, may_force_host=may_force_host)
         member_limit = self.groups.member_limit(caller.project_id) if "group" in new.scheduler_hints else 0
         amounts = flavor_amounts(flavor)
         others = self.quotas.other_usage(caller.project_id, amounts)
