@@ -1,10 +1,12 @@
 """Runs the tests of an installed package in worker processes; in .venv-tempest, with the standard library only.
 
-usage: python -m tests.system.suites.run_tests --workers N --json FILE [--stand-in MODULE] NAME...
+usage: python -m tests.system.suites.run_tests --workers N --json FILE [--stand-in MODULE] [--longest-sleep SECONDS]
+       [--out-of-scope PATTERN] ... NAME...
 
 Each NAME is a module, class or test. All modules are imported once and then forked; the classes are dealt to the workers
-as they become free, the largest first. FILE gets one line for each test: {"id", "outcome" ("ok", "failed" or "skipped"),
-"text", "seconds"}. If a class or module cannot be set up, all its tests have that outcome.
+as they become free, the largest first. FILE gets one line for each test: {"id", "outcome", "text", "seconds"}. Outcomes
+are ok, failed, skipped and left out. If a class or module cannot be set up, all its tests have that outcome. If all
+tests of a class match a PATTERN (of `fnmatch`), only the first one runs, and the others are left out.
 """
 
 import argparse
@@ -16,7 +18,8 @@ import sys
 import tempfile
 import time
 import unittest
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 LONGEST_TEXT = 6000
@@ -29,15 +32,26 @@ def main() -> None:
     parser.add_argument(
         "--stand-in", help="a module of this repository to import first; replaces parts of the suite's rig"
     )
+    parser.add_argument("--longest-sleep", type=float, help="limits each sleep of the tests to this time")
+    parser.add_argument("--out-of-scope", metavar="PATTERN", action="append", default=[])
     parser.add_argument("names", nargs="+")
     options = parser.parse_args()
     if options.stand_in:
         importlib.import_module(options.stand_in)
+    if options.longest_sleep is not None:
+        _sleep_at_most(options.longest_sleep)
     groups = _groups(unittest.defaultTestLoader.loadTestsFromNames(options.names))
     with options.json.open("a") as out, tempfile.TemporaryFile() as turn:
+        for number, group in enumerate(groups):
+            groups[number] = _without_repetition(group, options.out_of_scope, out.fileno())
         workers = [_fork(groups, number, out.fileno(), turn.fileno()) for number in range(options.workers)]
         failed = [pid for pid in workers if os.waitpid(pid, 0)[1]]
     sys.exit(f"workers died: {failed}" if failed else 0)
+
+
+def _sleep_at_most(longest_s: float) -> None:
+    sleep = time.sleep
+    time.sleep = lambda seconds: sleep(min(seconds, longest_s))
 
 
 def _groups(suite: unittest.TestSuite) -> list[unittest.TestSuite]:
@@ -64,6 +78,21 @@ def _tests(suite: unittest.TestSuite) -> Iterator[unittest.TestCase]:
             yield from _tests(part)
         else:
             yield part
+
+
+def plain(test_id: str) -> str:
+    """Tempest appends ids and tags: ``test_x[id-...,smoke]``."""
+    return test_id.partition("[")[0]
+
+
+def _without_repetition(suite: unittest.TestSuite, patterns: Sequence[str], out: int) -> unittest.TestSuite:
+    """The first test alone if all tests match `patterns`; the others are written down."""
+    tests = list(_tests(suite))
+    if not all(any(fnmatchcase(plain(test.id()), pattern) for pattern in patterns) for test in tests):
+        return suite
+    for test in tests[1:]:
+        _write(out, test, "left out", "all tests of its class are out of scope", 0.0)
+    return unittest.TestSuite(tests[:1])
 
 
 def _fork(groups: list[unittest.TestSuite], number: int, out: int, turn: int) -> int:
@@ -99,8 +128,12 @@ def _run(suite: unittest.TestSuite, out: int) -> None:
     suite.run(seen)
     for test in tests:
         outcome, text, seconds = seen.of.get(test.id()) or seen.of_class or ("failed", "it did not run", 0.0)
-        line = {"id": test.id(), "outcome": outcome, "text": text[-LONGEST_TEXT:], "seconds": round(seconds, 2)}
-        os.write(out, json.dumps(line).encode() + b"\n")
+        _write(out, test, outcome, text, seconds)
+
+
+def _write(out: int, test: unittest.TestCase, outcome: str, text: str, seconds: float) -> None:
+    line = {"id": plain(test.id()), "outcome": outcome, "text": text[-LONGEST_TEXT:], "seconds": round(seconds, 2)}
+    os.write(out, json.dumps(line).encode() + b"\n")
 
 
 class _Outcomes(unittest.TestResult):

@@ -17,11 +17,11 @@ WORKERS = 2
 def test_every_functional_test_of_osc_placement_passes_except_the_listed_ones(tmp_path):
     with contextlib.ExitStack() as stack:
         urls = [stack.enter_context(our_servers("sqlite", "server", ["default"]))["default"] for _ in range(WORKERS)]
-        results = suite.run(
+        suite.run_and_check(
+            "osc-placement",
             suite.modules("osc_placement.tests.functional"),
             tmp_path / "suite",
             workers=WORKERS,
             stand_in="tests.system.suites.placement_stand_in",
             variables={"SUITE_PLACEMENT": " ".join(urls)},
         )
-    suite.check("osc-placement", results, at_least=160)

@@ -60,6 +60,27 @@ def test_a_new_user_signs_in_and_its_attributes_are_kept(admin):
     assert {role["name"] for role in document["token"]["roles"]} == {"member", "reader"}
 
 
+def test_a_project_shows_its_domain_as_its_only_parent_and_nothing_below(admin):
+    """The answers are those of Keystone 30 for a project without a parent."""
+    domain = admin.make("domain", name="elsewhere")
+    project = admin.make("project", name="fields", domain_id=domain["id"])
+
+    def shown(query):
+        status, document = admin.send("GET", f"/projects/{project['id']}?{query}")
+        added = {name: value for name, value in document.get("project", {}).items() if name not in project}
+        return status, added
+
+    assert shown("parents_as_ids") == (200, {"parents": {domain["id"]: None}})
+    assert shown("parents_as_ids=False&subtree_as_ids=True") == (
+        200,
+        {"parents": {domain["id"]: None}, "subtree": None},
+    )
+    assert shown("parents_as_list&subtree_as_list") == (200, {"parents": [], "subtree": []})
+    assert shown("") == (200, {})
+    for name in ("parents", "subtree"):
+        assert shown(f"{name}_as_list&{name}_as_ids")[0] == 400
+
+
 @pytest.mark.parametrize("kind", ["domain", "project", "user", "group", "role"])
 def test_a_name_is_unique_in_its_domain(admin, kind):
     first = admin.make(kind, name="one")

@@ -3,7 +3,7 @@
 Callers without the rule for foreign objects see only themselves and their projects: others are not found.
 """
 
-from moorage.core.errors import NotFound
+from moorage.core.errors import Invalid, NotFound
 from moorage.identity.accounts.account_rules import find
 from moorage.identity.api.handlers.account_views import (
     domain_document,
@@ -12,7 +12,7 @@ from moorage.identity.api.handlers.account_views import (
     project_document,
     user_document,
 )
-from moorage.identity.model import Accounts, Group
+from moorage.identity.model import Accounts, Group, Project
 from moorage.identity.service import IdentityService
 from moorage.wire.http import Request, Response
 
@@ -58,7 +58,22 @@ def show_project(request: Request[IdentityService], project_id: str) -> Response
     project = request.service.get_project(
         request.caller, project_id, privileged=request.allowed("identity:get_any_project")
     )
-    return Response(body={"project": project_document(project, request.base_url)})
+    document = project_document(project, request.base_url) | _hierarchy(request, project)
+    return Response(body={"project": document})
+
+
+def _hierarchy(request: Request[IdentityService], project: Project) -> dict[str, object]:
+    """``parents`` and ``subtree``, if the query asks for them: a project has only its domain above it, and nothing
+    below. As in Keystone, the name of a parameter counts and not its value, and a list contains no domain.
+    """
+    shown: dict[str, object] = {}
+    for key, prefix, ids in (("parents", "parents_as_", {project.domain_id: None}), ("subtree", "subtree_as_", None)):
+        asked = request.query.names() & {f"{prefix}list", f"{prefix}ids"}
+        if len(asked) == 2:
+            raise Invalid(f"Use either {prefix}list or {prefix}ids, not both.")
+        if asked:
+            shown[key] = ids if f"{prefix}ids" in asked else []
+    return shown
 
 
 def create_project(request: Request[IdentityService]) -> Response:
