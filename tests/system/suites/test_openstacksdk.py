@@ -16,7 +16,7 @@ CLOUD = ("test_compute", "test_identity", "test_image", "test_inventory", "test_
 def test_every_functional_test_of_openstacksdk_passes_except_the_listed_ones(tmp_path):
     names = [name for part in PARTS for name in suite.modules(PACKAGE, below=part)]
     names += [f"{PACKAGE}.cloud.{name}" for name in CLOUD]
-    with devstack_cloud(tmp_path) as cloud:
+    with devstack_cloud(tmp_path, networks={"public": "bridge br0 subnet 192.0.2.0/24"}) as cloud:
         # The SDK reads the usage of its project and user, which must not be empty; and it uploads this file, which is in its
         # source.
         chief = cloud.clients("chief", "admin")
