@@ -151,7 +151,8 @@ class ServerPayload(ServerRef, frozen=True):
     guest: GuestPayload | None = None  #: None: the server has no config drive
     hostname: str | None = None
     metadata: Mapping[str, str] = {}
-    interfaces: tuple[InterfacePayload, ...] = ()  #: in the order in which the guest sees them
+    #: In the order in which the guest sees them. A server without networks leaves them out, as the release before did.
+    interfaces: tuple[InterfacePayload, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class AllocationPayload(msgspec.Struct, frozen=True):

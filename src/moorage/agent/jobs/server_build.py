@@ -189,7 +189,7 @@ class ServerBuilder:
             image_id=server.image_id,
             pci_addresses=pci,
             mdev_uuids=mdevs,
-            interfaces=tuple(_domain_interface(one) for one in server.interfaces),
+            interfaces=tuple(_domain_interface(one) for one in server.interfaces or ()),
             provider_ancestors=self._ancestor_names(selected),
             ephemeral_gb=server.flavor.ephemeral_gb,
             swap_mb=server.flavor.swap_mb,
@@ -274,7 +274,7 @@ def _config_drive(server: ServerPayload) -> dict[str, bytes] | None:
             project_id=server.project_id,
             instance_name=server.instance_name,
             flavor=server.flavor.name,
-            interfaces=server.interfaces,
+            interfaces=server.interfaces or (),
             **msgspec.structs.asdict(server.guest),
         )
     )

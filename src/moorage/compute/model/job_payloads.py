@@ -87,7 +87,7 @@ def server_payload(server: Server) -> ServerPayload:
         metadata=server.metadata,
         flavor=flavor_payload(server.flavor),
         guest=guest_payload(server) if server.config_drive else None,
-        interfaces=tuple(interface_payload(one) for one in server.interfaces),
+        interfaces=tuple(interface_payload(one) for one in server.interfaces) or msgspec.UNSET,
     )
 
 
