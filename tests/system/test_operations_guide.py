@@ -90,7 +90,7 @@ def test_every_command_of_the_guide_is_run_by_a_test():
     """
     tried = {
         *commands(UPGRADES), *commands("Backup and restore"), *commands("Completion"),
-        *commands("In one screen: `moorage status`"), *commands("Diagnose: `moorage doctor`"),
+        *commands("See the state: `moorage status`"), *commands("Diagnose: `moorage doctor`"),
         *commands("Behind another WSGI server"), *commands("Encrypted backups"),
     }  # fmt: skip
     every = re.findall(r"^\$ (.+)$", GUIDE.read_text(), re.MULTILINE)
