@@ -48,6 +48,15 @@ DATABASES = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def umask() -> Iterator[None]:
+    """Services set the umask of their process; a test that starts one in this process must not change later tests."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)
+
+
 @pytest.fixture(params=DATABASES)
 def database_url(request: pytest.FixtureRequest) -> Iterator[str]:
     """URL of an empty database of each kind."""

@@ -32,6 +32,7 @@ class Machine:
         self._directory = directory
         for name in ("upper", "work", "root"):
             (directory / name).mkdir()
+            (directory / name).chmod(0o755)  # `upper` becomes the machine's /, whatever the umask of the tests is
 
     def run(self, script: str, status: int = 0) -> str:
         """Runs a shell script as root in the machine; returns its output. Its processes end with it."""
