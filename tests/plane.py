@@ -337,7 +337,8 @@ class InProcessPlane:
     def _elsewhere(self, services: str) -> dict[str, str]:
         """{service: URL} of the services that another plane of the cloud runs."""
         others = {name for plane in self.cloud.planes for name in plane.config.runs} - set(services.split(","))
-        return {name: f"{self.cloud.url}/{name}" for name in ENDPOINT_PATHS if name in others}
+        options = {name: name for name in ENDPOINT_PATHS} | {"network": "moorage_network"}
+        return {options[name]: f"{self.cloud.url}/{name}" for name in ENDPOINT_PATHS if name in others}
 
     def _way_to(self, url: str) -> Transport:
         is_inside = self._reach is None or url.startswith(f"{self.cloud.url}/")

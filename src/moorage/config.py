@@ -168,6 +168,11 @@ class Config:
         """Names of the hosts whose agents this process runs: one, or many if simulated."""
         return list(names_of(self.agent.host, self.agent.simulated_hosts))
 
+    def elsewhere(self, service: str) -> str:
+        """The URL in [endpoints] at which clients find the service; empty: it is in this process, if anywhere."""
+        url: str = getattr(self.endpoints, service)
+        return self.endpoints.moorage_network if service == "network" and not url else url
+
     def credential_of(self, host: str) -> Path:
         """File with the credential of the agent of `host`."""
         directory = self.state / "host" if host == self.agent.host else self.state / "hosts" / host

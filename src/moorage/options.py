@@ -157,7 +157,12 @@ class EndpointOptions:
     network: str = option(
         "",
         "URL of Neutron, without /v2.0, for reservations of floating IPs. If empty, floating IPs cannot be reserved, "
-        "and the catalogue has the network service of this process, if it runs one.",
+        "and the catalogue has Moorage's network service, if there is one.",
+    )
+    moorage_network: str = option(
+        "",
+        "URL, with its prefix, of Moorage's network service if another process runs it. A process that runs compute "
+        "gets the ports of servers there. If empty, this process runs it, or servers have no networks.",
     )
     ca_file: str = option(
         "",

@@ -103,7 +103,7 @@ def urls_of(config: Config) -> dict[str, str]:
     """{service: URL without a version} of the services that a plane runs or has in [endpoints]."""
     urls = {}
     for name, path in ENDPOINT_PATHS.items():
-        elsewhere: str = getattr(config.endpoints, name)
+        elsewhere = config.elsewhere(name)
         if elsewhere or name in config.runs:
             urls[name] = (elsewhere or f"{config.base_url}/{path.split('/')[1]}").rstrip("/")
     return urls

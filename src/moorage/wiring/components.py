@@ -217,6 +217,29 @@ class Components:
         way = self.through(service, self._transport(service))
         return way if self.tracer is None else TracedTransport(way, service, self.tracer)
 
+    def server_networks(self) -> ServiceClient | None:
+        """A client of Moorage's own network service, which has the ports of servers; None: there is none.
+
+        It is not `client`: with [endpoints] network, that is a client of a Neutron.
+        """
+        if not self.has_server_networks:
+            return None
+        way = self._to_own_networks()
+        if self.tracer is not None:
+            way = TracedTransport(way, "network", self.tracer)
+        return ServiceClient(way, service_type="network", credentials=self.credentials, clock=self.clock)
+
+    @property
+    def has_server_networks(self) -> bool:
+        """Whether this process runs Moorage's network service or [endpoints] names it."""
+        return "network" in self.config.runs or bool(self.config.endpoints.moorage_network)
+
+    def _to_own_networks(self) -> Transport:
+        elsewhere = self.config.endpoints.moorage_network
+        if "network" not in self.config.runs:
+            return self.through("network", self.reach(elsewhere))
+        return self.through("network", InProcessTransport(self.plane.app, f"{self.config.url}/network"))
+
     def _transport(self, service: str) -> Transport:
         elsewhere: str = getattr(self.config.endpoints, service)
         if elsewhere:

@@ -42,7 +42,8 @@ def build_identity(parts: Components) -> None:
     if identity is None:
         return  # Keystone serves it, or there are no users
     # Clients ask a network service that the catalogue names at every server, so it must not be one that nobody runs.
-    named = [name for name in ENDPOINT_PATHS if name != "network" or parts.has(name)]
+    has_networks = parts.has("network") or parts.has_server_networks
+    named = [name for name in ENDPOINT_PATHS if name != "network" or has_networks]
     endpoints = {name: _public_endpoint(parts, name) for name in named}
     service = IdentityService(
         identity,
@@ -56,7 +57,7 @@ def build_identity(parts: Components) -> None:
 
 def _public_endpoint(parts: Components, service: str) -> str:
     """The URL for the catalogue: in this process, or from [endpoints] with the version that clients expect."""
-    elsewhere: str = getattr(parts.config.endpoints, service)
+    elsewhere = parts.config.elsewhere(service)
     _, _, version = ENDPOINT_PATHS[service][1:].partition("/")
     return f"{elsewhere.rstrip('/')}/{version}".rstrip("/") if elsewhere else ENDPOINT_PATHS[service]
 
@@ -155,11 +156,28 @@ def build_compute(parts: Components) -> None:
     placement = PlacementClient(parts.client("placement"))
     scheduler = scheduler_options(parts.config)
     service = _compute_service(parts, engine, placement, scheduler)
+    if not parts.has_server_networks:
+        parts.plane.starts.append(lambda: _refuse_without_networks(parts, engine))
     show_state(parts.plane.metrics.registry, engine, parts.clock, up_window_s=parts.config.compute.host_down_after_s)
     parts.watch_workers("compute", engine, workers, BUILD_JOBS.end_leases_of, [BUILD_QUEUE, MOVE_QUEUE, AUDIT])
     parts.plane.tasks += _compute_tasks(parts, service, placement, scheduler)
     parts.plane.tasks += _job_pruning(parts, "compute", engine, jobs, parts.config.compute.finished_jobs_days)
     parts.serve("compute", compute_routes.API, service, compute_routes.RULES, engine)
+
+
+def _refuse_without_networks(parts: Components, engine: Engine) -> None:
+    """Raises `StartError` if servers have ports: without the network service, their builds and deletions would wait."""
+    from moorage.compute.store.server_store import has_interfaces
+    from moorage.db.session import read
+
+    with read(engine) as connection:
+        is_needed = has_interfaces(connection)
+    if is_needed:
+        raise StartError(
+            f"{parts.config.source}: [plane] services has compute without network, but servers have ports, which this "
+            "process could neither bind nor release: add network to [plane] services; or, if another process runs it, "
+            "set [endpoints] moorage_network to its URL; or delete these servers first"
+        )
 
 
 def _compute_service(
@@ -173,7 +191,7 @@ def _compute_service(
     from moorage.wiring.scheduler import spec_rules
 
     options = parts.config.compute
-    has_networks = "network" in parts.config.runs  # a Neutron in [endpoints] gives servers no ports
+    networks = parts.server_networks()
     deps = ComputeDeps(
         engine,
         parts.clock,
@@ -184,8 +202,8 @@ def _compute_service(
         caller_images=CallerImages(parts.client("image"), parts.address("image")),
         image_writer=ImageWriter(parts.client("image")),
         image_source=GlanceImages(parts.client("image")),
-        networks=NetworkLookup(parts.client("network")) if has_networks else None,
-        server_ports=ServerPorts(parts.client("network")) if has_networks else None,
+        networks=None if networks is None else NetworkLookup(networks),
+        server_ports=None if networks is None else ServerPorts(networks),
         profiles=_device_profiles(parts),
         spec_rules=spec_rules(parts.config),
     )

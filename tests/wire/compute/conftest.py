@@ -113,11 +113,12 @@ class Plane:
     services = "placement,image,compute"
     builders = "compute"  #: the services of a process with another builder
 
-    def __init__(self, directory, clock, *, network=None, **compute):
-        """`compute`, `network`: options of these sections, for all processes."""
+    def __init__(self, directory, clock, *, network=None, endpoints=None, **compute):
+        """`compute`, `network`, `endpoints`: options of these sections, for all processes."""
         shutil.copytree(images(), directory / "images")
         self.hints = None
-        self.sections = {} if network is None else {"network": network}
+        sections = {"network": network, "endpoints": endpoints}
+        self.sections = {name: options for name, options in sections.items() if options is not None}
         self.process = self.builds = InProcessPlane(
             directory,
             self.services,

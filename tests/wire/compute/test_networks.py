@@ -2,8 +2,9 @@
 
 import pytest
 
+from moorage.compute.scheduling.build_worker import YIELD
 from moorage.compute.scheduling.job_worker import LEASE_S
-from moorage.core.errors import Unavailable
+from moorage.core.errors import StartError, Unavailable
 from tests.plane import Killed, failing
 from tests.wire.compute.conftest import IMAGE, Host, Plane
 
@@ -338,3 +339,49 @@ def test_an_unchanged_request_without_networks_asks_the_network_service_nothing(
     plane.send("DELETE", f"/v2.1/servers/{server_id}")
     plane.settle(host)
     assert plane.to_network.requests == []
+
+
+class TestProcesses:
+    """A process that runs compute, beside the one that also runs the network service."""
+
+    def test_it_gets_ports_from_the_network_service_of_another_process(self, plane, host):
+        plane.builds = plane.process.beside("other", "compute")
+        assert plane.builds.config.endpoints.moorage_network.endswith("/network")
+        server_id = plane.boot("small", networks="auto")
+        plane.settle(host)
+        assert addresses(plane, server_id) == {"lab": ["192.0.2.100"]}
+        assert plane.builds.ways["network"].requests != []
+
+    def test_without_a_network_service_it_does_not_start_while_servers_have_ports(self, plane, host):
+        server_id = plane.boot("small", networks="auto")
+        plane.settle(host)
+        alone = {"endpoints": {"moorage_network": ""}}
+        with pytest.raises(StartError, match=r"servers have ports.* add network to \[plane\] services; or, if another"):
+            plane.process.beside("other", "compute", **alone)
+        plane.send("DELETE", f"/v2.1/servers/{server_id}")
+        plane.settle(host)
+        plane.process.beside("third", "compute", **alone)
+
+    def test_started_before_the_first_port_it_leaves_builds_with_ports_to_others(self, plane, host):
+        other = plane.process.beside("other", "compute", endpoints={"moorage_network": ""})
+        plain = plane.boot("small", "plain")
+        server_id = plane.boot("small", networks="auto")
+        builder = other.task("compute.build")
+        due = builder.run_once()
+        assert due == plane.clock.now() + YIELD
+        assert builder.run_once() == due
+        assert plane.show(server_id)["OS-EXT-SRV-ATTR:host"] is None
+        plane.clock.sleep(2)
+        plane.settle(host)
+        assert plane.show(plain)["status"] == "ACTIVE"
+        assert addresses(plane, server_id) == {"lab": ["192.0.2.100"]}
+
+    def test_a_neutron_for_reservations_does_not_get_the_ports_of_servers(self, tmp_path, clock):
+        neutron = {"network": "http://neutron.example:9696"}
+        plane = NetworkPlane(tmp_path / "two", clock, network={"lines": {"lab": LAB}}, endpoints=neutron)
+        plane.flavor("small")
+        host = Host(plane, "compute-1")
+        host.offer(VCPU=16, MEMORY_MB=32768, DISK_GB=500)
+        server_id = plane.boot("small", networks="auto")
+        plane.settle(host)
+        assert addresses(plane, server_id) == {"lab": ["192.0.2.100"]}

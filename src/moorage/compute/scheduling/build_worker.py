@@ -40,7 +40,7 @@ from moorage.compute.model.servers import (
 )
 from moorage.compute.scheduling.build_job import BuildScheduler
 from moorage.compute.scheduling.commit_selection import Build
-from moorage.compute.scheduling.interfaces import update_ports
+from moorage.compute.scheduling.interfaces import NO_NETWORK_SERVICE, update_ports
 from moorage.compute.scheduling.job_worker import BACKOFF, MAX_ATTEMPTS, JobWorker, extend_lease, is_late
 from moorage.compute.scheduling.pipeline import Batch, HostSelector
 from moorage.compute.store import action_store, host_store, move_store, server_store
@@ -56,6 +56,9 @@ log = logging.getLogger(__name__)
 
 #: Jobs claimed in one batch; other workers can claim the next batch meanwhile.
 BATCH = 64
+#: A process without the network service that has claimed a job about ports claims nothing for this time, so that a
+#: process with the network service gets the job.
+YIELD = timedelta(seconds=30)
 
 
 class BuildTask:
@@ -95,6 +98,7 @@ class BuildTask:
         )
         self._jobs = JobWorker(deps.engine, deps.clock, BUILD_QUEUE, worker or f"builder/{deps.ids.uuid()}", poll_s)
         self._is_placement_prepared = False
+        self._yields_until: datetime | None = None
         self._handlers: dict[JobKind, Callable[[Job], None]] = {
             JobKind.RELEASE: self._release,
             JobKind.PORTS: self._update_ports,
@@ -109,17 +113,38 @@ class BuildTask:
         except Unavailable as error:
             log.warning("no builds until Placement answers", extra={"reason": error.message})
             return self._clock.now() + timedelta(seconds=BACKOFF.first_s)
+        if self._yields_until is not None and self._clock.now() < self._yields_until:
+            return self._yields_until
         while jobs := self._jobs.claim_jobs(BATCH):
-            for is_build, some in groupby(jobs, key=lambda job: job.kind is JobKind.BUILD):
+            kept = self._leave_to_others(jobs)
+            for is_build, some in groupby(kept, key=lambda job: job.kind is JobKind.BUILD):
                 if is_build:
                     self._run_builds(list(some))
                     continue
                 for job in some:
                     self._run_job(job, self._handlers[job.kind])
+            if len(kept) < len(jobs):
+                return self._yields_until
             due = self._jobs.next_due()
             if due is None or due > self._clock.now():  # a claim would find nothing
                 return due
         return self._jobs.next_due()
+
+    def _leave_to_others(self, jobs: Sequence[Job]) -> Sequence[Job]:
+        """Gives jobs about ports back if this process has no network service; returns the others.
+
+        A process that starts when servers have ports refuses to do so without the network service; this one started
+        before.
+        """
+        if self._server_ports is not None:
+            return jobs
+        left = [job for job in jobs if job.kind is JobKind.PORTS or job.payload.get("has_interfaces")]
+        for job in left:
+            self._jobs.postpone(job, NO_NETWORK_SERVICE)
+        if left:
+            log.error("jobs about ports of servers are left to another process", extra={"reason": NO_NETWORK_SERVICE})
+            self._yields_until = self._clock.now() + YIELD
+        return [job for job in jobs if job not in left]
 
     def _prepare_placement(self) -> None:
         """Once per process: Placement may have missed changes of aggregates."""

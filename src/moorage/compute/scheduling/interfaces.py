@@ -11,6 +11,11 @@ from moorage.network.client.server_ports import BoundPort, ServerPorts, WantedPo
 #: {server id: its interfaces}
 Interfaces = Mapping[str, tuple[NetworkInterface, ...]]
 
+NO_NETWORK_SERVICE = (
+    "this process runs compute without the network service, but servers have ports: add network to [plane] services, "
+    "or set [endpoints] moorage_network, and restart it"
+)
+
 
 def bind_ports(server_ports: ServerPorts | None, servers: Sequence[tuple[Server, str]]) -> Interfaces:
     """Binds the ports of each server to the host beside it, in one request; makes those that are missing.
@@ -43,7 +48,7 @@ def update_ports(server_ports: ServerPorts | None, server_id: str, server: Serve
 
 def _service(server_ports: ServerPorts | None) -> ServerPorts:
     if server_ports is None:
-        raise Unavailable("no network service runs here, but servers have ports; add network to [plane] services again")
+        raise Unavailable(NO_NETWORK_SERVICE)
     return server_ports
 
 

@@ -92,6 +92,7 @@ _ASSIGN = _UPDATE.values(
     updated_at=bindparam("now", type_=servers.c.updated_at.type),
 )
 _PRESENT = servers.c.vm_state != VmState.DELETED
+_HAS_INTERFACES = select(servers.c.id).where(_PRESENT, servers.c.interfaces.is_not(None)).limit(1)
 _ON_HOSTS = select(servers.c.host, servers.c.id, servers.c.name, servers.c.flavor).where(
     _PRESENT, servers.c.host.is_not(None)
 )
@@ -155,6 +156,11 @@ def _row(server: Server, counted: Mapping[str, int] | None) -> dict[str, object]
 def server(connection: Connection, server_id: str) -> Server | None:
     row = connection.execute(BY_ID, {"of_id": server_id}).one_or_none()
     return None if row is None else _server(row)
+
+
+def has_interfaces(connection: Connection) -> bool:
+    """Whether any server has a network interface. Reads the whole table if none has."""
+    return connection.execute(_HAS_INTERFACES).first() is not None
 
 
 def servers_by_id(connection: Connection, ids: Sequence[str]) -> dict[str, Server]:
