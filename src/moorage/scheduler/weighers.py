@@ -1,7 +1,7 @@
 """Weighers: each gives a host a number; more is better.
 
-As in Nova, the numbers of one weigher are scaled to 0..1 over the compared hosts, multiplied and added. Multipliers are
-options; an aggregate's metadata may override them for its hosts (`multipliers_in`).
+As in Nova, the numbers of one weigher are scaled to 0..1 over the compared hosts, multiplied and added. The option
+`weight_multipliers` sets multipliers; an aggregate's metadata may override them for its hosts (`multipliers_in`).
 """
 
 import re
@@ -45,7 +45,7 @@ class WeigherInput:
     wants_accelerators: bool = False
 
 
-#: Called with positional arguments. More is better; NaN: no preference about this host.
+#: Called with positional arguments. More is better; NaN counts as the least number among the compared hosts.
 Weigher = Callable[[HostFacts, WeigherInput], float]
 
 
@@ -54,7 +54,7 @@ def _accelerators(facts: HostFacts, weigher_input: WeigherInput) -> float:
     return facts.free_accelerators if weigher_input.wants_accelerators else -facts.free_accelerators
 
 
-#: {name, as in the option ``<name>_weight_multiplier``: (weigher, default multiplier)}.
+#: {name, as in the option `weight_multipliers`: (weigher, default multiplier)}.
 #: `soft_affinity` and `soft_anti_affinity` come from the server group (`server_groups.group_preference`).
 WEIGHERS: Mapping[str, tuple[Weigher | None, float]] = {
     "ram": (lambda facts, _: facts.free_memory_mb, 1.0),
@@ -91,7 +91,7 @@ def prefers_free_capacity(multipliers: Mapping[str, float], special: Collection[
     A negative multiplier (fill one host after the other) or an aggregate's multipliers favour few hosts, which a sample
     may miss. Do not call this if weighers of other packages are enabled: they may favour any host.
     """
-    return not special and all(multipliers.get(name, 1.0) >= 0 for name in ("ram", "cpu", "disk"))
+    return not special and all(multipliers.get(name, WEIGHERS[name][1]) >= 0 for name in ("ram", "cpu", "disk"))
 
 
 def normalised(numbers: Numbers) -> Numbers:

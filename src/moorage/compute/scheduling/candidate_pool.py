@@ -16,7 +16,7 @@ from moorage.scheduler.host_ranking import HostRanking
 from moorage.scheduler.options import SchedulerSettings
 from moorage.scheduler.weighers import HostFacts, carries_function, is_accelerator
 
-#: Shared by all hosts without such facts, because a pool may have thousands.
+#: `HostFacts.free` of all hosts if no weigher needs it; shared, because a pool may have thousands of hosts.
 _NOTHING: Mapping[str, float] = {}
 
 

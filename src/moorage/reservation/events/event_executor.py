@@ -111,7 +111,7 @@ _QUICK = (
 class ExecutorSettings:
     """`start_deadline_s`, `requests_at_once`: see `moorage.reservation.deps.ReservationSettings`."""
 
-    worker: str  #: name of the claimant; unique among running processes
+    worker: str  #: `moorage.jobs.worker_watch.Worker.id` of this process, so that its claims are freed when it dies
     start_deadline_s: int
     requests_at_once: int
 
@@ -187,7 +187,7 @@ class EventExecutor:
         return EventClaim(event.id, lease.id, EventType.UPDATE, event.epoch, lease.end_date, journal)
 
     def determine_generations(self, lease: Lease) -> bool:
-        """Determines and stores the generation of each of the lease's older reservations, once (A1).
+        """Determines and stores the `Generation` of each of the lease's reservations that an older system made, once.
 
         Returns True if any was unknown. Raises a `MoorageError` if Placement does not answer.
         """
@@ -203,19 +203,24 @@ class EventExecutor:
     def _claim(
         self, connection: Connection, events: Sequence[UnfinishedEvent]
     ) -> tuple[list[EventRun], list[UnfinishedEvent], frozenset[str]]:
-        """(the claimed events, events that must run alone, ids of events that have changed)"""
+        """Plans and claims those of `events` that are still as they were read.
+
+        Returns (the claimed events, events that must run alone because they were attempted before or have slow steps,
+        ids of events that have changed). A single event is always claimed, and planned later if it cannot be now.
+        """
         now, kind = self._clock.now(), events[0].type
         ids = [event.lease_id for event in events]
         lease_store.lock_rows(connection, ids)
         leases = {lease.id: lease for lease in lease_store.find_leases(connection, ids)}
-        there = [event for event in events if _is_as_read(event, leases.get(event.lease_id), now)]
-        new = [leases[event.lease_id] for event in there if self._is_new(event, leases[event.lease_id])]
+        unchanged = [event for event in events if _is_as_read(event, leases.get(event.lease_id), now)]
+        new = [leases[event.lease_id] for event in unchanged if self._is_new(event, leases[event.lease_id])]
         plans = self.plan_builder.event_steps(connection, kind, new, now) if new else {}
-        shared = {lease_id for lease_id, plan in plans.items() if all(isinstance(step, _QUICK) for step in plan)}
-        taken = [event for event in there if len(events) == 1 or event.lease_id in shared]
-        runs = self._begin(connection, [(event, leases[event.lease_id]) for event in taken], plans) if taken else []
-        alone = [event for event in there if len(events) > 1 and event.lease_id not in shared]
-        return runs, alone, frozenset(event.event_id for event in events).difference(event.event_id for event in there)
+        quick = {lease_id for lease_id, plan in plans.items() if all(isinstance(step, _QUICK) for step in plan)}
+        claimed = [event for event in unchanged if len(events) == 1 or event.lease_id in quick]
+        runs = self._begin(connection, [(event, leases[event.lease_id]) for event in claimed], plans) if claimed else []
+        alone = [event for event in unchanged if len(events) > 1 and event.lease_id not in quick]
+        changed = {event.event_id for event in events} - {event.event_id for event in unchanged}
+        return runs, alone, frozenset(changed)
 
     def _is_new(self, seen: UnfinishedEvent, lease: Lease) -> bool:
         """True if the event can be planned now: never attempted, not late, and all generations are known."""
@@ -255,7 +260,10 @@ class EventExecutor:
         return runs
 
     def _prepare(self, run: EventRun) -> None:
-        """Reads the journal of an event, or plans its steps if it has none. An event that is late is given up."""
+        """Reads the journal of an event, or plans its steps if it has none. An event that is late is given up.
+
+        It has none if the generation of a reservation was unknown when the event was claimed.
+        """
         claim = run.claim
         if run.lease is None:
             with read(self._engine) as connection:
@@ -310,7 +318,7 @@ class EventExecutor:
                 log.info("lease event done", extra={"lease_id": run.claim.lease_id, "type": run.claim.type})
 
     def _publish(self, runs: Sequence[EventRun]) -> bool:
-        """Writes the inventories with which events begin, before any project gets access (R24). False: none."""
+        """Writes the inventories with which events begin, before any project gets access. False: none."""
         of_host: dict[str, list[PutInventory]] = defaultdict(list)
         for run in runs:
             for step in run.first_inventories():

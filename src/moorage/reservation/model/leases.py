@@ -87,7 +87,7 @@ WIRE_EVENTS = (EventType.START, EventType.BEFORE_END, EventType.END)
 STABLE = frozenset({LeaseStatus.PENDING, LeaseStatus.ACTIVE, LeaseStatus.TERMINATED, LeaseStatus.ERROR})
 
 # Delete is accepted in every state and preempts any operation in progress. (Blazar refuses it while a lease is
-# STARTING, so a lease whose manager died in that state can never be deleted: D7.)
+# STARTING, so a lease whose manager died in that state can never be deleted.)
 LEASE_STATES: Transitions[LeaseStatus] = transition_table(
     "lease",
     {
@@ -285,9 +285,10 @@ class Allocation:
     resources: Mapping[str, int]
 
 
-#: A claim expires this long after the last completed step; the claim of a worker that died is freed earlier
-#: (`moorage.jobs.worker_watch`). A holder that is only slow (a client may repeat a request for minutes) is fenced. Its
-#: late effect is harmless, because the next worker performs the same step.
+#: A claim expires this long after its last extension; `EventExecutor` extends it between steps, if the last extension
+#: is 15 s old. The claim of a worker that died is freed earlier (`moorage.jobs.worker_watch`). A holder that is only
+#: slow (a client may repeat a request for minutes) is fenced. Its late effect is harmless, because the next worker
+#: performs the same step.
 CLAIM = timedelta(seconds=60)
 
 #: How far another host's clock may be ahead of ours. A time further ahead was written before this clock was set back;
