@@ -7,8 +7,10 @@
 
 The image can set the policies too (``hw_cpu_policy``, ``hw_cpu_thread_policy``) if the flavor does not.
 
-If no candidate has PCPU, Nova repeats the query with VCPU, for hosts older than that class. Moorage does not: a server
-that requests dedicated processors gets them, or an error with the reason.
+If no candidate has PCPU, Nova repeats the query with VCPU, for hosts older than that class. Moorage does not.
+
+Moorage's own hosts cannot pin processors, so `spec_rules.refuse_unhonoured` refuses servers with these keys, or ignores
+the keys if the operator says so, before they come here. They do come here when flavors and reservations are checked.
 """
 
 import re

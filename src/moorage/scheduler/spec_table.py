@@ -64,7 +64,7 @@ _FROM_0, _FROM_1 = r"\s*\d+\s*", r"\s*0*[1-9]\d*\s*"
 _ANY = r"(?s:.*)"
 _NO_PINNING = "no driver of Moorage pins processors"
 _NO_NUMA = "guests have no NUMA nodes of their own"
-_NO_INTERFACES = "guests have no network interfaces"
+_NO_INTERFACES = "interfaces are virtio, without settings"
 _NO_SCREEN = "guests have no screen and no input devices"
 _VMWARE = "for VMware only"
 
@@ -111,7 +111,9 @@ _NUMBER = (_FROM_1, "a whole number from 1")
 _COUNT = (_FROM_0, "a whole number")
 
 SPECS: tuple[SpecEntry, ...] = (
-    _placement("resources<S>:<CLASS>", "", "`resources<S>`", "an amount; 0 removes the class from the request"),
+    _placement("resources<S>:<CLASS>", "", "`resources<S>`",
+               "an amount; 0 removes the class from the request; PCPU: 0; guests get devices of classes "
+               "`CUSTOM_ACCELERATOR_*` only"),
     _placement("trait<S>:<TRAIT>", "trait:<TRAIT>", "`required<S>`", "required or forbidden; of images, required"),
     _placement("group_policy", "", "`group_policy`", "none or isolate"),
     _placement("same_subtree", "", "`same_subtree`", "<S>,<S>; `;` separates sets"),
@@ -218,7 +220,7 @@ SPECS: tuple[SpecEntry, ...] = (
     _refused("hw:redirected_usb_ports", "hw_redirected_usb_ports", "USB is not redirected",
              (r"\d|1[0-5]", "a whole number from 0 to 15"), "0"),
     _refused_flag("hw:vif_multiqueue_enabled", "hw_vif_multiqueue_enabled", _NO_INTERFACES),
-    _refused("", "hw_vif_model", _NO_INTERFACES),
+    _refused("", "hw_vif_model", _NO_INTERFACES, (_ANY, ""), "virtio"),
     _refused("hw_video:ram_max_mb", "", _NO_SCREEN, _COUNT, _FROM_0, words="all: it limits `hw_video_ram`"),
     _refused("", "hw_video_ram", _NO_SCREEN, _COUNT, "0"),
     _refused("", "hw_video_model", _NO_SCREEN, (_ANY, ""), "none"),

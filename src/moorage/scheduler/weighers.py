@@ -107,7 +107,7 @@ def normalised(numbers: Numbers) -> Numbers:
 
 
 @cache
-def is_accelerator(resource_class: str) -> bool:
+def counts_as_accelerator(resource_class: str) -> bool:
     return _DEVICE.match(resource_class) is not None
 
 

@@ -5,14 +5,22 @@ import itertools
 import signal
 import threading
 import time
+from collections import Counter
 
 import pytest
 import sqlalchemy as sa
 
-from moorage.core.errors import Unavailable
+from moorage.core.clock import SystemClock
+from moorage.core.errors import Conflict, Unavailable
+from moorage.core.ids import RandomIds
 from moorage.db.engine import open_engine
+from moorage.db.migrations import upgrade
 from moorage.db.session import SingleReads, in_transaction, read
 from moorage.db.timeouts import without_timeouts
+from moorage.placement.forest.model import Inventory
+from moorage.placement.rules.allocation_writes import AllocationWrite
+from moorage.placement.service.service import PlacementService
+from moorage.placement.store.tables import allocations
 from tests.clusters import GaleraCluster, PostgresqlPair
 
 pytestmark = pytest.mark.slow
@@ -121,14 +129,60 @@ def test_writers_of_one_row_on_three_nodes_are_repeated_and_never_refused(galera
         except Exception as error:  # noqa: BLE001 - the test checks it
             failures.append(error)
 
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(writers)]
+    run_threads(write, writers)
+    assert failures == []
+    with read(boats) as connection:
+        assert connection.execute(sa.select(COUNTER.c.last)).scalar_one() == writers * each
+
+
+def test_claims_on_three_nodes_never_exceed_the_capacity(galera, boats):
+    """Two processes' claims can take the same change number, each on its node; the commit of one fails, and is decided
+    again. Each unit of the hosts is claimed once, and only claims without room are refused.
+    """
+    hosts, units, workers, each = 3, 8, 6, 8
+    with contextlib.ExitStack() as stack:
+        upgrade(boats, "placement")
+        engines = [stack.enter_context(opened(galera.url(node))) for node in range(3)]
+        services = [PlacementService(engine, SystemClock(), RandomIds()) for engine in engines]
+        for service in services:
+            service.start()
+        providers = services[0].providers
+        made = [providers.create_provider(f"host{number}", None, None).provider for number in range(hosts)]
+        for host in made:
+            providers.set_inventories(host.uuid, 0, {"VCPU": Inventory(units)})
+        outcomes: Counter[str] = Counter()
+
+        def claim(worker):
+            for number in range(each):
+                uuid = f"00000000-0000-4000-8000-{worker:06d}{number:06d}"
+                wanted = {made[(worker + number) % hosts].uuid: {"VCPU": 1}}
+                request = AllocationWrite(uuid, wanted, "project", "user", "INSTANCE")
+                try:
+                    services[worker % 3].allocations.claim([request])
+                    outcomes["claimed"] += 1
+                except Conflict as error:
+                    outcomes[error.error_code] += 1
+                except Exception as error:  # noqa: BLE001 - the test checks it
+                    outcomes[repr(error)] += 1
+
+        run_threads(claim, workers)
+        with read(boats) as connection:
+            rows = connection.execute(sa.select(allocations.c.provider_id, allocations.c.used)).all()
+        used: Counter[int] = Counter()
+        for provider_id, amount in rows:
+            used[provider_id] += amount
+        assert outcomes == {"claimed": hosts * units, "moorage.conflict": workers * each - hosts * units}
+        assert set(used.values()) == {units}
+        for service in services:
+            assert [host.used for host in service.providers.forest().all_providers()] == [{"VCPU": units}] * hosts
+
+
+def run_threads(work, count):
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert failures == []
-    with read(boats) as connection:
-        assert connection.execute(sa.select(COUNTER.c.last)).scalar_one() == writers * each
 
 
 def test_a_server_that_becomes_read_only_is_left_for_another_one(galera, boats):

@@ -14,7 +14,7 @@ from moorage.placement.client.placement_client import Candidates, Summary
 from moorage.scheduler.filters import HostState
 from moorage.scheduler.host_ranking import HostRanking
 from moorage.scheduler.options import SchedulerSettings
-from moorage.scheduler.weighers import HostFacts, carries_function, is_accelerator
+from moorage.scheduler.weighers import HostFacts, carries_function, counts_as_accelerator
 
 #: `HostFacts.free` of all hosts if no weigher needs it; shared, because a pool may have thousands of hosts.
 _NOTHING: Mapping[str, float] = {}
@@ -49,7 +49,7 @@ class CandidatePool:
         self._devices: Counter[str] = Counter()
         for summary in summaries.values():
             for name, room in summary.resources.items():
-                if is_accelerator(name):
+                if counts_as_accelerator(name):
                     self._devices[summary.root_provider_uuid] += room.capacity - room.used
         #: {root: its provider tree}, only if weighers of other packages are enabled
         self._trees: dict[str, dict[str, Summary]] = defaultdict(dict)
@@ -99,7 +99,7 @@ class CandidatePool:
         for uuid, amounts in candidate.allocations.items():
             for name, amount in amounts.items():
                 self._claimed[uuid, name] += times * amount
-                if is_accelerator(name):
+                if counts_as_accelerator(name):
                     self._devices[candidate.root_uuid] -= times * amount
         self._facts[candidate.root_uuid] = self._host_facts(candidate.root_uuid)
         self._ranking.refresh_root(candidate.root_uuid)

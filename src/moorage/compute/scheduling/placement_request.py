@@ -25,7 +25,7 @@ from moorage.scheduler.prefilters import (
 from moorage.scheduler.reasons import Reasons
 from moorage.scheduler.server_groups import GroupPolicy, affinity_root
 from moorage.scheduler.spec_rules import guest_settings
-from moorage.scheduler.weighers import WeigherInput, is_accelerator, wanted_functions
+from moorage.scheduler.weighers import WeigherInput, counts_as_accelerator, wanted_functions
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def build_request(
         wanted_metadata(extra_specs), tuple(guest_settings(extra_specs, server.image_properties or {})),
         server.project_id, server.scheduler_hints, extra_specs,
     )  # fmt: skip
-    devices = any(is_accelerator(name) for one in request.groups.values() for name in one.resources)
+    devices = any(counts_as_accelerator(name) for one in request.groups.values() for name in one.resources)
     meanings = {uuid: words for value, words in members.items() for uuid in value.partition("in:")[2].split(",")}
     if in_tree is not None:
         meanings[in_tree] = meaning

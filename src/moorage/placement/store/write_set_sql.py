@@ -19,7 +19,8 @@ from moorage.placement.forest.model import Consumer, NameTable, Provider
 from moorage.placement.rules.write_set import ConsumerAllocations, WriteSet
 
 #: Takes the next change number and returns it. No other process writes until the commit, because every writer begins
-#: with this statement.
+#: with this statement (on Galera, another node's writer may; one of the two commits fails). MariaDB has RETURNING for
+#: INSERT, and none for UPDATE.
 TAKE_NUMBER = Statement(
     {
         "postgresql": "UPDATE change_sequence SET last = last + 1 WHERE id = 1 RETURNING last",

@@ -130,7 +130,7 @@ class Committer:
                     return outcomes
             except IntegrityError:
                 self._numbered_groups_left = GROUPS_AFTER_MISS
-            except Unavailable as error:
+            except Unavailable as error:  # also an abort, which `repeat_aborted` repeats if it is raised below
                 unknown = group.write_set.forest.sequence, error
         return self._write_numbered(requests, unknown)
 
@@ -224,7 +224,9 @@ class Committer:
         return WriteSet(forest, self._clock.now(), write_set_sql.consumers_found(found), dict(owners))
 
     def _exact_forest(self, last: int) -> Forest:
-        """The forest of the last commit; no other commit follows, because this transaction has the next number."""
+        """The forest of the last commit; no other commit follows, because this transaction has the next number. (On
+        Galera one may follow, and this transaction is aborted.)
+        """
         forest = self._snapshot.cached()
         if forest.sequence == last:
             return forest

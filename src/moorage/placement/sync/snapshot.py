@@ -7,8 +7,8 @@ so it sees the last commit, and no other process commits before it.
 Nearly all writes are claims and releases. Their log entries contain the new usages of a provider, so one statement
 (`ENTRIES_SINCE`) is enough to follow them. All other changes are read from the tables.
 
-While the database does not answer, requests in a `StaleRead` get the last known state and its age. Writes are never
-served from stale data; the commit would reject them. See docs/evidence/decisions/0008.
+While the database does not answer, requests in a `StaleRead` get the last known state and its age. A write
+that was decided on an old state is not committed but decided again (`committer`). See docs/evidence/decisions/0008.
 """
 
 import gc
