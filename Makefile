@@ -6,7 +6,7 @@ MAKEFLAGS += --no-print-directory
 INSTALL := .venv/bin/python tools/install.py
 # What `make test` needs, and what `make test-all` needs beside it; installed two at a time.
 CORE := .venv/.collected .venv/.browser .venv-clients/.done .venv-conformance/.done
-EXTENDED := .venv/.libvirt .venv-cyborgclient/.done .venv-keystone/.done .venv-glance/.done .venv-tempest/.done .venv-blazar/.done .venv-cyborg/.done .venv-neutron/.done .venv-ironic/.done .venv-docs/.done .venv-audit/.done
+EXTENDED := .venv/.libvirt .venv-cyborgclient/.done .venv-keystone/.done .venv-glance/.done .venv-tempest/.done .venv-blazar/.done .venv-cyborg/.done .venv-neutron/.done .venv-ironic/.done .venv-ansible/.done .venv-docs/.done .venv-audit/.done
 PYTEST := .venv/bin/pytest
 # Of the tests; some of them wait for servers and browsers, so one more than there are cores.
 WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
@@ -148,7 +148,7 @@ deb: .venv/.runtime ## Build a Debian package for this machine's Debian into dis
 
 .PHONY: lock
 lock: .venv/.uv ## Write requirements/*.txt again from requirements/*.in
-	@for lock in runtime uv dev keystonemiddleware libvirt nvidia signatures otel clients cyborgclient keystone glance nova neutron ironic conformance tempest blazar cyborg bench docs audit mutate; do \
+	@for lock in runtime uv dev keystonemiddleware libvirt nvidia signatures otel clients cyborgclient keystone glance nova neutron ironic conformance tempest blazar cyborg ansible bench docs audit mutate; do \
 	    echo "requirements/$$lock.txt"; \
 	    (cd requirements && ../.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	        --no-header --no-annotate $$lock.in --output-file $$lock.txt) || exit 1; \
@@ -156,7 +156,7 @@ lock: .venv/.uv ## Write requirements/*.txt again from requirements/*.in
 
 .PHONY: clean
 clean: ## Remove virtual environments, caches and build output (state of a plane stays)
-	rm -rf .venv .venv-clients .venv-cyborgclient .venv-keystone .venv-glance .venv-nova .venv-neutron .venv-ironic .venv-conformance .venv-tempest .venv-blazar .venv-cyborg .venv-bench .venv-docs .venv-audit .venv-mutate build dist src/*.egg-info
+	rm -rf .venv .venv-clients .venv-cyborgclient .venv-keystone .venv-glance .venv-nova .venv-neutron .venv-ironic .venv-conformance .venv-tempest .venv-blazar .venv-cyborg .venv-ansible .venv-bench .venv-docs .venv-audit .venv-mutate build dist src/*.egg-info
 	rm -rf .cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -233,6 +233,10 @@ clean: ## Remove virtual environments, caches and build output (state of a plane
 
 .venv-cyborg/.done: requirements/cyborg.txt | .venv/.uv
 	@$(INSTALL) --into .venv-cyborg --name "a Cyborg to move from" $<
+	@touch $@
+
+.venv-ansible/.done: requirements/ansible.txt | .venv/.uv
+	@$(INSTALL) --into .venv-ansible --name "Ansible with its collection openstack.cloud" --part ansible ansible_collections/openstack/cloud $<
 	@touch $@
 
 .venv-audit/.done: requirements/audit.txt | .venv/.uv

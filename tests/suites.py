@@ -42,7 +42,19 @@ EXTENDED_PATHS = (
 
 #: Needs a database server, a broker, or a virtual environment that only `make test-all` installs.
 EXTENDED_MARKERS = frozenset(
-    {"postgresql", "mariadb", "rabbit", "documents", "keystone", "glance", "tempest", "neutron", "ironic", "nova"}
+    {
+        "postgresql",
+        "mariadb",
+        "rabbit",
+        "documents",
+        "keystone",
+        "glance",
+        "tempest",
+        "ansible",
+        "neutron",
+        "ironic",
+        "nova",
+    }
 )
 
 

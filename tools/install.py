@@ -1,6 +1,7 @@
 """Installs requirements files with hashes into a virtual environment, with uv, or with pip where uv cannot.
 
-usage: .venv/bin/python tools/install.py --into DIRECTORY --name NAME [--checkout] [--built-here] LOCK...
+usage: .venv/bin/python tools/install.py --into DIRECTORY --name NAME [--checkout] [--built-here]
+                                         [--part PACKAGE DIRECTORY] LOCK...
 
 uv is about ten times faster (all environments of the tests in 10 s instead of 90 s on two cores), but does not read
 pip's configuration. If a mirror, proxy or certificate is configured only for pip, pip installs the packages.
@@ -10,9 +11,12 @@ Uses only the standard library, because it runs before anything is installed.
 import argparse
 import ast
 import os
+import re
 import subprocess
 import sys
+import tempfile
 import time
+import zipfile
 from pathlib import Path
 
 UV = Path(sys.executable).parent / "uv"
@@ -29,6 +33,12 @@ def main() -> None:
         action="store_true",
         help="build sources with the packages in the environment; fetch nothing more",
     )
+    parser.add_argument(
+        "--part",
+        nargs=2,
+        metavar=("PACKAGE", "DIRECTORY"),
+        help="of this package install only this directory of its wheel, without what it requires",
+    )
     parser.add_argument("locks", nargs="+", metavar="LOCK", type=Path, help="requirements files with hashes")
     asked = parser.parse_args()
 
@@ -38,7 +48,13 @@ def main() -> None:
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", asked.into], check=True)
     options = ["--require-hashes", *(["--no-build-isolation"] if asked.built_here else [])]
-    install(python, [*options, *(f"--requirement={lock}" for lock in asked.locks)])
+    with tempfile.TemporaryDirectory() as scratch:
+        locks = asked.locks
+        if asked.part:
+            package, directory = asked.part
+            locks = [split(lock, package, Path(scratch)) for lock in locks]
+            install_part(Path(scratch), directory, asked.into)
+        install(python, [*options, *(f"--requirement={lock}" for lock in locks)])
     if asked.checkout:
         # The build tool is one of the pinned packages, so nothing is fetched for the build.
         install(python, ["--no-deps", "--no-build-isolation", "--editable=."])
@@ -65,6 +81,31 @@ def install(python: Path, what: list[str], *, compiled: bool = True) -> None:
             return
         failures.append(done.stdout + done.stderr)
     sys.exit("error: neither uv nor pip could install it\n" + "\n".join(failures))
+
+
+def split(lock: Path, package: str, scratch: Path) -> Path:
+    """Writes the entry of `package` into ``scratch/part.txt``, and the others into the file that it returns."""
+    entries = re.split(r"(?<!\\)\n", lock.read_text())
+    is_part = [entry.startswith(f"{package}==") for entry in entries]
+    for name, wanted in (("part.txt", True), (lock.name, False)):
+        text = "\n".join(entry for entry, found in zip(entries, is_part, strict=True) if found == wanted)
+        (scratch / name).write_text(f"{text}\n")
+    return scratch / lock.name
+
+
+def install_part(scratch: Path, directory: str, environment_path: Path) -> None:
+    """Extracts `directory` of the wheel that ``scratch/part.txt`` names; pip compares its hash."""
+    wanted = ["--require-hashes", "--no-deps", "--only-binary=:all:", f"--dest={scratch}"]
+    command = [*PIP, "download", "-qq", "--disable-pip-version-check", *wanted]
+    done = subprocess.run(
+        [*command, f"--requirement={scratch / 'part.txt'}"], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        sys.exit(f"error: pip could not download it\n{done.stdout}{done.stderr}")
+    (wheel,) = scratch.glob("*.whl")
+    (packages,) = environment_path.glob("lib/python3*/site-packages")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(packages, [name for name in archive.namelist() if name.startswith(f"{directory}/")])
 
 
 def pip(python: Path) -> list[str | Path]:
