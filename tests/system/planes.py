@@ -75,6 +75,7 @@ class PlaneClients:
                 transport(path), service_type=service_type, version=version, credentials=credentials, clock=clock
             )
 
+        self.identity = client("/identity", "identity")
         self.placement = client("/placement", "placement", "1.39")
         self.compute = client("/compute/v2.1", "compute", "2.96")
         self.accelerator = client("/accelerator/v2", "accelerator", "2.3")

@@ -1,9 +1,18 @@
-"""The page that explains why hosts fit or not: for a flavor, or for a pasted query or extra specs."""
+"""The page that explains why hosts fit or not: for a flavor, or for a pasted query or extra specs.
+
+If no host fits a flavor, the page also offers the next times at which one can be reserved, and says which leases are
+running: a member sees those of their project, an administrator all.
+"""
+
+from datetime import timedelta
 
 from moorage.core.errors import Invalid, RemoteError
 from moorage.dashboard.page_request import PageRequest, require_admin
 from moorage.dashboard.pages import Page, error_text
+from moorage.dashboard.signing_in import own_names
 from moorage.dashboard.views import explain_view as view
+from moorage.dashboard.views import lease_form
+from moorage.dashboard.views.lease_view import lease_details
 from moorage.dashboard.views.units import flavor_size
 from moorage.scheduler.candidate_query import candidate_query
 from moorage.scheduler.flavor_resources import FlavorFields, request_for
@@ -13,6 +22,11 @@ from moorage.wire.client import with_query
 FLAVORS = 500
 _SIZES = ("vcpus", "memory_mb", "disk_gb")
 
+#: How long an offered lease lasts, how many are offered, and how many running leases are listed.
+_LEASE = timedelta(hours=4)
+_OFFERS = 3
+_RUNNING = 10
+
 
 def show_explanation(page_request: PageRequest) -> Page:
     """The whole question is in the page's address, so users can share the link."""
@@ -21,8 +35,11 @@ def show_explanation(page_request: PageRequest) -> Page:
     values: dict[str, object] = {
         "typed": typed,
         "flavors": _flavors(page_request),
+        "is_admin": page_request.user.is_admin,
         "may_paste": page_request.user.is_admin and page_request.has("placement"),
         "funnel": None,
+        "booking": None,
+        "names": page_request.names if page_request.user.is_admin else own_names(page_request.user),
         "error": "",
     }
     status = 200
@@ -32,7 +49,9 @@ def show_explanation(page_request: PageRequest) -> Page:
         if typed["query"]:
             values["funnel"] = _of_text(page_request, typed)
         elif typed["flavor"]:
-            values["funnel"] = _of_flavor(page_request, typed["flavor"])
+            values["funnel"] = funnel = _of_flavor(page_request, typed["flavor"])
+            if not funnel.fits and page_request.has("reservation"):
+                values["booking"] = _booking(page_request, typed["flavor"])
     except (Invalid, RemoteError) as error:
         status = error.status if isinstance(error, RemoteError) else 400
         if status not in (400, 403, 404):
@@ -56,6 +75,29 @@ def _of_flavor(page_request: PageRequest, flavor_id: str) -> view.Funnel:
     body = {"server": {"flavorRef": flavor_id}, "os:scheduler_hints": {}}
     answer = page_request.client("compute").request("POST", "/moorage/v1/explain-server", json=body)
     return view.of_server(answer["explanation"])
+
+
+def _booking(page_request: PageRequest, flavor_id: str) -> view.Booking:
+    """The next times for a lease of one server of the flavor, and the leases that run now."""
+    now, client = page_request.http.service.clock.now(), page_request.client("reservation")
+    typed = {**lease_form.DEFAULTS, "resource_type": "flavor:instance", "flavor_id": flavor_id}
+    typed["end_date"] = lease_form.field_date(now + _LEASE)
+    wanted = {
+        "limit": _RUNNING,
+        "ends_after": lease_form.api_date(now),
+        "starts_before": lease_form.api_date(now + timedelta(minutes=1)),
+        "sort_key": "end_date",
+    }
+    running = [lease_details(lease) for lease in client.get(with_query("/v1/leases", wanted))["leases"]]
+    body = lease_form.parse_lease(typed, now).search(now, _OFFERS)
+    try:
+        found = client.request("POST", "/v1/offers", json=body, repeatable=True)
+    except RemoteError as error:
+        if error.status >= 500:
+            raise
+        return view.Booking((), error_text(error), tuple(running))
+    reason = found["earliest_start"]["reason"] if "earliest_start" in found else ""
+    return view.Booking(lease_form.offered_periods(found["offers"]), reason, tuple(running))
 
 
 def _of_text(page_request: PageRequest, typed: dict[str, str]) -> view.Funnel:

@@ -9,7 +9,7 @@ from moorage.core.json import JsonObject
 from moorage.dashboard.page_request import PageRequest, redirect, require_admin
 from moorage.dashboard.pages import Page, error_status, error_text, field_of
 from moorage.dashboard.views import lease_form as form
-from moorage.dashboard.views.calendar_view import of_lease, parse_date
+from moorage.dashboard.views.calendar_view import of_lease
 from moorage.dashboard.views.reservation_documents import LeaseDocument, OffersDocument
 from moorage.wire.client import ServiceClient
 from moorage.wire.http import Response
@@ -99,17 +99,11 @@ def _page(
         "said": said,
         "error": "" if error is None else error_text(error),
         "error_field": field_of(error, form.DEFAULTS),
-        "offers": None if offers is None else _periods(offers["offers"]),
+        "offers": None if offers is None else form.offered_periods(offers["offers"]),
         "reason": None if offers is None or "earliest_start" not in offers else offers["earliest_start"]["reason"],
         "rehearsed": rehearsed,
     }  # fmt: skip
     return Page("lease_new.html", "New lease", values, 200 if error is None else error_status(error))
-
-
-def _periods(rows: Sequence[Mapping[str, str]]) -> list[tuple[datetime, datetime, str]]:
-    """[(start, end, value of the buttons that use or hold this time)]"""
-    periods = [(parse_date(row["start_date"]), parse_date(row["end_date"])) for row in rows]
-    return [(start, end, f"{form.field_date(start)}|{form.field_date(end)}") for start, end in periods]
 
 
 def _flavors(page_request: PageRequest) -> list[tuple[str, str]] | None:

@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
+
+from moorage.dashboard.views.lease_view import LeaseDetails
 
 Document = Mapping[str, Any]
 
@@ -59,6 +62,15 @@ class Funnel:
     closest: tuple[Near, ...] = ()
     change: SuggestedChange | None = None
     query: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """When a server can be reserved that finds no host now."""
+
+    periods: tuple[tuple[datetime, datetime, str], ...]  #: (start, end, both as the lease form writes them)
+    reason: str  #: why a lease cannot start now, or at all; empty if it can start now
+    running: tuple[LeaseDetails, ...]  #: that the viewer may see; the one that ends first is first
 
 
 def of_query(document: Document, query: str) -> Funnel:

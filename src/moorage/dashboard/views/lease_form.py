@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from moorage.core.errors import Invalid
 from moorage.core.json import Json, JsonObject
+from moorage.dashboard.views.calendar_view import parse_date
 from moorage.dashboard.views.reservation_documents import ActionDocument
 
 TYPES: Mapping[str, str] = {
@@ -230,6 +231,12 @@ def date_of(text: str, field: str, name: str = "") -> datetime | None:
 
 def api_date(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M}"
+
+
+def offered_periods(rows: Iterable[Mapping[str, str]]) -> tuple[tuple[datetime, datetime, str], ...]:
+    """((start, end, value of the buttons that use or hold this time), ...) of the offers of the API."""
+    periods = [(parse_date(row["start_date"]), parse_date(row["end_date"])) for row in rows]
+    return tuple((start, end, f"{field_date(start)}|{field_date(end)}") for start, end in periods)
 
 
 def field_date(moment: datetime) -> str:
