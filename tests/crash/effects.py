@@ -19,7 +19,7 @@ from typing import Any
 #: Calls to a hypervisor that change or claim something.
 DRIVER_CALLS = (
     "spawn", "destroy", "rebuild", "power", "rescue", "unrescue", "set_password", "crash_dump", "snapshot", "receive",
-    "hand_over", "take_over",
+    "hand_over", "take_over", "attach_interface", "detach_interface",
 )  # fmt: skip
 _LEFT_OUT = re.compile(r"/auth/tokens|/hosts/[^/]+(/jobs|/domains|/epoch|/devices|/attachments|/history)?$")
 _VARIES = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}(:[a-z0-9]+)?|compute-\d+")

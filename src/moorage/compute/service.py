@@ -20,6 +20,7 @@ from moorage.compute.scheduling.pipeline import HostSelector
 from moorage.compute.servers.create_service import CreateService
 from moorage.compute.servers.delete_service import DeleteService
 from moorage.compute.servers.explain_service import ExplainService
+from moorage.compute.servers.interface_service import InterfaceService
 from moorage.compute.servers.operate_service import OperateService
 from moorage.images.for_hosts import HostImages
 
@@ -42,6 +43,7 @@ class ComputeService:
         self.bare_metal = None if deps.placement is None else BareMetal(deps, deps.placement)
         self.tags = TagService(deps)
         self.operations = OperateService(deps, commands, migrations)
+        self.interfaces = InterfaceService(deps, commands)
         self.deletion = DeleteService(deps, settings, self.hosts, commands, migrations)
         self.moves = MoveService(deps, settings, self.hosts, self.quotas, names, commands, migrations)
         self.agents = AgentService(deps, settings, migrations)

@@ -40,6 +40,8 @@ class JobKind(StrEnum):
     UNRESCUE = "unrescue"
     SET_PASSWORD = "set-password"  # noqa: S105 - the name of an operation, not a password
     CRASH_DUMP = "crash-dump"
+    ATTACH_INTERFACE = "attach-interface"
+    DETACH_INTERFACE = "detach-interface"
     SNAPSHOT = "snapshot"
     BACKUP = "backup"
     SHELVE = "shelve"
@@ -74,6 +76,7 @@ class JobKind(StrEnum):
     # jobs of the services' own workers
     RELEASE = "release"  #: release a server's allocation
     PORTS = "ports"  #: release a server's ports, or bind them to its host
+    RELEASE_PORT = "release-port"  #: release one port, unless its server has it
     PUBLISH_STATUS = "publish-status"  #: publish to Placement whether a host is disabled
     PUBLISH_AGGREGATES = "publish-aggregates"  #: publish the aggregates of a host to Placement
     FORGET_HOST = "forget-host"  #: delete the providers of a deleted host from Placement
@@ -244,6 +247,10 @@ class PasswordJob(ServerJob, frozen=True, kw_only=True):
     password: str
 
 
+class InterfaceJob(ServerJob, frozen=True, kw_only=True):
+    interface: InterfacePayload  #: to attach or detach; `server.interfaces` are those that the server has then
+
+
 class HandOverJob(StartJob, frozen=True, kw_only=True):
     target: Mapping[str, str]  #: as the destination's driver described it: `ReceiveResult.target`
 
@@ -320,7 +327,9 @@ class JobFailure(JobResult, frozen=True, kw_only=True):
 
     error: str = ""  #: one sentence, for the owner of the server
     code: str | None = None  #: stable; see docs/reference/errors.md
-    is_left: bool | None = None  #: of a build: whether parts of the server are left on the host
+    #: Of a build, whether parts of the server are left on the host; of ATTACH_INTERFACE, whether the guest may have the
+    #: interface.
+    is_left: bool | None = None
 
 
 class ServerResult(JobResult, frozen=True, kw_only=True):
@@ -396,6 +405,8 @@ CONTRACTS: Mapping[JobKind, KindContract] = {
     JobKind.UNRESCUE: _SERVER,
     JobKind.SET_PASSWORD: KindContract(PasswordJob, ServerResult),
     JobKind.CRASH_DUMP: _SERVER,
+    JobKind.ATTACH_INTERFACE: KindContract(InterfaceJob, ServerResult),
+    JobKind.DETACH_INTERFACE: KindContract(InterfaceJob, ServerResult),
     JobKind.SNAPSHOT: _SNAPSHOT,
     JobKind.BACKUP: _SNAPSHOT,
     JobKind.SHELVE: _SHELVE,

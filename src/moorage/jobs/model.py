@@ -57,6 +57,7 @@ class NewJob:
     kind: JobKind
     key: str  #: jobs of one key run one at a time, in order, across all queues
     payload: JsonObject  #: `moorage.jobs.contract` has the structs of hosts' jobs
+    not_before: datetime | None = None  #: it may not be claimed before this moment; until then it holds back its key
 
 
 @dataclass(frozen=True, slots=True)

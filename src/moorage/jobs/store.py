@@ -87,6 +87,7 @@ class JobStore:
                 "state": JobState.READY,
                 "attempt": 0,
                 "epoch": 0,
+                "lease_until": job.not_before,
                 "created_at": now,
             }
             for job in jobs

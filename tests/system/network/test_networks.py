@@ -84,3 +84,41 @@ def test_openstackclient_creates_servers_on_networks_and_ports(variables):
     ports = run("port", "list", "--long", *JSON).document
     assert [(row["Name"], row["Status"]) for row in ports] == [("fixed", "DOWN")]
     run("port", "delete", "fixed")
+
+
+def test_openstackclient_attaches_and_detaches_networks_and_ports(variables):
+    def run(*words):
+        (said,) = openstack(variables, words)
+        assert said.status == 0, said.err
+        return said
+
+    def addresses(count):
+        """Of the server, when no interface waits for the host any more, and it has so many addresses."""
+        for _ in range(100):
+            shown = run("server", "show", "web2", *JSON).document
+            found = sorted(each for some in shown["addresses"].values() for each in some)
+            if shown["OS-EXT-STS:task_state"] is None and len(found) == count:
+                return found
+        raise AssertionError(shown)
+
+    run("flavor", "create", "--ram", "64", "--disk", "1", "tiny2")
+    image = run("image", "create", "--disk-format", "raw", "--public", "--file", "/dev/null", "tiny2", *JSON).document
+    port = run("port", "create", "--network", "lab", "--fixed-ip", "ip-address=192.0.2.160", "extra", *JSON).document
+    create = ("server", "create", "--flavor", "tiny2", "--image", image["id"], "--wait", "--nic", "none")
+    run(*create, "web2")
+    run("server", "add", "network", "--tag", "first", "web2", "lab")
+    run("server", "add", "port", "web2", "extra")
+    run("server", "add", "fixed", "ip", "--fixed-ip-address", "192.0.2.170", "web2", "lab")
+    assert addresses(3) == ["192.0.2.100", "192.0.2.160", "192.0.2.170"]
+    run("server", "remove", "port", "web2", "extra")
+    assert addresses(2) == ["192.0.2.100", "192.0.2.170"]
+    run("server", "remove", "network", "web2", "lab")
+    assert addresses(0) == []
+    expected = [(port["id"], "DOWN")]
+    for _ in range(100):  # ports are released after the host has reported
+        ports = [(row["ID"], row["Status"]) for row in run("port", "list", "--long", *JSON).document]
+        if ports == expected:
+            break
+    assert ports == expected
+    run("server", "delete", "--wait", "web2")
+    run("port", "delete", "extra")

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from moorage.agent.model import DomainPowerState, PowerAction
-from moorage.agent.virt.driver import Capability, DomainSpec, NoSuchDomain, VirtError
+from moorage.agent.virt.driver import Capability, DomainInterface, DomainSpec, NoSuchDomain, VirtError
 from moorage.agent.virt.host_description import HostDescription
 from moorage.agent.virt.simulated import SimulatedDriver
 from moorage.core.clock import VirtualClock
@@ -49,6 +49,24 @@ def content(driver):
 
 def test_the_simulated_driver_has_every_capability(driver):
     assert driver.facts().capabilities == frozenset(Capability)
+
+
+def test_an_interface_is_attached_and_detached_once(driver):
+    lab = DomainInterface("fa:16:3e:00:00:01", "br0", is_bridge=True, addresses=("192.0.2.5",))
+    other = DomainInterface("fa:16:3e:00:00:02", "br0", is_bridge=True, vlan=5)
+    driver.spawn(replace(SPEC, interfaces=(lab,)))
+    for _ in range(2):
+        driver.attach_interface(A, other)
+        assert driver.domains()[A].spec == replace(SPEC, interfaces=(lab, other))
+    assert driver.domains()[A].power is DomainPowerState.RUNNING
+    for _ in range(2):
+        driver.detach_interface(A, lab.mac)
+        assert driver.domains()[A].spec.interfaces == (other,)
+    assert driver.console(A).count("booting") == 1
+    driver.destroy(A)
+    driver.detach_interface(A, other.mac)
+    with pytest.raises(NoSuchDomain):
+        driver.attach_interface(A, other)
 
 
 def test_the_device_of_a_suspended_domain_cannot_be_used_by_another_domain(driver):

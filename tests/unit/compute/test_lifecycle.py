@@ -17,7 +17,7 @@ def server(vm_state, task_state=None, **more):
 
 
 _DISK = {"active", "stopped", "paused", "suspended"}
-#: Operation -> states in which it may begin. From reference/compute.md 4.3.
+#: Operation -> states in which it may begin. From reference/compute.md 4.3; those of interfaces from Nova 34.0.0.
 ALLOWED = {
     lifecycle.START: {"stopped"},
     lifecycle.STOP: {"active", "error"},
@@ -32,6 +32,8 @@ ALLOWED = {
     lifecycle.UNRESCUE: {"rescued"},
     lifecycle.CHANGE_PASSWORD: {"active"},
     lifecycle.CRASH_DUMP: {"active", "paused", "rescued", "resized", "error"},
+    lifecycle.ATTACH_INTERFACE: {"active", "stopped", "paused"},
+    lifecycle.DETACH_INTERFACE: {"active", "stopped", "paused"},
     lifecycle.SNAPSHOT: _DISK,
     lifecycle.BACKUP: _DISK,
     lifecycle.RESTORE: {"soft-delete"},

@@ -1,7 +1,8 @@
 """The contract of jobs, compared with documents that the previous release wrote.
 
 `recorded_jobs.json`: {kind: {"payload": ..., "results": {"done" or "failed": ...}}}, recorded in the wire tests at
-1ff03e81, when creators and agents still wrote these documents field by field; ``release-handle`` later.
+1ff03e81, when creators and agents still wrote these documents field by field; ``release-handle`` and those of interfaces
+later.
 """
 
 import json

@@ -137,21 +137,25 @@ class SimulatedHost:
 class Cloud:
     """Three kinds of processes: `control` has placement and images, `compute` has compute and its tasks, and the hosts.
 
-    With `accelerators`, the accelerator service runs too, and hosts report to it. `options` are those of [compute].
+    With `accelerators`, the accelerator service runs too, and hosts report to it. With `networks`, {name: line of the
+    configuration}, `control` has the network service. `options` are those of [compute].
     """
 
-    def __init__(self, directory, *, accelerators=False, **options):
+    def __init__(self, directory, *, accelerators=False, networks=None, **options):
         self.has_accelerators = accelerators
         self.points = Points(self._on_disk)
         self._is_asked = False
         self.hosts = {}
         self.control = InProcessPlane(
             directory,
-            "placement,image,accelerator" if accelerators else "placement,image",
+            ",".join(
+                ["placement", "image", *(["accelerator"] if accelerators else []), *(["network"] if networks else [])]
+            ),
             clock=VirtualClock(datetime(2026, 3, 1, tzinfo=UTC)),
             hints=lambda wakeups: WatchedHints(InProcessHints(wakeups), self.points),
             endpoints={"compute": f"{URL}/compute"},
             resting=TIDYING,
+            network={"lines": networks or {}},
         )
         self.clock, self.ids = self.control.clock, self.control.ids
         self.settle, self.run_for = self.control.settle, self.control.run_for
@@ -160,7 +164,7 @@ class Cloud:
         self.images = ImageDirectory(directory / "images", clock=self.clock, ids=self.ids)
         # If a server is deleted during a move, its next job has no hint and is found by polling.
         self.compute = self.control.beside("compute", "compute", compute={"poll_period_s": 60.0, **options})
-        self._watch(self.compute, "placement", "image")
+        self._watch(self.compute, "placement", "image", "network")
 
     def _watch(self, plane, *services):
         for service in services:
@@ -383,8 +387,8 @@ def make_cloud(tmp_path):
     """
     made = []
 
-    def make(hosts=1, *, accelerators=False, **options):
-        cloud = Cloud(tmp_path, accelerators=accelerators, **options)
+    def make(hosts=1, *, accelerators=False, networks=None, **options):
+        cloud = Cloud(tmp_path, accelerators=accelerators, networks=networks, **options)
         cloud.image = cloud.make_image()
         for number in range(1, hosts + 1):
             cloud.add_host(f"compute-{number}")

@@ -14,7 +14,15 @@ from msgspec.structs import replace
 
 from moorage.agent.jobs.keep_alive import KeepAlive, run_keeping_alive
 from moorage.agent.jobs.move_jobs import MoveJobs
-from moorage.agent.jobs.server_build import BuildFailed, BuiltServer, ServerBuilder
+from moorage.agent.jobs.server_build import (
+    AttachFailed,
+    BuildFailed,
+    BuiltServer,
+    JobLost,
+    ServerBuilder,
+    domain_interface,
+    failure_report,
+)
 from moorage.agent.jobs.snapshots import NoSnapshots, Snapshots
 from moorage.agent.model import PowerAction
 from moorage.agent.virt.driver import NoSuchDomain, VirtDriver
@@ -27,6 +35,7 @@ from moorage.jobs.contract import (
     EmptyResult,
     HandlesResult,
     HandOverJob,
+    InterfaceJob,
     JobKind,
     JobPayload,
     JobResult,
@@ -128,6 +137,8 @@ class JobRunner:
             JobKind.REBUILD: work_of(JobKind.REBUILD, RebuildJob, self._rebuild),
             JobKind.RESCUE: work_of(JobKind.RESCUE, RescueJob, self._rescue),
             JobKind.SET_PASSWORD: work_of(JobKind.SET_PASSWORD, PasswordJob, self._set_password),
+            JobKind.ATTACH_INTERFACE: work_of(JobKind.ATTACH_INTERFACE, InterfaceJob, self._attach_interface),
+            JobKind.DETACH_INTERFACE: work_of(JobKind.DETACH_INTERFACE, InterfaceJob, self._detach_interface),
             JobKind.SNAPSHOT: work_of(JobKind.SNAPSHOT, SnapshotJob, self._snapshot),
             JobKind.BACKUP: work_of(JobKind.BACKUP, SnapshotJob, self._snapshot),
             JobKind.SHELVE: work_of(JobKind.SHELVE, ShelveJob, self._shelve),
@@ -222,6 +233,36 @@ class JobRunner:
     def _crash_dump(self, job: ServerJob, keep_alive: KeepAlive) -> ServerResult:
         self._driver.crash_dump(job.server.id)
         return ServerResult(console=self._console(job.server.id))
+
+    def _attach_interface(self, job: InterfaceJob, keep_alive: KeepAlive) -> ServerResult:
+        """Raises `AttachFailed`, which says whether the guest may have the interface, and `JobLost`."""
+        uuid, interface = job.server.id, domain_interface(job.interface)
+        try:
+            self._builder.run_keeping_alive(lambda: self._driver.attach_interface(uuid, interface), keep_alive)
+        except JobLost:
+            raise
+        except Exception as error:  # whatever failed: the port is released only if the guest does not have it
+            sentence, code = failure_report(error)
+            leftovers = self._undo_attachment(uuid, interface.mac, keep_alive)
+            failed = AttachFailed("; ".join([sentence, *leftovers]), code=code)
+            failed.is_left = bool(leftovers)
+            raise failed from error
+        return ServerResult()
+
+    def _undo_attachment(self, uuid: str, mac: str, keep_alive: KeepAlive) -> list[str]:
+        """Returns a sentence if the guest may still have the interface."""
+        try:
+            self._builder.run_keeping_alive(lambda: self._driver.detach_interface(uuid, mac), keep_alive)
+        except JobLost:
+            raise
+        except Exception as error:  # noqa: BLE001 - the report's main error is that of the attachment
+            return [f"and it could not be undone: {failure_report(error)[0]}"]
+        return []
+
+    def _detach_interface(self, job: InterfaceJob, keep_alive: KeepAlive) -> ServerResult:
+        uuid, mac = job.server.id, job.interface.mac
+        self._builder.run_keeping_alive(lambda: self._driver.detach_interface(uuid, mac), keep_alive)
+        return ServerResult()
 
     def _snapshot(self, job: SnapshotJob, keep_alive: KeepAlive) -> ServerResult:
         self._builder.run_keeping_alive(lambda: self._snapshots.upload_disk(job), keep_alive)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from moorage.agent.jobs.server_build import BuildFailed, JobLost, failure_report
+from moorage.agent.jobs.server_build import JobLost, WorkFailed, failure_report
 from moorage.core.backoff import Backoff
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, MoorageError, NotFound, Unavailable
@@ -216,7 +216,7 @@ class JobsTask:
                 # its beginning, as after a crash of the agent.
                 raise
             return self._failed(job, error)
-        except BuildFailed as failed:
+        except WorkFailed as failed:
             log.warning("job failed", extra={"kind": job.kind, "why": failed.message})
             failure = JobFailure(error=failed.message, code=failed.error_code, is_left=failed.is_left)
             return ReportState.FAILED, result_document(failure)

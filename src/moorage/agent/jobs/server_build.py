@@ -78,11 +78,22 @@ class JobLost(MoorageError):
     code = "agent.job_lost"
 
 
-class BuildFailed(MoorageError):
-    """The server could not be built. Its parts were removed, or the message says that some could not be."""
+class WorkFailed(MoorageError):
+    """A job failed. The parts that it had made were removed, or the message says that some could not be."""
+
+    is_left = False  #: whether parts are left on the host
+
+
+class BuildFailed(WorkFailed):
+    """The server could not be built."""
 
     code = "agent.build_failed"
-    is_left = False  #: whether parts of the server are left on the host
+
+
+class AttachFailed(WorkFailed):
+    """The interface could not be attached."""
+
+    code = "agent.attach_failed"
 
 
 @dataclass(frozen=True)
@@ -189,7 +200,7 @@ class ServerBuilder:
             image_id=server.image_id,
             pci_addresses=pci,
             mdev_uuids=mdevs,
-            interfaces=tuple(_domain_interface(one) for one in server.interfaces or ()),
+            interfaces=tuple(domain_interface(one) for one in server.interfaces or ()),
             provider_ancestors=self._ancestor_names(selected),
             ephemeral_gb=server.flavor.ephemeral_gb,
             swap_mb=server.flavor.swap_mb,
@@ -229,7 +240,7 @@ def _split_devices(devices: Sequence[Mapping[str, str]]) -> tuple[tuple[str, ...
     return pci, tuple(device["mdev"] for device in devices if "mdev" in device)
 
 
-def _domain_interface(interface: InterfacePayload) -> DomainInterface:
+def domain_interface(interface: InterfacePayload) -> DomainInterface:
     return DomainInterface(
         mac=interface.mac,
         source=interface.physical_network,

@@ -36,6 +36,8 @@ class Machine:
     cpu_mode: str | None = None  #: ``host-model``, ``host-passthrough``, ``maximum``; None: QEMU's own default
     #: Each device of a server is an `ivshmem` device of QEMU instead of the host's device: for hosts without VFIO.
     emulates_devices: bool = False
+    #: Number of interfaces for which a running guest has room. (Other models than ``q35`` have room without this.)
+    spare_ports: int = 0
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,10 @@ def _add_os(domain: ET.Element, machine: Machine, parts: GuestPaths) -> None:
 
 def _add_devices(domain: ET.Element, spec: DomainSpec, machine: Machine, parts: GuestPaths) -> None:
     devices = ET.SubElement(domain, "devices")
+    for number in range(_root_ports(spec, machine, parts)):
+        if number == 0:
+            ET.SubElement(devices, "controller", type="pci", index="0", model="pcie-root")
+        ET.SubElement(devices, "controller", type="pci", model="pcie-root-port")
     for disk, letter in zip(parts.disks, "abcdefgh", strict=False):
         element = ET.SubElement(devices, "disk", type="file", device="disk")
         ET.SubElement(
@@ -133,7 +139,7 @@ def _add_devices(domain: ET.Element, spec: DomainSpec, machine: Machine, parts: 
         if disk.read_only:
             ET.SubElement(element, "readonly")
     for interface in spec.interfaces:
-        devices.append(_interface(interface))
+        devices.append(render_interface(interface))
     if parts.console:
         serial = ET.SubElement(devices, "serial", type="pty")
         ET.SubElement(serial, "log", file=parts.console, append="on")
@@ -148,7 +154,19 @@ def _add_devices(domain: ET.Element, spec: DomainSpec, machine: Machine, parts: 
         ET.SubElement(ET.SubElement(hostdev, "source"), "address", uuid=uuid)
 
 
-def _interface(interface: DomainInterface) -> ET.Element:
+#: Devices that libvirt adds to each guest, each with a port of its own: memory balloon, USB, serial channel, bridge.
+_ADDED_DEVICES = 4
+
+
+def _root_ports(spec: DomainSpec, machine: Machine, parts: GuestPaths) -> int:
+    """Besides the ports for its devices, libvirt gives a guest one port; more devices fit only into spare ports."""
+    if not machine.spare_ports or "q35" not in machine.model:
+        return 0
+    devices = (parts.disks, spec.interfaces, spec.pci_addresses, spec.mdev_uuids)
+    return sum(map(len, devices)) + _ADDED_DEVICES + machine.spare_ports
+
+
+def render_interface(interface: DomainInterface) -> ET.Element:
     """``clean-traffic`` lets only these addresses through, or those that a DHCP server has given."""
     kind = "bridge" if interface.is_bridge else "network"
     element = ET.Element("interface", type=kind)
@@ -163,6 +181,14 @@ def _interface(interface: DomainInterface) -> ET.Element:
     if not interface.addresses:
         ET.SubElement(traffic, "parameter", name="CTRL_IP_LEARNING", value="dhcp")
     return element
+
+
+def interface_element(data: str | bytes, mac: str) -> ET.Element | None:
+    """The interface of a domain with this MAC address."""
+    for element in read_xml(data, "the definition").iterfind("devices/interface"):
+        if _child(element, "mac").attrib["address"].lower() == mac.lower():
+            return element
+    return None
 
 
 def _read_interface(element: ET.Element) -> DomainInterface:

@@ -52,6 +52,7 @@ class Capability(StrEnum):
     SNAPSHOT = "snapshot"
     SET_PASSWORD = "set-password"  # noqa: S105 - the name of an operation, not a password
     CRASH_DUMP = "crash-dump"
+    ATTACH_INTERFACE = "attach-interface"  #: and to detach
     LIVE_MIGRATION = "live-migration"
     #: Not an operation: `DomainSpec.settings` are applied.
     GUEST_SETTINGS = "guest-settings"
@@ -199,6 +200,20 @@ class VirtDriver(Protocol):
 
     def crash_dump(self, uuid: str) -> None:
         """Make the guest's kernel panic and dump, by an NMI. Raises `NoSuchDomain`."""
+        ...
+
+    def attach_interface(self, uuid: str, interface: DomainInterface) -> None:
+        """Gives the domain the interface, at once if it runs, and for its next start. Does nothing if it has one with
+        this MAC address. If it raises, `detach_interface` removes what may be there. Raises `NoSuchDomain`.
+        """
+        ...
+
+    def detach_interface(self, uuid: str, mac: str) -> None:
+        """Takes the interface from the domain. Returns when the guest does not have it any more, or never had it.
+
+        Raises `VirtError` if the guest does not release it; the domain then keeps it. A domain that does not exist has
+        none.
+        """
         ...
 
     def snapshot(self, uuid: str) -> AbstractContextManager[DiskImage]:

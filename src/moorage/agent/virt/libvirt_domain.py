@@ -13,8 +13,15 @@ from xml.etree import ElementTree as ET
 import libvirt
 
 from moorage.agent.model import DomainPowerState
-from moorage.agent.virt.domain_xml import is_moorage_domain, parse_domain, read_xml, rescue_image
-from moorage.agent.virt.driver import Domain, NoSuchDomain, VirtError
+from moorage.agent.virt.domain_xml import (
+    interface_element,
+    is_moorage_domain,
+    parse_domain,
+    read_xml,
+    render_interface,
+    rescue_image,
+)
+from moorage.agent.virt.driver import Domain, DomainInterface, NoSuchDomain, VirtError
 from moorage.agent.virt.libvirt_calls import GuestHangs, call_with_timeout, run_program
 from moorage.agent.virt.libvirt_connection import VirConnect, VirDomain
 from moorage.core.clock import Clock
@@ -72,6 +79,44 @@ def start(domain: VirDomain) -> None:
 
 def pause(domain: VirDomain) -> None:
     call_with_timeout(domain.suspend)
+
+
+def attach_interface(domain: VirDomain, interface: DomainInterface) -> None:
+    """Attaches it to the running guest and to its definition, unless they have it."""
+    text = ET.tostring(render_interface(interface), encoding="unicode")
+    if domain.isActive() and interface_element(domain.XMLDesc(), interface.mac) is None:
+        call_with_timeout(domain.attachDeviceFlags, text, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+    if interface_element(definition_of(domain), interface.mac) is None:
+        call_with_timeout(domain.attachDeviceFlags, text, libvirt.VIR_DOMAIN_AFFECT_CONFIG)
+
+
+def detach_interface(domain: VirDomain, mac: str, clock: Clock) -> None:
+    """Detaches it from the running guest, which must release it, then from its definition."""
+    if domain.isActive() and (element := interface_element(domain.XMLDesc(), mac)) is not None:
+        if power_of(domain) is DomainPowerState.PAUSED:
+            raise VirtError("the guest is paused, so it cannot release the interface; unpause it and try again")
+        _detach_running(domain, element, mac, clock)
+    if (element := interface_element(definition_of(domain), mac)) is not None:
+        text = ET.tostring(element, encoding="unicode")
+        call_with_timeout(domain.detachDeviceFlags, text, libvirt.VIR_DOMAIN_AFFECT_CONFIG)
+
+
+def _detach_running(domain: VirDomain, element: ET.Element, mac: str, clock: Clock) -> None:
+    """Libvirt removes the element when QEMU reports that the guest has released the device."""
+    text = ET.tostring(element, encoding="unicode")
+    try:
+        call_with_timeout(domain.detachDeviceFlags, text, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+    except libvirt.libvirtError as error:
+        if "already in the process of unplug" not in str(error):  # of an earlier call, which was interrupted
+            raise
+    until = clock.now() + timedelta(seconds=_RELEASE_TIMEOUT_S)
+    while domain.isActive() and interface_element(domain.XMLDesc(), mac) is not None:
+        if clock.now() >= until:
+            raise VirtError(
+                f"the guest did not release the interface within {_RELEASE_TIMEOUT_S} s; if it is still booting, try "
+                "again later"
+            )
+        clock.sleep(_POLL_S)
 
 
 def inject_nmi(domain: VirDomain) -> None:

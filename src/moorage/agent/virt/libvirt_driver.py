@@ -18,6 +18,7 @@ from moorage.agent.virt.driver import (
     Capability,
     DiskImage,
     Domain,
+    DomainInterface,
     DomainSpec,
     HostFacts,
     MigrationTarget,
@@ -183,6 +184,16 @@ class LibvirtDriver:
     def crash_dump(self, uuid: str) -> None:
         with self._guest_locks.hold(uuid), self._connection.use() as link:
             guest.inject_nmi(self._own_domains.require_domain(link, uuid))
+
+    def attach_interface(self, uuid: str, interface: DomainInterface) -> None:
+        with self._guest_locks.hold(uuid), self._connection.use() as link:
+            guest.attach_interface(self._own_domains.require_domain(link, uuid), interface)
+
+    def detach_interface(self, uuid: str, mac: str) -> None:
+        with self._guest_locks.hold(uuid), self._connection.use() as link:
+            domain = self._own_domains.find_domain(link, uuid)
+            if domain is not None:
+                guest.detach_interface(domain, mac, self._clock)
 
     @contextmanager
     def snapshot(self, uuid: str) -> Iterator[DiskImage]:

@@ -30,6 +30,10 @@ class LibvirtSettings:
     shutdown_timeout_s: float = 60.0
 
 
+#: Number of interfaces that can be attached to a running guest. (Each port costs it some firmware time.)
+SPARE_PORTS = 8
+
+
 class LibvirtNode:
     """Reads the host. `link` is an open connection of libvirt's bindings."""
 
@@ -77,7 +81,14 @@ class LibvirtNode:
                 f"{', '.join(sorted(host.virt_types)) or 'no emulator'} for {host.arch}"
             )
         cpu_mode = None if settings.cpu_mode == "none" else settings.cpu_mode
-        return Machine(wanted, host.arch, settings.machine, cpu_mode, emulates_devices=settings.emulates_devices)
+        return Machine(
+            wanted,
+            host.arch,
+            settings.machine,
+            cpu_mode,
+            emulates_devices=settings.emulates_devices,
+            spare_ports=SPARE_PORTS,
+        )
 
     def _capabilities(self, link: VirConnect) -> Capabilities:
         return capabilities.read_capabilities(link.getCapabilities())

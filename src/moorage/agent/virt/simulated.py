@@ -11,6 +11,7 @@ import shutil
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 from moorage.agent.model import (
@@ -27,6 +28,7 @@ from moorage.agent.virt.driver import (
     Capability,
     DiskImage,
     Domain,
+    DomainInterface,
     DomainSpec,
     HostFacts,
     MigrationTarget,
@@ -189,6 +191,30 @@ class SimulatedDriver:
         spec = self._domain(uuid).spec
         self._inject_faults("crash-dump", spec.name)
         self._write_console(uuid, [f"[{self._timestamp()}] Kernel panic - not syncing: NMI; dumping memory"])
+
+    def attach_interface(self, uuid: str, interface: DomainInterface) -> None:
+        self._inject_faults("attach-interface", self._domain(uuid).spec.name)
+        with self._lock:
+            spec = self._domain(uuid).spec
+            if all(one.mac != interface.mac for one in spec.interfaces):
+                self._change_interfaces(spec, (*spec.interfaces, interface), f"{interface.mac}: attached")
+
+    def detach_interface(self, uuid: str, mac: str) -> None:
+        present = self._read_domain(uuid)
+        if present is None:
+            return
+        self._inject_faults("detach-interface", present.spec.name)
+        with self._lock:
+            spec = self._domain(uuid).spec
+            left = tuple(one for one in spec.interfaces if one.mac != mac)
+            if left != spec.interfaces:
+                self._change_interfaces(spec, left, f"{mac}: detached")
+
+    def _change_interfaces(self, spec: DomainSpec, interfaces: tuple[DomainInterface, ...], message: str) -> None:
+        changed = replace(spec, interfaces=interfaces)
+        power = self._domain(spec.uuid).power
+        self._write_domain(spec.uuid, render_domain(changed, self._numa_nodes(changed)), power)
+        self._write_console(spec.uuid, [f"[{self._timestamp()}] interface {message}"])
 
     def snapshot(self, uuid: str) -> AbstractContextManager[DiskImage]:
         spec = self._domain(uuid).spec

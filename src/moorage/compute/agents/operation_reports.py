@@ -5,7 +5,7 @@
 Not here: jobs and their claims (`moorage.jobs.host_jobs`), and the steps of moves (`compute.moves`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -13,18 +13,22 @@ from sqlalchemy import Connection
 
 from moorage.compute.deps import ComputeDeps, ComputeSettings
 from moorage.compute.model import lifecycle
-from moorage.compute.model.job_payloads import host_job, job_header, ports_job, server_situation
+from moorage.compute.model.interfaces import after_attachment, after_detachment
+from moorage.compute.model.job_payloads import host_job, job_header, ports_job, release_port_job, server_situation
 from moorage.compute.model.lifecycle import Operation, OperationOutcome
 from moorage.compute.model.migration_workflow import MoveKind
-from moorage.compute.model.servers import BUILD_QUEUE, Fault, Server, VmState
+from moorage.compute.model.servers import BUILD_QUEUE, Fault, Server, TaskState, VmState
 from moorage.compute.moves.migration_engine import MigrationEngine
 from moorage.compute.scheduling import build_retries
 from moorage.compute.store import action_store, scheduling_store, server_store
 from moorage.compute.store.action_store import EndedEvent
 from moorage.core.json import JsonObject
-from moorage.jobs.contract import JobKind, ServerJob, ServerResult, failure_of, result_of
+from moorage.jobs.contract import InterfaceJob, JobKind, ServerJob, ServerResult, failure_of, result_of
 from moorage.jobs.job_api import JobReport
-from moorage.jobs.model import Job, NewJob
+from moorage.jobs.model import ATTEMPTS_CODE, Job, NewJob
+
+#: Applies one report: (connection, report, locked server, changes to add to, now) -> queues to wake.
+_Applying = Callable[[Connection, "OperationReport", Server, "_Changes", datetime], list[str]]
 
 
 @dataclass(frozen=True)
@@ -67,11 +71,14 @@ class OperationReports:
         now, changes = self._deps.clock.now(), _Changes()
         servers = server_store.lock_servers(connection, [one.job.key for one in reports])
         queues = [
-            self._apply_report(connection, one, servers[one.job.key], changes, now) if one.job.key in servers else []
+            self._applying(one)(connection, one, servers[one.job.key], changes, now) if one.job.key in servers else []
             for one in reports
         ]
         changes.write(connection, now)
         return queues
+
+    def _applying(self, reported: OperationReport) -> _Applying:
+        return self._settle_interface if isinstance(reported.order, InterfaceJob) else self._apply_report
 
     def _apply_report(
         self, connection: Connection, reported: OperationReport, server: Server, changes: _Changes, now: datetime
@@ -116,6 +123,31 @@ class OperationReports:
         server_store.BUILD_JOBS.enqueue(connection, release, now)
         # During a deletion a move may still have a job before the release; wake its queue, which would wait for a poll.
         return [*queues, server_store.HOST_JOBS.next_queue(connection, server.id) or BUILD_QUEUE]
+
+    def _settle_interface(
+        self, connection: Connection, reported: OperationReport, server: Server, changes: _Changes, now: datetime
+    ) -> list[str]:
+        """After an interface was attached or detached, or could not be. Its port is released once no guest has it."""
+        job, order, report = reported.job, reported.order, reported.report
+        if not isinstance(order, InterfaceJob):
+            raise TypeError(f"a job of kind {job.kind} has a {type(order).__name__}")
+        changes.events.append(EndedEvent(order.action_id, lifecycle.BY_KIND[job.kind].event, report.error))
+        port_id, succeeded = order.interface.port_id, report.error is None
+        if job.kind is JobKind.ATTACH_INTERFACE:
+            may_be_left = _failure_code(job, report) == ATTEMPTS_CODE or has_leftovers(job, report)
+            change = after_attachment(server.interfaces, port_id, succeeded=succeeded, is_left=may_be_left)
+        else:
+            change = after_detachment(server.interfaces, port_id, succeeded=succeeded)
+        if change.interfaces == server.interfaces:
+            return []  # settled already: the server was evacuated
+        values: dict[str, object] = {"interfaces": change.interfaces}
+        changes.servers[server.id] = values
+        if server.task_state is TaskState.NETWORKING and change.is_settled:
+            values["task_state"] = None
+        for released in change.released:
+            release = release_port_job(self._deps.ids.uuid(), server.id, released, key=server.id)
+            server_store.BUILD_JOBS.enqueue(connection, release, now)
+        return [BUILD_QUEUE] if change.released else []
 
     def _offload(self, connection: Connection, server: Server, host: str, order: ServerJob, now: datetime) -> str:
         """A shelved server leaves its host at once, as part of the same action."""

@@ -37,6 +37,7 @@ _FOR_MEMBERS = (
     "os-lock-server:unlock", "os-console-output", "os-deferred-delete:force", "server-metadata:create",
     "os-server-tags:update", "os-server-tags:update_all", "os-server-tags:delete", "os-server-tags:delete_all",
     "os-server-password:clear", "server-metadata:update", "server-metadata:update_all", "server-metadata:delete",
+    "os-attach-interfaces:create", "os-attach-interfaces:delete",
     "os-keypairs:create", "os-keypairs:delete", "os-server-groups:create", "os-server-groups:delete",
 )  # fmt: skip
 #: For administrators and for the reservation and accelerator services.

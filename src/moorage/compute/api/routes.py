@@ -129,6 +129,13 @@ _SERVERS = [
     _route("GET", f"{_SERVER}/os-interface", server_subresources.index_interfaces, "os-attach-interfaces:list"),
     _route("GET", _SERVER + "/os-interface/{key}", server_subresources.show_interface, "os-attach-interfaces:show"),
     _route(
+        "POST", f"{_SERVER}/os-interface", server_subresources.attach_interface, "os-attach-interfaces:create",
+        server_schemas.ATTACH_INTERFACE,
+    ),
+    _route(
+        "DELETE", _SERVER + "/os-interface/{key}", server_subresources.detach_interface, "os-attach-interfaces:delete",
+    ),
+    _route(
         "GET", f"{_SERVER}/os-volume_attachments", server_subresources.index_volumes, "os-volumes-attachments:index",
     ),
     _route(

@@ -6,6 +6,7 @@ ignores unknown fields, and a new field needs a default.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import TypedDict, TypeVar
 
 import msgspec
@@ -136,6 +137,16 @@ def ports_job(job_id: str, server_id: str, request_id: str, *, release: bool) ->
     return NewJob(job_id, BUILD_QUEUE, JobKind.PORTS, server_id, msgspec.to_builtins(payload))
 
 
+def release_port_job(
+    job_id: str, server_id: str, port_id: str, *, key: str, not_before: datetime | None = None
+) -> NewJob:
+    """Releases the port unless the server has it by then. `key`: the server's id; or another one, for a job that is
+    cancelled if all goes well, and that must not hold back the server's jobs meanwhile.
+    """
+    payload = PortRelease(server_id, port_id)
+    return NewJob(job_id, BUILD_QUEUE, JobKind.RELEASE_PORT, key, msgspec.to_builtins(payload), not_before)
+
+
 def server_situation(server: Server) -> ServerSituation:
     return ServerSituation(
         server.id,
@@ -179,6 +190,13 @@ class PortsUpdate(msgspec.Struct, frozen=True):
     request_id: str = ""
 
 
+class PortRelease(msgspec.Struct, frozen=True):
+    """RELEASE_PORT."""
+
+    server_id: str
+    port_id: str
+
+
 class HostUpdate(msgspec.Struct, frozen=True):
     """PUBLISH_STATUS, PUBLISH_AGGREGATES and FORGET_HOST; only the last has the uuid of the `provider`."""
 
@@ -193,7 +211,7 @@ class MoveStep(msgspec.Struct, frozen=True):
     image_id: str | None = None
 
 
-T = TypeVar("T", SelectHosts, ReleaseAllocation, PortsUpdate, HostUpdate, MoveStep)
+T = TypeVar("T", SelectHosts, ReleaseAllocation, PortsUpdate, PortRelease, HostUpdate, MoveStep)
 
 
 def read_payload(job: Job, payload_type: type[T]) -> T:

@@ -85,6 +85,7 @@ _ACTIVE, _STOPPED, _PAUSED, _ERROR = VmState.ACTIVE, VmState.STOPPED, VmState.PA
 _SUSPENDED, _RESCUED, _RESIZED = VmState.SUSPENDED, VmState.RESCUED, VmState.RESIZED
 _ANY = frozenset(VmState) - {VmState.DELETED}
 _WITH_A_DISK = frozenset({_ACTIVE, _STOPPED, _PAUSED, _SUSPENDED})
+_WITH_INTERFACES = frozenset({_ACTIVE, _STOPPED, _PAUSED})
 _KEPT = AcceleratorAction.KEPT
 
 CREATE = Operation(
@@ -170,6 +171,19 @@ CRASH_DUMP = Operation(
     allowed=frozenset({_ACTIVE, _PAUSED, _RESCUED, _RESIZED, _ERROR}), task=None, ends=_ACTIVE, stays=_ANY,
     accelerators=_KEPT, capability="crash-dump",
 )  # fmt: skip
+# Nova attaches before it answers, and shows no task. Here the task keeps other operations away until the host has done
+# it; further interfaces may be attached or detached meanwhile.
+ATTACH_INTERFACE = Operation(
+    name="attach_interface", key="POST os-interface", kind=JobKind.ATTACH_INTERFACE, event="compute_attach_interface",
+    code=200, allowed=_WITH_INTERFACES, task=TaskState.NETWORKING, tolerates=frozenset({TaskState.NETWORKING}),
+    ends=_ACTIVE, stays=_WITH_INTERFACES, accelerators=_KEPT, capability="attach-interface",
+)  # fmt: skip
+DETACH_INTERFACE = Operation(
+    name="detach_interface", key="DELETE os-interface", kind=JobKind.DETACH_INTERFACE,
+    event="compute_detach_interface",
+    allowed=_WITH_INTERFACES, task=TaskState.NETWORKING, tolerates=frozenset({TaskState.NETWORKING}),
+    ends=_ACTIVE, stays=_WITH_INTERFACES, accelerators=_KEPT, capability="attach-interface",
+)  # fmt: skip
 SNAPSHOT = Operation(
     name="createImage", key="createImage", kind=JobKind.SNAPSHOT, event="compute_snapshot_instance",
     allowed=_WITH_A_DISK, task=TaskState.IMAGE_SNAPSHOT, ends=_ACTIVE, stays=_WITH_A_DISK, ignores_lock=True,
@@ -240,7 +254,8 @@ LIVE_MIGRATE = Operation(
 
 OPERATIONS = (
     CREATE, DELETE, SOFT_DELETE, RESTORE, START, STOP, PAUSE, UNPAUSE, SUSPEND, RESUME, REBOOT, REBOOT_HARD, REBUILD,
-    RESCUE, UNRESCUE, CHANGE_PASSWORD, CRASH_DUMP, SNAPSHOT, BACKUP, SHELVE, SHELVE_OFFLOAD, UNSHELVE,
+    RESCUE, UNRESCUE, CHANGE_PASSWORD, CRASH_DUMP, ATTACH_INTERFACE, DETACH_INTERFACE,
+    SNAPSHOT, BACKUP, SHELVE, SHELVE_OFFLOAD, UNSHELVE,
     UNSHELVE_OFFLOADED, RESIZE, MIGRATE, CONFIRM_RESIZE, REVERT_RESIZE, EVACUATE, LIVE_MIGRATE,
 )  # fmt: skip
 

@@ -45,6 +45,7 @@ class TaskState(StrEnum):
     """The operation in progress on a server."""
 
     SCHEDULING = "scheduling"
+    NETWORKING = "networking"  #: interfaces are attached or detached
     SPAWNING = "spawning"
     POWERING_ON = "powering-on"
     POWERING_OFF = "powering-off"
@@ -135,6 +136,18 @@ class InterfaceAddress(msgspec.Struct, frozen=True):
     dns: tuple[str, ...] = ()
 
 
+#: Maximum number of interfaces of a server; more would not fit into a guest.
+MAX_INTERFACES = 32
+
+
+class InterfaceState(StrEnum):
+    """Values are stored."""
+
+    ATTACHED = ""
+    ATTACHING = "attaching"  #: the host has a job to attach it
+    DETACHING = "detaching"
+
+
 class NetworkInterface(msgspec.Struct, frozen=True):
     """A network interface of a server: a port of the network service. Stored as its document.
 
@@ -153,6 +166,7 @@ class NetworkInterface(msgspec.Struct, frozen=True):
     segmentation_id: int | None = None
     is_dhcp: bool = False
     addresses: tuple[InterfaceAddress, ...] = ()
+    state: InterfaceState = InterfaceState.ATTACHED
 
 
 @dataclass(frozen=True)

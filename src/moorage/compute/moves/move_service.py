@@ -11,7 +11,8 @@ from sqlalchemy import Connection
 from moorage.compute.deps import ComputeDeps, ComputeSettings
 from moorage.compute.hosts import HostService
 from moorage.compute.model import lifecycle
-from moorage.compute.model.job_payloads import server_situation
+from moorage.compute.model.interfaces import without_host
+from moorage.compute.model.job_payloads import release_port_job, server_situation
 from moorage.compute.model.lifecycle import Operation
 from moorage.compute.model.migration_workflow import (
     Move,
@@ -20,7 +21,7 @@ from moorage.compute.model.migration_workflow import (
     is_rebuilding_at_destination,
     is_undecided,
 )
-from moorage.compute.model.servers import Flavor, Server, VmState
+from moorage.compute.model.servers import BUILD_QUEUE, Flavor, Server, VmState
 from moorage.compute.moves.migration_engine import MigrationEngine
 from moorage.compute.requests.host_commands import HostCommands, check_capability
 from moorage.compute.requests.quota_service import QuotaService
@@ -120,11 +121,13 @@ class MoveService:
         As in Nova, it is allowed in any task state, so that a second request replaces an evacuation whose destination
         died. Raises `Invalid` if the host is up, and `Conflict` if another move must end first.
         """
+        released: list[str] = []
 
         def check(connection: Connection, server: Server) -> Sequence[str]:
             if self._is_up(connection, server.host):
                 raise Invalid(f"Compute service of {server.host} is still in use.")
             server_store.HOST_JOBS.revoke(connection, server.id, server.host or "", self.deps.clock.now())
+            released[:] = self._settle_interfaces(connection, server)
             return [
                 queue
                 for move in move_store.open_moves(connection, server.id)
@@ -141,6 +144,22 @@ class MoveService:
             destination=destination,
             ends_stopped=ends_stopped,
         )
+        if released:
+            self.deps.hints.send(BUILD_QUEUE)
+
+    def _settle_interfaces(self, connection: Connection, server: Server) -> Sequence[str]:
+        """The server is built elsewhere with the interfaces that it was to have. Returns the ports to release, for
+        which it enqueues jobs.
+        """
+        change = without_host(server.interfaces)
+        if change.interfaces == server.interfaces:
+            return ()
+        now = self.deps.clock.now()
+        server_store.update_server(connection, server.id, now, interfaces=change.interfaces)
+        for port_id in change.released:
+            job = release_port_job(self.deps.ids.uuid(), server.id, port_id, key=server.id)
+            server_store.BUILD_JOBS.enqueue(connection, job, now)
+        return change.released
 
     def _abort_for_evacuation(self, connection: Connection, move: Move, server: Server) -> Sequence[str]:
         """Rolls an earlier move back before an evacuation. Raises `Conflict` if that move must end first."""

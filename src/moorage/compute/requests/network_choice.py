@@ -1,9 +1,12 @@
-"""Chooses the networks and ports of new servers, with the rights of the caller who asks for them.
+"""Chooses the networks and ports of new servers, and of interfaces that are attached to one, with the rights of the
+caller who asks for them.
 
 The ports are not touched here: the job that builds a server binds them, when its host is known
-(`moorage.compute.scheduling.commit_selection`). A network or port that disappears in between fails the build.
+(`moorage.compute.scheduling.commit_selection`), or `interface_service` does. A network or port that disappears in
+between fails the build or the attachment.
 
-Errors are those of Nova 31.0.0 (`nova.network.neutron`, `API.validate_networks`).
+Errors are those of Nova: for new servers of 31.0.0 (`nova.network.neutron`, `API.validate_networks`), for attached
+interfaces of 34.0.0, whose statuses differ.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -11,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from moorage.compute.model.servers import NetworkInterface
 from moorage.compute.requests.server_request import NewServer, WantedInterface
 from moorage.core.caller import Caller
-from moorage.core.errors import Conflict, Invalid, NotBuilt, OverQuota
+from moorage.core.errors import Conflict, Invalid, NotBuilt, NotFound, OverQuota
 from moorage.network.client.server_ports import NetworkLookup, UsableNetwork
 
 
@@ -38,6 +41,43 @@ def chosen_interfaces(
         ports = _ports(lookup, caller, new.interfaces)
         interfaces = tuple(_interface(one, networks, ports) for one in new.interfaces)
     return interfaces, _servers_within_quota(lookup, caller, new, sum(one.is_made for one in interfaces))
+
+
+def attached_interface(
+    lookup: NetworkLookup | None, caller: Caller, project_id: str, wanted: WantedInterface
+) -> NetworkInterface:
+    """An interface to attach to a server of the project, without port id if its port is to be made.
+
+    `wanted` without network and port: the only network. Raises `NotFound` for a network or port that the caller cannot
+    see or the project cannot use, `Conflict` for a port in use, `Invalid`, and `OverQuota`.
+    """
+    if lookup is None:
+        raise NotBuilt("This cloud has no network service, so servers have no interfaces to attach or detach.")
+    found = lookup.networks(caller.credentials)
+    networks = {one.id: one for one in found if one.shared or one.project_id == project_id}
+    network_id = wanted.network_id
+    if wanted.port_id is not None:
+        port = lookup.ports(caller.credentials, [wanted.port_id]).get(wanted.port_id)
+        if port is None:
+            raise NotFound(f"Port id {wanted.port_id} could not be found.")
+        if port.project_id != project_id:
+            raise Invalid(f"Port {wanted.port_id} not usable for the server: it belongs to another project.")
+        if port.device_id:
+            raise Conflict(f"Port {wanted.port_id} is still in use.")
+        network_id = port.network_id
+    elif network_id is None:
+        if len(networks) > 1:
+            raise Invalid("Multiple possible networks found, use a Network ID to be more specific.")
+        network_id = next(iter(networks), None)
+        if network_id is None:
+            raise Invalid(f"No specific network was requested and none are available for project '{project_id}'.")
+    network = networks.get(network_id)
+    if network is None:
+        raise NotFound(f"Network {network_id} could not be found.")
+    interface = _interface_on(network, wanted)
+    if interface.is_made and lookup.free_ports(caller.credentials, project_id) == 0:
+        raise OverQuota("Maximum number of ports exceeded")
+    return interface
 
 
 def _only_network(networks: Collection[UsableNetwork]) -> tuple[NetworkInterface, ...]:

@@ -5,6 +5,7 @@ It works on the jobs of `BUILD_QUEUE`; the jobs of one server run one at a time,
     build                select a host for a server, see `build_job`
     release              release the allocation; with `final` the server then becomes DELETED
     ports                release a server's ports, or bind them to its host
+    release-port         release one port, unless its server has it
     publish-status       set or remove the trait of a disabled host
     publish-aggregates   publish the aggregates of a host, so that Placement can select by them
     forget-host          delete the providers of a deleted host
@@ -32,7 +33,13 @@ from moorage.compute.hosts import (
     publish_status,
 )
 from moorage.compute.model import lifecycle
-from moorage.compute.model.job_payloads import HostUpdate, PortsUpdate, ReleaseAllocation, read_payload
+from moorage.compute.model.job_payloads import (
+    HostUpdate,
+    PortRelease,
+    PortsUpdate,
+    ReleaseAllocation,
+    read_payload,
+)
 from moorage.compute.model.servers import (
     BUILD_QUEUE,
     PowerState,
@@ -40,7 +47,7 @@ from moorage.compute.model.servers import (
 )
 from moorage.compute.scheduling.build_job import BuildScheduler
 from moorage.compute.scheduling.commit_selection import Build
-from moorage.compute.scheduling.interfaces import NO_NETWORK_SERVICE, update_ports
+from moorage.compute.scheduling.interfaces import NO_NETWORK_SERVICE, release_port, update_ports
 from moorage.compute.scheduling.job_worker import BACKOFF, MAX_ATTEMPTS, JobWorker, extend_lease, is_late
 from moorage.compute.scheduling.pipeline import Batch, HostSelector
 from moorage.compute.store import action_store, host_store, move_store, server_store
@@ -102,6 +109,7 @@ class BuildTask:
         self._handlers: dict[JobKind, Callable[[Job], None]] = {
             JobKind.RELEASE: self._release,
             JobKind.PORTS: self._update_ports,
+            JobKind.RELEASE_PORT: self._release_port,
             JobKind.PUBLISH_STATUS: self._publish_status,
             JobKind.PUBLISH_AGGREGATES: self._publish_aggregates,
             JobKind.FORGET_HOST: self._forget_host,
@@ -138,7 +146,8 @@ class BuildTask:
         """
         if self._server_ports is not None:
             return jobs
-        left = [job for job in jobs if job.kind is JobKind.PORTS or job.payload.get("has_interfaces")]
+        about_ports = (JobKind.PORTS, JobKind.RELEASE_PORT)
+        left = [job for job in jobs if job.kind in about_ports or job.payload.get("has_interfaces")]
         for job in left:
             self._jobs.postpone(job, NO_NETWORK_SERVICE)
         if left:
@@ -214,6 +223,14 @@ class BuildTask:
             update_ports(self._server_ports, job.key, server, release=read_payload(job, PortsUpdate).release)
         except PortsRefused as refused:  # an operator may have taken a port away; repeating would not bring it back
             log.warning("ports not bound", extra={"server": job.key, "reason": refused.message})
+        self._jobs.finish_job(job)
+
+    def _release_port(self, job: Job) -> None:
+        payload = read_payload(job, PortRelease)
+        with read(self._engine) as connection:
+            server = server_store.server(connection, payload.server_id)
+        if server is None or all(one.port_id != payload.port_id for one in server.interfaces):
+            release_port(self._server_ports, payload.server_id, payload.port_id)
         self._jobs.finish_job(job)
 
     def _publish_status(self, job: Job) -> None:

@@ -46,6 +46,11 @@ def update_ports(server_ports: ServerPorts | None, server_id: str, server: Serve
         bind_ports(server_ports, [(server, server.host or "")])
 
 
+def release_port(server_ports: ServerPorts | None, server_id: str, port_id: str) -> None:
+    """May be repeated; does nothing for a port of another server."""
+    _service(server_ports).release_port(server_id, port_id)
+
+
 def _service(server_ports: ServerPorts | None) -> ServerPorts:
     if server_ports is None:
         raise Unavailable(NO_NETWORK_SERVICE)

@@ -19,9 +19,15 @@ _MAX_PORTS = 500
 
 
 class PortsRefused(Conflict):
-    """The network service refuses the ports of a server. The message is its own, for the server's owner."""
+    """The network service refuses the ports of a server. The message is its own, for the server's owner; `status` is
+    that of its answer.
+    """
 
     code = "network.refused"
+
+    def __init__(self, message: str, *, status: int) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class UsableNetwork(msgspec.Struct, frozen=True):
@@ -125,10 +131,15 @@ class ServerPorts:
             except (NotFound, RemoteError) as error:
                 if isinstance(error, RemoteError) and error.status >= 500:
                     raise
-                raise PortsRefused(str(error.fields.get("detail") or error.message)) from error
+                status = error.status if isinstance(error, RemoteError) else 404
+                raise PortsRefused(str(error.fields.get("detail") or error.message), status=status) from error
             bound += msgspec.convert(answer["ports"], list[BoundPort])
         return bound
 
     def release(self, server_id: str) -> None:
         """Deletes the ports that were made for the server, and frees its others. May be repeated."""
         self._http.request("DELETE", f"/moorage/v1/server-ports/{server_id}")
+
+    def release_port(self, server_id: str, port_id: str) -> None:
+        """The same for one port. Does nothing for a port of another server."""
+        self._http.request("DELETE", f"/moorage/v1/server-ports/{server_id}/{port_id}")

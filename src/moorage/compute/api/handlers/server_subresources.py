@@ -3,13 +3,15 @@
 There is no volume service, so its lists are empty; changes are refused (`unsupported_routes`).
 """
 
+from typing import TypedDict
 from urllib.parse import quote
 
 from moorage.compute.api.handlers.server_view import addresses_by_network
 from moorage.compute.api.handlers.views import ComputeRequest
 from moorage.compute.api.schemas.servers import TAG
-from moorage.compute.model.servers import NetworkInterface, PowerState, Server
-from moorage.core.errors import Conflict, NotBuilt, NotFound
+from moorage.compute.model.servers import InterfaceState, NetworkInterface, PowerState, Server
+from moorage.compute.requests.server_request import WantedInterface
+from moorage.core.errors import Conflict, Invalid, NotBuilt, NotFound
 from moorage.core.json import Json
 from moorage.wire.http import Response
 
@@ -19,6 +21,15 @@ _POWER_STATES = {
     PowerState.PAUSED: "paused",
     PowerState.SHUTDOWN: "shutdown",
 }
+
+
+class InterfaceBody(TypedDict, total=False):
+    """A request to attach an interface; `fixed_ips` has one item, ``{"ip_address": TEXT}``."""
+
+    net_id: str
+    port_id: str
+    fixed_ips: list[dict[str, str]]
+    tag: str
 
 
 def _server(request: ComputeRequest, server_id: str) -> Server:
@@ -94,12 +105,30 @@ def show_interface(request: ComputeRequest, server_id: str, key: str) -> Respons
     raise NotFound(f"Instance {server_id} does not have a port with id {key}")
 
 
+def attach_interface(request: ComputeRequest, server_id: str) -> Response:
+    body: InterfaceBody = request.json.get("interfaceAttachment", {})
+    network_id, port_id, fixed_ips = body.get("net_id"), body.get("port_id"), body.get("fixed_ips")
+    if network_id and port_id:
+        raise Invalid("Must not input both network_id and port_id")
+    if fixed_ips and not network_id:
+        raise Invalid("Must input network_id when request IP address")
+    address = fixed_ips[0]["ip_address"] if fixed_ips else None
+    wanted = WantedInterface(network_id=network_id, port_id=port_id, address=address, tag=body.get("tag"))
+    made = request.service.interfaces.attach(request.caller, request.request_id, server_id, wanted)
+    return Response(body={"interfaceAttachment": _interface(request, made)})
+
+
+def detach_interface(request: ComputeRequest, server_id: str, key: str) -> Response:
+    request.service.interfaces.detach(request.caller, request.request_id, server_id, key)
+    return Response(202)
+
+
 def _interface(request: ComputeRequest, interface: NetworkInterface) -> dict[str, Json]:
     return {
         "net_id": interface.network_id,
         "port_id": interface.port_id,
         "mac_addr": interface.mac,
-        "port_state": "ACTIVE" if interface.mac else "DOWN",
+        "port_state": "ACTIVE" if interface.mac and interface.state is not InterfaceState.ATTACHING else "DOWN",
         "fixed_ips": [{"subnet_id": one.subnet_id, "ip_address": one.address} for one in interface.addresses],
         **({"tag": interface.tag} if request.version >= (2, 70) else {}),
     }

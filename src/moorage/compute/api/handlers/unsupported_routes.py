@@ -17,7 +17,6 @@ IMAGE_METADATA_UNTIL = 38
 _IMAGES = "The proxy to images only reads; change images through the image service in the service catalogue."
 _VOLUMES = "There is no volume service: volumes, snapshots of volumes and booting from them are not offered."
 _NETWORKS = "Floating IPs and security groups are not offered; for networks and ports use the network service."
-_INTERFACES = "Interfaces of servers cannot be changed; name networks and ports when you create the server."
 _REMOVED = "Nova removed this API; it has no replacement here."
 
 
@@ -96,8 +95,6 @@ UNSUPPORTED_ROUTES: tuple[UnsupportedRoute, ...] = (
     UnsupportedRoute("/os-security-groups/{key}", "GET PUT DELETE", _NETWORKS, until=PROXIES_UNTIL),
     UnsupportedRoute("/os-security-group-rules", "POST", _NETWORKS, until=PROXIES_UNTIL),
     UnsupportedRoute("/os-security-group-rules/{key}", "DELETE", _NETWORKS, until=PROXIES_UNTIL),
-    UnsupportedRoute("/servers/{server_id}/os-interface", "POST", _INTERFACES),
-    UnsupportedRoute("/servers/{server_id}/os-interface/{key}", "DELETE", _INTERFACES),
     UnsupportedRoute("/os-baremetal-nodes", "GET POST", "Bare metal nodes are not proxied.", until=PROXIES_UNTIL),
     UnsupportedRoute(
         "/os-baremetal-nodes/{key}", "GET DELETE", "Bare metal nodes are not proxied.", until=PROXIES_UNTIL,

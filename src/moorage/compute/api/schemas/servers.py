@@ -1,6 +1,7 @@
 """Schemas of servers and of explanations. As in Nova, attributes of later microversions are refused."""
 
 from moorage.compute.api.schemas.flavors import NAME
+from moorage.compute.model.servers import MAX_INTERFACES
 from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.microversion import Version
 
@@ -43,14 +44,12 @@ _NETWORK = {
     "port": {"oneOf": [{"type": "string", "format": "uuid"}, {"type": "null"}]},
     "fixed_ip": {"type": "string", "anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]},
 }
-#: More interfaces would not fit into a guest.
-_MAX_NETWORKS = 32
 
 
 def _networks(**more: object) -> dict[str, object]:
     """A list of networks and ports; `more`: properties of each."""
     one = {"type": "object", "properties": _NETWORK | more, "additionalProperties": False}
-    return {"type": "array", "items": one, "maxItems": _MAX_NETWORKS}
+    return {"type": "array", "items": one, "maxItems": MAX_INTERFACES}
 
 
 def _choice(networks: dict[str, object]) -> dict[str, object]:
@@ -145,6 +144,28 @@ UPDATE = VersionedSchema(
         (Version(2, 19), _update(description=_ADDED[0][1]["description"])),
         (Version(2, 90), _update(description=_ADDED[0][1]["description"], hostname=HOSTNAME)),
     ]
+)
+
+
+def _attach_interface(**more: object) -> Schema:
+    address = {"type": "string", "anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]}
+    fixed_ip = {
+        "type": "object",
+        "properties": {"ip_address": address},
+        "required": ["ip_address"],
+        "additionalProperties": False,
+    }
+    properties = {
+        "net_id": _UUID,
+        "port_id": _UUID,
+        "fixed_ips": {"type": "array", "items": fixed_ip, "minItems": 1, "maxItems": 1},
+    }
+    attachment = {"type": "object", "properties": properties | more, "additionalProperties": False}
+    return Schema({"type": "object", "properties": {"interfaceAttachment": attachment}, "additionalProperties": False})
+
+
+ATTACH_INTERFACE = VersionedSchema(
+    [(Version(2, 1), _attach_interface()), (Version(2, 49), _attach_interface(tag=_TAG))]
 )
 METADATA = Schema(
     {
