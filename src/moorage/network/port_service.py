@@ -7,7 +7,7 @@
 The compute service names the project of each port: a port or network that this project may not use is not found.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -71,6 +71,14 @@ class _Usage:
     network: Network
     subnets: Sequence[Subnet]
     taken: set[str] = field(default_factory=set)
+    #: {subnet id: its free addresses from the last one that was given}: many ports then need one pass over a pool.
+    free: dict[str, Iterator[str]] = field(default_factory=dict)
+
+    def free_in(self, subnet: Subnet) -> Iterator[str]:
+        """`taken` only grows, so a pass never has to begin again."""
+        if subnet.id not in self.free:
+            self.free[subnet.id] = free_addresses(subnet.pools, self.taken)
+        return self.free[subnet.id]
 
 
 @dataclass(frozen=True)
@@ -104,6 +112,7 @@ class PortService:
         """
 
         def insert(connection: Connection) -> Port:
+            self._lock_quota(connection, [new.project_id])
             self._check_quota(connection, new.project_id, 1)
             network = network_store.lock_networks(connection, [new.network_id]).get(new.network_id)
             usage = self._usage(connection, usable(network, caller, new.network_id))
@@ -159,6 +168,7 @@ class PortService:
     ) -> list[tuple[Port, Network, list[Subnet]]]:
         now = self.deps.clock.now()
         present = network_store.find_ports(connection, None, {"id": [one.id for one in wanted]})
+        self._lock_quota(connection, {one.project_id for one in wanted if one.network_id})
         named = {one.network_id for one in wanted if one.network_id} | {port.network_id for port in present}
         networks = network_store.lock_networks(connection, named)
         # Read again: only with the locks no other transaction makes one of them.
@@ -219,7 +229,12 @@ class PortService:
         except IntegrityError as error:
             raise Conflict("Another request took this port or address; repeat the request.") from error
 
+    def _lock_quota(self, connection: Connection, project_ids: Collection[str]) -> None:
+        if self.deps.quota_ports >= 0:
+            network_store.lock_projects(connection, project_ids)
+
     def _check_quota(self, connection: Connection, project_id: str, more: int) -> None:
+        """The caller holds the project's lock."""
         limit = self.deps.quota_ports
         if 0 <= limit < network_store.count_ports(connection, project_id) + more:
             raise OverQuota(
@@ -303,7 +318,7 @@ def _choose(usage: _Usage, wanted: Sequence[WantedAddress] | None, *, any_addres
 
 def _any_of(usage: _Usage, subnets: Sequence[Subnet]) -> PortAddress:
     for subnet in subnets:
-        for address in free_addresses(subnet.pools, usage.taken):
+        for address in usage.free_in(subnet):
             return PortAddress(subnet.id, address)
     raise Conflict(
         f"No more IP addresses available on network {usage.network.id}: all of its pools are in use; delete servers or "

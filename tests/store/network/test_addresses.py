@@ -1,6 +1,7 @@
 """Addresses under concurrent requests, on each database: none is given twice, and none is left out."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import insert
@@ -11,6 +12,8 @@ from moorage.core.clock import SystemClock
 from moorage.core.errors import Conflict
 from moorage.core.ids import RandomIds
 from moorage.db.session import write
+from moorage.network import port_service
+from moorage.network.addressing import free_addresses
 from moorage.network.deps import NetworkDeps
 from moorage.network.entries import parse_entries
 from moorage.network.port_service import ServerPort
@@ -27,6 +30,25 @@ LINES = {"lab": "bridge br0 subnet 192.0.2.0/27 gateway 192.0.2.30 addresses 192
 def engine(kind):
     with migrated_engine("network", kind) as engine:
         yield engine
+
+
+def test_a_request_for_many_ports_passes_over_the_used_addresses_once(engine, monkeypatch):
+    looked_at = []
+
+    def counted(pools, used):
+        for address in free_addresses(pools, used):
+            looked_at.append(address)
+            yield address
+
+    monkeypatch.setattr(port_service, "free_addresses", counted)
+    ids = RandomIds()
+    networking = Networking(NetworkDeps(engine, SystemClock(), ids))
+    networking.networks.apply_entries(parse_entries({"lab": "bridge br0 subnet 198.18.0.0/16"}))
+    ((network, _),) = networking.networks.networks(Caller("root", "admin", frozenset({"admin"})))
+    ports = [ServerPort(ids.uuid(), "red", ids.uuid(), "compute-1", network.id) for _ in range(100)]
+    for _ in range(2):
+        networking.ports.provide([replace(port, id=ids.uuid()) for port in ports])
+    assert len(looked_at) == len(set(looked_at)) == 200
 
 
 @on_every_database

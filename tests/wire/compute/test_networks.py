@@ -197,6 +197,14 @@ def test_the_quota_of_ports_limits_servers(plane, host):
     assert len(plane.send("GET", "/v2.1/servers")[2]["servers"]) == 2
 
 
+def test_hundreds_of_networks_in_one_request_are_refused(plane, host):
+    lab = {"uuid": plane.network("lab")}
+    status, message = plane.refusal([lab] * 300)
+    assert (status, "too long" in message) == (400, True)
+    assert plane.refusal([{"port": IMAGE}] * 33)[0] == 400
+    assert plane.refusal([lab] * 32) == (403, "Maximum number of ports exceeded")
+
+
 def test_a_build_whose_address_was_taken_in_between_fails_and_leaves_nothing(plane, host):
     lab = plane.network("lab")
     server_id = plane.boot("small", networks=[{"uuid": lab}, {"uuid": lab, "fixed_ip": "192.0.2.102"}])

@@ -63,6 +63,55 @@ def test_a_member_cannot_take_what_is_not_its_own(wire, body, status):
     assert wire.port(**body)[0] == status
 
 
+@pytest.mark.parametrize(
+    "attribute",
+    [
+        {"device_id": S},
+        {"device_owner": "compute:nova"},
+        {"network_id": A},
+        {"project_id": "blue"},
+        {"fixed_ips": [{"ip_address": "192.0.2.1"}]},
+        {"mac_address": "fa:16:3e:00:00:01"},
+        {"binding:host_id": "compute-1"},
+        {"binding:profile": {}},
+        {"port_security_enabled": False},
+        {"security_groups": [A]},
+    ],
+)
+def test_a_member_cannot_make_its_port_that_of_another_server(wire, attribute):
+    mine = wire.port()[1]["port"]
+    assert wire.send("PUT", f"/v2.0/ports/{mine['id']}", {"port": attribute})[0] == 400
+    assert wire.send("GET", f"/v2.0/ports/{mine['id']}")[1]["port"] == mine
+
+
+def test_a_member_learns_nothing_of_another_projects_private_network_and_its_ports(wire):
+    private = {"name": "secret", "provider:network_type": "flat", "provider:physical_network": "br7"}
+    network = wire.operate("POST", "/v2.0/networks", {"network": {**private, "project_id": "blue"}})[1]["network"]["id"]
+    subnet = wire.operate("POST", "/v2.0/subnets", {"subnet": {"network_id": network, "cidr": "203.0.113.0/24"}})[1]
+    subnet = subnet["subnet"]["id"]
+    port = wire.send("POST", "/v2.0/ports", {"port": {"network_id": network}}, who="bob:blue")[1]["port"]["id"]
+    wire.provide(wanted(port, project="blue"))
+    for query in (
+        f"id={port}", f"device_id={S}", f"network_id={network}", f"fixed_ips=subnet_id={subnet}", "project_id=blue",
+        "binding:host_id=compute-1",
+    ):  # fmt: skip
+        assert wire.send("GET", f"/v2.0/ports?{query}")[1] == {"ports": []}
+    for query in (f"id={network}", "name=secret", "shared=false", "provider:physical_network=br7"):
+        assert wire.send("GET", f"/v2.0/networks?{query}")[1] == {"networks": []}
+    for path in (f"networks/{network}", f"subnets/{subnet}", f"ports/{port}"):
+        assert wire.send("GET", f"/v2.0/{path}")[0] == 404
+    assert wire.send("POST", "/v2.0/ports", {"port": {"network_id": network}})[0] == 404
+    assert wire.port(fixed_ips=[{"subnet_id": subnet}])[0] == 400
+    assert wire.send("GET", f"/v2.0/ports?marker={port}")[0] == wire.send("GET", f"/v2.0/ports?marker={A}")[0] == 400
+    assert wire.send("DELETE", f"/v2.0/ports/{port}")[0] == 404
+    for method, path in (
+        ("PUT", "server-ports"), ("DELETE", f"server-ports/{S}"), ("DELETE", f"server-ports/{S}/{port}"),
+    ):  # fmt: skip
+        body = {"ports": [wanted(port)]} if method == "PUT" else None
+        assert wire.send(method, f"/moorage/v1/{path}", body)[0] == 403
+        assert wire.operate(method, f"/moorage/v1/{path}", body)[0] == 403
+
+
 def test_an_address_is_given_once(wire):
     wanted = [{"ip_address": "192.0.2.101"}]
     assert addresses(wire.port(fixed_ips=wanted)[1]) == ["192.0.2.101"]

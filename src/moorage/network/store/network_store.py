@@ -1,20 +1,39 @@
 """Networks, subnets, ports and addresses in SQL. All functions run in the caller's transaction.
 
-Whoever gives out addresses of a network, or takes a network or subnet away, holds `lock_networks` first: two
-transactions would otherwise choose the same free address, and one of them would fail.
+Whoever makes ports holds `lock_projects` first: two transactions would otherwise both find room in the quota. Whoever
+gives out addresses of a network, or takes a network or subnet away, then holds `lock_networks`: two transactions would
+otherwise choose the same free address, and one of them would fail.
 """
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, Table, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Dialect,
+    Executable,
+    Table,
+    bindparam,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from moorage.db.engine import in_list
 from moorage.db.types import ResultRow
 from moorage.network.addressing import AddressPool
 from moorage.network.model import Attachment, Network, NetworkKind, Port, PortAddress, Subnet
-from moorage.network.store.tables import addresses, networks, ports, subnets
+from moorage.network.store.tables import addresses, networks, ports, quota_locks, subnets
+
+_LOCK_PROJECT = (
+    select(quota_locks.c.project_id).where(quota_locks.c.project_id == bindparam("of_project")).with_for_update()
+)
 
 
 def _names(table: Table) -> list[str]:
@@ -188,6 +207,24 @@ def lock_ports(connection: Connection, ids: Collection[str]) -> dict[str, Port]:
     listed = in_list(connection, ports.c.id, ids)
     connection.execute(select(ports.c.id).where(listed).order_by(ports.c.number).with_for_update()).all()
     return {port.id: port for port in find_ports(connection, None, {"id": ids})}
+
+
+def lock_projects(connection: Connection, project_ids: Collection[str]) -> None:
+    """Locks the projects until the transaction ends, always in the same order. Lock them before networks and ports."""
+    for project_id in sorted(project_ids):
+        values = {"of_project": project_id}
+        if connection.execute(_LOCK_PROJECT, values).first() is None:
+            connection.execute(_insert_lock(connection.dialect), {"project_id": project_id})
+            connection.execute(_LOCK_PROJECT, values)
+
+
+def _insert_lock(dialect: Dialect) -> Executable:
+    """Inserts the project's row unless it exists."""
+    if dialect.name == "sqlite":
+        return sqlite.insert(quota_locks).on_conflict_do_nothing(index_elements=["project_id"])
+    if dialect.name == "postgresql":
+        return postgresql.insert(quota_locks).on_conflict_do_nothing(index_elements=["project_id"])
+    return mysql.insert(quota_locks).on_duplicate_key_update(project_id=quota_locks.c.project_id)
 
 
 def count_ports(connection: Connection, project_id: str) -> int:

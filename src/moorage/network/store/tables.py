@@ -72,6 +72,14 @@ ports = Table(
     **TABLE_OPTIONS,
 )
 
+#: Projects with ports. The lock of a row keeps two requests from counting the same ports against the quota.
+quota_locks = Table(
+    "quota_locks",
+    metadata,
+    Column("project_id", String(255), primary_key=True),
+    **TABLE_OPTIONS,
+)
+
 #: The fixed addresses of ports. The constraint keeps an address from being given twice, whatever a program does.
 addresses = Table(
     "addresses",
