@@ -142,6 +142,12 @@ def test_diagnostics_show_the_known_values_of_a_guest(plane, host, server_id):
     assert plane.send("GET", path)[0] == 403
 
 
+@pytest.mark.parametrize("path", ["/os-networks", "/os-networks/1", "/os-tenant-networks"])
+def test_novas_networks_are_gone_and_the_message_names_the_service_that_has_them(plane, path):
+    status, _, document = plane.send("GET", f"/v2.1{path}")
+    assert (status, "use the network service" in next(iter(document.values()))["message"]) == (410, True)
+
+
 @pytest.mark.parametrize("row", unsupported_routes.UNSUPPORTED_ROUTES, ids=lambda row: f"{row.methods} {row.path}")
 def test_an_unsupported_function_is_refused_with_a_message(plane, row):
     path = "/v2.1" + "/".join("x" if part.startswith("{") else part for part in row.path.split("/"))

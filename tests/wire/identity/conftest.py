@@ -10,7 +10,7 @@ from tests.plane import InProcessPlane
 
 @pytest.fixture
 def plane(tmp_path, clock, ids):
-    elsewhere = {"image": "http://glance.example:9292"}
+    elsewhere = {"image": "http://glance.example:9292", "network": "http://neutron.example:9696"}
     with InProcessPlane(tmp_path, "identity", clock=clock, ids=ids, authenticator=None, endpoints=elsewhere) as plane:
         yield plane
 

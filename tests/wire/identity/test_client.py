@@ -98,7 +98,7 @@ def test_endpoints_are_read_from_the_catalogue(tokens):
     source = tokens()
     assert source.endpoint("placement") == f"{URL}/placement"
     assert source.endpoint("compute", "internal", "RegionOne") == f"{URL}/compute/v2.1"
-    served = "accelerator, compute, identity, image, placement, reservation"
+    served = "accelerator, compute, identity, image, network, placement, reservation"
     with pytest.raises(NotFound, match=f"no public endpoint of volume; it has {served}"):
         source.endpoint("volume")
     with pytest.raises(NotFound, match="in RegionTwo"):

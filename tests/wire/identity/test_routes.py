@@ -291,6 +291,7 @@ def test_the_catalogue_route_returns_the_catalogue_of_the_token(wire):
         "accelerator": "cyborg",
         "reservation": "blazar",
         "image": "glance",
+        "network": "neutron",
     }
 
 

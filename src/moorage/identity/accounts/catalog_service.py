@@ -16,11 +16,13 @@ from moorage.identity.model import Accounts, CatalogEndpoint, CatalogService, Ch
 from moorage.identity.store.account_database import AccountDatabase
 
 #: Names in the catalogue, as upstream's services register themselves; `openstack catalog list` shows them.
+#: Libcloud looks for its endpoints by type and name.
 SERVICE_NAMES = {
     "accelerator": "cyborg",
     "compute": "nova",
     "identity": "keystone",
     "image": "glance",
+    "network": "neutron",
     "placement": "placement",
     "reservation": "blazar",
 }

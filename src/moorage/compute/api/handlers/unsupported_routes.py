@@ -18,6 +18,7 @@ _IMAGES = "The proxy to images only reads; change images through the image servi
 _VOLUMES = "There is no volume service: volumes, snapshots of volumes and booting from them are not offered."
 _NETWORKS = "Floating IPs and security groups are not offered; for networks and ports use the network service."
 _REMOVED = "Nova removed this API; it has no replacement here."
+_NETWORKS_REMOVED = "Nova removed this API; use the network service for networks."
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,8 @@ class UnsupportedRoute:
         return refuse
 
 
-def _gone(path: str, methods: str) -> UnsupportedRoute:
-    return UnsupportedRoute(path, methods, _REMOVED, 410)
+def _gone(path: str, methods: str, message: str = _REMOVED) -> UnsupportedRoute:
+    return UnsupportedRoute(path, methods, message, 410)
 
 
 UNSUPPORTED_ROUTES: tuple[UnsupportedRoute, ...] = (
@@ -64,13 +65,13 @@ UNSUPPORTED_ROUTES: tuple[UnsupportedRoute, ...] = (
     _gone("/os-floating-ips-bulk/{key}", "GET PUT"),
     _gone("/os-fping", "GET"),
     _gone("/os-fping/{key}", "GET"),
-    _gone("/os-networks", "GET POST"),
-    _gone("/os-networks/{key}", "GET DELETE POST"),
-    _gone("/os-networks/{key}/action", "POST"),
+    _gone("/os-networks", "GET POST", _NETWORKS_REMOVED),
+    _gone("/os-networks/{key}", "GET DELETE POST", _NETWORKS_REMOVED),
+    _gone("/os-networks/{key}/action", "POST", _NETWORKS_REMOVED),
     _gone("/os-security-group-default-rules", "GET POST"),
     _gone("/os-security-group-default-rules/{key}", "GET DELETE"),
-    _gone("/os-tenant-networks", "GET POST"),
-    _gone("/os-tenant-networks/{key}", "GET DELETE"),
+    _gone("/os-tenant-networks", "GET POST", _NETWORKS_REMOVED),
+    _gone("/os-tenant-networks/{key}", "GET DELETE", _NETWORKS_REMOVED),
     _gone("/servers/{server_id}/consoles", "GET POST"),
     _gone("/servers/{server_id}/consoles/{key}", "GET DELETE"),
     _gone("/servers/{server_id}/os-virtual-interfaces", "GET"),
