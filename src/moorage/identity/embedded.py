@@ -209,27 +209,15 @@ class EmbeddedIdentity:
             raise Unauthorized("the token was revoked", code="identity.token_revoked")
         if claims.user_id.startswith(ID_PREFIX):
             return self._identify_host(claims)
-        accounts = self.accounts()
-        user = accounts.users.get(claims.user_id)
-        project = accounts.projects.get(claims.project_id) if claims.project_id is not None else None
-        if user is None or not accounts.is_enabled(user) or user.fingerprint_in(project) != claims.fingerprint:
-            raise Unauthorized(
-                "the token's user was deleted, is or was disabled, or has a new password, or the token's project is or "
-                "was disabled",
-                code="identity.user_changed",
-            )
-        if claims.project_id is None:
-            return AuthenticatedCaller(claims, user, None)
-        if project is None or not accounts.is_enabled(project) or not user.roles_in(project):
-            raise Unauthorized(f"{user.name} has no role in the token's project any more", code="identity.no_role")
-        if claims.credential_id is None:
-            return AuthenticatedCaller(claims, user, project)
-        credential = accounts.credentials.get(claims.credential_id)
-        if credential is None or credential.user_id != user.id or credential.project_id != project.id:
-            raise Unauthorized("the token's application credential was deleted", code="identity.application_credential")
-        return AuthenticatedCaller(
-            claims, user, project, credential=credential, credential_roles=accounts.role_names(credential.role_ids)
-        )
+        try:
+            return _identify_person(claims, self.accounts())
+        except Unauthorized:
+            # Another process may have issued the token for a user or a role that this one has not read yet. Tokens name
+            # whole seconds.
+            if self.database.read_at >= claims.issued_at + timedelta(seconds=1):
+                raise
+            self.database.read_now()
+            return _identify_person(claims, self.accounts())
 
     def _identify_host(self, claims: Claims) -> AuthenticatedCaller:
         found = self.hosts.by_id(claims.user_id)
@@ -296,6 +284,30 @@ def open_or_create_identity(
         random_bytes=random_bytes,
         throttle=LoginThrottle(clock),
         settings=settings,
+    )
+
+
+def _identify_person(claims: Claims, accounts: Accounts) -> AuthenticatedCaller:
+    """Raises `Unauthorized` with the reason."""
+    user = accounts.users.get(claims.user_id)
+    project = accounts.projects.get(claims.project_id) if claims.project_id is not None else None
+    if user is None or not accounts.is_enabled(user) or user.fingerprint_in(project) != claims.fingerprint:
+        raise Unauthorized(
+            "the token's user was deleted, is or was disabled, or has a new password, or the token's project is or "
+            "was disabled",
+            code="identity.user_changed",
+        )
+    if claims.project_id is None:
+        return AuthenticatedCaller(claims, user, None)
+    if project is None or not accounts.is_enabled(project) or not user.roles_in(project):
+        raise Unauthorized(f"{user.name} has no role in the token's project any more", code="identity.no_role")
+    if claims.credential_id is None:
+        return AuthenticatedCaller(claims, user, project)
+    credential = accounts.credentials.get(claims.credential_id)
+    if credential is None or credential.user_id != user.id or credential.project_id != project.id:
+        raise Unauthorized("the token's application credential was deleted", code="identity.application_credential")
+    return AuthenticatedCaller(
+        claims, user, project, credential=credential, credential_roles=accounts.role_names(credential.role_ids)
     )
 
 

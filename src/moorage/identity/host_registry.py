@@ -84,8 +84,14 @@ class HostRegistry:
         return self._watched.value().hosts
 
     def by_id(self, host_id: str) -> tuple[str, HostIdentity] | None:
-        """(name, host) of the host with this id; None if there is none or it may not call."""
+        """(name, host) of the host with this id; None if there is none or it may not call.
+
+        For an unknown id the file is checked at once: another process may just have enrolled the host.
+        """
         known = self._watched.value()
+        if host_id not in known.by_id:
+            self._watched.reload_now()
+            known = self._watched.value()
         name = known.by_id.get(host_id)
         if name is None or not known.hosts[name].may_call:
             return None

@@ -245,6 +245,20 @@ def test_another_process_sees_a_change_within_a_second_and_reads_only_then(state
     assert len([sql for sql in statements if sql.startswith("SELECT")]) <= 10
 
 
+def test_a_token_of_a_new_user_is_valid_at_once_in_another_process(state, clock):
+    """Scripts create a user, log in and go on with the next service, all within a second."""
+    here, there = start(state, clock), start(state, clock, seed=2)
+    people, roles = services_of(here)
+    project = next(iter(here.accounts().projects.values()))
+    clock.sleep(0.3)
+    user = people.create_user({"name": "eve", "password": "of-eve-the-first"})
+    member = next(role for role in here.accounts().roles.values() if role.name == "member")
+    roles.grant(Assignment(member.id, "user", user.id, "project", project.id))
+    user = here.accounts().users[user.id]
+    token, _ = here.issue_token(user, project, ("password",))
+    assert there.identify(token).user.name == "eve"
+
+
 def test_tokens_expire_after_the_configured_lifetime(state, clock):
     identity = start(state, clock, token_lifetime=timedelta(minutes=5))
     token, held = log_in(identity, state)

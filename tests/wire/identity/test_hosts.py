@@ -214,6 +214,12 @@ def test_revoking_a_host_invalidates_its_one_time_token(tmp_path, wire, admin, w
     assert wire.send("DELETE", f"{HOSTS}/compute-8", token=admin)[0] == 404
 
 
+def test_another_process_knows_a_new_host_at_once(another, on_host):
+    """An agent calls several services in the second after its enrolment; a 401 would end its start."""
+    other = another()
+    assert other.identify(token_of(on_host())).host == "compute-7"
+
+
 def test_another_process_sees_a_revocation_within_a_second(clock, another, wire, admin, on_host):
     tokens = on_host()
     other = another()

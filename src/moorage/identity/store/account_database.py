@@ -47,6 +47,16 @@ class AccountDatabase:
                 self._reread_if_due(now)
         return self._known[1]
 
+    @property
+    def read_at(self) -> datetime:
+        """When this process last looked at the revision."""
+        return self._next_check - RELOAD_PERIOD
+
+    def read_now(self) -> None:
+        """Looks at the revision now. Raises `Unavailable` if the database does not answer."""
+        with self._lock:
+            self._reread(self._clock.now())
+
     def change(self, decide: Decide[T]) -> T:
         """Writes what `decide` returns. Durable, and visible in this process, when this returns."""
 
@@ -60,22 +70,21 @@ class AccountDatabase:
             return result
 
         result = in_transaction(self._engine, work)
-        with self._lock:
-            self._reread()
+        self.read_now()
         return result
 
     def _reread_if_due(self, now: datetime) -> None:
         if self._next_check - RELOAD_PERIOD <= now < self._next_check:  # another thread was quicker
             return
-        self._reread()
-        self._next_check = now + RELOAD_PERIOD
+        self._reread(now)
         self._on_check()
 
-    def _reread(self) -> None:
+    def _reread(self, now: datetime) -> None:
         with read_one_state(self._engine) as connection:
             revision = read_revision(connection)
             if revision != self._known[0]:
                 self._known = (revision, read_accounts(connection))
+        self._next_check = now + RELOAD_PERIOD
 
 
 def _read(engine: Engine) -> tuple[int, Accounts]:
