@@ -54,8 +54,18 @@ def add_people(plane: PlaneProcess, people: Mapping[str, tuple[str, ...]] = PEOP
             identity.request("PUT", f"/v3/projects/{projects[project]}/users/{made['user']['id']}/roles/{role}")
 
 
-def configure(plane: PlaneProcess, directory: Path, people: Mapping[str, tuple[str, ...]] = PEOPLE) -> Path:
-    """Writes a configuration directory for Tempest, and creates two flavors and two images in the plane."""
+def configure(
+    plane: PlaneProcess,
+    directory: Path,
+    people: Mapping[str, tuple[str, ...]] = PEOPLE,
+    *,
+    creates_people: bool = False,
+) -> Path:
+    """Writes a configuration directory for Tempest, and creates two flavors and two images in the plane.
+
+    `creates_people`: Tempest creates a project with its users for each class of tests; `people` only has to contain
+    chief.
+    """
     clients = plane.clients()
     images = [clients.create_image(name=f"tempest-{number}", visibility="public") for number in (1, 2)]
     for name, vcpus in (("tempest-1", 1), ("tempest-2", 2)):
@@ -73,7 +83,7 @@ def configure(plane: PlaneProcess, directory: Path, people: Mapping[str, tuple[s
     (etc / "accounts.yaml").write_text(yaml.safe_dump(accounts))
     lines = _TEMPLATE.format(
         identity=f"{plane.url}/identity/v3", accounts=etc / "accounts.yaml", locks=directory, image=images[0],
-        image_alt=images[1], password=PASSWORD,
+        image_alt=images[1], password=PASSWORD, creates_people=str(creates_people).lower(),
     )  # fmt: skip
     (etc / "tempest.conf").write_text(lines)
     return etc
@@ -85,7 +95,7 @@ log_file = {locks}/tempest.log
 [oslo_concurrency]
 lock_path = {locks}
 [auth]
-use_dynamic_credentials = false
+use_dynamic_credentials = {creates_people}
 test_accounts_file = {accounts}
 admin_username = chief
 admin_password = {password}

@@ -46,6 +46,7 @@ _PLACEMENT = "osc-placement"
 _OSC = "python-openstackclient"
 _SDK = "openstacksdk"
 _IMAGE = "tempest.api.image"
+_BLAZAR = "blazar-tempest-plugin"
 
 SUITES: tuple[Suite, ...] = (
     Suite(
@@ -71,6 +72,13 @@ SUITES: tuple[Suite, ...] = (
         passing=138,
     ),
     Suite(_IMAGE, "all", "tests/system/images/test_tempest.py", tests=102, passing=48),
+    Suite(
+        _BLAZAR,
+        "all, API and scenarios; time passes quickly, because the plane's clock is adjustable",
+        "tests/system/reservation/test_tempest.py",
+        tests=30,
+        passing=30,
+    ),
 )
 
 OUT_OF_SCOPE: tuple[Row, ...] = (
