@@ -49,10 +49,10 @@ def ids(lab):
 
 
 def example(path, ids):
-    """The address of the page with this path. Explain answers for a flavor that no host has room for, so it is full."""
+    """The address of the page with this path. Explain and Search show an answer."""
     head, variable, tail = path.partition("{")
     address = head + ids[path] + tail.partition("}")[2] if variable else path
-    return f"/ui{address}" + ("?flavor=small" if path == "/explain" else "")
+    return f"/ui{address}" + {"/explain": "?flavor=small", "/search": "?q=e"}.get(path, "")
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -86,6 +86,18 @@ def test_a_page_fits_a_phone(ids, open_tab, path):
     tab.goto(example(path, ids))
     tab.locator("main details:not(.menu)").evaluate_all("all => all.forEach((one) => { one.open = true })")
     assert tab.evaluate(CROWDED) == {"wide": 0, "overlapping": []}
+
+
+def test_the_key_slash_leads_to_the_search_unless_somebody_types(ids, tab):
+    tab.goto("/ui/leases")
+    tab.keyboard.press("/")
+    expect(tab.get_by_role("searchbox")).to_be_focused()
+    tab.keyboard.type("compute/-1")
+    expect(tab.get_by_role("searchbox")).to_have_value("compute/-1")
+    tab.get_by_role("searchbox").fill("compute")
+    tab.keyboard.press("Enter")
+    tab.get_by_role("link", name="compute-1").click()
+    expect(tab.get_by_role("heading", level=1)).to_contain_text("compute-1")
 
 
 def test_the_map_links_to_the_lease_that_has_slots_on_a_host(ids, tab):

@@ -118,6 +118,7 @@ def render_page(page_request: PageRequest, answer: Page) -> Response:
         "here": _here(page_request.http),
         "form_token": cookies.form_token(page_request.seed, page_request.cookies.get(cookies.SESSION, "")),
         "theme": theme if theme in cookies.THEMES else "auto",
+        "q": "",
         "person": page_request.person,
         "signs_in": page_request.http.service.signing_in is not None,
         "entries": [

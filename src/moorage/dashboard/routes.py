@@ -12,6 +12,7 @@ from moorage.dashboard.handlers import (
     leases,
     new_lease,
     provider_config,
+    search,
     servers,
     session,
 )
@@ -85,6 +86,7 @@ ROUTES: Sequence[Route[Dashboard]] = (
     _post("/accelerators/release", accelerators.release_handle),
     _get("/devices/{uuid}", accelerators.show_device),
     _get("/explain", explain.show_explanation),
+    _get("/search", search.show_search),
     _get("/provider-config", provider_config.show_provider_config),
     _post("/provider-config", provider_config.submit_provider_config, max_bytes=MAX_FORM_BYTES),
 )

@@ -1,12 +1,13 @@
 """The page that finds hosts, leases, servers, people and projects by a part of their name, or anything by its ID.
 
-It asks the services with the viewer's token, so it finds what the viewer may see: hosts, people, projects and objects of
-other projects only for administrators.
+It asks the services with the viewer's token, so it finds what the viewer may see: hosts, people, projects, and what
+belongs to other projects, only for administrators.
 """
 
 import re
 from collections.abc import Callable
 from urllib.parse import quote
+from uuid import UUID
 
 from moorage.core.errors import Forbidden, MoorageError, NotFound, RemoteError, Unavailable
 from moorage.dashboard.page_request import PageRequest
@@ -24,6 +25,7 @@ _ID = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}", re.ASCII | re
 
 def show_search(page_request: PageRequest) -> Page:
     text = (page_request.http.query.first("q") or "").strip()[:_LONGEST]
+    sought = str(UUID(text)) if _ID.fullmatch(text) else text  # services write UUIDs in lower case, with hyphens
     kinds: list[tuple[str, str, Callable[[PageRequest, str], view.Results]]] = [
         ("Hosts", "placement", _hosts),
         ("Leases", "reservation", _leases),
@@ -35,7 +37,7 @@ def show_search(page_request: PageRequest) -> Page:
         if not page_request.has(service):
             continue
         try:
-            found.append((words, find(page_request, text)))
+            found.append((words, find(page_request, sought)))
         except (Unavailable, RemoteError) as error:
             if isinstance(error, RemoteError) and error.status < 500:
                 raise
@@ -69,8 +71,13 @@ def _servers(page_request: PageRequest, text: str) -> view.Results:
     if _ID.fullmatch(text):
         return view.of_servers(_one(lambda: client.get(f"/v2.1/servers/{quote(text)}")["server"]), _SHOWN)
     scope: dict[str, object] = {"all_tenants": 1} if page_request.user.is_admin else {}
-    wanted = with_query("/v2.1/servers/detail", {**scope, "name": re.escape(text), "limit": _SHOWN + 1})
+    wanted = with_query("/v2.1/servers/detail", {**scope, "name": _pattern(text), "limit": _SHOWN + 1})
     return view.of_servers(client.get(wanted)["servers"], _SHOWN)
+
+
+def _pattern(text: str) -> str:
+    """A regular expression for the text, without parentheses: our Compute takes those literally."""
+    return re.sub(r"\\[()]", ".", re.escape(text))
 
 
 def _devices(page_request: PageRequest, text: str) -> view.Results:

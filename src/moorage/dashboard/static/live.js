@@ -1,6 +1,6 @@
-// Keeps parts of a page current. <section id="x" data-every="5"> is fetched with its page every 5 seconds and put in
-// place of what is there, unless somebody is working in it, until one comes that does not say so any more. Without
-// scripts the page is loaded again by hand.
+// Keys of every page, and parts of a page that are kept current: <section id="x" data-every="5"> is fetched with its page
+// every 5 seconds and put in place of what is there, unless somebody is working in it, until one comes that does not say
+// so any more. Without scripts the page is loaded again by hand.
 "use strict";
 
 (() => {
@@ -33,6 +33,17 @@
   for (const part of document.querySelectorAll("[data-every]")) {
     setInterval(() => refresh(part), Math.max(1, Number(part.dataset.every)) * 1000);
   }
+
+  // The key / leads to the search field, unless somebody is typing.
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest("input, textarea, select, [contenteditable]")) return;
+    const field = document.getElementById("everywhere");
+    if (!field) return;
+    event.preventDefault();
+    field.focus();
+    field.select();
+  });
 
   // An open menu closes with Escape and with a click elsewhere.
   const menus = () => document.querySelectorAll("details.menu[open]");

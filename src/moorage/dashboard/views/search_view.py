@@ -35,11 +35,15 @@ def of_trees(trees: Sequence[Document], matching: int) -> Results:
 def of_leases(leases: Sequence[Document], text: str, limit: int) -> Results:
     """Those whose names contain `text`, ignoring case."""
     entries = [
-        Entry(lease["name"], f"/leases/{lease['id']}", f"{lease['status']}, from {lease['start_date'][:16]} UTC")
+        Entry(lease["name"], f"/leases/{lease['id']}", f"{lease['status']}, from {_minute(lease['start_date'])}")
         for lease in leases
         if text.casefold() in lease["name"].casefold()
     ]
     return Results(tuple(entries[:limit]), len(entries) > limit)
+
+
+def _minute(when: str) -> str:
+    return f"{when[:16].replace('T', ' ')} UTC"
 
 
 def of_servers(servers: Sequence[Document], limit: int) -> Results:
@@ -54,8 +58,11 @@ def of_devices(devices: Sequence[Document]) -> Results:
 
 
 def of_names(names: Mapping[str, str], text: str, limit: int) -> Results:
-    """People or projects whose name contains `text`, ignoring case, or whose ID is `text`."""
+    """People or projects whose name contains `text`, or whose ID is `text`, ignoring case."""
     word = text.casefold()
-    entries = [Entry(name, "", some_id) for some_id, name in names.items() if word in name.casefold() or text == some_id]
+    found = [
+        (name, some_id) for some_id, name in names.items() if word in name.casefold() or word == some_id.casefold()
+    ]
+    entries = [Entry(name, "", some_id) for name, some_id in found]
     entries.sort(key=lambda entry: entry.name.casefold())
     return Results(tuple(entries[:limit]), len(entries) > limit)
