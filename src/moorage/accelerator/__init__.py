@@ -9,17 +9,23 @@
 * `api`      the Accelerator API v2 over HTTP, compatible with Cyborg's, and the routes for agents
 * `client`   the client of that API for other services and agents
 
-A field that Cyborg's devices have passes through the following. One that only Moorage has goes as far as
-`DeviceRecord` and then into `_handle_document` (`api/handlers/history.py`), without a microversion. A value that nobody
-filters by needs none of it: put it into `Device.details`, which ``vendor_board_info`` shows.
+To add a field to a device's answer, choose where clients shall see it:
 
-    a driver's `discover`      fills it
+    a text for people          nothing but a pair (name, value) in `Device.details`, which a driver's `discover` fills;
+                               ``vendor_board_info`` shows it
+    a field of Moorage's own   the chain below as far as `DeviceRecord`; then, without a microversion, the text
+                               ``std_board_info`` in `device_document`, and ``/moorage/v1/handles`` in
+                               `_handle_document` (`api/handlers/history.py`). An example is `health`
+    a field that Cyborg has    the whole chain, with Cyborg's microversion
+
+    a driver's `discover`      fills it; PCI devices in `_device` (`drivers/pci.py`). Leave it empty if it cannot be
+                               read: a `DriverError` makes all devices of the driver unknown
     `Device`                   `model/devices.py`; with a default, because the agent's checkpoint may be older
-    `_kept_form`               `model/nesting.py`; copy it there if it may change while a device waits for its release
+    `_kept_form`               `model/nesting.py`; copy it from `now` if it may change while a device is in use
     `DeviceReport`             `model/reports.py`, from `_device_report`; with a default, because an agent may be older
     `_check_device`            `model/reports.py`: refuse what the column cannot hold, such as a text that is too
                                long; nothing later checks it
-    `_device_values`           `service/service.py`
+    `_device_values`           `service/service.py`: the values of the columns
     the table `devices`        `store/tables.py`, and a migration with ``phase = "expand"``; the store reads all columns
     `DeviceRecord`             `model/rows.py`; the field has the column's name
     `device_document`          `api/handlers/shapes.py`
@@ -29,11 +35,9 @@ filters by needs none of it: put it into `Device.details`, which ``vendor_board_
                                request, and give the field a default, which `AcceleratorClient.devices` takes if the
                                answer of an older service lacks the field
 
-Tests: `tests/wire/accelerator/test_routes.py`, and for the checks `test_lying_host.py` beside it; row A1 of
-docs/evidence/proof/accelerators.md.
-
-The microversions are Cyborg's. The health is Moorage's own field, and is also in the text ``std_board_info``, which the
-stock client lists; ``/moorage/v1/handles`` shows such fields of devices that have handles.
+Tests: the driver's in `tests/unit/accelerator/drivers`, `tests/wire/accelerator/test_routes.py`, and for the checks
+`test_lying_host.py` beside it; row A1 of docs/evidence/proof/accelerators.md. Rolling upgrades: "Upgrades while
+processes run" in docs/guides/operations.md.
 
 Not here: the provider tree in Placement (`moorage.agent.tree` adds the agent's nodes to it and publishes them), and
 the bytes of bitstreams (`moorage.images`).

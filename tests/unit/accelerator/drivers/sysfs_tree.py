@@ -28,7 +28,10 @@ class Tree:
         self.around = lambda *order: nullcontext()
 
     def add(self, address, ids, *, numa_node=0, driver=None, of=None, kind="120000", reset=True, **attributes):
-        """Adds a PCI function. `ids`: vendor and product, as ``8086:09c4``; `of`: the card of a virtual function."""
+        """Adds a PCI function. `ids`: vendor and product, as ``8086:09c4``; `of`: the card of a virtual function.
+
+        `attributes`: other files and their contents; ``__`` in a name means ``/``.
+        """
         directory = self.devices / address
         directory.mkdir()
         vendor, product = ids.split(":")
