@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from socket import create_server
 from typing import Any
 
-from moorage.options import ServerOptions
+from moorage.options.plane import ServerOptions
 from moorage.wire.server.http_server import HttpServer
 from moorage.wire.server.process_setup import Signals
 

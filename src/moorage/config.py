@@ -1,4 +1,4 @@
-"""The configuration: an INI file whose sections and options are declared in `options`. Unknown keys are errors.
+"""The configuration: an INI file whose sections and options are declared in `moorage.options`. Unknown keys are errors.
 
 ``moorage config show`` prints it with the current values. Code below the wiring never sees it; the wiring passes each
 part the values that it needs.
@@ -14,27 +14,12 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from moorage.core.errors import StartError
-from moorage.options import (
-    AcceleratorOptions,
-    AgentOptions,
-    AuditOptions,
-    BeforeEndOptions,
-    ComputeOptions,
-    DatabaseOptions,
-    EndpointOptions,
-    EnforcementOptions,
-    IdentityOptions,
-    ImageOptions,
-    LibvirtOptions,
-    NetworkOptions,
-    PlacementOptions,
-    PlaneOptions,
-    ReservationOptions,
-    SchedulerOptions,
-    ServerOptions,
-    TracingOptions,
-    TrailOptions,
-)
+from moorage.options.compute import ComputeOptions, SchedulerOptions
+from moorage.options.host import AgentOptions, LibvirtOptions
+from moorage.options.plane import DatabaseOptions, EndpointOptions, PlaneOptions, ServerOptions
+from moorage.options.reservation import BeforeEndOptions, EnforcementOptions, ReservationOptions
+from moorage.options.services import AcceleratorOptions, IdentityOptions, ImageOptions, NetworkOptions, PlacementOptions
+from moorage.options.telemetry import AuditOptions, TracingOptions, TrailOptions
 
 #: {service: path of its endpoint below the plane's address}. The first segment is the mount prefix.
 ENDPOINT_PATHS = {

@@ -18,7 +18,7 @@ from typing import Self
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import MoorageError
 from moorage.jobs.background_tasks import PAUSE_AFTER_FAILURE, Task
-from moorage.options import PlacementOptions
+from moorage.options.services import PlacementOptions
 from moorage.wire.transports import ClientResponse
 from tests.simulation import databases, devices, disks
 from tests.simulation.dice import Dice

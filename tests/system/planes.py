@@ -25,7 +25,8 @@ from moorage.db.migrations import upgrade
 from moorage.identity.client import PasswordTokens
 from moorage.identity.first_start.first_credentials import first_credentials
 from moorage.identity.host_credential import enrol_host
-from moorage.options import PlacementOptions, PlaneOptions
+from moorage.options.plane import PlaneOptions
+from moorage.options.services import PlacementOptions
 from moorage.placement.service.service import PlacementService
 from moorage.wire.client import ServiceClient, TokenSource
 from moorage.wire.transports import SocketTransport, Transport

@@ -7,7 +7,7 @@ from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
 from moorage.images.cache import DigestCache
 from moorage.images.for_hosts import HostImageSource
-from moorage.options import LibvirtOptions
+from moorage.options.host import LibvirtOptions
 from moorage.wiring.components import Components
 
 try:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from moorage.core.clock import SystemClock
 from moorage.identity.client import PasswordTokens
-from moorage.options import PlaneOptions
+from moorage.options.plane import PlaneOptions
 from tests.ports import free_port
 from tests.system import tempest_rig
 from tests.system.planes import PlaneClients, PlaneProcess, write_config

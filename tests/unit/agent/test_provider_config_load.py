@@ -19,7 +19,8 @@ from moorage.agent.provider_config.load import (
 )
 from moorage.config import Config
 from moorage.core.errors import StartError
-from moorage.options import AgentOptions, ComputeOptions
+from moorage.options.compute import ComputeOptions
+from moorage.options.host import AgentOptions
 
 ENTRY = "meta: {{schema_version: '1.0'}}\nproviders:\n  - identification: {{name: {name}}}\n"
 

@@ -11,7 +11,7 @@ from moorage.cli.commands.explain_server import print_explanation
 from moorage.compute.client.compute_client import ExplainClient
 from moorage.config import Config
 from moorage.core.errors import StartError
-from moorage.options import SchedulerOptions
+from moorage.options.compute import SchedulerOptions
 from moorage.wiring.scheduler import scheduler_options
 from tests.wire.compute.conftest import IMAGE, Host
 from tests.wire.compute.test_build_job import aggregate, host_of, message_of

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from moorage.options import ComputeOptions
+from moorage.options.compute import ComputeOptions
 from tests.wire.compute.conftest import IMAGE, NO_LIMITS
 
 PATH = "/v2.1/os-quota-sets/red"

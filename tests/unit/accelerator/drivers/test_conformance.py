@@ -8,7 +8,7 @@ import pytest
 from moorage.accelerator.drivers.base import DriverError
 from moorage.accelerator.host.device_registry import DeviceRegistry
 from moorage.accelerator.model.devices import Health, RegionState, check_handle
-from moorage.options import AcceleratorOptions
+from moorage.options.services import AcceleratorOptions
 from tests.unit.accelerator.drivers import benches, page
 from tests.unit.accelerator.drivers.benches import NOBODY
 from tests.unit.accelerator.drivers.bits import opened

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from moorage.core.errors import StartError
-from moorage.options import AcceleratorOptions
+from moorage.options.services import AcceleratorOptions
 from moorage.wiring.host import _accelerator_drivers
 
 NAMES = ["simulated", "pci", "nvidia", "qat", "fpga_dfl", "fpga_manager", "opae", "xrt"]
