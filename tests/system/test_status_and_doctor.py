@@ -13,7 +13,7 @@ from tests.system.planes import PlaneProcess, moorage, until
 pytestmark = pytest.mark.slow
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "operations.md"
-SERVICES = {"identity", "placement", "compute", "accelerator", "reservation", "image"}
+SERVICES = {"identity", "placement", "compute", "accelerator", "reservation", "image", "network"}
 
 
 def commands():
@@ -37,7 +37,7 @@ def test_status_and_doctor_report_a_running_and_a_stopped_plane(tmp_path):
         status = json.loads(text)
         assert {service["name"]: service["state"] for service in status["services"]} == dict.fromkeys(SERVICES, "ok")
         assert {one["service"]: one["state"] for one in status["databases"]} == dict.fromkeys(
-            ("identity", "placement", "compute", "accelerator", "reservation"), "current"
+            ("identity", "placement", "compute", "accelerator", "reservation", "network"), "current"
         )
         assert all(one["at"] == one["head"] for one in status["databases"])
         assert status["hosts"] == [{"name": "compute-1", "is_up": True}]

@@ -18,7 +18,7 @@ from tests.system.planes import MOORAGE, PlaneProcess, moorage, until
 
 pytestmark = pytest.mark.slow
 
-SERVICES = ("identity", "placement", "compute", "accelerator", "reservation", "image")
+SERVICES = ("identity", "placement", "compute", "accelerator", "reservation", "image", "network")
 
 OWN = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
 
@@ -66,8 +66,8 @@ def test_the_first_start_tells_its_progress_in_lines_and_a_later_one_does_not(tm
     plane = a_plane(tmp_path, is_warm=False)
     with plane:
         steps = plane.err.splitlines()
-        assert steps[0] == "First start: preparing identity (0 of 8 done)"
-        assert steps[-1] == "First start: preparing the start of all services (8 of 8 done)"
+        assert steps[0] == "First start: preparing identity (0 of 9 done)"
+        assert steps[-1] == "First start: preparing the start of all services (9 of 9 done)"
         assert {line.split()[3] for line in steps} >= {*SERVICES, "agent", "dashboard"}
         assert plane.stop() == 0
         plane.start()

@@ -23,14 +23,19 @@ def variables(tmp_path_factory):
         network={"lines": LINES},
     )
     with PlaneProcess(config.source, "--port", str(free_port())) as plane:
-        kept = json.loads((plane.state / "credentials.json").read_text())["admin"]
-        yield {
-            "OS_AUTH_URL": f"{plane.url}/identity",
-            "OS_USERNAME": "admin",
-            "OS_PASSWORD": kept["password"],
-            "OS_PROJECT_NAME": kept["project"],
-            "OS_USER_DOMAIN_ID": "default",
-            "OS_PROJECT_DOMAIN_ID": "default",
-            "OS_IDENTITY_API_VERSION": "3",
-            "OS_COMPUTE_API_VERSION": "2.96",
-        }
+        yield client_variables(plane)
+
+
+def client_variables(plane):
+    """The environment of the first administrator's clients."""
+    kept = json.loads((plane.state / "credentials.json").read_text())["admin"]
+    return {
+        "OS_AUTH_URL": f"{plane.url}/identity",
+        "OS_USERNAME": "admin",
+        "OS_PASSWORD": kept["password"],
+        "OS_PROJECT_NAME": kept["project"],
+        "OS_USER_DOMAIN_ID": "default",
+        "OS_PROJECT_DOMAIN_ID": "default",
+        "OS_IDENTITY_API_VERSION": "3",
+        "OS_COMPUTE_API_VERSION": "2.96",
+    }

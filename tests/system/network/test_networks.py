@@ -4,7 +4,10 @@ import json
 
 import pytest
 
+from tests.ports import free_port
 from tests.processes import openstack, sdk
+from tests.system.network.conftest import client_variables
+from tests.system.planes import PlaneProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients]
 
@@ -64,6 +67,33 @@ def test_openstacksdk_waits_for_a_server_with_two_networks_and_its_addresses(var
         "deleted": True,
         "left": 0,
     }
+
+
+FIRST = """
+import json
+flavor = cloud.create_flavor('sdk', ram=64, vcpus=1, disk=1)
+image = cloud.create_image('sdk', data=b'tiny', disk_format='raw', container_format='bare', visibility='public')
+server = cloud.create_server('sdk-1', image=image, flavor=flavor, wait=True, timeout=60)
+alone = cloud.compute.create_server(name='sdk-2', image_id=image.id, flavor_id=flavor.id, networks='none')
+alone = cloud.compute.wait_for_server(alone)
+print(json.dumps([
+    server.status, [one['addr'] for one in server.addresses['lab']], alone.status, alone.addresses,
+    len(list(cloud.network.ports())),
+]))
+"""
+
+
+def test_the_first_server_of_a_new_plane_has_an_address(tmp_path):
+    """Openstacksdk deletes a server that gets none while it waits."""
+    with PlaneProcess(tmp_path / "moorage.conf", "--port", str(free_port())) as plane:
+        said = json.loads(sdk(client_variables(plane), FIRST))
+        assert said == ["ACTIVE", ["192.0.2.2"], "ACTIVE", {}, 1]
+        image = openstack(client_variables(plane), ("image", "show", "sdk", *JSON))[0].document["id"]
+        create = ("server", "create", "--flavor", "sdk", "--image", image, "--wait", "first", *JSON)
+        for version, name in (("2.1", "old"), ("2.96", "new")):
+            words = [name if word == "first" else word for word in create]
+            (made,) = openstack(client_variables(plane) | {"OS_COMPUTE_API_VERSION": version}, words)
+            assert list(made.document["addresses"]) == ["lab"], made.err
 
 
 def test_openstackclient_creates_servers_on_networks_and_ports(variables):

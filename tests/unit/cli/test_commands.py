@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from moorage.cli.state import default_config_path, open_or_make_config, parse_period
+from moorage.cli.state import FIRST_SERVICES, default_config_path, open_or_make_config, parse_period
 from moorage.config import Config
 from moorage.core.errors import StartError
 from moorage.db import migrations
@@ -131,6 +131,9 @@ def test_a_file_of_two_lines_changes_only_its_options(tmp_path, when):
     path.write_text((path.read_text() if when.startswith("added") else "") + TWO_LINES)
     config = open_or_make_config(path, port=None, clock=None)
     untouched = open_or_make_config(tmp_path / "other" / "moorage.conf", port=None, clock=None)
+    if not when.startswith("added"):  # only the file of the first start names a network, and with it the service
+        assert (untouched.plane.services, list(untouched.network.lines)) == (FIRST_SERVICES, ["lab"])
+        untouched = dataclasses.replace(untouched, plane=Config().plane, network=Config().network)
     assert config == dataclasses.replace(untouched, agent=config.agent, source=config.source)
     assert config.agent.simulated_hosts == 3
     moved = [place and tmp_path / "plane" / place.relative_to(tmp_path / "other") for place in places_of(untouched)]
@@ -142,7 +145,26 @@ def test_the_generated_file_names_no_directory(tmp_path):
     path = tmp_path / "moorage.conf"
     open_or_make_config(path, port=9001, clock="adjustable")
     options = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
-    assert options == ["[plane]", "clock = adjustable", "[server]", "port = 9001"]
+    assert options == [
+        "[plane]", f"services = {FIRST_SERVICES}", "clock = adjustable", "[server]", "port = 9001", "[network]",
+        "lab = bridge br0 subnet 192.0.2.0/24",
+    ]  # fmt: skip
+
+
+def test_a_file_that_exists_is_not_changed_and_gets_no_network(tmp_path):
+    """As after an upgrade from a release whose first start wrote no network."""
+    path = tmp_path / "moorage.conf"
+    written = "# Options that differ from the defaults; `moorage config show` explains all of them.\n"
+    path.write_text(written)
+    config = open_or_make_config(path, port=None, clock=None)
+    assert path.read_text() == written
+    assert "network" not in config.runs
+    assert config.network.lines == {}
+
+
+def test_the_generated_file_is_readable_by_its_owner_only(tmp_path):
+    path = tmp_path / "moorage.conf"
+    open_or_make_config(path, port=9001, clock="adjustable")
     assert path.stat().st_mode & 0o777 == 0o600
 
 
