@@ -14,7 +14,7 @@ from moorage.config import SIMULATED_PROVIDER_CONFIG, Config, load_config
 from moorage.core.errors import StartError
 from moorage.default_paths import default_state_directory
 from moorage.durable import write_durably
-from moorage.options import PlaneOptions
+from moorage.options.plane import PlaneOptions
 
 #: Set by `moorage up` for its worker process; also read by the other commands.
 CONFIG_VARIABLE = "MOORAGE_CONFIG"
