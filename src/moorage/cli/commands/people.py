@@ -78,9 +78,7 @@ def set_password(config_path: Path | None, name: str) -> None:
 @click.argument("name")
 def disable(config_path: Path | None, name: str) -> None:
     """Let the user with this name or id sign in no more, and end all of its tokens."""
-    http = accounts_client(config_path)
-    _update(http, _find(http, "user", name), {"enabled": False})
-    click.echo(f"{name} is disabled.")
+    _set_enabled(config_path, name, enabled=False)
 
 
 @user.command()
@@ -88,9 +86,7 @@ def disable(config_path: Path | None, name: str) -> None:
 @click.argument("name")
 def enable(config_path: Path | None, name: str) -> None:
     """Let the user with this name or id sign in again. Its earlier tokens stay invalid."""
-    http = accounts_client(config_path)
-    _update(http, _find(http, "user", name), {"enabled": True})
-    click.echo(f"{name} is enabled.")
+    _set_enabled(config_path, name, enabled=True)
 
 
 @click.group()
@@ -141,6 +137,12 @@ def _find(http: ServiceClient, kind: str, name: str) -> JsonObject:
         found = ", ".join(f"{row['id']} (domain {row['domain_id']})" for row in rows)
         raise StartError(f"several {kind}s are called {name}: give the id of one of {found}")
     return rows[0]
+
+
+def _set_enabled(config_path: Path | None, name: str, *, enabled: bool) -> None:
+    http = accounts_client(config_path)
+    _update(http, _find(http, "user", name), {"enabled": enabled})
+    click.echo(f"{name} is {'enabled' if enabled else 'disabled'}.")
 
 
 def _update(http: ServiceClient, found: JsonObject, change: JsonObject) -> None:

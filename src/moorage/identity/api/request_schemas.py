@@ -14,6 +14,12 @@ _DOMAIN = {
 }
 _BY_ID = {"required": ["id"]}
 _BY_NAME = {"required": ["name", "domain"]}
+#: A user or a project. A name is unique only in its domain.
+_BY_ID_OR_NAME = {
+    "type": "object",
+    "properties": {"id": {"type": "string"}, "name": {"type": "string"}, "domain": _DOMAIN},
+    "anyOf": [_BY_ID, _BY_NAME],
+}
 
 LOGIN = Schema(
     {
@@ -58,15 +64,7 @@ LOGIN = Schema(
                                     "id": {"type": "string"},
                                     "name": {"type": "string"},
                                     "secret": {"type": "string"},
-                                    "user": {
-                                        "type": "object",
-                                        "properties": {
-                                            "id": {"type": "string"},
-                                            "name": {"type": "string"},
-                                            "domain": _DOMAIN,
-                                        },
-                                        "anyOf": [_BY_ID, _BY_NAME],
-                                    },
+                                    "user": _BY_ID_OR_NAME,
                                 },
                                 "anyOf": [_BY_ID, {"required": ["name", "user"]}],
                             },
@@ -78,15 +76,7 @@ LOGIN = Schema(
                             {
                                 "type": "object",
                                 "properties": {
-                                    "project": {
-                                        "type": "object",
-                                        "properties": {
-                                            "id": {"type": "string"},
-                                            "name": {"type": "string"},
-                                            "domain": _DOMAIN,
-                                        },
-                                        "anyOf": [_BY_ID, _BY_NAME],
-                                    },
+                                    "project": _BY_ID_OR_NAME,
                                     "domain": _DOMAIN,
                                     "system": {"type": "object"},
                                     "unscoped": {"type": "object"},
