@@ -1,6 +1,7 @@
 """`Request`, `Response` and `Route`: the types that handlers and route tables are written with.
 
-Also here: the protocols `Authenticator` and `Policy`, which the kernel calls and `moorage.identity` implements.
+Also here: which media types an Accept header allows (`accept_quality`), and the protocols `Authenticator` and
+`Policy`, which the kernel calls and `moorage.identity` implements.
 Not here: routing and the checks before a handler (`moorage.wire.app`).
 """
 
@@ -84,6 +85,29 @@ _CONTENT = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})
 def _variable(name: str) -> str:
     variable = name.upper().replace("-", "_")
     return variable if variable in _CONTENT else f"HTTP_{variable}"
+
+
+@lru_cache(maxsize=256)
+def accept_quality(accept: str, media_type: str) -> float:
+    """The quality of `media_type` in an Accept header, 0 (not acceptable) to 1; the most specific range counts."""
+    best = (-1, 0.0)
+    kind = media_type.partition("/")[0]
+    for part in accept.split(","):
+        media_range, *parameters = (piece.strip().lower() for piece in part.split(";"))
+        specificity = {media_type: 2, f"{kind}/*": 1, "*/*": 0}.get(media_range)
+        if specificity is not None:
+            best = max(best, (specificity, _q_parameter(parameters)))
+    return best[1]
+
+
+def _q_parameter(parameters: list[str]) -> float:
+    for parameter in parameters:
+        if parameter.startswith("q="):
+            try:
+                return float(parameter[2:])
+            except ValueError:
+                return 0.0
+    return 1.0
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 import pytest
 
 from moorage.core import errors as e
-from moorage.placement.api.error_shape import error_shape, quality
+from moorage.placement.api.error_shape import error_shape
 from moorage.placement.api.schemas.allocation import POST
 from moorage.wire.errors import problem_of
 from moorage.wire.microversion import Version, VersionRange
@@ -75,18 +75,3 @@ def test_error_codes_that_openstack_placement_does_not_have_are_replaced():
 def test_the_message_of_an_html_error_is_escaped():
     reply = shape(e.Invalid('say "a" & b'), accept="text/html")
     assert b"say &quot;a&quot; &amp; b" in reply.body
-
-
-@pytest.mark.parametrize(
-    ("accept", "expected"),
-    [
-        ("application/json", 1.0),
-        ("*/*;q=0.5", 0.5),
-        ("application/*;q=0.3,*/*", 0.3),
-        ("text/html", 0.0),
-        ("application/json;q=0,*/*", 0.0),
-        ("application/json;q=x", 0.0),
-    ],
-)
-def test_the_most_specific_media_range_of_accept_counts(accept, expected):
-    assert quality(accept, "application/json") == expected

@@ -1,6 +1,8 @@
-"""`Headers`: the headers of a request, read from the WSGI environment."""
+"""`Headers`: the headers of a request, read from the WSGI environment; and the qualities of media types in Accept."""
 
-from moorage.wire.http import Headers
+import pytest
+
+from moorage.wire.http import Headers, accept_quality
 
 ENVIRON = {
     "HTTP_X_AUTH_TOKEN": "secret",
@@ -31,3 +33,18 @@ def test_headers_are_a_mapping():
     expected = {"x-auth-token": "secret", "accept": "application/json", "content-type": "text/plain"}
     assert dict(Headers(ENVIRON)) == expected
     assert len(Headers(ENVIRON)) == 3
+
+
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        ("application/json", 1.0),
+        ("*/*;q=0.5", 0.5),
+        ("application/*;q=0.3,*/*", 0.3),
+        ("text/html", 0.0),
+        ("application/json;q=0,*/*", 0.0),
+        ("application/json;q=x", 0.0),
+    ],
+)
+def test_the_most_specific_media_range_of_accept_counts(accept, expected):
+    assert accept_quality(accept, "application/json") == expected

@@ -1,15 +1,14 @@
 """Errors as Placement words them: ``{"errors": [{"status", "title", "detail", "code", "request_id"}]}``.
 
 The detail consists of the stock sentence of the status, a blank line, one space, the message and two spaces, as WebOb's
-template formats it. A client that does not accept JSON gets HTML or plain text; `quality` reads the Accept header.
+template formats it. A client that does not accept JSON gets HTML or plain text.
 """
 
 import html
 import re
-from functools import lru_cache
 
 from moorage.wire.errors import Problem
-from moorage.wire.http import Response
+from moorage.wire.http import Response, accept_quality
 
 UNDEFINED = "placement.undefined_code"
 
@@ -29,8 +28,8 @@ _UNPADDED = (405, 406, 415)
 
 
 def error_shape(problem: Problem) -> Response:
-    json_quality = quality(problem.accept, "application/json")
-    html_quality = quality(problem.accept, "text/html")
+    json_quality = accept_quality(problem.accept, "application/json")
+    html_quality = accept_quality(problem.accept, "text/html")
     if json_quality and json_quality >= html_quality:
         return Response(problem.status, {"errors": [_error(problem)]})
     if html_quality:
@@ -90,26 +89,3 @@ def _message(problem: Problem) -> str:
         # Moorage's sentence continues with the supported range; here the range is in separate fields.
         return f"Invalid microversion: {problem.message.partition('. ')[0]}"
     return "" if problem.message == _STOCK[404] else problem.message
-
-
-@lru_cache(maxsize=256)
-def quality(accept: str, media_type: str) -> float:
-    """The quality of `media_type` in an Accept header, 0 (not acceptable) to 1; the most specific range counts."""
-    best = (-1, 0.0)
-    kind = media_type.partition("/")[0]
-    for part in accept.split(","):
-        media_range, *parameters = (piece.strip().lower() for piece in part.split(";"))
-        specificity = {media_type: 2, f"{kind}/*": 1, "*/*": 0}.get(media_range)
-        if specificity is not None:
-            best = max(best, (specificity, _q(parameters)))
-    return best[1]
-
-
-def _q(parameters: list[str]) -> float:
-    for parameter in parameters:
-        if parameter.startswith("q="):
-            try:
-                return float(parameter[2:])
-            except ValueError:
-                return 0.0
-    return 1.0

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec
 from urllib.parse import urlsplit
 
 from moorage.core.errors import NotAcceptable
-from moorage.placement.api.error_shape import quality
 from moorage.placement.service.service import PlacementService
 from moorage.placement.sync import snapshot
 from moorage.wire.body import Schema, VersionedSchema
-from moorage.wire.http import Request, Response
+from moorage.wire.http import Request, Response, accept_quality
 from moorage.wire.microversion import Version, VersionRange
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def json_only(handler: Handler[P]) -> Handler[P]:
     @wraps(handler)
     def checked(request: PlacementApiRequest, /, *args: P.args, **kwargs: P.kwargs) -> Response:
         accept = request.headers.get("accept")
-        if accept and not quality(accept, "application/json"):
+        if accept and not accept_quality(accept, "application/json"):
             raise NotAcceptable("Only application/json is provided")
         return handler(request, *args, **kwargs)
 

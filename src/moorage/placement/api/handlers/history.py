@@ -7,13 +7,12 @@ from datetime import datetime
 
 from moorage.core import parsing
 from moorage.core.errors import Invalid, NotAcceptable
-from moorage.placement.api.error_shape import quality
 from moorage.placement.api.handlers.answers import PlacementApiRequest, checked_query
 from moorage.placement.api.schemas import event as schemas
 from moorage.placement.forest.change_entries import ChangeEvent, Cursor, Filter, iso_utc, page_json
 from moorage.placement.service.history_service import PastState
 from moorage.placement.store.change_store import TimeRange
-from moorage.wire.http import Response
+from moorage.wire.http import Response, accept_quality
 
 EVENT_STREAM = "text/event-stream"
 
@@ -24,7 +23,7 @@ _UNBUFFERED = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
 def watch_changes(request: PlacementApiRequest) -> Response:
     """Resumes after the header ``Last-Event-ID``, else starts after `since`, else with the next change."""
-    if not quality(request.headers.get("accept") or "*/*", EVENT_STREAM):
+    if not accept_quality(request.headers.get("accept") or "*/*", EVENT_STREAM):
         raise NotAcceptable(f"Only {EVENT_STREAM} is provided")
     values = checked_query(request, schemas.EVENTS)
     # A browser reconnects with its first URL, so the header takes precedence.
