@@ -46,6 +46,7 @@ def test_every_command_with_its_own_exit_codes_explains_them_in_its_help():
 NOTHING_TO_READ = {
     "up", "agent join", "clock advance", "completion", "host enrol", "host join", "host revoke", "project add",
     "provider-config sample", "reservation finish-upgrade", "user add", "user disable", "user enable", "user set-password",
+    "user unlock",
 }  # fmt: skip
 
 

@@ -137,7 +137,8 @@ class EmbeddedIdentity:
             now = accounts.users.get(user.id)
             if now is None or now.password_hash != user.password_hash:
                 raise ConcurrentUpdate("the user was changed in the meantime; try again")
-            return None, Change(changed=(replace(now, password_hash=password_hash),))
+            after = replace(now, password_hash=password_hash, password_changed_at=self.clock.now())
+            return None, Change(changed=(after,))
 
         self.database.change(decide)
         self.update_first_password(user, None)

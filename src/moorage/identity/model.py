@@ -59,6 +59,7 @@ class User:
 
     `roles` are the names of the effective roles by project id: `Accounts` computes them, and the database has no column
     for them. `epoch` counts how often the user was disabled; tokens of an earlier epoch stay invalid.
+    `password_changed_at` is None for a password from before it was recorded, and for a user without one.
     """
 
     id: str
@@ -70,6 +71,7 @@ class User:
     domain_id: str = DOMAIN_ID
     extra: Extra = field(default_factory=dict)
     epoch: int = 0
+    password_changed_at: datetime | None = None
 
     @property
     def fingerprint(self) -> str:

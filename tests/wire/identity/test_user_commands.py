@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from moorage.cli.commands import people
 from moorage.core.errors import MoorageError
+from moorage.identity.tokens.throttle import FREE_FAILURES
 from moorage.wire.client import ServiceClient
 from tests.wire.identity.test_accounts import Admin, is_good
 
@@ -128,9 +129,18 @@ def test_an_unknown_name_and_one_of_several_users_are_refused(run, admin):
 
 def test_members_may_not_use_the_commands(run, admin):
     admin.member()
-    for words in (("list",), ("add", "mallory"), ("disable", "admin"), ("set-password", "admin")):
+    for words in (("list",), ("add", "mallory"), ("disable", "admin"), ("set-password", "admin"), ("unlock", "admin")):
         with pytest.raises(MoorageError, match="not authorized"):
             run(people.user, *words, who=("demo", "demo"), stdin="x\n")
+
+
+def test_a_user_who_must_wait_is_unlocked(run, admin):
+    admin.member()
+    for _ in range(FREE_FAILURES):
+        admin.wire.log_in("alice", "demo", password="wrong")
+    assert admin.sign_in()[0] == 429
+    assert run(people.user, "unlock", "alice") == "alice need not wait.\n"
+    assert admin.sign_in()[0] == 201
 
 
 def test_the_user_of_the_services_stays_enabled(run):

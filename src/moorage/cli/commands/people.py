@@ -17,7 +17,7 @@ from moorage.wire.client import ServiceClient
 
 @click.group()
 def user() -> None:
-    """List and add users, set their passwords, disable and enable them."""
+    """List and add users, set their passwords, disable, enable and unlock them."""
 
 
 @user.command("add")
@@ -87,6 +87,20 @@ def disable(config_path: Path | None, name: str) -> None:
 def enable(config_path: Path | None, name: str) -> None:
     """Let the user with this name or id sign in again. Its earlier tokens stay invalid."""
     _set_enabled(config_path, name, enabled=True)
+
+
+@user.command()
+@config_option
+@click.argument("name")
+def unlock(config_path: Path | None, name: str) -> None:
+    """Forget the failed sign-ins of the user with this name or id, who need not wait any more.
+
+    Each identity process counts failures for itself; this clears those of the process that answers.
+    """
+    http = accounts_client(config_path)
+    found = _find(http, "user", name)
+    http.request("DELETE", f"/moorage/v1/users/{_quoted(found['id'])}/lock")
+    click.echo(f"{name} need not wait.")
 
 
 @click.group()

@@ -115,6 +115,7 @@ class AccountService:
             enabled=given.get("enabled", True),
             domain_id=_domain_of(given),
             extra=extra_of({}, given, _USER_KEYS),
+            password_changed_at=None if password is None else self.identity.now(),
         )
 
         def decide(accounts: Accounts) -> tuple[User, Change]:
@@ -137,6 +138,7 @@ class AccountService:
                 password_hash=before.password_hash if password_hash is None else password_hash,
                 default_project_id=given.get("default_project_id", before.default_project_id),
                 extra=extra_of(before.extra, given, _USER_KEYS),
+                password_changed_at=before.password_changed_at if password_hash is None else self.identity.now(),
             )
             if self.identity.is_service_user(before) and (not after.enabled or after.name != before.name):
                 raise _services_need(before)

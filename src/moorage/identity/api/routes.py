@@ -1,6 +1,7 @@
 """The route table of identity: the Identity API v3 without federation, trusts and EC2, with its policy rules.
 
-``/moorage/v1/hosts`` is our own addition: the credentials of hosts.
+``/moorage/v1/hosts`` and ``/moorage/v1/users`` are our own additions: the credentials of hosts, and the failed logins
+of users.
 """
 
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from moorage.identity.api import account_schemas as schemas
 from moorage.identity.api import request_schemas as host_schemas
-from moorage.identity.api.handlers import accounts, catalog, credentials, hosts, roles, tokens
+from moorage.identity.api.handlers import accounts, catalog, credentials, hosts, roles, tokens, users
 from moorage.identity.api.request_schemas import CHANGE_PASSWORD, LOGIN
 from moorage.identity.policy import RuleTable, admin, admin_or_service, anyone, in_project
 from moorage.identity.service import IdentityService
@@ -92,6 +93,9 @@ def _grants(target: str, *, inherited: bool = False) -> Iterator[Route[IdentityS
 #: The rule for inviting and revoking hosts.
 HOSTS_RULE = "moorage:hosts"
 
+#: The rule for failed logins of users.
+USERS_RULE = "moorage:users"
+
 _HOST = "/moorage/v1/hosts/{host}"
 
 API: ServiceApi[IdentityService] = ServiceApi(
@@ -148,6 +152,8 @@ API: ServiceApi[IdentityService] = ServiceApi(
         *_records("region", catalog, schemas.CREATE_REGION, schemas.UPDATE_REGION),
         *_records("service", catalog, schemas.CREATE_SERVICE, schemas.UPDATE_SERVICE),
         *_records("endpoint", catalog, schemas.CREATE_ENDPOINT, schemas.UPDATE_ENDPOINT),
+        Route("GET", "/moorage/v1/users", users.list_users, USERS_RULE),
+        Route("DELETE", "/moorage/v1/users/{user_id}/lock", users.clear_lock, USERS_RULE),
         Route("GET", "/moorage/v1/hosts", hosts.list_hosts, HOSTS_RULE),
         Route("DELETE", _HOST, hosts.revoke_host, HOSTS_RULE),
         Route("POST", f"{_HOST}/enrolment", hosts.invite_host, HOSTS_RULE, schema=host_schemas.INVITE),
@@ -209,6 +215,7 @@ RULES = RuleTable(
         **{f"identity:{name}": admin_or_service for name in _READS},
         **{f"identity:{name}": admin for name in _WRITES},
         HOSTS_RULE: admin,
+        USERS_RULE: admin,
     },
     refusal_text="You are not authorized to perform the requested action: {rule}.",
 )

@@ -72,6 +72,7 @@ users = Table(
     Column("enabled", Boolean, nullable=False),
     Column("extra", Json, nullable=False),
     Column("epoch", Integer, nullable=False),
+    Column("password_changed_at", UtcDateTime),
     UniqueConstraint("domain_id", "name"),
     **TABLE_OPTIONS,
 )

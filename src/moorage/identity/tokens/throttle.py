@@ -10,6 +10,8 @@ for accounts that have logged in from it before.
 The counts are in this process's memory, at most `MAX_ENTRIES` of each kind; the oldest is dropped first. A count ends
 after `FORGET_AFTER` without a failure, and with a restart.
 
+An administrator sees the failures of the accounts (`failures_of_accounts`) and clears those of one (`clear`).
+
 Not here: the check of a password. Unknown accounts are counted like known ones.
 """
 
@@ -18,6 +20,7 @@ import logging
 import math
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -42,12 +45,23 @@ FORGET_AFTER = timedelta(minutes=15)
 MAX_ENTRIES = 10_000
 
 
+@dataclass(frozen=True, slots=True)
+class FailedLogins:
+    """The failures of one account that still count. Empty addresses do not identify the caller."""
+
+    failures: int
+    addresses: tuple[str, ...]  #: from which they came
+    locked_until: datetime | None  #: when all of these addresses may try again; None if they all may now
+
+
 @dataclass(slots=True)
 class _FailureCount:
     failures: int
     last: datetime
     wait_s: float  #: after the last failure
     next_try: datetime
+    account: bytes = b""  #: of a pair: the key of its account
+    address: str = ""  #: of a pair
 
 
 class _FailureCounts:
@@ -73,10 +87,10 @@ class _FailureCounts:
             count = self._counts[key]
             count.next_try = now + timedelta(seconds=count.wait_s)
 
-    def add(self, key: bytes, now: datetime, free: int) -> None:
+    def add(self, key: bytes, now: datetime, free: int, account: bytes = b"", address: str = "") -> None:
         failures = self.failures(key, now) + 1
         wait_s = BACKOFF.pause_s(failures - free + 1)
-        self._counts[key] = _FailureCount(failures, now, wait_s, now + timedelta(seconds=wait_s))
+        self._counts[key] = _FailureCount(failures, now, wait_s, now + timedelta(seconds=wait_s), account, address)
         self._counts.move_to_end(key)
         if len(self._counts) > MAX_ENTRIES:
             self._counts.popitem(last=False)
@@ -88,6 +102,10 @@ class _FailureCounts:
 
     def forget(self, key: bytes) -> None:
         self._counts.pop(key, None)
+
+    def present(self, now: datetime) -> Iterator[tuple[bytes, _FailureCount]]:
+        """The counts that have not ended, by key."""
+        return ((key, count) for key, count in list(self._counts.items()) if self.failures(key, now))
 
 
 class LoginThrottle:
@@ -123,7 +141,7 @@ class LoginThrottle:
         with self._lock:
             is_familiar = pair in self._familiar
             is_pressed = self._accounts.failures(whose, now) >= ATTACK_FAILURES
-            self._pairs.add(pair, now, 1 if is_pressed and not is_familiar else FREE_FAILURES)
+            self._pairs.add(pair, now, 1 if is_pressed and not is_familiar else FREE_FAILURES, whose, address)
             self._accounts.add(whose, now, ATTACK_FAILURES)
             if address and not is_familiar:
                 self._addresses.add(where, now, FREE_FAILURES_OF_ADDRESS)
@@ -137,6 +155,38 @@ class LoginThrottle:
             self._familiar.move_to_end(pair)
             if len(self._familiar) > MAX_ENTRIES:
                 self._familiar.popitem(last=False)
+
+    def failures_of_accounts(self, accounts: Iterable[str]) -> Mapping[str, FailedLogins]:
+        """The failures of those `accounts` that have any, from whose addresses somebody may have to wait."""
+        now, found = self._clock.now(), dict[bytes, list[tuple[_FailureCount, float]]]()
+        with self._lock:
+            for key, count in self._pairs.present(now):
+                wait_s = self._pairs.wait_s(key, now)
+                if count.address and key not in self._familiar:
+                    wait_s = max(wait_s, self._addresses.wait_s(_key(count.address), now))
+                found.setdefault(count.account, []).append((count, wait_s))
+        return {account: _failed_logins(found[key], now) for account in accounts if (key := _key(account)) in found}
+
+    def clear(self, account: str) -> None:
+        """Forgets the failures of the account, and of the addresses that failed with it, so that its owner can log in
+        from there at once.
+        """
+        whose, now = _key(account), self._clock.now()
+        with self._lock:
+            for pair, count in self._pairs.present(now):
+                if count.account == whose:
+                    self._pairs.forget(pair)
+                    self._addresses.forget(_key(count.address))
+            self._accounts.forget(whose)
+
+
+def _failed_logins(counts: list[tuple[_FailureCount, float]], now: datetime) -> FailedLogins:
+    wait_s = max(wait_s for _, wait_s in counts)
+    return FailedLogins(
+        sum(count.failures for count, _ in counts),
+        tuple(sorted({count.address for count, _ in counts})),
+        now + timedelta(seconds=wait_s) if wait_s else None,
+    )
 
 
 def _key(*parts: str) -> bytes:
