@@ -1,14 +1,19 @@
 """Opens every page in light and in dark colours. A new page without an example here fails."""
 
+from contextlib import suppress
 from datetime import timedelta
 from socket import create_server
 
 import pytest
 from playwright.sync_api import expect
 
+from moorage.core.errors import Unauthorized
 from moorage.dashboard.routes import ROUTES
+from moorage.identity.client import PasswordTokens
 from moorage.identity.first_start.first_credentials import first_credentials
+from moorage.identity.tokens.throttle import FREE_FAILURES
 from moorage.wire.server.http_server import HttpServer
+from moorage.wire.transports import SocketTransport
 from tests.conftest import START
 from tests.plane import InProcessPlane
 
@@ -44,8 +49,29 @@ def ids(lab):
         "/leases/holds/{hold_id}": hold,
         "/map/{uuid}": plane.placement.get("/moorage/v1/trees")["trees"][0]["uuid"],
         "/servers/{server_id}": server,
+        "/people/users/{user_id}": _locked_person(lab),
         "/devices/{uuid}": plane.accelerator.get("/devices")["devices"][0]["uuid"],
     }
+
+
+def _locked_person(lab):
+    """A person with roles in two projects who failed to sign in: the page has all that it can show."""
+    identity = lab.client("admin", "identity")
+    projects = {row["name"]: row["id"] for row in identity.get("/v3/projects")["projects"]}
+    given = {"name": "alice", "password": "of-alice", "default_project_id": projects["demo"]}
+    found = identity.request("POST", "/v3/users", json={"user": given})["user"]["id"]
+    for project, role in (("demo", "member"), ("admin", "reader")):
+        identity.request("PUT", f"/v3/projects/{projects[project]}/users/{found}/roles/{role}")
+    for _ in range(FREE_FAILURES):
+        with suppress(Unauthorized):
+            PasswordTokens(
+                SocketTransport(f"{lab.url}/identity"),
+                username="alice",
+                password="wrong",
+                project="demo",
+                clock=lab.plane.clock,
+            ).current_token()
+    return found
 
 
 def example(path, ids):

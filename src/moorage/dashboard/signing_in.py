@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NotRequired, TypedDict
+from urllib.parse import quote
 
 import orjson
 
@@ -152,6 +153,19 @@ class SigningIn:
         """Signs out: revokes the token. If the identity service does not answer, the token ends when it expires."""
         self._end(token, "")
 
+    def change_password(self, person: Person, original: str, new: str, address: str) -> None:
+        """Changes the person's own password, which ends all tokens of the person, also the one of the session.
+
+        Raises `Unauthorized` for a wrong `original`, `TooManyRequests`, or `RemoteError`.
+        """
+        body = orjson.dumps({"user": {"original_password": original, "password": new}})
+        path = f"/v3/users/{quote(person.user_id, safe='')}/password"
+        headers = {"x-forwarded-for": address} if address else {}
+        answer = self._send("POST", path, person.token, headers, body)
+        _check_password_answer(answer)
+        _check_success(answer)
+        self.revoke(person.token or "")
+
     def _end(self, token: str, query: str) -> None:
         with self._lock:
             self._known.pop(_mark(token), None)
@@ -171,13 +185,7 @@ class SigningIn:
         # With the browser's address, password guessing is throttled per browser, not for all users of the dashboard.
         headers = {"x-forwarded-for": address} if address else {}
         answer = self._send("POST", "/v3/auth/tokens?nocatalog", None, headers, orjson.dumps({"auth": auth}))
-        if answer.status == 429:
-            retry_after = answer.headers.get("retry-after", "")
-            seconds = int(retry_after) if retry_after.isdecimal() else 60
-            raise TooManyRequests(error_of_response(answer)[0], code="dashboard.refused", retry_after_s=seconds)
-        if answer.status == 401:
-            message, _ = error_of_response(answer)
-            raise Unauthorized(message, code="dashboard.refused")
+        _check_password_answer(answer)
         return answer.headers.get("x-subject-token", ""), _checked(answer)["token"]
 
     def _projects(self, token: str) -> tuple[ProjectChoice, ...]:
@@ -234,9 +242,24 @@ def _mark(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
+def _check_password_answer(answer: ClientResponse) -> None:
+    """Raises `Unauthorized` for a wrong password, and `TooManyRequests` after several."""
+    if answer.status == 429:
+        retry_after = answer.headers.get("retry-after", "")
+        seconds = int(retry_after) if retry_after.isdecimal() else 60
+        raise TooManyRequests(error_of_response(answer)[0], code="dashboard.refused", retry_after_s=seconds)
+    if answer.status == 401:
+        raise Unauthorized(error_of_response(answer)[0], code="dashboard.refused")
+
+
 def _checked(answer: ClientResponse) -> Any:
+    _check_success(answer)
+    return decode_body(answer)
+
+
+def _check_success(answer: ClientResponse) -> None:
     if 200 <= answer.status < 300:
-        return decode_body(answer)
+        return
     message, _ = error_of_response(answer)
     said = f"the identity service answered {answer.status}: {message}"
     raise Unavailable(said) if answer.status >= 500 else RemoteError(said, status=answer.status, detail=message)

@@ -47,6 +47,9 @@ class _AllowAnonymous:
 def _transports(parts: Components) -> Callable[[str], Transport | None]:
     @cache
     def transport(service: str) -> Transport | None:
+        # The pages of people are for Moorage's own identity service: a Keystone has its own, and mode none no users.
+        if service == "identity" and parts.config.identity.mode not in ("embedded", "http_basic"):
+            return None
         return parts.transport(service) if service in ENDPOINT_PATHS and parts.has(service) else None
 
     return transport

@@ -1,9 +1,9 @@
-"""Sign-in, sign-out, switching the project, and the theme."""
+"""Sign-in, sign-out, switching the project, changing the own password, and the theme."""
 
-from moorage.core.errors import Invalid, TooManyRequests, Unauthorized
+from moorage.core.errors import Invalid, RemoteError, TooManyRequests, Unauthorized
 from moorage.dashboard import cookies
 from moorage.dashboard.page_request import ENTRIES, PageRequest, redirect
-from moorage.dashboard.pages import Page
+from moorage.dashboard.pages import Page, error_status, error_text
 from moorage.dashboard.service import VERSIONS
 from moorage.dashboard.signing_in import Person, SigningIn
 from moorage.wire.errors import status_of
@@ -24,7 +24,10 @@ def show_sign_in(page_request: PageRequest) -> Page | Response:
     if page_request.http.service.signing_in is None:
         return redirect(page_request, "/")
     return _form(
-        page_request, page_request.http.query.first("next") or "/", is_over=bool(page_request.http.query.first("over"))
+        page_request,
+        page_request.http.query.first("next") or "/",
+        is_over=bool(page_request.http.query.first("over")),
+        is_changed=bool(page_request.http.query.first("changed")),
     )
 
 
@@ -47,11 +50,7 @@ def sign_in(page_request: PageRequest) -> Page | Response:
 def sign_out(page_request: PageRequest) -> Response:
     if token := page_request.cookies.get(cookies.SESSION):
         _signing_in(page_request).revoke(token)
-    gone = [
-        cookies.set_cookie(name, "", page_request.http.base_url, max_age_s=0)
-        for name in (cookies.SESSION, cookies.SEED)
-    ]
-    return redirect(page_request, "/sign-in", *gone)
+    return redirect(page_request, "/sign-in", *_no_session(page_request))
 
 
 def switch_project(page_request: PageRequest) -> Response:
@@ -63,6 +62,28 @@ def switch_project(page_request: PageRequest) -> Response:
     return redirect(page_request, _safe_path(page_request.form.text("next")), _session(page_request, person))
 
 
+def show_password(page_request: PageRequest) -> Page | Response:
+    return _password_page() if page_request.http.service.signing_in else redirect(page_request, "/")
+
+
+def change_password(page_request: PageRequest) -> Page | Response:
+    """Changes the own password, which ends the session."""
+    service, form = _signing_in(page_request), page_request.form
+    original, new = form.raw("original"), form.raw("password")
+    try:
+        if not original:
+            raise Invalid("Present password: enter it", field="original")
+        if not new or new != form.raw("again"):
+            raise Invalid("New password: enter the same one twice", field="password")
+        service.change_password(page_request.user, original, new, page_request.http.address)
+    except (Unauthorized, TooManyRequests) as error:
+        wrong = "the present password is wrong" if isinstance(error, Unauthorized) else error.message
+        return _password_page(wrong, "original", status_of(error))
+    except (Invalid, RemoteError) as error:
+        return _password_page(error_text(error), str(error.fields.get("field", "password")), error_status(error))
+    return redirect(page_request, "/sign-in?changed=1", *_no_session(page_request))
+
+
 def set_theme(page_request: PageRequest) -> Response:
     wanted = page_request.form.text("theme")
     if wanted not in cookies.THEMES:
@@ -72,10 +93,21 @@ def set_theme(page_request: PageRequest) -> Response:
 
 
 def _form(
-    page_request: PageRequest, target: str, name: str = "", error: str = "", *, is_over: bool = False, status: int = 200
+    page_request: PageRequest,
+    target: str,
+    name: str = "",
+    error: str = "",
+    *,
+    is_over: bool = False,
+    is_changed: bool = False,
+    status: int = 200,
 ) -> Page:
-    values = {"next": _safe_path(target), "name": name, "error": error, "is_over": is_over}
+    values = {"next": _safe_path(target), "name": name, "error": error, "is_over": is_over, "is_changed": is_changed}
     return Page("sign_in.html", "Sign in", values, status)
+
+
+def _password_page(error: str = "", error_field: str = "", status: int = 200) -> Page:
+    return Page("password.html", "Change your password", {"error": error, "error_field": error_field}, status)
 
 
 def _signing_in(page_request: PageRequest) -> SigningIn:
@@ -84,6 +116,14 @@ def _signing_in(page_request: PageRequest) -> SigningIn:
     if service is None:
         raise Invalid("sign-in is off: [identity] mode is none")
     return service
+
+
+def _no_session(page_request: PageRequest) -> list[str]:
+    """The cookies that end the session in the browser."""
+    return [
+        cookies.set_cookie(name, "", page_request.http.base_url, max_age_s=0)
+        for name in (cookies.SESSION, cookies.SEED)
+    ]
 
 
 def _session(page_request: PageRequest, person: Person) -> str:

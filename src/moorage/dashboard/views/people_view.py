@@ -1,0 +1,130 @@
+"""The tables of people and projects, and the choices of their forms. Pure.
+
+Built from the documents of ``GET /moorage/v1/users``, ``/v3/projects`` and ``/v3/roles``.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from moorage.dashboard.views.tables import Column
+
+Document = Mapping[str, Any]
+
+_DOMAIN = "default"
+#: The role that forms offer first.
+USUAL_ROLE = "member"
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectRoles:
+    """The roles of a person in a project. `indirect` ones come from a group, a domain or another role."""
+
+    project_id: str
+    project: str
+    roles: tuple[str, ...]
+    indirect: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        return ", ".join((*self.roles, *(f"{role} (indirect)" for role in self.indirect)))
+
+
+@dataclass(frozen=True, slots=True)
+class PersonRow:
+    id: str
+    name: str
+    state: str  #: ``enabled``, ``disabled`` or ``locked``: must wait after failed sign-ins
+    tone: str
+    is_enabled: bool
+    is_service: bool  #: the user of the services
+    has_password: bool
+    locked_until: str
+    failed_logins: int
+    addresses: tuple[str, ...]
+    password_changed_at: str
+    projects: tuple[ProjectRoles, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    id: str
+    name: str
+    words: str  #: the roles
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectRow:
+    id: str
+    name: str
+    description: str
+    is_enabled: bool
+    members: tuple[Member, ...]
+
+
+PEOPLE: Sequence[Column[PersonRow]] = (
+    Column("name", "Name", lambda row: row.name),
+    Column("state", "State", lambda row: row.state),
+    Column("password", "Password since", lambda row: row.password_changed_at),
+    Column("projects", "Projects", lambda row: ", ".join(f"{one.project} {one.words}" for one in row.projects)),
+)
+PROJECTS: Sequence[Column[ProjectRow]] = (
+    Column("name", "Name", lambda row: f"{row.name} {row.description}".strip()),
+    Column("state", "State", lambda row: "enabled" if row.is_enabled else "disabled"),
+    Column("members", "Members", lambda row: ", ".join(f"{one.name} {one.words}" for one in row.members)),
+)
+
+
+def person_rows(users: Iterable[Document]) -> list[PersonRow]:
+    return [_person(user) for user in users]
+
+
+def _person(user: Document) -> PersonRow:
+    state, tone = ("locked", "warn") if user["locked_until"] else ("enabled", "good")
+    if not user["enabled"]:
+        state, tone = "disabled", "bad"
+    return PersonRow(
+        id=user["id"],
+        name=_label(user),
+        state=state,
+        tone=tone,
+        is_enabled=user["enabled"],
+        is_service=user["is_service"],
+        has_password=user["has_password"],
+        locked_until=user["locked_until"] or "",
+        failed_logins=user["failed_logins"],
+        addresses=tuple(user["addresses"]),
+        password_changed_at=user["password_changed_at"] or "",
+        projects=tuple(
+            ProjectRoles(one["id"], one["name"], tuple(one["roles"]), tuple(one["indirect_roles"]))
+            for one in user["projects"]
+        ),
+    )
+
+
+def project_rows(projects: Iterable[Document], people: Iterable[PersonRow]) -> list[ProjectRow]:
+    members: dict[str, list[Member]] = {}
+    for person in people:
+        for one in person.projects:
+            members.setdefault(one.project_id, []).append(Member(person.id, person.name, one.words))
+    return [
+        ProjectRow(
+            project["id"],
+            _label(project),
+            project["description"] or "",
+            project["enabled"],
+            tuple(members.get(project["id"], ())),
+        )
+        for project in projects
+    ]
+
+
+def choices(records: Iterable[Document]) -> list[tuple[str, str]]:
+    """[(id, name)] of the enabled projects, or of roles, by name."""
+    return sorted(((row["id"], _label(row)) for row in records if row.get("enabled", True)), key=lambda one: one[1])
+
+
+def _label(record: Document) -> str:
+    """The name; with its domain, if that is another one than `default`."""
+    domain = record.get("domain_id") or _DOMAIN
+    return str(record["name"]) if domain == _DOMAIN else f"{record['name']} ({domain})"
