@@ -38,12 +38,12 @@ class CandidatePool:
         self.is_complete = limit is None or len(candidates) < limit
         #: {root: host state}, as far as read; None: no host of this compute service
         self.host_states: dict[str, HostState | None] = {}
-        #: number of candidates that are marked as claimed
-        self.marks = 0
+        #: number of claims that were subtracted
+        self.claims = 0
         self._summaries = summaries
         self._unusual = unusual
         self._subset = options.host_subset_size
-        #: {(provider, resource class): units} of candidates that are marked as claimed
+        #: {(provider, resource class): units} of those claims
         self._claimed: Counter[tuple[str, str]] = Counter()
         #: {root: free accelerators}
         self._devices: Counter[str] = Counter()
@@ -56,11 +56,11 @@ class CandidatePool:
         for uuid, summary in summaries.items() if options.weighers else ():
             self._trees[summary.root_provider_uuid][uuid] = summary
         functions = request.requirements.functions
-        #: providers that carry a wanted function, and the roots of their trees
-        self._carriers = {
+        #: providers that have a wanted function, and the roots of their trees
+        self._with_function = {
             uuid for uuid, one in summaries.items() if functions and carries_function(one.traits, functions)
         }
-        self._carrier_roots = {summaries[uuid].root_provider_uuid for uuid in self._carriers}
+        self._roots_with_function = {summaries[uuid].root_provider_uuid for uuid in self._with_function}
         #: {root: facts}
         self._facts = {root: self._host_facts(root) for root in dict.fromkeys(self.roots)}
         self._ranking = HostRanking(
@@ -75,14 +75,14 @@ class CandidatePool:
         """
         wanted, of_root = request.requirements, self._ranking.candidates
         order = self._ranking.order(wanted.server_id, wanted.group, subset=self._subset)
-        if not self._carriers:
+        if not self._with_function:
             return [at for root in order for at in of_root[root]]
-        lacks_function = [self._carriers.isdisjoint(one.allocations) for one in self.candidates]
+        lacks_function = [self._with_function.isdisjoint(one.allocations) for one in self.candidates]
         return [at for root in order for at in sorted(of_root[root], key=lacks_function.__getitem__)]
 
     def still_fits(self, at: int) -> bool:
         """Whether the candidate at this position still fits after our own claims."""
-        if not self.marks:
+        if not self.claims:
             return True
         for uuid, amounts in self.candidates[at].allocations.items():
             for name, amount in amounts.items():
@@ -92,10 +92,10 @@ class CandidatePool:
                     return False
         return True
 
-    def mark_claimed(self, at: int, times: int = 1) -> None:
+    def subtract_claim(self, at: int, times: int = 1) -> None:
         """Subtracts the candidate's units for all servers that share this pool. Call before the claim; -1 undoes it."""
         candidate = self.candidates[at]
-        self.marks += times
+        self.claims += times
         for uuid, amounts in candidate.allocations.items():
             for name, amount in amounts.items():
                 self._claimed[uuid, name] += times * amount
@@ -113,7 +113,7 @@ class CandidatePool:
             free_processors=on_root.get("VCPU", 0) + on_root.get("PCPU", 0),
             free_disk_gb=on_root.get("DISK_GB", 0),
             free_accelerators=self._devices[root],
-            has_function=root in self._carrier_roots,
+            has_function=root in self._roots_with_function,
             jobs=self._unusual.open_jobs.get(root, 0),
             failed_builds=self._unusual.failed_builds.get(root, 0),
             free=_NOTHING,

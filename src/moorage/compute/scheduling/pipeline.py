@@ -249,7 +249,7 @@ class HostSelector:
                 at, pool = ranking.candidates[ranking.next], ranking.pool
                 host = self._host_at(search, ranking, ranking.next)
                 if host is not None and pool.still_fits(at):
-                    pool.mark_claimed(at)
+                    pool.subtract_claim(at)
                     search.target = Alternate(host.name, host.root_uuid, pool.candidates[at])
                 else:
                     ranking.next += 1
@@ -278,7 +278,7 @@ class HostSelector:
                 order.outcome = NoHost(Reasons(request.text, refused_claims=search.refused))
             else:
                 self._release(search.wanted)
-        elif ranking.pool.marks:
+        elif ranking.pool.claims:
             search.must_wait = True
         elif ranking.pool.is_complete:
             order.outcome = NoHost(Reasons(request.text, rejected=ranking.rejected))
@@ -425,5 +425,5 @@ def _leave_room(searches: Sequence[_Search]) -> None:
 def _give_back(search: _Search) -> None:
     """The target is not claimed: its units count as free again for all servers that share the pool."""
     if search.ranking is not None and search.target is not None:
-        search.ranking.pool.mark_claimed(search.ranking.candidates[search.ranking.next], -1)
+        search.ranking.pool.subtract_claim(search.ranking.candidates[search.ranking.next], -1)
     search.target = None

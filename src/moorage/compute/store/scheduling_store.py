@@ -76,7 +76,7 @@ AT_ONCE = 50
 
 @dataclass(frozen=True)
 class UnusualHosts:
-    """Exceptions among all hosts, by root uuid: few rows, however many hosts there are."""
+    """Facts that hold for few hosts, by root uuid. A host that is not named has no open job and no failed build."""
 
     open_jobs: dict[str, int]
     failed_builds: dict[str, int]
