@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from moorage.core.clock import VirtualClock
 from moorage.core.ids import SeededIds
 from moorage.db.engine import open_engine
-from tests.memory import use_memory
+from tests.memory import collect_rarely, use_memory
 from tests.run_record import RunRecord
 from tests.servers import temporary_database
 
@@ -36,6 +36,10 @@ hypothesis.settings.load_profile("explore" if os.environ.get("EXPLORE") else "re
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(RunRecord())
+
+
+def pytest_collection_finish() -> None:
+    collect_rarely()
 
 
 # A shell's background job ignores Ctrl-C, and so would its children: tests that send it would hang.
