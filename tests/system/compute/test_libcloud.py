@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from moorage.options import PlaneOptions
+from moorage.options.plane import PlaneOptions
 from tests.ports import free_port
 from tests.processes import sdk
 from tests.system.planes import PlaneProcess, write_config
