@@ -7,5 +7,6 @@ not offer, and has no database.
                                                                           |
                                                                     service clients
 
-Built by `moorage.wiring.dashboard`. `signing_in` exchanges passwords for tokens; `cookies` keeps them in the browser.
+Built by `moorage.wiring.dashboard`. `rendering` fills the templates, and `forms` checks what browsers send.
+`signing_in` exchanges passwords for tokens; `cookies` keeps them in the browser.
 """

@@ -9,6 +9,8 @@
 
 * `base`        also the views: which images a call may read or write; each call names a view
 * `client`      the calls of compute and reservations to an image service
+* `attributes`  which attributes of images are no properties
+* `private_directories`  directories that only one user can open
 * `routes`, `handlers`, `schemas`, `service`, `query`, `document`, `model`, `quota`   our own image service
 
 Not here: the meaning of a bitstream's properties (`moorage.accelerator.model.bitstream`).

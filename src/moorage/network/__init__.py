@@ -2,7 +2,7 @@
 
 ::
 
-    routes -> handlers -> service       the API; `schemas` and `documents` have the bodies
+    routes -> handlers -> service       the API; `schemas` has the bodies, `resource_views` the answers
               network_service           networks and subnets, of operators and of the configuration file (`entries`)
               port_service              ports, of projects and of servers
               store                     SQL

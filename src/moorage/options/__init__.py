@@ -8,6 +8,7 @@ A reader finds a section in the module of its subject::
     host         [agent] [libvirt]
     reservation  [reservation] [enforcement] [before_end]
     telemetry    [audit] [trail] [tracing]
+    declaration  how an option is declared
 
 Not here: reading and writing the file; `moorage.config` does that, and is the only way to load options. It also has
 the values that follow from options. Only it, the wiring and the command line import these modules. `make reference`

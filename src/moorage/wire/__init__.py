@@ -7,8 +7,9 @@
     ServiceClient (credentials, retries) -> transports (TCP, Unix socket, in process) -> the other service
 
 In it: `app`, `http` (`Request`, `Response`, `Route`), `body` (JSON and schemas), `microversion`, `errors`, `openapi`,
-`audit_entries`, `middleware` (CORS, trace spans, and the endpoint for Prometheus), `client`,
-`transports`, and our HTTP/1.1 server in `server`.
+`audit_entries`, `middleware` (CORS, trace spans, and the endpoint for Prometheus), `client`, `transports`, and our
+HTTP/1.1 server in `server`. `admission` decides how much of a body the server reads, `forwarded` reads a proxy's
+headers, and `unix_socket_api` is the kernel on a local socket.
 Not in it: the routes of a service, and how a caller is authenticated (`moorage.identity`).
 Callers: the `routes`, `handlers` and `client` modules of every service; `moorage.wiring` assembles the applications.
 """

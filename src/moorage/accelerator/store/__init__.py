@@ -2,5 +2,6 @@
 
 `accelerator_store`, `history_store` and `report_store` contain only statements. Their functions take a connection, and
 neither begin nor end a transaction: `moorage.accelerator.service` does. They return rows as the records of
-`model.rows`. Not here: the schema's migrations (`moorage.accelerator.migrations`).
+`model.rows`. `meters` reads the gauges at each scrape. There is no pipeline: nothing here decides. Not here: the
+schema's migrations (`moorage.accelerator.migrations`).
 """

@@ -12,6 +12,7 @@
         |
     SelectionCommitter (commit_selection) one transaction: hosts, and a build job for each host
 
-Moves use `HostSelector` and `JobWorker` too. Not here: weighers, filters and prefilters (`moorage.scheduler`), and the
-build itself, which the host's agent does.
+`job_worker` claims and postpones jobs, `build_retries` sends a failed build to another host, and `interfaces` binds the
+servers' ports. Moves use `HostSelector` and `JobWorker` too. Not here: weighers, filters and prefilters
+(`moorage.scheduler`), and the build itself, which the host's agent does.
 """

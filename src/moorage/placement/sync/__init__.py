@@ -7,5 +7,7 @@
 
 * `snapshot.StaleRead` lets reads continue for a while when the database does not answer; writes fail then.
 
+* `meters` counts searches, claims and commits, and shows how current the forest is.
+
 Not here: SQL (`store`) and the checks of a write (`rules`).
 """

@@ -5,6 +5,7 @@
       -> next_slot: the first start at which a lease fits
     addresses: the same for floating IPs
     lease_update: what an update may change; step_plans: the steps of each event, by resource type
+    lost_slots: the slots that a host cannot hold any more
 
 `resource_types` has the rules of each type. Reading and writing the database is done by `booking` and `leases`.
 """

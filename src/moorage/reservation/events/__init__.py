@@ -14,6 +14,6 @@
                                             |-> a claim was lost: no write changes the event, and this worker leaves it
 
 The start of a lease is decided in `event_order.schedule_events`; `EventExecutor` commits it with its first transaction.
-Steps may run twice, so each is idempotent (see `steps`). `lease_service` and `healing` run the events that they create
-at once (`EventExecutor.run_claimed`).
+Steps may run twice, so each is idempotent (see `steps`). `parallel_requests` sends the requests of a batch side by
+side. `lease_service` and `healing` run the events that they create at once (`EventExecutor.run_claimed`).
 """

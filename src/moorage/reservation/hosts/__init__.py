@@ -1,9 +1,10 @@
 """Registered hosts and addresses, and what happens to leases when a host fails.
 
-`host_service` and `floating_ip_service` are the use cases of ``/os-hosts`` and ``/floatingips``. `host_monitor` is the
-background task that watches hosts, and `healing` moves the slots of leases off hosts that are down:
+    host_monitor (task: which hosts are up, by compute; what has changed in Placement)
+      -> lost_capacity (the slots that have no capacity any more)
+      -> healing (moves them off) -> admission (selects hosts) -> an update event with its steps
 
-    host_monitor (reads from compute which hosts are up) -> healing -> admission -> an update event with its steps
-
-`booking` selects the new hosts, and `events` runs the steps.
+`host_service` and `floating_ip_service` are the use cases of ``/os-hosts`` and ``/floatingips``.
+Not here: the selection of the new hosts (`booking`), and the effects of the steps (`events`). Callers: the handlers,
+and `moorage.wiring`, which runs the task.
 """
