@@ -103,6 +103,26 @@ def test_an_explanation_links_to_a_change_that_makes_the_request_fit(tab, cloud,
     look(tab, "explain-flavor", full=True)
 
 
+def test_an_audit_shows_its_findings_on_any_screen(lab, open_tab, cloud, look):
+    root = lab.plane.placement.get("/moorage/v1/trees")["trees"][0]["uuid"]
+    stray = {
+        "allocations": {root: {"resources": {"VCPU": 1}}},
+        "project_id": "red",
+        "user_id": "alice",
+        "consumer_generation": None,
+        "consumer_type": "INSTANCE",
+    }
+    lab.plane.placement.request("PUT", "/allocations/0f6e1f0a-95cc-4c2b-8d5e-3a1f0c9d7e21", json=stray)
+    lab.plane.clock.sleep(3600)
+    for width in (390, 1280):
+        tab = open_tab("admin", width=width)
+        tab.goto("/ui/audit")
+        tab.get_by_role("button", name="Run an audit").click()
+        expect(tab.get_by_role("region", name="Table of findings")).to_contain_text("unknown consumer")
+        look(tab, f"audit-{width}", full=True)
+    lab.plane.placement.request("DELETE", "/allocations/0f6e1f0a-95cc-4c2b-8d5e-3a1f0c9d7e21")
+
+
 def test_a_member_is_told_which_role_is_missing(open_tab, cloud, look):
     tab = open_tab("demo")
     answer = tab.goto("/ui/map")

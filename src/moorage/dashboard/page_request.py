@@ -190,6 +190,7 @@ ENTRIES: tuple[NavigationEntry, ...] = (
     NavigationEntry("/explain", "Explain", needs="compute"),
     NavigationEntry("/provider-config", "Provider configuration", needs="compute", for_admins=True),
     NavigationEntry("/quarantine", "Quarantine", needs="accelerator", for_admins=True),
+    NavigationEntry("/audit", "Audit", needs="placement", for_admins=True),
     NavigationEntry("/people", "People", needs="identity", for_admins=True),
 )
 

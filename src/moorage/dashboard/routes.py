@@ -6,6 +6,7 @@ from typing import Literal
 from moorage.dashboard.forms import MAX_FORM_BYTES
 from moorage.dashboard.handlers import (
     accelerators,
+    audit,
     calendar,
     explain,
     launch,
@@ -95,6 +96,8 @@ ROUTES: Sequence[Route[Dashboard]] = (
     _get("/servers/{server_id}", servers.show_server),
     _get("/accelerators", accelerators.list_accelerators),
     _get("/quarantine", accelerators.list_quarantine),
+    _get("/audit", audit.show_audit),
+    _post("/audit", audit.run_audit, effect="none"),
     _get("/accelerators/release", accelerators.show_release),
     _post("/accelerators/release", accelerators.release_handle),
     _get("/devices/{uuid}", accelerators.show_device),

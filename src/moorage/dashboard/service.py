@@ -1,7 +1,9 @@
 """The dashboard's dependencies: clients for the services, sign-in, templates and static files."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from moorage.core.caller import Caller
 from moorage.core.clock import Clock
@@ -55,9 +57,27 @@ class UserToken:
         return {} if self._token is None else {"x-auth-token": self._token}
 
 
+class AuditFinding(Protocol):
+    """A finding of `moorage.audit`, which the dashboard does not import."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def subject(self) -> str: ...
+    @property
+    def where(self) -> str: ...
+    @property
+    def why(self) -> str: ...
+    @property
+    def advice(self) -> str: ...
+
+
 @dataclass(frozen=True)
 class Dashboard:
-    """`signing_in` is None if sign-in is off, in which case everyone on this machine is an administrator."""
+    """`signing_in` is None if sign-in is off, in which case everyone on this machine is an administrator.
+
+    `find_all` audits the services with the given clients ({service type: client}, None for a missing service).
+    """
 
     services: ServiceAccess
     signing_in: SigningIn | None
@@ -65,6 +85,9 @@ class Dashboard:
     files: StaticFiles
     clock: Clock
     new_seed: Callable[[], str]
+    find_all: Callable[[Callable[[str], ServiceClient | None]], Sequence[AuditFinding]]
+    #: An audit reads all data, so a process runs one at a time.
+    audit_lock: threading.Lock = field(default_factory=threading.Lock)
 
     def person(self, token: str | None, caller: Caller) -> Person | None:
         """The signed-in user; None if the user must sign in first.

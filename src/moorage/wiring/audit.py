@@ -1,6 +1,7 @@
-"""The periodic audit: built in every process that has a table of jobs; the processes take turns through that table."""
+"""Builds the periodic audit, for which processes take turns through a table of jobs, and the dashboard's audit."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from moorage.accelerator.client import AcceleratorClient
@@ -9,7 +10,7 @@ from moorage.audit.collector import AuditServices, collect_snapshot
 from moorage.audit.model import Finding
 from moorage.audit.rules import findings
 from moorage.compute.client.compute_client import ComputeClient
-from moorage.core.errors import StartError
+from moorage.core.errors import StartError, Unavailable
 from moorage.jobs.store import JobStore
 from moorage.placement.client.placement_client import PlacementClient
 from moorage.reservation.client import ReservationClient
@@ -54,18 +55,24 @@ def _jobs(parts: Components) -> tuple[str, JobStore] | None:
 
 
 def _find_all_of(parts: Components) -> Callable[[], Sequence[Finding]]:
-    def client(service: str, make: Callable[[ServiceClient], C]) -> C | None:
-        return make(parts.client(service)) if parts.has(service) else None
+    return partial(find_all, parts, lambda service: parts.client(service) if parts.has(service) else None)
 
+
+def find_all(parts: Components, client_of: Callable[[str], ServiceClient | None]) -> Sequence[Finding]:
+    """Audits the services, with the clients that `client_of` returns for their types. Reads all data."""
+
+    def client(service: str, make: Callable[[ServiceClient], C]) -> C | None:
+        given = client_of(service)
+        return None if given is None else make(given)
+
+    placement = client("placement", PlacementClient)
+    if placement is None:
+        raise Unavailable("an audit needs Placement, which this cloud does not have")
     services = AuditServices(
-        PlacementClient(parts.client("placement")),
+        placement,
         client("compute", ComputeClient),
         client("accelerator", AcceleratorClient),
         client("reservation", ReservationClient),
         parts.config.reservation.freepool,
     )
-
-    def find_all() -> Sequence[Finding]:
-        return findings.all_findings(collect_snapshot(services, parts.clock, lambda *_: None, by_tree=True), GRACE)
-
-    return find_all
+    return findings.all_findings(collect_snapshot(services, parts.clock, lambda *_: None, by_tree=True), GRACE)

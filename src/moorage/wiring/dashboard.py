@@ -3,7 +3,7 @@
 import dataclasses
 import secrets
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,6 +15,7 @@ from moorage.dashboard.rendering import StaticFiles, Templates
 from moorage.dashboard.service import Dashboard, ServiceAccess
 from moorage.dashboard.signing_in import SigningIn
 from moorage.wire.transports import SocketTransport, Transport
+from moorage.wiring.audit import find_all
 from moorage.wiring.components import Components
 
 
@@ -28,6 +29,7 @@ def build_dashboard(parts: Components) -> None:
         files=files,
         clock=parts.clock,
         new_seed=lambda: secrets.token_urlsafe(24),
+        find_all=partial(find_all, parts),
     )
     root = urlsplit(parts.config.server.public_url).path.rstrip("/") + DASHBOARD_PATH
     # The pages themselves check the browser's cookie. The kernel authenticates callers only if sign-in is off.
