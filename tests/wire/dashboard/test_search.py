@@ -39,9 +39,10 @@ def test_an_administrator_finds_everything_by_a_part_of_its_name(sign_in, things
     assert links(site, "tea") == {f"/leases/{things['lease']}": "team"}
     assert links(site, "b.(1)<") == {f"/servers/{things['server']}": "web.(1)&lt;b&gt;"}
     assert links(site, "e..1") == {}
-    seen = site.get("/search?q=dem").text
-    assert "<h2>Projects</h2>" in seen
-    assert "<h2>People</h2>" in seen
+    projects, people = links(site, "DEM").items()
+    assert projects == ("/people/projects?find=demo", "demo")
+    assert people[1] == "demo"
+    assert "demo" in site.get(people[0]).text
 
 
 @pytest.mark.parametrize(

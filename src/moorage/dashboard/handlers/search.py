@@ -43,9 +43,9 @@ def show_search(page_request: PageRequest) -> Page:
                 raise
             silent.append(words)
     if text and page_request.user.is_admin:
-        names = page_request.names
-        found.append(("Projects", view.of_names(names.projects, text, _SHOWN)))
-        found.append(("People", view.of_names(names.users, text, _SHOWN)))
+        names, have_pages = page_request.names, page_request.has("identity")
+        found.append(("Projects", view.of_projects(names.projects, text, _SHOWN, have_pages=have_pages)))
+        found.append(("People", view.of_people(names.users, text, _SHOWN, have_pages=have_pages)))
     values = {"q": text, "found": [(words, results) for words, results in found if results.entries], "silent": silent}
     return Page("search.html", "Search", values)
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote, urlencode
 
 Document = Mapping[str, Any]
 
@@ -39,7 +40,7 @@ def of_leases(leases: Sequence[Document], text: str, limit: int) -> Results:
         for lease in leases
         if text.casefold() in lease["name"].casefold()
     ]
-    return Results(tuple(entries[:limit]), len(entries) > limit)
+    return _cut(entries, limit)
 
 
 def _minute(when: str) -> str:
@@ -48,7 +49,7 @@ def _minute(when: str) -> str:
 
 def of_servers(servers: Sequence[Document], limit: int) -> Results:
     entries = [Entry(each["name"], f"/servers/{each['id']}", f"{each['status']}, {each['id']}") for each in servers]
-    return Results(tuple(entries[:limit]), len(entries) > limit)
+    return _cut(entries, limit)
 
 
 def of_devices(devices: Sequence[Document]) -> Results:
@@ -57,12 +58,28 @@ def of_devices(devices: Sequence[Document]) -> Results:
     )
 
 
-def of_names(names: Mapping[str, str], text: str, limit: int) -> Results:
-    """People or projects whose name contains `text`, or whose ID is `text`, ignoring case."""
+def of_projects(names: Mapping[str, str], text: str, limit: int, *, have_pages: bool) -> Results:
+    """Projects whose name contains `text`, or whose ID is `text`, ignoring case. `names`: {id: name}."""
+    found = _named(names, text)
+    paths = [f"/people/projects?{urlencode({'find': name})}" if have_pages else "" for _, name in found]
+    return _cut([Entry(name, path, some_id) for (some_id, name), path in zip(found, paths, strict=True)], limit)
+
+
+def of_people(names: Mapping[str, str], text: str, limit: int, *, have_pages: bool) -> Results:
+    """As `of_projects`, for users."""
+    found = _named(names, text)
+    paths = [f"/people/users/{quote(some_id, safe='')}" if have_pages else "" for some_id, _ in found]
+    return _cut([Entry(name, path, some_id) for (some_id, name), path in zip(found, paths, strict=True)], limit)
+
+
+def _named(names: Mapping[str, str], text: str) -> list[tuple[str, str]]:
+    """[(id, name)] in the order of names."""
     word = text.casefold()
     found = [
-        (name, some_id) for some_id, name in names.items() if word in name.casefold() or word == some_id.casefold()
+        (some_id, name) for some_id, name in names.items() if word in name.casefold() or word == some_id.casefold()
     ]
-    entries = [Entry(name, "", some_id) for name, some_id in found]
-    entries.sort(key=lambda entry: entry.name.casefold())
+    return sorted(found, key=lambda one: one[1].casefold())
+
+
+def _cut(entries: Sequence[Entry], limit: int) -> Results:
     return Results(tuple(entries[:limit]), len(entries) > limit)
