@@ -131,7 +131,7 @@ def _answering(server: DatabaseServer, process: subprocess.Popen[bytes]) -> Data
     while True:
         try:
             server.version()
-        except Exception as error:  # two drivers, each with its own tree; it may still be starting
+        except Exception as error:  # the two drivers' errors have no common base; the server may still be starting
             if process.poll() is not None or time.monotonic() > deadline:
                 log = (server.directory / "log").read_text()[-2000:]
                 raise RuntimeError(f"{server.kind} did not start:\n{log}") from error

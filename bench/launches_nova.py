@@ -35,8 +35,9 @@ def cloud() -> Iterator[Cloud]:
         a_cloud(Path(directory), real_placement=True) as nova,
     ):
         clients = nova.clients
-        hypervisors = lambda: clients.compute.get("/os-hypervisors")["hypervisors"]  # noqa: E731
-        wait_until("the hosts of Nova", lambda: len(hypervisors()) == len(HOSTS))
+        wait_until(
+            "the hosts of Nova", lambda: len(clients.compute.get("/os-hypervisors")["hypervisors"]) == len(HOSTS)
+        )
         create_flavor(lambda path, body: clients.compute.request("POST", path, json=body))
         keystone = SocketTransport(nova.keystone_url)
         tokens = PasswordTokens(keystone, username="admin", password=PASSWORD, project="admin", clock=SystemClock())

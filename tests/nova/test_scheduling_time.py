@@ -39,6 +39,6 @@ def spans(logs):
     began, ended = {}, {}
     for line in (logs / "scheduler.log").read_text().splitlines():
         if match := LINE.match(line):
-            when = datetime.strptime(match["when"], "%Y-%m-%d %H:%M:%S.%f")  # noqa: DTZ007 - only used for differences
+            when = datetime.fromisoformat(match["when"])
             (began if match["what"].startswith("Starting") else ended).setdefault(match["request"], when)
     return [(ended[request] - began[request]).total_seconds() for request in began if request in ended]

@@ -86,7 +86,7 @@ class ConcurrentWriters:
         WHO.set(name)
         try:
             self.outcomes[name] = in_transaction(self.engine, work)
-        except Exception as error:  # noqa: BLE001 - the test checks it
+        except Exception as error:  # noqa: BLE001 - the end of a thread: the test compares its error
             self.outcomes[name] = error
 
 

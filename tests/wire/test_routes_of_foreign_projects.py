@@ -457,8 +457,10 @@ class World:
                     assert (part in of_red) != (part in of_operators), f"{part}: say in World whose it is"
                 choices = [of_red.get(part) or (of_operators[part],) for part in parts]
                 for values in itertools.product(*choices):
-                    rest = iter(values)
-                    path = re.sub(r"{\w+}", lambda _: quote(next(rest), safe=""), route.path)  # noqa: B023 - `re.sub` calls it within this round of the loop
+                    first, *others = re.split(r"{\w+}", route.path)
+                    path = first + "".join(
+                        quote(value, safe="") + part for value, part in zip(values, others, strict=True)
+                    )
                     for body, version in itertools.product(
                         self._bodies(service, route, values), versions(service, route)
                     ):

@@ -27,7 +27,7 @@ from sqlalchemy import (
     make_url,
 )
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor, ExceptionContext
-from sqlalchemy.exc import InvalidatePoolError
+from sqlalchemy.exc import ArgumentError, InvalidatePoolError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from moorage.core.errors import DamagedDatabase, StartError
@@ -132,7 +132,7 @@ def _with_driver(url_text: str) -> URL:
     try:
         url = make_url(url_text)
         backend = url.get_backend_name()
-    except Exception as error:  # SQLAlchemy raises several unrelated types for malformed URLs
+    except (ArgumentError, ValueError) as error:  # a port that is not a number is a ValueError
         shown = re.sub(r":[^:@/]*@", ":***@", url_text)
         raise StartError(f"database URL {shown!r} cannot be read: {error}") from error
     if backend not in _DRIVERS:

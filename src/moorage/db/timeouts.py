@@ -96,7 +96,7 @@ def _connect_mariadb(arguments: dict[str, Any], host: Host | None) -> Any:
     connection = _bounded_mariadb()(**{**arguments, "host": host[0], "port": host[1] or 0})
     try:
         require_writable_mariadb(connection, OperationalError)
-    except Exception:
+    except Exception:  # the pool closes a connection only if it gets one
         connection.close()
         raise
     return connection

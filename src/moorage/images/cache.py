@@ -115,7 +115,7 @@ class DigestCache:
                 os.fsync(out.fileno())
             os.rename(part, digest, src_dir_fd=self._dir, dst_dir_fd=self._dir)
             os.fsync(self._dir)
-        except BaseException:
+        except BaseException:  # also an interrupted download must not leave a part that takes space
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(part, dir_fd=self._dir)
             raise

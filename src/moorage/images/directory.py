@@ -201,7 +201,7 @@ class ImageDirectory:
                     chunks = self._counted(image_id, upload_id, chunks, out)
                 size, md5, sha512 = self._stream(chunks, out, size_bytes)
                 return self._finish(image_id, upload_id, part, size=size, md5=md5, sha512=sha512)
-            except BaseException:
+            except BaseException:  # also an interrupted upload must not count against the quota
                 part.unlink(missing_ok=True)
                 self._abandon(image_id, upload_id)
                 raise

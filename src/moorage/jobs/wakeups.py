@@ -85,7 +85,7 @@ def try_link(url: str) -> None:
     try:
         with contextlib.closing(connect()) as link:
             link.send("moorage-doctor")
-    except Exception as error:  # two drivers, each with its own errors: raised again as ours
+    except Exception as error:  # the two drivers' errors have no common base; raised again as ours
         trouble = " ".join(str(error).split()) or type(error).__name__
         raise Unavailable(f"the message bus does not answer: {trouble}") from error
 

@@ -169,7 +169,7 @@ def test_concurrent_retention_writes_and_watches_lose_no_entry_and_no_state(engi
     def work(step):
         try:
             step()
-        except Exception as error:  # noqa: BLE001 - the test checks it
+        except Exception as error:  # noqa: BLE001 - the end of a thread: the test compares its error
             failures.append(error)
 
     def write_more():

@@ -126,7 +126,7 @@ def test_writers_of_one_row_on_three_nodes_are_repeated_and_never_refused(galera
             with opened(galera.url(number % 3)) as engine:
                 for _ in range(each):
                     in_transaction(engine, count)
-        except Exception as error:  # noqa: BLE001 - the test checks it
+        except Exception as error:  # noqa: BLE001 - the end of a thread: the test compares its error
             failures.append(error)
 
     run_threads(write, writers)
@@ -162,7 +162,7 @@ def test_claims_on_three_nodes_never_exceed_the_capacity(galera, boats):
                     outcomes["claimed"] += 1
                 except Conflict as error:
                     outcomes[error.error_code] += 1
-                except Exception as error:  # noqa: BLE001 - the test checks it
+                except Exception as error:  # noqa: BLE001 - every outcome is counted, and the test compares the counts
                     outcomes[repr(error)] += 1
 
         run_threads(claim, workers)

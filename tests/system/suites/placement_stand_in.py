@@ -17,7 +17,7 @@ class PlacementFixture(fixtures.Fixture):
 
     token = "admin"
 
-    def _setUp(self) -> None:  # noqa: N802 - fixtures' name
+    def _setUp(self) -> None:
         self.endpoint = os.environ["SUITE_PLACEMENT"].split()[int(os.environ["SUITE_WORKER"])]
         empty(Api(self.endpoint))
 

@@ -145,28 +145,28 @@ class _Outcomes(unittest.TestResult):
         self.of_class: tuple[str, str, float] | None = None
         self._started = time.monotonic()
 
-    def startTest(self, test: unittest.TestCase) -> None:  # noqa: N802
+    def startTest(self, test: unittest.TestCase) -> None:
         super().startTest(test)
         self._started = time.monotonic()
 
-    def addSuccess(self, test: unittest.TestCase) -> None:  # noqa: N802
+    def addSuccess(self, test: unittest.TestCase) -> None:
         self._keep(test, "ok", "")
 
-    def addFailure(self, test: unittest.TestCase, err: object) -> None:  # noqa: N802
+    def addFailure(self, test: unittest.TestCase, err: object) -> None:
         self._keep(test, "failed", self._exc_info_to_string(err, test))
 
-    addError = addFailure  # noqa: N815
+    addError = addFailure
 
-    def addSkip(self, test: unittest.TestCase, reason: str) -> None:  # noqa: N802
+    def addSkip(self, test: unittest.TestCase, reason: str) -> None:
         self._keep(test, "skipped", reason)
 
-    def addExpectedFailure(self, test: unittest.TestCase, err: object) -> None:  # noqa: N802
+    def addExpectedFailure(self, test: unittest.TestCase, err: object) -> None:
         self._keep(test, "ok", "")
 
-    def addUnexpectedSuccess(self, test: unittest.TestCase) -> None:  # noqa: N802
+    def addUnexpectedSuccess(self, test: unittest.TestCase) -> None:
         self._keep(test, "failed", "the suite expects it to fail")
 
-    def addSubTest(self, test: unittest.TestCase, subtest: unittest.TestCase, err: object) -> None:  # noqa: N802
+    def addSubTest(self, test: unittest.TestCase, subtest: unittest.TestCase, err: object) -> None:
         if err is not None:
             self._keep(test, "failed", self._exc_info_to_string(err, test))
 

@@ -71,7 +71,7 @@ def test_threads_can_open_a_new_sqlite_file_concurrently(tmp_path):
             try:
                 with engine.connect():
                     pass
-            except Exception as error:  # noqa: BLE001 - the test checks it
+            except Exception as error:  # noqa: BLE001 - the end of a thread: the test compares its error
                 failures.append(error)
             engine.dispose()
 

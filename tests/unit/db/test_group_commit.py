@@ -35,7 +35,7 @@ class ControlledWriter:
             try:
                 self.grouping.submit(item)
                 outcomes[item[1]] = None
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - the test checks it
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - the end of a thread: the test compares its error
                 outcomes[item[1]] = error
 
         threads = []

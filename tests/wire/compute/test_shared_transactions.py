@@ -36,7 +36,7 @@ def at_once(plane, group, calls):
     def call(at):
         try:
             outcomes[at] = calls[at]()
-        except Exception as error:  # noqa: BLE001 - the test checks it
+        except Exception as error:  # noqa: BLE001 - the end of a thread: the test compares its error
             outcomes[at] = error
 
     threads = [threading.Thread(target=call, args=(at,)) for at in range(len(calls))]

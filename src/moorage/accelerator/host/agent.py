@@ -352,7 +352,7 @@ def _logging_failure(verb: str, instance_info: object) -> Iterator[None]:
     """Logs a failed call with the instance's uuid and name, as far as the caller has given them."""
     try:
         yield
-    except Exception as error:  # any failure; raised again
+    except Exception as error:  # every failure is logged; raised again
         uuid, name = instance_in_logs(instance_info)
         log.warning("%s failed", verb, extra={"instance": uuid, "instance_name": name, "why": str(error)})
         raise

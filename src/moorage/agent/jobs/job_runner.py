@@ -241,7 +241,7 @@ class JobRunner:
             self._builder.run_keeping_alive(lambda: self._driver.attach_interface(uuid, interface), keep_alive)
         except JobLost:
             raise
-        except Exception as error:  # whatever failed: the port is released only if the guest does not have it
+        except Exception as error:  # after any failure, compute must know whether the guest has the port
             sentence, code = failure_report(error)
             leftovers = self._undo_attachment(uuid, interface.mac, keep_alive)
             failed = AttachFailed("; ".join([sentence, *leftovers]), code=code)

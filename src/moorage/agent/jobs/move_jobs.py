@@ -39,7 +39,7 @@ class MoveJobs:
             self._stop_and_upload(job, keep_alive)
             try:
                 return self._builder.detach(job.server, keep_alive)
-            except Exception as error:  # os_acc's errors have codes and no base class here
+            except Exception as error:  # os_acc's `CleanFailed`, by its code: agents do not import os_acc
                 if getattr(error, "code", None) != CLEAN_FAILED:
                     raise
                 return 0  # the server does not have its devices any more, and could not start again here
@@ -59,7 +59,7 @@ class MoveJobs:
             yield
         except JobLost:
             raise  # the worker that has the job now relies on the server being off
-        except Exception:  # any failure; raised again
+        except Exception:  # after any failure the server must run again; the error is raised again
             if job.start:
                 # The failed unplug, or an earlier attempt whose agent died, may have released devices. They may be
                 # another tenant's now, so the guest must not start with them.

@@ -106,7 +106,7 @@ def replaced_files(directory: Path, wanted: Mapping[str, bytes]) -> Iterator[Non
         try:
             install_files(directory, wanted)
             yield
-        except BaseException:
+        except BaseException:  # also Ctrl-C must leave the files that were there before
             install_files(directory, present)
             raise
 

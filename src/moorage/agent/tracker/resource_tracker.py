@@ -154,7 +154,7 @@ class ResourceTracker:
             before, self.configs = self.configs, configs
             try:
                 return self._update_with_retries(startup=True)
-            except BaseException:
+            except BaseException:  # also an interrupted update must leave the previous configuration in use
                 self.configs = before
                 raise
 

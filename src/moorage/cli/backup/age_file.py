@@ -38,12 +38,14 @@ class Passphrase:
         if not text:
             raise StartError("the passphrase is empty; enter one and keep it: without it the backup cannot be read")
         try:
+            from cryptography.exceptions import InvalidTag
             from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
         except ImportError as error:
             raise StartError(
                 "encrypted backups need the library cryptography; install it: pip install 'moorage[signatures]'"
             ) from error
         self._seal: Callable[[bytes], Any] = ChaCha20Poly1305
+        self._wrong_key_or_content: type[Exception] = InvalidTag
         self._text = text.encode()
         self._work = work
 
@@ -72,7 +74,7 @@ class Passphrase:
                 following = file.read(_PART_BYTES + _TAG)
                 try:
                     content = aead.decrypt(_nonce(number, is_last=not following), part, None)
-                except Exception as error:  # InvalidTag, of a library that need not be there
+                except self._wrong_key_or_content as error:
                     raise StartError(f"{path} was changed or cut: it cannot be decrypted at part {number}") from error
                 yield content
                 if not following:
@@ -91,7 +93,7 @@ class Passphrase:
             raise StartError(no_file)
         try:
             file_key = self._seal(self._wrapping_key(salt, int(words[3]))).decrypt(bytes(12), wrapped, None)
-        except Exception as error:  # InvalidTag, of a library that need not be there
+        except self._wrong_key_or_content as error:
             raise StartError(f"the passphrase of {path} is wrong") from error
         if not hmac.compare_digest(given, _mac(file_key, b"\n".join((intro, stanza, body, b"---")))):
             raise StartError(f"{path} was changed: its header does not match")

@@ -222,7 +222,7 @@ class Heartbeats:
             self._written.update(unwritten)
         try:
             self._write(unwritten)
-        except BaseException:
+        except BaseException:  # after any failure, the heartbeats are written by the next call
             with self._lock:
                 self._unwritten, self._written_at = unwritten | self._unwritten, before[0]
                 self._written.update(before[1])

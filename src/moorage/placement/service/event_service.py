@@ -173,7 +173,7 @@ class Watch:
     def __next__(self) -> bytes:
         try:
             return next(self._chunks)
-        except BaseException:
+        except BaseException:  # also StopIteration: in each case the place becomes free
             self.close()
             raise
 

@@ -88,7 +88,7 @@ class MailServer:
                 smtp.starttls(context=ssl.create_default_context())
             if self.user:
                 smtp.login(self.user, self.password)
-        except BaseException:
+        except BaseException:  # the caller closes a connection only if it gets one
             smtp.close()
             raise
         return smtp

@@ -118,7 +118,7 @@ class _ResponseWriter:
             is_chunked = length is None and not self._request.is_old
             self._connection.send(self._head(*(["transfer-encoding: chunked"] if is_chunked else [])))
             stream.begin(length, is_chunked=is_chunked)
-        except BaseException:
+        except BaseException:  # WSGI wants the application's iterable closed after any failure
             stream.close()
             raise
         stream.go_on()
