@@ -33,6 +33,7 @@ EXTENDED_PATHS = (
     "tests/store/previous_release",
     "tests/system",
     "tests/transport",
+    "tests/wire/network/test_openapi.py",
     "tests/wire/operations/test_hostile_flavors.py",
     "tests/wire/placement/test_openapi.py",
     "tests/wire/test_hostile_dashboard.py",

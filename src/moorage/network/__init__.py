@@ -2,7 +2,8 @@
 
 ::
 
-    routes -> handlers -> service       the API; `schemas` has the bodies, `resource_views` the answers
+    routes -> handlers -> service       the API; `schemas` has the bodies, `resource_views` the answers,
+                                        `operation_docs` the texts of the OpenAPI document
               network_service           networks and subnets, of operators and of the configuration file (`entries`)
               port_service              ports, of projects and of servers
               store                     SQL

@@ -10,7 +10,16 @@ from moorage.network.entries import checked_attachment
 from moorage.network.model import Network, NetworkKind, Port, Subnet
 from moorage.network.network_service import NewNetwork
 from moorage.network.port_service import NewPort, ServerPort, WantedAddress
-from moorage.network.resource_views import filters_of, network_document, page_of, port_document, subnet_document
+from moorage.network.resource_views import (
+    NETWORK_FILTERS,
+    PORT_FILTERS,
+    SUBNET_FILTERS,
+    filters_of,
+    network_document,
+    page_of,
+    port_document,
+    subnet_document,
+)
 from moorage.network.service import Networking
 from moorage.network.store.network_store import PORT_COLUMNS
 from moorage.wire.http import Request, Response
@@ -29,19 +38,6 @@ _EXTENSIONS = {
     "standard-attr-description": "standard-attr-description",
     "standard-attr-timestamp": "Resource timestamps",
 }
-
-_COMMON = frozenset(
-    {"id", "name", "description", "project_id", "tenant_id", "created_at", "updated_at", "tags", "revision_number"}
-)
-_NETWORK_FILTERS = _COMMON | {
-    "admin_state_up", "status", "shared", "router:external", "mtu", "provider:network_type",
-    "provider:physical_network", "provider:segmentation_id", "port_security_enabled",
-}  # fmt: skip
-_SUBNET_FILTERS = _COMMON | {"network_id", "ip_version", "cidr", "gateway_ip", "enable_dhcp", "subnetpool_id"}
-_PORT_FILTERS = _COMMON | {
-    "network_id", "mac_address", "admin_state_up", "status", "device_id", "device_owner", "fixed_ips",
-    "binding:host_id", "binding:vnic_type", "port_security_enabled", "security_groups",
-}  # fmt: skip
 
 ANY_ADDRESS_RULE = "create_port:fixed_ips"
 MAC_RULE = "create_port:mac_address"
@@ -96,7 +92,7 @@ def _extension(alias: str) -> JsonObject:
 
 def list_networks(request: NetworkRequest) -> Response:
     found = request.service.networks.networks(request.caller)
-    return _list(request, "networks", [_network(request, *each) for each in found], _NETWORK_FILTERS)
+    return _list(request, "networks", [_network(request, *each) for each in found], NETWORK_FILTERS)
 
 
 def show_network(request: NetworkRequest, network_id: str) -> Response:
@@ -149,7 +145,7 @@ def _network(request: NetworkRequest, network: Network, subnets: Sequence[Subnet
 def list_subnets(request: NetworkRequest) -> Response:
     found = request.service.networks.networks(request.caller)
     documents = [subnet_document(subnet) for _, subnets in found for subnet in subnets]
-    return _list(request, "subnets", documents, _SUBNET_FILTERS)
+    return _list(request, "subnets", documents, SUBNET_FILTERS)
 
 
 def show_subnet(request: NetworkRequest, subnet_id: str) -> Response:
@@ -190,9 +186,9 @@ def delete_subnet(request: NetworkRequest, subnet_id: str) -> Response:
 
 
 def list_ports(request: NetworkRequest) -> Response:
-    in_sql = {name: values for name, values in filters_of(request.query, _PORT_FILTERS).items() if name in PORT_COLUMNS}
+    in_sql = {name: values for name, values in filters_of(request.query, PORT_FILTERS).items() if name in PORT_COLUMNS}
     found = request.service.ports.ports(request.caller, in_sql)
-    return _list(request, "ports", [_port(request, port) for port in found], _PORT_FILTERS)
+    return _list(request, "ports", [_port(request, port) for port in found], PORT_FILTERS)
 
 
 def show_port(request: NetworkRequest, port_id: str) -> Response:

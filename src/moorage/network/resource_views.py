@@ -16,6 +16,20 @@ from moorage.wire.http import Query
 _CONTROLS = frozenset({"fields", "limit", "marker", "page_reverse", "sort_key", "sort_dir"})
 MAX_LIMIT = 1000
 
+#: Attributes by which lists can be filtered and sorted.
+_COMMON = frozenset(
+    {"id", "name", "description", "project_id", "tenant_id", "created_at", "updated_at", "tags", "revision_number"}
+)
+NETWORK_FILTERS = _COMMON | {
+    "admin_state_up", "status", "shared", "router:external", "mtu", "provider:network_type",
+    "provider:physical_network", "provider:segmentation_id", "port_security_enabled",
+}  # fmt: skip
+SUBNET_FILTERS = _COMMON | {"network_id", "ip_version", "cidr", "gateway_ip", "enable_dhcp", "subnetpool_id"}
+PORT_FILTERS = _COMMON | {
+    "network_id", "mac_address", "admin_state_up", "status", "device_id", "device_owner", "fixed_ips",
+    "binding:host_id", "binding:vnic_type", "port_security_enabled", "security_groups",
+}  # fmt: skip
+
 
 def network_document(network: Network, subnets: Sequence[Subnet], *, is_operator: bool) -> JsonObject:
     document: dict[str, Json] = {
