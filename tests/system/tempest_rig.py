@@ -180,10 +180,11 @@ class Outcome:
         return sorted(name for name, said in self.said.items() if said.startswith("ok"))
 
 
-def run(etc: Path, names: list[str], timeout_s: float) -> Outcome:
-    """`names`: modules, classes or tests."""
+def run(etc: Path, names: list[str], timeout_s: float, *, program: Path | None = None) -> Outcome:
+    """`names`: modules, classes or tests. `program` runs them instead of unittest."""
+    runner = ["-m", "unittest", "-v"] if program is None else [program]
     done = subprocess.run(
-        [python_of(".venv-tempest"), "-W", "ignore", "-m", "unittest", "-v", *names],
+        [python_of(".venv-tempest"), "-W", "ignore", *runner, *names],
         cwd=etc.parent,
         env={"PATH": os.environ["PATH"], "HOME": str(etc.parent), "TEMPEST_CONFIG_DIR": str(etc)},
         capture_output=True,
