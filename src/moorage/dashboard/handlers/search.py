@@ -6,7 +6,7 @@ belongs to other projects, only for administrators.
 
 import re
 from collections.abc import Callable
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 from uuid import UUID
 
 from moorage.core.errors import Forbidden, MoorageError, NotFound, RemoteError, Unavailable
@@ -43,9 +43,9 @@ def show_search(page_request: PageRequest) -> Page:
                 raise
             silent.append(words)
     if text and page_request.user.is_admin:
-        names, have_pages = page_request.names, page_request.has("identity")
-        found.append(("Projects", view.of_projects(names.projects, text, _SHOWN, have_pages=have_pages)))
-        found.append(("People", view.of_people(names.users, text, _SHOWN, have_pages=have_pages)))
+        names, has_pages = page_request.names, page_request.has("identity")
+        found.append(("Projects", view.of_names(names.projects, text, _SHOWN, _project if has_pages else _no_page)))
+        found.append(("People", view.of_names(names.users, text, _SHOWN, _person if has_pages else _no_page)))
     values = {"q": text, "found": [(words, results) for words, results in found if results.entries], "silent": silent}
     return Page("search.html", "Search", values)
 
@@ -96,3 +96,15 @@ def _one(find: Callable[[], view.Document]) -> list[view.Document]:
         if isinstance(error, RemoteError) and error.status in (400, 403, 404):
             return []
         raise
+
+
+def _project(_id: str, name: str) -> str:
+    return "/people/projects?" + urlencode({"find": name})
+
+
+def _person(some_id: str, _name: str) -> str:
+    return f"/people/users/{quote(some_id, safe='')}"
+
+
+def _no_page(_id: str, _name: str) -> str:
+    return ""

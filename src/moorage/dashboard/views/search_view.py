@@ -1,9 +1,8 @@
 """What a search found, by kind: names that link to their pages. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlencode
 
 Document = Mapping[str, Any]
 
@@ -58,27 +57,17 @@ def of_devices(devices: Sequence[Document]) -> Results:
     )
 
 
-def of_projects(names: Mapping[str, str], text: str, limit: int, *, have_pages: bool) -> Results:
-    """Projects whose name contains `text`, or whose ID is `text`, ignoring case. `names`: {id: name}."""
-    found = _named(names, text)
-    paths = [f"/people/projects?{urlencode({'find': name})}" if have_pages else "" for _, name in found]
-    return _cut([Entry(name, path, some_id) for (some_id, name), path in zip(found, paths, strict=True)], limit)
+def of_names(names: Mapping[str, str], text: str, limit: int, path_of: Callable[[str, str], str]) -> Results:
+    """People or projects whose name contains `text`, or whose ID is `text`, ignoring case.
 
-
-def of_people(names: Mapping[str, str], text: str, limit: int, *, have_pages: bool) -> Results:
-    """As `of_projects`, for users."""
-    found = _named(names, text)
-    paths = [f"/people/users/{quote(some_id, safe='')}" if have_pages else "" for some_id, _ in found]
-    return _cut([Entry(name, path, some_id) for (some_id, name), path in zip(found, paths, strict=True)], limit)
-
-
-def _named(names: Mapping[str, str], text: str) -> list[tuple[str, str]]:
-    """[(id, name)] in the order of names."""
+    `names`: {id: name}. `path_of`: the page of an id and a name; empty if it has none.
+    """
     word = text.casefold()
     found = [
         (some_id, name) for some_id, name in names.items() if word in name.casefold() or word == some_id.casefold()
     ]
-    return sorted(found, key=lambda one: one[1].casefold())
+    found.sort(key=lambda one: one[1].casefold())
+    return _cut([Entry(name, path_of(some_id, name), some_id) for some_id, name in found], limit)
 
 
 def _cut(entries: Sequence[Entry], limit: int) -> Results:
