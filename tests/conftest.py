@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from moorage.core.clock import VirtualClock
 from moorage.core.ids import SeededIds
 from moorage.db.engine import open_engine
-from tests.memory import collect_rarely, use_memory
+from tests.memory import collect_rarely, keep_imported, use_memory
 from tests.run_record import RunRecord
 from tests.servers import temporary_database
 
@@ -24,6 +24,7 @@ from tests.suites import (  # noqa: F401 - pytest finds hooks by name
 )
 
 use_memory()
+collect_rarely()
 
 #: Not midnight, so that rounding to days shows.
 START = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
@@ -39,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    collect_rarely()
+    keep_imported()
 
 
 # A shell's background job ignores Ctrl-C, and so would its children: tests that send it would hang.

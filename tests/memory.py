@@ -24,14 +24,19 @@ def use_memory() -> None:
 
 
 def collect_rarely() -> None:
-    """To be called when all tests are imported.
+    """Sets the thresholds of the garbage collection.
 
-    A test creates a plane, whose objects live until the test ends: with Python's thresholds (700, 10, 10), collections
-    that find nothing took a sixth of the CPU of the core suite. With these a worker needs no more memory than before.
+    A test creates a plane, whose objects live until the test ends, and the import of all tests only creates objects:
+    with Python's thresholds (700, 10, 10), collections that found nothing took a sixth of the CPU of the core suite. With
+    these a worker needs no more memory than before.
     """
-    gc.collect()
-    gc.freeze()  # modules and tests are there to stay
     gc.set_threshold(10_000, 10, 10)
+
+
+def keep_imported() -> None:
+    """To be called when all tests are imported: later collections leave modules and tests out."""
+    gc.collect()
+    gc.freeze()
 
 
 def _available_bytes() -> int:

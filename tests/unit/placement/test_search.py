@@ -105,14 +105,15 @@ def test_limited_candidates_are_spread_over_as_many_hosts_as_possible():
 
 
 @pytest.mark.parametrize(
-    ("providers", "request_"),
+    ("build", "request_"),
     [
-        (flat(5000), parse_request([("resources", "VCPU:1"), ("limit", "50")], (1, 39))),
-        (wide(5000, 1), groups(1, limit=50)),
+        (lambda: flat(5000), parse_request([("resources", "VCPU:1"), ("limit", "50")], (1, 39))),
+        (lambda: wide(5000, 1), groups(1, limit=50)),
     ],
     ids=["one way each", "searched"],
 )
-def test_a_sample_is_spread_over_all_hosts_and_depends_on_its_seed(steps, providers, request_):
+def test_a_sample_is_spread_over_all_hosts_and_depends_on_its_seed(steps, build, request_):
+    providers = build()
     many = forest(providers)
     first, again, other = (
         {candidate.anchor for candidate in list_candidates(many, request_, sample=seed)}

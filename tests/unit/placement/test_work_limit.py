@@ -1,5 +1,6 @@
 """The cost of hostile requests, measured in steps, which do not depend on the machine."""
 
+import functools
 import tracemalloc
 
 import pytest
@@ -14,6 +15,7 @@ from moorage.placement.search.request import parse_request
 from moorage.placement.search.search_budget import MAX_STEPS, SearchBudget
 
 
+@functools.cache
 def cloud(hosts, devices, *, units=1):
     """Hosts with two NUMA nodes and this many VGPU devices below each. Every third device has CUSTOM_ODD."""
     providers = []
@@ -59,10 +61,11 @@ def spent(monkeypatch):
     return made
 
 
-WIDE = cloud(20, 8, units=16)
-SINGLE = cloud(20, 8)
+# Functions, because building all of them takes a second, which each process that collects tests would need.
+WIDE = functools.partial(cloud, 20, 8, units=16)
+SINGLE = functools.partial(cloud, 20, 8)
 
-#: Impossible requests are recognised without a search: (forest, request, maximum steps)
+#: Impossible requests are recognised without a search: (function that returns the forest, request, maximum steps)
 IMPOSSIBLE = {
     "a group more than there are devices": (SINGLE, groups(17, limit=["1000"]), 2000),
     "hundreds of groups": (SINGLE, groups(500, limit=["1000"]), 5000),
@@ -84,21 +87,22 @@ IMPOSSIBLE = {
 @pytest.mark.parametrize("name", IMPOSSIBLE)
 def test_an_impossible_or_wide_request_needs_few_steps(spent, name):
     forest, request, most = IMPOSSIBLE[name]
-    assert len(find_candidates(forest, request)) in (0, 1000)
+    assert len(find_candidates(forest(), request)) in (0, 1000)
     assert spent[0].spent <= most
 
 
-#: Requests with too many candidates or too many ways to try: {name: (forest, request, advice in the error)}
+#: Requests with too many candidates or too many ways to try: {name: (function that returns the
+#: forest, request, advice in the error)}
 ENDLESS = {
     "all orders of 16 devices": (SINGLE, groups(16), "distinguish the providers"),
     "fifty groups anywhere": (WIDE, groups(50, policy="none"), "distinguish the providers"),
     "three thousand different groups": (
-        cloud(2000, 2),
+        functools.partial(cloud, 2000, 2),
         parse_request([*((f"resources_{n}", f"VCPU:{n + 1}") for n in range(3000)), ("group_policy", "none")], (1, 39)),
         "fewer different groups",
     ),
     "every way on every host": (
-        cloud(200, 16, units=16),
+        functools.partial(cloud, 200, 16, units=16),
         parse_request([("resources", "VGPU:1,PCPU:1,VCPU:1"), ("resources_1", "VGPU:2")], (1, 39)),
         "set a limit",
     ),
@@ -109,7 +113,7 @@ ENDLESS = {
 def test_a_request_that_needs_too_many_steps_is_refused_with_advice(name):
     forest, request, advice = ENDLESS[name]
     with pytest.raises(Invalid, match=advice) as refusal:
-        find_candidates(forest, request)
+        find_candidates(forest(), request)
     assert refusal.value.error_code == "placement.query.too_complex"
     assert "max_search_steps" in str(refusal.value)
 
@@ -117,7 +121,7 @@ def test_a_request_that_needs_too_many_steps_is_refused_with_advice(name):
 def test_an_explanation_has_the_same_step_limit():
     forest, request, _ = ENDLESS["three thousand different groups"]
     with pytest.raises(Invalid, match="fewer different groups"):
-        explain(forest, request, max_steps=100_000)
+        explain(forest(), request, max_steps=100_000)
 
 
 #: A twentieth of the usual limit, because tracing memory makes the search slow.
@@ -126,7 +130,8 @@ STEPS = MAX_STEPS // 20
 
 @pytest.mark.parametrize("name", ENDLESS)
 def test_the_memory_of_a_refused_search_is_limited(name):
-    forest, request, _ = ENDLESS[name]
+    build, request, _ = ENDLESS[name]
+    forest = build()
     tracemalloc.start()
     try:
         with pytest.raises(Invalid):
@@ -147,8 +152,8 @@ def test_the_step_limit_can_be_set():
 
 def test_a_repeated_search_counts_as_many_steps_as_the_first(spent):
     request = groups(6, limit=["500"])
-    find_candidates(SINGLE, request)
-    find_candidates(SINGLE, request)
+    find_candidates(SINGLE(), request)
+    find_candidates(SINGLE(), request)
     assert spent[0].spent == spent[1].spent > 0
 
 
@@ -158,12 +163,12 @@ def test_an_explanation_of_many_groups_omits_the_closest_hosts_to_stay_within_th
     explanation = explain(cloud(20, 1), request)
     assert explanation.candidates == 0
     assert explanation.steps[-1].after == 0
-    assert explain(forest, request, max_steps=2 * MAX_STEPS).closest == ()
+    assert explain(forest(), request, max_steps=2 * MAX_STEPS).closest == ()
 
 
 def test_thousands_of_traits_and_aggregates_need_few_steps(spent):
     traits = ",".join(f"CUSTOM_{number}" for number in range(2000))
     aggregates = "in:" + ",".join(f"00000000-0000-0000-0000-{number:012}" for number in range(2000))
     pairs = [("resources_1", "VGPU:1"), ("required_1", traits), ("member_of_1", aggregates)]
-    assert len(find_candidates(SINGLE, parse_request(pairs, (1, 39)))) == 0
+    assert len(find_candidates(SINGLE(), parse_request(pairs, (1, 39)))) == 0
     assert spent[0].spent <= 20_000
