@@ -76,6 +76,11 @@ def test_slow_clients_are_disconnected_and_other_requests_are_answered_meanwhile
             assert slow.wait_until_ended(PATIENCE_S)
 
 
+#: How long requests are timed beside 2,000 clients: until a plane's limits have ended those of this kind. Others than
+#: these are ended after 5 s, or after 20 s, which no test waits for.
+WATCHED_S = {"slow head": 10.0}
+
+
 @pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
@@ -92,7 +97,7 @@ def test_two_thousand_slow_clients_hardly_delay_a_normal_one(kind, security, cer
         Hostile(address, kind, count, security=security),
     ):
         timed(address, 60.0, 1, security)  # this request waits behind 2,000 connections that arrive at once
-        took = timed(address, 10.0, security=security)
+        took = timed(address, WATCHED_S.get(kind, 5.0), security=security)
     assert len(took) > 10
     assert took[len(took) // 2] < 1.0
 
