@@ -52,10 +52,6 @@ test-nova: .venv/.dev .venv-clients/.done .venv-keystone/.done .venv-glance/.don
 test-qemu: .venv/.libvirt ## The accelerator drivers over a real kernel, in a guest with SR-IOV, IOMMU and mdev; a server with a passed-through drive; 8 minutes
 	@MOORAGE_TEST_QEMU=1 $(PYTEST) -rs tests/qemu $(ARGS)
 
-.PHONY: tempest
-tempest: .venv/.dev .venv-tempest/.done ## Tempest's tests of the Compute API that need no network and no volume; 5 minutes
-	@TEMPEST=all $(PYTEST) -q tests/system/compute/test_tempest.py $(ARGS)
-
 .PHONY: crash
 crash: .venv/.dev ## Kill the server and its database 1,000 times each, under load, and look at what is left; 20 minutes
 	@.venv/bin/python -m tests.crash $(ARGS)

@@ -8,7 +8,6 @@ import pytest
 from moorage.compute.api.handlers import server_actions, unsupported_routes
 from moorage.compute.api.handlers.versions import VERSIONS
 from moorage.compute.api.routes import API
-from tests.system.compute import test_tempest
 
 PAGE = (Path(__file__).parents[2] / "docs" / "wire" / "compute.md").read_text()
 ROW = re.compile(r"^\| `(/[^`]+)` \| ([A-Z ]+) \| (\d+) \| ([\w .]+) \|$", re.MULTILINE)
@@ -129,14 +128,3 @@ def test_supported_paths_are_on_the_page():
 
 def test_the_page_names_the_range_of_microversions():
     assert f"microversions {VERSIONS.minimum} to {VERSIONS.maximum}," in PAGE
-
-
-def test_the_page_lists_the_modules_of_tempest_and_their_failing_tests():
-    section = PAGE.partition("\n## Tempest")[2]
-    table = dict(re.findall(r"^\| `([\w.]+)` \| (.+) \|$", section, re.MULTILINE))
-    assert table == dict(test_tempest.NOT_HERE)
-    named = set(re.findall(r"`((?:\w+\.)?test_\w+)`", section))
-    run, left_out = test_tempest.QUICK + test_tempest.SLOW, " ".join(test_tempest.EXCLUDED.values())
-    assert named == {*run.split(), *left_out.split()}
-    told = section.partition("These do not run")[2]
-    assert all(f"* {why}:" in " ".join(told.split()) for why in test_tempest.EXCLUDED)

@@ -1,21 +1,16 @@
-"""Runs Tempest's tests against our plane: configuration, accounts, and one run of named tests.
+"""What Tempest's tests need to run against our plane: configuration and accounts.
 
 Tempest and the plugin for accelerators come from their packages in .venv-tempest; this repository contains none of
 them.
 """
 
-import os
-import re
-import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
 from moorage.core.clock import SystemClock
 from moorage.wire.client import ServiceClient
-from tests.processes import python_of
 from tests.system.planes import PlaneProcess, embedded_credentials
 
 #: The password of all users that this module adds.
@@ -26,13 +21,6 @@ PEOPLE = {
     for project in ("demo", "other", "third")
     for role in ("member", "reader", "manager")
 } | {"chief": ("admin", "admin")}
-
-
-def modules(package: str) -> list[str]:
-    """All test modules below `package`, without its name."""
-    (top,) = python_of(".venv-tempest").parents[1].glob(f"lib/python3*/site-packages/{package.replace('.', '/')}")
-    found = (path.relative_to(top).with_suffix("") for path in top.rglob("test_*.py"))
-    return [".".join(path.parts) for path in found]
 
 
 def add_people(plane: PlaneProcess, people: Mapping[str, tuple[str, ...]] = PEOPLE) -> None:
@@ -60,10 +48,11 @@ def configure(
     people: Mapping[str, tuple[str, ...]] = PEOPLE,
     *,
     creates_people: bool = False,
+    network: str = "",
 ) -> Path:
     """Writes a configuration directory for Tempest, and creates two flavors and two images in the plane.
 
-    `creates_people`: Tempest creates a project with its users for each class of tests; `people` only has to contain
+    `network`: the network of the plane that servers get; "" if there is no network service. `creates_people`: Tempest creates a project with its users for each class of tests; `people` only has to contain
     chief.
     """
     clients = plane.clients()
@@ -83,7 +72,7 @@ def configure(
     (etc / "accounts.yaml").write_text(yaml.safe_dump(accounts))
     lines = _TEMPLATE.format(
         identity=f"{plane.url}/identity/v3", accounts=etc / "accounts.yaml", locks=directory, image=images[0],
-        image_alt=images[1], password=PASSWORD, creates_people=str(creates_people).lower(),
+        image_alt=images[1], password=PASSWORD, creates_people=str(creates_people).lower(), has_network=str(bool(network)).lower(), network=network,
     )  # fmt: skip
     (etc / "tempest.conf").write_text(lines)
     return etc
@@ -109,7 +98,7 @@ default_domain_id = default
 [identity-feature-enabled]
 api_v3 = true
 [service_available]
-neutron = false
+neutron = {has_network}
 cinder = false
 swift = false
 glance = true
@@ -120,10 +109,11 @@ enforce_new_defaults = true
 [image-feature-enabled]
 image_format_enforcement = false
 [image]
-build_timeout = 60
+build_timeout = 20
 region = RegionOne
 [compute]
 region = RegionOne
+fixed_network_name = {network}
 image_ref = {image}
 image_ref_alt = {image_alt}
 flavor_ref = tempest-1
@@ -142,12 +132,13 @@ vnc_console = false
 rdp_console = false
 spice_console = false
 console_output = true
-interface_attach = false
+interface_attach = true
 attach_encrypted_volume = false
 volume_backed_live_migration = false
 volume_multiattach = false
 metadata_service = false
 personality = false
+scheduler_enabled_filters = all
 disk_config = true
 change_password = true
 config_drive = true
@@ -155,42 +146,5 @@ config_drive = true
 run_validation = false
 [network-feature-enabled]
 floating_ips = false
-[scheduler]
-enabled_filters = all
+api_extensions = quotas
 """
-
-
-#: The line of Tempest's output for a test: ``tempest.api.compute....test_x[id-...] ... ok``.
-_OUTCOME = re.compile(r"^(?:setUpClass \()?((?:cyborg_)?tempest[\w.]+)\)?(?:\[[^\]]*\])? \.\.\. (.*)$", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """`said` by test: ok, FAIL, ERROR, or skip with its reason."""
-
-    said: dict[str, str]
-    text: str
-
-    @property
-    def failed(self) -> list[str]:
-        return sorted(name for name, said in self.said.items() if said.startswith(("FAIL", "ERROR")))
-
-    @property
-    def passed(self) -> list[str]:
-        return sorted(name for name, said in self.said.items() if said.startswith("ok"))
-
-
-def run(etc: Path, names: list[str], timeout_s: float, *, program: Path | None = None) -> Outcome:
-    """`names`: modules, classes or tests. `program` runs them instead of unittest."""
-    runner = ["-m", "unittest", "-v"] if program is None else [program]
-    done = subprocess.run(
-        [python_of(".venv-tempest"), "-W", "ignore", *runner, *names],
-        cwd=etc.parent,
-        env={"PATH": os.environ["PATH"], "HOME": str(etc.parent), "TEMPEST_CONFIG_DIR": str(etc)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=timeout_s,
-    )
-    text = done.stdout + done.stderr
-    return Outcome(dict(_OUTCOME.findall(text)), text)

@@ -93,6 +93,12 @@ def show_image(request: Request[ImageService], image_id: str) -> Response:
     return Response(body=image_document(request.service.get_image(request.caller, image_id)))
 
 
+def list_image_tasks(request: Request[ImageService], image_id: str) -> Response:
+    """There are none, because nothing is imported; clients that wait for the end of an image's tasks ask for them."""
+    request.service.get_image(request.caller, image_id)
+    return Response(body={"tasks": []})
+
+
 def update_image(request: Request[ImageService], image_id: str) -> Response:
     """`moorage.wire` decodes only ``application/json``, so the patch is read from the stream."""
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -48,6 +48,7 @@ API: ServiceApi[ImageService] = ServiceApi(
         Route("POST", "/v2/images", handlers.create_image, "add_image", schema=IMAGE),
         Route("GET", "/v2/images", handlers.list_images, "get_images"),
         Route("GET", _IMAGE, handlers.show_image, "get_image"),
+        Route("GET", f"{_IMAGE}/tasks", handlers.list_image_tasks, "get_image"),
         Route("PATCH", _IMAGE, handlers.update_image, "modify_image", reads="raw"),
         Route("DELETE", _IMAGE, handlers.delete_image, "delete_image"),
         Route("PUT", f"{_IMAGE}/file", handlers.upload_data, "upload_image", reads="stream"),

@@ -69,6 +69,8 @@ class ServiceApi(Generic[S]):
     max_json_bytes: int = MAX_JSON_BYTES
     #: Placement's behaviour: public routes reject a bad microversion too, and a body must declare that it is JSON.
     strict: bool = False
+    #: The headers of an answer that carry the request's id.
+    request_id_headers: Sequence[str] = ("x-openstack-request-id",)
 
     @cached_property
     def falcon_app(self) -> "falcon.App[falcon.Request, falcon.Response]":
@@ -181,7 +183,8 @@ class _RequestMiddleware(Generic[S]):
         given = headers.get("x-openstack-request-id")
         global_request.set(given if given and _REQUEST_ID.match(given) else "")
         caller_context.set(("", ""))  # the thread still has the values of its previous request
-        resp.set_header("x-openstack-request-id", context.request_id)
+        for name in self._api.request_id_headers:
+            resp.set_header(name, context.request_id)
         context.caller = ANONYMOUS
         context.refusal = None
         context.change = None

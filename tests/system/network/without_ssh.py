@@ -1,10 +1,7 @@
-"""Runs the named tests of Tempest, unmodified, for servers that nobody can log in to, because their host is simulated.
-
-Only Tempest's waits for SSH are replaced: a server that is ACTIVE counts as one that answers.
+"""In place of Tempest's waits for SSH, because nobody can log in to a server whose host is simulated: a server that is
+ACTIVE counts as one that answers. Imported in .venv-tempest.
 """
 
-import sys
-import unittest
 from unittest import mock
 
 from tempest.api.compute.servers import test_attach_interfaces
@@ -26,5 +23,3 @@ compute.create_test_server = _create_active
 compute.wait_for_ssh_or_ping = _nothing
 test_attach_interfaces.AttachInterfacesTestBase._wait_for_validation = _nothing
 remote_client.RemoteClient = mock.MagicMock()
-
-unittest.main(module=None, argv=["without_ssh", "-v", *sys.argv[1:]])

@@ -36,6 +36,14 @@ _NO_VOLUMES = "needs a volume service"
 _NO_IMPORT = "images are uploaded; there is one store, and no import from elsewhere"
 _NO_LOCATIONS = "the locations of an image's data are not shown or set"
 
+_READS_ONLY = "the image proxy of the Compute API only reads ([501](compute.md#what-does-not-exist))"
+_NO_SECURITY_GROUPS = "there are no security groups"
+_NO_LIVE_MIGRATION = "the simulated hosts of this run do not migrate live"
+_NO_GUESTS = "logs in to a guest; the hosts of this run are simulated"
+_NO_CONSOLES = "there are no graphical consoles"
+_NO_NOVA_NETWORK = "expects nova-network, which Nova removed (410)"
+_NO_STABLE_RESCUE = "needs images that say how to attach the disk in a rescue"
+
 _NO_ACCESS_RULES = "application credentials have no access rules, because no service would enforce them"
 _NO_CACHE = "images are not cached beside the store"
 _NO_FEDERATION = "there is no federation"
@@ -46,7 +54,10 @@ _PLACEMENT = "osc-placement"
 _OSC = "python-openstackclient"
 _SDK = "openstacksdk"
 _IMAGE = "tempest.api.image"
+_COMPUTE = "tempest.api.compute"
 _BLAZAR = "blazar-tempest-plugin"
+_CYBORG = "cyborg-tempest-plugin"
+_INTERFACES = "tempest: attached interfaces"
 
 SUITES: tuple[Suite, ...] = (
     Suite(
@@ -78,6 +89,17 @@ SUITES: tuple[Suite, ...] = (
         "tests/system/reservation/test_tempest.py",
         tests=30,
         passing=30,
+    ),
+    Suite(_CYBORG, "API: all", "tests/system/accelerator/test_tempest.py", tests=42, passing=41),
+    Suite(
+        _INTERFACES,
+        "of tempest.api.compute `servers.test_attach_interfaces`, without its waits for SSH",
+        "tests/system/network/test_tempest.py",
+        tests=5,
+        passing=3,
+    ),
+    Suite(
+        _COMPUTE, "all; with one network and two hosts", "tests/system/compute/test_tempest.py", tests=588, passing=376
     ),
 )
 
@@ -145,7 +167,7 @@ OUT_OF_SCOPE: tuple[Row, ...] = (
     Row(
         _SDK,
         "compute.v2.test_image.TestImage.test_image_metadata",
-        "the image proxy of the Compute API only reads ([501](compute.md#what-does-not-exist))",
+        _READS_ONLY,
     ),
     Row(_SDK, "compute.v2.test_server.TestServer.*", _OWN_NETWORKS),
     Row(_SDK, "compute.v2.test_server.TestServerAdmin.*", _NO_VOLUMES),
@@ -178,6 +200,180 @@ OUT_OF_SCOPE: tuple[Row, ...] = (
     Row(_IMAGE, "v2.test_images_formats.*", "needs files of each disk format, which Tempest does not contain"),
     Row(_IMAGE, "v2.test_images_metadefs_schema.*", _NO_METADEFS),
     Row(_IMAGE, "v2.test_images_negative.ImportImagesNegativeTest.*", _NO_IMPORT),
+    Row(_COMPUTE, "compute.admin.test_assisted_volume_snapshots.*", _NO_VOLUMES),
+    Row(
+        _COMPUTE,
+        "compute.admin.test_auto_allocate_network.*",
+        "a project gets no network of its own; administrators create networks",
+    ),
+    Row(_COMPUTE, "compute.admin.test_create_server.ServersWithSpecificFlavorTestJSON.*", _NO_GUESTS),
+    Row(
+        _COMPUTE,
+        "compute.admin.test_hosts_negative.HostsAdminNegativeTestJSON.test_*_host_with*",
+        "hosts are not started, stopped or maintained over the API (501)",
+    ),
+    Row(
+        _COMPUTE,
+        "compute.admin.test_hosts_negative.HostsAdminNegativeTestJSON.test_*_nonexistent_host",
+        "hosts are not started, stopped or maintained over the API (501)",
+    ),
+    Row(
+        _COMPUTE,
+        "compute.admin.test_hypervisor.HypervisorAdminTestJSON.test_get_hypervisor_uptime",
+        "hosts do not report their uptime",
+    ),
+    Row(_COMPUTE, "compute.admin.test_instance_usage_audit_log*", "there is no audit log of usage (501)"),
+    Row(_COMPUTE, "compute.admin.test_live_migration*.test_*", _NO_LIVE_MIGRATION),
+    Row(_COMPUTE, "compute.admin.test_networks.*", _NO_NOVA_NETWORK),
+    Row(
+        _COMPUTE,
+        "compute.admin.test_quotas.QuotasAdminTest*.test_get_updated_quotas",
+        "limits a user of a project; limits apply to projects",
+    ),
+    Row(_COMPUTE, "compute.admin.test_quotas_negative.QuotasSecurityGroupAdminNegativeTest.*", _NO_SECURITY_GROUPS),
+    Row(_COMPUTE, "compute.admin.test_security_groups.*", _NO_SECURITY_GROUPS),
+    Row(
+        _COMPUTE,
+        "compute.admin.test_server_diagnostics.ServerDiagnosticsTest.*",
+        "below 2.48 diagnostics are in a hypervisor's own format, which is not supported",
+    ),
+    Row(
+        _COMPUTE,
+        "compute.admin.test_server_diagnostics.ServerDiagnosticsV248Test.*",
+        "expects a driver of Nova; the hosts of this run are simulated",
+    ),
+    Row(
+        _COMPUTE,
+        "compute.admin.test_servers.ServersAdminTestJSON.test_inject_network_info",
+        "no hypervisor here can do it (501)",
+    ),
+    Row(_COMPUTE, "compute.admin.test_spice.*", _NO_CONSOLES),
+    Row(_COMPUTE, "compute.admin.test_volume*", _NO_VOLUMES),
+    Row(_COMPUTE, "compute.floating_ips.*", "networks are flat: there are no floating IPs of servers"),
+    Row(_COMPUTE, "compute.images.test_image_metadata.*", _READS_ONLY),
+    Row(
+        _COMPUTE,
+        "compute.images.test_image_metadata_negative.ImagesMetadataNegativeTestJSON.test_delete_*",
+        _READS_ONLY,
+    ),
+    Row(_COMPUTE, "compute.images.test_image_metadata_negative.ImagesMetadataNegativeTestJSON.test_set_*", _READS_ONLY),
+    Row(
+        _COMPUTE,
+        "compute.images.test_image_metadata_negative.ImagesMetadataNegativeTestJSON.test_update_*",
+        _READS_ONLY,
+    ),
+    Row(_COMPUTE, "compute.images.test_images.*", _READS_ONLY),
+    Row(_COMPUTE, "compute.images.test_images_negative.ImagesDeleteNegativeTestJSON.*", _READS_ONLY),
+    Row(_COMPUTE, "compute.images.test_images_oneserver.ImagesOneServerTestJSON.test_create_delete_image", _READS_ONLY),
+    Row(
+        _COMPUTE,
+        "compute.images.test_images_oneserver_negative.ImagesOneServerNegativeTestJSON.test_create_second_image_when_first_image_is_being_saved",
+        _READS_ONLY,
+    ),
+    Row(
+        _COMPUTE,
+        "compute.images.test_images_oneserver_negative.ImagesOneServerNegativeTestJSON.test_delete_image_that_is_not_yet_active",
+        _READS_ONLY,
+    ),
+    Row(_COMPUTE, "compute.security_groups.*", _NO_SECURITY_GROUPS),
+    Row(
+        _COMPUTE,
+        "compute.servers.test_attach_interfaces.*",
+        "waits for SSH; these run without it, as a suite of their own",
+    ),
+    Row(_COMPUTE, "compute.servers.test_create_server.ServersTestBootFromVolume.*", _NO_VOLUMES),
+    Row(
+        _COMPUTE,
+        "compute.servers.test_create_server.ServersTestFqdnHostnames.*",
+        "the suite skips it, because a name with a domain is not changed into a host name",
+    ),
+    Row(_COMPUTE, "compute.servers.test_create_server.ServersTest*.test_host_name_is_same_as_server_name", _NO_GUESTS),
+    Row(_COMPUTE, "compute.servers.test_create_server.ServersTest*.test_verify_created_server_vcpus", _NO_GUESTS),
+    Row(_COMPUTE, "compute.servers.test_create_server.ServersV294TestFqdnHostnames.*", _NO_GUESTS),
+    Row(_COMPUTE, "compute.servers.test_create_server_multi_nic.*", _OWN_NETWORKS),
+    Row(
+        _COMPUTE,
+        "compute.servers.test_delete_server.DeleteServersTestJSON.test_delete_server_while_in_attached_volume",
+        _NO_VOLUMES,
+    ),
+    Row(_COMPUTE, "compute.servers.test_device_tagging.*", _NO_GUESTS),
+    Row(_COMPUTE, "compute.servers.test_novnc.*", _NO_CONSOLES),
+    Row(_COMPUTE, "compute.servers.test_server_actions.ServerActions*volume_*", _NO_VOLUMES),
+    Row(
+        _COMPUTE,
+        "compute.servers.test_server_actions.ServerActionsTestOtherB.test_get_console_output_server_id_in_shutoff_status",
+        "the suite skips it because of a fault of Nova",
+    ),
+    Row(_COMPUTE, "compute.servers.test_server_actions.ServerActionsTestOtherB.test_get_vnc_console", _NO_CONSOLES),
+    Row(
+        _COMPUTE,
+        "compute.servers.test_server_actions.ServerActionsTestOtherA.test_remove_server_all_security_groups",
+        _NO_SECURITY_GROUPS,
+    ),
+    Row(
+        _COMPUTE,
+        "compute.servers.test_server_actions.ServerActionsTestOtherA.test_rebuild_server_with_volume_attached",
+        _NO_VOLUMES,
+    ),
+    Row(
+        _COMPUTE,
+        "compute.servers.test_server_actions.ServerActionsTestOtherB.test_resize_server_revert_with_volume_attached",
+        _NO_VOLUMES,
+    ),
+    Row(_COMPUTE, "compute.servers.test_server_personality.*", "puts files into a guest, which Nova removed in 2.57"),
+    Row(_COMPUTE, "compute.servers.test_server_rescue.Server*StableDeviceRescueTest*.*", _NO_STABLE_RESCUE),
+    Row(_COMPUTE, "compute.servers.test_server_rescue.ServerBootFromVolumeStableRescueTest.*", _NO_VOLUMES),
+    Row(
+        _COMPUTE,
+        "compute.servers.test_server_rescue.ServerRescueTestJSONUnderV235.*",
+        "adds security groups and floating IPs",
+    ),
+    Row(
+        _COMPUTE,
+        "compute.servers.test_server_rescue_negative.ServerRescueNegativeTestJSON.test_rescued_vm_*tach_volume",
+        _NO_VOLUMES,
+    ),
+    Row(_COMPUTE, "compute.servers.test_servers.ServerShowV263Test.*", "needs an image whose certificate is verified"),
+    Row(
+        _COMPUTE,
+        "compute.servers.test_servers.ServersUpdatePinnedAZ2104Test.*",
+        "needs microversion 2.104; 2.100 is the newest one",
+    ),
+    Row(
+        _COMPUTE,
+        "compute.servers.test_servers_negative.ServersNegativeTestJSON.test_create_server_from_non_bootable_volume",
+        _NO_VOLUMES,
+    ),
+    Row(
+        _COMPUTE,
+        "compute.servers.test_servers_negative.ServersNegativeTestJSON.test_create_server_invalid_bdm_in_2nd_dict",
+        _NO_VOLUMES,
+    ),
+    Row(
+        _COMPUTE,
+        "compute.servers.test_servers_negative.ServersNegativeTestJSON.test_personality_file_contents_not_encoded",
+        "puts files into a guest, which Nova removed in 2.57",
+    ),
+    Row(
+        _COMPUTE,
+        "compute.test_extensions.ExtensionsTest.test_get_extension",
+        "asks for an extension that Nova itself removed",
+    ),
+    Row(_COMPUTE, "compute.test_networks.*", _NO_NOVA_NETWORK),
+    Row(_COMPUTE, "compute.test_tenant_networks.*", _NO_NOVA_NETWORK),
+    Row(_COMPUTE, "compute.test_versions.TestVersions.test_list_api_versions", "expects v2.0 in the list"),
+    Row(_COMPUTE, "compute.volumes.*", _NO_VOLUMES),
+    Row(
+        _CYBORG,
+        "test_srbac.TestSRBACScopeEnforcement.*",
+        "wants an administrator of the whole system; administrators are those of a project",
+    ),
+    Row(
+        _INTERFACES,
+        "AttachInterfacesTestJSON.test_create_list_show_delete_interfaces_by_fixed_ip",
+        _OWN_NETWORKS,
+    ),
+    Row(_INTERFACES, "AttachInterfacesUnderV243Test.test_add_remove_fixed_ip", _OWN_NETWORKS),
 )
 
 

@@ -214,6 +214,9 @@ def test_an_invalid_request_is_refused_at_once(plane, host):
     assert refusal(key_name="nope") == (400, "Invalid key_name provided.")
     assert refusal(min_count=3, max_count=2)[0] == 400
     assert refusal(surprise=1)[0] == 400
+    # Silence would leave a server open that its owner believes to be protected.
+    unprotected = (400, "Security group web not found: there are no security groups here. Name none, or default.")
+    assert refusal(security_groups=[{"name": "default"}, {"name": "web"}]) == unprotected
     assert refusal(networks=[{"uuid": IMAGE}])[0] == 501
     assert refusal(block_device_mapping_v2=[{"source_type": "blank", "destination_type": "volume"}])[0] == 501
     body = {"server": {"name": "vm", "imageRef": IMAGE, "flavorRef": "small"}}
@@ -257,3 +260,39 @@ def test_several_servers_in_one_request(plane, host):
     plane.settle(host)
     listed = plane.send("GET", "/v2.1/servers/detail")[2]["servers"]
     assert {server["name"]: server["status"] for server in listed} == dict.fromkeys(("vm-1", "vm-2", "vm-3"), "ACTIVE")
+
+
+def test_a_host_name_may_have_a_domain_since_2_94(plane, host):
+    plane.flavor("small")
+
+    def created(name, version):
+        body = {"name": "vm", "imageRef": IMAGE, "flavorRef": "small", "networks": "none", "hostname": name}
+        status, _, document = plane.send("POST", "/v2.1/servers", {"server": body}, version=version)
+        return document["server"]["id"] if status == 202 else status
+
+    assert created("web.example.org", "2.93") == 400
+    assert [created(name, "2.94") for name in ("web..org", "-web.org", f"{'x' * 64}.org", "w" * 256)] == [400] * 4
+    server_id = created("web.example.org", "2.94")
+    path = f"/v2.1/servers/{server_id}"
+
+    def host_name():
+        return plane.admin("GET", path)[2]["server"]["OS-EXT-SRV-ATTR:hostname"]
+
+    assert host_name() == "web.example.org"
+    assert plane.send("PUT", path, {"server": {"hostname": "db.example.org"}}, version="2.93")[0] == 400
+    assert plane.send("PUT", path, {"server": {"hostname": "db.example.org"}}, version="2.94")[0] == 200
+    assert host_name() == "db.example.org"
+
+
+def test_an_answer_has_the_requests_id_in_both_of_novas_headers(plane):
+    _, headers, _ = plane.send("GET", "/v2.1/servers")
+    assert headers["x-compute-request-id"] == headers["x-openstack-request-id"]
+
+
+@pytest.mark.parametrize("query", ["all_tenants", "all_tenants=", "all_tenants=1", "all_tenants=True"])
+def test_administrators_list_the_servers_of_all_projects(plane, host, query):
+    server_id = plane.boot(plane.flavor("small"))
+    for path in ("/v2.1/servers", "/v2.1/servers/detail"):
+        assert [row["id"] for row in plane.admin("GET", f"{path}?{query}")[2]["servers"]] == [server_id]
+        assert plane.send("GET", f"{path}?{query}")[0] == 403
+    assert plane.admin("GET", "/v2.1/servers?all_tenants=0")[2]["servers"] == []

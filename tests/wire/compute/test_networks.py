@@ -56,6 +56,18 @@ def test_a_server_gets_a_port_with_an_address_and_loses_it_when_it_is_deleted(pl
     assert (plane.show(server_id), plane.ports()) == (None, [])
 
 
+@pytest.mark.parametrize(("version", "is_detailed"), [("2.74", False), ("2.75", True)])
+def test_answers_to_changes_have_all_of_an_address_since_2_75(plane, host, version, is_detailed):
+    server_id = plane.boot("small", networks="auto")
+    plane.settle(host)
+    path = f"/v2.1/servers/{server_id}"
+    _, _, renamed = plane.send("PUT", path, {"server": {"name": "new"}}, version=version)
+    _, _, rebuilt = plane.send("POST", f"{path}/action", {"rebuild": {"imageRef": IMAGE}}, version=version)
+    (shown,) = plane.send("GET", path, version=version)[2]["server"]["addresses"]["lab"]
+    expected = shown if is_detailed else {"version": 4, "addr": shown["addr"]}
+    assert [one["server"]["addresses"]["lab"] for one in (renamed, rebuilt)] == [[expected]] * 2
+
+
 def test_the_host_learns_what_to_attach_and_the_guest_its_addresses(plane, host):
     server_id = plane.boot("small", networks="auto")
     plane.settle(host)

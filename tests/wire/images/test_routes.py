@@ -314,6 +314,12 @@ def test_a_protected_image_cannot_be_deleted(wire):
     assert document["message"] == f"Image {image['id']} is protected and cannot be deleted."
 
 
+def test_an_image_has_no_tasks(wire):
+    path = f"/v2/images/{wire.create()['id']}/tasks"
+    assert wire.send("GET", path)[::2] == (200, {"tasks": []})
+    assert wire.send("GET", path, **OTHER)[0] == 404
+
+
 def test_images_of_other_projects_are_not_found(wire):
     for visibility in ("private", "shared"):
         image = wire.create(visibility=visibility, name=visibility)

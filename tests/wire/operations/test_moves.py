@@ -163,6 +163,11 @@ def test_a_resized_server_has_allocations_on_both_hosts_until_it_is_confirmed(cl
     assert "precious" in cloud.image_data(cloud.target.driver.domains()[server_id].spec.image_id)
 
 
+def test_a_resize_can_change_who_partitions_the_disk(cloud, server_id):
+    cloud.do(server_id, "resize", {"flavorRef": "large-gpu", "OS-DCF:diskConfig": "AUTO"})
+    assert (cloud.status(server_id)[0], cloud.show(server_id)["OS-DCF:diskConfig"]) == ("VERIFY_RESIZE", "AUTO")
+
+
 def test_a_confirmed_resize_frees_the_old_host(cloud, server_id):
     cloud.do(server_id, "resize", {"flavorRef": "large-gpu"})
     assert cloud.act(server_id, "confirmResize")[0] == 204

@@ -79,3 +79,11 @@ def test_a_member_of_a_shared_image_may_rebuild_with_it(cloud):
     assert cloud.control.send("POST", f"/image{path}/members", {"member": "blue"}, **owner).status == 200
     assert cloud.send(*create, who="bob:blue")[0] == 202
     assert cloud.send(*create, who="eve:green")[0] == 400
+
+
+def test_a_rebuild_can_change_who_partitions_the_disk(cloud):
+    server_id = cloud.boot("small")
+    code, body = cloud.act(server_id, "rebuild", {"imageRef": cloud.image, "OS-DCF:diskConfig": "AUTO"})
+    assert (code, body["server"]["OS-DCF:diskConfig"]) == (202, "AUTO")
+    cloud.settle()
+    assert cloud.show(server_id)["OS-DCF:diskConfig"] == "AUTO"

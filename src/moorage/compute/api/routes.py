@@ -311,4 +311,6 @@ API: ServiceApi[ComputeService] = ServiceApi(
     error_shape=error_response,
     versions=versions.VERSIONS,
     schema_error_message=word_schema_error,
+    # As Nova; its older clients read only the second one.
+    request_id_headers=("x-openstack-request-id", "x-compute-request-id"),
 )

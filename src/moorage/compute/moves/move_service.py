@@ -68,8 +68,10 @@ class MoveService:
     commands: HostCommands
     migrations: MigrationEngine
 
-    def resize(self, caller: Caller, request_id: str, server_id: str, flavor_id: str) -> None:
-        """Begins a resize to another flavor.
+    def resize(
+        self, caller: Caller, request_id: str, server_id: str, flavor_id: str, *, disk_config: str | None = None
+    ) -> None:
+        """Begins a resize to another flavor. `disk_config`: AUTO or MANUAL, which the server shows from now on.
 
         Raises `OverQuota` if the larger of the two flavors exceeds the project's limits, `Invalid` for the same flavor,
         a smaller disk or a flavor that cannot be placed, and `Conflict` if the host is down or another move is not
@@ -88,6 +90,8 @@ class MoveService:
                 )
             self._check_up(connection, server)
             self.quotas.admit_resize(connection, server.project_id, server.flavor, flavor, others)
+            if disk_config is not None:
+                server_store.update_server(connection, server_id, self.deps.clock.now(), disk_config=disk_config)
 
         self._begin_move(caller, request_id, server_id, MoveKind.RESIZE, check, flavor=flavor)
 

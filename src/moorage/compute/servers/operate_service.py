@@ -248,13 +248,15 @@ class OperateService:
 
 
 def image_properties(server: Server, wanted: NewImage) -> dict[str, str]:
-    """The properties that Nova sets on the image of a server's disk, the caller's, and those of the server's image."""
-    kind = "snapshot" if wanted.backup_type is None else "backup"
+    """The properties that Nova sets on the image of a server's disk, the caller's, and those of the server's image.
+
+    As in Nova, the caller may call a snapshot another type of image.
+    """
     properties = {
         **inherited_properties(server.image_properties or {}),
+        "image_type": "snapshot",
         **wanted.metadata,
         "instance_uuid": server.id,
-        "image_type": kind,
         "image_location": "snapshot",
         "user_id": server.user_id,
         "owner_id": server.project_id,
@@ -262,7 +264,7 @@ def image_properties(server: Server, wanted: NewImage) -> dict[str, str]:
     if server.image_id is not None:
         properties["base_image_ref"] = server.image_id
     if wanted.backup_type is not None:
-        properties["backup_type"] = wanted.backup_type
+        properties |= {"image_type": "backup", "backup_type": wanted.backup_type}
     return properties
 
 

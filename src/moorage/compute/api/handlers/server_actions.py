@@ -131,7 +131,14 @@ def unshelve(request: ComputeRequest, server_id: str, argument: ActionArguments)
 
 def resize(request: ComputeRequest, server_id: str, argument: ActionArguments) -> Response:
     flavor_id = str(argument["flavorRef"]).rpartition("/")[2]
-    request.service.moves.resize(request.caller, request.request_id, server_id, flavor_id)
+    disk_config = argument.get("OS-DCF:diskConfig")
+    request.service.moves.resize(
+        request.caller,
+        request.request_id,
+        server_id,
+        flavor_id,
+        disk_config=None if disk_config is None else str(disk_config),
+    )
     return Response(202)
 
 
@@ -174,6 +181,8 @@ _CHANGES = ("name", "metadata", "description", "key_name", "user_data", "hostnam
 
 def rebuild(request: ComputeRequest, server_id: str, argument: ActionArguments) -> Response:
     changes = {name: value for name, value in argument.items() if name in _CHANGES}
+    if (disk_config := argument.get("OS-DCF:diskConfig")) is not None:
+        changes["disk_config"] = disk_config
     wanted = Rebuild(_image_id(argument["imageRef"]), changes)
     request.service.operations.rebuild(request.caller, request.request_id, server_id, wanted)
     server = request.service.servers.get_server(request.caller, server_id)

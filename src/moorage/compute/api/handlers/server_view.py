@@ -84,6 +84,7 @@ def changed_view(request: ComputeRequest, server: Server) -> dict[str, Json]:
     """The answer to a change: below 2.75 without the former extensions."""
     view = single_view(request, server)
     if request.version < (2, 75):
+        view["addresses"] = addresses_by_network(server, are_detailed=False)
         for name in [name for name in view if name in _NOT_IN_CHANGES or name.startswith(_EXTENDED)]:
             del view[name]
     return view

@@ -44,9 +44,7 @@ class ServerListing:
 def wanted_servers(request: ComputeRequest, list_rule: str) -> ServerListing:
     """`list_rule`: ``os_compute_api:servers:index`` or ``:detail``; servers of others need its ``:get_all_tenants``."""
     first = request.query.first
-    sees_all = (
-        parse_flag(first("all_tenants") or "") if first("all_tenants") is not None else "all_tenants" in _bare(request)
-    )
+    sees_all = "all_tenants" in _bare(request) or parse_flag(first("all_tenants") or False)
     if sees_all:
         require_rule(request, f"{list_rule}:get_all_tenants")
     is_admin = request.caller.is_admin or request.caller.is_service
@@ -81,7 +79,7 @@ def name_matches(pattern: str) -> Callable[[str], bool]:
 
 
 def _bare(request: ComputeRequest) -> set[str]:
-    """Parameters without a value: ``?all_tenants``."""
+    """Parameters without a value: ``?all_tenants`` and ``?all_tenants=``."""
     return {name for name in request.query.names() if "" in request.query.every(name)}
 
 
@@ -315,6 +313,7 @@ ServerBody = TypedDict(
         "networks": list[NetworkBody] | str,
         "block_device_mapping_v2": list[BlockDevice],
         "OS-DCF:diskConfig": str,
+        "security_groups": list[dict[str, str]],
     },
     total=False,
 )
@@ -322,6 +321,9 @@ ServerBody = TypedDict(
 
 def new_server(request: ComputeRequest, body: ServerBody) -> NewServer:
     _check_host_name(body)
+    if named := sorted({one["name"] for one in body.get("security_groups", ()) if "name" in one} - {"default"}):
+        # Ignoring it would leave a server open that its owner believes to be protected.
+        raise Invalid(f"Security group {named[0]} not found: there are no security groups here. Name none, or default.")
     least, most = _counts(body)
     hints: dict[str, Json] = next((request.json[key] for key in _HINT_KEYS if key in request.json), {})
     if unread := sorted(_HINTS_NOT_BUILT & hints.keys()):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from moorage.compute.api.schemas.flavors import NAME
-from moorage.compute.api.schemas.servers import HOSTNAME, METADATA_ITEMS
+from moorage.compute.api.schemas.servers import FQDN, HOSTNAME, METADATA_ITEMS
 from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.microversion import Version
 
@@ -53,6 +53,7 @@ _REBUILD = _grown(
         (Version(2, 57), {"user_data": {"type": ["string", "null"], "maxLength": 65535}}),
         (Version(2, 63), {"trusted_image_certificates": {"type": "null"}}),
         (Version(2, 90), {"hostname": HOSTNAME}),
+        (Version(2, 94), {"hostname": FQDN}),
     ],
     "imageRef",
 )  # fmt: skip

@@ -18,6 +18,9 @@ METADATA_ITEMS = {
     "additionalProperties": False,
 }
 HOSTNAME = {"type": "string", "pattern": r"^[a-zA-Z0-9]+[a-zA-Z0-9-]*[a-zA-Z0-9]+$", "minLength": 2, "maxLength": 63}
+_LABEL = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
+#: Since 2.94 also a name with a domain.
+FQDN = {"type": "string", "pattern": rf"^{_LABEL}(?:\.{_LABEL})*$", "minLength": 2, "maxLength": 255}
 _BLOCK_DEVICE = {
     "type": "object",
     "properties": {
@@ -88,6 +91,7 @@ _ADDED: list[tuple[Version, dict[str, object]]] = [
     (Version(2, 52), {"tags": _TAGS}),
     (Version(2, 74), {"host": NAME, "hypervisor_hostname": NAME}),
     (Version(2, 90), {"hostname": HOSTNAME}),
+    (Version(2, 94), {"hostname": FQDN}),
 ]
 _SERVERS = {"type": "array", "items": {"type": "string", "format": "uuid"}}
 #: Only hints that are used here; as in Nova, others may have any value.
@@ -143,6 +147,7 @@ UPDATE = VersionedSchema(
         (Version(2, 1), _update()),
         (Version(2, 19), _update(description=_ADDED[0][1]["description"])),
         (Version(2, 90), _update(description=_ADDED[0][1]["description"], hostname=HOSTNAME)),
+        (Version(2, 94), _update(description=_ADDED[0][1]["description"], hostname=FQDN)),
     ]
 )
 
