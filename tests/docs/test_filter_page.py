@@ -8,11 +8,12 @@ import re
 from pathlib import Path
 
 from moorage.scheduler.filters import HostState, ServerRequirements
-from moorage.scheduler.weighers import HostFacts, WeigherInput
+from moorage.scheduler.weighers import WEIGHERS, HostFacts, WeigherInput
 from moorage.wiring.scheduler import FILTERS_GROUP, WEIGHERS_GROUP
 
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "adding-a-filter.md"
 TEXT = PAGE.read_text()
+SCHEDULING = (PAGE.parent / "scheduling.md").read_text()
 
 
 def named(kind):
@@ -29,6 +30,14 @@ def test_the_tables_list_every_field():
 def test_the_page_names_the_groups_of_entry_points():
     for group in (FILTERS_GROUP, WEIGHERS_GROUP):
         assert f'[project.entry-points."{group}"]' in TEXT
+
+
+def test_the_scheduling_page_lists_every_weigher_with_its_multiplier():
+    table = SCHEDULING.partition("| weigher | prefers | multiplier |")[2].partition("\n\n")[0]
+    listed = {}
+    for names, _, multiplier in (row.strip("| ").split(" | ") for row in table.splitlines()[2:]):
+        listed |= {name: float(multiplier.replace(",", "")) for name in re.findall(r"`(\w+)`", names)}
+    assert listed == {name: multiplier for name, (_, multiplier) in WEIGHERS.items()}
 
 
 def test_the_weighers_of_the_page_work():

@@ -15,7 +15,8 @@ To add a field to a device's answer, choose where clients shall see it:
                                ``vendor_board_info`` shows it
     a field of Moorage's own   the chain below as far as `DeviceRecord`; then, without a microversion, the text
                                ``std_board_info`` in `device_document`, and ``/moorage/v1/handles`` in
-                               `_handle_document` (`api/handlers/history.py`). An example is `health`
+                               `_handle_document` (`api/handlers/history.py`). An example is `health`,
+                               which `DeviceRegistry` fills instead of a driver's `discover`
     a field that Cyborg has    the whole chain, with Cyborg's microversion
 
     a driver's `discover`      fills it; PCI devices in `_device` (`drivers/pci.py`). Leave it empty if it cannot be
