@@ -83,7 +83,7 @@ def example(path, ids):
 
 @pytest.mark.parametrize("path", PAGES)
 def test_a_page_is_accessible_in_light_and_in_dark(ids, open_tab, look, path):
-    tab = open_tab(None if path == "/sign-in" else "admin")
+    tab = open_tab(None if path in ("/sign-in", "/invitation") else "admin")
     answer = tab.goto(example(path, ids))
     assert answer.status == 200
     expect(tab.get_by_role("heading", level=1)).to_have_count(1)
@@ -108,7 +108,7 @@ CROWDED = """() => {
 @pytest.mark.parametrize("path", PAGES)
 def test_a_page_fits_a_phone(ids, open_tab, path):
     """Forms overlapped at a width of 390 pixels, and the map was 764 pixels wide."""
-    tab = open_tab(None if path == "/sign-in" else "admin", width=390, height=844)
+    tab = open_tab(None if path in ("/sign-in", "/invitation") else "admin", width=390, height=844)
     tab.goto(example(path, ids))
     tab.locator("main details:not(.menu)").evaluate_all("all => all.forEach((one) => { one.open = true })")
     assert tab.evaluate(CROWDED) == {"wide": 0, "overlapping": []}

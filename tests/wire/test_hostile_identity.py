@@ -43,6 +43,8 @@ class World:
         self.records = self._records()
         invited = self.sent("POST", "/moorage/v1/hosts/compute-1/enrolment", {"expires_s": 60})
         self.invitation = invited["token"]
+        made = self.sent("POST", f"/moorage/v1/users/{self.demo}/invitation", {"expires_s": 60})
+        self.link = made["token"]
 
     def _records(self) -> dict[str, str]:
         """A record of each kind, and a grant of each kind; {variable of a path: id}."""
@@ -147,6 +149,8 @@ class World:
             "POST /v3/users/{user_id}/password": [
                 {"user": {"original_password": self.passwords["demo"], "password": "a new one that is long"}}
             ],
+            "POST /moorage/v1/users/{user_id}/invitation": [{"expires_s": 60}],
+            "POST /moorage/v1/invitations/password": [{"token": self.link, "password": "a new one that is long"}],
             "POST /moorage/v1/hosts/{host}/enrolment": [{"expires_s": 60}],
             "POST /moorage/v1/hosts/{host}/credential": [{"token": self.invitation, "secret_sha256": digest}],
             "PUT /moorage/v1/hosts/{host}/credential": [{"secret": secret, "secret_sha256": digest}],

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from moorage.accelerator.client import AcceleratorClient
 from moorage.cli.state import open_config
 from moorage.compute.client.compute_client import ComputeClient
-from moorage.config import ENDPOINT_PATHS, Config
+from moorage.config import DASHBOARD_PATH, ENDPOINT_PATHS, Config
 from moorage.core.clock import SystemClock
 from moorage.core.errors import NotFound, StartError
 from moorage.identity.client import PasswordTokens
@@ -87,6 +87,11 @@ def accounts_client(config_path: Path | None) -> ServiceClient:
     if http is None:
         raise StartError("there is no identity service: neither in the catalogue nor in the configuration")
     return http
+
+
+def dashboard_url(config_path: Path | None) -> str:
+    """Where browsers find the dashboard: beside the Identity API of `accounts_client`, where a plane serves it."""
+    return endpoints(config_path).urls["identity"].removesuffix("/identity") + DASHBOARD_PATH
 
 
 def _uses_catalogue() -> bool:

@@ -166,6 +166,17 @@ class SigningIn:
         _check_success(answer)
         self.revoke(person.token or "")
 
+    def accept_invitation(self, code: str, password: str, address: str) -> str:
+        """Sets the password of an invited user; returns the user's name.
+
+        Raises `Unauthorized` for a code that is not valid, `TooManyRequests`, or `RemoteError`.
+        """
+        body = orjson.dumps({"token": code, "password": password})
+        headers = {"x-forwarded-for": address} if address else {}
+        answer = self._send("POST", "/moorage/v1/invitations/password", None, headers, body)
+        _check_password_answer(answer)
+        return str(_checked(answer)["user"]["name"])
+
     def _end(self, token: str, query: str) -> None:
         with self._lock:
             self._known.pop(_mark(token), None)

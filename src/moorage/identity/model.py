@@ -22,6 +22,10 @@ SERVICE_TOKEN_GRACE = timedelta(hours=48)
 #: Roles that the policies of the services know; they are never deleted or renamed. The id of such a role is its name.
 STANDARD_ROLES = ("admin", "manager", "member", "reader", "service")
 
+#: The usual and the longest lifetime of an invitation of a user.
+INVITATION_S = 72 * 3600
+MAX_INVITATION_S = 30 * 24 * 3600
+
 #: The only target of the kind ``system``.
 WHOLE_SYSTEM = "all"
 
@@ -153,6 +157,19 @@ class ApplicationCredential:
 
 
 @dataclass(frozen=True, slots=True)
+class Invitation:
+    """A one-time link with which the user chooses a password. `digest` is the SHA-256 of its token.
+
+    It is valid while the user has this `fingerprint`, so it ends with every new password and when the user is disabled.
+    """
+
+    user_id: str
+    digest: str
+    fingerprint: str
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Region:
     id: str
     description: str = ""
@@ -189,6 +206,7 @@ Record: TypeAlias = (
     | ImpliedRole
     | Assignment
     | ApplicationCredential
+    | Invitation
     | Region
     | CatalogService
     | CatalogEndpoint
@@ -220,6 +238,7 @@ class Accounts:
     implied_roles: frozenset[ImpliedRole] = frozenset()
     assignments: frozenset[Assignment] = frozenset()
     credentials: Mapping[str, ApplicationCredential] = field(default_factory=dict)
+    invitations: Mapping[str, Invitation] = field(default_factory=dict)  #: by the id of the user
     regions: Mapping[str, Region] = field(default_factory=dict)
     services: Mapping[str, CatalogService] = field(default_factory=dict)
     endpoints: Mapping[str, CatalogEndpoint] = field(default_factory=dict)

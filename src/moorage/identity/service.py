@@ -13,6 +13,7 @@ from moorage.identity.accounts.account_rules import find
 from moorage.identity.accounts.account_service import AccountService
 from moorage.identity.accounts.catalog_service import CatalogEditor
 from moorage.identity.accounts.credential_service import CredentialService
+from moorage.identity.accounts.invitation_service import InvitationService
 from moorage.identity.accounts.role_service import RoleService
 from moorage.identity.embedded import AuthenticatedCaller, EmbeddedIdentity
 from moorage.identity.host_registry import HostRegistry
@@ -80,6 +81,7 @@ class IdentityService:
     people: AccountService
     roles: RoleService
     credentials: CredentialService
+    invitations: InvitationService
 
     @property
     def hosts(self) -> HostRegistry:

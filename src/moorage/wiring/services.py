@@ -34,6 +34,7 @@ def build_identity(parts: Components) -> None:
     from moorage.identity.accounts.account_service import AccountService
     from moorage.identity.accounts.catalog_service import CatalogEditor
     from moorage.identity.accounts.credential_service import CredentialService
+    from moorage.identity.accounts.invitation_service import InvitationService
     from moorage.identity.accounts.role_service import RoleService
     from moorage.identity.api import routes as identity_routes
     from moorage.identity.service import IdentityService
@@ -51,6 +52,7 @@ def build_identity(parts: Components) -> None:
         AccountService(identity, ids),
         RoleService(identity.database, ids),
         CredentialService(identity, ids),
+        InvitationService(identity),
     )
     parts.serve("identity", identity_routes.API, service, identity_routes.RULES, parts.plane.engines["identity"])
 

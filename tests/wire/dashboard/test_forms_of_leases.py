@@ -282,6 +282,6 @@ def test_an_error_is_shown_at_its_field(sign_in):
     ):
         seen = site.post("/leases/new", **{**TYPED, **typed}, action="make").text
         assert re.search(rf'id="{field}"[^>]*aria-invalid="true" aria-errormessage="{field}-problem"', seen)
-        assert said in re.search(rf'<p class="problem" id="{field}-problem">([^<]+)</p>', seen)[1]
+        assert said in re.search(rf'<p class="problem"[^>]* id="{field}-problem">([^<]+)</p>', seen)[1]
         assert seen.count("aria-invalid") == 1
         assert f'role="alert" id="error"><a href="#{field}">' in seen

@@ -9,7 +9,7 @@ from moorage.dashboard.routes import ROUTES
 from moorage.identity.tokens.throttle import FREE_FAILURES
 from tests.wire.dashboard.site import Site
 from tests.wire.dashboard.test_pages import ESCAPED, HOSTILE
-from tests.wire.dashboard.test_signing_in import IDENTITY_ONLY
+from tests.wire.dashboard.test_signing_in import IDENTITY_ONLY, _from
 
 PEOPLE = [route for route in ROUTES if route.path.startswith("/people")]
 
@@ -80,7 +80,7 @@ def test_the_table_is_filtered_and_sorted(admin, alice):
         ({"project": ""}, 400, "Project: select one", "project"),
         ({"project": "elsewhere"}, 400, "Project: select one", "project"),
         ({"role": "chief"}, 400, "Role: select one", "role"),
-        ({"password": ""}, 400, "Password: enter one", "password"),
+        ({"password": "", "again": "x"}, 400, "Password: enter one", "password"),
         ({"again": "another"}, 400, "the two are not the same", "password"),
         ({"password": "x" * 73, "again": "x" * 73}, 400, "1 to 72 bytes", "password"),
     ],
@@ -240,6 +240,116 @@ def test_there_are_no_pages_of_people_where_moorage_has_no_users(open_site):
     assert 'href="/ui/people"' not in site.get("/map").text
 
 
+# --- invitations ---------------------------------------------------------------------------------------------------
+
+
+def invited(admin, name="bob", **more):
+    """(address of the page, code) of a new person who gets a link."""
+    answer = add(admin, name, password="", **more)
+    assert answer.status_code == 200, answer.text
+    page = admin.get("/people").text
+    return f"/people/users/{names_and_ids(page)[name]}", code_in(answer.text)
+
+
+def code_in(page):
+    return re.search(r">http://127.0.0.1:8778/ui/invitation#([\w-]{43})<", page)[1]
+
+
+def choose(site, code, password="chosen", again=None):
+    return site.post("/invitation", code=code, password=password, again=password if again is None else again)
+
+
+def test_an_invited_person_chooses_a_password_and_signs_in(admin):
+    path, code = invited(admin)
+    assert '<span class="badge warn">invited</span>' in admin.get(path).text
+    assert code not in admin.get(path).text, "it is shown once"
+    site = admin.other()
+    assert site.get("/invitation").status_code == 200
+    answer = choose(site, code)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/ui/sign-in?done=invited&name=bob")
+    page = site.http.get(answer.headers["location"]).text
+    assert "Your password is set" in page
+    assert 'name="name" value="bob"' in page
+    assert site.sign_in("bob", "chosen").status_code == 303
+    again = choose(admin.other(), code, "of a thief")
+    assert (again.status_code, "this link is not valid" in again.text) == (401, True)
+    assert admin.other().sign_in("bob", "chosen").status_code == 303
+
+
+def test_a_whole_link_may_be_pasted(admin):
+    _, code = invited(admin)
+    assert choose(admin.other(), f" http://127.0.0.1:8778/ui/invitation#{code} ").status_code == 303
+
+
+@pytest.mark.parametrize(
+    ("password", "again", "words"),
+    [("", "", "enter the same one twice"), ("a", "b", "enter the same one twice"), ("x" * 73, None, "1 to 72 bytes")],
+)
+def test_a_refused_password_keeps_the_link_and_is_shown_nowhere(admin, password, again, words):
+    _, code = invited(admin)
+    site = admin.other()
+    answer = choose(site, code, password, again)
+    assert answer.status_code == 400
+    assert words in answer.text
+    assert f'value="{code}"' in answer.text
+    assert "x" * 73 not in answer.text
+    assert choose(site, code).status_code == 303
+
+
+def test_a_new_link_and_a_withdrawal_end_the_link(admin):
+    path, first = invited(admin)
+    second = code_in(admin.post(f"{path}/invitation").text)
+    assert choose(admin.other(), first).status_code == 401
+    assert admin.post(f"{path}/invitation", withdraw="1").status_code == 303
+    assert choose(admin.other(), second).status_code == 401
+    assert admin.post(f"{path}/invitation", withdraw="1").status_code == 404
+
+
+def test_a_disabled_person_has_no_link(admin):
+    path, code = invited(admin)
+    admin.post(f"{path}/state", disable="1")
+    assert choose(admin.other(), code).status_code == 401
+    answer = admin.post(f"{path}/invitation")
+    assert (answer.status_code, 'role="alert"' in answer.text) == (409, True)
+    admin.post(f"{path}/state", enable="1")
+    assert choose(admin.other(), code).status_code == 401
+
+
+def test_guessing_links_must_wait(admin):
+    _, code = invited(admin)
+    site = admin.other()
+    site.http = _from(site, "192.0.2.7")
+    assert [choose(site, f"guess-{at}").status_code for at in range(FREE_FAILURES)] == [401] * FREE_FAILURES
+    answer = choose(site, code)
+    assert (answer.status_code, "try again in 1 seconds" in answer.text) == (429, True)
+    site.http = _from(site, "192.0.2.8")
+    assert choose(site, code).status_code == 303
+
+
+def test_the_page_of_a_link_shows_input_escaped_and_redirects_only_to_signing_in(admin):
+    site = admin.other()
+    page = choose(site, HOSTILE).text
+    assert "<script>alert" not in page
+    _, code = invited(admin, name="//evil.test/?next=//evil.test/")
+    site.http.headers["referer"] = "https://evil.test/"
+    location = site.post("/invitation", code=code, password="p", again="p", next="//evil.test/").headers["location"]
+    assert location.startswith("/ui/sign-in?done=invited&name=%2F%2Fevil.test")
+    assert 'name="next" value="/"' in site.http.get(location).text
+    assert "<script>" not in site.get("/sign-in?name=%22%3E%3Cscript%3E&done=%3Cscript%3E").text
+
+
+def test_a_form_with_a_link_needs_our_token(admin):
+    _, code = invited(admin)
+    for wrong in ({"token": "0" * 64}, {"origin": "https://evil.test"}):
+        assert admin.other().post("/invitation", **wrong, code=code, password="p", again="p").status_code == 403
+    assert choose(admin.other(), code).status_code == 303
+
+
+def test_a_plane_without_users_invites_nobody(open_site):
+    site = open_site("placement,dashboard", identity={"mode": "none"})
+    assert site.get("/invitation").status_code == 404
+
+
 # --- the own password ---------------------------------------------------------------------------------------------
 
 
@@ -247,7 +357,7 @@ def test_a_member_changes_the_own_password_and_signs_in_again(admin, alice):
     site = admin.other()
     site.sign_in("alice", "a long password")
     answer = site.post("/password", original="a long password", password="n3w one", again="n3w one")
-    assert (answer.status_code, answer.headers["location"]) == (303, "/ui/sign-in?changed=1")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/ui/sign-in?done=changed")
     assert SESSION not in site.http.cookies
     assert "Your password is changed" in site.http.get(answer.headers["location"]).text
     assert site.sign_in("alice", "a long password").status_code == 401

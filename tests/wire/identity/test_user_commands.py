@@ -36,6 +36,7 @@ def run(plane, wire, monkeypatch):
             plane.transport("/identity"), service_type="identity", credentials=LoggedIn(wire.token(*who))
         )
         monkeypatch.setattr(people, "accounts_client", lambda path: client)
+        monkeypatch.setattr(people, "dashboard_url", lambda path: "https://lab.example/ui")
         done = CliRunner(catch_exceptions=False).invoke(group, words, input=stdin)
         assert done.exit_code == 0, done.output
         return done.output
@@ -129,7 +130,14 @@ def test_an_unknown_name_and_one_of_several_users_are_refused(run, admin):
 
 def test_members_may_not_use_the_commands(run, admin):
     admin.member()
-    for words in (("list",), ("add", "mallory"), ("disable", "admin"), ("set-password", "admin"), ("unlock", "admin")):
+    for words in (
+        ("list",),
+        ("add", "mallory"),
+        ("disable", "admin"),
+        ("set-password", "admin"),
+        ("unlock", "admin"),
+        ("invite", "admin"),
+    ):
         with pytest.raises(MoorageError, match="not authorized"):
             run(people.user, *words, who=("demo", "demo"), stdin="x\n")
 
@@ -141,6 +149,37 @@ def test_a_user_who_must_wait_is_unlocked(run, admin):
     assert admin.sign_in()[0] == 429
     assert run(people.user, "unlock", "alice") == "alice need not wait.\n"
     assert admin.sign_in()[0] == 201
+
+
+def accept(wire, link, password):
+    page, _, token = link.partition("#")
+    assert page == "https://lab.example/ui/invitation"
+    return wire.send("POST", "/moorage/v1/invitations/password", {"token": token, "password": password})[0]
+
+
+def test_an_invited_user_is_created_and_chooses_the_password(run, admin, wire, clock):
+    link, told = run(people.user, "invite", "bob", "--project", "demo").splitlines()
+    assert told == "Send it to bob only. It works once, until 2026-03-04 09:30 UTC."
+    assert accept(wire, link, "of-bob") == 200
+    status, _, document = wire.log_in("bob", "demo", password="of-bob")
+    assert status == 201
+    assert "member" in {role["name"] for role in document["token"]["roles"]}
+
+
+def test_an_existing_user_gets_a_new_link_that_ends_the_earlier_one(run, admin, wire):
+    user, _ = admin.member()
+    earlier, _ = run(people.user, "invite", "alice").splitlines()
+    found = json.loads(run(people.user, "invite", user["id"], "--hours", "1", "--json"))
+    assert found["expires_at"].startswith("2026-03-01T10:30:00")
+    assert accept(wire, earlier, "of-bob") == 401
+    assert accept(wire, found["link"], "of-bob") == 200
+    assert wire.log_in("alice", "demo", password="of-bob")[0] == 201
+
+
+def test_an_invitation_to_an_unknown_project_creates_nobody(run):
+    with pytest.raises(MoorageError, match="there is no project chemistry"):
+        run(people.user, "invite", "bob", "--project", "chemistry")
+    assert "bob" not in run(people.user, "list")
 
 
 def test_the_user_of_the_services_stays_enabled(run):

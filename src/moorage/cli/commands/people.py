@@ -8,16 +8,17 @@ from urllib.parse import quote
 import click
 
 from moorage.cli.output import console, json_option, table
-from moorage.cli.services import accounts_client
+from moorage.cli.services import accounts_client, dashboard_url
 from moorage.cli.state import config_option
 from moorage.core.errors import NotFound, StartError
 from moorage.core.json import JsonObject
+from moorage.identity.model import INVITATION_S, MAX_INVITATION_S
 from moorage.wire.client import ServiceClient
 
 
 @click.group()
 def user() -> None:
-    """List and add users, set their passwords, disable, enable and unlock them."""
+    """List, add and invite users, set their passwords, disable, enable and unlock them."""
 
 
 @user.command("add")
@@ -44,11 +45,64 @@ def add_user(
     record = {key: value for key, value in given.items() if value is not None}
     made = http.request("POST", "/v3/users", json={"user": record})["user"]
     for role in roles:
-        http.request(
-            "PUT", f"/v3/projects/{_quoted(project_id)}/users/{_quoted(made['id'])}/roles/{_quoted(role['id'])}"
-        )
+        _give_role(http, project_id, made, role)
     names = ", ".join(str(role["name"]) for role in roles)
     click.echo(f"{name} is created" + (f", with {names} in {project_name}." if roles else ". It has no project yet."))
+
+
+@user.command("invite")
+@config_option
+@click.option("--project", "project_name", metavar="PROJECT", help="Project, by name or id, in which it has the roles.")
+@click.option(
+    "--role", "role_names", metavar="ROLE", multiple=True, help="Role in the project; repeatable. [default: member]"
+)
+@click.option(
+    "--hours",
+    default=INVITATION_S // 3600,
+    show_default=True,
+    type=click.IntRange(1, MAX_INVITATION_S // 3600),
+    help="How long the link is valid.",
+)
+@click.option("--dashboard", metavar="URL", help="Where browsers find the dashboard. [default: /ui beside identity]")
+@json_option
+@click.argument("name")
+def invite_user(
+    config_path: Path | None,
+    name: str,
+    project_name: str | None,
+    role_names: tuple[str, ...],
+    hours: int,
+    dashboard: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Print a link with which the user of this name or id chooses a password; create the user if there is none.
+
+    The link works once. An earlier link of the user ends. With --project, the user gets the roles in the project.
+    """
+    if role_names and project_name is None:
+        raise click.UsageError("--role needs --project: a role is given in a project")
+    http = accounts_client(config_path)
+    page = (dashboard or dashboard_url(config_path)).rstrip("/")
+    project_id = None if project_name is None else _find(http, "project", project_name)["id"]
+    roles = [_find(http, "role", role) for role in role_names or ("member",)] if project_id is not None else []
+    try:
+        found = _find(http, "user", name)
+    except NotFound:
+        given = {"name": name, "default_project_id": project_id}
+        record = {key: value for key, value in given.items() if value is not None}
+        found = http.request("POST", "/v3/users", json={"user": record})["user"]
+    for role in roles:
+        _give_role(http, project_id, found, role)
+    made = http.request(
+        "POST", f"/moorage/v1/users/{_quoted(found['id'])}/invitation", json={"expires_s": hours * 3600}
+    )
+    link = f"{page}/invitation#{made['token']}"
+    if as_json:
+        click.echo(json.dumps({"link": link, "expires_at": made["expires_at"]}, indent=2))
+    else:
+        click.echo(link)
+        click.echo(f"Send it to {name} only. It works once, until {made['expires_at'][:16].replace('T', ' ')} UTC.")
 
 
 @user.command("list")
@@ -157,6 +211,11 @@ def _set_enabled(config_path: Path | None, name: str, *, enabled: bool) -> None:
     http = accounts_client(config_path)
     _update(http, _find(http, "user", name), {"enabled": enabled})
     click.echo(f"{name} is {'enabled' if enabled else 'disabled'}.")
+
+
+def _give_role(http: ServiceClient, project_id: object, found: JsonObject, role: JsonObject) -> None:
+    path = f"/v3/projects/{_quoted(project_id)}/users/{_quoted(found['id'])}/roles/{_quoted(role['id'])}"
+    http.request("PUT", path)
 
 
 def _update(http: ServiceClient, found: JsonObject, change: JsonObject) -> None:

@@ -15,6 +15,9 @@ from moorage.wire.http import Response
 #: Rows of a table; the filter finds the others.
 MAX_ROWS = 500
 
+#: How long a link to choose a password is valid.
+INVITATION_S = 72 * 3600
+
 _NEW_PERSON: Mapping[str, str] = {"name": "", "project": "", "role": view.USUAL_ROLE}
 _NEW_PROJECT: Mapping[str, str] = {"name": "", "description": ""}
 
@@ -24,18 +27,21 @@ def list_people(page_request: PageRequest) -> Page:
 
 
 def add_person(page_request: PageRequest) -> Page | Response:
-    """Creates the user with a role in a project."""
+    """Creates the user with a role in a project. Without a password, the answer shows a link to choose one."""
     http, form = _identity(page_request), page_request.form
     typed = {name: form.text(name, usual) for name, usual in _NEW_PERSON.items()}
     try:
-        password = _new_password(page_request)
+        has_password = bool(form.raw("password") or form.raw("again"))
+        password = {"password": _new_password(page_request)} if has_password else {}
         project_id = _chosen(typed["project"], _projects(http), "project", "Project: select one")
         role_id = _chosen(typed["role"], _roles(http), "role", "Role: select one")
-        record = {"name": typed["name"], "password": password, "default_project_id": project_id}
+        record = {"name": typed["name"], **password, "default_project_id": project_id}
         made = http.request("POST", "/v3/users", json={"user": record})["user"]
         http.request("PUT", _grant_path(made["id"], project_id, role_id))
     except (Invalid, RemoteError) as error:
         return _people_page(page_request, typed, error=error)
+    if not has_password:
+        return _person_page(page_request, made["id"], link=_new_link(page_request, made["id"]))
     return redirect(page_request, _page_path(made["id"]))
 
 
@@ -114,6 +120,19 @@ def clear_lock(page_request: PageRequest, user_id: str) -> Response:
     return redirect(page_request, _page_path(user_id))
 
 
+def change_invitation(page_request: PageRequest, user_id: str) -> Page | Response:
+    """Makes a link with which the user chooses a password, which ends an earlier one; or withdraws it."""
+    http = _identity(page_request)
+    try:
+        if page_request.form.has("withdraw"):
+            http.request("DELETE", _invitation_path(user_id))
+            return redirect(page_request, _page_path(user_id))
+        link = _new_link(page_request, user_id)
+    except RemoteError as error:
+        return _person_page(page_request, user_id, error=error)
+    return _person_page(page_request, user_id, link=link)
+
+
 # --- pages --------------------------------------------------------------------------------------------------------
 
 
@@ -155,7 +174,7 @@ def _projects_page(page_request: PageRequest, typed: Mapping[str, str], *, error
 
 
 def _person_page(
-    page_request: PageRequest, user_id: str, *, error: MoorageError | None = None, field: str = ""
+    page_request: PageRequest, user_id: str, *, error: MoorageError | None = None, field: str = "", link: str = ""
 ) -> Page:
     """Raises `NotFound`."""
     http = _identity(page_request)
@@ -165,6 +184,7 @@ def _person_page(
     form = page_request.form
     values = {
         "one": person,
+        "link": link,
         "is_self": person.id == page_request.user.user_id,
         "done": page_request.http.query.first("done") == "password",
         "projects": _projects(http),
@@ -174,6 +194,13 @@ def _person_page(
         "error_field": field,
     }
     return Page("person.html", person.name, values, 200 if error is None else error_status(error))
+
+
+def _new_link(page_request: PageRequest, user_id: str) -> str:
+    """A new link. Browsers send the part after the ``#`` to no server, so no log has it."""
+    body = {"expires_s": INVITATION_S}
+    made = _identity(page_request).request("POST", _invitation_path(user_id), json=body)
+    return f"{page_request.http.base_url}/invitation#{made['token']}"
 
 
 def _identity(page_request: PageRequest) -> ServiceClient:
@@ -229,6 +256,10 @@ def _field_of(error: MoorageError | None, usual: str) -> str:
 
 def _grant_path(user_id: str, project_id: str, role_id: str) -> str:
     return f"/v3/projects/{_quoted(project_id)}/users/{_quoted(user_id)}/roles/{_quoted(role_id)}"
+
+
+def _invitation_path(user_id: str) -> str:
+    return f"/moorage/v1/users/{_quoted(user_id)}/invitation"
 
 
 def _page_path(user_id: str) -> str:

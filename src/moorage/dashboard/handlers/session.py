@@ -1,6 +1,8 @@
-"""Sign-in, sign-out, switching the project, changing the own password, and the theme."""
+"""Sign-in, sign-out, switching the project, the own password, invitations, and the theme."""
 
-from moorage.core.errors import Invalid, RemoteError, TooManyRequests, Unauthorized
+from urllib.parse import urlencode
+
+from moorage.core.errors import Invalid, NotFound, RemoteError, TooManyRequests, Unauthorized
 from moorage.dashboard import cookies
 from moorage.dashboard.page_request import ENTRIES, PageRequest, redirect
 from moorage.dashboard.pages import Page, error_status, error_text
@@ -10,6 +12,11 @@ from moorage.wire.errors import status_of
 from moorage.wire.http import Response
 
 _YEAR_S = 365 * 86_400
+#: What the page of sign-in says after another one.
+_DONE = {
+    "changed": "Your password is changed. Sign in with the new one.",
+    "invited": "Your password is set. Sign in with it.",
+}
 
 
 def show_first_page(page_request: PageRequest) -> Response | Page:
@@ -26,8 +33,9 @@ def show_sign_in(page_request: PageRequest) -> Page | Response:
     return _form(
         page_request,
         page_request.http.query.first("next") or "/",
+        page_request.http.query.first("name") or "",
         is_over=bool(page_request.http.query.first("over")),
-        is_changed=bool(page_request.http.query.first("changed")),
+        done=_DONE.get(page_request.http.query.first("done") or "", ""),
     )
 
 
@@ -81,7 +89,31 @@ def change_password(page_request: PageRequest) -> Page | Response:
         return _password_page(wrong, "original", status_of(error))
     except (Invalid, RemoteError) as error:
         return _password_page(error_text(error), str(error.fields.get("field", "password")), error_status(error))
-    return redirect(page_request, "/sign-in?changed=1", *_no_session(page_request))
+    return redirect(page_request, "/sign-in?done=changed", *_no_session(page_request))
+
+
+def show_invitation(page_request: PageRequest) -> Page:
+    """The form of an invited person. The code is in the fragment of the address, which no server gets."""
+    _inviting(page_request)
+    return _invitation_page()
+
+
+def accept_invitation(page_request: PageRequest) -> Page | Response:
+    service, form = _inviting(page_request), page_request.form
+    # Somebody who pastes may paste the whole link.
+    code, password = form.text("code").rpartition("#")[2], form.raw("password")
+    try:
+        if not code:
+            raise Invalid("Code: enter the part of the link after #", field="code")
+        if not password or password != form.raw("again"):
+            raise Invalid("Password: enter the same one twice", field="password")
+        name = service.accept_invitation(code, password, page_request.http.address)
+    except (Unauthorized, TooManyRequests) as error:
+        return _invitation_page(code, error.message, "code", status_of(error))
+    except (Invalid, RemoteError) as error:
+        field = str(error.fields.get("field", "password"))
+        return _invitation_page(code, error_text(error), field, error_status(error))
+    return redirect(page_request, "/sign-in?" + urlencode({"done": "invited", "name": name}))
 
 
 def set_theme(page_request: PageRequest) -> Response:
@@ -99,15 +131,28 @@ def _form(
     error: str = "",
     *,
     is_over: bool = False,
-    is_changed: bool = False,
+    done: str = "",
     status: int = 200,
 ) -> Page:
-    values = {"next": _safe_path(target), "name": name, "error": error, "is_over": is_over, "is_changed": is_changed}
+    values = {"next": _safe_path(target), "name": name, "error": error, "is_over": is_over, "done": done}
     return Page("sign_in.html", "Sign in", values, status)
 
 
 def _password_page(error: str = "", error_field: str = "", status: int = 200) -> Page:
     return Page("password.html", "Change your password", {"error": error, "error_field": error_field}, status)
+
+
+def _invitation_page(code: str = "", error: str = "", error_field: str = "", status: int = 200) -> Page:
+    values = {"code": code, "error": error, "error_field": error_field}
+    return Page("invitation.html", "Choose a password", values, status)
+
+
+def _inviting(page_request: PageRequest) -> SigningIn:
+    """Raises `NotFound` if Moorage does not keep the users."""
+    service = page_request.http.service.signing_in
+    if service is None or not page_request.has("identity"):
+        raise NotFound("Moorage does not keep the users of this cloud, and invites nobody")
+    return service
 
 
 def _signing_in(page_request: PageRequest) -> SigningIn:

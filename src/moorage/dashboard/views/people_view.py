@@ -34,7 +34,8 @@ class ProjectRoles:
 class PersonRow:
     id: str
     name: str
-    state: str  #: ``enabled``, ``disabled`` or ``locked``: must wait after failed sign-ins
+    #: ``enabled``, ``disabled``, ``invited`` (has no password yet), or ``locked`` (must wait after failed sign-ins)
+    state: str
     tone: str
     is_enabled: bool
     is_service: bool  #: the user of the services
@@ -43,6 +44,7 @@ class PersonRow:
     failed_logins: int
     addresses: tuple[str, ...]
     password_changed_at: str
+    invited_until: str
     projects: tuple[ProjectRoles, ...]
 
 
@@ -81,6 +83,8 @@ def person_rows(users: Iterable[Document]) -> list[PersonRow]:
 
 def _person(user: Document) -> PersonRow:
     state, tone = ("locked", "warn") if user["locked_until"] else ("enabled", "good")
+    if user["invited_until"] and not user["has_password"]:
+        state, tone = "invited", "warn"
     if not user["enabled"]:
         state, tone = "disabled", "bad"
     return PersonRow(
@@ -95,6 +99,7 @@ def _person(user: Document) -> PersonRow:
         failed_logins=user["failed_logins"],
         addresses=tuple(user["addresses"]),
         password_changed_at=user["password_changed_at"] or "",
+        invited_until=user["invited_until"] or "",
         projects=tuple(
             ProjectRoles(one["id"], one["name"], tuple(one["roles"]), tuple(one["indirect_roles"]))
             for one in user["projects"]

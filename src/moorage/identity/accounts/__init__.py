@@ -1,4 +1,4 @@
-"""Changes of accounts: domains, projects, users, groups, roles, application credentials and the catalogue.
+"""Changes of accounts: domains, projects, users, groups, roles, application credentials, invitations and the catalogue.
 
     handler -> a service -> account_rules (may it be? what goes with it?) -> one transaction -> tokens that end
 

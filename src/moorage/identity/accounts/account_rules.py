@@ -77,7 +77,9 @@ def check_interface(interface: str) -> None:
 def without_user(accounts: Accounts, user: User) -> Change:
     members = [row for row in accounts.memberships if row.user_id == user.id]
     credentials = [row for row in accounts.credentials.values() if row.user_id == user.id]
-    return Change(removed=(*_assignments_of(accounts, "user", user.id), *members, *credentials, user))
+    invitations = [accounts.invitations[user.id]] if user.id in accounts.invitations else []
+    assignments = _assignments_of(accounts, "user", user.id)
+    return Change(removed=(*assignments, *members, *credentials, *invitations, user))
 
 
 def without_group(accounts: Accounts, group: Group) -> Change:

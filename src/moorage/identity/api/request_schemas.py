@@ -1,10 +1,10 @@
 """Schemas of the request bodies of the identity routes.
 
 Source: Identity API v3 reference ("Password authentication", "Token authentication", "Authenticating with an
-Application Credential", "Change password for user"); the bodies of ``/moorage/v1/hosts`` are ours.
+Application Credential", "Change password for user"); the bodies of ``/moorage/v1`` are ours.
 """
 
-from moorage.identity.host_registry import MAX_INVITATION_S
+from moorage.identity import host_registry, model
 from moorage.wire.body import Schema
 
 _DOMAIN = {
@@ -103,9 +103,11 @@ def _body(**fields: object) -> Schema:
     )
 
 
-INVITE = _body(expires_s={"type": "integer", "minimum": 1, "maximum": MAX_INVITATION_S})
+INVITE = _body(expires_s={"type": "integer", "minimum": 1, "maximum": host_registry.MAX_INVITATION_S})
 ENROL = _body(token=_SECRET, secret_sha256=_DIGEST)
 ROTATE = _body(secret=_SECRET, secret_sha256=_DIGEST)
+INVITE_USER = _body(expires_s={"type": "integer", "minimum": 1, "maximum": model.MAX_INVITATION_S})
+CHOOSE_PASSWORD = _body(token=_SECRET, password={"type": "string"})
 HOST_LOGIN = _body(secret=_SECRET)
 
 

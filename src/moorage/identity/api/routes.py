@@ -1,7 +1,7 @@
 """The route table of identity: the Identity API v3 without federation, trusts and EC2, with its policy rules.
 
 ``/moorage/v1/hosts`` and ``/moorage/v1/users`` are our own additions: the credentials of hosts, and the failed logins
-of users.
+and invitations of users.
 """
 
 from collections.abc import Iterator
@@ -93,9 +93,10 @@ def _grants(target: str, *, inherited: bool = False) -> Iterator[Route[IdentityS
 #: The rule for inviting and revoking hosts.
 HOSTS_RULE = "moorage:hosts"
 
-#: The rule for failed logins of users.
+#: The rule for failed logins and invitations of users.
 USERS_RULE = "moorage:users"
 
+_INVITATION = "/moorage/v1/users/{user_id}/invitation"
 _HOST = "/moorage/v1/hosts/{host}"
 
 API: ServiceApi[IdentityService] = ServiceApi(
@@ -154,6 +155,12 @@ API: ServiceApi[IdentityService] = ServiceApi(
         *_records("endpoint", catalog, schemas.CREATE_ENDPOINT, schemas.UPDATE_ENDPOINT),
         Route("GET", "/moorage/v1/users", users.list_users, USERS_RULE),
         Route("DELETE", "/moorage/v1/users/{user_id}/lock", users.clear_lock, USERS_RULE),
+        Route("POST", _INVITATION, users.invite_user, USERS_RULE, schema=host_schemas.INVITE_USER),
+        Route("DELETE", _INVITATION, users.withdraw_invitation, USERS_RULE),
+        # Public: the token in the body authenticates the caller.
+        Route(
+            "POST", "/moorage/v1/invitations/password", users.choose_password, None, schema=host_schemas.CHOOSE_PASSWORD
+        ),
         Route("GET", "/moorage/v1/hosts", hosts.list_hosts, HOSTS_RULE),
         Route("DELETE", _HOST, hosts.revoke_host, HOSTS_RULE),
         Route("POST", f"{_HOST}/enrolment", hosts.invite_host, HOSTS_RULE, schema=host_schemas.INVITE),

@@ -133,6 +133,16 @@ application_credentials = Table(
     **TABLE_OPTIONS,
 )
 
+invitations = Table(
+    "invitations",
+    metadata,
+    _id("user_id", key=True),
+    Column("digest", String(64), nullable=False),
+    Column("fingerprint", String(64), nullable=False),
+    Column("expires_at", UtcDateTime, nullable=False),
+    **TABLE_OPTIONS,
+)
+
 regions = Table(
     "regions",
     metadata,

@@ -2,6 +2,6 @@
 
 `tokens` has ``/v3/auth``; `accounts` domains, projects, users and groups; `roles` roles and their assignments;
 `credentials` application credentials; `catalog` regions, services and endpoints; `hosts` and `users` our own
-``/moorage/v1/hosts`` and ``/moorage/v1/users``; `account_views` how records are shown.
+``/moorage/v1``; `account_views` how records are shown.
 Not in it: decisions about tokens and passwords (`moorage.identity.service`). Caller: `moorage.identity.api.routes`.
 """

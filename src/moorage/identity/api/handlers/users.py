@@ -1,11 +1,19 @@
-"""``/moorage/v1/users``: what administrators see of users and Keystone's API does not show.
+"""``/moorage/v1/users`` and ``/moorage/v1/invitations``: what Keystone's API does not have.
 
 GET    /moorage/v1/users                 ``{"users": [{"id", "name", "domain_id", "enabled", "is_service",
-                                         "has_password", "password_changed_at", "failed_logins", "locked_until",
-                                         "addresses", "projects": [{"id", "name", "roles", "indirect_roles"}]}]}``;
+                                         "has_password", "password_changed_at", "invited_until", "failed_logins",
+                                         "locked_until", "addresses",
+                                         "projects": [{"id", "name", "roles", "indirect_roles"}]}]}``;
                                          `locked_until`: until when a login from some of `addresses` must wait;
                                          `indirect_roles`: through a group, a domain or another role
 DELETE /moorage/v1/users/{user_id}/lock  forgets the user's failed logins in the process that answers
+POST   /moorage/v1/users/{user_id}/invitation  ``{"expires_s": 259200}`` -> 201 ``{"token", "expires_at"}``; replaces
+                                         an earlier one
+DELETE /moorage/v1/users/{user_id}/invitation  withdraws it
+
+Called by the invited person, without a token of a session:
+
+POST   /moorage/v1/invitations/password  ``{"token", "password"}`` -> 200 ``{"user": {"id", "name"}}``
 """
 
 from datetime import datetime
@@ -23,7 +31,11 @@ def list_users(request: Request[IdentityService]) -> Response:
     failures = identity.throttle.failures_of_accounts(accounts.users)
     direct = _direct_roles(accounts)
     rows = [
-        _shown(user, failures.get(user.id), accounts, direct) | {"is_service": identity.is_service_user(user)}
+        _shown(user, failures.get(user.id), accounts, direct)
+        | {
+            "is_service": identity.is_service_user(user),
+            "invited_until": _time(request.service.invitations.invited_until(accounts, user)),
+        }
         for user in sorted(accounts.users.values(), key=lambda user: user.name)
     ]
     return Response(body={"users": rows})
@@ -33,6 +45,23 @@ def clear_lock(request: Request[IdentityService], user_id: str) -> Response:
     identity = request.service.identity
     identity.throttle.clear(find(identity.accounts().users, user_id, "user").id)
     return Response(204)
+
+
+def invite_user(request: Request[IdentityService], user_id: str) -> Response:
+    token, expires_at = request.service.invitations.invite(user_id, request.json["expires_s"])
+    return Response(201, {"token": token, "expires_at": expires_at.isoformat()})
+
+
+def withdraw_invitation(request: Request[IdentityService], user_id: str) -> Response:
+    request.service.invitations.withdraw(user_id)
+    return Response(204)
+
+
+def choose_password(request: Request[IdentityService]) -> Response:
+    user = request.service.invitations.accept(request.json["token"], request.json["password"], request.address)
+    if request.change is not None:
+        request.change.set_initiator(id=user.id, name=user.name)
+    return Response(body={"user": {"id": user.id, "name": user.name}})
 
 
 def _direct_roles(accounts: Accounts) -> dict[tuple[str, str], set[str]]:
