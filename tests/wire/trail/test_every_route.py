@@ -39,8 +39,8 @@ ROUTES = list(
 CHANGES = [row for row in ROUTES if row[1].is_change]
 READS = [row for row in ROUTES if not row[1].is_change]
 
-#: Routes with changing methods that change nothing: searches, dry runs and explanations need a body. The theme is the
-#: browser's own.
+#: Routes with changing methods that change nothing: searches, dry runs and explanations need a body, and the dashboard's
+#: audit reads all services. The theme is the browser's own.
 QUESTIONS = {
     "POST /v1/leases/dry-run",
     "POST /v1/leases/{lease_id}/dry-run",
@@ -48,6 +48,7 @@ QUESTIONS = {
     "POST /v1/maintenance/dry-run",
     "POST /v1/offers",
     "POST /moorage/v1/explain-server",
+    "POST /audit",
     "POST /theme",
 }
 ROUTINE = {
