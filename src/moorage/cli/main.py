@@ -45,7 +45,7 @@ _COMMANDS = {
         "trail",
         "Show who changed what through the APIs, when, from where and with which result.",
     ),
-    "history": ("moorage.cli.commands.history", "history", "Show the past state of a provider or consumer."),
+    "history": ("moorage.cli.commands.events", "history", "Show the past state of a provider or consumer."),
     "accelerator": ("moorage.cli.commands.accelerator", "accelerator", "Show the history of devices and their users."),
     "bitstream": ("moorage.cli.commands.accelerator", "bitstream", "Sign a bitstream and its intended use."),
     "provider-config": (

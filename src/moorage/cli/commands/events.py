@@ -1,4 +1,4 @@
-"""`moorage events`: changes in placement, past and as they happen."""
+"""`moorage events` and `moorage history`: changes in placement, past and as they happen, and past states."""
 
 import contextlib
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from moorage.placement.forest.change_entries import Filter, SubjectKind
 from moorage.wire.client import ServiceClient
 
 #: Entries per request.
-PAGE = 500
+_PAGE = 500
 
 
 @click.command()
@@ -49,15 +49,64 @@ def events(
 
     Uses the services of OS_AUTH_URL, or of the plane that --config names.
     """
-    client = placement_client(config_path)
+    client = _placement_client(config_path)
     wanted = Filter(kinds, subjects)
     entries = follow_changes(client, SystemClock(), since, wanted) if follows else _kept(client, since, wanted)
     with contextlib.suppress(KeyboardInterrupt):
         for entry in entries:
-            click.echo(orjson.dumps(entry) if as_json else printable(change_line(entry)))
+            click.echo(orjson.dumps(entry) if as_json else printable(_change_line(entry)))
 
 
-def placement_client(config_path: Path | None) -> ServiceClient:
+@click.command()
+@click.argument("kind", type=click.Choice(["provider", "consumer"]))
+@click.argument("uuid")
+@config_option
+@click.option("--at", metavar="TIME", help="Show the state at this time: 2026-03-01T09:30:00Z. [default: now]")
+@click.option("--changes", "lists", is_flag=True, help="List the changes from --since to --until instead.")
+@click.option("--since", metavar="TIME", help="With --changes: changes since this time.")
+@click.option("--until", metavar="TIME", help="With --changes: changes before this time.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def history(
+    kind: str,
+    uuid: str,
+    config_path: Path | None,
+    at: str | None,
+    since: str | None,
+    until: str | None,
+    *,
+    lists: bool,
+    as_json: bool,
+) -> None:
+    """Show the state of the provider or consumer UUID at a past time, or list its changes.
+
+    Uses the services of OS_AUTH_URL, or of the plane that --config names.
+    """
+    if (lists and at) or (not lists and (since or until)):
+        raise click.UsageError("use either --at, or --changes with --since and --until")
+    client = _placement_client(config_path)
+    path = f"/moorage/v1/history/{kind}s/{uuid}"
+    if lists:
+        _print_changes(client, f"{path}/changes", {"since": since, "until": until, "limit": _PAGE}, as_json=as_json)
+        return
+    answer = client.get(path, params={"at": at})
+    if as_json:
+        click.echo(orjson.dumps(answer, option=orjson.OPT_INDENT_2))
+    else:
+        click.echo(f"as of {answer['at']}, unchanged since {answer['changed_at']} ({answer['id']}):")
+        click.echo(printable(f"  {_change_text(kind, answer['state'])}"))
+
+
+def _print_changes(client: ServiceClient, path: str, query: dict[str, object], *, as_json: bool) -> None:
+    while True:
+        page = client.get(path, params=query)
+        for entry in page["changes"]:
+            click.echo(orjson.dumps(entry) if as_json else printable(_change_line(entry)))
+        if page["next"] is None:
+            return
+        query["after"] = page["next"]
+
+
+def _placement_client(config_path: Path | None) -> ServiceClient:
     client = endpoints(config_path).client("placement")
     if client is None:
         raise StartError("there is no placement service: neither in the catalogue nor in the configuration")
@@ -68,7 +117,7 @@ def _kept(client: ServiceClient, since: str | None, wanted: Filter) -> Iterator[
     """All entries after `since`, page by page."""
     query = {
         "since": since,
-        "limit": PAGE,
+        "limit": _PAGE,
         "kind": ",".join(wanted.kinds) or None,
         "subject": ",".join(wanted.subjects) or None,
     }
@@ -80,10 +129,10 @@ def _kept(client: ServiceClient, since: str | None, wanted: Filter) -> Iterator[
         query["since"] = page["next"]
 
 
-def change_line(entry: ChangeDocument) -> str:
+def _change_line(entry: ChangeDocument) -> str:
     """One entry as text."""
     subject = entry["subject"] or "-"
-    change = change_text(entry["kind"], entry["document"])
+    change = _change_text(entry["kind"], entry["document"])
     return f"{entry['at']}  {entry['id']:>8}  {entry['kind']:<10}  {subject}  {change}"
 
 
@@ -93,7 +142,7 @@ _WITHOUT_DOCUMENT: dict[str, str] = {
 }
 
 
-def change_text(kind: str, document: dict[str, Any] | None) -> str:
+def _change_text(kind: str, document: dict[str, Any] | None) -> str:
     """A short description of a change."""
     if document is None:
         return _WITHOUT_DOCUMENT.get(kind, "gone")

@@ -2,8 +2,8 @@
 
     request -> routes (the policy rule of the route) -> schema of the body -> handler -> service -> view
 
-In it: the table of routes with their rules (`routes`), the schemas of request bodies (`request_schemas` for logins and
-hosts, `account_schemas` for everything that administrators change), and the handlers.
+In it: the table of routes with their rules (`routes`), the schemas of request bodies (`schemas`), and the
+handlers.
 Not in it: decisions about logins (`moorage.identity.service`) and about changes (`moorage.identity.accounts`).
 Callers: `moorage.wiring` serves the routes.
 """

@@ -9,10 +9,8 @@ from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from moorage.identity.api import account_schemas as schemas
-from moorage.identity.api import request_schemas as host_schemas
+from moorage.identity.api import schemas
 from moorage.identity.api.handlers import accounts, catalog, credentials, hosts, roles, tokens, users
-from moorage.identity.api.request_schemas import CHANGE_PASSWORD, LOGIN
 from moorage.identity.policy import RuleTable, admin, admin_or_service, anyone, in_project
 from moorage.identity.service import IdentityService
 from moorage.wire.app import ServiceApi
@@ -107,7 +105,7 @@ API: ServiceApi[IdentityService] = ServiceApi(
         Route("GET", "/", list_versions, None, reads="none"),
         Route("GET", "/v3", show_version, None, reads="none"),
         Route("GET", "/v3/", show_version, None, reads="none"),
-        Route("POST", "/v3/auth/tokens", tokens.create_token, None, schema=LOGIN),
+        Route("POST", "/v3/auth/tokens", tokens.create_token, None, schema=schemas.LOGIN),
         Route("GET", "/v3/auth/tokens", tokens.show_token, "identity:validate_token"),
         Route("HEAD", "/v3/auth/tokens", tokens.check_token, "identity:check_token"),
         Route("DELETE", "/v3/auth/tokens", tokens.revoke_token, "identity:revoke_token"),
@@ -119,7 +117,7 @@ API: ServiceApi[IdentityService] = ServiceApi(
         *_records("project", accounts, schemas.CREATE_PROJECT, schemas.UPDATE_PROJECT),
         *_records("user", accounts, schemas.CREATE_USER, schemas.UPDATE_USER),
         # Public: the old password in the body authenticates the caller.
-        Route("POST", "/v3/users/{user_id}/password", accounts.change_password, None, schema=CHANGE_PASSWORD),
+        Route("POST", "/v3/users/{user_id}/password", accounts.change_password, None, schema=schemas.CHANGE_PASSWORD),
         Route("GET", "/v3/users/{user_id}/projects", accounts.list_user_projects, "identity:list_user_projects"),
         Route("GET", "/v3/users/{user_id}/groups", accounts.list_user_groups, "identity:list_groups_for_user"),
         *_records("group", accounts, schemas.CREATE_GROUP, schemas.UPDATE_GROUP),
@@ -155,19 +153,17 @@ API: ServiceApi[IdentityService] = ServiceApi(
         *_records("endpoint", catalog, schemas.CREATE_ENDPOINT, schemas.UPDATE_ENDPOINT),
         Route("GET", "/moorage/v1/users", users.list_users, USERS_RULE),
         Route("DELETE", "/moorage/v1/users/{user_id}/lock", users.clear_lock, USERS_RULE),
-        Route("POST", _INVITATION, users.invite_user, USERS_RULE, schema=host_schemas.INVITE_USER),
+        Route("POST", _INVITATION, users.invite_user, USERS_RULE, schema=schemas.INVITE_USER),
         Route("DELETE", _INVITATION, users.withdraw_invitation, USERS_RULE),
         # Public: the token in the body authenticates the caller.
-        Route(
-            "POST", "/moorage/v1/invitations/password", users.choose_password, None, schema=host_schemas.CHOOSE_PASSWORD
-        ),
+        Route("POST", "/moorage/v1/invitations/password", users.choose_password, None, schema=schemas.CHOOSE_PASSWORD),
         Route("GET", "/moorage/v1/hosts", hosts.list_hosts, HOSTS_RULE),
         Route("DELETE", _HOST, hosts.revoke_host, HOSTS_RULE),
-        Route("POST", f"{_HOST}/enrolment", hosts.invite_host, HOSTS_RULE, schema=host_schemas.INVITE),
+        Route("POST", f"{_HOST}/enrolment", hosts.invite_host, HOSTS_RULE, schema=schemas.INVITE),
         # Public, like a login: the body authenticates the caller.
-        Route("POST", f"{_HOST}/credential", hosts.enrol_host, None, schema=host_schemas.ENROL),
-        Route("PUT", f"{_HOST}/credential", hosts.rotate_secret, None, schema=host_schemas.ROTATE),
-        Route("POST", f"{_HOST}/tokens", hosts.log_in_host, None, schema=host_schemas.HOST_LOGIN, effect="routine"),
+        Route("POST", f"{_HOST}/credential", hosts.enrol_host, None, schema=schemas.ENROL),
+        Route("PUT", f"{_HOST}/credential", hosts.rotate_secret, None, schema=schemas.ROTATE),
+        Route("POST", f"{_HOST}/tokens", hosts.log_in_host, None, schema=schemas.HOST_LOGIN, effect="routine"),
     ),
 )
 

@@ -212,7 +212,7 @@ ROUTES: list[Route[ReservationService]] = [
         doc=OperationDoc("Show the usage of the hosts and the project's leases",
             {200: ResponseDoc("Leases of other projects appear only in the usage.", _has("calendar"))},
             query=offer_schema.CALENDAR_QUERY)),
-    Route("GET", "/v1/calendar.ics", availability.show_calendar_feed, "blazar:leases:get", since=OURS,
+    Route("GET", "/v1/calendar.ics", feeds.show_calendar_feed, "blazar:leases:get", since=OURS,
         doc=OperationDoc("Show the project's leases as a calendar feed",
             {200: ResponseDoc("An iCalendar document.", Schema({}), ical.CONTENT_TYPE)})),
     Route("GET", "/v1/calendar-feeds", feeds.list_feeds, "blazar:leases:get", since=OURS,

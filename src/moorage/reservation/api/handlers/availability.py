@@ -8,7 +8,6 @@ from moorage.reservation.api.schemas import lease as lease_schema
 from moorage.reservation.api.schemas.common import peer_wording
 from moorage.reservation.api.schemas.lease import decode_series
 from moorage.reservation.api.schemas.listing import checked_query
-from moorage.reservation.model import ical
 from moorage.reservation.service import ReservationService
 from moorage.wire.http import Request, Response
 
@@ -89,10 +88,6 @@ def show_calendar(request: Request[ReservationService]) -> Response:
         request.caller, *schema.decode_calendar_query(checked_query(request.query, schema.CALENDAR_QUERY))
     )
     return Response(200, {"calendar": schema.encode_calendar(view)})
-
-
-def show_calendar_feed(request: Request[ReservationService]) -> Response:
-    return Response(200, ical.feed(request.service.calendar.feed(request.caller)), content_type=ical.CONTENT_TYPE)
 
 
 def _names(request: Request[ReservationService]) -> Mapping[int, str] | None:

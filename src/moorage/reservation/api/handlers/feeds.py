@@ -28,6 +28,11 @@ KEY_QUERY = Schema(
 )
 
 
+def show_calendar_feed(request: Request[ReservationService]) -> Response:
+    """The same document for a caller with a token."""
+    return Response(200, ical.feed(request.service.calendar.feed(request.caller)), content_type=ical.CONTENT_TYPE)
+
+
 def create_feed(request: Request[ReservationService]) -> Response:
     """The answer has the URL, which cannot be read again."""
     feed, secret = request.service.feeds.create_feed(request.caller, request.json["name"])
