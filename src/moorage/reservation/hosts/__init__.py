@@ -1,6 +1,6 @@
 """Registered hosts and addresses, and what happens to leases when a host fails.
 
-    host_monitor (task: which hosts are up, by compute; what has changed in Placement)
+    host_monitor (task: which hosts are up, by compute; which inventories changed in Placement)
       -> lost_capacity (the slots that have no capacity any more)
       -> healing (moves them off) -> admission (selects hosts) -> an update event with its steps
 
