@@ -19,11 +19,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.tempest]
 PACKAGE = "openstackclient.tests.functional"
 PARTS = ("accelerator", "common", "compute", "identity.v3", "image")
 LONGEST_SLEEP_S = 0.2
+NETWORKS = {"private": "bridge br0 subnet 192.0.2.0/24", "public": "bridge br1 subnet 198.51.100.0/24"}
 
 
 def test_every_functional_test_of_openstackclient_passes_except_the_listed_ones(tmp_path):
     names = [name for part in PARTS for name in suite.modules(PACKAGE, below=part)]
-    with devstack_cloud(tmp_path) as cloud, commands(cloud.directory) as programs:
+    with (
+        devstack_cloud(tmp_path, networks=NETWORKS) as cloud,
+        commands(cloud.directory) as programs,
+    ):
         build_in_different_seconds(cloud)
         suite.run_and_check(
             "python-openstackclient", names, cloud.directory, workers=3, programs=programs,
