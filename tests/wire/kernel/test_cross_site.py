@@ -89,6 +89,7 @@ def test_the_only_public_changing_routes_are_those_with_a_secret_in_the_body():
     assert public == {
         ("identity", "POST", "/v3/auth/tokens"),
         ("identity", "POST", "/v3/users/{user_id}/password"),
+        ("identity", "POST", "/moorage/v1/invitations/password"),
         ("identity", "POST", f"{host}/credential"),
         ("identity", "PUT", f"{host}/credential"),
         ("identity", "POST", f"{host}/tokens"),
