@@ -45,6 +45,8 @@ OTHERS: Mapping[str, set[str]] = {
 TOMORROW = {"start_date": "2026-03-20T10:00", "end_date": "2026-03-20T12:00"}
 SMALL = {"vcpus": "1", "memory_mb": "1", "disk_gb": "0"}
 
+PASSWORD = "a password of twenty"
+
 #: The address to which a form redirects after it created a lease or a hold.
 _MADE = re.compile("/leases/(holds/)?[0-9a-f-]{36}")
 
@@ -63,6 +65,10 @@ class World:
         self.server = plane.create_server(flavor=flavor, image=plane.create_image())
         plane.settle()
         self.lease = self.hold = self.amount = NOBODY
+        project = {"project": {"name": "guests"}}
+        self.project = plane.identity.request("POST", "/v3/projects", json=project)["project"]["id"]
+        user = {"user": {"name": "guest", "password": PASSWORD}}
+        self.user = plane.identity.request("POST", "/v3/users", json=user)["user"]["id"]
         self.device = plane.accelerator.get("/devices")["devices"][0]["uuid"]
         self.shelf = plane.placement.get("/resource_providers")["resource_providers"][0]["uuid"]
 
@@ -120,6 +126,7 @@ class World:
 
     def path(self, route, **others: str) -> str:
         there = {"hold_id": self.hold, "lease_id": self.lease, "server_id": self.server, "name": "moorage.css",
+                 "user_id": self.user, "project_id": self.project,
                  "uuid": self.device if "devices" in route.path else self.shelf}  # fmt: skip
         return re.sub(r"\{(\w+)\}", lambda found: quote((there | others)[found[1]], safe=""), route.path)
 
@@ -140,6 +147,15 @@ class World:
             "/sign-in": [{"name": "admin", "password": "wrong", "next": "/map"}],
             "/project": [{"project_id": NOBODY, "next": "/"}],
             "/theme": [{"theme": "dark", "next": "/"}],
+            "/password": [{"original": "wrong", "password": PASSWORD, "again": PASSWORD}],
+            "/invitation": [{"code": "wrong", "password": PASSWORD, "again": PASSWORD}],
+            "/people": [{"name": "another", "project": self.project, "role": "member"}],
+            "/people/projects": [{"name": "another", "description": "x"}],
+            "/people/projects/{project_id}/state": [{}, {"enable": "1"}],
+            "/people/users/{user_id}/state": [{}, {"enable": "1"}],
+            "/people/users/{user_id}/password": [{"password": PASSWORD, "again": PASSWORD}],
+            "/people/users/{user_id}/roles": [{"project": self.project, "role": "member"}, {"take": "1"}],
+            "/people/users/{user_id}/invitation": [{}, {"withdraw": "1"}],
             "/leases/new": [
                 {**DEFAULTS, **SMALL, **check, "times": "2", "snapshot": "1"}, check | of_flavor, check | of_hosts, check | of_any,
                 SMALL | TOMORROW, SMALL | check | {"action": "find"}, {"take": "|"}, SMALL | {"hold": "|".join(TOMORROW.values())},
