@@ -23,13 +23,12 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import Executable
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-from moorage.db.engine import ListStatement
+from moorage.db.engine import ListStatement, insert_unless_exists
 from moorage.jobs.model import OPEN, JobState
 from moorage.telemetry.metrics import GaugeFamily, GaugeSample
 
@@ -46,7 +45,7 @@ class EnqueueStatements:
 
     def insert_unless_there(self, dialect: Dialect) -> Executable:
         if dialect.name not in self._inserts:
-            self._inserts[dialect.name] = _insert_unless_there(self._table, dialect)
+            self._inserts[dialect.name] = insert_unless_exists(self._table, "id", dialect)
         return self._inserts[dialect.name]
 
 
@@ -230,15 +229,6 @@ def _first_of_key(table: Table) -> ColumnElement[bool]:
     claimed = select(other.c.position).where(same_key, other.c.state == JobState.CLAIMED)
     older = select(other.c.position).where(same_key, other.c.state == JobState.READY, other.c.position < job.position)
     return and_(~claimed.exists(), ~older.exists())
-
-
-def _insert_unless_there(table: Table, dialect: Dialect) -> Executable:
-    if dialect.name == "sqlite":
-        return sqlite.insert(table).on_conflict_do_nothing(index_elements=["id"])
-    if dialect.name == "postgresql":
-        return postgresql.insert(table).on_conflict_do_nothing(index_elements=["id"])
-    # INSERT IGNORE would also turn values that are too long or missing into warnings.
-    return mysql.insert(table).on_duplicate_key_update(id=table.c.id)
 
 
 #: Every service that has jobs has these families, each with the service's name in front.

@@ -13,11 +13,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Dialect, Executable, bindparam, delete, false, insert, select, update
-from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy import Connection, bindparam, delete, false, insert, select, update
 
 from moorage.compute.model.servers import Flavor, VmState
 from moorage.compute.store.tables import moves, quota_locks, quotas, servers
+from moorage.db.engine import insert_unless_exists
 from moorage.db.types import ResultRow
 
 #: Maximum number of servers updated in one transaction; the others are counted now and updated by later ones.
@@ -67,7 +67,9 @@ def lock_project(connection: Connection, project_id: str) -> dict[str, int]:
     """The sum of `counted` of its servers. Locks the project until the transaction ends."""
     found = connection.execute(_LOCK, {"of_project": project_id}).one_or_none()
     if found is None:
-        connection.execute(_insert_lock(connection.dialect), {"project_id": project_id})
+        connection.execute(
+            insert_unless_exists(quota_locks, "project_id", connection.dialect), {"project_id": project_id}
+        )
         found = connection.execute(_LOCK, {"of_project": project_id}).one()
     return dict(found.used or {})
 
@@ -125,15 +127,6 @@ def _moves_of(connection: Connection, ids: Collection[str]) -> dict[str, list[tu
         for row in connection.execute(_MOVING, {"ids": every[start : start + MOST]}):
             found.setdefault(row.server_id, []).append((Flavor(**row.old_flavor), Flavor(**row.new_flavor)))
     return found
-
-
-def _insert_lock(dialect: Dialect) -> Executable:
-    """Inserts the project's row unless it exists."""
-    if dialect.name == "sqlite":
-        return sqlite.insert(quota_locks).on_conflict_do_nothing(index_elements=["project_id"])
-    if dialect.name == "postgresql":
-        return postgresql.insert(quota_locks).on_conflict_do_nothing(index_elements=["project_id"])
-    return mysql.insert(quota_locks).on_duplicate_key_update(project_id=quota_locks.c.project_id)
 
 
 #: Stands for a project: the limits of all projects without limits of their own.

@@ -12,8 +12,6 @@ from datetime import datetime
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Dialect,
-    Executable,
     Table,
     bindparam,
     delete,
@@ -23,9 +21,8 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects import mysql, postgresql, sqlite
 
-from moorage.db.engine import in_list
+from moorage.db.engine import in_list, insert_unless_exists
 from moorage.db.types import ResultRow
 from moorage.network.addressing import AddressPool
 from moorage.network.model import Attachment, Network, NetworkKind, Port, PortAddress, Subnet
@@ -214,17 +211,10 @@ def lock_projects(connection: Connection, project_ids: Collection[str]) -> None:
     for project_id in sorted(project_ids):
         values = {"of_project": project_id}
         if connection.execute(_LOCK_PROJECT, values).first() is None:
-            connection.execute(_insert_lock(connection.dialect), {"project_id": project_id})
+            connection.execute(
+                insert_unless_exists(quota_locks, "project_id", connection.dialect), {"project_id": project_id}
+            )
             connection.execute(_LOCK_PROJECT, values)
-
-
-def _insert_lock(dialect: Dialect) -> Executable:
-    """Inserts the project's row unless it exists."""
-    if dialect.name == "sqlite":
-        return sqlite.insert(quota_locks).on_conflict_do_nothing(index_elements=["project_id"])
-    if dialect.name == "postgresql":
-        return postgresql.insert(quota_locks).on_conflict_do_nothing(index_elements=["project_id"])
-    return mysql.insert(quota_locks).on_duplicate_key_update(project_id=quota_locks.c.project_id)
 
 
 def count_ports(connection: Connection, project_id: str) -> int:
