@@ -9,8 +9,8 @@
 
 Single reads and pipelines run on `driver_connections`; `statements` words their SQL for the three databases, and
 `errors` translates what the drivers raise. `migrations` runs a feature's migrations and `upgrades` plans an upgrade of
-running processes; `importing` imports another system's database; `types` has the column types, and `database_hosts`
-finds the writable one of several hosts.
+running processes; `importing` imports another system's database; `upserts` has INSERTs of rows that may exist already,
+`types` the column types, and `database_hosts` finds the writable one of several hosts.
 Not here: tables, queries and migrations of a feature; they are in `moorage.<feature>`.
 Callers: the `store` modules of every service, `moorage.jobs`, and the database commands of the CLI.
 """

@@ -19,17 +19,13 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     CursorResult,
-    Dialect,
     Engine,
-    Executable,
-    Table,
     any_,
     bindparam,
     create_engine,
     event,
     make_url,
 )
-from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor, ExceptionContext
 from sqlalchemy.exc import ArgumentError, InvalidatePoolError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
@@ -234,16 +230,6 @@ def inserted_id(result: CursorResult[*tuple[object, ...]]) -> int:
     if result.inserted_primary_key is None:
         raise ValueError("the database gave no id")
     return int(result.inserted_primary_key[0])
-
-
-def insert_unless_exists(table: Table, key: str, dialect: Dialect) -> Executable:
-    """Inserts a row of `table`, or does nothing if one with the same value of the unique column `key` exists."""
-    if dialect.name == "sqlite":
-        return sqlite.insert(table).on_conflict_do_nothing(index_elements=[key])
-    if dialect.name == "postgresql":
-        return postgresql.insert(table).on_conflict_do_nothing(index_elements=[key])
-    # INSERT IGNORE would also turn values that are too long or missing into warnings.
-    return mysql.insert(table).on_duplicate_key_update({key: table.c[key]})
 
 
 def in_list(connection: Connection, column: Column[C], values: Collection[object]) -> ColumnElement[bool]:

@@ -28,7 +28,8 @@ from sqlalchemy.sql import Executable
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-from moorage.db.engine import ListStatement, insert_unless_exists
+from moorage.db.engine import ListStatement
+from moorage.db.upserts import insert_unless_exists
 from moorage.jobs.model import OPEN, JobState
 from moorage.telemetry.metrics import GaugeFamily, GaugeSample
 

@@ -202,6 +202,8 @@ def test_an_entry_of_a_service_is_marked_and_has_the_original_request_id(trailed
     assert one(noted)["target"]["id"] == server_id
     since = trailed.size
     trailed.plane.task("compute.build").run_once()
+    built = trailed.send("GET", f"/compute/v2.1/servers/{server_id}", version="2.96").body["server"]
+    assert (built["OS-EXT-STS:task_state"], built.get("fault")) == ("spawning", None)
     caused = [
         entry
         for entry in trailed.entries(since)

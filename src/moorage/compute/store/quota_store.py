@@ -17,8 +17,8 @@ from sqlalchemy import Connection, bindparam, delete, false, insert, select, upd
 
 from moorage.compute.model.servers import Flavor, VmState
 from moorage.compute.store.tables import moves, quota_locks, quotas, servers
-from moorage.db.engine import insert_unless_exists
 from moorage.db.types import ResultRow
+from moorage.db.upserts import insert_unless_exists
 
 #: Maximum number of servers updated in one transaction; the others are counted now and updated by later ones.
 MOST = 500

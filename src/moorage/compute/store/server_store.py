@@ -19,7 +19,6 @@ import msgspec
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Executable,
     Update,
     and_,
     bindparam,
@@ -29,7 +28,6 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from moorage.compute.model.servers import (
     MAX_CONSOLE_BYTES,
@@ -45,6 +43,7 @@ from moorage.compute.model.servers import (
 from moorage.compute.store.tables import consoles, jobs, servers
 from moorage.db.engine import ListStatement, alike
 from moorage.db.types import ResultRow
+from moorage.db.upserts import insert_or_update
 from moorage.jobs.store import JobStore
 
 #: A job is given up after this many claims, so that a job that kills its host does not do so for ever.
@@ -311,17 +310,7 @@ def save_consoles(connection: Connection, texts: Mapping[str, str], now: datetim
         for server_id, text in texts.items()
     ]
     if rows:
-        connection.execute(_insert_or_replace_console(connection.dialect.name), rows)
-
-
-@cache
-def _insert_or_replace_console(database: str) -> Executable:
-    if database in ("mysql", "mariadb"):
-        new_row = mysql.insert(consoles)
-        return new_row.on_duplicate_key_update(text=new_row.inserted.text, updated_at=new_row.inserted.updated_at)
-    new = sqlite.insert(consoles) if database == "sqlite" else postgresql.insert(consoles)
-    values = {"text": new.excluded.text, "updated_at": new.excluded.updated_at}
-    return new.on_conflict_do_update(index_elements=["server_id"], set_=values)
+        connection.execute(insert_or_update(consoles, "server_id", ["text", "updated_at"], connection.dialect), rows)
 
 
 def console(connection: Connection, server_id: str) -> str:

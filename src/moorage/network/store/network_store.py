@@ -22,8 +22,9 @@ from sqlalchemy import (
     update,
 )
 
-from moorage.db.engine import in_list, insert_unless_exists
+from moorage.db.engine import in_list
 from moorage.db.types import ResultRow
+from moorage.db.upserts import insert_unless_exists
 from moorage.network.addressing import AddressPool
 from moorage.network.model import Attachment, Network, NetworkKind, Port, PortAddress, Subnet
 from moorage.network.store.tables import addresses, networks, ports, quota_locks, subnets
