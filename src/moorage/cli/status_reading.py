@@ -80,7 +80,7 @@ class BackgroundTaskState:
 
 
 @dataclass(frozen=True, slots=True)
-class HostStatus:
+class ListedHost:
     name: str
     is_up: bool
 
@@ -187,13 +187,13 @@ def _leases(connection: Connection, now: datetime) -> LeaseState:
     return LeaseState(due, 0.0 if first is None else (now - first).total_seconds(), failed)
 
 
-def hosts(config: Config) -> list[HostStatus] | str:
+def hosts(config: Config) -> list[ListedHost] | str:
     """The hosts, or the reason why they are not known."""
     try:
         compute = plane_endpoints(config).compute
         if compute is None:
             return "no compute service"
-        return [HostStatus(name, is_up) for name, is_up in sorted(compute.hosts_up().items())]
+        return [ListedHost(name, is_up) for name, is_up in sorted(compute.hosts_up().items())]
     except MoorageError as error:
         return error.message
 

@@ -180,7 +180,7 @@ class AlternatePayload(msgspec.Struct, frozen=True):
     candidate_root: str
 
 
-class RegionContent(msgspec.Struct, frozen=True):
+class RegionContentFilter(msgspec.Struct, frozen=True):
     """The content of an FPGA region: at most one field is set; none: the region is blank."""
 
     bitstream_id: str = ""
@@ -299,7 +299,7 @@ class ProgramJob(JobPayload, frozen=True, kw_only=True, omit_defaults=False):
     user_id: str = ""
     function_id: str = ""
     function_name: str = ""
-    only: RegionContent = RegionContent()
+    only: RegionContentFilter = RegionContentFilter()
     uuid: str = ""  #: of the deployable, for the accelerator service itself
 
 

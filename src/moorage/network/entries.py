@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from moorage.core.errors import Invalid
 from moorage.network.addressing import SubnetPlan, plan_subnet
-from moorage.network.model import Attachment, NetworkKind
+from moorage.network.model import NetworkKind, Segment
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}\Z")
 #: Linux allows 15 characters for the name of a bridge; libvirt's networks may have longer ones.
@@ -29,7 +29,7 @@ MAX_SEGMENTATION_ID = 4094
 @dataclass(frozen=True, slots=True)
 class NetworkEntry:
     name: str
-    attachment: Attachment
+    segment: Segment
     subnet: SubnetPlan
 
 
@@ -41,14 +41,14 @@ def parse_entries(lines: Mapping[str, str]) -> tuple[NetworkEntry, ...]:
             entries.append(_entry(name, text))
         except Invalid as error:
             raise Invalid(f"{name} = {text[:200]}: {error.message}") from error
-    seen: dict[Attachment, str] = {}
+    seen: dict[Segment, str] = {}
     for entry in entries:
-        if (other := seen.setdefault(entry.attachment, entry.name)) != entry.name:
-            raise Invalid(f"{entry.name} and {other} are both {entry.attachment}; remove one of them.")
+        if (other := seen.setdefault(entry.segment, entry.name)) != entry.name:
+            raise Invalid(f"{entry.name} and {other} are both {entry.segment}; remove one of them.")
     return tuple(entries)
 
 
-def checked_attachment(kind: NetworkKind, physical_network: str, segmentation_id: int | None) -> Attachment:
+def checked_segment(kind: NetworkKind, physical_network: str, segmentation_id: int | None) -> Segment:
     """Raises `Invalid`."""
     form = _LIBVIRT_NETWORK if kind is NetworkKind.LOCAL else _BRIDGE
     if not form.match(physical_network):
@@ -58,7 +58,7 @@ def checked_attachment(kind: NetworkKind, physical_network: str, segmentation_id
         raise Invalid(f"A VLAN has a number from 1 to {MAX_SEGMENTATION_ID}, not {segmentation_id}; write its number.")
     if kind is not NetworkKind.VLAN and segmentation_id is not None:
         raise Invalid(f"A network of type {kind} has no segmentation id; leave it out, or use type vlan.")
-    return Attachment(kind, physical_network, segmentation_id)
+    return Segment(kind, physical_network, segmentation_id)
 
 
 def _entry(name: str, text: str) -> NetworkEntry:
@@ -67,18 +67,18 @@ def _entry(name: str, text: str) -> NetworkEntry:
     words = text.split()
     match words:
         case ["bridge", bridge, *rest]:
-            attachment = checked_attachment(NetworkKind.FLAT, bridge, None)
+            segment = checked_segment(NetworkKind.FLAT, bridge, None)
         case ["libvirt", network, *rest]:
-            attachment = checked_attachment(NetworkKind.LOCAL, network, None)
+            segment = checked_segment(NetworkKind.LOCAL, network, None)
         case ["vlan", number, "on", bridge, *rest]:
             digits = int(number) if number.isascii() and number.isdigit() and len(number) <= 4 else 0
-            attachment = checked_attachment(NetworkKind.VLAN, bridge, digits)
+            segment = checked_segment(NetworkKind.VLAN, bridge, digits)
         case _:
             raise Invalid(
                 "begin with 'bridge BRIDGE', 'vlan NUMBER on BRIDGE' or 'libvirt NETWORK', for example: "
                 f"{name} = {_EXAMPLE}"
             )
-    return NetworkEntry(name, attachment, _subnet(rest))
+    return NetworkEntry(name, segment, _subnet(rest))
 
 
 def _subnet(words: list[str]) -> SubnetPlan:

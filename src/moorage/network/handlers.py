@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 from moorage.core.errors import Forbidden, Invalid, NotBuilt, NotFound
 from moorage.core.json import Json, JsonObject
 from moorage.network.addressing import plan_subnet, version_of
-from moorage.network.entries import checked_attachment
+from moorage.network.entries import checked_segment
 from moorage.network.model import Network, NetworkKind, Port, Subnet
 from moorage.network.network_service import NewNetwork
 from moorage.network.port_service import NewPort, ServerPort, WantedAddress
@@ -113,7 +113,7 @@ def create_network(request: NetworkRequest) -> Response:
     new = NewNetwork(
         name=body.get("name", ""),
         project_id=_project(request, body),
-        attachment=checked_attachment(
+        segment=checked_segment(
             NetworkKind(kind), body["provider:physical_network"], None if segment is None else int(segment)
         ),
         is_shared=body.get("shared", False),
@@ -288,9 +288,9 @@ def _server_port(port: Port, network: Network, subnets: Sequence[Subnet]) -> Jso
         "mac": port.mac,
         "network_id": network.id,
         "network_name": network.name,
-        "kind": network.attachment.kind.value,
-        "physical_network": network.attachment.physical_network,
-        "segmentation_id": network.attachment.segmentation_id,
+        "kind": network.segment.kind.value,
+        "physical_network": network.segment.physical_network,
+        "segmentation_id": network.segment.segmentation_id,
         "is_made": port.is_for_server,
         "is_dhcp": not port.addresses and bool(subnets),
         "addresses": [

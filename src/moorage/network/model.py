@@ -19,7 +19,7 @@ class NetworkKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Attachment:
+class Segment:
     """What hosts attach guests to; no two networks have the same."""
 
     kind: NetworkKind
@@ -37,7 +37,7 @@ class Network:
     id: str
     name: str
     project_id: str
-    attachment: Attachment
+    segment: Segment
     is_shared: bool  #: every project may use it
     is_configured: bool  #: from the configuration file, which alone changes it
     description: str

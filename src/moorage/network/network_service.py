@@ -17,7 +17,7 @@ from moorage.db.session import in_transaction, read
 from moorage.network.addressing import SubnetPlan, overlap
 from moorage.network.deps import NetworkDeps
 from moorage.network.entries import NetworkEntry
-from moorage.network.model import Attachment, Network, Subnet
+from moorage.network.model import Network, Segment, Subnet
 from moorage.network.store import network_store
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ MAX_SUBNETS = 16
 class NewNetwork:
     name: str
     project_id: str
-    attachment: Attachment
+    segment: Segment
     is_shared: bool
     description: str
 
@@ -63,17 +63,17 @@ class NetworkService:
     # ------------------------------------------------------------------------------------------------- changing
 
     def create_network(self, new: NewNetwork) -> Network:
-        """Raises `Conflict` if another network has the same attachment."""
+        """Raises `Conflict` if another network has the same segment."""
         now = self.deps.clock.now()
         network = Network(
-            self.deps.ids.uuid(), new.name, new.project_id, new.attachment, new.is_shared, False, new.description,
+            self.deps.ids.uuid(), new.name, new.project_id, new.segment, new.is_shared, False, new.description,
             now, now,
         )  # fmt: skip
         try:
             in_transaction(self.deps.engine, lambda connection: network_store.insert_network(connection, network))
         except IntegrityError as error:
             raise Conflict(
-                f"Unable to create the network. There is a network for {new.attachment} already; use that one.",
+                f"Unable to create the network. There is a network for {new.segment} already; use that one.",
                 code="network.attachment_in_use",
             ) from error
         return network
@@ -180,13 +180,13 @@ class NetworkService:
                     )
                 else:
                     network_store.delete_network(connection, network.id)
-        holders = {one.attachment: one for one in network_store.find_networks(connection, None)}
+        holders = {one.segment: one for one in network_store.find_networks(connection, None)}
         for network_id, entry in wanted.items():
-            holder = holders.get(entry.attachment)
+            holder = holders.get(entry.segment)
             if holder is not None and holder.id != network_id:
                 raise StartError(
-                    f"[network] {entry.name}: network {holder.name} ({holder.id}) has the same attachment, "
-                    f"{entry.attachment}; delete that network, or remove this line"
+                    f"[network] {entry.name}: network {holder.name} ({holder.id}) has the same segment, "
+                    f"{entry.segment}; delete that network, or remove this line"
                 )
             self._apply_entry(connection, network_id, entry, present.get(network_id))
 
@@ -196,23 +196,21 @@ class NetworkService:
         now = self.deps.clock.now()
         subnet_id = str(uuid.uuid5(_IDS, f"{entry.name}/subnet"))
         if present is None:
-            network = Network(network_id, entry.name, "", entry.attachment, True, True, "", now, now)
+            network = Network(network_id, entry.name, "", entry.segment, True, True, "", now, now)
             network_store.insert_network(connection, network)
             plan = _subnet_of(entry.subnet, subnet_id, network_id, "", f"{entry.name}-subnet", now)
             network_store.insert_subnet(connection, plan)
             return
         before = network_store.subnets_of(connection, [network_id])[network_id][0]
-        is_moved = present.attachment != entry.attachment or before.cidr != entry.subnet.cidr
+        is_moved = present.segment != entry.segment or before.cidr != entry.subnet.cidr
         if is_moved and network_store.has_ports(connection, network_id):
             raise StartError(
-                f"[network] {entry.name}: it was {present.attachment} subnet {before.cidr} and has ports, so it cannot "
-                f"become {entry.attachment} subnet {entry.subnet.cidr}; restore the line, or delete the servers and "
+                f"[network] {entry.name}: it was {present.segment} subnet {before.cidr} and has ports, so it cannot "
+                f"become {entry.segment} subnet {entry.subnet.cidr}; restore the line, or delete the servers and "
                 "ports first"
             )
-        if present.attachment != entry.attachment:
-            network_store.update_network(
-                connection, network_id, now, **network_store.attachment_values(entry.attachment)
-            )
+        if present.segment != entry.segment:
+            network_store.update_network(connection, network_id, now, **network_store.segment_values(entry.segment))
         after = _subnet_of(entry.subnet, before.id, network_id, "", before.name, before.created_at, before)
         if before != after:
             network_store.update_subnet(

@@ -56,9 +56,9 @@ def network_document(network: Network, subnets: Sequence[Subnet], *, is_operator
     }
     if is_operator:
         document |= {
-            "provider:network_type": network.attachment.kind.value,
-            "provider:physical_network": network.attachment.physical_network,
-            "provider:segmentation_id": network.attachment.segmentation_id,
+            "provider:network_type": network.segment.kind.value,
+            "provider:physical_network": network.segment.physical_network,
+            "provider:segmentation_id": network.segment.segmentation_id,
         }
     return document
 

@@ -23,7 +23,7 @@ from moorage.telemetry.logs import caller_context, global_request, request_conte
 from moorage.telemetry.request_meter import NO_ROUTE, RequestMeter, RequestMeters
 from moorage.telemetry.trail import Trail
 from moorage.wire import forwarded
-from moorage.wire.audit_entries import AuditedChange, ChangeKind, failed_login_change
+from moorage.wire.audit_entries import AuditedChange, EntryTemplate, failed_login_change
 from moorage.wire.body import NUL_REFUSED, Schema, VersionedSchema, decode_json, encode_json
 from moorage.wire.errors import ErrorShape, disk_error, problem_of
 from moorage.wire.forwarded import TrustedProxies
@@ -228,14 +228,14 @@ _METHODS = frozenset(falcon.constants.COMBINED_METHODS)
 def _write_entry_before(req: falcon.Request, change: AuditedChange) -> None:
     """Write the pending entry, if the audit trail is required. Raises `Unavailable` if it cannot be written."""
     trail = _app_context(req).trail
-    if trail is not None and trail.required and (trail.agents or not change.kind.is_routine):
+    if trail is not None and trail.required and (trail.agents or not change.template.is_routine):
         trail.write_before_change(_audit_entry(req, trail, change, None))
 
 
 def _write_entry_after(req: falcon.Request, change: AuditedChange, status: int) -> None:
     """Write the entry with the outcome."""
     trail = _app_context(req).trail
-    if trail is not None and (status >= 400 or trail.agents or not change.kind.is_routine):
+    if trail is not None and (status >= 400 or trail.agents or not change.template.is_routine):
         trail.write_entry(_audit_entry(req, trail, change, status))
 
 
@@ -253,11 +253,11 @@ def _resource(api: ServiceApi[S], methods: Mapping[str, Sequence[Route[S]]]) -> 
     """A Falcon resource for one path, with a responder for each method."""
 
     def responder(routes: Sequence[Route[S]]) -> Callable[..., None]:
-        kind = ChangeKind.for_route(api.name, routes[0]) if routes[0].is_change else None
+        template = EntryTemplate.for_route(api.name, routes[0]) if routes[0].is_change else None
 
         def respond(_self: object, req: falcon.Request, resp: falcon.Response, **params: str) -> None:
-            if kind is not None:
-                req.context.change = AuditedChange(kind, params)
+            if template is not None:
+                req.context.change = AuditedChange(template, params)
             if api.strict and req.context.version_refusal is not None:
                 raise req.context.version_refusal
             route = _route_at(routes, req)

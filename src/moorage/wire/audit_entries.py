@@ -43,7 +43,7 @@ _NAME_PARAMETERS = frozenset({"value"})
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeKind:
+class EntryTemplate:
     """The parts of an entry that are the same for all requests to one route."""
 
     service: str
@@ -55,7 +55,7 @@ class ChangeKind:
     ids_in_query: tuple[str, ...] = ()
 
     @classmethod
-    def for_route(cls, service: str, route: Route[Any]) -> "ChangeKind":
+    def for_route(cls, service: str, route: Route[Any]) -> "EntryTemplate":
         path = route.path.removesuffix(".json")
         words = [word for word in path.split("/") if word and not word.startswith("{") and not _VERSION.match(word)]
         names_action = bool(words) and words[-1] == "action"
@@ -75,10 +75,10 @@ class ChangeKind:
 class AuditedChange:
     """A request that may change something, while it is being handled. The kernel fills it in."""
 
-    __slots__ = ("_document", "_who", "code", "kind", "params", "response", "status")
+    __slots__ = ("_document", "_who", "code", "params", "response", "status", "template")
 
-    def __init__(self, kind: ChangeKind, params: Mapping[str, str]) -> None:
-        self.kind = kind
+    def __init__(self, template: EntryTemplate, params: Mapping[str, str]) -> None:
+        self.template = template
         self.params = params
         self.response: Response | None = None
         self.code = ""  #: error code of a rejection
@@ -97,17 +97,17 @@ class AuditedChange:
         self, trail: Trail, caller: Caller, address: str, query: str, request_id: str, status: int | None
     ) -> dict[str, Json]:
         """The entry. `status` is that of the response; None before the change."""
-        kind, status = self.kind, self.status or status
+        template, status = self.template, self.status or status
         reason = {} if status is None else {"reasonType": "HTTP", "reasonCode": str(status)}
         if self.code:
             reason["code"] = self.code
         entry: dict[str, Json] = {
-            "action": f"{kind.action}/{name}" if (name := self._action()) else kind.action,
+            "action": f"{template.action}/{name}" if (name := self._action()) else template.action,
             "outcome": "pending" if status is None else "success" if status < 400 else "failure",
             "initiator": self._initiator(trail, caller, address),
             "target": self._target(query, status),
-            "observer": {"typeURI": f"service/{kind.service}", "id": trail.observer},
-            "route": kind.route,
+            "observer": {"typeURI": f"service/{template.service}", "id": trail.observer},
+            "route": template.route,
             "request_id": request_id,
         }
         if given := global_request.get():
@@ -117,7 +117,7 @@ class AuditedChange:
         return entry
 
     def _action(self) -> str:
-        if self.kind.names_action and isinstance(self._document, dict):
+        if self.template.names_action and isinstance(self._document, dict):
             return next((key for key in self._document if isinstance(key, str) and _ACTION.match(key)), "")
         return ""
 
@@ -138,7 +138,7 @@ class AuditedChange:
         return who
 
     def _target(self, query: str, status: int | None) -> dict[str, Json]:
-        target: dict[str, Json] = {"typeURI": self.kind.target_type}
+        target: dict[str, Json] = {"typeURI": self.template.target_type}
         ids = list(self.params.values()) or list(islice(self._ids(query, status), MAX_IDS + 1))
         if ids:
             target["id"] = ids[0]
@@ -157,14 +157,14 @@ class AuditedChange:
         if made:
             return iter(made)
         named = _uuid_keys(self._document)
-        return iter(named or _query_ids(query, self.kind.ids_in_query))
+        return iter(named or _query_ids(query, self.template.ids_in_query))
 
 
 def failed_login_change(service: str, code: str) -> AuditedChange | None:
     """The entry of a request that was rejected for its password, on any route; None for other rejections."""
     if code not in _FAILED_LOGINS:
         return None
-    change = AuditedChange(ChangeKind(service, f"{service}:authenticate", "identity/users", "*", False, False), {})
+    change = AuditedChange(EntryTemplate(service, f"{service}:authenticate", "identity/users", "*", False, False), {})
     change.code, change.status = code, _FAILED_LOGINS[code]  # a public route still answers with 200
     return change
 

@@ -10,7 +10,7 @@ from moorage.config import load_config, render_config
 from moorage.core.errors import Invalid
 from moorage.network.addressing import AddressPool, free_addresses, is_in_pools, overlap, plan_subnet
 from moorage.network.entries import parse_entries
-from moorage.network.model import Attachment, NetworkKind
+from moorage.network.model import NetworkKind, Segment
 
 LAB = "bridge br0 subnet 192.0.2.0/24 gateway 192.0.2.1 dns 192.0.2.53,192.0.2.54 addresses 192.0.2.100-192.0.2.199"
 
@@ -23,15 +23,15 @@ def test_a_line_names_what_hosts_attach_to_and_the_subnet():
             "nat": "libvirt default subnet 192.168.122.0/24 addresses dhcp",
         }
     )
-    assert (lab.name, lab.attachment) == ("lab", Attachment(NetworkKind.FLAT, "br0"))
+    assert (lab.name, lab.segment) == ("lab", Segment(NetworkKind.FLAT, "br0"))
     assert lab.subnet.pools == (AddressPool("192.0.2.100", "192.0.2.199"),)
     assert (lab.subnet.gateway, lab.subnet.dns) == ("192.0.2.1", ("192.0.2.53", "192.0.2.54"))
-    assert lab5.attachment == Attachment(NetworkKind.VLAN, "br0", 5)
+    assert lab5.segment == Segment(NetworkKind.VLAN, "br0", 5)
     assert (lab5.subnet.gateway, lab5.subnet.pools) == (
         "198.51.100.1",
         (AddressPool("198.51.100.2", "198.51.100.254"),),
     )
-    assert (nat.attachment, nat.subnet.pools) == (Attachment(NetworkKind.LOCAL, "default"), ())
+    assert (nat.segment, nat.subnet.pools) == (Segment(NetworkKind.LOCAL, "default"), ())
 
 
 @pytest.mark.parametrize(

@@ -159,5 +159,5 @@ def test_a_line_is_not_moved_below_ports(plane, wire):
 
 def test_a_line_for_the_attachment_of_another_network_ends_the_start(plane, wire):
     made = wire.operate("POST", "/v2.0/networks", {"network": {"name": "theirs", **FLAT}})[1]["network"]
-    with pytest.raises(StartError, match=rf"network theirs \({made['id']}\) has the same attachment, bridge br7"):
+    with pytest.raises(StartError, match=rf"network theirs \({made['id']}\) has the same segment, bridge br7"):
         plane.restart(network={"lines": {"mine": "bridge br7 subnet 198.51.100.0/24"}})

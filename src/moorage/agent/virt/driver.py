@@ -1,7 +1,7 @@
 """The `VirtDriver` protocol: the agent's interface to a hypervisor, one method per operation of a server.
 
 The agent may call every method twice with the same arguments, also after a crash in the middle of the first call,
-because jobs are delivered at least once. A driver lists its operations in `HostFacts.capabilities`; the API
+because jobs are delivered at least once. A driver lists its operations in `HypervisorFacts.capabilities`; the API
 refuses all others.
 
 A move between hosts needs no method of its own: the source stops the domain and hands out its disk (`snapshot`), the
@@ -59,7 +59,7 @@ class Capability(StrEnum):
 
 
 @dataclass(frozen=True)
-class HostFacts:
+class HypervisorFacts:
     """Facts of the host, as the compute service shows them."""
 
     name: str
@@ -136,7 +136,7 @@ MigrationTarget = Mapping[str, str]
 
 
 class VirtDriver(Protocol):
-    def facts(self) -> HostFacts: ...
+    def facts(self) -> HypervisorFacts: ...
 
     def nodes(self) -> Sequence[str]:
         """Names of the compute nodes, the roots of the provider tree. There is one, except with bare metal."""

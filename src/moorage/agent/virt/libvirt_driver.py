@@ -20,7 +20,7 @@ from moorage.agent.virt.driver import (
     Domain,
     DomainInterface,
     DomainSpec,
-    HostFacts,
+    HypervisorFacts,
     MigrationTarget,
     Unsupported,
     VirtError,
@@ -58,7 +58,7 @@ class LibvirtDriver:
 
     # ------------------------------------------------------------------------------------------- the host
 
-    def facts(self) -> HostFacts:
+    def facts(self) -> HypervisorFacts:
         with self._connection.use() as link:
             return self._node.facts(link, self._guests.disk_gb, CAPABILITIES)
 

@@ -8,7 +8,7 @@ import libvirt
 from moorage.agent.tree.provider_tree import ProviderTree
 from moorage.agent.virt import libvirt_capabilities as capabilities
 from moorage.agent.virt.domain_xml import Machine
-from moorage.agent.virt.driver import Capability, HostFacts
+from moorage.agent.virt.driver import Capability, HypervisorFacts
 from moorage.agent.virt.libvirt_capabilities import Capabilities, HostShares
 from moorage.agent.virt.libvirt_connection import VirConnect
 from moorage.core.errors import StartError
@@ -44,9 +44,9 @@ class LibvirtNode:
     def name(self) -> str:
         return self._settings.host
 
-    def facts(self, link: VirConnect, disk_gb: int, supported: frozenset[Capability]) -> HostFacts:
+    def facts(self, link: VirConnect, disk_gb: int, supported: frozenset[Capability]) -> HypervisorFacts:
         host = self._capabilities(link)
-        return HostFacts(
+        return HypervisorFacts(
             name=self.name,
             hypervisor_type=HYPERVISOR_TYPE,
             hypervisor_version=link.getVersion(),  # in Nova's form already

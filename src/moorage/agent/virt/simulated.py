@@ -30,7 +30,7 @@ from moorage.agent.virt.driver import (
     Domain,
     DomainInterface,
     DomainSpec,
-    HostFacts,
+    HypervisorFacts,
     MigrationTarget,
     NoSuchDomain,
     VirtError,
@@ -63,9 +63,9 @@ class SimulatedDriver:
         for path in (self._domains, self._consoles):
             path.mkdir(parents=True, exist_ok=True)
 
-    def facts(self) -> HostFacts:
+    def facts(self) -> HypervisorFacts:
         host = self._host
-        return HostFacts(
+        return HypervisorFacts(
             name=host.name,
             hypervisor_type="simulated",
             hypervisor_version=HYPERVISOR_VERSION,

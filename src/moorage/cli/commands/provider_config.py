@@ -52,7 +52,7 @@ class ClassDocument(TypedDict):
     users: Sequence[UserDocument]
 
 
-class ProviderDocument(TypedDict):
+class ProviderChangeDocument(TypedDict):
     name: str
     is_created: bool
     is_removed: bool
@@ -65,7 +65,7 @@ class Outcome(TypedDict):
     """OUTCOME of `moorage.agent.control`."""
 
     host: str
-    providers: Sequence[ProviderDocument]
+    providers: Sequence[ProviderChangeDocument]
     warnings: Sequence[str]
 
 
@@ -303,7 +303,7 @@ def _show(outcome: Outcome, *, as_json: bool, heading: str, nothing: str) -> Non
         out.print(f"warning: {warning}")
 
 
-def _rows(provider: ProviderDocument) -> list[tuple[str, str, str]]:
+def _rows(provider: ProviderChangeDocument) -> list[tuple[str, str, str]]:
     rows = []
     if provider["is_created"]:
         rows.append(("the provider is created", "", ""))
@@ -329,7 +329,7 @@ def _amounts(inventory: Mapping[str, float] | None) -> str:
     return ", ".join([f"total {inventory['total']}", *others])
 
 
-def _in_use(provider: ProviderDocument) -> list[str]:
+def _in_use(provider: ProviderChangeDocument) -> list[str]:
     lines = []
     for change in provider["classes"]:
         if not change["users"]:

@@ -30,7 +30,7 @@ class Status:
     clock: str
     services: list[reading.ServiceState]
     databases: list[reading.DatabaseState]
-    hosts: list[reading.HostStatus] | str
+    hosts: list[reading.ListedHost] | str
     jobs: list[reading.JobsState]
     leases: reading.LeaseState | None
     tasks: list[reading.BackgroundTaskState] | str

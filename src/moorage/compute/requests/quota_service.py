@@ -125,15 +125,15 @@ class QuotaService:
         quota_store.lock_project(connection, project_id)
         return self._limits(connection, project_id)
 
-    def lock_projects(self, connection: Connection, project_ids: Collection[str]) -> dict[str, "Admission"]:
+    def lock_projects(self, connection: Connection, project_ids: Collection[str]) -> dict[str, "ServerAdmission"]:
         """Locks the projects until the transaction ends, always in the same order, so that no other request adds to
         their usage.
         """
         return {one: self._admission(connection, one) for one in sorted(project_ids)}
 
-    def _admission(self, connection: Connection, project_id: str) -> "Admission":
+    def _admission(self, connection: Connection, project_id: str) -> "ServerAdmission":
         kept, now = count_project(connection, project_id)
-        return Admission(project_id, self._limits(connection, project_id), kept, now)
+        return ServerAdmission(project_id, self._limits(connection, project_id), kept, now)
 
     def admit_resize(
         self, connection: Connection, project_id: str, before: Flavor, after: Flavor, others: Amounts
@@ -163,7 +163,7 @@ class QuotaService:
 
 
 @dataclass
-class Admission:
+class ServerAdmission:
     """Limits and usage of a locked project; admits new servers, whose rows the same transaction inserts."""
 
     project_id: str

@@ -27,7 +27,7 @@ from moorage.compute.model.servers import (
 )
 from moorage.compute.requests.group_service import GroupService
 from moorage.compute.requests.network_choice import chosen_interfaces
-from moorage.compute.requests.quota_service import Admission, QuotaService, check_metadata_limit, flavor_amounts
+from moorage.compute.requests.quota_service import QuotaService, ServerAdmission, check_metadata_limit, flavor_amounts
 from moorage.compute.requests.server_request import (
     NewServer,
     PlacementNames,
@@ -164,7 +164,7 @@ class CreateService:
         server_store.BUILD_JOBS.enqueue_all(connection, jobs, self.deps.clock.now())
         return outcomes
 
-    def _accept(self, connection: Connection, order: "_Order", project: Admission) -> "_Accepted":
+    def _accept(self, connection: Connection, order: "_Order", project: ServerAdmission) -> "_Accepted":
         caller, new, model = order.caller, order.new, order.model
         # One more than allowed, so that it is refused below, unless the project's limits allow fewer.
         most = min(order.most, MAX_SERVERS_PER_REQUEST + 1)

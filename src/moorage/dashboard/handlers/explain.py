@@ -77,7 +77,7 @@ def _of_flavor(page_request: PageRequest, flavor_id: str) -> view.Funnel:
     return view.of_server(answer["explanation"])
 
 
-def _booking(page_request: PageRequest, flavor_id: str) -> view.Booking:
+def _booking(page_request: PageRequest, flavor_id: str) -> view.BookingOffer:
     """The next times for a lease of one server of the flavor, and the leases that run now."""
     now, client = page_request.http.service.clock.now(), page_request.client("reservation")
     typed = {**lease_form.DEFAULTS, "resource_type": "flavor:instance", "flavor_id": flavor_id}
@@ -95,9 +95,9 @@ def _booking(page_request: PageRequest, flavor_id: str) -> view.Booking:
     except RemoteError as error:
         if error.status >= 500:
             raise
-        return view.Booking((), error_text(error), tuple(running))
+        return view.BookingOffer((), error_text(error), tuple(running))
     reason = found["earliest_start"]["reason"] if "earliest_start" in found else ""
-    return view.Booking(lease_form.offered_periods(found["offers"]), reason, tuple(running))
+    return view.BookingOffer(lease_form.offered_periods(found["offers"]), reason, tuple(running))
 
 
 def _of_text(page_request: PageRequest, typed: dict[str, str]) -> view.Funnel:

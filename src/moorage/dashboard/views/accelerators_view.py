@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from moorage.dashboard.views.tables import Column
+from moorage.dashboard.views.tables import TableColumn
 
 Document = Mapping[str, Any]
 
@@ -38,14 +38,14 @@ class AttachHandleRow:
     project: str
 
 
-COLUMNS: Sequence[Column[AttachHandleRow]] = (
-    Column("host", "Host", lambda row: row.host),
-    Column("device", "Device", lambda row: f"{row.device} {row.address}"),
-    Column("region", "Region", lambda row: f"{row.region} {row.region_type}"),
-    Column("handle", "Handle", lambda row: row.handle),
-    Column("state", "State", lambda row: f"{row.state} {row.reason}".strip()),
-    Column("server", "In use by", lambda row: f"{row.server_name} {row.server} {row.project}".strip()),
-    Column("loaded", "Loaded", lambda row: " ".join((row.loaded, *row.functions)).strip()),
+COLUMNS: Sequence[TableColumn[AttachHandleRow]] = (
+    TableColumn("host", "Host", lambda row: row.host),
+    TableColumn("device", "Device", lambda row: f"{row.device} {row.address}"),
+    TableColumn("region", "Region", lambda row: f"{row.region} {row.region_type}"),
+    TableColumn("handle", "Handle", lambda row: row.handle),
+    TableColumn("state", "State", lambda row: f"{row.state} {row.reason}".strip()),
+    TableColumn("server", "In use by", lambda row: f"{row.server_name} {row.server} {row.project}".strip()),
+    TableColumn("loaded", "Loaded", lambda row: " ".join((row.loaded, *row.functions)).strip()),
 )
 
 

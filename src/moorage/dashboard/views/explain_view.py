@@ -65,7 +65,7 @@ class Funnel:
 
 
 @dataclass(frozen=True, slots=True)
-class Booking:
+class BookingOffer:
     """When a server can be reserved that finds no host now."""
 
     periods: tuple[tuple[datetime, datetime, str], ...]  #: (start, end, both as the lease form writes them)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from moorage.dashboard.views.tables import Column
+from moorage.dashboard.views.tables import TableColumn
 
 Document = Mapping[str, Any]
 
@@ -49,7 +49,7 @@ class PersonRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class MemberRow:
     id: str
     name: str
     words: str  #: the roles
@@ -61,19 +61,19 @@ class ProjectRow:
     name: str
     description: str
     is_enabled: bool
-    members: tuple[Member, ...]
+    members: tuple[MemberRow, ...]
 
 
-PEOPLE: Sequence[Column[PersonRow]] = (
-    Column("name", "Name", lambda row: row.name),
-    Column("state", "State", lambda row: row.state),
-    Column("password", "Password since", lambda row: row.password_changed_at),
-    Column("projects", "Projects", lambda row: ", ".join(f"{one.project} {one.words}" for one in row.projects)),
+PEOPLE: Sequence[TableColumn[PersonRow]] = (
+    TableColumn("name", "Name", lambda row: row.name),
+    TableColumn("state", "State", lambda row: row.state),
+    TableColumn("password", "Password since", lambda row: row.password_changed_at),
+    TableColumn("projects", "Projects", lambda row: ", ".join(f"{one.project} {one.words}" for one in row.projects)),
 )
-PROJECTS: Sequence[Column[ProjectRow]] = (
-    Column("name", "Name", lambda row: f"{row.name} {row.description}".strip()),
-    Column("state", "State", lambda row: "enabled" if row.is_enabled else "disabled"),
-    Column("members", "Members", lambda row: ", ".join(f"{one.name} {one.words}" for one in row.members)),
+PROJECTS: Sequence[TableColumn[ProjectRow]] = (
+    TableColumn("name", "Name", lambda row: f"{row.name} {row.description}".strip()),
+    TableColumn("state", "State", lambda row: "enabled" if row.is_enabled else "disabled"),
+    TableColumn("members", "Members", lambda row: ", ".join(f"{one.name} {one.words}" for one in row.members)),
 )
 
 
@@ -108,10 +108,10 @@ def _person(user: Document) -> PersonRow:
 
 
 def project_rows(projects: Iterable[Document], people: Iterable[PersonRow]) -> list[ProjectRow]:
-    members: dict[str, list[Member]] = {}
+    members: dict[str, list[MemberRow]] = {}
     for person in people:
         for one in person.projects:
-            members.setdefault(one.project_id, []).append(Member(person.id, person.name, one.words))
+            members.setdefault(one.project_id, []).append(MemberRow(person.id, person.name, one.words))
     return [
         ProjectRow(
             project["id"],

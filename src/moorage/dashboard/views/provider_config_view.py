@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from moorage.dashboard.views.tables import Column
+from moorage.dashboard.views.tables import TableColumn
 
 Document = Mapping[str, Any]
 
@@ -19,11 +19,11 @@ class ConfigHost:
     kind: str
 
 
-HOST_COLUMNS: Sequence[Column[ConfigHost]] = (
-    Column("name", "Host", lambda row: row.name),
-    Column("state", "Agent", lambda row: row.state),
-    Column("status", "Scheduling", lambda row: row.status),
-    Column("kind", "Hypervisor", lambda row: row.kind),
+HOST_COLUMNS: Sequence[TableColumn[ConfigHost]] = (
+    TableColumn("name", "Host", lambda row: row.name),
+    TableColumn("state", "Agent", lambda row: row.state),
+    TableColumn("status", "Scheduling", lambda row: row.status),
+    TableColumn("kind", "Hypervisor", lambda row: row.kind),
 )
 
 

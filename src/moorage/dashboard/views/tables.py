@@ -9,7 +9,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class Column(Generic[R]):
+class TableColumn(Generic[R]):
     """`text`: what the column shows of a row, by which it is sorted and found."""
 
     key: str
@@ -32,7 +32,7 @@ class TableOrder:
     descending: bool
 
 
-def parse_order(text: str | None, columns: Sequence[Column[R]]) -> TableOrder:
+def parse_order(text: str | None, columns: Sequence[TableColumn[R]]) -> TableOrder:
     """``host`` or ``-host``; the first column if it is missing or unknown."""
     key = (text or "").removeprefix("-")
     if key not in {column.key for column in columns}:
@@ -40,7 +40,7 @@ def parse_order(text: str | None, columns: Sequence[Column[R]]) -> TableOrder:
     return TableOrder(key, descending=(text or "").startswith("-"))
 
 
-def table_rows(rows: Iterable[R], columns: Sequence[Column[R]], order: TableOrder, wanted: str = "") -> list[R]:
+def table_rows(rows: Iterable[R], columns: Sequence[TableColumn[R]], order: TableOrder, wanted: str = "") -> list[R]:
     """The rows in which each word of `wanted` is found in some column, in this order."""
     words = wanted.casefold().split()
     found = [row for row in rows if _has_all(words, [column.text(row).casefold() for column in columns])]
@@ -49,7 +49,10 @@ def table_rows(rows: Iterable[R], columns: Sequence[Column[R]], order: TableOrde
 
 
 def headings(
-    columns: Sequence[Column[R]], order: TableOrder, kept: Mapping[str, str], encode: Callable[[Mapping[str, str]], str]
+    columns: Sequence[TableColumn[R]],
+    order: TableOrder,
+    kept: Mapping[str, str],
+    encode: Callable[[Mapping[str, str]], str],
 ) -> list[Heading]:
     """`kept`: the other parameters of the page's address. `encode`: makes a query of parameters."""
     found = []

@@ -69,7 +69,7 @@ class BoundAddress(msgspec.Struct, frozen=True):
 class BoundPort(msgspec.Struct, frozen=True):
     """What a host needs to attach the server, and the server to use the network.
 
-    `kind`, `physical_network`, `segmentation_id`: see `moorage.network.model.Attachment`.
+    `kind`, `physical_network`, `segmentation_id`: see `moorage.network.model.Segment`.
     """
 
     id: str

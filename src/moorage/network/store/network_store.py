@@ -26,7 +26,7 @@ from moorage.db.engine import in_list
 from moorage.db.types import ResultRow
 from moorage.db.upserts import insert_unless_exists
 from moorage.network.addressing import AddressPool
-from moorage.network.model import Attachment, Network, NetworkKind, Port, PortAddress, Subnet
+from moorage.network.model import Network, NetworkKind, Port, PortAddress, Segment, Subnet
 from moorage.network.store.tables import addresses, networks, ports, quota_locks, subnets
 
 _LOCK_PROJECT = (
@@ -87,22 +87,22 @@ def _network_row(network: Network) -> dict[str, object]:
         "description": network.description,
         "created_at": network.created_at,
         "updated_at": network.updated_at,
-        **attachment_values(network.attachment),
+        **segment_values(network.segment),
     }
 
 
-def attachment_values(attachment: Attachment) -> dict[str, object]:
+def segment_values(segment: Segment) -> dict[str, object]:
     return {
-        "kind": attachment.kind,
-        "physical_network": attachment.physical_network,
-        "segmentation_id": attachment.segmentation_id or 0,
+        "kind": segment.kind,
+        "physical_network": segment.physical_network,
+        "segmentation_id": segment.segmentation_id or 0,
     }
 
 
 def _network(row: ResultRow) -> Network:
-    attachment = Attachment(NetworkKind(row.kind), row.physical_network, row.segmentation_id or None)
+    segment = Segment(NetworkKind(row.kind), row.physical_network, row.segmentation_id or None)
     return Network(
-        row.id, row.name, row.project_id, attachment, row.is_shared, row.is_configured,
+        row.id, row.name, row.project_id, segment, row.is_shared, row.is_configured,
         row.description, row.created_at, row.updated_at,
     )  # fmt: skip
 

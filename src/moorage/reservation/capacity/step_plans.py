@@ -6,7 +6,7 @@ from types import MappingProxyType
 from moorage.reservation.capacity.resource_types.registry import type_named
 from moorage.reservation.model.before_end_actions import EndActionKind
 from moorage.reservation.model.leases import Generation, Lease, Reservation, ReservationStatus
-from moorage.reservation.model.reservation_requests import HostRequest, ReservationRequest
+from moorage.reservation.model.reservation_requests import ReservationRequest, WholeHostRequest
 from moorage.reservation.model.steps import EnsureGroup, Regions, SendMail, SendWebhook, Services, Slots, Step
 
 #: {reservation id: its slots}
@@ -110,6 +110,6 @@ def plan_before_end(lease: Lease, of_hosts: str) -> list[Step]:
 
 
 def _asks_for_snapshot(request: ReservationRequest, of_hosts: str) -> bool:
-    if not isinstance(request, HostRequest):
+    if not isinstance(request, WholeHostRequest):
         return False
     return (of_hosts if request.before_end == "default" else request.before_end) == "snapshot"

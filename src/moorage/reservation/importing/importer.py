@@ -37,7 +37,7 @@ from moorage.reservation.importing.rules.leases import (
 )
 from moorage.reservation.model.leases import LeaseStatus
 from moorage.reservation.model.limits import FLOATING_IPS, Reserved, charged
-from moorage.reservation.model.reservation_requests import FloatingIpRequest, HostRequest
+from moorage.reservation.model.reservation_requests import FloatingIpRequest, WholeHostRequest
 from moorage.reservation.store import address_store, host_store, lease_store, limit_store, property_store
 from moorage.reservation.store.tables import computehosts, floatingips, leases
 
@@ -198,7 +198,7 @@ class _Import(PeerImport[BlazarDatabase, Connection]):
         self._count("leases")
         self._count("reservations", one.reservations)
         requests = [each.request for each in one.lease.reservations]
-        whole = sum(isinstance(each, HostRequest) for each in requests)
+        whole = sum(isinstance(each, WholeHostRequest) for each in requests)
         of_network = [each for each in requests if isinstance(each, FloatingIpRequest)]
         self._count("computehost_reservations", whole)
         self._count("floatingip_reservations", len(of_network))

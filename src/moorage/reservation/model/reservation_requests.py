@@ -44,7 +44,7 @@ class InstanceRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class HostRequest:
+class WholeHostRequest:
     """A request for ``physical:host``: `least` to `most` whole hosts. Each host must match both queries."""
 
     resource_type: ClassVar[str] = PHYSICAL_HOST
@@ -137,10 +137,12 @@ class FloatingIpRequest:
 
 
 #: The request of a reservation. The class determines the resource type.
-ReservationRequest: TypeAlias = InstanceRequest | FlavorRequest | HostRequest | AnyRequest | FloatingIpRequest
+ReservationRequest: TypeAlias = InstanceRequest | FlavorRequest | WholeHostRequest | AnyRequest | FloatingIpRequest
 
 #: A request in a new lease. `external_lookups` resolves it to a `ReservationRequest`.
-UnresolvedRequest: TypeAlias = InstanceRequest | UnresolvedFlavorRequest | HostRequest | AnyRequest | FloatingIpRequest
+UnresolvedRequest: TypeAlias = (
+    InstanceRequest | UnresolvedFlavorRequest | WholeHostRequest | AnyRequest | FloatingIpRequest
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ from moorage.reservation.model.reservation_requests import (
     AnyRequest,
     FlavorRequest,
     FloatingIpRequest,
-    HostRequest,
     InstanceRequest,
     ReservationRequest,
     Size,
     SourceFlavor,
+    WholeHostRequest,
 )
 from moorage.reservation.store.tables import (
     computehost_reservations,
@@ -75,7 +75,7 @@ def delete_requests(connection: Connection, reservation_ids: Collection[str]) ->
 
 def request_of(row: Row[Any]) -> ReservationRequest:
     if row.resource_type == PHYSICAL_HOST:
-        return HostRequest(
+        return WholeHostRequest(
             row.min_hosts, row.max_hosts, row.hypervisor_properties, row.host_resource_properties, row.before_end
         )
     if row.resource_type == VIRTUAL_FLOATING_IP:
@@ -92,7 +92,7 @@ def request_of(row: Row[Any]) -> ReservationRequest:
 
 
 def _row(request: ReservationRequest) -> tuple[Table, dict[str, Any]]:
-    if isinstance(request, HostRequest):
+    if isinstance(request, WholeHostRequest):
         return computehost_reservations, {
             "min_hosts": request.least,
             "max_hosts": request.most,

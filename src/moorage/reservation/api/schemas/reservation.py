@@ -22,12 +22,12 @@ from moorage.reservation.model.reservation_requests import (
     AnyRequest,
     FlavorRequest,
     FloatingIpRequest,
-    HostRequest,
     InstanceRequest,
     ReservationChange,
     Size,
     UnresolvedFlavorRequest,
     UnresolvedRequest,
+    WholeHostRequest,
 )
 from moorage.wire.body import Schema
 
@@ -327,8 +327,8 @@ def _decode_flavor(body: ReservationBody) -> UnresolvedFlavorRequest:
     )
 
 
-def _decode_host(body: ReservationBody) -> HostRequest:
-    request = HostRequest(
+def _decode_host(body: ReservationBody) -> WholeHostRequest:
+    request = WholeHostRequest(
         _count(body, "min"),
         _count(body, "max"),
         body.get("hypervisor_properties") or "",
@@ -391,7 +391,7 @@ def _before_end(body: ReservationBody) -> str:
 
 def _shown(reservation: Reservation) -> dict[str, Json]:
     request = reservation.request
-    if isinstance(request, HostRequest):
+    if isinstance(request, WholeHostRequest):
         return {
             "hypervisor_properties": request.hypervisor_properties,
             "resource_properties": request.resource_properties,

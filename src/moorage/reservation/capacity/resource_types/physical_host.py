@@ -16,9 +16,9 @@ from moorage.reservation.capacity.resource_types.base import SlotRequest, check_
 from moorage.reservation.model.leases import Reservation, ReservationStatus
 from moorage.reservation.model.reservation_requests import (
     PHYSICAL_HOST,
-    HostRequest,
     ReservationChange,
     ReservationRequest,
+    WholeHostRequest,
 )
 from moorage.reservation.model.slot_demand import SlotDemand
 from moorage.reservation.model.steps import (
@@ -46,7 +46,7 @@ class PhysicalHost:
     has_flavor = False
 
     def wanted(self, request: ReservationRequest) -> SlotRequest:
-        asked = expect(request, HostRequest)
+        asked = expect(request, WholeHostRequest)
         return SlotRequest(
             SlotDemand(whole_host=True),
             asked.least,
@@ -57,7 +57,7 @@ class PhysicalHost:
     def changed(self, reservation: Reservation, change: ReservationChange) -> ReservationRequest:
         """The request after an update. An active reservation may change too: it keeps its present hosts."""
         check_known(change, _CHANGEABLE)
-        old = expect(reservation.request, HostRequest)
+        old = expect(reservation.request, WholeHostRequest)
 
         def new(given: str | None, before: str) -> str:
             return before if given is None else given

@@ -33,8 +33,8 @@ from moorage.reservation.model.reservation_requests import (
     VIRTUAL_FLOATING_IP,
     FlavorRequest,
     FloatingIpRequest,
-    HostRequest,
     InstanceRequest,
+    WholeHostRequest,
 )
 
 S = TypeVar("S", bound=StrEnum)
@@ -346,7 +346,7 @@ class LeaseConverter:
             created_at=created_at,
             updated_at=updated_at,
         )
-        if isinstance(request, HostRequest | FloatingIpRequest):
+        if isinstance(request, WholeHostRequest | FloatingIpRequest):
             return made
         is_older = details.aggregate_id is not None or details.server_group_id is not None
         return replace(
@@ -368,7 +368,7 @@ class LeaseConverter:
         self,
         peer: PeerReservation,
         lease: Lease,
-        asked: InstanceRequest | FlavorRequest | HostRequest,
+        asked: InstanceRequest | FlavorRequest | WholeHostRequest,
         *,
         is_over: bool,
     ) -> Iterator[Allocation | ImportFinding]:
@@ -385,7 +385,7 @@ class LeaseConverter:
                 held += 1
                 end = lease.end_date + self._cleaning_time
                 yield Allocation(slot.id, host, peer.row.id, lease.start_date, end, amounts)
-        least, most = (asked.least, asked.most) if isinstance(asked, HostRequest) else (asked.amount, asked.amount)
+        least, most = (asked.least, asked.most) if isinstance(asked, WholeHostRequest) else (asked.amount, asked.amount)
         if not is_over and not least <= held <= most:
             wanted = f"{least}" if least == most else f"{least} to {most}"
             text = f"reservation {peer.row.id} of lease {lease.id} has {held} slots instead of {wanted}"

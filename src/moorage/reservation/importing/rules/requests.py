@@ -15,15 +15,15 @@ from moorage.reservation.model.reservation_requests import (
     VIRTUAL_INSTANCE,
     FlavorRequest,
     FloatingIpRequest,
-    HostRequest,
     InstanceRequest,
     Size,
     SourceFlavor,
+    WholeHostRequest,
 )
 from moorage.reservation.model.slot_demand import WHOLE_HOST, Amounts
 
 #: Requests of the resource types that are imported.
-PeerRequest = InstanceRequest | FlavorRequest | HostRequest | FloatingIpRequest
+PeerRequest = InstanceRequest | FlavorRequest | WholeHostRequest | FloatingIpRequest
 
 #: Resource types that Blazar stores in ``instance_reservations``.
 WITH_SLOTS = (VIRTUAL_INSTANCE, FLAVOR_INSTANCE)
@@ -41,19 +41,19 @@ def request_of(resource_type: str, details: Any, required: Sequence[str] = ()) -
     return InstanceRequest(size, details.amount, details.affinity, _properties(details.resource_properties))
 
 
-def amounts_of(request: InstanceRequest | FlavorRequest | HostRequest) -> Amounts:
+def amounts_of(request: InstanceRequest | FlavorRequest | WholeHostRequest) -> Amounts:
     """The amounts that each slot takes, {label: amount}."""
-    if isinstance(request, HostRequest):
+    if isinstance(request, WholeHostRequest):
         return {WHOLE_HOST: 1}
     return demand_of(request.source).totals if isinstance(request, FlavorRequest) else request.size.resources()
 
 
-def _hosts(details: Any) -> HostRequest | None:
+def _hosts(details: Any) -> WholeHostRequest | None:
     least, _, most = (details.count_range or "").partition("-")
     if not (least.isdecimal() and most.isdecimal() and 0 < int(least) <= int(most)):
         return None
     before_end = details.before_end if details.before_end in BEFORE_END else "default"
-    return HostRequest(
+    return WholeHostRequest(
         int(least),
         int(most),
         _properties(details.hypervisor_properties),
