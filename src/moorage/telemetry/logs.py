@@ -2,6 +2,8 @@
 
 import logging
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import IO
@@ -19,6 +21,23 @@ global_request: ContextVar[str] = ContextVar("global_request", default="")
 
 #: (project id, user id) of the caller, if known; empty in background work.
 caller_context: ContextVar[tuple[str, str]] = ContextVar("caller_context", default=("", ""))
+
+
+@contextmanager
+def job_context(service: str, payload: Mapping[str, object]) -> Iterator[None]:
+    """Inside, log lines and calls to other services have the id of the request that caused the job (``request_id`` in
+    its payload), and nothing of a request that this thread handled before.
+    """
+    before = request_context.get(), global_request.get(), caller_context.get()
+    request_context.set((service, str(payload.get("request_id", ""))))
+    global_request.set("")
+    caller_context.set(("", ""))
+    try:
+        yield
+    finally:
+        request_context.set(before[0])
+        global_request.set(before[1])
+        caller_context.set(before[2])
 
 
 _STANDARD = set(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}

@@ -5,6 +5,7 @@ import base64
 import pytest
 
 from moorage.identity.first_start.first_credentials import first_credentials
+from moorage.telemetry.logs import global_request
 from tests.plane import InProcessPlane
 from tests.wire.dashboard.site import Site
 
@@ -201,7 +202,9 @@ def test_an_entry_of_a_service_is_marked_and_has_the_original_request_id(trailed
     server_id = answer.body["server"]["id"]
     assert one(noted)["target"]["id"] == server_id
     since = trailed.size
+    earlier = global_request.set("req-of-a-request-that-this-thread-handled-before")
     trailed.plane.task("compute.build").run_once()
+    global_request.reset(earlier)
     built = trailed.send("GET", f"/compute/v2.1/servers/{server_id}", version="2.96").body["server"]
     assert (built["OS-EXT-STS:task_state"], built.get("fault")) == ("spawning", None)
     caused = [

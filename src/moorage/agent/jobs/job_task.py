@@ -27,7 +27,7 @@ from moorage.core.json import JsonObject
 from moorage.jobs.contract import JobFailure, result_document
 from moorage.jobs.job_api import AgentJob, HostJobsClient, ReportState
 from moorage.telemetry import tracing
-from moorage.telemetry.logs import request_context
+from moorage.telemetry.logs import job_context
 
 log = logging.getLogger(__name__)
 
@@ -189,21 +189,19 @@ class JobsTask:
 
     def _run_and_report(self, job: AgentJob) -> bool:
         """Runs `job` and reports it. Returns True if another job may be waiting."""
-        # The id of the request that caused the job goes into all logs and calls.
-        context = request_context.set((f"agent {self._host}", str(job.payload.get("request_id", ""))))
-        log.info("job claimed", extra={"job": job.id, "kind": job.kind, "key": job.key, "attempt": job.attempt})
-        began, outcome = time.perf_counter(), "lost"
-        try:
-            with tracing.job_span(job.kind, job.payload, host=self._host):
-                outcome, result = self._outcome(job)
-                return self._report(job, outcome, result)
-        except JobLost as lost:
-            outcome = "lost"
-            log.warning("another worker has the job; this one stops working on it", extra={"why": str(lost)})
-            return True
-        finally:
-            self._ended(job.kind, outcome, time.perf_counter() - began)
-            request_context.reset(context)
+        with job_context(f"agent {self._host}", job.payload):
+            log.info("job claimed", extra={"job": job.id, "kind": job.kind, "key": job.key, "attempt": job.attempt})
+            began, outcome = time.perf_counter(), "lost"
+            try:
+                with tracing.job_span(job.kind, job.payload, host=self._host):
+                    outcome, result = self._outcome(job)
+                    return self._report(job, outcome, result)
+            except JobLost as lost:
+                outcome = "lost"
+                log.warning("another worker has the job; this one stops working on it", extra={"why": str(lost)})
+                return True
+            finally:
+                self._ended(job.kind, outcome, time.perf_counter() - began)
 
     def _outcome(self, job: AgentJob) -> tuple[ReportState, JsonObject]:
         try:

@@ -16,7 +16,7 @@ from moorage.core.errors import MoorageError, message_for_tenants
 from moorage.db.session import SingleReads, in_transaction
 from moorage.jobs.model import FENCED_CODE, Job, JobState
 from moorage.telemetry import tracing
-from moorage.telemetry.logs import request_context
+from moorage.telemetry.logs import job_context
 
 log = logging.getLogger(__name__)
 
@@ -57,22 +57,19 @@ class JobWorker:
         job).
         """
         failed = failed or (lambda job, reason, _message: self.postpone(job, reason))
-        before = request_context.get()
-        request_context.set(("compute", str(job.payload.get("request_id", ""))))
-        try:
-            with tracing.job_span(job.kind, job.payload):
-                work()
-        except MoorageError as error:
-            if error.error_code == FENCED_CODE:
-                log.warning("another worker holds this job now", extra={"job": job.id, "epoch": job.epoch})
-            else:
-                failed(job, error.message, message_for_tenants(error))
-        except Exception as error:  # the top of a job: one that always fails must not block the others
-            log.exception("job failed", extra={"job": job.id, "kind": job.kind})
-            reason = f"{type(error).__name__}, see the log of the compute service"
-            failed(job, reason, reason)
-        finally:
-            request_context.set(before)
+        with job_context("compute", job.payload):
+            try:
+                with tracing.job_span(job.kind, job.payload):
+                    work()
+            except MoorageError as error:
+                if error.error_code == FENCED_CODE:
+                    log.warning("another worker holds this job now", extra={"job": job.id, "epoch": job.epoch})
+                else:
+                    failed(job, error.message, message_for_tenants(error))
+            except Exception as error:  # the top of a job: one that always fails must not block the others
+                log.exception("job failed", extra={"job": job.id, "kind": job.kind})
+                reason = f"{type(error).__name__}, see the log of the compute service"
+                failed(job, reason, reason)
 
     def postpone(self, job: Job, reason: str) -> None:
         """Releases the job for another attempt after a pause, for example because a service does not answer."""
