@@ -20,7 +20,7 @@ WELL = Status(
     "2026-03-01T09:30:00+00:00",
     [reading.ServiceState("placement", "http://x/placement", "ok")],
     [reading.DatabaseState("placement", "sqlite:///x", "current", "0006", "0006")],
-    [reading.HostStatus("compute-1", is_up=True)],
+    [reading.ListedHost("compute-1", is_up=True)],
     [reading.JobsState("compute", 0, 0, 0.0)],
     reading.LeaseState(0, 0.0, 0),
     [reading.BackgroundTaskState("reservation", 3.0, 0.0, 0)],
@@ -33,7 +33,7 @@ LATE = reading.BackgroundTaskState("placement-retention", 900.0, 600.0, 2)
     [
         ({}, Exit.DONE),
         ({"hosts": "not asked", "tasks": "not asked"}, Exit.DONE),
-        ({"hosts": [reading.HostStatus("compute-2", is_up=False)]}, Exit.REFUSED),
+        ({"hosts": [reading.ListedHost("compute-2", is_up=False)]}, Exit.REFUSED),
         ({"tasks": [LATE]}, Exit.REFUSED),
         ({"leases": reading.LeaseState(1, 3600.0, 0)}, Exit.REFUSED),
         ({"databases": [reading.DatabaseState("placement", "x", "behind", "0005", "0006")]}, Exit.REFUSED),
@@ -48,7 +48,7 @@ def test_the_exit_status_is_that_of_the_worst_finding(changed, wanted):
 
 
 def test_hosts_that_are_down_take_one_line_and_a_late_task_is_named():
-    hosts = [reading.HostStatus(f"compute-{number}", is_up=number > 20) for number in range(1, 10_001)]
+    hosts = [reading.ListedHost(f"compute-{number}", is_up=number > 20) for number in range(1, 10_001)]
     out = io.StringIO()
     print_status(Console(file=out, width=100), dataclasses.replace(WELL, hosts=hosts, tasks=[*WELL.tasks, LATE]))
     lines = out.getvalue().splitlines()
@@ -86,7 +86,7 @@ def test_control_characters_in_names_are_escaped_in_tables(capsys):
     rows = table("server", "host")
     rows.add_row(name, "compute-1\ncompute-2")
     console().print(rows)
-    hosts, late = [reading.HostStatus(name, is_up=False)], dataclasses.replace(LATE, name=name)
+    hosts, late = [reading.ListedHost(name, is_up=False)], dataclasses.replace(LATE, name=name)
     print_status(console(), dataclasses.replace(WELL, hosts=hosts, tasks=[late]))
     out = capsys.readouterr().out
     assert all(one.isprintable() for line in out.split("\n") for one in line)
