@@ -132,7 +132,7 @@ class AddressPayload(msgspec.Struct, frozen=True):
 
 class InterfacePayload(msgspec.Struct, frozen=True):
     """A network interface of the server. `kind`, `physical_network`, `segmentation_id`: what the host attaches it to,
-    see `moorage.network.model.Attachment`.
+    see `moorage.network.model.Segment`.
     """
 
     port_id: str
