@@ -78,11 +78,8 @@ def _summarise(run: Run, facts: dict[str, str]) -> None:
     for name, value in facts.items():
         say(f"{name}: {value}")
     say("CPU counts the server's processes and its database server's; for SQLite the database is inside the server.")
-    verdicts = [row.verdict() for row in run.rows]
-    say(
-        f"Of {sum(map(bool, verdicts))} rows with a goal: {verdicts.count('goal')} reach the goal, "
-        f"{verdicts.count('least')} the least, {verdicts.count('missed')} miss it."
-    )
+    for text in report.headlines(run.rows) if run.settings.database == "postgresql" else ():
+        say(text)
 
 
 def _versions(run: Run) -> str:

@@ -8,11 +8,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.plan import Goal, Unit
+from bench.floors import HEADLINES, OTHER_HEADLINES, Floor, Unit
 from bench.results import Row, Side, median, spread
 
-_WIDTHS = (46, 7, 9, 9, 8, 9, 9, 8, 13, 7)
-_HEADS = ("", "hosts", "p50 up", "ours", "times", "CPU up", "ours", "times", "least/goal", "")
+_WIDTHS = (46, 7, 9, 9, 8, 9, 9, 8, 8, 8)
+_HEADS = ("", "hosts", "p50 up", "ours", "times", "CPU up", "ours", "times", "floor", "")
 
 
 def head() -> str:
@@ -26,15 +26,15 @@ def line(row: Row) -> str:
 
 
 def _row_cells(row: Row) -> tuple[str, ...]:
-    verdict = {"goal": "goal", "least": "least", "missed": "MISSED", "": ""}[row.verdict()]
+    verdict = row.verdict().replace("missed", "MISSED")
     if row.memory_mib:
         theirs, own = row.memory_mib
         times = f"{theirs / own:.1f}x" if own else "-"
-        return (f"{theirs:.0f}", f"{own:.0f}", times, "MiB", "", "", _goal(row.goal), verdict)
+        return (f"{theirs:.0f}", f"{own:.0f}", times, "MiB", "", "", _floor(row.floor), verdict)
     return (
         _time(row.upstream), _number(median(row.ours.p50_ms)), _times(row.ratio("p50_ms")),
         _number(median(row.upstream.cpu_ms)), _number(median(row.ours.cpu_ms)), _times(row.ratio("cpu_ms")),
-        _goal(row.goal), verdict,
+        _floor(row.floor), verdict,
     )  # fmt: skip
 
 
@@ -59,11 +59,29 @@ def _times(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}x" if value >= 20 else f"{value:.1f}x"
 
 
-def _goal(goal: Goal | None) -> str:
-    if goal is None:
-        return "-"
-    unit = {Unit.TIMES: "x", Unit.MS: " ms", Unit.MIB: " MiB", Unit.PER_SECOND: "/s"}[goal.unit]
-    return f"{goal.least:,.0f}/{goal.goal:,.0f}{unit}"
+def _floor(floor: Floor | None) -> str:
+    return "-" if floor is None else str(floor)
+
+
+def headlines(rows: Sequence[Row]) -> list[str]:
+    """The floors of issue 17 in its order, for a terminal: the figures of each headline's rows beside its floor."""
+    lines = ["", "Floors of issue 17, by CPU per request on PostgreSQL:"]
+    for one in HEADLINES:
+        of_headline = [
+            row for row in rows if (row.profile, row.hosts) == (one.profile, one.hosts) and row.name in one.rows
+        ]
+        figures, verdict = "not measured in this run", ""
+        if measured := [row for row in of_headline if row.verdict()]:
+            figures = ", ".join(_headline_figure(row) for row in measured)
+            verdict = "MISSED" if any(row.verdict() == "missed" for row in measured) else "reached"
+        lines.append(f"  {f'{one.name}, {one.hosts:,} hosts':44} {one.floor!s:>10}  {verdict:8} {figures}")
+    lines += [f"  {one.name:44} {one.floor}: make bench ARGS={one.command}" for one in OTHER_HEADLINES]
+    return lines
+
+
+def _headline_figure(row: Row) -> str:
+    is_factor = row.floor is not None and row.floor.unit is Unit.TIMES
+    return _times(row.ratio("cpu_ms")) if is_factor else f"{_number(median(row.ours.p50_ms))} ms"
 
 
 # ------------------------------------------------------------------------------------------------- markdown
@@ -75,7 +93,7 @@ def markdown(rows: Sequence[Row], facts: dict[str, str], remarks: Sequence[str])
         "",
         (
             "| measure | hosts | clients | p50 ms: upstream | ours | times (worst..best round) | CPU ms: upstream | ours "
-            "(of it database) | times | ours per second | p99 ms | least / goal | reached |"
+            "(of it database) | times | ours per second | p99 ms | floor | |"
         ),
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|",
     ]
@@ -99,11 +117,11 @@ def markdown(rows: Sequence[Row], facts: dict[str, str], remarks: Sequence[str])
 
 def _markdown_row(row: Row) -> str:
     start = f"| {row.name} | {row.hosts:,} | {row.clients or ''} |"
-    goal, verdict = _goal(row.goal), row.verdict().replace("missed", "**missed**")
+    floor, verdict = _floor(row.floor), row.verdict().replace("missed", "**missed**")
     if row.memory_mib:
         theirs, own = row.memory_mib
         notes = f"{theirs:.0f} MiB ({row.upstream.note}) | {own:.0f} MiB ({row.ours.note})"
-        return f"{start} {notes} | {_times(theirs / own)} | | | | | | {goal} | {verdict} |"
+        return f"{start} {notes} | {_times(theirs / own)} | | | | | | {floor} | {verdict} |"
     times = row.times("p50_ms")
     between = f" ({_times(min(times))}..{_times(max(times))})" if times else ""
     cells = (
@@ -115,7 +133,7 @@ def _markdown_row(row: Row) -> str:
         _times(row.ratio("cpu_ms")),
         _number(median(row.ours.per_second)),
         _number(row.ours.p99_ms),
-        goal,
+        floor,
         verdict,
     )
     return f"{start} {' | '.join(cells)} |"

@@ -22,6 +22,7 @@ from sqlalchemy import Connection as Database
 from sqlalchemy import Engine, Table, func, insert, select, update
 
 from bench.databases import DatabaseServer, database_server, free_ports
+from bench.floors import LEASES, SLOTS
 from bench.planes import client, connection, credentials_of, moorage
 from bench.processes import cpu_seconds
 from bench.servers import Server, running
@@ -153,7 +154,7 @@ def _calendar(say: Say, hosts: int, leases: int, seconds: float) -> None:
                 f"slots on every host over {name}, p99",
                 f"{_cut(took, 99):.1f} ms",
                 f"p50 {_cut(took, 50):.1f} ms",
-                "10 ms at most",
+                SLOTS.floor,
             )
         )
     changed = calendar.with_usage(usages[:200])
@@ -163,7 +164,7 @@ def _calendar(say: Say, hosts: int, leases: int, seconds: float) -> None:
             "... over 1 day with 200 changes on top, p99",
             f"{_cut(took, 99):.1f} ms",
             f"p50 {_cut(took, 50):.1f} ms",
-            "10 ms at most",
+            SLOTS.floor,
         )
     )
     for name, affinity, amount in (("no policy", None, 40), ("anti-affinity", False, 40), ("affinity", True, 20)):
@@ -210,7 +211,7 @@ def _posts(plane: Server, database: DatabaseServer, say: Say, hosts: int, leases
     )
     note = f"p99 {_cut(took, 99):.0f} ms; CPU {served + stored:.1f} ms, of it the database {stored:.1f} ms"
     there = f"beside {hosts:,} hosts with {leases:,} reservations"
-    say(Figure(f"POST /leases {there}, p50", f"{_cut(took, 50):.1f} ms", note, "50 ms at most"))
+    say(Figure(f"POST /leases {there}, p50", f"{_cut(took, 50):.1f} ms", note, LEASES.floor))
 
     def in_turn() -> float:
         _ask(wire, "DELETE", f"/v1/leases/{made.pop()}")
@@ -222,7 +223,7 @@ def _posts(plane: Server, database: DatabaseServer, say: Say, hosts: int, leases
             "... each after another was deleted, p50",
             f"{_cut(took, 50):.1f} ms",
             f"p99 {_cut(took, 99):.0f} ms",
-            "50 ms at most",
+            LEASES.floor,
         )
     )
 

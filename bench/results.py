@@ -1,11 +1,11 @@
-"""Results of a run: medians over rounds, spreads, ratios, and whether goals are met."""
+"""Results of a run: medians over rounds, spreads, ratios, and whether floors are reached."""
 
 import statistics
 from collections import Counter
 from dataclasses import dataclass, field
 
+from bench.floors import Floor, Unit
 from bench.load import Round
-from bench.plan import Goal, Unit
 
 UPSTREAM, OURS = "upstream", "ours"
 
@@ -38,9 +38,10 @@ class Side:
 @dataclass
 class Row:
     name: str
+    profile: str  #: of its cloud
     hosts: int
     clients: int
-    goal: Goal | None
+    floor: Floor | None
     upstream: Side = field(default_factory=Side)
     ours: Side = field(default_factory=Side)
     #: Average number of cores used by processes outside of this run.
@@ -59,20 +60,11 @@ class Row:
         return theirs / own if theirs and own else None
 
     def verdict(self) -> str:
-        """``goal``, ``least``, ``missed``, or empty without a goal or figure."""
-        if self.goal is None:
+        """``reached``, ``missed``, or empty without a floor or figure."""
+        if self.floor is None:
             return ""
-        if self.goal.unit is Unit.TIMES:
-            ratios = [value for what in ("p50_ms", "cpu_ms") if (value := self.ratio(what)) is not None]
-            return _reached(min(ratios), self.goal) if len(ratios) == 2 else ""
-        if self.goal.unit is Unit.PER_SECOND:
-            return _reached(statistics.median(self.ours.per_second), self.goal) if self.ours.per_second else ""
-        value = self.memory_mib[1] if self.memory_mib else median(self.ours.p50_ms)
-        return _reached(-value, Goal(-self.goal.least, -self.goal.goal)) if value is not None else ""
-
-
-def _reached(value: float, goal: Goal) -> str:
-    return "goal" if value >= goal.goal else "least" if value >= goal.least else "missed"
+        value = self.ratio("cpu_ms") if self.floor.unit is Unit.TIMES else median(self.ours.p50_ms)
+        return "" if value is None else "reached" if self.floor.is_reached(value) else "missed"
 
 
 def median(values: list[float]) -> float | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from bench import fill, fill_ours, operations, servers
 from bench.databases import DatabaseServer, database_server, free_ports
+from bench.floors import LOADING, floor_of
 from bench.load import Operation, Round, TimedOut, Watched, drive
 from bench.plan import Measure, Stage
 from bench.processes import memory_mib
@@ -104,7 +105,7 @@ class _StageRun:
 
     def _load(self, name: str) -> None:
         """Loads the first hosts over HTTP, whose speed is a row; the others and all servers directly into the tables."""
-        row = Row("loading a host (4 requests and more), 8 clients", self.cloud.hosts, LOAD_CLIENTS, self.stage.load)
+        row = self._row(LOADING, LOAD_CLIENTS)
         loaded = {
             UPSTREAM: min(self.stage.loaded, self.cloud.hosts),
             OURS: min(self.stage.loaded * OURS_LOADS_MORE, self.cloud.hosts),
@@ -142,7 +143,7 @@ class _StageRun:
                 server.restart()
 
     def _measure(self, measure: Measure) -> Row:
-        row = Row(measure.name, self.cloud.hosts, measure.clients, measure.goal)
+        row = self._row(measure.name, measure.clients)
         latencies: dict[str, list[float]] = {UPSTREAM: [], OURS: []}
         strangers = []
         operation = measure.operation(self.cloud)
@@ -188,10 +189,14 @@ class _StageRun:
     def _memory(self) -> None:
         mib = [memory_mib((*server.pids, *server.database.pids)) for server in self.servers.values()]
         alone = [memory_mib(server.pids) for server in self.servers.values()]
-        row = Row("memory, all processes", self.cloud.hosts, 0, self.stage.memory)
+        row = self._row("memory, all processes", 0)
         row.memory_mib = (mib[0], mib[1])
         row.upstream.note, row.ours.note = (f"{size:.0f} MiB without the database" for size in alone)
         self._keep(row)
+
+    def _row(self, name: str, clients: int) -> Row:
+        floor = floor_of(self.settings.database, self.cloud.profile, self.cloud.hosts, name)
+        return Row(name, self.cloud.profile, self.cloud.hosts, clients, floor)
 
     def _keep(self, row: Row) -> None:
         from bench.report import line

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from bench import fill_ours, invariants, operations, servers
 from bench.cloud import Cloud
 from bench.databases import DatabaseServer, database_server, free_port, free_ports
+from bench.floors import MILLION, START
 from bench.load import Round, Watched, drive
 from bench.processes import cpu_seconds, memory_mib
 from bench.servers import Server
@@ -76,7 +77,7 @@ def million(kind: str, say: Say, *, claims: int, hosts: int, clients: int) -> No
                 f"{claims:,} durable claims over {hosts:,} hosts, {clients} clients",
                 f"{wall:.0f} s",
                 f"{claims / wall:,.0f} per s; {_quantiles(total)}; {_cpu(total)}; answers {answers}",
-                "10 min / 5 min",
+                MILLION.floor,
             )
         )
         say(_memory(filled, f"memory after {claims:,} claims"))
@@ -127,7 +128,8 @@ def growth(kind: str, say: Say, *, hosts: list[int], seconds: float) -> None:
         with filled_cloud(kind, cloud) as filled:
             start = _start(filled, cloud)
             note = f"{_startings([start])}; filled in {filled.seconds:.0f} s"
-            say(Figure(f"{number:,} hosts: start to serving", f"{start[0]:.2f} s", note))
+            floor = START.floor if number == 10_000 else ""
+            say(Figure(f"{number:,} hosts: start to serving", f"{start[0]:.2f} s", note, floor))
             for limit in (10, 1000):
                 operation = operations.candidates(cloud.queries()["plain"], limit)
                 _say_round(say, f"{number:,} hosts: candidates, limit {limit:,}", _drive(filled, operation, 1, seconds))

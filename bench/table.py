@@ -1,4 +1,4 @@
-"""Figures of Moorage alone: what was measured, the result, and the goal of issue 3."""
+"""Figures of Moorage alone: what was measured, the result, and its least or goal."""
 
 from dataclasses import dataclass
 
