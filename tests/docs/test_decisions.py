@@ -1,5 +1,7 @@
 """The decisions name what exists: constants, classes, functions and attributes in backticks."""
 
+import ast
+import collections
 import re
 from pathlib import Path
 
@@ -27,3 +29,20 @@ def test_names_in_a_decision_exist_in_the_source(page, source):
     said = page.read_text().partition("## Considered")[0]
     words = {word for name in NAME.findall(said) for word in name.split(".")} - OF_OTHERS
     assert sorted(word for word in words if not re.search(rf"\b{word}\b", source)) == []
+
+
+#: A row of the table in decision 26: (class, packages).
+SHARED_NAME = re.compile(r"^\| `(\w+)` \| ([\w, ]+) \|", re.MULTILINE)
+
+
+def test_a_public_class_name_has_one_meaning():
+    """Only the names in the table of decision 26 are in two packages, and each of these is."""
+    found = collections.defaultdict(set)
+    for file in (ROOT / "src").rglob("*.py"):
+        package = file.relative_to(ROOT / "src").parts[:-1][-1 if "os_acc" in file.parts else 1 :][:1] or ("moorage",)
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].update(package)
+    (page,) = (page for page in DECISIONS if page.stem.startswith("0026"))
+    written = {name: set(packages.split(", ")) for name, packages in SHARED_NAME.findall(page.read_text())}
+    assert {name: packages for name, packages in found.items() if len(packages) > 1} == written

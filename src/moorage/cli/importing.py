@@ -17,7 +17,7 @@ from moorage.cli.state import config_option, open_config
 from moorage.config import Config
 from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
-from moorage.core.import_findings import FindingKind, ImportFinding, ImportOutcome
+from moorage.core.import_findings import ImportFinding, ImportFindingKind, ImportOutcome
 from moorage.db import migrations
 from moorage.db.engine import open_engine
 from moorage.db.importing import Importer, ImportListener, ImportReceipt, PeerDatabase
@@ -138,7 +138,9 @@ def _findings_file(path: Path | None) -> Iterator[Callable[[ImportFinding], obje
         raise StartError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def _print(out: Console, receipt: ImportReceipt, every_kind: list[FindingKind], findings_path: Path | None) -> None:
+def _print(
+    out: Console, receipt: ImportReceipt, every_kind: list[ImportFindingKind], findings_path: Path | None
+) -> None:
     rows = table("table", "in the source", "taken", "left out", right=("in the source", "taken", "left out"))
     for name, count in receipt.counts.items():
         rows.add_row(name, f"{count.source:,}", f"{count.taken:,}", f"{count.source - count.taken:,}")

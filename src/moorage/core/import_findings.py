@@ -11,7 +11,7 @@ class ImportOutcome(StrEnum):
     KEPT = "kept as it is"
 
 
-class FindingKind(StrEnum):
+class ImportFindingKind(StrEnum):
     """A kind of anomaly. Subclasses define the members as (value, outcome, meaning), in the order of the report."""
 
     outcome: ImportOutcome
@@ -27,7 +27,7 @@ class FindingKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ImportFinding:
-    kind: FindingKind
+    kind: ImportFindingKind
     subject: str  #: the row: its uuid or name, or the peer's table and id
     text: str
 
@@ -42,8 +42,8 @@ MAX_REMEMBERED = 1000
 
 @dataclass
 class Findings:
-    counts: dict[FindingKind, int] = field(default_factory=dict)
-    first: dict[FindingKind, list[ImportFinding]] = field(default_factory=dict)
+    counts: dict[ImportFindingKind, int] = field(default_factory=dict)
+    first: dict[ImportFindingKind, list[ImportFinding]] = field(default_factory=dict)
 
     def add(self, finding: ImportFinding) -> None:
         self.counts[finding.kind] = self.counts.get(finding.kind, 0) + 1

@@ -16,7 +16,7 @@ from sqlalchemy import URL, Column, Connection, Engine, MetaData, String, Table,
 from sqlalchemy.exc import DBAPIError
 
 from moorage.core.errors import Conflict, StartError, Unavailable
-from moorage.core.import_findings import FindingKind, Findings, ImportFinding
+from moorage.core.import_findings import Findings, ImportFinding, ImportFindingKind
 from moorage.db.engine import open_read_only_engine
 from moorage.db.errors import translate_error
 from moorage.db.session import write
@@ -202,7 +202,7 @@ class Importer(Generic[D]):
 
     feature: str
     open_peer: Callable[[str, datetime], AbstractContextManager[D]]  #: see `open_peer_database`
-    kinds: type[FindingKind]
+    kinds: type[ImportFindingKind]
     target_tables: tuple[Table, ...]  #: Moorage's tables that must be empty
     #: The error about a target that is not empty; has ``{where}`` and the number of rows as ``{table name}``.
     not_empty: str

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from moorage.core.import_findings import ImportFinding, ImportOutcome
 from moorage.placement.importing.rules import (
     ImportedProvider,
-    ImportFindingKind,
     PeerAllocation,
     PeerProvider,
+    PlacementFindingKind,
     imported_allocations,
     imported_providers,
 )
@@ -80,10 +80,10 @@ def test_a_finding_is_reported_for_each_difference_from_the_source_and_for_nothi
     told = {(one.kind, one.subject) for one in findings}
     for row in given_rows:
         one = next(one for one in taken if one.id == row.id)
-        assert ((ImportFindingKind.RENAMED, row.uuid) in told) == (one.name != row.name)
-        assert ((ImportFindingKind.NO_GENERATION, row.uuid) in told) == (row.generation is None)
-        assert ((ImportFindingKind.WRONG_ROOT, row.uuid) in told) == (one.root_id != row.root_id)
-        is_cut = (ImportFindingKind.LOOP, row.uuid) in told or (ImportFindingKind.LOST_PARENT, row.uuid) in told
+        assert ((PlacementFindingKind.RENAMED, row.uuid) in told) == (one.name != row.name)
+        assert ((PlacementFindingKind.NO_GENERATION, row.uuid) in told) == (row.generation is None)
+        assert ((PlacementFindingKind.WRONG_ROOT, row.uuid) in told) == (one.root_id != row.root_id)
+        is_cut = (PlacementFindingKind.LOOP, row.uuid) in told or (PlacementFindingKind.LOST_PARENT, row.uuid) in told
         assert is_cut == (one.parent_id != row.parent_id)
         if not is_cut:
             assert one.parent_id == row.parent_id

@@ -18,7 +18,7 @@ from moorage.core.import_findings import ImportFinding
 from moorage.db.importing import ImportListener, ImportReceipt
 from moorage.placement.importing import placement_db
 from moorage.placement.importing.importer import import_placement
-from moorage.placement.importing.rules import INCOMPLETE, ImportFindingKind
+from moorage.placement.importing.rules import INCOMPLETE, PlacementFindingKind
 from moorage.placement.service.service import PlacementService
 from moorage.placement.store import tables
 from tests.migrated import migrated_engine
@@ -56,7 +56,7 @@ def forest(target):
     return PlacementService(target, VirtualClock(NOW), SeededIds(1)).providers.forest()
 
 
-def kinds(findings: list[ImportFinding]) -> list[ImportFindingKind]:
+def kinds(findings: list[ImportFinding]) -> list[PlacementFindingKind]:
     return [finding.kind for finding in findings]
 
 
@@ -170,7 +170,7 @@ def test_rows_that_refer_to_a_missing_provider_class_or_name_are_left_out(source
     source.add("resource_provider_traits", {"resource_provider_id": 1, "trait_id": 9})
     receipt, findings = import_and_check(source, target)
     assert sorted(kinds(findings)) == [
-        *[ImportFindingKind.LOST_CLASS] * 2, *[ImportFindingKind.LOST_NAME] * 2, *[ImportFindingKind.LOST_PROVIDER] * 3
+        *[PlacementFindingKind.LOST_CLASS] * 2, *[PlacementFindingKind.LOST_NAME] * 2, *[PlacementFindingKind.LOST_PROVIDER] * 3
     ]  # fmt: skip
     assert receipt.counts["allocations"].taken == receipt.counts["inventories"].taken == 1
     assert rows(target, tables.allocations, "used") == [(2,)]
@@ -181,7 +181,7 @@ def test_a_consumer_without_allocations_is_left_out(source, target):
     source.add("consumers", SOUND["consumers"][0] | {"id": 3, "uuid": "c3"})
     source.add("allocations", SOUND["allocations"][0] | {"id": 2, "consumer_id": "c3", "resource_provider_id": 78})
     _, findings = import_and_check(source, target)
-    assert [one.text for one in findings if one.kind is ImportFindingKind.EMPTY_CONSUMER] == [
+    assert [one.text for one in findings if one.kind is PlacementFindingKind.EMPTY_CONSUMER] == [
         "consumer c2: it has no allocations",
         "consumer c3: all its allocations are left out",
     ]
@@ -191,7 +191,7 @@ def test_a_consumer_without_allocations_is_left_out(source, target):
 def test_allocations_without_a_consumer_get_one_with_an_unknown_owner(source, target):
     source.add("allocations", SOUND["allocations"][0] | {"id": 2, "consumer_id": "c9", "used": 3})
     _, findings = import_and_check(source, target)
-    assert kinds(findings) == [ImportFindingKind.NO_CONSUMER]
+    assert kinds(findings) == [PlacementFindingKind.NO_CONSUMER]
     assert ("c9", 0, INCOMPLETE, INCOMPLETE, None) in rows(
         target, tables.consumers, "uuid", "generation", "project_id", "user_id", "consumer_type"
     )
@@ -202,10 +202,10 @@ def test_a_consumer_whose_owner_or_type_is_missing_gets_an_unknown_one(source, t
     source.update("consumers", 1, project_id=55, consumer_type_id=66)
     _, findings = import_and_check(source, target)
     assert kinds(findings) == [
-        ImportFindingKind.LOST_OWNER,
-        ImportFindingKind.LOST_TYPE,
-        ImportFindingKind.UNUSED,
-        ImportFindingKind.UNUSED,
+        PlacementFindingKind.LOST_OWNER,
+        PlacementFindingKind.LOST_TYPE,
+        PlacementFindingKind.UNUSED,
+        PlacementFindingKind.UNUSED,
     ]
     assert rows(target, tables.consumers, "project_id", "user_id", "consumer_type") == [(INCOMPLETE, "ann", None)]
 
@@ -213,13 +213,13 @@ def test_a_consumer_whose_owner_or_type_is_missing_gets_an_unknown_one(source, t
 def test_incomplete_owners_are_imported_with_a_finding(source, target):
     source.update("projects", 1, external_id=INCOMPLETE)
     _, findings = import_and_check(source, target)
-    assert kinds(findings) == [ImportFindingKind.INCOMPLETE_OWNER]
+    assert kinds(findings) == [PlacementFindingKind.INCOMPLETE_OWNER]
 
 
 def test_two_allocations_of_the_same_consumer_provider_and_class_are_added_up(source, target):
     source.add("allocations", SOUND["allocations"][0] | {"id": 2, "used": 4, "updated_at": THEN + timedelta(hours=1)})
     receipt, findings = import_and_check(source, target)
-    assert kinds(findings) == [ImportFindingKind.TWICE]
+    assert kinds(findings) == [PlacementFindingKind.TWICE]
     assert rows(target, tables.allocations, "used") == [(6,)]
     assert receipt.counts["allocations"].taken == 2
 
@@ -251,9 +251,9 @@ def test_a_provider_in_a_loop_or_without_its_parent_becomes_a_root(source, targe
                                       "root_provider_id": 3, "parent_provider_id": 44})  # fmt: skip
     _, findings = import_and_check(source, target)
     assert sorted(kinds(findings)) == [
-        ImportFindingKind.LOOP,
-        ImportFindingKind.LOST_PARENT,
-        ImportFindingKind.NO_GENERATION,
+        PlacementFindingKind.LOOP,
+        PlacementFindingKind.LOST_PARENT,
+        PlacementFindingKind.NO_GENERATION,
     ]
     assert {one.name: one.is_root for one in forest(target).all_providers()} == {
         "root": True, "child": False, "orphan": True
@@ -265,7 +265,7 @@ def test_a_provider_without_a_usable_name_is_named_by_its_uuid(source, target):
         source.add("resource_providers", {"id": number, "uuid": f"p{number}", "name": name, "generation": 0,
                                           "root_provider_id": number, "parent_provider_id": None})  # fmt: skip
     _, findings = import_and_check(source, target)
-    assert kinds(findings) == [ImportFindingKind.RENAMED] * 3
+    assert kinds(findings) == [PlacementFindingKind.RENAMED] * 3
     assert [one.name for one in forest(target).all_providers()] == ["root", "p3", "p4", "p5", "child"]
 
 
@@ -277,10 +277,10 @@ def test_rows_with_too_long_texts_are_left_out_with_the_rows_that_refer_to_them(
     source.add("allocations", SOUND["allocations"][0] | {"id": 2, "consumer_id": "c2"})
     _, findings = import_and_check(source, target)
     assert sorted(kinds(findings)) == [
-        ImportFindingKind.LOST_CLASS,
-        ImportFindingKind.TOO_LONG,
-        ImportFindingKind.TOO_LONG,
-        ImportFindingKind.UNUSED,
+        PlacementFindingKind.LOST_CLASS,
+        PlacementFindingKind.TOO_LONG,
+        PlacementFindingKind.TOO_LONG,
+        PlacementFindingKind.UNUSED,
     ]
     assert rows(target, tables.consumers, "uuid") == [("c1",)]
 
@@ -293,9 +293,9 @@ def test_usage_above_capacity_and_invalid_inventories_are_imported_with_findings
     source.add("allocations", SOUND["allocations"][0] | {"id": 2, "resource_provider_id": 2})
     _, findings = import_and_check(source, target)
     assert kinds(findings) == [
-        *[ImportFindingKind.IMPOSSIBLE] * 3,
-        ImportFindingKind.OVER_CAPACITY,
-        ImportFindingKind.NO_INVENTORY,
+        *[PlacementFindingKind.IMPOSSIBLE] * 3,
+        PlacementFindingKind.OVER_CAPACITY,
+        PlacementFindingKind.NO_INVENTORY,
     ]
     assert findings[0].text == "CUSTOM_GOLD on root: reserved 9 is more than total 8"
     assert findings[-2].text == "15 VCPU in use on root, which has a capacity of 14"
@@ -307,7 +307,7 @@ def test_standard_names_of_another_release_are_imported_with_a_finding(source, t
     source.add("resource_classes", {"id": 30, "name": "LATER_CLASS"})
     source.add("traits", {"id": 30, "name": "HW_LATER"})
     _, findings = import_and_check(source, target)
-    assert kinds(findings) == [ImportFindingKind.UNKNOWN_NAME] * 2
+    assert kinds(findings) == [PlacementFindingKind.UNKNOWN_NAME] * 2
     assert ("LATER_CLASS", True) in [
         (name, bool(its)) for name, its in rows(target, tables.resource_classes, "name", "standard")
     ]

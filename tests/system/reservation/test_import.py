@@ -17,7 +17,7 @@ from moorage.db.importing import ImportListener
 from moorage.db.migrations import upgrade
 from moorage.db.session import read
 from moorage.reservation.importing import blazar_db, importer
-from moorage.reservation.importing.rules.leases import ImportFindingKind
+from moorage.reservation.importing.rules.leases import LeaseFindingKind
 from moorage.reservation.model.leases import EventStatus, EventType, ReservationStatus
 from moorage.reservation.model.limits import Account, AccountKind
 from moorage.reservation.store import address_store, host_store, lease_store, limit_store
@@ -115,8 +115,8 @@ def test_a_database_of_blazar_of_each_kind_is_imported_and_not_changed(kind, tar
         receipt, findings = import_all(url, target)
         assert everything(url) == before
     assert [(one.kind, one.subject) for one in findings] == [
-        (ImportFindingKind.NO_INVENTORY, "compute-2"),
-        (ImportFindingKind.READ_ANEW, "t-1"),
+        (LeaseFindingKind.NO_INVENTORY, "compute-2"),
+        (LeaseFindingKind.READ_ANEW, "t-1"),
     ]
     counts = {table: (count.source, count.taken) for table, count in receipt.counts.items() if count.source}
     assert counts == {
@@ -177,12 +177,12 @@ def test_inconsistent_rows_are_repaired_or_skipped_and_reported(inconsistent, ta
         "odd": "ACTIVE", "flawed": "PENDING",
     }  # fmt: skip
     assert receipt.findings.counts == {
-        ImportFindingKind.RENUMBERED: 1, ImportFindingKind.NAMELESS_HOST: 1, ImportFindingKind.READ_ANEW: 3, ImportFindingKind.INTERRUPTED: 5, ImportFindingKind.LOST_HOST: 2,
-        ImportFindingKind.MISSING_SLOTS: 1, ImportFindingKind.OTHER_TYPE: 1, ImportFindingKind.STATUS: 1, ImportFindingKind.NO_DETAILS: 2, ImportFindingKind.OVERBOOKED: 1,
+        LeaseFindingKind.RENUMBERED: 1, LeaseFindingKind.NAMELESS_HOST: 1, LeaseFindingKind.READ_ANEW: 3, LeaseFindingKind.INTERRUPTED: 5, LeaseFindingKind.LOST_HOST: 2,
+        LeaseFindingKind.MISSING_SLOTS: 1, LeaseFindingKind.OTHER_TYPE: 1, LeaseFindingKind.STATUS: 1, LeaseFindingKind.NO_DETAILS: 2, LeaseFindingKind.OVERBOOKED: 1,
     }  # fmt: skip
     told = {one.kind: one.text for one in findings}
-    assert told[ImportFindingKind.OVERBOOKED] == "31 VCPU of host compute-1 are allocated, but it has 16"
-    assert told[ImportFindingKind.MISSING_SLOTS] == "reservation r-short of lease l-short has 1 slots instead of 3"
+    assert told[LeaseFindingKind.OVERBOOKED] == "31 VCPU of host compute-1 are allocated, but it has 16"
+    assert told[LeaseFindingKind.MISSING_SLOTS] == "reservation r-short of lease l-short has 1 slots instead of 3"
     assert "reservation r-flawed: the row with its request is malformed" in {one.text for one in findings}
     assert found["starting"].event(EventType.START).status is EventStatus.IN_PROGRESS
     assert found["odd"].event(EventType.END).time == END
@@ -217,13 +217,13 @@ def test_floating_ips_and_their_reservations_are_imported_and_errors_reported(tm
     ])  # fmt: skip
     receipt, findings = import_all(url, target)
     assert sorted((one.kind, one.text) for one in findings) == sorted([
-        (ImportFindingKind.BAD_ADDRESS, "floating IP f-13: 192.0.2.x is not an IP address"),
-        (ImportFindingKind.BAD_ADDRESS, "floating IP f-15: 2001:db8::1 is registered twice"),
-        (ImportFindingKind.ENDED_SLOTS, "address g-past-12 of reservation r-past"),
-        (ImportFindingKind.LOST_ADDRESS, "address g-after-13 of reservation r-after: floating IP f-13 does not exist"),
-        (ImportFindingKind.MISSING_SLOTS, "reservation r-after of lease l-after has 1 addresses instead of 2"),
-        (ImportFindingKind.NO_DETAILS, "reservation r-many: the row with its request is malformed"),
-        (ImportFindingKind.OVERBOOKED, "reservations r-both and r-twice have 192.0.2.11 at the same time"),
+        (LeaseFindingKind.BAD_ADDRESS, "floating IP f-13: 192.0.2.x is not an IP address"),
+        (LeaseFindingKind.BAD_ADDRESS, "floating IP f-15: 2001:db8::1 is registered twice"),
+        (LeaseFindingKind.ENDED_SLOTS, "address g-past-12 of reservation r-past"),
+        (LeaseFindingKind.LOST_ADDRESS, "address g-after-13 of reservation r-after: floating IP f-13 does not exist"),
+        (LeaseFindingKind.MISSING_SLOTS, "reservation r-after of lease l-after has 1 addresses instead of 2"),
+        (LeaseFindingKind.NO_DETAILS, "reservation r-many: the row with its request is malformed"),
+        (LeaseFindingKind.OVERBOOKED, "reservations r-both and r-twice have 192.0.2.11 at the same time"),
     ])  # fmt: skip
     counts = {table: (count.source, count.taken) for table, count in receipt.counts.items() if "floatingip" in table}
     assert counts == {
@@ -406,7 +406,7 @@ def test_imported_reservations_of_a_flavor_keep_their_flavor(plane, tmp_path):
     ])  # fmt: skip
     receipt, findings = import_all(url, plane.engine)
     assert receipt.counts["instance_reservations"].taken == 3
-    assert {one.kind for one in findings} == {ImportFindingKind.READ_ANEW}
+    assert {one.kind for one in findings} == {LeaseFindingKind.READ_ANEW}
     (shown,) = plane.lease("l-comes")["reservations"]
     assert (shown["resource_type"], shown["vcpus"], shown["amount"]) == ("flavor:instance", 4, 2)
     assert json.loads(shown["resource_properties"])["extra_specs"] == flavor["extra_specs"]

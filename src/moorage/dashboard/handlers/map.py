@@ -11,7 +11,7 @@ from moorage.core.errors import Invalid, MoorageError, NotFound, RemoteError
 from moorage.dashboard.page_request import PageRequest, require_admin
 from moorage.dashboard.pages import Page, error_status, error_text
 from moorage.dashboard.views import map_view as view
-from moorage.dashboard.views.host_state import legend
+from moorage.dashboard.views.host_use import legend
 from moorage.dashboard.views.lease_form import api_date
 from moorage.wire.client import with_query
 

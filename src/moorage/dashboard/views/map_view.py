@@ -13,12 +13,12 @@ from typing import Any
 
 from moorage.core.names import reservation_class
 from moorage.dashboard.views.calendar_view import parse_date
-from moorage.dashboard.views.host_state import (
+from moorage.dashboard.views.host_use import (
     DISABLED,
     FOR_LEASES,
     RESERVATION_CLASS,
-    HostState,
-    host_state,
+    HostUse,
+    host_use,
     lent_aggregates,
 )
 from moorage.dashboard.views.units import amount_text, class_words
@@ -160,7 +160,7 @@ class HostRow:
     bars: tuple[UsageBar, ...]
     more: int  #: classes not shown in this row
     flags: tuple["Flag", ...]
-    state: HostState
+    state: HostUse
 
 
 def host_rows(
@@ -168,10 +168,10 @@ def host_rows(
 ) -> tuple[HostRow, ...]:
     """`aggregates`: compute's. `with_reservations`: also show the classes of reservations."""
     lent = lent_aggregates(aggregates)
-    return tuple(_row(tree, host_state(tree, lent), with_reservations=with_reservations) for tree in page["trees"])
+    return tuple(_row(tree, host_use(tree, lent), with_reservations=with_reservations) for tree in page["trees"])
 
 
-def _row(tree: Document, state: HostState, *, with_reservations: bool) -> HostRow:
+def _row(tree: Document, state: HostUse, *, with_reservations: bool) -> HostRow:
     bars, traits = bars_of(tree, with_reservations=with_reservations), frozenset(tree["traits"])
     kind = kind_of(tree["name"], traits, is_root=True)
     return HostRow(

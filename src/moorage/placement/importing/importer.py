@@ -18,7 +18,7 @@ from moorage.db.importing import INSERT_ROWS, Importer, ImportListener, ImportRe
 from moorage.placement.forest.model import Inventory
 from moorage.placement.importing import rules
 from moorage.placement.importing.placement_db import PlacementDatabase, open_placement_database
-from moorage.placement.importing.rules import Holdings, ImportedConsumer, ImportFindingKind, PeerAllocation
+from moorage.placement.importing.rules import Holdings, ImportedConsumer, PeerAllocation, PlacementFindingKind
 from moorage.placement.importing.target import ImportTarget, Name
 from moorage.placement.store.tables import consumers, providers
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 IMPORTER = Importer(
     feature="placement",
     open_peer=open_placement_database,
-    kinds=ImportFindingKind,
+    kinds=PlacementFindingKind,
     target_tables=(providers, consumers),
     not_empty="{where} has {providers} providers and {consumers} consumers already; an import goes into an empty "
     "database: set [database] placement to a new one, or delete this one first",
@@ -108,11 +108,11 @@ class _Import(PeerImport[PlacementDatabase, ImportTarget]):
             where = f"inventory {row.id}"
             if provider is None:
                 text = f"{where}: provider {row.resource_provider_id} does not exist"
-                yield ImportFinding(ImportFindingKind.LOST_PROVIDER, where, text)
+                yield ImportFinding(PlacementFindingKind.LOST_PROVIDER, where, text)
                 continue
             if name is None:
                 text = f"{where} of {provider}: resource class {row.resource_class_id} does not exist"
-                yield ImportFinding(ImportFindingKind.LOST_CLASS, where, text)
+                yield ImportFinding(PlacementFindingKind.LOST_CLASS, where, text)
                 continue
             inventory = Inventory(
                 row.total, row.reserved, row.min_unit, row.max_unit, row.step_size, row.allocation_ratio
@@ -141,7 +141,7 @@ class _Import(PeerImport[PlacementDatabase, ImportTarget]):
         self._count("placement_aggregates", len(used))
         for uuid in uuids.values():
             if uuid not in used:
-                self._record(ImportFinding(ImportFindingKind.UNUSED, str(uuid), f"aggregate {uuid}"))
+                self._record(ImportFinding(PlacementFindingKind.UNUSED, str(uuid), f"aggregate {uuid}"))
 
     def _references(
         self, table: str, what: str, rows: Iterable[tuple[int, int, T | None]]
@@ -150,10 +150,10 @@ class _Import(PeerImport[PlacementDatabase, ImportTarget]):
         for provider, peer_id, found in rows:
             if provider not in self._provider_names:
                 text = f"{what} {peer_id} of provider {provider}, which does not exist"
-                yield ImportFinding(ImportFindingKind.LOST_PROVIDER, table, text)
+                yield ImportFinding(PlacementFindingKind.LOST_PROVIDER, table, text)
             elif found is None:
                 name = self._provider_names[provider]
-                yield ImportFinding(ImportFindingKind.LOST_NAME, name, f"{what} {peer_id} of {name} does not exist")
+                yield ImportFinding(PlacementFindingKind.LOST_NAME, name, f"{what} {peer_id} of {name} does not exist")
             else:
                 yield provider, found
 
@@ -202,9 +202,8 @@ class _Import(PeerImport[PlacementDatabase, ImportTarget]):
             if name in self._owners[table]:
                 self._count(table)
             else:
-                self._record(
-                    ImportFinding(ImportFindingKind.UNUSED, name, f"{table.removesuffix('s').replace('_', ' ')} {name}")
-                )
+                kind = table.removesuffix("s").replace("_", " ")
+                self._record(ImportFinding(PlacementFindingKind.UNUSED, name, f"{kind} {name}"))
 
     def _check_capacity(self) -> None:
         for place, used in self._used.items():

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from moorage.core.import_findings import FindingKind, ImportFinding, ImportOutcome
+from moorage.core.import_findings import ImportFinding, ImportFindingKind, ImportOutcome
 from moorage.core.inventories import MAX_INT, inventory_faults
 from moorage.placement.forest.model import Inventory
 
@@ -19,7 +19,7 @@ INCOMPLETE = "00000000-0000-0000-0000-000000000000"
 MAX_UUID, MAX_PROVIDER_NAME, MAX_NAME = 36, 200, 255
 
 
-class ImportFindingKind(FindingKind):
+class PlacementFindingKind(ImportFindingKind):
     LOST_PROVIDER = ("lost-provider", ImportOutcome.LEFT_OUT, "rows of a missing provider")
     LOST_CLASS = ("lost-class", ImportOutcome.LEFT_OUT, "rows of a missing resource class")
     LOST_NAME = ("lost-name", ImportOutcome.LEFT_OUT, "references of providers to missing traits and aggregates")
@@ -128,17 +128,17 @@ def imported_providers(
         if not name or len(name) > MAX_PROVIDER_NAME or key in names:
             why = "it has no name" if not name else f"{_short(name)} is {'too long' if key not in names else 'taken'}"
             yield ImportFinding(
-                ImportFindingKind.RENAMED, row.uuid, f"provider {row.uuid} gets its uuid as name: {why}"
+                PlacementFindingKind.RENAMED, row.uuid, f"provider {row.uuid} gets its uuid as name: {why}"
             )
             name = key = row.uuid
         names.add(key)
         if row.generation is None:
-            yield ImportFinding(ImportFindingKind.NO_GENERATION, row.uuid, f"provider {name} has no generation")
+            yield ImportFinding(PlacementFindingKind.NO_GENERATION, row.uuid, f"provider {name} has no generation")
         if row.root_id != root_id:
             stored_root = usable[row.root_id].uuid if row.root_id in usable else "a missing provider"
             found = usable[root_id]
             yield ImportFinding(
-                ImportFindingKind.WRONG_ROOT,
+                PlacementFindingKind.WRONG_ROOT,
                 row.uuid,
                 f"the root of {name} is {found.name or found.uuid} ({found.uuid}), not {stored_root}",
             )
@@ -165,7 +165,7 @@ def _parents(rows: Mapping[int, PeerProvider]) -> tuple[dict[int, int | None], l
             parents[row.id] = None
             faults.append(
                 ImportFinding(
-                    ImportFindingKind.LOST_PARENT,
+                    PlacementFindingKind.LOST_PARENT,
                     row.uuid,
                     f"parent {row.parent_id} of {row.name or row.uuid} does not exist",
                 )
@@ -183,7 +183,7 @@ def _parents(rows: Mapping[int, PeerProvider]) -> tuple[dict[int, int | None], l
             parents[cut.id] = None
             faults.append(
                 ImportFinding(
-                    ImportFindingKind.LOOP,
+                    PlacementFindingKind.LOOP,
                     cut.uuid,
                     f"{cut.name or cut.uuid} is its own ancestor, in a loop of {len(loop)} providers",
                 )
@@ -211,7 +211,7 @@ def name_finding(table: str, name: str, *, is_standard: bool) -> ImportFinding |
         return _too_long(table, "name", name)
     if not is_standard and not name.startswith("CUSTOM_"):
         return ImportFinding(
-            ImportFindingKind.UNKNOWN_NAME, name, f"{name} is neither custom nor standard in this release"
+            PlacementFindingKind.UNKNOWN_NAME, name, f"{name} is neither custom nor standard in this release"
         )
     return None
 
@@ -219,19 +219,19 @@ def name_finding(table: str, name: str, *, is_standard: bool) -> ImportFinding |
 def inventory_findings(provider: str, name: str, inventory: Inventory) -> Iterator[ImportFinding]:
     """`provider` and `name` (of the class) are display names."""
     for fault in inventory_faults(inventory):
-        yield ImportFinding(ImportFindingKind.IMPOSSIBLE, provider, f"{name} on {provider}: {fault}")
+        yield ImportFinding(PlacementFindingKind.IMPOSSIBLE, provider, f"{name} on {provider}: {fault}")
 
 
 def capacity_finding(provider: str, name: str, inventory: Inventory | None, used: int) -> ImportFinding | None:
     if inventory is None:
         return ImportFinding(
-            ImportFindingKind.NO_INVENTORY,
+            PlacementFindingKind.NO_INVENTORY,
             provider,
             f"{used} {name} in use on {provider}, which has no inventory of it",
         )
     if used > inventory.capacity:
         return ImportFinding(
-            ImportFindingKind.OVER_CAPACITY,
+            PlacementFindingKind.OVER_CAPACITY,
             provider,
             f"{used} {name} in use on {provider}, which has a capacity of {inventory.capacity}",
         )
@@ -295,20 +295,20 @@ def imported_consumer(
             return
     if not held:
         why = "all its allocations are left out" if rows else "it has no allocations"
-        yield ImportFinding(ImportFindingKind.EMPTY_CONSUMER, row.uuid, f"consumer {row.uuid}: {why}")
+        yield ImportFinding(PlacementFindingKind.EMPTY_CONSUMER, row.uuid, f"consumer {row.uuid}: {why}")
         return
     if row.project is None or row.user is None:
         missing = " and ".join(what for what, text in (("project", row.project), ("user", row.user)) if text is None)
         yield ImportFinding(
-            ImportFindingKind.LOST_OWNER, row.uuid, f"consumer {row.uuid}: its {missing} does not exist"
+            PlacementFindingKind.LOST_OWNER, row.uuid, f"consumer {row.uuid}: its {missing} does not exist"
         )
     elif INCOMPLETE in (row.project, row.user):
         yield ImportFinding(
-            ImportFindingKind.INCOMPLETE_OWNER, row.uuid, f"consumer {row.uuid}: its owner was never set"
+            PlacementFindingKind.INCOMPLETE_OWNER, row.uuid, f"consumer {row.uuid}: its owner was never set"
         )
     if row.type_id is not None and row.type is None:
         yield ImportFinding(
-            ImportFindingKind.LOST_TYPE, row.uuid, f"consumer {row.uuid}: type {row.type_id} does not exist"
+            PlacementFindingKind.LOST_TYPE, row.uuid, f"consumer {row.uuid}: type {row.type_id} does not exist"
         )
     yield ImportedConsumer(row.uuid, row.generation, row.project or INCOMPLETE, row.user or INCOMPLETE, row.type)
 
@@ -319,7 +319,7 @@ def consumer_without_row(uuid: str, held: Holdings) -> Iterator[ImportedConsumer
         yield _too_long("an allocation", "consumer", uuid)
     elif held:
         yield ImportFinding(
-            ImportFindingKind.NO_CONSUMER, uuid, f"consumer {uuid} does not exist, but its allocations do"
+            PlacementFindingKind.NO_CONSUMER, uuid, f"consumer {uuid} does not exist, but its allocations do"
         )
         yield ImportedConsumer(uuid, 0, INCOMPLETE, INCOMPLETE, None)
 
@@ -334,28 +334,28 @@ def imported_allocations(
         place = row.provider_id, row.class_id
         if row.provider_id not in provider_ids:
             text = f"allocation of {consumer_uuid}: provider {row.provider_id} does not exist"
-            findings.append(ImportFinding(ImportFindingKind.LOST_PROVIDER, consumer_uuid, text))
+            findings.append(ImportFinding(PlacementFindingKind.LOST_PROVIDER, consumer_uuid, text))
         elif row.class_id not in class_ids:
             text = f"allocation of {consumer_uuid}: resource class {row.class_id} does not exist"
-            findings.append(ImportFinding(ImportFindingKind.LOST_CLASS, consumer_uuid, text))
+            findings.append(ImportFinding(PlacementFindingKind.LOST_CLASS, consumer_uuid, text))
         elif place not in held:
             held[place] = ImportedAllocation(row.used, row.written_at)
         elif held[place].used + row.used > MAX_INT:
             text = (
                 f"allocation of {consumer_uuid}: the sum with others of the same provider and class exceeds {MAX_INT}"
             )
-            findings.append(ImportFinding(ImportFindingKind.TOO_LONG, consumer_uuid, text))
+            findings.append(ImportFinding(PlacementFindingKind.TOO_LONG, consumer_uuid, text))
         else:
             before = held[place]
             held[place] = ImportedAllocation(before.used + row.used, max(before.written_at, row.written_at))
             text = f"allocation of {consumer_uuid}: {before.used} and {row.used} of the same provider and class"
-            findings.append(ImportFinding(ImportFindingKind.TWICE, consumer_uuid, text))
+            findings.append(ImportFinding(PlacementFindingKind.TWICE, consumer_uuid, text))
     return held, findings
 
 
 def _too_long(where: str, what: str, text: str) -> ImportFinding:
     return ImportFinding(
-        ImportFindingKind.TOO_LONG, where, f"{where}: the {what} {_short(text)} has {len(text)} characters"
+        PlacementFindingKind.TOO_LONG, where, f"{where}: the {what} {_short(text)} has {len(text)} characters"
     )
 
 

@@ -31,8 +31,8 @@ from moorage.reservation.importing.rules.hosts import (
 from moorage.reservation.importing.rules.leases import (
     AddressSlot,
     ConvertedLease,
-    ImportFindingKind,
     LeaseConverter,
+    LeaseFindingKind,
     UnsupportedReservation,
 )
 from moorage.reservation.model.leases import LeaseStatus
@@ -48,7 +48,7 @@ NAMED = 3
 IMPORTER = Importer(
     feature="reservation",
     open_peer=open_blazar_database,
-    kinds=ImportFindingKind,
+    kinds=LeaseFindingKind,
     target_tables=(computehosts, leases, floatingips),
     not_empty="{where} already has {computehosts} hosts, {leases} leases and {floatingips} floating IPs; an import "
     "needs an empty database: set [database] reservation to a new one, or remove this one first",
@@ -125,7 +125,7 @@ class _Import(PeerImport[BlazarDatabase, Connection]):
         for row in self._peer.traits():
             self._record(
                 ImportFinding(
-                    ImportFindingKind.READ_ANEW, str(row.id), f"trait {row.trait} of host {row.computehost_id}"
+                    LeaseFindingKind.READ_ANEW, str(row.id), f"trait {row.trait} of host {row.computehost_id}"
                 )
             )
 
@@ -148,7 +148,7 @@ class _Import(PeerImport[BlazarDatabase, Connection]):
                 self._write(property_store.insert_property, row.id, row.property_name, bool(row.private), created_at)
             else:
                 text = f"property {row.property_name} of {row.resource_type}"
-                self._record(ImportFinding(ImportFindingKind.OTHER_TYPE, str(row.id), text))
+                self._record(ImportFinding(LeaseFindingKind.OTHER_TYPE, str(row.id), text))
         for row in self._peer.capabilities():
             host_id = self._host_ids.get(row.computehost_id)
             if host_id is None or row.property_id not in names:
@@ -233,7 +233,7 @@ class _Import(PeerImport[BlazarDatabase, Connection]):
         for table, row_id in self._peer.without_lease():
             self._record(
                 ImportFinding(
-                    ImportFindingKind.LOST_LEASE,
+                    LeaseFindingKind.LOST_LEASE,
                     f"{table} {row_id}",
                     f"{table} {row_id}: its lease or reservation does not exist",
                 )
@@ -241,7 +241,7 @@ class _Import(PeerImport[BlazarDatabase, Connection]):
 
     def _lost_host(self, what: str, host_id: str) -> None:
         self._record(
-            ImportFinding(ImportFindingKind.LOST_HOST, str(host_id), f"{what} of host {host_id}, which does not exist")
+            ImportFinding(LeaseFindingKind.LOST_HOST, str(host_id), f"{what} of host {host_id}, which does not exist")
         )
 
     def _times(self, row: Any) -> tuple[datetime, datetime | None]:

@@ -13,7 +13,7 @@ from typing import Any
 from moorage.core.import_findings import ImportFinding
 from moorage.reservation.capacity.addresses import RegisteredAddress
 from moorage.reservation.capacity.calendar import Calendar, HostCapacity, HostUsage
-from moorage.reservation.importing.rules.leases import AddressSlot, ImportFindingKind
+from moorage.reservation.importing.rules.leases import AddressSlot, LeaseFindingKind
 from moorage.reservation.model.leases import RegisteredHost
 from moorage.reservation.model.slot_demand import WHOLE_HOST
 
@@ -36,7 +36,7 @@ def hosts(
         name = row.hypervisor_hostname or ""
         if not name or name in names:
             yield ImportFinding(
-                ImportFindingKind.NAMELESS_HOST,
+                LeaseFindingKind.NAMELESS_HOST,
                 row.id,
                 f"host {row.id}: {f'another host is named {name}' if name else 'no name'}",
             )
@@ -45,10 +45,10 @@ def hosts(
         is_number = row.id.isdecimal() and 0 < int(row.id) <= MAX_HOST_ID and str(int(row.id)) == row.id
         if not is_number:
             yield ImportFinding(
-                ImportFindingKind.RENUMBERED, row.id, f"host {name}: its id {row.id} is not a decimal number"
+                LeaseFindingKind.RENUMBERED, row.id, f"host {name}: its id {row.id} is not a decimal number"
             )
         if not inventories.get(row.id):
-            yield ImportFinding(ImportFindingKind.NO_INVENTORY, name, f"host {name}: no inventories from Placement")
+            yield ImportFinding(LeaseFindingKind.NO_INVENTORY, name, f"host {name}: no inventories from Placement")
         host = RegisteredHost(
             id=int(row.id) if is_number else 0,
             hypervisor_hostname=name,
@@ -95,7 +95,7 @@ def overbooked(
                 text = f"{used} {name} of host {names[host]} are allocated, but it has {there}"
                 if name == WHOLE_HOST:
                     text = f"{used} reservations have host {names[host]} as a whole at the same time"
-                yield ImportFinding(ImportFindingKind.OVERBOOKED, names[host], text)
+                yield ImportFinding(LeaseFindingKind.OVERBOOKED, names[host], text)
 
 
 def floating_ips(
@@ -108,14 +108,14 @@ def floating_ips(
             address = str(ip_address(row.floating_ip_address))
         except ValueError:
             yield ImportFinding(
-                ImportFindingKind.BAD_ADDRESS,
+                LeaseFindingKind.BAD_ADDRESS,
                 row.id,
                 f"floating IP {row.id}: {row.floating_ip_address} is not an IP address",
             )
             continue
         if (row.subnet_id, address) in known:
             yield ImportFinding(
-                ImportFindingKind.BAD_ADDRESS, row.id, f"floating IP {row.id}: {address} is registered twice"
+                LeaseFindingKind.BAD_ADDRESS, row.id, f"floating IP {row.id}: {address} is registered twice"
             )
             continue
         known.add((row.subnet_id, address))
@@ -135,5 +135,5 @@ def overbooked_addresses(slots: Iterable[AddressSlot]) -> Iterator[ImportFinding
             if other.start < one.end:
                 address = one.floating_ip.floating_ip_address
                 text = f"reservations {one.reservation_id} and {other.reservation_id} have {address} at the same time"
-                yield ImportFinding(ImportFindingKind.OVERBOOKED, one.floating_ip.id, text)
+                yield ImportFinding(LeaseFindingKind.OVERBOOKED, one.floating_ip.id, text)
                 break

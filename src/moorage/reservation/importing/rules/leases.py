@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from moorage.core.import_findings import FindingKind, ImportFinding, ImportOutcome
+from moorage.core.import_findings import ImportFinding, ImportFindingKind, ImportOutcome
 from moorage.reservation.capacity.addresses import RegisteredAddress
 from moorage.reservation.importing.rules.requests import WITH_SLOTS, PeerRequest, amounts_of, request_of
 from moorage.reservation.model.leases import (
@@ -40,7 +40,7 @@ from moorage.reservation.model.reservation_requests import (
 S = TypeVar("S", bound=StrEnum)
 
 
-class ImportFindingKind(FindingKind):
+class LeaseFindingKind(ImportFindingKind):
     LOST_LEASE = ("lost-lease", ImportOutcome.LEFT_OUT, "rows that refer to a missing lease or reservation")
     LOST_HOST = ("lost-host", ImportOutcome.LEFT_OUT, "rows that refer to a missing host")
     NAMELESS_HOST = ("nameless-host", ImportOutcome.LEFT_OUT, "hosts without a name, or with the name of another host")
@@ -183,12 +183,12 @@ class LeaseConverter:
         row = peer.row
         if row.end_date <= row.start_date:
             yield ImportFinding(
-                ImportFindingKind.NO_DATES, row.id, f"lease {row.id}: from {row.start_date} to {row.end_date}"
+                LeaseFindingKind.NO_DATES, row.id, f"lease {row.id}: from {row.start_date} to {row.end_date}"
             )
             return
         if not row.project_id or not row.user_id:
             yield ImportFinding(
-                ImportFindingKind.NOBODY, row.id, f"lease {row.id} has no {'user' if row.project_id else 'project'}"
+                LeaseFindingKind.NOBODY, row.id, f"lease {row.id} has no {'user' if row.project_id else 'project'}"
             )
         created_at, updated_at = self._times(row)
         lease = Lease(
@@ -235,7 +235,7 @@ class LeaseConverter:
             kind, status = _known(EventType, row.event_type), _known(EventStatus, row.status)
             if kind not in WIRE_EVENTS or status is None or row.time is None or kind in seen:
                 yield ImportFinding(
-                    ImportFindingKind.UNKNOWN_EVENT, row.id, f"event {row.id} of lease {lease.id}: {row.event_type}"
+                    LeaseFindingKind.UNKNOWN_EVENT, row.id, f"event {row.id} of lease {lease.id}: {row.event_type}"
                 )
                 continue
             seen.add(kind)
@@ -257,7 +257,7 @@ class LeaseConverter:
         ):
             becomes = f"it becomes {status}" if status is not lease.status else "the operation is continued"
             text = f"lease {lease.id} was {lease.status}: {becomes}"
-            found.append(ImportFinding(ImportFindingKind.INTERRUPTED, lease.id, text))
+            found.append(ImportFinding(LeaseFindingKind.INTERRUPTED, lease.id, text))
         events = {event.type: event for event in lease.events}
         wanted = self._event_statuses(status, events)
         due = {EventType.START: lease.start_date, EventType.END: lease.end_date}
@@ -269,7 +269,7 @@ class LeaseConverter:
             names = " and ".join(kind for kind in wrong)
             found.append(
                 ImportFinding(
-                    ImportFindingKind.STATUS, lease.id, f"lease {lease.id} is {status}: its {names} had another status"
+                    LeaseFindingKind.STATUS, lease.id, f"lease {lease.id} is {status}: its {names} had another status"
                 )
             )
         if status is LeaseStatus.DELETING:
@@ -304,9 +304,7 @@ class LeaseConverter:
         rows = (details | dict.fromkeys(WITH_SLOTS, peer.instances)).get(row.resource_type)
         if rows is None:
             if is_over:
-                yield ImportFinding(
-                    ImportFindingKind.OTHER_TYPE, row.id, f"reservation {row.id} of {row.resource_type}"
-                )
+                yield ImportFinding(LeaseFindingKind.OTHER_TYPE, row.id, f"reservation {row.id} of {row.resource_type}")
             else:
                 yield UnsupportedReservation(lease.id, f"resource type {row.resource_type} is not supported")
             return
@@ -321,7 +319,7 @@ class LeaseConverter:
                 if len(rows) != 1
                 else "the row with its request is malformed"
             )
-            yield ImportFinding(ImportFindingKind.NO_DETAILS, row.id, f"reservation {row.id}: {why}")
+            yield ImportFinding(LeaseFindingKind.NO_DETAILS, row.id, f"reservation {row.id}: {why}")
             return
         yield self._made(row, rows[0], lease, request)
         if isinstance(request, FloatingIpRequest):
@@ -376,11 +374,11 @@ class LeaseConverter:
         for slot in peer.slots:
             if is_over:
                 yield ImportFinding(
-                    ImportFindingKind.ENDED_SLOTS, peer.row.id, f"slot {slot.id} of reservation {peer.row.id}"
+                    LeaseFindingKind.ENDED_SLOTS, peer.row.id, f"slot {slot.id} of reservation {peer.row.id}"
                 )
             elif (host := self._host_ids.get(slot.compute_host_id)) is None:
                 text = f"slot {slot.id} of reservation {peer.row.id}: host {slot.compute_host_id} does not exist"
-                yield ImportFinding(ImportFindingKind.LOST_HOST, peer.row.id, text)
+                yield ImportFinding(LeaseFindingKind.LOST_HOST, peer.row.id, text)
             else:
                 held += 1
                 end = lease.end_date + self._cleaning_time
@@ -389,7 +387,7 @@ class LeaseConverter:
         if not is_over and not least <= held <= most:
             wanted = f"{least}" if least == most else f"{least} to {most}"
             text = f"reservation {peer.row.id} of lease {lease.id} has {held} slots instead of {wanted}"
-            yield ImportFinding(ImportFindingKind.MISSING_SLOTS, peer.row.id, text)
+            yield ImportFinding(LeaseFindingKind.MISSING_SLOTS, peer.row.id, text)
 
     def _addresses(
         self, peer: PeerReservation, lease: Lease, asked: FloatingIpRequest, *, is_over: bool
@@ -398,19 +396,19 @@ class LeaseConverter:
         for slot in peer.addresses:
             if is_over:
                 yield ImportFinding(
-                    ImportFindingKind.ENDED_SLOTS, peer.row.id, f"address {slot.id} of reservation {peer.row.id}"
+                    LeaseFindingKind.ENDED_SLOTS, peer.row.id, f"address {slot.id} of reservation {peer.row.id}"
                 )
             elif (its := self._floating_ips.get(slot.floatingip_id)) is None:
                 text = (
                     f"address {slot.id} of reservation {peer.row.id}: floating IP {slot.floatingip_id} does not exist"
                 )
-                yield ImportFinding(ImportFindingKind.LOST_ADDRESS, peer.row.id, text)
+                yield ImportFinding(LeaseFindingKind.LOST_ADDRESS, peer.row.id, text)
             else:
                 held += 1
                 yield AddressSlot(slot.id, peer.row.id, its, lease.start_date, lease.end_date)
         if not is_over and held != asked.amount:
             text = f"reservation {peer.row.id} of lease {lease.id} has {held} addresses instead of {asked.amount}"
-            yield ImportFinding(ImportFindingKind.MISSING_SLOTS, peer.row.id, text)
+            yield ImportFinding(LeaseFindingKind.MISSING_SLOTS, peer.row.id, text)
 
 
 def _known(states: type[S], text: str | None) -> S | None:

@@ -17,7 +17,7 @@ DISABLED, FOR_LEASES = "COMPUTE_STATUS_DISABLED", "CUSTOM_RESERVATION_HOST"
 RESERVATION_CLASS = "CUSTOM_RESERVATION_"
 
 
-class HostState(StrEnum):
+class HostUse(StrEnum):
     """The value is also the name of the colour. The first state that holds is shown."""
 
     OVER = "over"
@@ -36,30 +36,30 @@ class HostState(StrEnum):
         return _WORDS[self][1]
 
 
-_WORDS: Mapping[HostState, tuple[str, str]] = {
-    HostState.OVER: ("overcommitted", "more is in use than there is"),
-    HostState.DISABLED: ("disabled", "the scheduler places no new servers here"),
-    HostState.WHOLE: ("reserved whole", "a running lease has the whole host"),
-    HostState.PARTLY: ("partly reserved", "running leases have slots here"),
-    HostState.USED: ("in use", "servers without a lease run here"),
-    HostState.FREE: ("free", "no server and no running lease"),
+_WORDS: Mapping[HostUse, tuple[str, str]] = {
+    HostUse.OVER: ("overcommitted", "more is in use than there is"),
+    HostUse.DISABLED: ("disabled", "the scheduler places no new servers here"),
+    HostUse.WHOLE: ("reserved whole", "a running lease has the whole host"),
+    HostUse.PARTLY: ("partly reserved", "running leases have slots here"),
+    HostUse.USED: ("in use", "servers without a lease run here"),
+    HostUse.FREE: ("free", "no server and no running lease"),
 }
 
 
-def host_state(tree: Document, lent: frozenset[str]) -> HostState:
+def host_use(tree: Document, lent: frozenset[str]) -> HostUse:
     """The state of one row of placement's ``/moorage/v1/trees``.
 
     `lent`: UUIDs of the aggregates that have the hosts of running leases (`lent_aggregates`).
     """
     classes, traits = tree["resource_classes"], tree["traits"]
     states = {
-        HostState.OVER: any(one["used"] > one["capacity"] for one in classes),
-        HostState.DISABLED: DISABLED in traits,
-        HostState.WHOLE: not lent.isdisjoint(tree["aggregates"]),
-        HostState.PARTLY: any(one["name"].startswith(RESERVATION_CLASS) and one["capacity"] for one in classes),
-        HostState.USED: any(one["used"] for one in classes),
+        HostUse.OVER: any(one["used"] > one["capacity"] for one in classes),
+        HostUse.DISABLED: DISABLED in traits,
+        HostUse.WHOLE: not lent.isdisjoint(tree["aggregates"]),
+        HostUse.PARTLY: any(one["name"].startswith(RESERVATION_CLASS) and one["capacity"] for one in classes),
+        HostUse.USED: any(one["used"] for one in classes),
     }
-    return next((state for state, holds in states.items() if holds), HostState.FREE)
+    return next((state for state, holds in states.items() if holds), HostUse.FREE)
 
 
 def lent_aggregates(aggregates: Iterable[Document]) -> frozenset[str]:
@@ -69,11 +69,11 @@ def lent_aggregates(aggregates: Iterable[Document]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class LegendEntry:
-    state: HostState
+    state: HostUse
     hosts: int
 
 
-def legend(states: Iterable[HostState]) -> tuple[LegendEntry, ...]:
-    """Each state that some host has, with the number of hosts; in the order of `HostState`."""
+def legend(states: Iterable[HostUse]) -> tuple[LegendEntry, ...]:
+    """Each state that some host has, with the number of hosts; in the order of `HostUse`."""
     counts = Counter(states)
-    return tuple(LegendEntry(state, counts[state]) for state in HostState if counts[state])
+    return tuple(LegendEntry(state, counts[state]) for state in HostUse if counts[state])
