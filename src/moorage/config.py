@@ -7,10 +7,11 @@ part the values that it needs.
 import configparser
 import dataclasses
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, get_type_hints
 
 from moorage.core.errors import StartError
@@ -46,6 +47,10 @@ PROVIDER_CONFIG = Path("/etc/nova/provider_config")
 
 #: Name of that directory in `state_path` for a simulated host.
 SIMULATED_PROVIDER_CONFIG = "provider_config"
+
+#: The networks of a plane with simulated hosts whose file names none, so that clients that wait for a server's address
+#: find one. The bridge need not exist, and the addresses are those for documentation (RFC 5737).
+SIMULATED_NETWORKS: Mapping[str, str] = MappingProxyType({"lab": "bridge br0 subnet 192.0.2.0/24"})
 
 #: File name in the directory of a host.
 CREDENTIAL = "credential.json"
@@ -157,6 +162,17 @@ class Config:
         """The URL in [endpoints] at which clients find the service; empty: it is in this process, if anywhere."""
         url: str = getattr(self.endpoints, service)
         return self.endpoints.moorage_network if service == "network" and not url else url
+
+    @property
+    def default_networks(self) -> Mapping[str, str]:
+        """{name: text} of the networks that this process has because the file names none.
+
+        Only a process that itself runs simulated hosts has any: no bridge of a real host may get them.
+        """
+        has_real_hosts = "agent" not in self.runs or self.agent.virt_driver != "simulated"
+        if self.network.lines or has_real_hosts or self.endpoints.moorage_network:
+            return {}
+        return SIMULATED_NETWORKS
 
     def credential_of(self, host: str) -> Path:
         """File with the credential of the agent of `host`."""

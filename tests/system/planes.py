@@ -17,7 +17,6 @@ from typing import Self
 import pytest
 from sqlalchemy import Engine
 
-from moorage.cli.state import FIRST_SERVICES
 from moorage.config import Config, load_config, render_config
 from moorage.core.clock import Clock, SystemClock, VirtualClock
 from moorage.core.errors import NotFound, StartError
@@ -307,7 +306,7 @@ def furnish(config: Config) -> None:
 
 def first_config(path: Path) -> Config:
     """The configuration that the first start writes, as far as `furnish` reads it."""
-    return Config(plane=dataclasses.replace(Config().plane, state_path=".", services=FIRST_SERVICES), source=path)
+    return Config(source=path)
 
 
 class PlaneProcess:

@@ -12,9 +12,10 @@ from moorage.config import load_config
 from moorage.core.clock import SystemClock
 from moorage.core.errors import NotFound, Unauthorized
 from moorage.identity.client import PasswordTokens
+from moorage.wire.client import ServiceClient
 from moorage.wire.transports import SocketTransport
 from tests.ports import free_port
-from tests.system.planes import MOORAGE, PlaneProcess, moorage, until
+from tests.system.planes import MOORAGE, PlaneProcess, embedded_credentials, moorage, until
 
 pytestmark = pytest.mark.slow
 
@@ -72,6 +73,21 @@ def test_the_first_start_tells_its_progress_in_lines_and_a_later_one_does_not(tm
         assert plane.stop() == 0
         plane.start()
         assert "First start" not in plane.err
+
+
+@pytest.mark.parametrize("when", ["before the first start", "after the first start"])
+def test_a_file_of_two_lines_gives_the_same_plane_with_another_number_of_hosts(tmp_path, when):
+    plane = a_plane(tmp_path)
+    if when == "after the first start":
+        with plane:
+            assert plane.stop() == 0
+    plane.config.write_text("[agent]\nsimulated_hosts = 2\n")
+    with PlaneProcess(plane.config, "--port", str(free_port())) as plane:
+        tokens = embedded_credentials(plane.transport("/identity"), plane.state, SystemClock())
+        networks = ServiceClient(plane.transport("/network"), service_type="network", credentials=tokens)
+        (lab,) = networks.get("/v2.0/networks")["networks"]
+        assert (lab["name"], lab["shared"]) == ("lab", True)
+        assert len(plane.clients().compute.get("/os-services")["services"]) == 2
 
 
 def test_slots_on_a_fresh_plane_says_that_no_host_is_registered(running):

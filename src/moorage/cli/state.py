@@ -14,7 +14,6 @@ from moorage.config import SIMULATED_PROVIDER_CONFIG, Config, load_config
 from moorage.core.errors import StartError
 from moorage.default_paths import default_state_directory
 from moorage.durable import write_durably
-from moorage.options.plane import PlaneOptions
 
 #: Set by `moorage up` for its worker process; also read by the other commands.
 CONFIG_VARIABLE = "MOORAGE_CONFIG"
@@ -24,16 +23,6 @@ LOCK_WAIT_S = 1.0
 
 #: Set for the worker process: the configuration file that the user named, for messages.
 STARTED_FROM_VARIABLE = "MOORAGE_STARTED_FROM"
-
-#: What a new plane runs. The defaults lack the network service: an operator who upgrades gets none without asking.
-FIRST_SERVICES = f"{PlaneOptions().services},network"
-
-#: The network of a new plane, so that clients that wait for a server's address find one. Its host is simulated, so the
-#: bridge need not exist, and the addresses are those for documentation (RFC 5737).
-FIRST_NETWORK = (
-    "# No bridge is needed: the host is simulated. Before a real host joins, see docs/guides/networks.md.",
-    "lab = bridge br0 subnet 192.0.2.0/24",
-)
 
 config_option = click.option(
     "--config",
@@ -119,9 +108,7 @@ def is_in_use(state: Path) -> bool:
 
 
 def open_or_make_config(path: Path | None, *, port: int | None, clock: str | None) -> Config:
-    """The configuration in `path`, with the given options. The first start writes the file, with these options and a
-    first network.
-    """
+    """The configuration in `path`, with the given options. The first start writes the file, with these options."""
     path = path or default_config_path()
     if not path.exists():
         _write_first(path, port, clock)
@@ -145,12 +132,10 @@ def _make_directory(directory: Path, state: Path) -> None:
 def _write_first(path: Path, port: int | None, clock: str | None) -> None:
     _make_directory(path.parent, path.parent)
     lines = ["# Options that differ from the defaults; `moorage config show` explains all of them."]
-    lines += ["", "[plane]", f"services = {FIRST_SERVICES}"]
     if clock is not None:
-        lines += [f"clock = {clock}"]
+        lines += ["", "[plane]", f"clock = {clock}"]
     if port is not None:
         lines += ["", "[server]", f"port = {port}"]
-    lines += ["", "[network]", *FIRST_NETWORK]
     write_durably(path, "".join(f"{line}\n" for line in lines).encode())
 
 

@@ -159,18 +159,21 @@ class NetworkService:
 
     # ----------------------------------------------------------------------------------- the configuration file
 
-    def apply_entries(self, entries: Sequence[NetworkEntry]) -> None:
+    def apply_entries(self, entries: Sequence[NetworkEntry], *, are_defaults: bool = False) -> None:
         """Makes the networks of the file what its lines say. Call it at the start. Raises `StartError`.
 
-        A network whose line is gone is deleted; one with ports stays as it is until they are gone.
+        A network whose line is gone is deleted; one with ports stays as it is until they are gone. Entries that
+        `are_defaults` do not come from the file: they exist only while there is no other network.
         """
-        in_transaction(self.deps.engine, lambda connection: self._apply(connection, entries))
+        in_transaction(self.deps.engine, lambda connection: self._apply(connection, entries, are_defaults=are_defaults))
 
-    def _apply(self, connection: Connection, entries: Sequence[NetworkEntry]) -> None:
+    def _apply(self, connection: Connection, entries: Sequence[NetworkEntry], *, are_defaults: bool) -> None:
         wanted = {str(uuid.uuid5(_IDS, entry.name)): entry for entry in entries}
         present = network_store.lock_networks(
             connection, [one.id for one in network_store.find_networks(connection, None)]
         )
+        if are_defaults:
+            wanted = self._applicable_defaults(connection, wanted, present)
         for network in present.values():
             if network.is_configured and network.id not in wanted:
                 if network_store.has_ports(connection, network.id):
@@ -189,6 +192,28 @@ class NetworkService:
                     f"{entry.segment}; delete that network, or remove this line"
                 )
             self._apply_entry(connection, network_id, entry, present.get(network_id))
+
+    def _applicable_defaults(
+        self, connection: Connection, wanted: Mapping[str, NetworkEntry], present: Mapping[str, Network]
+    ) -> dict[str, NetworkEntry]:
+        """Those that exist already, and all if nothing else will be left.
+
+        One of the same name that a line of the file once made otherwise counts as another network.
+        """
+        subnets = network_store.subnets_of(connection, list(present))
+
+        def exists(network_id: str, entry: NetworkEntry) -> bool:
+            network = present.get(network_id)
+            cidrs = [subnet.cidr for subnet in subnets.get(network_id, [])]
+            return network is not None and network.segment == entry.segment and cidrs[:1] == [entry.subnet.cidr]
+
+        existing = {network_id: entry for network_id, entry in wanted.items() if exists(network_id, entry)}
+        stays = [
+            network.id
+            for network in present.values()
+            if not network.is_configured or network_store.has_ports(connection, network.id)
+        ]
+        return existing if existing or stays else dict(wanted)
 
     def _apply_entry(
         self, connection: Connection, network_id: str, entry: NetworkEntry, present: Network | None

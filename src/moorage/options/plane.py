@@ -9,7 +9,7 @@ from moorage.options.declaration import option
 class PlaneOptions:
     state_path: str = option(".", "Directory for all files of this process, relative to this configuration file.")
     services: str = option(
-        "identity,placement,compute,accelerator,reservation,image,agent,dashboard",
+        "identity,placement,compute,accelerator,reservation,network,image,agent,dashboard",
         "What this process runs, comma-separated. Other services are reached over HTTP, see [endpoints]. 'agent' "
         "is the agent of a compute host, 'accelerator-agent' the agent of a host whose servers a real Nova runs, "
         "'dashboard' the web pages at /ui, and 'network' a service of networks and ports.",
@@ -126,7 +126,8 @@ class EndpointOptions:
     moorage_network: str = option(
         "",
         "URL, with its prefix, of Moorage's network service if another process runs it. A process that runs compute "
-        "gets the ports of servers there. If empty, this process runs it, or servers have no networks.",
+        "gets the ports of servers there, also if it runs a network service itself. If empty, this process runs it, or "
+        "servers have no networks.",
     )
     ca_file: str = option(
         "",

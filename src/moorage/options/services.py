@@ -165,8 +165,9 @@ class NetworkOptions:
     lines: Mapping[str, str] = field(
         default_factory=dict,
         metadata={
-            "help": "Every other key names a network, such as lab = bridge br0 subnet 192.0.2.0/24. See "
-            "docs/guides/networks.md.",
+            "help": "Every other key names a network, such as lab5 = vlan 5 on br0 subnet 198.51.100.0/24. Without "
+            "any, a process that also runs simulated hosts has lab = bridge br0 subnet 192.0.2.0/24, while there is no "
+            "other network. See docs/guides/networks.md.",
             "choices": (),
         },
     )

@@ -235,8 +235,7 @@ class Components:
         return "network" in self.config.runs or bool(self.config.endpoints.moorage_network)
 
     def _to_own_networks(self) -> Transport:
-        elsewhere = self.config.endpoints.moorage_network
-        if "network" not in self.config.runs:
+        if elsewhere := self.config.endpoints.moorage_network:
             return self.through("network", self.reach(elsewhere))
         return self.through("network", InProcessTransport(self.plane.app, f"{self.config.url}/network"))
 

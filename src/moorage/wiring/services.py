@@ -134,13 +134,14 @@ def build_network(parts: Components) -> None:
     options = parts.config.network
     if options.quota_ports < -1:
         raise StartError(f"{parts.config.source}: [network] quota_ports is {options.quota_ports}; use -1 for no limit")
+    defaults = parts.config.default_networks
     try:
-        entries = parse_entries(options.lines)
+        entries = parse_entries(defaults or options.lines)
     except Invalid as error:
         raise StartError(f"{parts.config.source}: [network] {error.message}") from error
     engine = parts.engine("network")
     service = Networking(NetworkDeps(engine, parts.clock, parts.ids, options.quota_ports))
-    parts.plane.starts.append(lambda: service.networks.apply_entries(entries))
+    parts.plane.starts.append(lambda: service.networks.apply_entries(entries, are_defaults=bool(defaults)))
     parts.serve("network", network_routes.API, service, network_routes.RULES, engine)
 
 

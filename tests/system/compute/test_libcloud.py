@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from moorage.options.plane import PlaneOptions
 from tests.ports import free_port
 from tests.processes import sdk
 from tests.system.planes import PlaneProcess, write_config
@@ -55,9 +54,7 @@ print(json.dumps(said))
 def test_libcloud_boots_a_server_on_a_network_and_with_a_generated_key_and_waits_for_its_address(tmp_path):
     config = write_config(
         tmp_path / "state",
-        plane={"services": f"{PlaneOptions().services},network"},
         server={"port": free_port()},
-        network={"lines": {"lab": "bridge br0 subnet 192.0.2.0/24"}},
     )
     with PlaneProcess(config.source) as plane:
         kept = json.loads((plane.state / "credentials.json").read_text())["admin"]

@@ -132,7 +132,7 @@ def test_a_server_is_moved_between_hosts_and_unsupported_commands_are_refused(pl
     lines = [
         f"server event show s1 {request}",
         "server share list s1",
-        "server remove network s1 net",
+        "server remove network s1 lab",
         "hypervisor stats show",
         "server group create --policy affinity g1",
         "server group delete g1",

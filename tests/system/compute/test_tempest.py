@@ -2,7 +2,6 @@
 
 import pytest
 
-from moorage.options.plane import PlaneOptions
 from tests.ports import free_port
 from tests.system import tempest_rig
 from tests.system.planes import PlaneProcess, write_config
@@ -18,10 +17,8 @@ WITH_SERVICE = PEOPLE | {f"service-{number}": ("admin", "admin", "service") for 
 def test_every_compute_tempest_test_passes_except_the_listed_ones(tmp_path):
     config = write_config(
         tmp_path / "state",
-        plane={"services": f"{PlaneOptions().services},network"},
         server={"port": free_port()},
         agent={"simulated_hosts": 2},
-        network={"lines": {"lab": "bridge br0 subnet 192.0.2.0/24"}},
     )
     with PlaneProcess(config.source) as plane:
         tempest_rig.add_people(plane, WITH_SERVICE)

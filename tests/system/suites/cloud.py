@@ -5,11 +5,9 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 from moorage.core.clock import SystemClock
 from moorage.identity.client import PasswordTokens
-from moorage.options.plane import PlaneOptions
 from tests.ports import free_port
 from tests.system import tempest_rig
 from tests.system.planes import PlaneClients, PlaneProcess, write_config
@@ -53,12 +51,10 @@ class Cloud:
 
 
 @contextlib.contextmanager
-def devstack_cloud(directory: Path, *, networks: Mapping[str, str] = MappingProxyType({})) -> Iterator[Cloud]:
-    """`networks`: lines of the section ``[network]``; without one, there is no network service."""
-    services = f"{PlaneOptions().services},network" if networks else PlaneOptions().services
+def devstack_cloud(directory: Path, *, networks: Mapping[str, str]) -> Iterator[Cloud]:
+    """`networks`: lines of the section ``[network]``."""
     config = write_config(
         directory / "state",
-        plane={"services": services},
         server={"port": free_port()},
         agent={"simulated_hosts": 2},
         network={"lines": dict(networks)},

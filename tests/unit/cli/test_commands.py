@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from moorage.cli.state import FIRST_SERVICES, default_config_path, open_or_make_config, parse_period
+from moorage.cli.state import default_config_path, open_or_make_config, parse_period
 from moorage.config import Config
 from moorage.core.errors import StartError
 from moorage.db import migrations
@@ -131,9 +131,6 @@ def test_a_file_of_two_lines_changes_only_its_options(tmp_path, when):
     path.write_text((path.read_text() if when.startswith("added") else "") + TWO_LINES)
     config = open_or_make_config(path, port=None, clock=None)
     untouched = open_or_make_config(tmp_path / "other" / "moorage.conf", port=None, clock=None)
-    if not when.startswith("added"):  # only the file of the first start names a network, and with it the service
-        assert (untouched.plane.services, list(untouched.network.lines)) == (FIRST_SERVICES, ["lab"])
-        untouched = dataclasses.replace(untouched, plane=Config().plane, network=Config().network)
     assert config == dataclasses.replace(untouched, agent=config.agent, source=config.source)
     assert config.agent.simulated_hosts == 3
     moved = [place and tmp_path / "plane" / place.relative_to(tmp_path / "other") for place in places_of(untouched)]
@@ -146,20 +143,35 @@ def test_the_generated_file_names_no_directory(tmp_path):
     open_or_make_config(path, port=9001, clock="adjustable")
     options = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
     assert options == [
-        "[plane]", f"services = {FIRST_SERVICES}", "clock = adjustable", "[server]", "port = 9001", "[network]",
-        "lab = bridge br0 subnet 192.0.2.0/24",
+        "[plane]", "clock = adjustable", "[server]", "port = 9001",
     ]  # fmt: skip
 
 
-def test_a_file_that_exists_is_not_changed_and_gets_no_network(tmp_path):
-    """As after an upgrade from a release whose first start wrote no network."""
-    path = tmp_path / "moorage.conf"
-    written = "# Options that differ from the defaults; `moorage config show` explains all of them.\n"
-    path.write_text(written)
-    config = open_or_make_config(path, port=None, clock=None)
-    assert path.read_text() == written
-    assert "network" not in config.runs
-    assert config.network.lines == {}
+def test_the_first_file_without_options_has_the_defaults_and_a_file_that_exists_is_not_changed(tmp_path):
+    config = open_or_make_config(tmp_path / "moorage.conf", port=None, clock=None)
+    assert config == dataclasses.replace(Config(), source=config.source)
+    written = (tmp_path / "moorage.conf").read_text()
+    open_or_make_config(tmp_path / "moorage.conf", port=9001, clock="adjustable")
+    assert (tmp_path / "moorage.conf").read_text() == written
+
+
+@pytest.mark.parametrize(
+    ("text", "networks"),
+    [
+        ("", {"lab"}),
+        ("[network]\nquota_ports = 9\n", {"lab"}),
+        ("[network]\nnat = libvirt default subnet 192.168.122.0/24\n", set()),
+        ("[agent]\nvirt_driver = libvirt\n", set()),
+        ("[plane]\nservices = identity,placement,compute,network,image\n", set()),
+        ("[endpoints]\nmoorage_network = http://services:8778/network\n", set()),
+    ],
+    ids=["empty", "another option", "a line", "libvirt", "hosts elsewhere", "networks elsewhere"],
+)
+def test_only_a_process_with_simulated_hosts_has_the_default_network(tmp_path, text, networks):
+    (tmp_path / "moorage.conf").write_text(text)
+    config = open_or_make_config(tmp_path / "moorage.conf", port=None, clock=None)
+    assert "network" in config.runs
+    assert set(config.default_networks) == networks
 
 
 def test_the_generated_file_is_readable_by_its_owner_only(tmp_path):

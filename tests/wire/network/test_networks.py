@@ -2,7 +2,10 @@
 
 import pytest
 
+from moorage.config import SIMULATED_NETWORKS
 from moorage.core.errors import StartError
+from moorage.network.entries import parse_entries
+from tests.wire.network.conftest import NAT
 
 FLAT = {"provider:network_type": "flat", "provider:physical_network": "br7"}
 
@@ -155,6 +158,52 @@ def test_a_line_is_not_moved_below_ports(plane, wire):
     assert wire.send("DELETE", f"/v2.0/ports/{port}")[0] == 204
     plane.restart()
     assert names(wire.send("GET", "/v2.0/networks")) == []
+
+
+class TestDefaults:
+    """The networks of a plane with simulated hosts whose file names none."""
+
+    def start_without_lines(self, plane):
+        entries = parse_entries(SIMULATED_NETWORKS)
+        plane.service("network").networks.apply_entries(entries, are_defaults=True)
+
+    def test_they_are_there_without_a_line_and_go_with_the_first_line(self, plane, wire):
+        self.start_without_lines(plane)
+        assert names(wire.send("GET", "/v2.0/networks")) == ["lab"]
+        (subnet,) = wire.send("GET", "/v2.0/subnets")[1]["subnets"]
+        assert (subnet["cidr"], subnet["dns_nameservers"]) == ("192.0.2.0/24", [])
+        plane.restart(network={"lines": {"nat": NAT}})
+        assert names(wire.send("GET", "/v2.0/networks")) == ["nat"]
+
+    def test_with_ports_they_stay_as_they_are_and_replace_the_line_that_named_them(self, plane, wire):
+        before = wire.port()[1]["port"]
+        self.start_without_lines(plane)
+        self.start_without_lines(plane)
+        assert names(wire.send("GET", "/v2.0/networks")) == ["lab"]
+        assert wire.send("GET", "/v2.0/ports")[1]["ports"][0]["fixed_ips"] == before["fixed_ips"]
+
+    def test_they_do_not_join_a_network_that_an_administrator_made(self, plane, wire):
+        plane.restart(network={"lines": {}})
+        assert wire.operate("POST", "/v2.0/networks", {"network": {"name": "theirs", **FLAT}})[0] == 201
+        self.start_without_lines(plane)
+        assert names(wire.operate("GET", "/v2.0/networks")) == ["theirs"]
+
+    def test_they_stay_beside_a_network_that_an_administrator_makes_later(self, plane, wire):
+        self.start_without_lines(plane)
+        assert wire.operate("POST", "/v2.0/networks", {"network": {"name": "theirs", **FLAT}})[0] == 201
+        self.start_without_lines(plane)
+        assert names(wire.operate("GET", "/v2.0/networks")) == ["lab", "theirs"]
+
+    def test_a_line_whose_network_has_ports_keeps_the_network_of_the_same_name_as_it_was(self, plane, wire):
+        plane.restart(network={"lines": {"lab": "bridge br9 subnet 198.51.100.0/24"}})
+        port = wire.port()[1]["port"]["id"]
+        self.start_without_lines(plane)
+        (lab,) = wire.operate("GET", "/v2.0/networks")[1]["networks"]
+        assert lab["provider:physical_network"] == "br9"
+        assert wire.send("DELETE", f"/v2.0/ports/{port}")[0] == 204
+        self.start_without_lines(plane)
+        (lab,) = wire.operate("GET", "/v2.0/networks")[1]["networks"]
+        assert lab["provider:physical_network"] == "br0"
 
 
 def test_a_line_for_the_attachment_of_another_network_ends_the_start(plane, wire):

@@ -35,8 +35,8 @@ _STOP_TIMEOUT_S = 15
 def up(config_path: Path | None, port: int | None, *, adjustable_clock: bool) -> None:
     """Run Moorage in the foreground until Ctrl-C.
 
-    The first start writes a configuration with a simulated host, a network, SQLite databases and users with random
-    passwords.
+    The first start writes a configuration file, SQLite databases and users with random passwords. By default the plane
+    has a simulated host and a network.
     """
     # All files written from here on, databases and logs included, are readable by this user only.
     os.umask(0o077)
