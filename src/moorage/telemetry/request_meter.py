@@ -44,6 +44,8 @@ class RequestMeter:
         self._durations = durations
         self._in_flight = in_flight.labels(service)
         self._service = service
+        #: {(method, route, status): the histogram with these labels}, because the library takes 2 us to find one.
+        self._labelled: dict[tuple[str, str, int], Histogram] = {}
 
     def begin_request(self) -> float:
         """Start a request. Returns the value to pass to `end_request`."""
@@ -53,4 +55,8 @@ class RequestMeter:
     def end_request(self, began: float, method: str, route: str, status: int) -> None:
         """`route` is the path template, never the path."""
         self._in_flight.dec()
-        self._durations.labels(self._service, method, route, status).observe(perf_counter() - began)
+        durations = self._labelled.get((method, route, status))
+        if durations is None:
+            durations = self._durations.labels(self._service, method, route, status)
+            self._labelled[method, route, status] = durations
+        durations.observe(perf_counter() - began)

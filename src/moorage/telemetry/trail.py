@@ -138,10 +138,9 @@ class Trail:
             "id": f"{self._prefix}{next(self._numbers)}",
         }
         line = _encoded({**head, **entry})
-        for shorter in _shortened(entry):
-            if 0 < len(line) <= MAX_ENTRY_BYTES:
-                break
-            line = _encoded({**head, **shorter})
+        shorter = _shortened(entry)
+        while not 0 < len(line) <= MAX_ENTRY_BYTES and (cut := next(shorter, None)) is not None:
+            line = _encoded({**head, **cut})
         return line
 
     def _failed(self, sink: str, error: OSError) -> None:
