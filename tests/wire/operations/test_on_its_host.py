@@ -156,6 +156,27 @@ def test_a_snapshot_is_stored_in_the_image_service(cloud, host, server_id):
     assert (image.properties["image_type"], image.properties["purpose"]) == ("snapshot", "test")
 
 
+def test_metadata_may_call_a_snapshot_another_type_of_image_but_not_a_backup(cloud, server_id):
+    """As in Nova 34, metadata override the type of a snapshot, and `image_type` is no argument of its own.
+
+    Nova lets metadata also override the type of a backup, which its rotation then no longer finds, and the server.
+    """
+    labelled = {"image_type": "golden", "instance_uuid": "another"}
+    code, body = cloud.act(server_id, "createImage", {"name": "copy", "metadata": labelled})
+    assert code == 202
+    cloud.settle()
+    properties = cloud.image_record(body["image_id"]).properties
+    assert (properties["image_type"], properties["instance_uuid"]) == ("golden", server_id)
+    backup = {"name": "nightly", "backup_type": "daily", "rotation": 1, "metadata": {"image_type": "golden"}}
+    code, body = cloud.act(server_id, "createBackup", backup)
+    assert code == 202
+    cloud.settle()
+    properties = cloud.image_record(body["image_id"]).properties
+    assert (properties["image_type"], properties["backup_type"]) == ("backup", "daily")
+    code, body = cloud.act(server_id, "createImage", {"name": "copy", "image_type": "golden"})
+    assert (code, "image_type" in body["badRequest"]["message"]) == (400, True)
+
+
 def test_a_failed_snapshot_leaves_no_queued_image(cloud, host, server_id):
     host.driver.faults.fail("snapshot", "the disk could not be copied")
     image_id = cloud.act(server_id, "createImage", {"name": "copy"})[1]["image_id"]

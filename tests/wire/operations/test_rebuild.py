@@ -87,3 +87,28 @@ def test_a_rebuild_can_change_who_partitions_the_disk(cloud):
     assert (code, body["server"]["OS-DCF:diskConfig"]) == (202, "AUTO")
     cloud.settle()
     assert cloud.show(server_id)["OS-DCF:diskConfig"] == "AUTO"
+
+
+def test_a_rebuild_sets_the_addresses_by_which_people_reach_the_server(cloud):
+    """The request of the Compute API's sample `server-action-rebuild`; an address in another form is Nova's own."""
+    server_id = cloud.boot("small")
+    body = {"imageRef": cloud.image, "accessIPv4": "192.0.2.4", "accessIPv6": "2001:DB8:0:0::4"}
+    code, answer = cloud.act(server_id, "rebuild", body)
+    assert (code, answer["server"]["accessIPv4"], answer["server"]["accessIPv6"]) == (202, "192.0.2.4", "2001:db8::4")
+    cloud.settle()
+    shown = cloud.show(server_id)
+    assert (shown["status"], shown["accessIPv4"], shown["accessIPv6"]) == ("ACTIVE", "192.0.2.4", "2001:db8::4")
+    cloud.do(server_id, "rebuild", {"imageRef": cloud.image, "accessIPv6": ""})
+    shown = cloud.show(server_id)
+    assert (shown["accessIPv4"], shown["accessIPv6"]) == ("192.0.2.4", "")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"accessIPv4": "192.0.2"}, {"accessIPv4": "2001:db8::4"}, {"accessIPv6": "192.0.2.4"}, {"accessIPv6": None}]
+)
+def test_a_rebuild_with_something_else_than_an_address_changes_nothing(cloud, wrong):
+    server_id = cloud.boot("small")
+    before = cloud.show(server_id)
+    code, body = cloud.act(server_id, "rebuild", {"imageRef": cloud.image, **wrong})
+    assert (code, *wrong) == (400, next(name for name in wrong if name in body["badRequest"]["message"]))
+    assert cloud.show(server_id) == before

@@ -250,7 +250,8 @@ class OperateService:
 def image_properties(server: Server, wanted: NewImage) -> dict[str, str]:
     """The properties that Nova sets on the image of a server's disk, the caller's, and those of the server's image.
 
-    As in Nova, the caller may call a snapshot another type of image.
+    As in Nova, the caller's metadata may call a snapshot another type of image. In Nova this also holds for a backup,
+    and for the id of the server; a backup that is renamed so is never rotated out.
     """
     properties = {
         **inherited_properties(server.image_properties or {}),

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypedDict
+from ipaddress import ip_address
+from typing import Any, TypedDict
 
 from moorage.compute.api.handlers.server_view import rebuilt_view
 from moorage.compute.api.handlers.views import ComputeRequest, parse_amount, require_rule, word_schema_error
@@ -175,14 +176,19 @@ def _destination(argument: ActionArguments) -> Destination:
     return Destination(argument.get("host") or None)
 
 
-#: Columns of a server that a rebuild request may set, under the same names.
-_CHANGES = ("name", "metadata", "description", "key_name", "user_data", "hostname")
+#: Columns of a server that a rebuild request may set, by the name in the request.
+_CHANGES = {name: name for name in ("name", "metadata", "description", "key_name", "user_data", "hostname")} | {
+    "OS-DCF:diskConfig": "disk_config",
+    "accessIPv4": "access_ipv4",
+    "accessIPv6": "access_ipv6",
+}
 
 
 def rebuild(request: ComputeRequest, server_id: str, argument: ActionArguments) -> Response:
-    changes = {name: value for name, value in argument.items() if name in _CHANGES}
-    if (disk_config := argument.get("OS-DCF:diskConfig")) is not None:
-        changes["disk_config"] = disk_config
+    given: Mapping[str, Any] = argument
+    changes = {column: given[name] for name, column in _CHANGES.items() if name in given}
+    if changes.get("access_ipv6"):
+        changes["access_ipv6"] = ip_address(changes["access_ipv6"]).compressed
     wanted = Rebuild(_image_id(argument["imageRef"]), changes)
     request.service.operations.rebuild(request.caller, request.request_id, server_id, wanted)
     server = request.service.servers.get_server(request.caller, server_id)

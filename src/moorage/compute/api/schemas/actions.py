@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 
 from moorage.compute.api.schemas.flavors import NAME
-from moorage.compute.api.schemas.servers import FQDN, HOSTNAME, METADATA_ITEMS
+from moorage.compute.api.schemas.servers import FQDN, HOSTNAME, IPV4, IPV6, METADATA_ITEMS
 from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.microversion import Version
 
-_TEXT = {"type": "string"}
 _PASSWORD = {"type": "string"}
 _IMAGE = {"type": "string", "minLength": 1}
 _DESCRIPTION = {"type": ["string", "null"], "maxLength": 255}
@@ -45,7 +44,7 @@ _REBUILD = _grown(
                 "imageRef": _IMAGE, "name": NAME, "adminPass": _PASSWORD, "metadata": METADATA_ITEMS,
                 "preserve_ephemeral": {"type": ["boolean", "string"]},
                 "OS-DCF:diskConfig": {"enum": ["AUTO", "MANUAL"]},
-                "accessIPv4": _TEXT, "accessIPv6": _TEXT,
+                "accessIPv4": IPV4, "accessIPv6": IPV6,
             },
         ),
         (Version(2, 19), {"description": _DESCRIPTION}),

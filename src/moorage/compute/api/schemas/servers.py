@@ -9,8 +9,8 @@ _TEXT = {"type": "string"}
 _FLAG = {"type": ["boolean", "string"]}
 _COUNT = {"type": ["integer", "string"], "pattern": "^[0-9]+$", "minimum": 1}
 #: An empty text removes the address.
-_IPV4 = {"type": "string", "anyOf": [{"format": "ipv4"}, {"maxLength": 0}]}
-_IPV6 = {"type": "string", "anyOf": [{"format": "ipv6"}, {"maxLength": 0}]}
+IPV4 = {"type": "string", "anyOf": [{"format": "ipv4"}, {"maxLength": 0}]}
+IPV6 = {"type": "string", "anyOf": [{"format": "ipv6"}, {"maxLength": 0}]}
 _BASE64 = r"^(?:[A-Za-z0-9+/\s]*={0,2}\s*)$"
 METADATA_ITEMS = {
     "type": "object",
@@ -68,8 +68,8 @@ _FIRST: dict[str, object] = {
     "metadata": METADATA_ITEMS,
     "networks": _networks(),
     "OS-DCF:diskConfig": {"enum": ["AUTO", "MANUAL"]},
-    "accessIPv4": _IPV4,
-    "accessIPv6": _IPV6,
+    "accessIPv4": IPV4,
+    "accessIPv6": IPV6,
     "availability_zone": {"type": ["string", "null"], "minLength": 1, "maxLength": 255},
     "block_device_mapping_v2": {"type": "array", "items": _BLOCK_DEVICE},
     "config_drive": {"type": ["boolean", "string", "null"]},
@@ -133,8 +133,8 @@ def _update(**more: object) -> Schema:
     properties = {
         "name": NAME,
         "OS-DCF:diskConfig": {"enum": ["AUTO", "MANUAL"]},
-        "accessIPv4": _IPV4,
-        "accessIPv6": _IPV6,
+        "accessIPv4": IPV4,
+        "accessIPv6": IPV6,
     }
     server = {"type": "object", "properties": properties | more, "additionalProperties": False}
     return Schema(
