@@ -2,13 +2,22 @@
 
 usage: make mutate ARGS="--page provider-config --row R16 --row R19 --mutants 10 --seed 2"
 
-For each row of docs/evidence/specs: the tests that claim the row run once, to learn which lines of its modules they
-execute. Then cosmic-ray changes one place in these lines at a time (an operator, a comparison, a number, a condition, a
-loop), in a copy of src/, and the same tests run against the copy. A mutant that no test fails on has survived. Some
-survivors change nothing that anybody can observe; look at each one before you write a test for it.
+For each row of docs/evidence/specs: the tests that claim the row run once, to learn which statements of its modules they
+execute. Then one place in these statements is changed at a time, and those of the tests that execute the statement run
+against it. A mutant that no test fails on has survived. Some survivors change nothing that anybody can observe, and some
+are not about the row; look at each one before you write a test for it. A survivor is shown with another test that kills
+it, if there is one in the files of the rows' tests.
 
-Tests under the directories `SLOW` start processes, whose lines are not seen: they run only for rows without any other
-test. Runs in .venv-mutate; the tests run in .venv.
+The module cell of a row may name the functions, classes or constants that the row is about (``:`` and names in
+backticks after the module): then only these are changed. Without names, the statements are drawn from all that the
+row's tests execute within functions of the module, those most often that the tests of few other rows execute.
+
+cosmic-ray makes most changes (an operator, a comparison, a number, a condition, a loop). `removals` and `replacements`
+are further ones: a statement that only has an effect is left out, and an argument of a constant gets the value that it
+has elsewhere in the module.
+
+Tests under the directories `SLOW` start processes, whose statements are not seen: they run only for rows without any
+other test, against a copy of src/. Runs in .venv-mutate; the tests run in .venv (`tools.mutant_tests`).
 """
 
 import argparse
@@ -21,13 +30,13 @@ import re
 import shutil
 import subprocess
 import sys
-import time
+import warnings
+from collections import defaultdict
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
-from queue import SimpleQueue
+from typing import Any
 
 import cosmic_ray.plugins
 from cosmic_ray.ast import ast_nodes, get_ast
@@ -39,61 +48,145 @@ ROOT = spec_rows.ROOT
 BUILD = ROOT / "build" / "mutants"
 PYTHON = ROOT / ".venv" / "bin" / "python"
 SLOW = ("tests/system/", "tests/nova/", "tests/qemu/", "tests/browser/", "tests/crash/", "tests/simulation/")
-#: Operators that change types in annotations, decorators or names only, or whose mutants hardly ever compile.
-LEFT_OUT = re.compile(r"/(NoOp|RemoveDecorator|Variable\w+|ReplaceBinaryOperator_BitOr_\w+)$")
-FIRST_RUN_LIMIT_S = 900
+#: Operators that change types in annotations, decorators or names only, whose mutants hardly ever compile, or that
+#: exchange equality and identity; and further variants of one change: `!=` is enough for `==`.
+LEFT_OUT = re.compile(
+    r"/(NoOp|RemoveDecorator|Variable\w+|ReplaceBinaryOperator_(BitOr_\w+|\w+_(RShift|LShift|Pow|BitXor|Mod|FloorDiv))"
+    r"|ReplaceComparisonOperator_(Is_(?!IsNot)|IsNot_(?!Is)|Eq_(?!NotEq)|NotEq_(?!Eq))\w+"
+    r"|ReplaceComparisonOperator_\w+_(Is|IsNot))$"
+)
+#: Mutants of one statement for one row.
+AT_MOST = 3
+SLOW_LIMIT_S = 900
+#: The time for tests that do not claim the row, to find one that kills a survivor.
+OTHERS_S = 10.0
 
 
 @dataclass(frozen=True)
 class Row:
     page: str
     id: str
-    modules: tuple[str, ...]
+    scopes: dict[str, tuple[str, ...]]  #: {module: names of functions, classes and constants; empty: all}
     tests: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.page} {self.id}"
 
 
 @dataclass(frozen=True)
 class Mutant:
     module: str
-    line: int
+    statement: tuple[int, int]  #: the first and the last line
     operator: str
-    occurrence: int
+    source: str = field(repr=False)  #: of the whole module
+    diff: str
+
+    @property
+    def is_replaceable(self) -> bool:
+        return self.module.endswith(".py")
 
 
 @dataclass(frozen=True)
 class Result:
     row: Row
-    seconds: float  #: of one run of the tests without a mutant
-    killed: int
-    survivors: tuple[str, ...]  #: a diff of each
+    killed: tuple[str, ...] = ()  #: a diff of each
+    survivors: tuple[tuple[str, str | None], ...] = ()  #: the diff, and another test that kills it
     unmeasured: str = ""  #: why there was nothing to mutate
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the tests execute without a mutant."""
+
+    seconds: dict[str, float]
+    failing: frozenset[str]
+    lines: dict[str, dict[int, frozenset[str]]]  #: {module: {line: tests}}
+
+    def tests_of(self, module: str, statement: tuple[int, int]) -> frozenset[str]:
+        lines = self.lines.get(module, {})
+        return frozenset().union(*(lines.get(line, ()) for line in range(statement[0], statement[1] + 1)))
+
+
+class Tests:
+    """The process that runs the tests (`tools.mutant_tests`)."""
+
+    def __init__(self, tests: list[str]) -> None:
+        self._process = subprocess.Popen(
+            [PYTHON, "-m", "tools.mutant_tests", *tests],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+        )
+
+    def ask(self, order: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit("the process that runs the tests has ended")
+        return json.loads(line)
+
+    def measure(self, modules: list[str]) -> Measured:
+        answer = self.ask({"measure": modules})
+        return Measured(
+            {test: run["seconds"] for test, run in answer["tests"].items()},
+            frozenset(test for test, run in answer["tests"].items() if run["fails"]),
+            {
+                module: {int(line): frozenset(tests) for line, tests in lines.items()}
+                for module, lines in answer["lines"].items()
+            },
+        )
+
+    def killer(self, mutant: Mutant, tests: list[str], limit_s: float) -> str | None:
+        """The test that fails on the mutant."""
+        order = {"module": mutant.module, "source": mutant.source, "tests": tests, "limit_s": limit_s}
+        answer = self.ask(order | {"imported": True}) if mutant.is_replaceable else {"not_replaceable": True}
+        if answer.get("not_replaceable"):
+            answer = self.ask(order | {"imported": False, "limit_s": limit_s + 60})
+        return answer["killed_by"]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Mutation tests of the rows of docs/evidence/specs.")
     parser.add_argument("--page", action="append", help="only this page, for example provider-config")
     parser.add_argument("--row", action="append", help="only this row, for example R16")
-    parser.add_argument("--mutants", type=int, default=6, help="for each row, drawn at random (default: 6)")
+    parser.add_argument("--mutants", type=int, default=8, help="for each row, drawn at random (default: 8)")
     parser.add_argument("--seed", type=int, default=1, help="of the draw (default: 1)")
-    parser.add_argument("--jobs", type=int, default=2, help="runs of tests at a time (default: 2)")
+    parser.add_argument("--out", default="results", help="the results are in build/mutants/OUT.json")
+    parser.add_argument("--slow", action="store_true", help="also rows that only tests of whole processes show")
     asked = parser.parse_args()
+    known = list(rows())
     chosen = [
-        row for row in rows() if (not asked.page or row.page in asked.page) and (not asked.row or row.id in asked.row)
+        row for row in known if (not asked.page or row.page in asked.page) and (not asked.row or row.id in asked.row)
     ]
     if not chosen:
         print("no row has that page and id", file=sys.stderr)
         return 2
-    shutil.rmtree(BUILD, ignore_errors=True)
-    BUILD.mkdir(parents=True)
+    BUILD.mkdir(parents=True, exist_ok=True)
+    modules = sorted({module for row in chosen for module in row.scopes})
+    beside = [row for row in known if set(row.scopes) & set(modules)]
+    tests = Tests(
+        sorted({test.partition("::")[0] for row in beside for test in row.tests if not test.startswith(SLOW)})
+    )
+    measured = tests.measure([module for module in modules if module.endswith(".py")])
     results = []
     for row in chosen:
-        result = measured(row, asked.mutants, random.Random(f"{asked.seed} {row.page} {row.id}"), asked.jobs)
+        dice = random.Random(f"{asked.seed} {row.page} {row.id}")
+        if row.tests[0].startswith(SLOW):
+            result = slow_result(row, asked.mutants, dice) if asked.slow else Result(row, unmeasured="slow tests only")
+        else:
+            result = result_of(row, beside, measured, tests, asked.mutants, dice)
         results.append(result)
         print_result(result)
-        (BUILD / "results.json").write_text(json.dumps([asdict(result) for result in results], indent=1))
+        (BUILD / f"{asked.out}.json").write_text(json.dumps([asdict(result) for result in results], indent=1))
     survived = sum(bool(result.survivors) for result in results)
     unmeasured = sum(bool(result.unmeasured) for result in results)
-    print(f"{len(results)} rows: {survived} with survivors, {unmeasured} not measured; {BUILD / 'results.json'}")
+    print(f"{len(results)} rows: {survived} with survivors, {unmeasured} not measured; {BUILD / f'{asked.out}.json'}")
     return 0
 
 
@@ -106,133 +199,353 @@ def rows() -> Iterator[Row]:
             claimed = tests.get((page.stem, cells[0].strip()))
             if not claimed:
                 continue
-            fast = sorted((test for test in claimed if not test.startswith(SLOW)), key=_kind, reverse=True)
-            modules = re.findall(r"`(src/[^`]+\.py)`", cells[-2])
-            if modules:
-                yield Row(page.stem, cells[0].strip(), tuple(modules), tuple(fast or claimed))
+            scopes = scopes_in(cells[-2])
+            if scopes:
+                fast = [test for test in claimed if not test.startswith(SLOW)]
+                yield Row(page.stem, cells[0].strip(), scopes, tuple(fast or claimed))
 
 
-def _kind(test: str) -> int:
-    """Higher for the tests that fail fastest, which run first: a mutant is killed by its first failure."""
-    kind = test.split("/")[1]
-    return spec_rows.KINDS.index(kind) if kind in spec_rows.KINDS else -1
+def scopes_in(cell: str) -> dict[str, tuple[str, ...]]:
+    """``"`src/a.py`: `f`, `g`; `src/b.py`"`` -> ``{"src/a.py": ("f", "g"), "src/b.py": ()}``"""
+    scopes: dict[str, tuple[str, ...]] = {}
+    module = None
+    for name in re.findall(r"`([^`]+)`", cell):
+        if "/" in name:
+            module = name if name.startswith("src/") and name.endswith((".py", ".json")) else None
+            if module:
+                scopes[module] = ()
+        elif module:
+            scopes[module] = (*scopes[module], name)
+    return scopes
 
 
-def measured(row: Row, number: int, dice: random.Random, jobs: int) -> Result:
-    started = time.monotonic()
-    lines = executed_lines(row)
-    seconds = time.monotonic() - started
-    if isinstance(lines, str):
-        return Result(row, seconds, 0, (), lines)
-    mutants = [mutant for module in row.modules for mutant in mutants_of(module, lines.get(module, frozenset()))]
-    if not mutants:
-        return Result(row, seconds, 0, (), "its tests execute no line of its modules that can be mutated")
-    drawn = dice.sample(mutants, min(number, len(mutants)))
-    copies: SimpleQueue[Path] = SimpleQueue()
-    for worker in range(jobs):
-        copies.put(copy_of_source(worker))
-    with ThreadPoolExecutor(jobs) as threads:
-        diffs = list(threads.map(partial(survivor, row, copies, 30 + 3 * seconds), drawn))
-    survivors = tuple(diff for diff in diffs if diff is not None)
-    return Result(row, seconds, len(drawn) - len(survivors), survivors)
-
-
-def executed_lines(row: Row) -> dict[str, frozenset[int]] | str:
-    """{module: lines that the row's tests execute within functions}, or why this cannot be said."""
-    data = BUILD / "coverage"
-    report = BUILD / "executed.json"
-    only = (
-        f"--include={','.join(row.modules)}"  # anything else would be traced for nothing, which takes most of the run
-    )
-    run = ["-m", "coverage", "run", f"--data-file={data}", only, "-m", "pytest", *OPTIONS, *row.tests]
-    done = pytest(run, ROOT / "src", FIRST_RUN_LIMIT_S)
-    if done != 0:
-        return f"its tests fail without a mutant (exit status {done})"
-    subprocess.run([PYTHON, "-m", "coverage", "json", f"--data-file={data}", "-o", report, "-q"], cwd=ROOT, check=True)
-    files = json.loads(report.read_text())["files"]
-    return {
-        module: frozenset(files[module]["executed_lines"]) & mutable_lines((ROOT / module).read_text())
-        for module in row.modules
-        if module in files
+def result_of(
+    row: Row, beside: list[Row], measured: Measured, tests: Tests, number: int, dice: random.Random
+) -> Result:
+    if failing := measured.failing & set(row.tests):
+        return Result(row, unmeasured=f"fails without a mutant: {', '.join(sorted(failing))}")
+    statements = {
+        (module, statement): weight(module, statement, beside, measured)
+        for module, names in row.scopes.items()
+        for statement, imported in statements_in(module, names)
+        if not imported or measured.tests_of(module, statement) & set(row.tests)
     }
+    killed, survivors = [], []
+    for mutant in drawn(statements, number, dice):
+        executing = measured.tests_of(mutant.module, mutant.statement)
+        # A constant is evaluated by the import, so any test may depend on it.
+        own = sorted(executing & set(row.tests) or row.tests, key=lambda test: measured.seconds.get(test, 0))
+        others = quickest((executing or tests_beside(mutant.module, beside)) - set(row.tests), measured)
+        if tests.killer(mutant, own, limit_s(own, measured)):
+            killed.append(mutant.diff)
+        else:
+            by = tests.killer(mutant, others, limit_s(others, measured)) if others else None
+            survivors.append((mutant.diff, by))
+    if not killed and not survivors:
+        return Result(row, unmeasured="its tests execute no statement of its modules that can be mutated")
+    return Result(row, tuple(killed), tuple(survivors))
 
 
-OPTIONS = ("-x", "-q", "--suite=all", "-p", "no:cacheprovider", "-p", "no:xdist")
+def tests_beside(module: str, beside: list[Row]) -> frozenset[str]:
+    return frozenset(test for row in beside if module in row.scopes for test in row.tests if not test.startswith(SLOW))
 
 
-def pytest(arguments: list[str], source: Path, limit_s: float) -> int:
-    """The exit status of a run of the modules below `source`; 124 if it took longer than `limit_s`."""
-    environment = os.environ | {"PYTHONPATH": f"{source}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
-    try:
-        return subprocess.run(
-            [PYTHON, *arguments, "-o", f"pythonpath={source} {ROOT}"],
-            cwd=ROOT,
-            env=environment,
-            timeout=limit_s,
-            check=False,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        ).returncode
-    except subprocess.TimeoutExpired:
-        return 124
+def quickest(tests: frozenset[str], measured: Measured) -> list[str]:
+    """As many as take `OTHERS_S` seconds together."""
+    chosen, total = [], 0.0
+    for test in sorted(tests, key=lambda test: (measured.seconds.get(test, 0), test)):
+        total += measured.seconds.get(test, 0)
+        if total > OTHERS_S:
+            break
+        chosen.append(test)
+    return chosen
 
 
-def mutable_lines(source: str) -> frozenset[int]:
-    """Lines of statements within functions, without docstrings and annotations that have a line of their own."""
-    lines = set()
-    for function in ast.walk(ast.parse(source)):
-        if isinstance(function, ast.FunctionDef):
-            for statement in function.body:
-                if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
-                    lines |= set(range(statement.lineno, (statement.end_lineno or statement.lineno) + 1))
-    return frozenset(lines)
+def limit_s(tests: list[str], measured: Measured) -> float:
+    return 30 + 4 * sum(measured.seconds.get(test, 0) for test in tests)
 
 
-def mutants_of(module: str, lines: frozenset[int]) -> Iterator[Mutant]:
-    tree = get_ast((ROOT / module).read_text())
+def weight(module: str, statement: tuple[int, int], beside: list[Row], measured: Measured) -> float:
+    executing = measured.tests_of(module, statement)
+    return 1 / max(1, sum(module in row.scopes and bool(executing & set(row.tests)) for row in beside))
+
+
+def drawn(statements: dict[tuple[str, tuple[int, int]], float], number: int, dice: random.Random) -> Iterator[Mutant]:
+    """Up to `number` mutants, of different statements as far as there are."""
+    left = {place: list(mutants_of(*place)) for place in statements}
+    left = {place: dice.sample(mutants, min(len(mutants), AT_MOST)) for place, mutants in left.items()}
+    while number and any(left.values()):
+        places = [place for place, mutants in left.items() if mutants]
+        weights = [statements[place] for place in places]
+        while places and number:
+            (place,) = dice.choices(places, weights)
+            weights.pop(places.index(place))
+            places.remove(place)
+            yield left[place].pop()
+            number -= 1
+
+
+def statements_in(module: str, names: tuple[str, ...]) -> list[tuple[tuple[int, int], bool]]:
+    """The lines of each statement, and whether it belongs to a function, whose statements tests execute.
+
+    A compound statement counts as its header. With `names`, those of the functions, classes and constants with these
+    names; otherwise those of all functions. Docstrings and imports are left out.
+    """
+    if module.endswith(".json"):
+        return [((line, line), False) for line in sorted({line for line, _ in schema_changes(module, names)})]
+    found: list[tuple[tuple[int, int], bool]] = []
+
+    def visit(nodes: list[ast.stmt], *, inside: bool, wanted: bool, outer: str) -> None:
+        for node in nodes:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                name = f"{outer}{node.name}"
+                is_function = isinstance(node, ast.FunctionDef)
+                visit(
+                    node.body,
+                    inside=inside or is_function,
+                    wanted=wanted or name in names or node.name in names,
+                    outer=f"{name}.",
+                )
+                continue
+            if isinstance(node, ast.Import | ast.ImportFrom) or (
+                isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            ):
+                continue
+            is_named = wanted or bool(names_assigned(node) & set(names))
+            bodies = [
+                part for part in ("body", "orelse", "finalbody", "handlers", "cases") if getattr(node, part, None)
+            ]
+            if is_named or (inside and not names):
+                end = node.end_lineno or node.lineno
+                if bodies:
+                    first = getattr(node, bodies[0])[0]
+                    line = getattr(first, "lineno", None) or first.pattern.lineno
+                    end = max(node.lineno, line - 1)
+                found.append(((node.lineno, end), inside))
+            for part in bodies:
+                for inner in getattr(node, part):
+                    visit(
+                        inner.body if hasattr(inner, "body") and not isinstance(inner, ast.stmt) else [inner],
+                        inside=inside,
+                        wanted=is_named,
+                        outer=outer,
+                    )
+
+    visit(tree_of(module).body, inside=False, wanted=False, outer="")
+    return list(dict.fromkeys(found))
+
+
+def names_assigned(node: ast.stmt) -> set[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return {name.id for target in targets if target for name in ast.walk(target) if isinstance(name, ast.Name)}
+
+
+@cache
+def text_of(module: str) -> str:
+    return (ROOT / module).read_text()
+
+
+@cache
+def tree_of(module: str) -> ast.Module:
+    return ast.parse(text_of(module))
+
+
+def mutants_of(module: str, statement: tuple[int, int]) -> Iterator[Mutant]:
+    seen = {text_of(module)}
+    for operator, line, change in changes_of(module):
+        if statement[0] <= line <= statement[1]:
+            source = change()
+            if source in seen or not compiles(source):
+                continue
+            seen.add(source)
+            lines = difflib.unified_diff(text_of(module).splitlines(), source.splitlines(), module, "", "", "", 0, "")
+            yield Mutant(module, statement, operator, source, "\n".join(list(lines)[2:]))
+
+
+def compiles(source: str) -> bool:
+    """Without a warning, such as that of ``is`` with a literal."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            compile(source, "mutant", "exec", dont_inherit=True)
+        except (SyntaxError, SyntaxWarning):
+            return False
+    return True
+
+
+@cache
+def changes_of(module: str) -> list[tuple[str, int, Any]]:
+    """``(operator, line, function that returns the changed source)``"""
+    text = text_of(module)
+    if module.endswith(".json"):
+        return [("schema", line, lambda new=new: new) for line, new in schema_changes(module, ())]
+    found: list[tuple[str, int, Any]] = []
+    tree = get_ast(text)
     for name in sorted(cosmic_ray.plugins.operator_names()):
         if LEFT_OUT.search(name):
             continue
         operator = cosmic_ray.plugins.get_operator(name)()
         positions = (position for node in ast_nodes(tree) for position in operator.mutation_positions(node))
         for occurrence, (start, _end) in enumerate(positions):
-            if start[0] in lines:
-                yield Mutant(module, start[0], name, occurrence)
+            found.append(
+                (
+                    name,
+                    start[0],
+                    lambda operator=operator, occurrence=occurrence: mutate_code(text, operator, occurrence),
+                )
+            )
+    for name, edits in (("removal", removals(module)), ("replacement", replacements(module))):
+        for node, new in edits:
+            found.append((name, node.lineno, lambda node=node, new=new: edited(text, node, new)))
+    return found
 
 
-def copy_of_source(worker: int) -> Path:
-    copy = BUILD / str(worker)
-    if not copy.exists():
-        shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
-    return copy
+def schema_changes(module: str, names: tuple[str, ...]) -> list[tuple[int, str]]:
+    """``(line, changed text)``: each constraint of an object with one of the names is renamed, or its number moved."""
+    lines = text_of(module).splitlines(keepends=True)
+    found, above = [], []
+    for at, line in enumerate(lines):
+        indent = len(line) - len(line.lstrip())
+        above = [(depth, name) for depth, name in above if depth < indent]
+        if key := re.match(r'\s*"([^"]+)": [\[{]', line):
+            above.append((indent, key[1]))
+        owner = above[-1][1] if above else ""
+        if "remedies" in (owner, *re.findall(r'"([^"]+)"', line)) or (names and owner not in names):
+            continue
+        for constraint in re.finditer(rf'"({"|".join(CONSTRAINTS)})": ', line):
+            new = line[: constraint.start(1)] + "x-" + line[constraint.start(1) :]
+            found.append((at + 1, "".join([*lines[:at], new, *lines[at + 1 :]])))
+        for number in re.finditer(r": (\d+)(?=[,\n}])", line):
+            new = line[: number.start(1)] + str(int(number[1]) + 1) + line[number.end(1) :]
+            found.append((at + 1, "".join([*lines[:at], new, *lines[at + 1 :]])))
+    return found
 
 
-def survivor(row: Row, copies: SimpleQueue[Path], limit_s: float, mutant: Mutant) -> str | None:
-    """Runs the row's tests against the mutant; its diff if they pass."""
-    source = (ROOT / mutant.module).read_text()
-    mutated = mutate_code(source, cosmic_ray.plugins.get_operator(mutant.operator)(), mutant.occurrence)
-    copy = copies.get()
-    path = copy / Path(mutant.module).relative_to("src")
+CONSTRAINTS = (
+    "type", "required", "pattern", "minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "oneOf",
+    "minProperties", "propertyNames", "additionalProperties", "items", "if", r"\$ref",
+)  # fmt: skip
+
+
+def removals(module: str) -> Iterator[tuple[ast.AST, str]]:
+    """Statements that only have an effect: a call, an error, an entry or attribute that is set or deleted; not logs."""
+    for node in ast.walk(tree_of(module)):
+        is_effect = (
+            (
+                isinstance(node, ast.Expr)
+                and isinstance(node.value, ast.Call)
+                and "log." not in ast.unparse(node.value.func)
+            )
+            or isinstance(node, ast.Raise | ast.AugAssign | ast.Delete)
+            or (isinstance(node, ast.Assign) and not isinstance(node.targets[0], ast.Name | ast.Tuple))
+        )
+        if is_effect:
+            yield node, "pass"
+
+
+def replacements(module: str) -> Iterator[tuple[ast.AST, str]]:
+    """Values of the arguments of constants, and constants of a class that stand for a choice."""
+    text = text_of(module)
+    values: dict[str, list[str]] = defaultdict(list)
+    members: dict[str, list[str]] = defaultdict(list)
+    at_import = [
+        word
+        for statement in tree_of(module).body
+        if isinstance(statement, ast.Assign | ast.AnnAssign)
+        for word in ast.walk(statement)
+        if isinstance(word, ast.keyword) and word.arg
+    ]
+    for word in at_import:
+        values[word.arg].append(ast.get_source_segment(text, word.value))
+    chosen = [
+        node
+        for node in ast.walk(tree_of(module))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and re.fullmatch("[A-Z][A-Z_0-9]+", node.attr)
+    ]
+    for node in chosen:
+        members[node.value.id].append(node.attr)
+    for word in at_import:
+        now = ast.get_source_segment(text, word.value)
+        if others := sorted(set(values[word.arg]) - {now}):
+            yield word.value, others[word.value.lineno % len(others)]
+    for node in chosen:
+        if node.value.id[0].isupper() and (others := sorted(set(members[node.value.id]) - {node.attr})):
+            yield node, f"{node.value.id}.{others[node.lineno % len(others)]}"
+
+
+def edited(text: str, node: Any, new: str) -> str:
+    lines = text.splitlines(keepends=True)
+    start = sum(len(line) for line in lines[: node.lineno - 1]) + len(
+        lines[node.lineno - 1].encode()[: node.col_offset].decode()
+    )
+    end = sum(len(line) for line in lines[: node.end_lineno - 1]) + len(
+        lines[node.end_lineno - 1].encode()[: node.end_col_offset].decode()
+    )
+    return text[:start] + new + text[end:]
+
+
+def slow_result(row: Row, number: int, dice: random.Random) -> Result:
+    """Runs tests that start processes, against a copy of src/."""
+    copy = BUILD / "src"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
+    if not passes(row.tests, copy):
+        return Result(row, unmeasured="its tests fail without a mutant")
+    statements = {
+        (module, statement): 1.0
+        for module, names in row.scopes.items()
+        for statement, _ in statements_in(module, names)
+    }
+    killed, survivors = [], []
+    for mutant in drawn(statements, number, dice):
+        path = copy / Path(mutant.module).relative_to("src")
+        path.write_text(mutant.source)
+        if passes(row.tests, copy):
+            survivors.append((mutant.diff, None))
+        else:
+            killed.append(mutant.diff)
+        path.write_text(text_of(mutant.module))
+    return Result(row, tuple(killed), tuple(survivors))
+
+
+def passes(tests: tuple[str, ...], source: Path) -> bool:
+    environment = os.environ | {"PYTHONPATH": f"{source}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
+    options = (
+        "-x",
+        "-q",
+        "--suite=all",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "-o",
+        f"pythonpath={source} {ROOT}",
+    )
     try:
-        path.write_text(mutated)
-        if pytest(["-m", "pytest", *OPTIONS, *row.tests], copy, limit_s) != 0:
-            return None
-    finally:
-        path.write_text(source)
-        copies.put(copy)
-    changed = difflib.unified_diff(source.splitlines(), mutated.splitlines(), mutant.module, "", "", "", 0, "")
-    return "\n".join(changed)
+        done = subprocess.run(
+            [PYTHON, "-m", "pytest", *options, *tests],
+            cwd=ROOT,
+            env=environment,
+            timeout=SLOW_LIMIT_S,
+            check=False,
+            capture_output=True,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
 
 
 def print_result(result: Result) -> None:
-    row = result.row
     if result.unmeasured:
-        print(f"{row.page} {row.id}: not measured: {result.unmeasured}", flush=True)
+        print(f"{result.row.name}: not measured: {result.unmeasured}", flush=True)
         return
-    total = result.killed + len(result.survivors)
-    print(f"{row.page} {row.id}: {result.killed} of {total} mutants killed ({result.seconds:.0f} s a run)", flush=True)
-    for diff in result.survivors:
+    total = len(result.killed) + len(result.survivors)
+    print(f"{result.row.name}: {len(result.killed)} of {total} mutants killed", flush=True)
+    for diff, by in result.survivors:
         print("    " + diff.replace("\n", "\n    "), flush=True)
+        print(f"    {'killed by ' + by if by else 'no test kills it'}", flush=True)
 
 
 if __name__ == "__main__":

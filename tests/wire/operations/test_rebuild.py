@@ -104,7 +104,8 @@ def test_a_rebuild_sets_the_addresses_by_which_people_reach_the_server(cloud):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"accessIPv4": "192.0.2"}, {"accessIPv4": "2001:db8::4"}, {"accessIPv6": "192.0.2.4"}, {"accessIPv6": None}]
+    "wrong",
+    [{"accessIPv4": "192.0.2"}, {"accessIPv4": "2001:db8::4"}, {"accessIPv6": "192.0.2.4"}, {"accessIPv6": None}],
 )
 def test_a_rebuild_with_something_else_than_an_address_changes_nothing(cloud, wrong):
     server_id = cloud.boot("small")
