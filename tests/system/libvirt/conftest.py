@@ -1,15 +1,13 @@
 """Real guests: a private libvirtd, and a plane whose host runs its servers on it. All tests share one of each."""
 
 import functools
-import shutil
-import tempfile
 from pathlib import Path
 
 import pytest
 
 from tests.ports import free_port
 from tests.servers import ServerMissing
-from tests.system.libvirt import drivers, guest, host
+from tests.system.libvirt import drivers, guest, host, namespaces
 from tests.system.planes import PlaneClients, PlaneProcess, write_config
 
 
@@ -25,10 +23,31 @@ def kernel() -> Path:
 
 @pytest.fixture(scope="session")
 def directory():
-    """A directory with a short path, because it holds sockets."""
-    path = Path(tempfile.mkdtemp(prefix="mlv-"))
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
+    with host.short_directory() as path:
+        yield path
+
+
+@pytest.fixture(scope="module")
+def both():
+    """The namespaces of a host and of a person's machine."""
+    if why := namespaces.missing():
+        pytest.skip(f"no networks here: {why}")
+    with namespaces.two_namespaces() as both:
+        yield both
+
+
+@pytest.fixture(scope="module")
+def bridged_libvirtd(kernel, both):
+    """A host whose guests can be attached to `namespaces.BRIDGE`."""
+    try:
+        programs, filters = host.network_programs()
+    except ServerMissing as error:
+        pytest.skip(f"no networks here: {error}")
+    with (
+        host.short_directory() as path,
+        host.LibvirtHost(path, namespace=both.host, programs=programs, filters=filters) as running,
+    ):
+        yield running
 
 
 @pytest.fixture(scope="session")
@@ -55,6 +74,20 @@ def driver(make):
     yield driver
     for uuid in (drivers.A, drivers.B):
         driver.destroy(uuid)
+
+
+@pytest.fixture
+def bridged_make(bridged_libvirtd, driver_images):
+    """Like `make`, on `bridged_libvirtd`."""
+    directory = bridged_libvirtd.directory / "driver"
+    return functools.partial(drivers.driver_on, bridged_libvirtd, driver_images, directory)
+
+
+@pytest.fixture
+def bridged_driver(bridged_make):
+    driver = bridged_make()
+    yield driver
+    driver.destroy(drivers.A)
 
 
 @pytest.fixture(scope="session")

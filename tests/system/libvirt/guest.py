@@ -14,12 +14,13 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests import servers
 from tests.servers import ServerMissing
 from tests.servers import _locked as locked
+from tests.system.libvirt.debian import run_or_miss
 
 BUSYBOX = Path("/bin/busybox")
 PACKAGE = "linux-image-cloud-amd64"
@@ -112,8 +113,10 @@ def kernel(package: str = PACKAGE) -> Path:
         if not (found := sorted(place.glob("boot/vmlinuz-*"))):
             with tempfile.TemporaryDirectory(dir=state) as directory:
                 name = _package_of_the_kernel(package, directory)
-                _run(["apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", name], directory)
-                _run(["dpkg", "-x", *map(str, Path(directory).glob("*.deb")), f"{directory}/unpacked"], directory)
+                run_or_miss(["apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", name], directory)
+                run_or_miss(
+                    ["dpkg", "-x", *map(str, Path(directory).glob("*.deb")), f"{directory}/unpacked"], directory
+                )
                 shutil.rmtree(place, ignore_errors=True)
                 Path(directory, "unpacked").rename(place)
             found = sorted(place.glob("boot/vmlinuz-*"))
@@ -125,22 +128,25 @@ def _package_of_the_kernel(package: str, directory: str) -> str:
         said = subprocess.run(["apt-cache", "depends", package], capture_output=True, text=True, check=False).stdout
         if name := re.search(r"Depends: (linux-image-\S+)", said):
             return name[1]
-        _run(["apt-get", "update", "-qq"], directory)
+        run_or_miss(["apt-get", "update", "-qq"], directory)
     raise ServerMissing(f"apt knows no package {package}: a Debian system is needed")
-
-
-def _run(command: list[str], directory: str) -> None:
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, timeout=300)
-    if done.returncode:
-        raise ServerMissing(f"Debian's kernel cannot be had: {' '.join(command)}: {done.stderr[-300:]}")
 
 
 def initial_file_system() -> bytes:
     return archive(kernel(), _INIT, _MODULES)
 
 
-def archive(kernel: Path, init: str, wanted: Sequence[str], more: Path | None = None) -> bytes:
-    """A cpio archive (newc) with busybox, the `wanted` modules and the script. Looks for modules below `more`, too."""
+def archive(
+    kernel: Path,
+    init: str,
+    wanted: Sequence[str],
+    more: Path | None = None,
+    programs: Mapping[str, bytes] | None = None,
+) -> bytes:
+    """A cpio archive (newc) with busybox, the `wanted` modules and the script. Looks for modules below `more`, too.
+
+    `programs`: {path in the archive, without a slash in front: content} of further files.
+    """
     version = kernel.name.removeprefix("vmlinuz-")
     found = [*(kernel.parents[1] / "lib/modules" / version).rglob("*.ko"), *(more.glob("*.ko") if more else ())]
     modules = {path.stem.replace("-", "_"): path for path in found}
@@ -149,8 +155,10 @@ def archive(kernel: Path, init: str, wanted: Sequence[str], more: Path | None = 
         _load(name, modules, loaded)
     files = {"bin/busybox": BUSYBOX.read_bytes(), "init": init.replace("MODULES", " ".join(loaded)).encode()}
     files |= {f"lib/{name}.ko": modules[name].read_bytes() for name in loaded}
+    files |= programs or {}
     out = io.BytesIO()
-    for directory in ("bin", "lib", "dev"):
+    above = {str(parent) for name in files for parent in Path(name).parents}
+    for directory in sorted(above | {"dev"}):
         _member(out, directory, 0o040755, b"")
     for name, content in files.items():
         _member(out, name, 0o100755, content)

@@ -11,8 +11,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Self
 
@@ -20,6 +21,7 @@ import pytest
 
 from tests import servers
 from tests.servers import program
+from tests.system.libvirt.debian import unpacked, wrapped
 
 _START_TIMEOUT_S = 60
 _END_TIMEOUT_S = 30
@@ -87,11 +89,45 @@ def small_file_system(path: Path, size: str = "48m") -> Iterator[None]:
         subprocess.run(["umount", "--lazy", path], check=True)
 
 
-class LibvirtHost:
-    """`directory` must have a short path, because it holds sockets."""
+def network_programs() -> tuple[Path, list[Path]]:
+    """A directory with the programs by which libvirt filters traffic, and its definitions of filters.
 
-    def __init__(self, directory: Path) -> None:
+    Raises `ServerMissing` if Debian's packages cannot be had.
+    """
+    place = unpacked("host-network", "iptables", "libvirt-daemon-config-nwfilter")
+    programs = {name: f"usr/sbin/{name}-nft" for name in ("ebtables", "iptables", "ip6tables")}
+    return wrapped(place, **programs), list(place.glob("usr/share/libvirt/nwfilter/*.xml"))
+
+
+@contextlib.contextmanager
+def short_directory() -> Iterator[Path]:
+    """A directory with a short path, because it holds sockets."""
+    path = Path(tempfile.mkdtemp(prefix="mlv-"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+class LibvirtHost:
+    """`directory` must have a short path, because it holds sockets.
+
+    `namespace`: name of the network namespace of the daemon and its guests; None: that of the tests. `programs`: a
+    directory in which the daemon looks for programs first. `filters`: libvirt's definitions of traffic filters.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        namespace: str | None = None,
+        programs: Path | None = None,
+        filters: Iterable[Path] = (),
+    ) -> None:
         self.directory = directory
+        self._before = [] if namespace is None else ["ip", "netns", "exec", namespace]
+        if programs is not None:
+            self._before += ["env", f"PATH={programs}:{os.environ['PATH']}"]
         self._parent = subprocess.Popen(
             [sys.executable, Path(__file__).with_name("parent.py")],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -101,6 +137,9 @@ class LibvirtHost:
             (directory / name).mkdir()
         (directory / "libvirtd.conf").write_text(_LIBVIRTD_CONF.format(state=directory))
         (directory / "etc/qemu.conf").write_text(_QEMU_CONF)
+        (directory / "etc/nwfilter").mkdir()
+        for path in filters:
+            shutil.copy(path, directory / "etc/nwfilter")
 
     @property
     def uri(self) -> str:
@@ -121,7 +160,7 @@ class LibvirtHost:
         cache = servers.place() / "libvirt-cache"
         cache.mkdir(exist_ok=True)
         words = map(str, (self.directory, program("libvirtd"), cache))
-        command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _SCRIPT, "sh", *words]
+        command = [*self._before, "unshare", "--mount", "--propagation", "private", "sh", "-c", _SCRIPT, "sh", *words]
         order = {"command": command, "out": str(self.directory / "out")}
         self._parent.stdin.write(json.dumps(order) + "\n")
         self._parent.stdin.flush()

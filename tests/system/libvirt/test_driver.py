@@ -1,6 +1,5 @@
 """The virt driver against a real libvirt, without a plane: refusals, foreign domains, and repeated calls."""
 
-import os
 import re
 import subprocess
 import sys
@@ -10,10 +9,9 @@ import pytest
 
 from moorage.agent.model import DomainPowerState, PowerAction
 from moorage.agent.tree.provider_tree import ProviderTree
-from moorage.agent.virt import domain_xml
 from moorage.agent.virt.driver import DomainInterface, NoSuchDomain, VirtError
-from tests.servers import program
 from tests.system.libvirt.drivers import LINUX, RESCUE, A, B, pids_of, spec
+from tests.system.libvirt.namespaces import BRIDGE
 from tests.system.libvirt.servers import patiently
 
 pytestmark = pytest.mark.slow
@@ -61,9 +59,10 @@ def test_every_operation_may_be_repeated(make, driver):
         driver.power(A, PowerAction.START)
 
 
-def test_an_interface_is_attached_to_and_detached_from_a_running_guest(driver, make, bridge):
+def test_an_interface_is_attached_to_and_detached_from_a_running_guest(bridged_driver, bridged_make):
     """The guest boots Linux, which releases the device. Each call may be repeated."""
-    lab, other, third, fourth = (DomainInterface(f"fa:16:3e:00:00:0{at}", bridge, is_bridge=True) for at in range(4))
+    driver, make = bridged_driver, bridged_make
+    lab, other, third, fourth = (DomainInterface(f"fa:16:3e:00:00:0{at}", BRIDGE, is_bridge=True) for at in range(4))
     linux = spec(image_id=LINUX, memory_mb=256, interfaces=(lab,))
     driver.spawn(linux)
     patiently(lambda: "READY" in driver.console(A))
@@ -95,9 +94,10 @@ def test_an_interface_is_attached_to_and_detached_from_a_running_guest(driver, m
         driver.attach_interface(A, lab)
 
 
-def test_a_guest_that_does_not_release_an_interface_keeps_it(driver, bridge, monkeypatch):
+def test_a_guest_that_does_not_release_an_interface_keeps_it(bridged_driver, monkeypatch):
+    driver = bridged_driver
     monkeypatch.setattr("moorage.agent.virt.libvirt_domain._RELEASE_TIMEOUT_S", 2)
-    lab = DomainInterface("fa:16:3e:00:00:01", bridge, is_bridge=True)
+    lab = DomainInterface("fa:16:3e:00:00:01", BRIDGE, is_bridge=True)
     driver.spawn(spec(interfaces=(lab,)))  # its guest stays in its firmware
     with pytest.raises(VirtError, match="did not release the interface within 2 s"):
         driver.detach_interface(A, lab.mac)
@@ -111,29 +111,6 @@ def macs(driver, uuid):
     with driver._connection.use() as link:
         text = link.lookupByUUIDString(uuid).XMLDesc()
     return set(re.findall(r"<mac address='([^']+)'", text))
-
-
-@pytest.fixture
-def bridge(monkeypatch):
-    """A bridge of the host. Where the host has no ebtables, its guests have no traffic filter."""
-    if program("ebtables") is None:
-        monkeypatch.setattr(domain_xml, "render_interface", without_filter(domain_xml.render_interface))
-        monkeypatch.setattr("moorage.agent.virt.libvirt_domain.render_interface", domain_xml.render_interface)
-    name = f"mlv{os.getpid()}"
-    made = subprocess.run(["ip", "link", "add", name, "type", "bridge"], capture_output=True, text=True, check=False)
-    if made.returncode:
-        pytest.skip(f"no bridge can be made here: {made.stderr.strip()}")
-    yield name
-    subprocess.run(["ip", "link", "del", name], check=True)
-
-
-def without_filter(render):
-    def render_without(interface):
-        element = render(interface)
-        element.remove(element.find("filterref"))
-        return element
-
-    return render_without
 
 
 def test_a_suspended_domain_cannot_be_paused(driver):

@@ -56,6 +56,13 @@ def test_a_missing_program_is_named_with_its_package(root, name):
     assert (found.severity, found.remedy) == (Severity.BROKEN, f"apt-get install {package}")
 
 
+def test_without_ebtables_servers_with_networks_do_not_start(root):
+    found = findings(root)["traffic"]
+    assert (found.severity, found.remedy) == (Severity.WARNING, "apt-get install iptables")
+    (root / "bin/ebtables").touch(0o755)
+    assert "traffic" not in findings(root)
+
+
 def test_another_program_for_config_drives_suffices(root):
     (root / "bin/genisoimage").rename(root / "bin/xorrisofs")
     assert findings(root)["programs"].severity is Severity.FINE

@@ -104,6 +104,9 @@ def _libvirt(config: Config, clock: Clock, machine: HostMachine) -> Iterator[Che
         )
     else:
         yield fine("programs", "QEMU and the programs for disks and config drives are installed")
+    if not machine.has_program("ebtables"):
+        what = "ebtables is not installed, with which libvirt filters traffic: servers with networks do not start"
+        yield warning("traffic", what, "", "apt-get install iptables")
     yield _daemon(config, clock, machine)
     yield from _instances(config)
 

@@ -1,0 +1,68 @@
+"""Two network namespaces: one of a host with a bridge, and one of a person's machine beside it in the lab.
+
+machine: eth0 192.0.2.1  ---  host: br0 192.0.2.2  ---  the guests' interfaces
+"""
+
+import contextlib
+import os
+import secrets
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+SUBNET, MACHINE, BRIDGE_ADDRESS = "192.0.2.0/24", "192.0.2.1", "192.0.2.2"
+BRIDGE = "br0"
+
+
+@dataclass(frozen=True)
+class Namespaces:
+    """The names of the two namespaces."""
+
+    host: str
+    machine: str
+
+    def command(self, namespace: str, *words: object) -> list[str]:
+        """The command that runs `words` in one of them."""
+        return ["ip", "netns", "exec", namespace, *map(str, words)]
+
+    def run(self, *words: object, timeout_s: float = 60, data: str = "") -> subprocess.CompletedProcess[str]:
+        """Runs a program on the person's machine."""
+        return subprocess.run(
+            self.command(self.machine, *words), input=data, capture_output=True, text=True, check=False,
+            timeout=timeout_s,
+        )  # fmt: skip
+
+
+def missing() -> str | None:
+    """The reason why there can be no namespaces here; None if there can."""
+    with contextlib.suppress(OSError):
+        done = subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False)
+        if done.returncode == 0 and os.access("/dev/net/tun", os.R_OK | os.W_OK):
+            return None
+    return "this machine gives root no network namespace, or no /dev/net/tun"
+
+
+@contextlib.contextmanager
+def two_namespaces() -> Iterator[Namespaces]:
+    mark = secrets.token_hex(3)
+    names = Namespaces(f"mlv-{mark}-host", f"mlv-{mark}-machine")
+    with contextlib.ExitStack() as made:
+        for name in (names.host, names.machine):
+            _ip("netns", "add", name)
+            made.callback(_ip, "netns", "delete", name)
+            _ip("-n", name, "link", "set", "lo", "up")
+        _ip(
+            "-n", names.host, "link", "add", "uplink", "type", "veth", "peer", "name", "eth0", "netns", names.machine
+        )  # fmt: skip
+        _ip("-n", names.host, "link", "add", BRIDGE, "type", "bridge")
+        _ip("-n", names.host, "link", "set", "uplink", "master", BRIDGE)
+        _ip("-n", names.host, "address", "add", f"{BRIDGE_ADDRESS}/24", "dev", BRIDGE)
+        _ip("-n", names.machine, "address", "add", f"{MACHINE}/24", "dev", "eth0")
+        for namespace, device in ((names.host, "uplink"), (names.host, BRIDGE), (names.machine, "eth0")):
+            _ip("-n", namespace, "link", "set", device, "up")
+        yield names
+
+
+def _ip(*words: str) -> None:
+    done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"ip {' '.join(words)}: {done.stderr}"

@@ -1,0 +1,226 @@
+"""People log in to servers over SSH, with the key pair that the server was created with.
+
+The host (libvirtd and its guests) and the person's machine are two network namespaces; only the host's bridge connects
+them. The guests boot Debian's kernel in emulation, and are configured by their config drive alone.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.ports import free_port
+from tests.processes import sdk
+from tests.servers import ServerMissing, program
+from tests.system.libvirt import guest, host, login_guest
+from tests.system.libvirt.host import LibvirtHost
+from tests.system.libvirt.namespaces import BRIDGE, MACHINE, SUBNET, Namespaces
+from tests.system.libvirt.servers import wait_for_console
+from tests.system.network.conftest import client_variables
+from tests.system.planes import PlaneClients, PlaneProcess, write_config
+
+pytestmark = [pytest.mark.slow, pytest.mark.clients]
+
+POOL = "192.0.2.100-192.0.2.119"
+#: CPU seconds of QEMU until the first command has run over SSH: on an idle machine, it waits for little else.
+CPU_LIMIT_S = 40
+
+
+@dataclass(frozen=True)
+class Lab:
+    namespaces: Namespaces
+    libvirtd: LibvirtHost
+    plane: PlaneProcess
+    clients: PlaneClients
+    directory: Path
+
+    @property
+    def key(self) -> Path:
+        return self.directory / "key"
+
+    def ssh(
+        self, address: str, *words: str, data: str = "", key: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a command on a server, from the person's machine. Fails for a host key that `trust_host` has not seen."""
+        options = {
+            "UserKnownHostsFile": self.directory / "known_hosts",
+            "StrictHostKeyChecking": "yes",
+            "BatchMode": "yes",
+            "ConnectTimeout": 30,
+            "IdentitiesOnly": "yes",
+        }
+        given = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+        command = ("ssh", "-F", "none", *given, "-i", key or self.key, f"root@{address}", *words)
+        return self.namespaces.run(*command, data=data)
+
+    def trust_host(self, server: str, name: str) -> str:
+        """Waits until the server has booted, and notes its host key, which it shows on its console; returns that."""
+        text = wait_for_console(self.clients, server, "READY")
+        (key,) = re.findall(r"HOSTKEY (ssh-ed25519 \S+)", text)
+        with (self.directory / "known_hosts").open("a") as file:
+            file.write(f"{name} {key}\n")
+        return text
+
+
+@pytest.fixture(scope="module")
+def initrd(kernel):
+    if program("ssh") is None:
+        pytest.skip("no login here: openssh-client is not installed")
+    try:
+        return login_guest.initial_file_system()
+    except ServerMissing as error:
+        pytest.skip(f"no login here: {error}")
+
+
+@pytest.fixture(scope="module")
+def lab(initrd, both, bridged_libvirtd, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("login")
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "me", "-f", directory / "key"], check=True)
+    config = write_config(
+        directory / "plane",
+        plane={"log_file": "", "services": "identity,placement,compute,accelerator,image,agent,network"},
+        server={"port": free_port()},
+        network={"lines": {"lab": f"bridge {BRIDGE} subnet {SUBNET} addresses {POOL}"}},
+        agent={"virt_driver": "libvirt", "host": "metal-1", "domain_report_period_s": 1.0},
+        libvirt={
+            "uri": bridged_libvirtd.uri,
+            "instances_path": str(bridged_libvirtd.directory / "instances"),
+            "virt_type": "qemu",
+            "reserved_host_memory_mb": 0,
+        },
+    )
+    with PlaneProcess(config.source).start() as plane:
+        yield Lab(both, bridged_libvirtd, plane, plane.clients(), directory)
+
+
+@pytest.fixture(scope="module")
+def image(lab, initrd, tmp_path_factory):
+    clients = lab.clients
+    system = {
+        "kernel_id": clients.create_image(guest.kernel().read_bytes(), disk_format="aki", container_format="aki"),
+        "ramdisk_id": clients.create_image(initrd, disk_format="ari", container_format="ari"),
+        "os_command_line": guest.CMDLINE,
+    }
+    disk = guest.empty_disk(tmp_path_factory.mktemp("disk"))
+    clients.create_flavor("tiny", ram_mb=256)
+    return clients.create_image(disk, disk_format="qcow2", name="login", **system)
+
+
+CREATE = """
+import json
+from pathlib import Path
+cloud.create_keypair({key!r}, Path({public!r}).read_text())
+server = cloud.create_server({name!r}, image={image!r}, flavor='tiny', network='lab', key_name={key!r}, wait=True)
+print(json.dumps([server.id, server.status, server.public_v4 or server.private_v4, server.addresses]))
+"""
+
+
+def create(lab, image, name):
+    """Creates a server with openstacksdk, and waits for it as that does: (id, status, address)."""
+    public = str(lab.key.with_suffix(".pub"))
+    script = CREATE.format(name=name, image=image, key=f"key of {name}", public=public)
+    server, status, address, addresses = json.loads(sdk(client_variables(lab.plane), script))
+    assert [one["addr"] for one in addresses["lab"]] == [address]
+    return server, status, address
+
+
+def test_a_person_logs_in_with_the_key_pair_of_the_server(lab, image):
+    """`create_server(wait=True)` of openstacksdk; then ssh, from another machine, to the address that it returned."""
+    started = time.monotonic()
+    server, status, address = create(lab, image, "web-1")
+    text = lab.trust_host(server, address)
+    said = lab.ssh(address, "hostname")
+    cpu_s = cpu_seconds(lab)
+    took_s = time.monotonic() - started
+    print(
+        f"from the request to the first command over SSH: {took_s:.1f} s, of which QEMU used the CPU for {cpu_s:.1f} s"
+    )
+    assert (said.returncode, said.stdout.strip(), status) == (0, "web-1", "ACTIVE"), said.stderr
+    assert f"ADDRESS eth0 {address}" in text
+
+    other = lab.directory / "other"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other], check=True)
+    refused = lab.ssh(address, "hostname", key=other)
+    assert (refused.returncode, refused.stdout) == (255, "")
+    assert "Permission denied" in refused.stderr
+    lab.clients.compute.request("DELETE", f"/servers/{server}")
+    lab.clients.wait_until_gone(server)
+    assert cpu_s < CPU_LIMIT_S
+
+
+def cpu_seconds(lab):
+    """CPU time of the only guest that runs."""
+    (pid,) = lab.libvirtd.guests()
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+#: Prints the size and the source of each echo request, until that of the size `LAST`.
+LISTEN = """
+import socket, sys
+heard = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+print("ready", flush=True)
+size = 0
+while size != int(sys.argv[1]):
+    packet, (address, _) = heard.recvfrom(2000)
+    if packet[20] == 8:
+        size = len(packet) - 28
+        print(size, address, flush=True)
+"""
+#: Sizes of the echo requests that a server sends: as itself, from another address, with another MAC address, as itself.
+HONEST, ADDRESS, MAC, LAST = 101, 102, 103, 104
+#: The connection over which this runs survives the change of the MAC address.
+SEND = f"""
+arp -s {MACHINE} $1
+send() {{ ping -c 1 -W 1 -s $1 -I $2 {MACHINE} >/dev/null; }}
+mine=$(cat /sys/class/net/eth0/address)
+send {HONEST} $2
+send {ADDRESS} $3
+ip link set eth0 address 02:00:00:00:00:99
+send {MAC} $2
+ip link set eth0 address $mine
+send {LAST} $2
+"""
+OTHER = "192.0.2.77"
+
+
+def test_a_server_is_not_heard_from_addresses_that_are_not_its_own(lab, image):
+    """Libvirt's filter `clean-traffic`; when its rules are gone, the same guest is heard."""
+    server, _, address = create(lab, image, "liar")
+    lab.trust_host(server, address)
+    added = lab.ssh(address, "ip", "addr", "add", f"{OTHER}/24", "dev", "eth0")
+    assert added.returncode == 0, added.stderr
+    assert heard_from(lab, address) == [(HONEST, address), (LAST, address)]
+    assert not claims(lab, OTHER)
+    assert claims(lab, address)
+
+    programs, _ = host.network_programs()
+    subprocess.run(lab.namespaces.command(lab.namespaces.host, programs / "ebtables", "-t", "nat", "-F"), check=True)
+    everything = [(HONEST, address), (ADDRESS, OTHER), (MAC, address), (LAST, address)]
+    assert heard_from(lab, address) == everything
+    assert claims(lab, OTHER)
+
+
+def heard_from(lab, address):
+    """[(size, source)] of the echo requests that reach the person's machine."""
+    command = lab.namespaces.command(lab.namespaces.machine, sys.executable, "-c", LISTEN, LAST)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as listener:
+        assert listener.stdout.readline() == "ready\n"
+        mac = lab.namespaces.run("cat", "/sys/class/net/eth0/address").stdout.strip()
+        sent = lab.ssh(address, "sh", "-s", mac, address, OTHER, data=SEND)
+        if sent.returncode:
+            listener.kill()
+        heard = [(int(line.split()[0]), line.split()[1]) for line in listener.stdout]
+    assert sent.returncode == 0, sent.stderr
+    return heard
+
+
+def claims(lab, address):
+    """Whether somebody on the network answers that this address is theirs."""
+    return lab.namespaces.run(guest.BUSYBOX, "arping", "-c", "2", "-w", "3", "-I", "eth0", address).returncode == 0
