@@ -176,7 +176,7 @@ def test_a_worker_that_lost_its_claim_on_an_event_cannot_extend_finish_or_releas
         second = event_store.claim(connection, first, "quick", START, START)
         before = lease_store.find_lease(connection, lease.id)
     for late in (
-        lambda connection: event_store.extend(connection, first, END),
+        lambda connection: event_store.update_held(connection, first, claim_until=END),
         lambda connection: event_store.finish(connection, first, EventStatus.DONE, NOW),
         lambda connection: event_store.release(connection, [Release(start.id, first[start.id], NOW, "")], NOW),
     ):
@@ -184,7 +184,7 @@ def test_a_worker_that_lost_its_claim_on_an_event_cannot_extend_finish_or_releas
             assert late(connection) == {}
             assert lease_store.find_lease(connection, lease.id) == before
     with write(database) as connection:
-        assert event_store.extend(connection, second, END) == second
+        assert event_store.update_held(connection, second, claim_until=END) == second
         event_store.steps_done(connection, {start.id: 1}, NOW)
         assert event_store.finish(connection, second, EventStatus.DONE, NOW) == second
         assert [row.state for row in event_store.steps_of(connection, [start.id])[start.id]] == [StepState.DONE]
@@ -203,7 +203,7 @@ def test_only_events_whose_claim_is_still_held_are_extended_finished_or_released
         event_store.claim(connection, lost, "quick", START, START)
         before = event_store.of_leases(connection, [lease.id for lease in leases])
         written = {
-            "extend": lambda: event_store.extend(connection, mine, END),
+            "extend": lambda: event_store.update_held(connection, mine, claim_until=END),
             "finish": lambda: event_store.finish(connection, mine, EventStatus.DONE, END),
             "release": lambda: event_store.release(
                 connection, [Release(event_id, epoch, END, "slow") for event_id, epoch in mine.items()], END
@@ -248,7 +248,7 @@ def test_fencing_the_other_events_of_a_lease_ends_their_claims(database, ids):
         claimed = event_store.claim(connection, {start.id: 0}, "a", END, START)
         event_store.fence_others(connection, lease.id, end.id)
     with write(database) as connection:
-        assert event_store.extend(connection, claimed, END) == {}
+        assert event_store.update_held(connection, claimed, claim_until=END) == {}
         event_store.drop_claims(connection, [start.id], "a")
         assert lease_store.find_lease(connection, lease.id).event(EventType.START).claim_until is None
 
@@ -292,7 +292,10 @@ def test_a_reservation_in_error_does_not_become_active(database, ids):
     lease = new_lease(ids)
     with write(database) as connection:
         lease_store.insert_lease(connection, lease)
-        lease_store.move_reservations(connection, [lease.id], ReservationStatus.ERROR, NOW)
-        lease_store.move_reservations(connection, [lease.id], ReservationStatus.ACTIVE, NOW)
+        ids = [lease.id]
+        lease_store.move(connection, ids, LeaseStatus.PENDING, LeaseStatus.STARTING, NOW)
+        lease_store.move(connection, ids, LeaseStatus.STARTING, LeaseStatus.ERROR, NOW, ReservationStatus.ERROR)
+        lease_store.move(connection, ids, LeaseStatus.ERROR, LeaseStatus.UPDATING, NOW)
+        lease_store.move(connection, ids, LeaseStatus.UPDATING, LeaseStatus.ACTIVE, NOW, ReservationStatus.ACTIVE)
     with read(database) as connection:
         assert lease_store.find_lease(connection, lease.id).reservations[0].status is ReservationStatus.ERROR

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from moorage.core.errors import StartError
 from moorage.db import migrations
 from moorage.db.session import read, write
-from moorage.reservation.model.leases import Generation, ReservationStatus
+from moorage.reservation.model.leases import Generation, LeaseStatus, ReservationStatus
 from moorage.reservation.model.reservation_requests import InstanceRequest, Size
 from moorage.reservation.store import lease_store
 from tests.store.conftest import on_every_database
@@ -68,7 +68,7 @@ def test_the_older_columns_are_not_dropped_while_reservations_use_them(migrated,
             migrations.upgrade(migrated, "reservation", "0099")
         assert columns(migrated).keys() >= COLUMNS
         with write(migrated) as connection:
-            lease_store.move_reservations(connection, [lease.id], ReservationStatus.DELETED, NOW)
+            lease_store.move(connection, [lease.id], lease.status, LeaseStatus.DELETING, NOW, ReservationStatus.DELETED)
     migrations.upgrade(migrated, "reservation", "0099")
     assert not columns(migrated).keys() & COLUMNS
 

@@ -11,7 +11,7 @@ from moorage.reservation.model.steps import (
     GrantAccess,
     JoinAggregate,
     PutInventory,
-    journal_args,
+    journal_entry,
     step_from_journal,
 )
 
@@ -81,7 +81,7 @@ def test_steps_read_back_the_same_from_the_journal():
         *plan_end([A, HYBRID], SLOTS, SERVICES, "p"),
         *plan_change(A, InstanceRequest(Size(2, 512, 1), 4)),
     ]
-    assert [step_from_journal(step.kind, journal_args(step)) for step in steps] == steps
+    assert [step_from_journal(**journal_entry(step)) for step in steps] == steps
 
 
 @pytest.mark.parametrize(

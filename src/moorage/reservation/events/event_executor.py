@@ -20,6 +20,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from enum import Enum
 from functools import partial
 from types import MappingProxyType
 from typing import get_args
@@ -39,9 +40,7 @@ from moorage.reservation.events.event_run import (
     RunEnd,
     change_finished,
     change_given_up,
-    epochs_of,
     summarise_failures,
-    unrecorded_steps,
 )
 from moorage.reservation.events.parallel_requests import ParallelRequests
 from moorage.reservation.model.event_order import UnfinishedEvent
@@ -114,6 +113,14 @@ class ExecutorSettings:
     worker: str  #: `moorage.jobs.worker_watch.Worker.id` of this process, so that its claims are freed when it dies
     start_deadline_s: int
     requests_at_once: int
+
+
+class _EventState(Enum):
+    """What has become of an event since it was read."""
+
+    CHANGED = "changed"  #: the event or its lease has changed, or an event of the lease is claimed
+    NEW = "new"  #: it can be planned now
+    UNPLANNED = "unplanned"  #: attempted before, late, or the generation of a reservation is unknown
 
 
 class EventExecutor:
@@ -212,8 +219,9 @@ class EventExecutor:
         ids = [event.lease_id for event in events]
         lease_store.lock_rows(connection, ids)
         leases = {lease.id: lease for lease in lease_store.find_leases(connection, ids)}
-        unchanged = [event for event in events if _is_as_read(event, leases.get(event.lease_id), now)]
-        new = [leases[event.lease_id] for event in unchanged if self._is_new(event, leases[event.lease_id])]
+        states = {event.event_id: self._state(event, leases.get(event.lease_id)) for event in events}
+        unchanged = [event for event in events if states[event.event_id] is not _EventState.CHANGED]
+        new = [leases[event.lease_id] for event in unchanged if states[event.event_id] is _EventState.NEW]
         plans = self.plan_builder.event_steps(connection, kind, new, now) if new else {}
         quick = {lease_id for lease_id, plan in plans.items() if all(isinstance(step, _QUICK) for step in plan)}
         claimed = [event for event in unchanged if len(events) == 1 or event.lease_id in quick]
@@ -222,14 +230,21 @@ class EventExecutor:
         changed = {event.event_id for event in events} - {event.event_id for event in unchanged}
         return runs, alone, frozenset(changed)
 
-    def _is_new(self, seen: UnfinishedEvent, lease: Lease) -> bool:
-        """True if the event can be planned now: never attempted, not late, and all generations are known."""
+    def _state(self, seen: UnfinishedEvent, lease: Lease | None) -> "_EventState":
+        """What has become of an event since it was read. `lease`: its lease, locked."""
+        now = self._clock.now()
+        if lease is None or lease.status not in RUNS_IN[seen.type][0]:
+            return _EventState.CHANGED
+        event = next((event for event in lease.events if event.id == seen.event_id), None)
+        if event is None or event.epoch != seen.epoch or event.status not in OPEN:
+            return _EventState.CHANGED
+        if any(is_claimed(other.claim_until, now) for other in lease.events):
+            return _EventState.CHANGED
         deadline = self._deadline(lease, seen.type)
-        return (
-            any((event.id, event.attempt) == (seen.event_id, 0) for event in lease.events)
-            and all(reservation.generation is not None for reservation in lease.reservations)
-            and (deadline is None or seen.type is EventType.BEFORE_END or self._clock.now() < deadline)
-        )
+        is_late = deadline is not None and seen.type is not EventType.BEFORE_END and now >= deadline
+        if event.attempt or is_late or any(each.generation is None for each in lease.reservations):
+            return _EventState.UNPLANNED
+        return _EventState.NEW
 
     def _begin(
         self,
@@ -254,7 +269,7 @@ class EventExecutor:
             lease_store.move(connection, ids, status, running or status, now)
         event_store.insert_steps(connection, {run.claim.event_id: run.claim.journal or () for run in runs}, now)
         if idle := [run for run in runs if run.claim.journal == []]:
-            self._close(connection, idle)
+            self._finish(connection, idle)
             for run in idle:
                 run.end = RunEnd.FINISHED
         return runs
@@ -289,7 +304,7 @@ class EventExecutor:
     def _read_or_plan(self, connection: Connection, claim: EventClaim) -> list[StepRow] | None:
         """The journal of the event, planned and written if there is none. None: the claim was lost."""
         now = self._clock.now()
-        if not event_store.extend(connection, {claim.event_id: claim.epoch}, now + CLAIM):
+        if not event_store.update_held(connection, {claim.event_id: claim.epoch}, claim_until=now + CLAIM):
             return None
         if journal := event_store.steps_of(connection, [claim.event_id]).get(claim.event_id):
             return journal
@@ -308,7 +323,15 @@ class EventExecutor:
             self._record(runs)
         self._run_parts(runs, [partial(self._run_steps, run) for run in runs if run.end is None])
         if finished := [run for run in runs if run.end is None]:
-            self._finish(finished)
+
+            def finish(connection: Connection) -> Epochs:
+                lease_store.lock_rows(connection, [run.claim.lease_id for run in finished])
+                return self._finish(connection, finished)
+
+            mine = in_transaction(self._engine, finish)
+            for run in finished:
+                run.end = RunEnd.FINISHED
+            self._stop_lost(finished, mine)
         if released := [(run, run.end) for run in runs if isinstance(run.end, Retry)]:
             self._release(released)
         if given_up := [(run, run.end) for run in runs if isinstance(run.end, GiveUp)]:
@@ -321,8 +344,10 @@ class EventExecutor:
         """Writes the inventories with which events begin, before any project gets access. False: none."""
         of_host: dict[str, list[PutInventory]] = defaultdict(list)
         for run in runs:
-            for step in run.first_inventories():
-                of_host[step.host].append(step)
+            for row in run.todo:
+                if not isinstance(row.step, PutInventory):
+                    break
+                of_host[row.step.host].append(row.step)
         errors: dict[str, MoorageError] = {}
 
         def publish(host: str) -> None:
@@ -333,7 +358,7 @@ class EventExecutor:
 
         self._run_parts(runs, [partial(publish, host) for host in of_host])
         for run in runs:
-            for step in run.first_inventories() if run.end is None else ():
+            while run.end is None and run.todo and isinstance(step := run.todo[0].step, PutInventory):
                 if step.host in errors:
                     self._step_failed(run, errors[step.host])
                     break
@@ -396,11 +421,12 @@ class EventExecutor:
     def _record(self, runs: Sequence[EventRun], failed: Mapping[str, StepRow] = MappingProxyType({})) -> None:
         """Extends the claims, and records the steps that are done. `failed`: {event id: a step that was given up}"""
         going = [run for run in runs if run.end is None]
-        done = unrecorded_steps(going)
+        epochs = {run.claim.event_id: run.claim.epoch for run in going}
+        done = {run.claim.event_id: run.done for run in going if run.done > run.recorded}
 
         def record(connection: Connection) -> Epochs:
             now = self._clock.now()
-            mine = event_store.extend(connection, epochs_of(going), now + CLAIM)
+            mine = event_store.update_held(connection, epochs, claim_until=now + CLAIM)
             if given_up := {key: row for key, row in failed.items() if key in mine}:
                 event_store.steps_not_done(connection, given_up, now)
             event_store.steps_done(connection, {key: number for key, number in done.items() if key in mine}, now)
@@ -412,26 +438,18 @@ class EventExecutor:
             run.renew_at = self._clock.now() + _RENEWAL
         self._stop_lost(going, mine)
 
-    def _finish(self, runs: Sequence[EventRun]) -> None:
-        def finish(connection: Connection) -> Epochs:
-            lease_store.lock_rows(connection, [run.claim.lease_id for run in runs])
-            return self._close(connection, runs)
-
-        mine = in_transaction(self._engine, finish)
-        for run in runs:
-            run.end = RunEnd.FINISHED
-        self._stop_lost(runs, mine)
-
-    def _close(self, connection: Connection, runs: Sequence[EventRun]) -> Epochs:
-        """Ends the events and changes their leases; returns those whose claims were still held."""
-        now, sound = self._clock.now(), [run for run in runs if not run.failures]
-        mine = dict(event_store.finish(connection, epochs_of(sound), EventStatus.DONE, now))
+    def _finish(self, connection: Connection, runs: Sequence[EventRun]) -> Epochs:
+        """Ends the events and changes their leases, which are locked; returns those whose claims were still held."""
+        now = self._clock.now()
+        sound = {run.claim.event_id: run.claim.epoch for run in runs if not run.failures}
+        mine = dict(event_store.finish(connection, sound, EventStatus.DONE, now))
         for run in runs:
             if run.failures:
-                error = summarise_failures(run.failures)
-                mine |= event_store.finish(connection, epochs_of([run]), EventStatus.ERROR, now, error)
+                failed, error = {run.claim.event_id: run.claim.epoch}, summarise_failures(run.failures)
+                mine |= event_store.finish(connection, failed, EventStatus.ERROR, now, error)
         ended = [run for run in runs if run.claim.event_id in mine]
-        event_store.steps_done(connection, unrecorded_steps(ended), now)
+        done = {run.claim.event_id: run.done for run in ended if run.done > run.recorded}
+        event_store.steps_done(connection, done, now)
         if ended:
             change_finished(connection, [run.claim for run in ended], now)
         return mine
@@ -455,7 +473,8 @@ class EventExecutor:
                 if retry.row is not None
             }:
                 event_store.steps_not_done(connection, failed, now)
-            event_store.steps_done(connection, unrecorded_steps([run for run, _ in held]), now)
+            done = {run.claim.event_id: run.done for run, _ in held if run.done > run.recorded}
+            event_store.steps_done(connection, done, now)
             further = {run.claim.event_id: new_rows(retry.further, run.length) for run, retry in held}
             event_store.insert_steps(connection, further, now)
             return mine
@@ -469,7 +488,8 @@ class EventExecutor:
             now, mine = self._clock.now(), dict[str, int]()
             lease_store.lock_rows(connection, [run.claim.lease_id for run, _ in stopped])
             for run, end in stopped:
-                mine |= event_store.finish(connection, epochs_of([run]), EventStatus.ERROR, now, end.reason)
+                claimed = {run.claim.event_id: run.claim.epoch}
+                mine |= event_store.finish(connection, claimed, EventStatus.ERROR, now, end.reason)
                 lease = lease_store.find_lease(connection, run.claim.lease_id)
                 if run.claim.event_id in mine and lease is not None:
                     change_given_up(connection, lease, run.claim.type, now, self._ids)
@@ -506,15 +526,3 @@ class EventExecutor:
         events = run.lease.events if run.lease is not None else ()
         last = next((event.last_error for event in events if event.id == run.claim.event_id), None)
         return GiveUp(f"not finished by the deadline {deadline:%Y-%m-%d %H:%M}" + (f"; {last}" if last else ""))
-
-
-def _is_as_read(seen: UnfinishedEvent, lease: Lease | None, now: datetime) -> bool:
-    """True if the event is unchanged since it was read, its lease admits it, and no event of the lease is claimed."""
-    return (
-        lease is not None
-        and lease.status in RUNS_IN[seen.type][0]
-        and any(
-            (event.id, event.epoch) == (seen.event_id, seen.epoch) and event.status in OPEN for event in lease.events
-        )
-        and not any(is_claimed(event.claim_until, now) for event in lease.events)
-    )

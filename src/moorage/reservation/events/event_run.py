@@ -25,9 +25,9 @@ from moorage.reservation.model.leases import (
     ReservationStatus,
     status_after_update,
 )
-from moorage.reservation.model.steps import PutInventory, Step
+from moorage.reservation.model.steps import Step
 from moorage.reservation.store import address_store, archive_store, event_store, host_store, lease_store, limit_store
-from moorage.reservation.store.event_store import Epochs, StepRow, StepState
+from moorage.reservation.store.event_store import StepRow, StepState
 
 #: Maximum number of failures that the error of an event names.
 MAX_REASONS = 3
@@ -92,24 +92,6 @@ class EventRun:
         self.failures += [row.last_error or row.step.kind for row in rows if row.state is StepState.FAILED]
         self.length = len(rows)
 
-    def first_inventories(self) -> list[PutInventory]:
-        """The inventories with which the steps that are left begin."""
-        first = []
-        for row in self.todo:
-            if not isinstance(row.step, PutInventory):
-                break
-            first.append(row.step)
-        return first
-
-
-def epochs_of(runs: Sequence[EventRun]) -> Epochs:
-    return {run.claim.event_id: run.claim.epoch for run in runs}
-
-
-def unrecorded_steps(runs: Sequence[EventRun]) -> dict[str, int]:
-    """{event id: number of its last step that is done} of events with steps whose end is not in the journal yet."""
-    return {run.claim.event_id: run.done for run in runs if run.done > run.recorded}
-
 
 def summarise_failures(failures: Sequence[str]) -> str:
     """Up to `MAX_REASONS` different ones."""
@@ -125,15 +107,15 @@ def change_finished(connection: Connection, ended: Sequence[EventClaim], now: da
         case EventType.CREATE:
             lease_store.move(connection, ids, LeaseStatus.CREATING, LeaseStatus.PENDING, now)
         case EventType.START:
-            lease_store.move(connection, ids, LeaseStatus.STARTING, LeaseStatus.ACTIVE, now)
-            lease_store.move_reservations(connection, ids, ReservationStatus.ACTIVE, now)
+            before, after = LeaseStatus.STARTING, LeaseStatus.ACTIVE
+            lease_store.move(connection, ids, before, after, now, reservations=ReservationStatus.ACTIVE)
         case EventType.UPDATE:
             for lease in lease_store.find_leases(connection, ids):
                 lease_store.move(connection, [lease.id], lease.status, status_after_update(lease), now)
         case EventType.END:
             leases = lease_store.find_leases(connection, ids)
-            lease_store.move(connection, ids, LeaseStatus.TERMINATING, LeaseStatus.TERMINATED, now)
-            lease_store.move_reservations(connection, ids, ReservationStatus.DELETED, now)
+            before, after = LeaseStatus.TERMINATING, LeaseStatus.TERMINATED
+            lease_store.move(connection, ids, before, after, now, reservations=ReservationStatus.DELETED)
             _free_resources(connection, leases, now)
             for event in (event for lease in leases for event in lease.events):
                 if event.type in WIRE_EVENTS and event.status is EventStatus.UNDONE:  # it never ran
@@ -166,5 +148,5 @@ def change_given_up(connection: Connection, lease: Lease, kind: EventType, now: 
     elif kind is EventType.UPDATE:
         lease_store.move(connection, [lease.id], lease.status, status_after_update(lease), now)
     elif kind is EventType.START:
-        lease_store.move(connection, [lease.id], lease.status, LeaseStatus.ERROR, now)
-        lease_store.move_reservations(connection, [lease.id], ReservationStatus.ERROR, now)
+        after, of_reservations = LeaseStatus.ERROR, ReservationStatus.ERROR
+        lease_store.move(connection, [lease.id], lease.status, after, now, reservations=of_reservations)

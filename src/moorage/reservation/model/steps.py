@@ -301,11 +301,10 @@ def kind_of(step_type: type[ReservationStep]) -> str:
     return str(step_type.__struct_config__.tag)
 
 
-def journal_args(step: Step) -> dict[str, Json]:
-    """The arguments in the form that the journal stores. `step_from_journal` reads them."""
+def journal_entry(step: Step) -> dict[str, Json]:
+    """`kind` and `args` in the form that the journal stores. `step_from_journal` reads them."""
     args: dict[str, Json] = msgspec.to_builtins(step)
-    del args["kind"]
-    return args
+    return {"kind": args.pop("kind"), "args": args}
 
 
 _CLASSES: Mapping[str, type[Step]] = {kind_of(each): each for each in get_args(Step)}

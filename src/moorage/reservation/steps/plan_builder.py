@@ -4,7 +4,7 @@
 reservations. Here only `PlanBuilder._end` and `PlanBuilder.creation_steps` add steps, before or after these.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -20,7 +20,7 @@ from moorage.reservation.capacity.step_plans import (
     plan_regions,
     plan_start,
 )
-from moorage.reservation.model.leases import Allocation, EventType, Lease, Reservation, ReservationStatus
+from moorage.reservation.model.leases import EventType, Lease, Reservation, ReservationStatus
 from moorage.reservation.model.reservation_requests import AnyRequest, ReservationRequest
 from moorage.reservation.model.steps import DeleteGroup, Step, TellEnd
 from moorage.reservation.store import event_store, host_store, region_store
@@ -77,34 +77,18 @@ class PlanBuilder:
 
 def _start_steps(connection: Connection, leases: Collection[Lease]) -> dict[str, list[Step]]:
     """The number of SQL statements does not depend on the number of leases."""
-    rows = host_store.allocations_of(connection, [each.id for lease in leases for each in lease.reservations])
-    names = host_store.host_names(connection, {row.host_id for row in rows})
-    slots, services = _slots(leases, rows, names), dict(names.values())
-    programmed = {
-        each.id
-        for lease in leases
-        for each in lease.reservations
-        if isinstance(each.request, AnyRequest) and each.request.programs
-    }
-    in_regions = [row for row in rows if row.reservation_id in programmed]
-    regions = _of_hosts_up(region_store.held(connection, in_regions)) if in_regions else {}
+    its_reservations = [each for lease in leases for each in lease.reservations]
+    slots, services = host_store.slots_of(connection, [each.id for each in its_reservations])
+    programmed = [
+        each.id for each in its_reservations if isinstance(each.request, AnyRequest) and each.request.programs
+    ]
+    regions = _of_hosts_up(_held(connection, programmed)) if programmed else {}
     return {lease.id: plan_start(lease.reservations, slots, services, lease.project_id, regions) for lease in leases}
 
 
 def slots_of(connection: Connection, lease: Lease) -> SlotsOfAll:
     """{reservation id: {hypervisor hostname: number of slots}}, from the host allocations (R20)."""
-    rows = host_store.allocations_of(connection, [reservation.id for reservation in lease.reservations])
-    return _slots([lease], rows, host_store.host_names(connection, {row.host_id for row in rows}))
-
-
-def _slots(
-    leases: Iterable[Lease], rows: Iterable[Allocation], names: Mapping[int, tuple[str, str]]
-) -> dict[str, dict[str, int]]:
-    slots: dict[str, dict[str, int]] = {each.id: {} for lease in leases for each in lease.reservations}
-    for row in rows:
-        mine, (host, _) = slots[row.reservation_id], names[row.host_id]
-        mine[host] = mine.get(host, 0) + 1
-    return slots
+    return host_store.slots_of(connection, [reservation.id for reservation in lease.reservations])[0]
 
 
 def regions_to_load(connection: Connection, lease: Lease) -> RegionsOfAll:
@@ -112,13 +96,14 @@ def regions_to_load(connection: Connection, lease: Lease) -> RegionsOfAll:
     loaded = region_store.ordered(connection, lease.id)
     return {
         key: [region for region in regions if not loaded.get(key, {}).get(region)]
-        for key, regions in _of_hosts_up(_held(connection, lease)).items()
+        for key, regions in _of_hosts_up(_held(connection, [each.id for each in lease.reservations])).items()
     }
 
 
 def abandoned_regions(connection: Connection, lease: Lease) -> RegionsOfAll:
     """{reservation id: regions that were programmed but no longer belong to its slots}"""
-    held, loaded = _held(connection, lease), region_store.ordered(connection, lease.id)
+    held = _held(connection, [each.id for each in lease.reservations])
+    loaded = region_store.ordered(connection, lease.id)
     return {
         key: sorted(region for region, is_loaded in regions.items() if is_loaded and region not in held.get(key, {}))
         for key, regions in loaded.items()
@@ -133,7 +118,7 @@ def _to_empty(connection: Connection, lease: Lease, now: datetime) -> tuple[Regi
     ordered = region_store.ordered(connection, lease.id)
     if not ordered:
         return {}, {}
-    held = _held(connection, lease)
+    held = _held(connection, [each.id for each in lease.reservations])
     gone = {region for key, regions in ordered.items() for region in regions.keys() - held.get(key, {}).keys()}
     others = region_store.of_others(connection, gone, [each.id for each in lease.reservations], now)
     return (
@@ -142,9 +127,8 @@ def _to_empty(connection: Connection, lease: Lease, now: datetime) -> tuple[Regi
     )
 
 
-def _held(connection: Connection, lease: Lease) -> region_store.Regions:
-    rows = host_store.allocations_of(connection, [reservation.id for reservation in lease.reservations])
-    return region_store.held(connection, rows)
+def _held(connection: Connection, reservation_ids: Collection[str]) -> region_store.Regions:
+    return region_store.held(connection, host_store.allocations_of(connection, reservation_ids))
 
 
 def _of_hosts_up(held: region_store.Regions) -> RegionsOfAll:

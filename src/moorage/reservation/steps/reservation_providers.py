@@ -66,22 +66,21 @@ class SlotPublisher:
     def publish(self, hypervisor_hostname: str, slots: Mapping[str, int]) -> None:
         """`slots`: {resource class: slots} on this host. After an error, some may exist; repeat the call."""
         wanted = {name: slot_inventory(total) for name, total in slots.items()}
-        if uuid := self._providers.get(hypervisor_hostname):
-            with suppress(NotFound):
-                self._write(uuid, wanted)
-                return
-        provider = ensure_reservation_provider(self._placement, hypervisor_hostname)
-        self._providers[hypervisor_hostname] = provider.uuid
-        self._write(provider.uuid, wanted)
-
-    def _write(self, provider_uuid: str, wanted: Mapping[str, Inventory]) -> None:
-        """Adds a few one by one. More, or those of which an earlier attempt has added some, are written as a whole."""
-        if len(wanted) <= FEW:
-            with suppress(Conflict):
-                for name, inventory in wanted.items():
-                    self._placement.add_inventory(provider_uuid, name, inventory)
-                return
-        self._placement.put_inventories(provider_uuid, wanted)
+        known = self._providers.get(hypervisor_hostname)
+        uuid = known or ensure_reservation_provider(self._placement, hypervisor_hostname).uuid
+        self._providers[hypervisor_hostname] = uuid
+        try:
+            if len(wanted) <= FEW:
+                with suppress(Conflict):  # an earlier attempt has added some
+                    for name, inventory in wanted.items():
+                        self._placement.add_inventory(uuid, name, inventory)
+                    return
+            self._placement.put_inventories(uuid, wanted)
+        except NotFound:
+            if known is None:
+                raise
+            self._providers.pop(hypervisor_hostname, None)
+            self.publish(hypervisor_hostname, slots)
 
 
 def slot_inventory(slots: int) -> Inventory:

@@ -95,10 +95,11 @@ def page(connection: Connection, wanted: DeletedPage, since: datetime) -> tuple[
 
 def _document(connection: Connection, lease: Lease) -> dict[str, Json]:
     row = connection.execute(select(leases).where(leases.c.id == lease.id)).one()
+    reservation_rows = connection.execute(lease_store.RESERVATIONS_OF_LEASES.on(connection), {"ids": [lease.id]})
     document: dict[str, Json] = msgspec.to_builtins(
         {
             "lease": dict(row._mapping),
-            "reservations": [dict(each._mapping) for each in lease_store.reservation_rows(connection, [lease.id])],
+            "reservations": [dict(each._mapping) for each in reservation_rows],
             "events": lease.events,
             "steps": event_store.step_counts(connection, lease.id),
             "incidents": capacity_store.incidents_of(connection, lease.id),

@@ -3,7 +3,7 @@
 A conditional UPDATE claims an event: it requires the epoch that was read, and increments it. Every later write requires
 the new epoch, and returns the events that it has written. A worker that has lost its claim meanwhile (it was slow, or
 the lease is being deleted) therefore writes nothing. A claim lasts until its time is over, as that of a job does
-(`moorage.jobs.store`): `claim`, `extend`, `release` and `finish` mean the same there.
+(`moorage.jobs.store`): `claim`, `release` and `finish` mean the same there.
 """
 
 from collections import defaultdict
@@ -32,7 +32,7 @@ from moorage.db.types import UtcDateTime
 from moorage.jobs.worker_watch import DeadWorker
 from moorage.reservation.model.event_order import UnfinishedEvent
 from moorage.reservation.model.leases import EVENT_STATES, Event, EventStatus, EventType, LeaseStatus
-from moorage.reservation.model.steps import RetireInventory, Step, journal_args, kind_of, step_from_journal
+from moorage.reservation.model.steps import RetireInventory, Step, journal_entry, kind_of, step_from_journal
 from moorage.reservation.store.tables import computehost_allocations, events, leases, reservations, steps
 
 #: {event id: its epoch}
@@ -167,20 +167,34 @@ def insert_events(connection: Connection, new: Collection[Event]) -> None:
         connection.execute(insert(events), rows)
 
 
-def of_leases(connection: Connection, ids: Collection[str]) -> Mapping[str, list[Event]]:
-    """{lease id: its events}"""
+def of_leases(
+    connection: Connection, ids: Collection[str] | None = None, *, project_id: str | None = None
+) -> Mapping[str, list[Event]]:
+    """{lease id: its events} of the leases with these ids, else of one project's leases, else of all."""
+    if ids is not None:
+        rows = connection.execute(_OF_LEASES.on(connection), {"ids": list(ids)})
+    elif project_id is not None:
+        rows = connection.execute(_OF_PROJECT, {"project_id": project_id})
+    else:
+        rows = connection.execute(_ORDERED)
     found: dict[str, list[Event]] = defaultdict(list)
-    for row in connection.execute(_OF_LEASES.on(connection), {"ids": list(ids)}):
-        found[row.lease_id].append(_event(row))
-    return found
-
-
-def by_lease(connection: Connection, project_id: str | None = None) -> dict[str, list[Event]]:
-    """{lease id: its events} of one project's leases, or of all."""
-    wanted = {} if project_id is None else {"project_id": project_id}
-    found: dict[str, list[Event]] = defaultdict(list)
-    for row in connection.execute(_OF_PROJECT if wanted else _ORDERED, wanted):
-        found[row.lease_id].append(_event(row))
+    for row in rows:
+        event = Event(
+            id=row.id,
+            lease_id=row.lease_id,
+            type=EventType(row.event_type),
+            time=row.time,
+            status=EventStatus(row.status),
+            created_at=row.created_at,
+            updated_at=row.updated_at,
+            epoch=row.epoch,
+            attempt=row.attempt,
+            claimed_by=row.claimed_by,
+            claim_until=row.claim_until,
+            retry_at=row.retry_at,
+            last_error=row.last_error,
+        )
+        found[row.lease_id].append(event)
     return found
 
 
@@ -224,9 +238,13 @@ def claim(connection: Connection, seen: Epochs, worker: str, until: datetime, no
     return {event_id: epoch + 1 for event_id, epoch in seen.items()}
 
 
-def extend(connection: Connection, claimed: Epochs, until: datetime) -> Epochs:
-    """Extends the claims; returns those still held, which cannot be lost before the transaction ends."""
-    return _write(connection, claimed, {"claim_until": until})
+def update_held(connection: Connection, claimed: Epochs, **values: str | datetime | None) -> Epochs:
+    """Sets columns of the events whose claims are still held; returns these claims, which cannot be lost before the
+    transaction ends. A later `claim_until` extends the claims.
+    """
+    update_some = _CLAIMED.on(connection)
+    written = [connection.execute(update_some, which | values).rowcount for which in _by_epoch(claimed)]
+    return claimed if sum(written) == len(claimed) else _held(connection, claimed)
 
 
 def release(connection: Connection, released: Sequence[Release], now: datetime) -> Epochs:
@@ -252,8 +270,16 @@ def finish(
 ) -> Epochs:
     """Ends the events with this status; returns those whose claims were still held."""
     EVENT_STATES.check_transition(EventStatus.IN_PROGRESS, status)
-    values = {"claimed_by": None, "claim_until": None, "retry_at": None, "last_error": error}
-    return _write(connection, claimed, values | {"status": status, "updated_at": now})
+    return update_held(
+        connection,
+        claimed,
+        claimed_by=None,
+        claim_until=None,
+        retry_at=None,
+        last_error=error,
+        status=status,
+        updated_at=now,
+    )
 
 
 def fence_others(connection: Connection, lease_id: str, event_id: str) -> None:
@@ -318,8 +344,7 @@ def insert_steps(connection: Connection, journals: Mapping[str, Sequence[StepRow
         {
             "event_id": event_id,
             "seq": row.seq,
-            "kind": row.step.kind,
-            "args": journal_args(row.step),
+            **journal_entry(row.step),
             "state": row.state,
             "attempt": row.attempt,
             "created_at": now,
@@ -412,13 +437,6 @@ def steps_not_done(connection: Connection, failed: Mapping[str, StepRow], now: d
     connection.execute(_STEP, rows)
 
 
-def _write(connection: Connection, claimed: Epochs, values: dict[str, Any]) -> Epochs:
-    """Writes the events whose claims are still held; returns these."""
-    write_some = _CLAIMED.on(connection)
-    written = [connection.execute(write_some, which | values).rowcount for which in _by_epoch(claimed)]
-    return claimed if sum(written) == len(claimed) else _held(connection, claimed)
-
-
 def _held(connection: Connection, claimed: Epochs) -> Epochs:
     found = [connection.execute(_HELD.on(connection), which).scalars() for which in _by_epoch(claimed)]
     return {event_id: claimed[event_id] for ids in found for event_id in ids}
@@ -463,22 +481,4 @@ def _unfinished(row: Row[Any], hosts: frozenset[int]) -> UnfinishedEvent:
         hosts=hosts,
         retry_at=row.retry_at,
         claim_until=row.claim_until,
-    )
-
-
-def _event(row: Row[Any]) -> Event:
-    return Event(
-        id=row.id,
-        lease_id=row.lease_id,
-        type=EventType(row.event_type),
-        time=row.time,
-        status=EventStatus(row.status),
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-        epoch=row.epoch,
-        attempt=row.attempt,
-        claimed_by=row.claimed_by,
-        claim_until=row.claim_until,
-        retry_at=row.retry_at,
-        last_error=row.last_error,
     )

@@ -23,7 +23,7 @@ from sqlalchemy import (
     update,
 )
 
-from moorage.db.engine import in_list, inserted_id
+from moorage.db.engine import ListStatement, in_list, inserted_id
 from moorage.reservation.capacity.calendar import HostCapacity, HostUsage
 from moorage.reservation.model.leases import Allocation, RegisteredHost
 from moorage.reservation.model.list_query import HostPage
@@ -73,20 +73,47 @@ _RESOURCES = select(computehost_resources)
 _CAPACITIES = _RESOURCES.join(computehosts, computehosts.c.id == computehost_resources.c.computehost_id).where(
     computehosts.c.ready.is_(True), computehosts.c.reservable.is_(True)
 )
-_ALLOCATIONS = select(computehost_allocations).order_by(
+#: The columns are the fields of an `Allocation`.
+_ALLOCATION = (
+    computehost_allocations.c.id,
+    computehost_allocations.c.compute_host_id,
+    computehost_allocations.c.reservation_id,
+    computehost_allocations.c.start_date,
+    computehost_allocations.c.end_date,
+    computehost_allocations.c.resources,
+)
+_ALLOCATIONS: Select[Any] = select(*_ALLOCATION).order_by(
     computehost_allocations.c.compute_host_id, computehost_allocations.c.start_date, computehost_allocations.c.id
 )
 _LIVE = _ALLOCATIONS.where(computehost_allocations.c.end_date > bindparam("now"))
+_SLOTS = ListStatement(
+    computehost_allocations.c.reservation_id,
+    select(
+        computehost_allocations.c.reservation_id,
+        computehosts.c.hypervisor_hostname,
+        computehosts.c.service_name,
+        func.count().label("slots"),
+    )
+    .join(computehosts, computehosts.c.id == computehost_allocations.c.compute_host_id)
+    .group_by(
+        computehost_allocations.c.reservation_id,
+        computehosts.c.id,
+        computehosts.c.hypervisor_hostname,
+        computehosts.c.service_name,
+    )
+    .order_by(computehosts.c.id)
+    .where,
+)
 # The period of the lease: the period of an allocation also includes the cleaning time.
 _BY_LEASE: Select[Any] = (
     select(
         computehost_allocations.c.id,
         computehost_allocations.c.compute_host_id,
         computehost_allocations.c.reservation_id,
-        computehost_allocations.c.resources,
-        reservations.c.lease_id,
         leases.c.start_date,
         leases.c.end_date,
+        computehost_allocations.c.resources,
+        reservations.c.lease_id,
     )
     .join(reservations, reservations.c.id == computehost_allocations.c.reservation_id)
     .join(leases, leases.c.id == reservations.c.lease_id)
@@ -320,7 +347,22 @@ def allocations_of(
         which.append(in_list(connection, computehost_allocations.c.id, slot_ids))
     if not which:
         return []
-    return [_allocation(row) for row in connection.execute(_ALLOCATIONS.where(or_(*which)))]
+    return [Allocation(*row) for row in connection.execute(_ALLOCATIONS.where(or_(*which)))]
+
+
+def slots_of(
+    connection: Connection, reservation_ids: Collection[str]
+) -> tuple[dict[str, dict[str, int]], dict[str, str]]:
+    """({reservation id: {hypervisor hostname: number of slots}}, {hypervisor hostname: its compute service}), by host.
+
+    A reservation without slots has an empty dict.
+    """
+    slots: dict[str, dict[str, int]] = {each: {} for each in reservation_ids}
+    services: dict[str, str] = {}
+    for row in connection.execute(_SLOTS.on(connection), {"ids": list(reservation_ids)}) if slots else ():
+        slots[row.reservation_id][row.hypervisor_hostname] = row.slots
+        services[row.hypervisor_hostname] = row.service_name
+    return slots, services
 
 
 def allocations_by_lease(
@@ -332,7 +374,7 @@ def allocations_by_lease(
         statement = statement.where(computehost_allocations.c.compute_host_id.in_(host_ids))
     found: dict[int, list[tuple[str, Allocation]]] = defaultdict(list)
     for row in connection.execute(statement):
-        found[row.compute_host_id].append((row.lease_id, _allocation(row)))
+        found[row.compute_host_id].append((row.lease_id, Allocation(*row[:-1])))
     return found
 
 
@@ -423,14 +465,3 @@ def _host(row: Row[Any], extra: Mapping[str, str]) -> RegisteredHost:
 
 def _usage(row: Row[Any]) -> HostUsage:
     return HostUsage(row.compute_host_id, row.start_date, row.end_date, row.resources)
-
-
-def _allocation(row: Row[Any]) -> Allocation:
-    return Allocation(
-        id=row.id,
-        host_id=row.compute_host_id,
-        reservation_id=row.reservation_id,
-        start_date=row.start_date,
-        end_date=row.end_date,
-        resources=row.resources,
-    )

@@ -5,7 +5,7 @@ use this order, so that no two wait for each other.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -48,7 +48,8 @@ _RESERVATIONS = (
 _RESERVATIONS_OF_PROJECT = _RESERVATIONS.join(leases, leases.c.id == reservations.c.lease_id).where(
     leases.c.project_id == bindparam("project_id")
 )
-_RESERVATIONS_OF_LEASES = ListStatement(reservations.c.lease_id, _RESERVATIONS.where)
+#: `reservation_of` decodes a row.
+RESERVATIONS_OF_LEASES = ListStatement(reservations.c.lease_id, _RESERVATIONS.where)
 _MOVE_RESERVATIONS = ListStatement(
     reservations.c.lease_id,
     update(reservations).where(reservations.c.status.in_(bindparam("before", expanding=True))).where,
@@ -88,7 +89,7 @@ def all_leases(connection: Connection, project_id: str | None = None) -> list[Le
     found: dict[str, list[Reservation]] = defaultdict(list)
     for row in connection.execute(_RESERVATIONS_OF_PROJECT if wanted else _RESERVATIONS, wanted):
         found[row.lease_id].append(reservation_of(row))
-    events = event_store.by_lease(connection, project_id)
+    events = event_store.of_leases(connection, project_id=project_id)
     return [
         lease_of(row, found[row.id], events[row.id])
         for row in connection.execute(_OF_PROJECT if wanted else _ALL, wanted)
@@ -108,7 +109,7 @@ def find_leases(connection: Connection, ids: Collection[str]) -> list[Lease]:
     if not rows:
         return []
     its_reservations: dict[str, list[Reservation]] = defaultdict(list)
-    for row in reservation_rows(connection, ids):
+    for row in connection.execute(RESERVATIONS_OF_LEASES.on(connection), {"ids": list(ids)}):
         its_reservations[row.lease_id].append(reservation_of(row))
     its_events = event_store.of_leases(connection, ids)
     found = {row.id: lease_of(row, its_reservations[row.id], its_events[row.id]) for row in rows}
@@ -122,11 +123,6 @@ def reservations_of_types(
     which = in_list(connection, reservations.c.lease_id, lease_ids)
     statement = _RESERVATIONS.where(which, reservations.c.resource_type.in_(types))
     return [reservation_of(row) for row in connection.execute(statement)] if lease_ids else []
-
-
-def reservation_rows(connection: Connection, lease_ids: Collection[str]) -> Sequence[Row[Any]]:
-    """The reservations of these leases with their requests. `reservation_of` decodes a row."""
-    return connection.execute(_RESERVATIONS_OF_LEASES.on(connection), {"ids": list(lease_ids)}).all()
 
 
 def page_statement(connection: Connection, wanted: LeasePage) -> Select[Any]:
@@ -161,12 +157,25 @@ def lock_rows(connection: Connection, ids: Collection[str]) -> None:
     connection.execute(_LOCK.on(connection), {"ids": list(ids)})
 
 
-def move(connection: Connection, ids: Collection[str], before: LeaseStatus, after: LeaseStatus, now: datetime) -> None:
-    """Changes the status of all these leases. Raises `Conflict` if one is not in `before`; the caller rolls back."""
+def move(
+    connection: Connection,
+    ids: Collection[str],
+    before: LeaseStatus,
+    after: LeaseStatus,
+    now: datetime,
+    reservations: ReservationStatus | None = None,
+) -> None:
+    """Changes the status of all these leases. Raises `Conflict` if one is not in `before`; the caller rolls back.
+
+    `reservations`: the status of those of their reservations for which `RESERVATION_STATES` allows it; the others stay.
+    """
     LEASE_STATES.check_transition(before, after)
     values = {"ids": list(ids), "before": before, "status": after, "updated_at": now}
     if connection.execute(_MOVE.on(connection), values).rowcount != len(ids):
         raise Conflict(f"lease {' or '.join(ids)} was changed by another request", code="reservation.lease_changed")
+    if reservations is not None:
+        states = sorted(RESERVATION_STATES.states_before(reservations))
+        connection.execute(_MOVE_RESERVATIONS.on(connection), values | {"before": states, "status": reservations})
 
 
 def change(connection: Connection, lease_id: str, now: datetime, **values: str | datetime) -> None:
@@ -176,15 +185,6 @@ def change(connection: Connection, lease_id: str, now: datetime, **values: str |
 
 def change_actions(connection: Connection, lease_id: str, actions: Iterable[EndAction], now: datetime) -> None:
     connection.execute(_UPDATE, {"lease_id": lease_id, "before_end_actions": _listed(actions), "updated_at": now})
-
-
-def move_reservations(
-    connection: Connection, lease_ids: Collection[str], status: ReservationStatus, now: datetime
-) -> None:
-    """Changes the status of the reservations for which `RESERVATION_STATES` allows it; the others stay."""
-    before = sorted(RESERVATION_STATES.states_before(status))
-    values = {"ids": list(lease_ids), "before": before, "status": status, "updated_at": now}
-    connection.execute(_MOVE_RESERVATIONS.on(connection), values)
 
 
 def set_generation(connection: Connection, reservation_id: str, generation: Generation) -> None:
