@@ -50,6 +50,7 @@ def ids(lab):
         "/map/{uuid}": plane.placement.get("/moorage/v1/trees")["trees"][0]["uuid"],
         "/servers/{server_id}": server,
         "/people/users/{user_id}": _locked_person(lab),
+        "/hosts/{host}": "compute-1",
         "/devices/{uuid}": plane.accelerator.get("/devices")["devices"][0]["uuid"],
     }
 

@@ -25,12 +25,47 @@ def test_a_user_can_sign_in_and_out(open_tab, lab, look):
     tab.get_by_label("Password").wait_for()
 
 
+@pytest.mark.parametrize("width", [1280, 1440])
+def test_the_header_of_an_administrator_has_one_line(open_tab, width):
+    tab = open_tab("admin", width=width)
+    tab.goto("/ui/")
+    expect(tab.locator("nav details.menu")).to_be_visible()
+    assert tab.locator("header.bar").bounding_box()["height"] < 60
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_the_menu_of_administration_leads_to_each_of_its_pages(open_tab, look, width):
+    tab = open_tab("admin", scripts=width == 390, width=width, height=844)
+    tab.goto("/ui/hosts")
+    menu = tab.locator("nav details.menu")
+    expect(menu.locator("summary")).to_have_class("current")
+    for page in ("Map", "Hosts", "Provider configuration", "Quarantine", "Audit", "People"):
+        menu.locator("summary").click()
+        link = menu.get_by_role("link", name=page, exact=True)
+        box = link.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
+        link.click()
+        expect(tab.get_by_role("heading", level=1)).to_contain_text(page)
+    menu.locator("summary").click()
+    if width == 390:  # axe is a script
+        look(tab, f"menu-{width}")
+
+
+def test_a_member_has_no_menu_of_administration(open_tab):
+    tab = open_tab("demo")
+    tab.goto("/ui/leases")
+    expect(tab.get_by_role("navigation", name="Pages").get_by_role("link").first).to_be_visible()
+    expect(tab.locator("nav details.menu")).to_have_count(0)
+
+
 def test_the_header_switches_the_project_and_the_theme_without_scripts(open_tab):
+    """Comes after the other tests with the administrator's session, which it ends."""
     tab = open_tab("admin", scripts=False)
     tab.goto("/ui/")
-    tab.locator("details.menu summary").click()
+    tab.locator(".who details.menu summary").click()
     tab.get_by_role("button", name="demo", exact=True).click()
-    expect(tab.locator("details.menu summary")).to_have_text("Project demo")
+    expect(tab.locator(".who details.menu summary")).to_have_text("Project demo")
     tab.get_by_role("button", name=re.compile("Theme: auto")).click()
     tab.get_by_role("button", name=re.compile("Theme: light")).click()
     expect(tab.locator("html")).to_have_attribute("data-theme", "dark")

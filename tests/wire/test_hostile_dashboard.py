@@ -126,6 +126,7 @@ class World:
 
     def path(self, route, **others: str) -> str:
         there = {"hold_id": self.hold, "lease_id": self.lease, "server_id": self.server, "name": "moorage.css",
+                 "host": self.host,
                  "user_id": self.user, "project_id": self.project,
                  "uuid": self.device if "devices" in route.path else self.shelf}  # fmt: skip
         return re.sub(r"\{(\w+)\}", lambda found: quote((there | others)[found[1]], safe=""), route.path)
@@ -156,6 +157,8 @@ class World:
             "/people/users/{user_id}/password": [{"password": PASSWORD, "again": PASSWORD}],
             "/people/users/{user_id}/roles": [{"project": self.project, "role": "member"}, {"take": "1"}],
             "/people/users/{user_id}/invitation": [{}, {"withdraw": "1"}],
+            "/hosts": [{"name": "another"}],
+            "/hosts/{host}/state": [{"reason": "x"}, {"undrain": "1"}],
             "/leases/new": [
                 {**DEFAULTS, **SMALL, **check, "times": "2", "snapshot": "1"}, check | of_flavor, check | of_hosts, check | of_any,
                 SMALL | TOMORROW, SMALL | check | {"action": "find"}, {"take": "|"}, SMALL | {"hold": "|".join(TOMORROW.values())},

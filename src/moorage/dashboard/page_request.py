@@ -184,10 +184,11 @@ class NavigationEntry:
 ENTRIES: tuple[NavigationEntry, ...] = (
     NavigationEntry("/calendar", "Calendar", "reservation"),
     NavigationEntry("/leases", "Leases", "reservation"),
-    NavigationEntry("/map", "Map", needs="placement", for_admins=True),
     NavigationEntry("/servers", "Servers", needs="compute"),
     NavigationEntry("/accelerators", "Accelerators", needs="accelerator"),
     NavigationEntry("/explain", "Explain", needs="compute"),
+    NavigationEntry("/map", "Map", needs="placement", for_admins=True),
+    NavigationEntry("/hosts", "Hosts", needs="compute", for_admins=True),
     NavigationEntry("/provider-config", "Provider configuration", needs="compute", for_admins=True),
     NavigationEntry("/quarantine", "Quarantine", needs="accelerator", for_admins=True),
     NavigationEntry("/audit", "Audit", needs="placement", for_admins=True),

@@ -86,6 +86,8 @@ class Dashboard:
     clock: Clock
     new_seed: Callable[[], str]
     find_all: Callable[[Callable[[str], ServiceClient | None]], Sequence[AuditFinding]]
+    #: Where clients find the identity service, if it is not where they find the dashboard.
+    identity_url: str = ""
     #: An audit reads all data, so a process runs one at a time.
     audit_lock: threading.Lock = field(default_factory=threading.Lock)
 

@@ -30,6 +30,7 @@ def build_dashboard(parts: Components) -> None:
         clock=parts.clock,
         new_seed=lambda: secrets.token_urlsafe(24),
         find_all=partial(find_all, parts),
+        identity_url=parts.config.elsewhere("identity"),
     )
     root = urlsplit(parts.config.server.public_url).path.rstrip("/") + DASHBOARD_PATH
     # The pages themselves check the browser's cookie. The kernel authenticates callers only if sign-in is off.
