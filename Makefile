@@ -52,6 +52,10 @@ test-nova: .venv/.dev .venv-clients/.done .venv-keystone/.done .venv-glance/.don
 test-qemu: .venv/.libvirt ## The accelerator drivers over a real kernel, in a guest with SR-IOV, IOMMU and mdev; a server with a passed-through drive; 8 minutes
 	@MOORAGE_TEST_QEMU=1 $(PYTEST) -rs tests/qemu $(ARGS)
 
+.PHONY: test-container
+test-container: .venv/.dev ## The image of packaging/container: built with buildah and run as compose.yaml runs it; 5 minutes
+	@MOORAGE_TEST_CONTAINER=1 $(PYTEST) -rs -n0 tests/container $(ARGS)
+
 .PHONY: crash
 crash: .venv/.dev ## Kill the server and its database 1,000 times each, under load, and look at what is left; 20 minutes
 	@.venv/bin/python -m tests.crash $(ARGS)

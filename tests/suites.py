@@ -28,6 +28,7 @@ EXTENDED_PATHS = (
     "tests/fuzz",
     "tests/nova",
     "tests/pages",
+    "tests/container",
     "tests/qemu",
     "tests/simulation",
     "tests/store/previous_release",
