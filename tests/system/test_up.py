@@ -5,6 +5,7 @@ import shlex
 import signal
 import socket
 import subprocess
+import sys
 
 import pytest
 
@@ -15,7 +16,7 @@ from moorage.identity.client import PasswordTokens
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import SocketTransport
 from tests.ports import free_port
-from tests.system.planes import MOORAGE, PlaneProcess, embedded_credentials, moorage, until
+from tests.system.planes import MOORAGE, PlaneProcess, embedded_credentials, moorage, until, without_ours
 
 pytestmark = pytest.mark.slow
 
@@ -231,6 +232,33 @@ def test_ctrl_c_during_the_start_ends_it_at_once(tmp_path):
         os.killpg(plane.process.pid, signal.SIGINT)
         assert plane.process.wait(10) == 0
         assert plane.members() == []
+
+
+#: Starts a plane, and sends Ctrl-C to its supervisor as soon as its worker exists.
+CTRL_C_AT_THE_FORK = """
+import os, signal, sys
+
+fork = os.fork
+
+def fork_and_interrupt():
+    if child := fork():
+        os.kill(os.getpid(), signal.SIGINT)
+    return child
+
+os.fork = fork_and_interrupt
+from moorage.cli.main import main
+
+sys.exit(main())
+"""
+
+
+def test_ctrl_c_between_the_workers_birth_and_the_supervisors_handlers_is_not_lost(tmp_path):
+    words = ["up", "--config", tmp_path / "moorage.conf", "--port", str(free_port())]
+    done = subprocess.run(
+        [sys.executable, "-c", CTRL_C_AT_THE_FORK, *words],
+        env=without_ours(), capture_output=True, text=True, check=False, timeout=30,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "Moorage has stopped; its state is kept.")
 
 
 def test_a_stop_waits_for_running_jobs_at_most_10_seconds(tmp_path):

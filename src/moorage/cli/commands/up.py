@@ -26,6 +26,8 @@ from moorage.core.errors import StartError
 _PR_SET_PDEATHSIG = 1
 #: Seconds after SIGTERM, in addition to [server] drain_s, before the worker is killed. Whole seconds, for `alarm`.
 _STOP_TIMEOUT_S = 15
+#: What both processes handle, each in its own way.
+_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 
 
 @click.command()
@@ -81,6 +83,7 @@ def _failed(config: Config) -> Path:
 
 def _serve(config: Config, listener: socket.socket, *, is_first_start: bool) -> None:
     supervisor = os.getpid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # they wait until each process has its own handlers
     worker = os.fork()  # no thread runs in this process
     if not worker:
         _become_worker(supervisor)
@@ -117,6 +120,7 @@ def _supervise(worker: int, patience_s: int) -> bool:
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
     signal.signal(signal.SIGHUP, reload)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     # The worker is not reaped yet, so no other process can have its pid when the alarm kills it.
     os.waitid(os.P_PID, worker, os.WEXITED | os.WNOWAIT)
     signal.alarm(0)
@@ -150,8 +154,8 @@ def _become_worker(supervisor: int) -> None:
     """
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    # A terminal sends Ctrl-C to both processes, and the supervisor then sends SIGTERM.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    # SIGINT stays blocked: a terminal sends Ctrl-C to both processes, and the supervisor then sends SIGTERM.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS - {signal.SIGINT})
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != supervisor:
