@@ -1,4 +1,4 @@
-"""Runs the code and tests of docs/guides/adding-a-microversion.md, block by block, and checks the paths in it."""
+"""Runs the code and tests of docs/wire/adding-a-microversion.md, block by block, and checks the paths in it."""
 
 import importlib
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 from moorage.wire.microversion import Version, VersionRange
 
 ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "docs" / "guides" / "adding-a-microversion.md"
+PAGE = ROOT / "docs" / "wire" / "adding-a-microversion.md"
 TEXT = PAGE.read_text()
 BLOCKS = re.findall(r"^```python (\w+)\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
 
