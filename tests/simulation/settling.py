@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from moorage.accelerator.client import AcceleratorClient
 from moorage.audit.collector import AuditServices, collect_snapshot
-from moorage.audit.healing import Healer, RepairJournal
+from moorage.audit.healing import Healer
+from moorage.audit.journal import RepairJournal
 from moorage.audit.model import AuditSnapshot, Finding, FindingKind
 from moorage.audit.rules import findings
 from moorage.compute.client.compute_client import ComputeClient

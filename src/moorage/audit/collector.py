@@ -18,6 +18,7 @@ from moorage.audit.model import (
     AuditedConsumer,
     AuditedDeployable,
     AuditedNames,
+    AuditedPort,
     AuditedProvider,
     AuditedRequest,
     AuditedServer,
@@ -26,12 +27,13 @@ from moorage.audit.model import (
     Compute,
     Owner,
 )
-from moorage.audit.rules import findings, leases, servers
+from moorage.audit.rules import findings, leases, ports, servers
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.compute.client.values import ServerState
 from moorage.core.clock import Clock
 from moorage.core.errors import ConcurrentUpdate, Invalid, NotFound
 from moorage.core.names import reservation_class, reservation_provider
+from moorage.network.client.server_ports import AuditablePorts, PortOfServer
 from moorage.placement.client.placement_client import Consumer, PlacementClient, ProviderState
 from moorage.placement.client.placement_client import Provider as PlacementProvider
 from moorage.reservation.client import ReservationClient
@@ -76,6 +78,7 @@ class AuditServices:
     accelerators: AcceleratorClient | None = None
     reservations: ReservationClient | None = None
     pool: str = "freepool"  #: name of the aggregate of unreserved hosts: [reservation] freepool
+    ports: AuditablePorts | None = None  #: of Moorage's own network service
 
 
 def collect_snapshot(
@@ -91,8 +94,11 @@ def collect_snapshot(
     if providers is None:
         providers = _providers(services.placement, progress)
     may_be_incomplete = services.placement.consumers_of(INCOMPLETE) > 0
+    now = clock.now()
+    # Ports before servers: compute stores a server before its ports are bound.
+    bound = None if services.ports is None else services.ports.bound_ports()
     snapshot = AuditSnapshot(
-        now=clock.now(),
+        now=now,
         providers=providers,
         consumers={},
         compute=None if services.compute is None else _compute(services.compute),
@@ -101,7 +107,9 @@ def collect_snapshot(
         if services.reservations is None
         else read_reservations(services.reservations, services.placement, services.compute, services.pool),
         names=None if named is None else AuditedNames(*named, names_in_use_by_requests(services)),
+        ports=None if bound is None else {one.id: audited_port(one) for one in bound},
     )
+    snapshot = _with_interfaces(snapshot, services)
     providers |= _read_again(services.placement, snapshot)
     snapshot = replace(snapshot, providers=providers)
     wanted = findings.suspect_consumers(snapshot) | servers.doubtful_servers(snapshot, NO_TIME)
@@ -267,7 +275,7 @@ def audited_server(state: ServerState | None) -> AuditedServer | None:
     try:
         request = request_for(fields)
     except Invalid:
-        return AuditedServer(state.node, state.updated_at, None, is_plain=False, runs=runs)
+        return AuditedServer(state.node, state.updated_at, None, is_plain=False, runs=runs, macs=state.macs)
     wanted: dict[str, int] = {}
     for group in request.groups.values():
         for name, units in group.resources.items():
@@ -275,7 +283,33 @@ def audited_server(state: ServerState | None) -> AuditedServer | None:
     if not state.has_image:  # its disk may be a volume, which uses no host's DISK_GB
         wanted.pop("DISK_GB", None)
     is_plain = set(request.groups) == {""} and PROFILE_KEY not in flavor.extra_specs and state.has_image
-    return AuditedServer(state.node, state.updated_at, wanted, is_plain, runs)
+    return AuditedServer(state.node, state.updated_at, wanted, is_plain, runs, state.macs)
+
+
+def _with_interfaces(snapshot: AuditSnapshot, services: AuditServices) -> AuditSnapshot:
+    """Reads the interfaces of servers whose addresses do not match their ports, then those ports once more."""
+    if services.ports is None or services.compute is None or snapshot.ports is None:
+        return snapshot
+    found = {uuid: services.compute.interface_ports(uuid) for uuid in sorted(ports.doubtful_servers(snapshot))}
+    interfaces = {uuid: listed for uuid, listed in found.items() if listed is not None}
+    present, lost = dict(snapshot.ports), set[str]()
+    for uuid, listed in interfaces.items():
+        held = {port.uuid for port in snapshot.ports.values() if port.server == uuid}
+        for port_id in sorted(held ^ listed):
+            now = services.ports.port(port_id)
+            if now is None or not now.device_id:
+                present.pop(port_id, None)
+            else:
+                present[port_id] = audited_port(now)
+            if port_id in listed and (now is None or now.device_id != uuid):
+                lost.add(port_id)
+    return replace(snapshot, ports=present, interfaces=interfaces, lost_ports=frozenset(lost))
+
+
+def audited_port(port: PortOfServer) -> AuditedPort:
+    return AuditedPort(
+        port.id, port.device_id, port.network_id, port.host, port.mac_address, bool(port.addresses), port.updated_at
+    )
 
 
 def _with_owners(
@@ -289,6 +323,7 @@ def _with_owners(
     asked |= consumers.keys() - known.servers - known.migrations
     if snapshot.accelerators is not None:
         asked |= snapshot.accelerators.instances - known.servers
+    asked |= {port.server for port in (snapshot.ports or {}).values()} - known.servers
     owners = {uuid: Owner(*owner) for uuid in sorted(asked) if (owner := compute.server_owner(uuid)) is not None}
     return replace(known, servers=known.servers | owners.keys(), owners=owners)
 

@@ -4,35 +4,36 @@ Right before each repair, the healer reads again everything that the finding dep
 generation that was read; so if another client changed something in between, that change wins and the finding is left
 alone.
 
-The journal (the command calls it a receipt) is a file of JSON lines, each durable before the next action. For each
-repair it has a line before it, with the present state and the requests that undo it, and a line with its result. After
-a kill between the two, check whether the repair was made.
+For each repair the journal has a line before it, with the present state and the requests that undo it, and a line with
+its result. After a kill between the two, check whether the repair was made.
 """
 
 import dataclasses
-import json
-import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from uuid import UUID, uuid5
 
-from moorage.audit.collector import AuditServices, audited_consumer, audited_server, names_in_use_by_requests
+import msgspec
+
+from moorage.audit.collector import (
+    AuditServices,
+    audited_consumer,
+    audited_port,
+    audited_server,
+    names_in_use_by_requests,
+)
+from moorage.audit.journal import RepairJournal, RepairStep, Undo
 from moorage.audit.lease_collector import audited_aggregate, current_slots
-from moorage.audit.model import SERVER_TYPE, AuditedConsumer, AuditSnapshot, Finding, Repair
+from moorage.audit.model import SERVER_TYPE, AuditedConsumer, AuditSnapshot, Finding, FindingKind, Repair
 from moorage.core.clock import Clock
-from moorage.core.errors import Conflict, StartError
+from moorage.core.errors import Conflict
 from moorage.core.names import reservation_class
-from moorage.durable import sync_directory
 from moorage.placement.client.placement_client import VERSION, Consumer, Inventory
 from moorage.reservation.client import publish_slots
 
 #: Microversion of the undo requests to compute.
 COMPUTE_VERSION = "2.61"
-
-#: An HTTP request to Placement or compute that undoes a step.
-Undo = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,41 +41,6 @@ class RepairOutcome:
     finding: Finding
     is_done: bool
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """A repair to make. `before` and `undo` go into the journal."""
-
-    before: Mapping[str, object]
-    undo: tuple[Undo, ...]
-    apply: Callable[[], object]
-
-
-class RepairJournal:
-    def __init__(self, path: Path) -> None:
-        """Raises `StartError` if the file cannot be created, or exists: a journal is never overwritten."""
-        self.path = path
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            sync_directory(path.parent)
-        except OSError as error:
-            raise StartError(
-                f"the receipt {path} cannot be created: {error.strerror}; name another file with --receipt"
-            ) from error
-        self._file = os.fdopen(descriptor, "w", encoding="utf-8")
-
-    def write_entry(self, entry: Mapping[str, object]) -> None:
-        """Durable when this returns. Raises `StartError` if the disk is full; then no repair may follow."""
-        try:
-            self._file.write(json.dumps(entry) + "\n")
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        except OSError as error:
-            raise StartError(f"the receipt {self.path} cannot be written: {error.strerror}") from error
-
-    def close(self) -> None:
-        self._file.close()
 
 
 class Healer:
@@ -109,6 +75,7 @@ class Healer:
             Repair.JOIN_POOL: self._join_pool,
             Repair.DELETE_CLASS: self._delete_class,
             Repair.DELETE_TRAIT: self._delete_trait,
+            Repair.RELEASE_PORT: self._release_port,
         }[finding.action or Repair.RELEASE]
         step = plan(snapshot, finding)
         if isinstance(step, str):
@@ -143,7 +110,7 @@ class Healer:
 
     # --- consumers ----------------------------------------------------------------------------------------------
 
-    def _release(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
+    def _release(self, snapshot: AuditSnapshot, finding: Finding) -> RepairStep | str:
         seen = self._as_seen(snapshot.consumers[finding.subject])
         if isinstance(seen, str):
             return seen
@@ -154,13 +121,13 @@ class Healer:
         if self._services.accelerators is not None and self._services.accelerators.requests(seen.uuid):
             return "an accelerator is attached to it now"
         empty = dataclasses.replace(seen, allocations={})
-        return _Step(
+        return RepairStep(
             _consumer_document(seen),
             (_put_allocations_request(seen, generation=None),),
             lambda: self._services.placement.hold(empty),
         )
 
-    def _set_owner(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
+    def _set_owner(self, snapshot: AuditSnapshot, finding: Finding) -> RepairStep | str:
         seen = self._as_seen(snapshot.consumers[finding.subject])
         if isinstance(seen, str):
             return seen
@@ -169,9 +136,9 @@ class Healer:
             return "compute names another owner now"
         owned = dataclasses.replace(seen, project_id=owner[0], user_id=owner[1])
         undo = _put_allocations_request(seen, generation=None if seen.generation is None else seen.generation + 1)
-        return _Step(_consumer_document(seen), (undo,), lambda: self._services.placement.hold(owned))
+        return RepairStep(_consumer_document(seen), (undo,), lambda: self._services.placement.hold(owned))
 
-    def _set_holding(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
+    def _set_holding(self, snapshot: AuditSnapshot, finding: Finding) -> RepairStep | str:
         """Set the server's allocations to the finding's, if the server, its host and its flavor have not changed."""
         uuid, compute = finding.subject, self._services.compute
         audited, holder = snapshot.consumers.get(uuid), self._services.placement.holder(uuid)
@@ -193,7 +160,7 @@ class Healer:
                 holder, generation=None if gone or holder.generation is None else holder.generation + 1
             )
         right = dataclasses.replace(holder, allocations=finding.holding)
-        return _Step(_consumer_document(holder), (undo,), lambda: self._services.placement.hold(right))
+        return RepairStep(_consumer_document(holder), (undo,), lambda: self._services.placement.hold(right))
 
     def _as_seen(self, audited: AuditedConsumer) -> Consumer | str:
         """The consumer as it is now; a reason (str) if it changed since the snapshot."""
@@ -202,7 +169,7 @@ class Healer:
             return "it has no allocations any more"
         return now if audited_consumer(now) == audited else "it changed meanwhile"
 
-    def _free_devices(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
+    def _free_devices(self, snapshot: AuditSnapshot, finding: Finding) -> RepairStep | str:
         """Free devices, which erases their content: there is no undo, and the journal only lists the requests."""
         accelerators, compute = self._services.accelerators, self._services.compute
         if accelerators is None or compute is None or compute.server_owner(finding.subject) is not None:
@@ -214,11 +181,11 @@ class Healer:
         }:
             return "it changed meanwhile"
         before = [{"uuid": one.uuid, "host": one.hostname, "provider": one.device_rp_uuid} for one in now]
-        return _Step({"requests": before}, (), lambda: accelerators.delete_requests_of(finding.subject))
+        return RepairStep({"requests": before}, (), lambda: accelerators.delete_requests_of(finding.subject))
 
     # --- providers ----------------------------------------------------------------------------------------------
 
-    def _drop_inventory(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
+    def _drop_inventory(self, snapshot: AuditSnapshot, finding: Finding) -> RepairStep | str:
         name = finding.resource_class or ""
         generation, inventories = self._services.placement.inventories(finding.subject)
         if inventories.get(name) != snapshot.providers[finding.subject].inventories[name]:
@@ -238,9 +205,11 @@ class Healer:
             _placement_request("POST", path, body | dataclasses.asdict(inventories[name])),
         )
         before = {"generation": generation, "inventory": {name: dataclasses.asdict(inventories[name])}}
-        return _Step(before, undo, lambda: self._services.placement.set_inventories(finding.subject, generation, left))
+        return RepairStep(
+            before, undo, lambda: self._services.placement.set_inventories(finding.subject, generation, left)
+        )
 
-    def _make_inventory(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
+    def _make_inventory(self, snapshot: AuditSnapshot, finding: Finding) -> RepairStep | str:
         """Make the inventory as the start of the lease does. A new provider has the same uuid in each attempt."""
         placement, name, host = self._services.placement, finding.resource_class or "", finding.host or ""
         slots = self._slots(finding.subject).get(host, 0)
@@ -262,9 +231,9 @@ class Healer:
             placement.ensure_class(name)
             publish_slots(placement, host, name, slots, uuid=uuid)
 
-        return _Step(before, tuple(undo), make)
+        return RepairStep(before, tuple(undo), make)
 
-    def _delete_provider(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
+    def _delete_provider(self, snapshot: AuditSnapshot, finding: Finding) -> RepairStep | str:
         """Delete the provider; Placement itself refuses that if it has children or allocations."""
         placement = self._services.placement
         audited = snapshot.providers[finding.subject]
@@ -288,14 +257,14 @@ class Healer:
                 content = {"resource_provider_generation": len(undo) - 1, name: value}
                 undo.append(_placement_request("PUT", f"/resource_providers/{now.uuid}/{name}", content))
         before = body | {"generation": generation} | parts
-        return _Step(before, tuple(undo), lambda: placement.delete_provider(finding.subject))
+        return RepairStep(before, tuple(undo), lambda: placement.delete_provider(finding.subject))
 
     # --- objects of leases --------------------------------------------------------------------------------------
 
     def _slots(self, reservation: str) -> Mapping[str, int]:
         return current_slots(self._services.reservations, self._services.placement, reservation)
 
-    def _set_slots(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
+    def _set_slots(self, snapshot: AuditSnapshot, finding: Finding) -> RepairStep | str:
         placement, name, host = self._services.placement, finding.resource_class or "", finding.host or ""
         slots = self._slots(finding.subject)
         if snapshot.reservations is None or slots != snapshot.reservations.slots[finding.subject]:
@@ -323,9 +292,9 @@ class Healer:
             else _placement_request("POST", path, body | {"resource_class": name} | was)
         )
         before = {"generation": generation, "inventory": {name: was}}
-        return _Step(before, (undo,), lambda: placement.set_inventories(provider.uuid, generation, wanted))
+        return RepairStep(before, (undo,), lambda: placement.set_inventories(provider.uuid, generation, wanted))
 
-    def _delete_flavor(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
+    def _delete_flavor(self, snapshot: AuditSnapshot, finding: Finding) -> RepairStep | str:
         compute, uuid = self._services.compute, finding.subject
         if compute is None or self._services.reservations is None:
             return "compute and reservations are not both available"
@@ -356,9 +325,9 @@ class Healer:
             for project in access
         ]
         before = {"flavor": made, "extra_specs": specs, "access": access}
-        return _Step(before, tuple(undo), lambda: compute.delete_flavor(uuid))
+        return RepairStep(before, tuple(undo), lambda: compute.delete_flavor(uuid))
 
-    def _grant_access(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
+    def _grant_access(self, snapshot: AuditSnapshot, finding: Finding) -> RepairStep | str:
         compute, uuid = self._services.compute, finding.subject
         if compute is None or snapshot.reservations is None or uuid not in self._running():
             return "the lease changed meanwhile"
@@ -368,14 +337,14 @@ class Healer:
             return "it changed meanwhile"
         body = {"removeTenantAccess": {"tenant": project}}
         undo = _compute_request("POST", f"/v2.1/flavors/{uuid}/action", body)
-        return _Step({"access": sorted(access)}, (undo,), lambda: compute.add_flavor_access(uuid, project))
+        return RepairStep({"access": sorted(access)}, (undo,), lambda: compute.add_flavor_access(uuid, project))
 
     def _running(self) -> frozenset[str]:
         """Ids of the reservations of all leases that are ACTIVE now."""
         leases = () if self._services.reservations is None else self._services.reservations.leases()
         return frozenset(one.id for lease in leases if lease.status == "ACTIVE" for one in lease.reservations)
 
-    def _join_pool(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
+    def _join_pool(self, snapshot: AuditSnapshot, finding: Finding) -> RepairStep | str:
         compute, reservations = self._services.compute, self._services.reservations
         if compute is None or reservations is None:
             return "compute and reservations are not both available"
@@ -389,24 +358,49 @@ class Healer:
             return f"there is no aggregate {self._services.pool}: reserving a host makes it"
         body = {"remove_host": {"host": finding.subject}}
         undo = _compute_request("POST", f"/v2.1/os-aggregates/{pool.id}/action", body)
-        return _Step({"aggregates": []}, (undo,), lambda: compute.add_host(pool.id, finding.subject))
+        return RepairStep({"aggregates": []}, (undo,), lambda: compute.add_host(pool.id, finding.subject))
+
+    # --- ports --------------------------------------------------------------------------------------------------
+
+    def _release_port(self, snapshot: AuditSnapshot, finding: Finding) -> RepairStep | str:
+        """Take the port from its server, which deletes a port that was made for it."""
+        ports, compute = self._services.ports, self._services.compute
+        if ports is None or compute is None or snapshot.ports is None:
+            return "compute and the network service are not both available"
+        seen = ports.port(finding.subject)
+        if seen is None or audited_port(seen) != snapshot.ports[finding.subject]:
+            return "it changed meanwhile"
+        listed = compute.interface_ports(seen.device_id)
+        if listed is None and compute.server_owner(seen.device_id) is not None:
+            return "compute knows the server now"
+        if listed is not None and (seen.id in listed or finding.kind is FindingKind.PORT_WITHOUT_SERVER):
+            return "the server has it now"
+        undo = {
+            "id": seen.id, "project_id": seen.project_id, "server_id": seen.device_id, "host": seen.host,
+            "network_id": seen.network_id, "address": next(iter(seen.addresses), None),
+        }  # fmt: skip
+        return RepairStep(
+            msgspec.to_builtins(seen),
+            (_network_request("PUT", "/moorage/v1/server-ports", {"ports": [undo]}),),
+            lambda: ports.release_port(seen.device_id, seen.id),
+        )
 
     # --- names --------------------------------------------------------------------------------------------------
 
-    def _delete_class(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
+    def _delete_class(self, snapshot: AuditSnapshot, finding: Finding) -> RepairStep | str:
         """Delete the class; Placement itself refuses that if a provider offers it."""
         placement, name = self._services.placement, finding.subject
         if name in names_in_use_by_requests(self._services) or name in self._reserved():
             return "it is in use now"
         undo = _placement_request("PUT", f"/resource_classes/{name}")
-        return _Step({"class": name}, (undo,), lambda: placement.delete_class(name))
+        return RepairStep({"class": name}, (undo,), lambda: placement.delete_class(name))
 
-    def _delete_trait(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
+    def _delete_trait(self, snapshot: AuditSnapshot, finding: Finding) -> RepairStep | str:
         """Delete the trait; Placement itself refuses that if a provider has it."""
         placement, name = self._services.placement, finding.subject
         if name in names_in_use_by_requests(self._services):
             return "it is in use now"
-        return _Step(
+        return RepairStep(
             {"trait": name}, (_placement_request("PUT", f"/traits/{name}"),), lambda: placement.delete_trait(name)
         )
 
@@ -444,3 +438,8 @@ def _placement_request(
 
 def _compute_request(method: str, path: str, body: Mapping[str, object]) -> Undo:
     return {"service": "compute", "method": method, "path": path, "microversion": COMPUTE_VERSION, "body": body}
+
+
+def _network_request(method: str, path: str, body: Mapping[str, object]) -> Undo:
+    """Only users with the role service may send it."""
+    return {"service": "network", "method": method, "path": path, "microversion": None, "body": body}

@@ -79,6 +79,7 @@ class AuditedServer:
     wanted: Resources | None
     is_plain: bool
     runs: bool = False  #: a running server has the devices of its allocations
+    macs: frozenset[str] = frozenset()  #: of its interfaces with an address
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +192,19 @@ class AuditedNames:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditedPort:
+    """A port that is bound to a server."""
+
+    uuid: str
+    server: str
+    network: str
+    host: str  #: empty: its server is on no host
+    mac: str
+    has_address: bool
+    changed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class AuditSnapshot:
     """What all services know, read at `now`.
 
@@ -205,6 +219,11 @@ class AuditSnapshot:
     accelerators: AuditedAccelerators | None = None
     reservations: Reservations | None = None
     names: AuditedNames | None = None  #: None: not read
+    ports: Mapping[str, AuditedPort] | None = None  #: {port: itself} of Moorage's own network service
+    #: {server: the ports that it lists}, for servers whose addresses seem to be those of other ports
+    interfaces: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    #: Ports that those servers list and that were looked up and do not exist, or are not theirs.
+    lost_ports: frozenset[str] = frozenset()
 
 
 class FindingKind(StrEnum):
@@ -236,6 +255,9 @@ class FindingKind(StrEnum):
     STRANGER_IN_POOL = "stranger in pool"
     STUCK_SERVER = "stuck server"
     STUCK_REQUEST = "stuck accelerator request"
+    PORT_WITHOUT_SERVER = "port without server"
+    UNLISTED_PORT = "port that its server lacks"
+    SERVER_WITHOUT_PORT = "server without port"
     UNUSED_CLASS = "unused class"
     UNUSED_TRAIT = "unused trait"
 
@@ -256,6 +278,7 @@ class Repair(StrEnum):
     JOIN_POOL = "join pool"
     DELETE_CLASS = "delete class"
     DELETE_TRAIT = "delete trait"
+    RELEASE_PORT = "release port"
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,8 +286,8 @@ class Finding:
     """One fault. `--fix` does its `action` if `is_safe`, or if the operator names `subject` with `--also`."""
 
     kind: FindingKind
-    #: uuid of the consumer, server, provider, deployable, request or reservation; or the name of an aggregate, host,
-    #: class or trait
+    #: uuid of the consumer, server, provider, deployable, request, port or reservation; or the name of an aggregate,
+    #: host, class or trait
     subject: str
     where: str  #: name of the host or provider, for people
     why: str

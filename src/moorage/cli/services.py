@@ -17,6 +17,7 @@ from moorage.core.clock import SystemClock
 from moorage.core.errors import NotFound, StartError
 from moorage.identity.client import PasswordTokens
 from moorage.identity.first_start.first_credentials import first_credentials
+from moorage.network.client.server_ports import AuditablePorts
 from moorage.placement.client.placement_client import PlacementClient
 from moorage.reservation.client import ReservationClient
 from moorage.wire.client import NoCredentials, ServiceClient, TokenSource
@@ -70,6 +71,11 @@ class Endpoints:
     def reservation(self) -> ReservationClient | None:
         http = self.client("reservation")
         return None if http is None else ReservationClient(http)
+
+    @property
+    def server_ports(self) -> AuditablePorts | None:
+        http = self.client("network")
+        return None if http is None else AuditablePorts(http)
 
 
 def endpoints(config_path: Path | None) -> Endpoints:

@@ -6,7 +6,7 @@ Not offered, and refused by name: routers, floating IPs, security groups, trunks
 
 from dataclasses import replace
 
-from moorage.identity.policy import RuleTable, admin, in_project, member, reader, service
+from moorage.identity.policy import RuleTable, admin, admin_or_service, in_project, member, reader, service
 from moorage.network import handlers, schemas
 from moorage.network.operation_docs import ABOUT, OPERATION_DOCS
 from moorage.network.service import Networking
@@ -28,6 +28,8 @@ _EMPTY = {"floatingips": handlers.list_floating_ips, "security-groups": handlers
 
 #: The rule of the routes for the compute service.
 SERVER_PORTS_RULE = "moorage:server_ports"
+#: The rule for releasing one port: also for the audit's repairs.
+RELEASE_PORT_RULE = "moorage:release_port"
 #: Every caller learns that something does not exist.
 _ABSENT_RULE = "moorage:absent"
 
@@ -95,8 +97,7 @@ _ROUTES: tuple[Route[Networking], ...] = (
         "DELETE",
         "/moorage/v1/server-ports/{server_id}/{port_id}",
         handlers.release_port,
-        SERVER_PORTS_RULE,
-        effect="routine",
+        RELEASE_PORT_RULE,
     ),
 )
 
@@ -142,6 +143,7 @@ RULES = RuleTable(
         "delete_port": member,
         "get_quota": reader,
         SERVER_PORTS_RULE: service,
+        RELEASE_PORT_RULE: admin_or_service,
         _ABSENT_RULE: in_project,
     },
     refusal_text="({rule}) is disallowed by policy",

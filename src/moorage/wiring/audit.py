@@ -12,6 +12,7 @@ from moorage.audit.rules import findings
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.core.errors import StartError, Unavailable
 from moorage.jobs.store import JobStore
+from moorage.network.client.server_ports import AuditablePorts
 from moorage.placement.client.placement_client import PlacementClient
 from moorage.reservation.client import ReservationClient
 from moorage.wire.client import ServiceClient
@@ -55,7 +56,12 @@ def _jobs(parts: Components) -> tuple[str, JobStore] | None:
 
 
 def _find_all_of(parts: Components) -> Callable[[], Sequence[Finding]]:
-    return partial(find_all, parts, lambda service: parts.client(service) if parts.has(service) else None)
+    def client(service: str) -> ServiceClient | None:
+        if service == "network":
+            return parts.server_networks()
+        return parts.client(service) if parts.has(service) else None
+
+    return partial(find_all, parts, client)
 
 
 def find_all(parts: Components, client_of: Callable[[str], ServiceClient | None]) -> Sequence[Finding]:
@@ -74,5 +80,6 @@ def find_all(parts: Components, client_of: Callable[[str], ServiceClient | None]
         client("accelerator", AcceleratorClient),
         client("reservation", ReservationClient),
         parts.config.reservation.freepool,
+        client("network", AuditablePorts),
     )
     return findings.all_findings(collect_snapshot(services, parts.clock, lambda *_: None, by_tree=True), GRACE)

@@ -11,12 +11,14 @@ from sqlalchemy import text
 
 from moorage.accelerator.client import AcceleratorClient
 from moorage.audit.collector import AuditServices, collect_snapshot
-from moorage.audit.healing import Healer, RepairJournal, RepairOutcome
+from moorage.audit.healing import Healer, RepairOutcome
+from moorage.audit.journal import RepairJournal
 from moorage.audit.model import Finding
 from moorage.audit.rules import findings
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.db.engine import open_engine
 from moorage.db.session import write
+from moorage.network.client.server_ports import AuditablePorts
 from moorage.placement.client.placement_client import PlacementClient
 from moorage.placement.forest import change_entries
 from moorage.placement.store import change_store
@@ -72,6 +74,7 @@ class AuditedPlane(VirtualPlane):
             ComputeClient(client("compute")),
             AcceleratorClient(client("accelerator")),
             ReservationClient(client("reservation")),
+            ports=AuditablePorts(client("network")),
         )
         self.host = next(
             row["uuid"]

@@ -109,7 +109,8 @@ def test_a_member_learns_nothing_of_another_projects_private_network_and_its_por
     ):  # fmt: skip
         body = {"ports": [wanted(port)]} if method == "PUT" else None
         assert wire.send(method, f"/moorage/v1/{path}", body)[0] == 403
-        assert wire.operate(method, f"/moorage/v1/{path}", body)[0] == 403
+        may_operate = path.endswith(port)  # the audit releases single ports
+        assert wire.operate(method, f"/moorage/v1/{path}", body)[0] == (204 if may_operate else 403)
 
 
 def test_an_address_is_given_once(wire):

@@ -26,6 +26,7 @@ from moorage.audit.model import (
 )
 from moorage.audit.rules.devices import device_findings
 from moorage.audit.rules.leases import capacity, lease_findings
+from moorage.audit.rules.ports import port_findings
 from moorage.audit.rules.servers import server_findings, stuck_findings
 from moorage.core.inventories import inventory_faults
 from moorage.core.names import (
@@ -78,6 +79,7 @@ def all_findings(snapshot: AuditSnapshot, grace: timedelta) -> list[Finding]:
         *device_findings(snapshot, grace),
         *lease_findings(snapshot),
         *stuck_findings(snapshot, grace),
+        *port_findings(snapshot, grace),
         *unused_names(snapshot),
     ]
     return sorted(found, key=lambda one: list(FindingKind).index(one.kind))

@@ -10,7 +10,8 @@ from textwrap import wrap
 import click
 
 from moorage.audit.collector import AuditServices, collect_snapshot
-from moorage.audit.healing import Healer, RepairJournal, RepairOutcome
+from moorage.audit.healing import Healer, RepairOutcome
+from moorage.audit.journal import RepairJournal
 from moorage.audit.model import AuditSnapshot, Finding
 from moorage.audit.rules import findings
 from moorage.cli.output import console, printable, progress, table
@@ -53,7 +54,7 @@ def audit(
     names: bool,
     as_json: bool,
 ) -> None:
-    """Compare Placement with compute, accelerators and reservations, and with itself.
+    """Compare Placement with compute, accelerators and reservations, and with itself; and ports with servers.
 
     Changes nothing without --fix. Exit status: 0 no findings (left), 1 findings, 2 the audit could not run. Uses the
     services of OS_AUTH_URL, or of the plane that --config names.
@@ -95,7 +96,9 @@ def _audit(
 ) -> int:
     clock = SystemClock()
     clients = endpoints(config_path)
-    services = AuditServices(clients.placement, clients.compute, clients.accelerator, clients.reservation, freepool)
+    services = AuditServices(
+        clients.placement, clients.compute, clients.accelerator, clients.reservation, freepool, clients.server_ports
+    )
     with progress("reading") as show:
         snapshot = collect_snapshot(services, clock, show, names=names)
     found = findings.all_findings(snapshot, grace)
@@ -149,6 +152,8 @@ class _Report:
             notes.append("providers of devices: there is no accelerator service")
         if snapshot.reservations is None:
             notes.append("inventories of reservations: there is no reservation service")
+        if snapshot.ports is None:
+            notes.append("ports of servers: no network service of Moorage's own answers")
         if self._young:
             notes.append(f"{_count(self._young, 'unknown consumer')} younger than the grace period")
         return notes

@@ -203,6 +203,14 @@ class ComputeClient(HostJobsClient):
         row = self._server_row(server_id)
         return None if row is None else (row["tenant_id"], row["user_id"])
 
+    def interface_ports(self, server_id: str) -> frozenset[str] | None:
+        """IDs of the ports that the server lists; None if there is no such server."""
+        path = f"/v2.1/servers/{_quoted(server_id)}/os-interface"
+        answer = self._http.request_raw("GET", path, version=_EVERYWHERE, accept=(404,))
+        if answer.status == 404:
+            return None
+        return frozenset(row["port_id"] for row in decode_body(answer)["interfaceAttachments"])
+
     def server_name(self, server_id: str) -> str | None:
         """None if there is no such server."""
         row = self._server_row(server_id)

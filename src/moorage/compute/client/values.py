@@ -84,6 +84,7 @@ class ServerState:
     updated_at: datetime
     flavor: Flavor
     has_image: bool  #: False: it may boot from a volume
+    macs: frozenset[str] = frozenset()  #: of its interfaces with an address
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +222,7 @@ def server_state_of(row: Mapping[str, Any]) -> ServerState | None:
         datetime.fromisoformat(row["updated"] or row["created"]),
         flavor_of({"os-flavor-access:is_public": True, **row["flavor"], **flavor}),
         bool(row["image"]),
+        frozenset(one["OS-EXT-IPS-MAC:mac_addr"] for each in row["addresses"].values() for one in each),
     )
 
 

@@ -7,12 +7,16 @@ and only its own ports.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from moorage.core.errors import Conflict, NotFound, RemoteError
+from moorage.core.errors import Conflict, NotFound, RemoteError, Unavailable
 from moorage.wire.client import ServiceClient
+
+#: A route that no Neutron has.
+_OWN_DOCUMENT = "/moorage/v1/openapi.json"
 
 #: Maximum number of ports of a request.
 _MAX_PORTS = 500
@@ -83,6 +87,19 @@ class BoundPort(msgspec.Struct, frozen=True):
     addresses: tuple[BoundAddress, ...]
 
 
+class PortOfServer(msgspec.Struct, frozen=True):
+    """A port as the audit reads it. Fields have the names of the Networking API, if they are the same."""
+
+    id: str
+    project_id: str
+    network_id: str
+    device_id: str
+    mac_address: str
+    host: str
+    addresses: tuple[str, ...]
+    updated_at: datetime
+
+
 class NetworkLookup:
     """`http` uses the endpoint of our network service, without ``/v2.0``. `credentials`: `Caller.credentials`."""
 
@@ -143,3 +160,36 @@ class ServerPorts:
     def release_port(self, server_id: str, port_id: str) -> None:
         """The same for one port. Does nothing for a port of another server."""
         self._http.request("DELETE", f"/moorage/v1/server-ports/{server_id}/{port_id}")
+
+
+class AuditablePorts(ServerPorts):
+    """For `moorage.audit`, with an administrator's credentials: reads the ports of all servers, and may release one."""
+
+    def __init__(self, http: ServiceClient) -> None:
+        super().__init__(http)
+        self._reading = http
+
+    def bound_ports(self) -> list[PortOfServer] | None:
+        """The ports of all servers; None if the service does not answer, or is a Neutron, whose ports Moorage's compute
+        does not make.
+        """
+        try:
+            probe = self._reading.request_raw("GET", _OWN_DOCUMENT, accept=(401, 404))
+        except Unavailable:
+            return None
+        if probe.status != 200:
+            return None
+        rows = self._reading.get("/v2.0/ports")["ports"]
+        return [_port_of_server(row) for row in rows if row["device_id"]]
+
+    def port(self, port_id: str) -> PortOfServer | None:
+        """None if there is no such port."""
+        rows = self._reading.get("/v2.0/ports", params=[("id", port_id)])["ports"]
+        return _port_of_server(rows[0]) if rows else None
+
+
+def _port_of_server(row: Mapping[str, Any]) -> PortOfServer:
+    return PortOfServer(
+        row["id"], row["project_id"], row["network_id"], row["device_id"], row["mac_address"], row["binding:host_id"],
+        tuple(one["ip_address"] for one in row["fixed_ips"]), datetime.fromisoformat(row["updated_at"]),
+    )  # fmt: skip
