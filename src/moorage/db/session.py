@@ -78,6 +78,8 @@ def read_one_state(engine: Engine) -> Iterator[Connection]:
     _announce_read(engine)
     options = {} if engine.dialect.name == "sqlite" else {"isolation_level": "REPEATABLE READ"}
     with translating_errors(), engine.connect().execution_options(**options) as connection, connection.begin():
+        if engine.dialect.name == "postgresql":
+            connection.exec_driver_sql(timeouts.LONG_READ)
         yield connection
 
 

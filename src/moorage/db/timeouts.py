@@ -25,8 +25,14 @@ CONNECT_TIMEOUT_S = 5
 ANSWER_TIMEOUT_S = 15
 #: Timeout for a row that another transaction has locked; also the time that SQLite's writers wait for each other.
 LOCK_TIMEOUT_S = 10
-#: The server ends a transaction whose client is idle for this long, since the client hangs or is cut off.
-IDLE_TRANSACTION_TIMEOUT_S = 60
+#: The server ends a transaction whose client is idle for this long: it hangs, is suspended or cut off, and others wait
+#: for its rows. Less than the time in which others take over its claims (`moorage.jobs.worker_watch`). MariaDB applies
+#: it once the transaction has written something.
+IDLE_WRITE_TIMEOUT_S = 3
+#: The same for transactions that only read, and for migrations: they may compute for a while between two statements.
+IDLE_READ_TIMEOUT_S = 60
+#: PostgreSQL has one setting for both kinds, which this statement changes for one transaction.
+LONG_READ = f"SET LOCAL idle_in_transaction_session_timeout = '{IDLE_READ_TIMEOUT_S}s'"
 
 #: After a failed connect that took at least `HUNG_S`, other connects fail at once for this long.
 RETRY_AFTER_S = 1.0
@@ -47,7 +53,8 @@ def connect_arguments(backend: str) -> dict[str, object]:
         "write_timeout": ANSWER_TIMEOUT_S,
         # MySQL does not have the last setting and reads it as a comment.
         "init_command": f"SET SESSION innodb_lock_wait_timeout={LOCK_TIMEOUT_S}, lock_wait_timeout={LOCK_TIMEOUT_S} "
-        f"/*M!100300 , idle_transaction_timeout={IDLE_TRANSACTION_TIMEOUT_S} */",
+        f"/*M!100300 , idle_transaction_timeout={IDLE_READ_TIMEOUT_S}, "
+        f"idle_write_transaction_timeout={IDLE_WRITE_TIMEOUT_S} */",
     }
 
 
@@ -196,7 +203,7 @@ def _bounded_postgresql() -> Callable[..., Any]:
         connection.autocommit = True
         connection.execute(
             f"SET lock_timeout = '{LOCK_TIMEOUT_S}s'; "
-            f"SET idle_in_transaction_session_timeout = '{IDLE_TRANSACTION_TIMEOUT_S}s'; "
+            f"SET idle_in_transaction_session_timeout = '{IDLE_WRITE_TIMEOUT_S}s'; "
             "SET default_transaction_isolation = 'read committed'"
         )
         connection.autocommit = False
@@ -322,4 +329,7 @@ def without_timeouts(engine: Engine) -> Connection:
     if engine.dialect.name == "postgresql":
         driver: Any = connection.connection.dbapi_connection
         driver.answer_timeout_s = None
+        driver.autocommit = True
+        driver.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_READ_TIMEOUT_S}s'")
+        driver.autocommit = False
     return connection

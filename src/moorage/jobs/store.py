@@ -27,7 +27,7 @@ from moorage.db.types import ResultRow
 from moorage.jobs.contract import JobKind
 from moorage.jobs.model import ATTEMPTS_CODE, FENCED_CODE, Job, JobState, NewJob
 from moorage.jobs.statements import ChangeStatements, ClaimStatements, EnqueueStatements, Path, ReadStatements
-from moorage.jobs.worker_watch import DeadWorker
+from moorage.jobs.worker_watch import DeadWorker, IsFirst
 from moorage.telemetry.tracing import with_trace
 
 #: Called in the claiming transaction for a job that was given up after its last attempt.
@@ -384,11 +384,15 @@ RemoveOldRows = Callable[[Connection, datetime, int], int]
 class PruningTask:
     """Deletes rows that are older than `keep`, few at a time, so that no writer waits for it.
 
-    Any number of processes may run it; the second one finds less to delete.
+    `is_first`: whether this process deletes, of all that run the task. Another one is woken by the task's name when it
+    becomes the first. If two delete for a moment, one finds less to delete.
     """
 
-    def __init__(self, name: str, engine: Engine, clock: Clock, remove: RemoveOldRows, *, keep: timedelta) -> None:
+    def __init__(
+        self, name: str, engine: Engine, clock: Clock, remove: RemoveOldRows, *, keep: timedelta, is_first: IsFirst
+    ) -> None:
         self.name = name
+        self._is_first = is_first
         self._engine = engine
         self._clock = clock
         self._remove = remove
@@ -397,7 +401,9 @@ class PruningTask:
 
     def run_once(self) -> datetime:
         began = self._clock.now()
-        before = began - self._keep
-        removed = in_transaction(self._engine, lambda connection: self._remove(connection, before, PRUNE_BATCH_ROWS))
+        removed = in_transaction(self._engine, lambda connection: self._remove_batch(connection, began - self._keep))
         now = self._clock.now()
         return now + (max(PRUNE_SHORT_PAUSE, now - began) if removed == PRUNE_BATCH_ROWS else self.pause)
+
+    def _remove_batch(self, connection: Connection, before: datetime) -> int:
+        return self._remove(connection, before, PRUNE_BATCH_ROWS) if self._is_first(connection) else 0

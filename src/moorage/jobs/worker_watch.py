@@ -4,7 +4,8 @@ A worker is a process that claims jobs or events of a service. It has a row in t
 (`tables.workers_table`). Each process reads the rows every second. Another worker is dead
 
 * if it ran on this machine and its process does not exist any more (`is_running`), or
-* if this machine cannot check its pid and its heartbeat has not changed in `MISSES` readings.
+* if this machine cannot check its pid, or finds the process stopped (SIGSTOP), and its heartbeat has not changed in
+  `MISSES` readings.
 
 Heartbeats are counted, not dated, so the clocks of two machines are never compared. Workers send them only while a
 worker is registered that cannot check their pid. If a living worker is taken for dead (it was paused), its claims go
@@ -13,6 +14,8 @@ to others in a new epoch, its late writes are refused, and it registers again.
 A pid alone does not identify a process: another process gets it later, and containers and machines have pids of their
 own. So a pid is compared only where it means the same (`ProcessIdentity.machine`), and together with the start time.
 This needs Linux; elsewhere no process can be checked.
+
+Work that is not divided into claims, such as pruning, is done by the first of the living workers (`FirstWorker`).
 """
 
 import logging
@@ -34,6 +37,9 @@ log = logging.getLogger(__name__)
 
 #: States of ``/proc/<pid>/stat`` of a process that has ended and whose parent has not noticed yet.
 _ENDED = frozenset("ZX")
+#: That of a process that was stopped by a signal. It may go on at any moment. A busy process, or one that is traced,
+#: never has it.
+_STOPPED = "T"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +71,7 @@ def this_process() -> ProcessIdentity:
 
 
 def is_running(process: ProcessIdentity, here: ProcessIdentity) -> bool | None:
-    """Whether `process` still runs. None: the process `here` cannot tell."""
+    """Whether `process` still runs. None: the process `here` cannot tell, or `process` is stopped."""
     if not here.machine or process.machine != here.machine or process.pid < 1:
         return None
     try:
@@ -74,7 +80,9 @@ def is_running(process: ProcessIdentity, here: ProcessIdentity) -> bool | None:
         return _is_hidden(process.pid)
     except (OSError, ValueError):
         return None
-    return started == process.started and state not in _ENDED
+    if started != process.started or state in _ENDED:
+        return False
+    return None if state == _STOPPED else True
 
 
 def _is_hidden(pid: int) -> bool | None:
@@ -124,10 +132,31 @@ class DeadWorker:
 GiveUpClaims = Callable[[Connection, DeadWorker, datetime], None]
 
 
+#: Whether this process does the work that only one process does, read in the caller's transaction.
+IsFirst = Callable[[Connection], bool]
+
+
+class FirstWorker:
+    """Whether `worker` registered before all others in `table`: the one that does what is not divided into claims.
+
+    It stays the first until another worker has removed its row because it died, or was suspended; when it goes on, it
+    registers again and is the last. A transaction that it had begun before was ended by the database
+    (`moorage.db.timeouts`). Only the order counts, so clocks that differ do no harm.
+    """
+
+    def __init__(self, table: Table, worker: Worker) -> None:
+        self._id = worker.id
+        self._first = select(table.c.id).order_by(table.c.registered_at, table.c.id).limit(1)
+
+    def __call__(self, connection: Connection) -> bool:
+        first: str | None = connection.execute(self._first).scalar_one_or_none()
+        return first == self._id
+
+
 class WorkerWatch:
     """A task. Call `register` before the worker claims anything.
 
-    `wakes`: topics of the tasks that can take over the claims.
+    `wakes`: topics of the tasks that can take over the claims, and of those that only the first worker does.
     """
 
     def __init__(
@@ -204,6 +233,7 @@ class WorkerWatch:
     def _lives(self, row: ResultRow) -> bool:
         lives = is_running(ProcessIdentity(row.machine, row.pid, row.started), self.worker.process)
         if lives is not None:
+            self._heartbeats[row.id] = row.heartbeats, 0
             return lives
         before, misses = self._heartbeats.get(row.id, (None, 0))
         misses = misses + 1 if before == row.heartbeats else 0

@@ -20,7 +20,7 @@ from moorage.db.session import read
 from moorage.identity.policy import RuleTable
 from moorage.jobs.background_tasks import Task, TaskPool, TaskRun, TaskRuns, TaskThreads, Wakeups, shows_life
 from moorage.jobs.wakeups import Hints
-from moorage.jobs.worker_watch import GiveUpClaims, Worker, WorkerWatch
+from moorage.jobs.worker_watch import FirstWorker, GiveUpClaims, IsFirst, Worker, WorkerWatch
 from moorage.telemetry.metrics import Metrics
 from moorage.telemetry.tracing import Tracer
 from moorage.telemetry.trail import Trail
@@ -292,6 +292,10 @@ class Components:
             f"{service}.workers", engine, self.clock, self.wakeups, self.this_worker, table, give_up, wakes
         )
         self.plane.starts += [watch.register, partial(self.plane.run_from_now_on, watch)]
+
+    def first_of(self, workers: Table) -> IsFirst:
+        """Whether this process does what only one of these workers does; in virtual time, each plane does it."""
+        return FirstWorker(workers, self.this_worker) if is_real_time(self.clock) else lambda _connection: True
 
 
 def open_database(config: Config, plane: Plane, tracer: Tracer | None, service: str) -> Engine:

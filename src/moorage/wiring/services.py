@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from moorage.accelerator.client import AcceleratorClient
     from moorage.compute.service import ComputeService
     from moorage.jobs.background_tasks import Task
+    from moorage.jobs.worker_watch import IsFirst
     from moorage.placement.client.placement_client import PlacementClient
     from moorage.scheduler.options import SchedulerSettings
 
@@ -148,6 +149,7 @@ def build_network(parts: Components) -> None:
 def build_compute(parts: Components) -> None:
     from moorage.audit.audit_task import QUEUE as AUDIT
     from moorage.compute.api import routes as compute_routes
+    from moorage.compute.catalogue.baremetal_flavors import BareMetalTask
     from moorage.compute.model.servers import BUILD_QUEUE, MOVE_QUEUE
     from moorage.compute.store.meters import show_state
     from moorage.compute.store.server_store import BUILD_JOBS
@@ -162,9 +164,12 @@ def build_compute(parts: Components) -> None:
     if not parts.has_server_networks:
         parts.plane.starts.append(lambda: _refuse_without_networks(parts, engine))
     show_state(parts.plane.metrics.registry, engine, parts.clock, up_window_s=parts.config.compute.host_down_after_s)
-    parts.watch_workers("compute", engine, workers, BUILD_JOBS.end_leases_of, [BUILD_QUEUE, MOVE_QUEUE, AUDIT])
-    parts.plane.tasks += _compute_tasks(parts, service, placement, scheduler)
-    parts.plane.tasks += _job_pruning(parts, "compute", engine, jobs, parts.config.compute.finished_jobs_days)
+    is_first = parts.first_of(workers)
+    tasks = _compute_tasks(parts, service, placement, scheduler, is_first)
+    alone = _job_pruning(parts, "compute", engine, jobs, parts.config.compute.finished_jobs_days, is_first)
+    wakes = [BUILD_QUEUE, MOVE_QUEUE, AUDIT, BareMetalTask.name, *(task.name for task in alone)]
+    parts.watch_workers("compute", engine, workers, BUILD_JOBS.end_leases_of, wakes)
+    parts.plane.tasks += [*tasks, *alone]
     parts.serve("compute", compute_routes.API, service, compute_routes.RULES, engine)
 
 
@@ -223,7 +228,11 @@ def _compute_service(
 
 
 def _compute_tasks(
-    parts: Components, service: "ComputeService", placement: "PlacementClient", scheduler: "SchedulerSettings"
+    parts: Components,
+    service: "ComputeService",
+    placement: "PlacementClient",
+    scheduler: "SchedulerSettings",
+    is_first: "IsFirst",
 ) -> "list[Task]":
     from moorage.compute.agents.down_hosts import DeadHostsTask
     from moorage.compute.catalogue.baremetal_flavors import BareMetal, BareMetalTask
@@ -238,7 +247,7 @@ def _compute_tasks(
     return [
         ReclaimTask(deps, service.settings, service.deletion, service.operations),
         DeadHostsTask(deps, service.settings, service.hosts, service.agents),
-        BareMetalTask(BareMetal(deps, placement), clock, period_s=options.bare_metal_period_s),
+        BareMetalTask(BareMetal(deps, placement), clock, period_s=options.bare_metal_period_s, is_first=is_first),
         BuildTask(
             deps,
             placement,
@@ -303,14 +312,19 @@ def build_accelerator(parts: Components) -> None:
     quota = parts.config.accelerator.quota_requests
     service = AcceleratorService(engine, parts.clock, parts.ids, parts.hints, images, quota_requests=quota)
     register_gauges(parts.plane.metrics.registry, engine, parts.clock)
-    parts.watch_workers("accelerator", engine, workers, JOBS.end_leases_of, [EVENTS_QUEUE, AUDIT])
+    is_first = parts.first_of(workers)
     compute = ComputeClient(parts.client("compute"))
     events = parts.worker("accelerator-events")
     poll_s = parts.config.accelerator.poll_period_s
+    jobs_days = parts.config.accelerator.finished_jobs_days
+    alone = _job_pruning(parts, "accelerator", engine, jobs, jobs_days, is_first)
     if days := _days(parts.config, "accelerator", "history_days", parts.config.accelerator.history_days):
         keep = timedelta(days=days)
-        parts.plane.tasks.append(PruningTask("accelerator-history", engine, parts.clock, delete_before, keep=keep))
-    parts.plane.tasks += _job_pruning(parts, "accelerator", engine, jobs, parts.config.accelerator.finished_jobs_days)
+        pruning = PruningTask("accelerator-history", engine, parts.clock, delete_before, keep=keep, is_first=is_first)
+        alone.append(pruning)
+    wakes = [EVENTS_QUEUE, AUDIT, *(task.name for task in alone)]
+    parts.watch_workers("accelerator", engine, workers, JOBS.end_leases_of, wakes)
+    parts.plane.tasks += alone
     parts.plane.tasks.append(EventsTask(engine, parts.clock, compute, worker=events, poll_s=poll_s))
     api = accelerator_routes.API
     if parts.config.accelerator.legacy_500:
@@ -325,7 +339,9 @@ def _days(config: Config, section: str, name: str, days: int) -> int:
     return days
 
 
-def _job_pruning(parts: Components, service: str, engine: Engine, jobs: Table, days: int) -> "list[Task]":
+def _job_pruning(
+    parts: Components, service: str, engine: Engine, jobs: Table, days: int, is_first: "IsFirst"
+) -> "list[Task]":
     """Deletes old finished jobs. The last audit is kept, because the metrics show it."""
     from moorage.audit.audit_task import KEY
     from moorage.jobs.store import JobStore, PruningTask
@@ -333,7 +349,7 @@ def _job_pruning(parts: Components, service: str, engine: Engine, jobs: Table, d
     if not _days(parts.config, service, "finished_jobs_days", days):
         return []
     remove = partial(JobStore(jobs).prune, last_of=(KEY,))
-    return [PruningTask(f"{service}-jobs", engine, parts.clock, remove, keep=timedelta(days=days))]
+    return [PruningTask(f"{service}-jobs", engine, parts.clock, remove, keep=timedelta(days=days), is_first=is_first)]
 
 
 def build_reservation(parts: Components) -> None:

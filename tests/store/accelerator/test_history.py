@@ -132,7 +132,9 @@ def test_the_pages_of_the_history_have_no_gap_and_no_repetition(service, clock):
 
 @on_every_database
 def test_history_older_than_the_retention_period_is_deleted_in_batches(service, engine, clock):
-    task = PruningTask("history", engine, clock, history_store.delete_before, keep=timedelta(days=30))
+    task = PruningTask(
+        "history", engine, clock, history_store.delete_before, keep=timedelta(days=30), is_first=lambda _: True
+    )
     with engine.begin() as connection:
         history_store.insert_records(
             connection, "h1", [record(clock, number) for number in range(1, PRUNE_BATCH_ROWS + 3)]

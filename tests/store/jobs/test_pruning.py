@@ -21,6 +21,10 @@ from tests.store.jobs.test_store import SCHEMA, STORE, claim, enqueue, finish, g
 KEEP = timedelta(days=30)
 
 
+def alone(_connection):
+    return True
+
+
 @pytest.fixture
 def jobs(kind):
     with engine_with(SCHEMA, kind) as engine:
@@ -28,7 +32,7 @@ def jobs(kind):
 
 
 def task(engine, clock, *last_of):
-    return PruningTask("jobs", engine, clock, partial(STORE.prune, last_of=last_of), keep=KEEP)
+    return PruningTask("jobs", engine, clock, partial(STORE.prune, last_of=last_of), keep=KEEP, is_first=alone)
 
 
 def finished(engine, clock, *ids, key="server-1", queue="compute-1"):
@@ -66,7 +70,7 @@ def test_only_finished_jobs_older_than_the_limit_are_deleted(jobs, clock):
 
 @pytest.mark.parametrize(("days", "hours"), [(0.5, 1), (3, 2.4), (30, 24), (3650, 24)])
 def test_the_longer_jobs_are_kept_the_longer_the_task_pauses(jobs, clock, days, hours):
-    pruning = PruningTask("jobs", jobs, clock, STORE.prune, keep=timedelta(days=days))
+    pruning = PruningTask("jobs", jobs, clock, STORE.prune, keep=timedelta(days=days), is_first=alone)
     assert pruning.pause == timedelta(hours=hours)
 
 
@@ -81,6 +85,14 @@ def test_finished_jobs_are_deleted_in_batches_with_short_pauses(jobs, clock):
     pruning = task(jobs, clock)
     assert (pruning.run_once(), len(left(jobs))) == (clock.now() + PRUNE_SHORT_PAUSE, 2)
     assert (pruning.run_once(), left(jobs)) == (clock.now() + pruning.pause, [])
+
+
+def test_a_process_that_is_not_the_first_deletes_nothing(jobs, clock):
+    finished(jobs, clock, "done")
+    clock.sleep(KEEP.total_seconds() + 1)
+    others = PruningTask("jobs", jobs, clock, STORE.prune, keep=KEEP, is_first=lambda _: False)
+    assert others.run_once() == clock.now() + others.pause
+    assert left(jobs) == ["done"]
 
 
 @on_every_database

@@ -1,6 +1,10 @@
 """Which workers count as dead, in virtual time, and what becomes of the jobs that they claimed."""
 
+import os
+import signal
+import subprocess
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from sqlalchemy import event
@@ -13,7 +17,7 @@ from moorage.jobs.contract import JobKind
 from moorage.jobs.model import JobState, NewJob
 from moorage.jobs.store import JobStore
 from moorage.jobs.tables import jobs_table, workers_table
-from moorage.jobs.worker_watch import UNKNOWN, ProcessIdentity, Worker, WorkerWatch, this_process
+from moorage.jobs.worker_watch import UNKNOWN, FirstWorker, ProcessIdentity, Worker, WorkerWatch, this_process
 from tests.databases import Schema
 from tests.migrated import engine_with
 from tests.store.conftest import on_every_database
@@ -42,6 +46,7 @@ class Cloud:
             "workers", self.engine, self.clock, self.wakeups, worker, WORKERS, STORE.end_leases_of, ["work"]
         )
         made.register()
+        self.clock.sleep(1)
         return made
 
     def run(self, *watches, seconds):
@@ -106,6 +111,65 @@ def test_a_worker_whose_process_runs_is_never_dead(cloud):
     cloud.run(other, seconds=100)
     assert cloud.claim(other) == []
     assert "id-1" in cloud.registered()
+
+
+@pytest.fixture
+def child():
+    """A process that does nothing, and its identity."""
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        started = int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19])
+        yield process, ProcessIdentity(HERE.machine, process.pid, started)
+        process.kill()
+
+
+def stop(process):
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+
+
+def test_the_jobs_of_a_stopped_process_are_free_within_5_seconds(cloud, child):
+    process, identity = child
+    cloud.enqueue()
+    stopped, other = cloud.watch(1, identity), cloud.watch(2)
+    cloud.claim(stopped)
+    cloud.run(other, seconds=20)
+    stop(process)
+    cloud.run(other, seconds=1)
+    assert cloud.claim(other) == [], "it may go on at once"
+    cloud.run(other, seconds=WITHIN_S - 1)
+    assert len(cloud.claim(other)) == 1
+    assert cloud.registered() == {"id-2"}
+
+
+def test_a_process_that_was_stopped_for_a_short_time_now_and_then_keeps_its_jobs(cloud, child):
+    process, identity = child
+    cloud.enqueue()
+    stopped, other = cloud.watch(1, identity), cloud.watch(2)
+    cloud.claim(stopped)
+    for _ in range(10):
+        stop(process)
+        cloud.run(other, seconds=2)
+        process.send_signal(signal.SIGCONT)
+        os.waitid(os.P_PID, process.pid, os.WCONTINUED | os.WNOWAIT)
+        cloud.run(other, seconds=1)
+    assert cloud.claim(other) == []
+
+
+def test_one_worker_is_the_first_and_another_one_is_woken_when_it_dies(cloud):
+    first, second, third = (cloud.watch(1, THERE), cloud.watch(2), cloud.watch(3))
+    roles = {watch: FirstWorker(WORKERS, watch.worker) for watch in (first, second, third)}
+
+    def firsts():
+        with read(cloud.engine) as connection:
+            return [watch for watch, is_first in roles.items() if is_first(connection)]
+
+    assert firsts() == [first]
+    cloud.hint.clear()
+    cloud.run(second, third, seconds=WITHIN_S)
+    assert cloud.hint.is_set()
+    assert firsts() == [second]
+    first.run_once()
+    assert firsts() == [second], "a worker that comes back is the last"
 
 
 def test_a_worker_that_sends_heartbeats_is_never_dead(cloud):

@@ -16,7 +16,7 @@ from moorage.placement.forest.change_entries import Cursor, Filter
 from moorage.placement.forest.model import Inventory
 from moorage.placement.rules.allocation_writes import AllocationWrite
 from moorage.placement.service import event_service
-from moorage.placement.service.event_service import MIN_ROUND_PAUSE, RetentionTask
+from moorage.placement.service.event_service import BUSY_PAUSE, MIN_ROUND_PAUSE, RetentionTask
 from moorage.placement.service.service import PlacementService
 from moorage.placement.store import change_store
 from moorage.placement.store import change_store as log
@@ -150,7 +150,7 @@ def test_retention_does_nothing_while_another_process_runs_it(engine, service, c
     advance(clock, 2)
     with write(engine) as connection:
         assert change_store.claim_retention(connection) is not None
-        assert RetentionTask(engine, clock, history=HOUR).run_once() == clock.now() + MIN_ROUND_PAUSE
+        assert RetentionTask(engine, clock, history=HOUR).run_once() == clock.now() + BUSY_PAUSE
         assert len(left(engine)) > 1
     trim(engine, clock, hours=1)
 

@@ -36,9 +36,13 @@ def test_a_process_that_runs_is_running(child):
     assert is_running(identity, HERE) is True
 
 
-def test_a_stopped_process_is_running(child):
+def test_nobody_can_tell_of_a_stopped_process_whether_it_goes_on(child):
     process, identity = child
     process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+    assert is_running(identity, HERE) is None
+    process.send_signal(signal.SIGCONT)
+    os.waitid(os.P_PID, process.pid, os.WCONTINUED | os.WNOWAIT)
     assert is_running(identity, HERE) is True
 
 

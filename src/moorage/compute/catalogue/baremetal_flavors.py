@@ -30,6 +30,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import ConcurrentUpdate, Invalid, MoorageError, NotFound
 from moorage.core.names import is_custom, is_reservation_class
 from moorage.db.session import in_transaction, read
+from moorage.jobs.worker_watch import IsFirst
 from moorage.placement.client.placement_client import SERVER_TYPE, Consumer, Inventory, PlacementClient
 from moorage.scheduler.filters import BARE_METAL
 from moorage.scheduler.flavor_resources import request_for
@@ -133,19 +134,26 @@ class BareMetal:
 
 
 class BareMetalTask:
-    """Runs at the start and then every `period_s`, in a thread of its own so that no start waits for it."""
+    """Runs at the start and then every `period_s`, in a thread of its own so that no start waits for it.
+
+    `is_first`: whether this process does it, of all that run the task.
+    """
 
     name = "compute.baremetal"
     listens_to: tuple[str, ...] = ()
 
-    def __init__(self, bare_metal: BareMetal, clock: Clock, *, period_s: float) -> None:
+    def __init__(self, bare_metal: BareMetal, clock: Clock, *, period_s: float, is_first: IsFirst) -> None:
         self._bare_metal = bare_metal
+        self._is_first = is_first
         self._clock = clock
         self._period = timedelta(seconds=period_s)
 
     def run_once(self) -> datetime | None:
         after: str | None = ""
         try:
+            with read(self._bare_metal.deps.engine) as connection:
+                if not self._is_first(connection):
+                    return self._clock.now() + self._period
             while after is not None:
                 steps, after = self._bare_metal.migrate_servers(dry_run=False, after=after)
                 for step in steps:

@@ -237,6 +237,8 @@ BATCH = 500
 #: Minimum pause between two transactions; it is also at least as long as the last one took. On SQLite, waiting writers
 #: poll for the lock, and would rarely get it between transactions without a pause.
 MIN_PAUSE = timedelta(milliseconds=20)
+#: Pause after another process was found deleting. It may have been suspended, and what is left is then this one's.
+BUSY_PAUSE = timedelta(seconds=2)
 #: Minimum pause after all old entries were deleted, at any write rate.
 MIN_ROUND_PAUSE = timedelta(seconds=60)
 
@@ -256,14 +258,14 @@ class RetentionTask:
         began = self._clock.now()
         following = in_transaction(self._engine, self._delete_batch)
         now = self._clock.now()
-        return now + max(MIN_PAUSE, now - began) if following is None else max(following, now + MIN_ROUND_PAUSE)
+        return now + max(MIN_PAUSE, now - began) if following is None else following
 
     def _delete_batch(self, connection: Connection) -> datetime | None:
-        """Deletes one batch. Returns the time when the next entry becomes old; None: more entries are old already."""
+        """Deletes one batch. Returns the time of the next one; None: soon, because more entries are old already."""
         now = self._clock.now()
         retention = change_store.claim_retention(connection)
         if retention is None:
-            return now
+            return now + BUSY_PAUSE
         # A number can have very many entries: some of the last deleted number may not have been examined yet.
         reached = max(self._reached, Cursor(retention.first - 2))
         rows = change_store.oldest_entries(connection, reached, BATCH)
@@ -273,7 +275,8 @@ class RetentionTask:
             self._delete_superseded(connection, retention, batch)
         if len(batch) == BATCH:
             return None
-        return rows[len(batch)].at + self._history if len(batch) < len(rows) else now + self._history
+        becomes_old = rows[len(batch)].at + self._history if len(batch) < len(rows) else now + self._history
+        return max(becomes_old, self._clock.now() + MIN_ROUND_PAUSE)
 
     def _delete_superseded(self, connection: Connection, retention: Retention, batch: Sequence[OldEntry]) -> None:
         upto = batch[-1].cursor
