@@ -1,7 +1,7 @@
 """Reports to the compute service: changes of domains that no job has made, and servers with failed devices.
 
-A guest can shut itself down or write to its console, and a domain can vanish. `DomainsTask` calls the service when such
-a change has happened, and at least every `LONGEST_REPORT_PAUSE`.
+A guest can shut itself down, write to its console or get another address from a DHCP server, and a domain can vanish.
+`DomainsTask` calls the service when such a change has happened, and at least every `LONGEST_REPORT_PAUSE`.
 
 `HostBoot` reboots the guests that ran when the host went down. It recognises a boot of the host by the kernel's boot
 id, because a guest may also be off because it shut itself down while the agent was not running. It reboots them through
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from moorage.agent.jobs.job_runner import MAX_CONSOLE_CHARACTERS
 from moorage.agent.model import DomainPowerState
-from moorage.agent.virt.driver import Domain, NoSuchDomain, VirtDriver
+from moorage.agent.virt.driver import Domain, LearnedByMac, NoSuchDomain, VirtDriver
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, MoorageError, NotFound
@@ -108,6 +108,7 @@ class DomainsTask:
         self._period = timedelta(seconds=period_s)
         self._boot = boot
         self._reported_power: dict[str, str] = {}  # {uuid: power}
+        self._reported_addresses: Mapping[str, LearnedByMac] = {}  # {uuid: addresses}
         self._consoles: dict[str, str] = {}  # {uuid: console text in the last report}
         self._leftovers: frozenset[str] = frozenset()
         self._reported_at: datetime | None = None
@@ -124,8 +125,10 @@ class DomainsTask:
         now = self._clock.now()
         domains = self._driver.domains()
         consoles = self._changed_consoles(domains)
+        learned = self._driver.learned_addresses()
         is_due = self._reported_at is None or now - self._reported_at >= LONGEST_REPORT_PAUSE
-        if not (consoles or is_due or _powers(domains) != self._reported_power):
+        has_addresses = is_due or learned != self._reported_addresses
+        if not (consoles or has_addresses or _powers(domains) != self._reported_power):
             return
         expected = self._compute.expected_servers(self._host)
         # Read the domains again, after the answer: a server in it may have got its domain only after the first read.
@@ -136,8 +139,9 @@ class DomainsTask:
             for server, mark in expected.items()
             if mark is not None and server not in rebooted
         }
-        self._compute.report_domains(self._host, powers, consoles)
-        self._reported_power, self._reported_at = _powers(domains), now
+        addresses = {server: learned[server] for server in expected if server in learned} if has_addresses else {}
+        self._compute.report_domains(self._host, powers, consoles, addresses)
+        self._reported_power, self._reported_at, self._reported_addresses = _powers(domains), now, learned
         self._consoles = {uuid: text for uuid, text in {**self._consoles, **consoles}.items() if uuid in domains}
         self._warn_of_leftovers(frozenset(domains) - expected.keys())
 

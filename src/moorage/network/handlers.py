@@ -7,9 +7,9 @@ from moorage.core.errors import Forbidden, Invalid, NotBuilt, NotFound
 from moorage.core.json import Json, JsonObject
 from moorage.network.addressing import plan_subnet, version_of
 from moorage.network.entries import checked_segment
-from moorage.network.model import Network, NetworkKind, Port, Subnet
+from moorage.network.model import Network, NetworkKind, Port, PortAddress, Subnet
 from moorage.network.network_service import NewNetwork
-from moorage.network.port_service import NewPort, ServerPort, WantedAddress
+from moorage.network.port_service import LearnedAddresses, NewPort, ServerPort, WantedAddress
 from moorage.network.resource_views import (
     NETWORK_FILTERS,
     PORT_FILTERS,
@@ -292,18 +292,29 @@ def _server_port(port: Port, network: Network, subnets: Sequence[Subnet]) -> Jso
         "physical_network": network.segment.physical_network,
         "segmentation_id": network.segment.segmentation_id,
         "is_made": port.is_for_server,
-        "is_dhcp": not port.addresses and bool(subnets),
-        "addresses": [
-            {
-                "address": one.address,
-                "subnet_id": one.subnet_id,
-                "cidr": by_id[one.subnet_id].cidr,
-                "gateway": by_id[one.subnet_id].gateway,
-                "dns": list(by_id[one.subnet_id].dns),
-            }
-            for one in port.addresses
-        ],
+        "is_dhcp": not port.given and bool(subnets),
+        "addresses": [_bound_address(one, by_id[one.subnet_id]) for one in port.given],
     }
+
+
+def _bound_address(address: PortAddress, subnet: Subnet) -> JsonObject:
+    return {
+        "address": address.address,
+        "subnet_id": subnet.id,
+        "cidr": subnet.cidr,
+        "gateway": subnet.gateway,
+        "dns": list(subnet.dns),
+    }
+
+
+def learn_addresses(request: NetworkRequest) -> Response:
+    reports = [LearnedAddresses(**one) for one in request.json["ports"]]
+    learned = request.service.ports.learn(reports)
+    ports: Json = [
+        {"id": report.port_id, "addresses": [_bound_address(*one) for one in each]}
+        for report, each in zip(reports, learned, strict=True)
+    ]
+    return Response(body={"ports": ports})
 
 
 def release_ports(request: NetworkRequest, server_id: str) -> Response:

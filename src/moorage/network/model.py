@@ -65,6 +65,7 @@ class Subnet:
 class PortAddress:
     subnet_id: str
     address: str
+    is_learned: bool = False  #: a DHCP server that we do not run gave it, and the host of the server reported it
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +84,8 @@ class Port:
     created_at: datetime
     updated_at: datetime
     addresses: tuple[PortAddress, ...] = ()
+
+    @property
+    def given(self) -> tuple[PortAddress, ...]:
+        """The addresses that we gave the port; without one, a DHCP server gives them."""
+        return tuple(one for one in self.addresses if not one.is_learned)

@@ -143,6 +143,11 @@ OPERATION_DOCS: Mapping[tuple[str, str], OperationDoc] = {
         notes="For the compute service. All ports are bound or none; it may be repeated.",
         error_statuses=frozenset({404}),
     ),
+    ("PUT", "/moorage/v1/learned-addresses"): OperationDoc(
+        "Replace the addresses that hosts learned from DHCP servers",
+        {200: ResponseDoc("The learned addresses that each port has now.", _one("ports", _LIST))},
+        notes="For the compute service. An address that the port may not have is left out; it may be repeated.",
+    ),
     ("DELETE", f"{_PORTS}/{{server_id}}"): OperationDoc("Release the ports of a server", _RELEASED),
     ("DELETE", f"{_PORTS}/{{server_id}}/{{port_id}}"): OperationDoc("Release one port of a server", _RELEASED),
 }  # fmt: skip

@@ -2,13 +2,16 @@
 
     PUT of a server's ports    a port that exists is bound to the server, any other one is made with a free address;
                                repeated, it finds what it made
+    PUT of their addresses     what hosts learned from DHCP servers, for the ports of their own servers
     DELETE of them             deletes the ports made for the server, and frees those that its project made
 
 The compute service names the project of each port: a port or network that this project may not use is not found.
 """
 
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
 from sqlalchemy import Connection
@@ -24,6 +27,8 @@ from moorage.network.network_service import usable, visible_project
 from moorage.network.store import network_store
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 #: The first three bytes of Neutron's MAC addresses, which it may be told apart by.
 _MAC_PREFIX = "fa:16:3e"
@@ -62,6 +67,30 @@ class ServerPort:
     host: str
     network_id: str | None = None
     address: str | None = None
+
+
+@dataclass(frozen=True)
+class LearnedAddresses:
+    """What `host` reports of a port of one of its servers: all addresses that it knows, or none."""
+
+    port_id: str
+    server_id: str
+    host: str
+    mac: str
+    addresses: Sequence[str]
+
+
+@dataclass(frozen=True)
+class _Learned:
+    """`port` None: the report is not about a port of that server. `rows`: its learned addresses, with their subnets."""
+
+    port: Port | None
+    rows: list[tuple[PortAddress, Subnet]]
+
+    @property
+    def is_stored(self) -> bool:
+        present = () if self.port is None else self.port.addresses
+        return [one for one in present if one.is_learned] == [one for one, _ in self.rows]
 
 
 @dataclass
@@ -200,7 +229,8 @@ class PortService:
             port = present_by_id.get(one.id)
             if port is not None and (port.device_id, port.host) != (one.server_id, one.host):
                 network_store.update_ports(connection, [port.id], now, device_id=one.server_id, host=one.host)
-                present_by_id[port.id] = replace(port, device_id=one.server_id, host=one.host)
+                network_store.replace_learned_addresses(connection, port, ())
+                present_by_id[port.id] = replace(port, device_id=one.server_id, host=one.host, addresses=port.given)
         subnets = network_store.subnets_of(connection, networks)
         every = [made.get(one.id) or present_by_id[one.id] for one in wanted]
         return [(port, networks[port.network_id], subnets.get(port.network_id, [])) for port in every]
@@ -215,10 +245,52 @@ class PortService:
             held = [port for port in locked.values() if port.device_id == server_id]
             if made := [port.id for port in held if port.is_for_server]:
                 network_store.delete_ports(connection, made)
-            if kept := [port.id for port in held if not port.is_for_server]:
-                network_store.update_ports(connection, kept, self.deps.clock.now(), device_id="", host="")
+            if kept := [port for port in held if not port.is_for_server]:
+                ids = [port.id for port in kept]
+                network_store.update_ports(connection, ids, self.deps.clock.now(), device_id="", host="")
+                for port in kept:
+                    network_store.replace_learned_addresses(connection, port, ())
 
         in_transaction(self.deps.engine, remove)
+
+    def learn(self, reports: Sequence[LearnedAddresses]) -> list[list[tuple[PortAddress, Subnet]]]:
+        """Replaces the learned addresses of the ports; returns those that they have now, in the order of `reports`.
+
+        Hosts, and guests, may say anything. So a port gets only addresses that a DHCP server may have given it
+        (`choose_learned`), and nothing changes for a port that is not of this server, on this host, with this MAC
+        address. Refusals are logged.
+        """
+        with read(self.deps.engine) as connection:
+            found = [self._decide(connection, report) for report in reports]
+        return [
+            one.rows if one.is_stored else self._without_collision(partial(self._learn, report=report))
+            for one, report in zip(found, reports, strict=True)
+        ]
+
+    def _learn(self, connection: Connection, report: LearnedAddresses) -> list[tuple[PortAddress, Subnet]]:
+        found = network_store.find_ports(connection, None, {"id": [report.port_id]})
+        network_store.lock_networks(connection, [port.network_id for port in found])
+        network_store.lock_ports(connection, [report.port_id])
+        # Decided again: only with the locks no other transaction takes one of the addresses.
+        decision = self._decide(connection, report)
+        if decision.port is not None and not decision.is_stored:
+            network_store.replace_learned_addresses(connection, decision.port, [one for one, _ in decision.rows])
+            network_store.update_ports(connection, [report.port_id], self.deps.clock.now())
+        return decision.rows
+
+    def _decide(self, connection: Connection, report: LearnedAddresses) -> _Learned:
+        where = {"port": report.port_id, "server": report.server_id, "host": report.host}
+        port = next(iter(network_store.find_ports(connection, None, {"id": [report.port_id]})), None)
+        if port is None or (port.device_id, port.host, port.mac) != (report.server_id, report.host, report.mac):
+            log.warning("a host reported addresses for a port that its server does not have", extra=where)
+            return _Learned(None, [])
+        subnets = network_store.subnets_of(connection, [port.network_id]).get(port.network_id, [])
+        own = {one.address for one in port.addresses}
+        taken = network_store.used_addresses(connection, port.network_id) - own
+        choice = choose_learned([] if port.given else subnets, taken, report.addresses)
+        if choice.refused:
+            log.warning("a port does not get addresses that its host reported", extra=where | {"why": choice.refused})
+        return _Learned(port, choice.accepted)
 
     # ------------------------------------------------------------------------------------------------- allocation
 
@@ -285,6 +357,46 @@ class PortService:
                 raise Conflict(f"Unable to complete operation: the mac address {mac} is in use.", code="network.in_use")
             chosen[at] = self._free_macs(connection, [None])[0]
         return chosen
+
+
+@dataclass(frozen=True)
+class LearnedChoice:
+    """`refused`: {reported address: why the port does not get it}"""
+
+    accepted: list[tuple[PortAddress, Subnet]]
+    refused: dict[str, str]
+
+
+def choose_learned(subnets: Sequence[Subnet], taken: Collection[str], reported: Sequence[str]) -> LearnedChoice:
+    """The addresses that a port may have learned: at most one of each subnet whose addresses a DHCP server gives.
+
+    Addresses outside of these subnets are left out without a reason: a guest has them for its own purposes.
+    """
+    choice = LearnedChoice([], {})
+    for text in reported:
+        address = _parsed(text)
+        if address is None:
+            choice.refused[text] = "it is not an address"
+            continue
+        subnet = next((one for one in subnets if not one.pools and is_in_subnet(address, one.cidr)), None)
+        if subnet is None or address in [one.address for one, _ in choice.accepted]:
+            continue
+        if address == subnet.gateway:
+            choice.refused[text] = "it is the gateway's"
+        elif address in taken:
+            choice.refused[text] = "another port has it"
+        elif subnet in [each for _, each in choice.accepted]:
+            choice.refused[text] = "the port has an address of this subnet"
+        else:
+            choice.accepted.append((PortAddress(subnet.id, address, is_learned=True), subnet))
+    return choice
+
+
+def _parsed(text: str) -> str | None:
+    try:
+        return str(parse_address(text))
+    except Invalid:
+        return None
 
 
 def _check_binding(port: Port, wanted: ServerPort) -> None:

@@ -117,7 +117,9 @@ def port_document(port: Port, *, is_operator: bool) -> JsonObject:
         "updated_at": _time(port, updated=True),
     }
     if is_operator:
-        document |= {"binding:host_id": port.host, "binding:profile": {}, "binding:vif_details": {}}
+        learned: list[Json] = [one.address for one in port.addresses if one.is_learned]
+        details: dict[str, Json] = {"learned_addresses": learned} if learned else {}
+        document |= {"binding:host_id": port.host, "binding:profile": {}, "binding:vif_details": details}
         document["binding:vif_type"] = "bridge" if port.host else "unbound"
     return document
 

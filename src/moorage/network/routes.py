@@ -87,6 +87,14 @@ _ROUTES: tuple[Route[Networking], ...] = (
         effect="routine",
     ),
     Route(
+        "PUT",
+        "/moorage/v1/learned-addresses",
+        handlers.learn_addresses,
+        SERVER_PORTS_RULE,
+        schema=schemas.LEARNED_ADDRESSES,
+        effect="routine",
+    ),
+    Route(
         "DELETE",
         "/moorage/v1/server-ports/{server_id}",
         handlers.release_ports,

@@ -133,11 +133,36 @@ _SERVER_PORT: Document = {
 
 #: Maximum number of ports of a request of the compute service.
 MAX_SERVER_PORTS = 500
+#: Maximum number of addresses that a host reports of a port.
+MAX_LEARNED_ADDRESSES = 8
 
 SERVER_PORTS = Schema(
     {
         "type": "object",
         "properties": {"ports": {"type": "array", "items": _SERVER_PORT, "minItems": 1, "maxItems": MAX_SERVER_PORTS}},
+        "required": ["ports"],
+        "additionalProperties": False,
+    },
+    formats={"uuid": is_uuid},
+)
+
+_LEARNED: Document = {
+    "type": "object",
+    "properties": {
+        "port_id": _ID,
+        "server_id": _ID,
+        "host": {"type": "string", "maxLength": 255},
+        "mac": {"type": "string", "maxLength": 17},
+        "addresses": {"type": "array", "items": _ADDRESS, "maxItems": MAX_LEARNED_ADDRESSES},
+    },
+    "required": ["port_id", "server_id", "host", "mac", "addresses"],
+    "additionalProperties": False,
+}
+
+LEARNED_ADDRESSES = Schema(
+    {
+        "type": "object",
+        "properties": {"ports": {"type": "array", "items": _LEARNED, "minItems": 1, "maxItems": MAX_SERVER_PORTS}},
         "required": ["ports"],
         "additionalProperties": False,
     },

@@ -37,8 +37,8 @@ class AgentOptions:
     )
     domain_report_period_s: float = option(
         10.0,
-        "Seconds between two checks, on a host with real guests, for guests that stopped by themselves or wrote "
-        "to their console.",
+        "Seconds between two checks, on a host with real guests, for guests that stopped by themselves, wrote to "
+        "their console or got an address from a DHCP server.",
     )
     resume_guests_state_on_host_boot: bool = option(
         False,

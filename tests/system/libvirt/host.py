@@ -90,12 +90,13 @@ def small_file_system(path: Path, size: str = "48m") -> Iterator[None]:
 
 
 def network_programs() -> tuple[Path, list[Path]]:
-    """A directory with the programs by which libvirt filters traffic, and its definitions of filters.
+    """A directory with the programs by which libvirt filters traffic and gives addresses, and its filters' definitions.
 
     Raises `ServerMissing` if Debian's packages cannot be had.
     """
-    place = unpacked("host-network", "iptables", "libvirt-daemon-config-nwfilter")
+    place = unpacked("libvirt-network", "iptables", "libvirt-daemon-config-nwfilter", "dnsmasq-base")
     programs = {name: f"usr/sbin/{name}-nft" for name in ("ebtables", "iptables", "ip6tables")}
+    programs["dnsmasq"] = "usr/sbin/dnsmasq"
     return wrapped(place, **programs), list(place.glob("usr/share/libvirt/nwfilter/*.xml"))
 
 

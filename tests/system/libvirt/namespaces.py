@@ -25,6 +25,15 @@ class Namespaces:
         """The command that runs `words` in one of them."""
         return ["ip", "netns", "exec", namespace, *map(str, words)]
 
+    def connect(self, device: str, address: str, bridge: str) -> None:
+        """Gives the person's machine the interface `device`, which is connected to a bridge of the host."""
+        port = f"to-{device}"
+        _ip("-n", self.host, "link", "add", port, "type", "veth", "peer", "name", device, "netns", self.machine)
+        _ip("-n", self.host, "link", "set", port, "master", bridge)
+        _ip("-n", self.machine, "address", "add", f"{address}/24", "dev", device)
+        for namespace, end in ((self.host, port), (self.machine, device)):
+            _ip("-n", namespace, "link", "set", end, "up")
+
     def run(self, *words: object, timeout_s: float = 60, data: str = "") -> subprocess.CompletedProcess[str]:
         """Runs a program on the person's machine."""
         return subprocess.run(
@@ -51,15 +60,10 @@ def two_namespaces() -> Iterator[Namespaces]:
             _ip("netns", "add", name)
             made.callback(_ip, "netns", "delete", name)
             _ip("-n", name, "link", "set", "lo", "up")
-        _ip(
-            "-n", names.host, "link", "add", "uplink", "type", "veth", "peer", "name", "eth0", "netns", names.machine
-        )  # fmt: skip
         _ip("-n", names.host, "link", "add", BRIDGE, "type", "bridge")
-        _ip("-n", names.host, "link", "set", "uplink", "master", BRIDGE)
         _ip("-n", names.host, "address", "add", f"{BRIDGE_ADDRESS}/24", "dev", BRIDGE)
-        _ip("-n", names.machine, "address", "add", f"{MACHINE}/24", "dev", "eth0")
-        for namespace, device in ((names.host, "uplink"), (names.host, BRIDGE), (names.machine, "eth0")):
-            _ip("-n", namespace, "link", "set", device, "up")
+        _ip("-n", names.host, "link", "set", BRIDGE, "up")
+        names.connect("eth0", MACHINE, BRIDGE)
         yield names
 
 

@@ -4,12 +4,14 @@ The host (libvirtd and its guests) and the person's machine are two network name
 them. The guests boot Debian's kernel in emulation, and are configured by their config drive alone.
 """
 
+import contextlib
 import json
 import os
 import re
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,13 +23,15 @@ from tests.servers import ServerMissing, program
 from tests.system.libvirt import guest, host, login_guest
 from tests.system.libvirt.host import LibvirtHost
 from tests.system.libvirt.namespaces import BRIDGE, MACHINE, SUBNET, Namespaces
-from tests.system.libvirt.servers import wait_for_console
+from tests.system.libvirt.servers import act, patiently, wait_for_console
 from tests.system.network.conftest import client_variables
 from tests.system.planes import PlaneClients, PlaneProcess, write_config
 
+libvirt = pytest.importorskip("libvirt", reason="libvirt's Python bindings are not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.clients]
 
 POOL = "192.0.2.100-192.0.2.119"
+NAT = "libvirt nat subnet 192.168.122.0/24 addresses dhcp"
 #: CPU seconds of QEMU until the first command has run over SSH: on an idle machine, it waits for little else.
 CPU_LIMIT_S = 40
 
@@ -45,9 +49,12 @@ class Lab:
         return self.directory / "key"
 
     def ssh(
-        self, address: str, *words: str, data: str = "", key: Path | None = None
+        self, address: str, *words: str, data: str = "", key: Path | None = None, before: Sequence[str] = ()
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a command on a server, from the person's machine. Fails for a host key that `trust_host` has not seen."""
+        """Runs a command on a server, from the person's machine. Fails for a host key that `trust_host` has not seen.
+
+        `before`: words that start ssh.
+        """
         options = {
             "UserKnownHostsFile": self.directory / "known_hosts",
             "StrictHostKeyChecking": "yes",
@@ -57,7 +64,7 @@ class Lab:
         }
         given = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
         command = ("ssh", "-F", "none", *given, "-i", key or self.key, f"root@{address}", *words)
-        return self.namespaces.run(*command, data=data)
+        return self.namespaces.run(*before, *command, data=data)
 
     def trust_host(self, server: str, name: str) -> str:
         """Waits until the server has booted, and notes its host key, which it shows on its console; returns that."""
@@ -86,12 +93,13 @@ def lab(initrd, both, bridged_libvirtd, tmp_path_factory):
         directory / "plane",
         plane={"log_file": "", "services": "identity,placement,compute,accelerator,image,agent,network"},
         server={"port": free_port()},
-        network={"lines": {"lab": f"bridge {BRIDGE} subnet {SUBNET} addresses {POOL}"}},
+        network={"lines": {"lab": f"bridge {BRIDGE} subnet {SUBNET} addresses {POOL}", "nat": NAT}},
         agent={"virt_driver": "libvirt", "host": "metal-1", "domain_report_period_s": 1.0},
         libvirt={
             "uri": bridged_libvirtd.uri,
             "instances_path": str(bridged_libvirtd.directory / "instances"),
             "virt_type": "qemu",
+            "shutdown_timeout_s": 2.0,
             "reserved_host_memory_mb": 0,
         },
     )
@@ -224,3 +232,50 @@ def heard_from(lab, address):
 def claims(lab, address):
     """Whether somebody on the network answers that this address is theirs."""
     return lab.namespaces.run(guest.BUSYBOX, "arping", "-c", "2", "-w", "3", "-I", "eth0", address).returncode == 0
+
+
+#: A network of libvirt, whose dnsmasq gives addresses and knows the names of those who got one.
+NETWORK = """
+<network>
+  <name>nat</name>
+  <forward mode="open"/>
+  <bridge name="virbr0"/>
+  <domain name="lab" localOnly="yes"/>
+  <ip address="192.168.122.1" netmask="255.255.255.0"><dhcp><range start="192.168.122.20" end="192.168.122.29"/></dhcp></ip>
+</network>
+"""
+CREATE_IN_NAT = """
+import json
+from pathlib import Path
+cloud.create_keypair("of nat", Path({public!r}).read_text())
+network = cloud.network.find_network("nat")
+image, flavor = cloud.get_image({image!r}), cloud.get_flavor("tiny")
+server = cloud.compute.create_server(
+    name="named", image_id=image.id, flavor_id=flavor.id, networks=[{{"uuid": network.id}}], key_name="of nat"
+)
+print(json.dumps(cloud.compute.wait_for_server(server).id))
+"""
+
+
+def test_a_person_logs_in_by_name_to_a_server_whose_address_a_dhcp_server_gave(lab, image, tmp_path):
+    """Libvirt's dnsmasq gives the address and answers for the name; compute learns the address from its leases."""
+    with contextlib.closing(libvirt.open(lab.libvirtd.uri)) as link:
+        link.networkCreateXML(NETWORK)
+    lab.namespaces.connect("eth1", "192.168.122.2", "virbr0")
+    script = CREATE_IN_NAT.format(public=str(lab.key.with_suffix(".pub")), image=image)
+    server = json.loads(sdk(client_variables(lab.plane), script))
+    text = lab.trust_host(server, "named")
+    (address,) = re.findall(r"ADDRESS eth0 (192\.168\.122\.2\d)", text)
+
+    (tmp_path / "resolv.conf").write_text("nameserver 192.168.122.1\nsearch lab\n")
+    # In a mount namespace of its own, as `ip netns exec` starts each program.
+    with_names = ("sh", "-c", 'mount --bind "$0" /etc/resolv.conf; exec "$@"', str(tmp_path / "resolv.conf"))
+    said = lab.ssh("named", "hostname", before=with_names)
+    assert (said.returncode, said.stdout.strip()) == (0, "named"), said.stderr
+
+    def shown():
+        return {name: [row["addr"] for row in rows] for name, rows in lab.clients.server(server)["addresses"].items()}
+
+    patiently(lambda: shown() == {"nat": [address]})
+    act(lab.clients, server, "os-stop", "SHUTOFF")
+    patiently(lambda: shown() == {})

@@ -61,6 +61,8 @@ def test_answers_conform_to_the_document(wire, published):
     assert ask("DELETE", "/v2.0/ports/{port_id}", **ids)[0] == 204
     made = {"id": port, "project_id": "admin", "server_id": S, "host": "compute-1", "network_id": network}
     assert ask("PUT", "/moorage/v1/server-ports", {"ports": [made]}, send=wire.serve)[0] == 200
+    learned = {"port_id": port, "server_id": S, "host": "compute-1", "mac": "fa:16:3e:00:00:01", "addresses": []}
+    assert ask("PUT", "/moorage/v1/learned-addresses", {"ports": [learned]}, send=wire.serve)[0] == 200
     for path in ("server-ports/{server_id}/{port_id}", "server-ports/{server_id}"):
         assert ask("DELETE", f"/moorage/v1/{path}", send=wire.serve, **ids)[0] == 204
     for path in (

@@ -2,6 +2,10 @@
 
 import pytest
 
+from moorage.network.client.server_ports import AuditablePorts
+from moorage.wire.client import ServiceClient
+from tests.plane import SERVICE
+
 A, B = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
 S, T = "aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa", "bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb"
 
@@ -106,8 +110,10 @@ def test_a_member_learns_nothing_of_another_projects_private_network_and_its_por
     assert wire.send("DELETE", f"/v2.0/ports/{port}")[0] == 404
     for method, path in (
         ("PUT", "server-ports"), ("DELETE", f"server-ports/{S}"), ("DELETE", f"server-ports/{S}/{port}"),
+        ("PUT", "learned-addresses"),
     ):  # fmt: skip
-        body = {"ports": [wanted(port)]} if method == "PUT" else None
+        one = learned(port) if path == "learned-addresses" else wanted(port)
+        body = {"ports": [one]} if method == "PUT" else None
         assert wire.send(method, f"/moorage/v1/{path}", body)[0] == 403
         may_operate = path.endswith(port)  # the audit releases single ports
         assert wire.operate(method, f"/moorage/v1/{path}", body)[0] == (204 if may_operate else 403)
@@ -170,3 +176,50 @@ def test_the_release_deletes_what_was_made_and_frees_what_the_project_made(wire)
         assert wire.serve("DELETE", f"/moorage/v1/server-ports/{S}")[0] == 204
     left = {one["id"]: one["device_id"] for one in wire.send("GET", "/v2.0/ports")[1]["ports"]}
     assert left == {mine: "", other: T}
+
+
+def learned(port, *addresses, **more):
+    return {"port_id": port, "server_id": S, "host": "compute-1", "mac": "", "addresses": [*addresses], **more}
+
+
+def test_learned_addresses_are_those_of_the_ports_server_on_its_host(wire):
+    """Compute says which server, host and MAC address a report is about; all three must be the port's."""
+    nat = wire.id_of("nat")
+    mac = wire.provide(wanted(network_id=nat))[1]["ports"][0]["mac"]
+
+    def learn(**more):
+        report = learned(A, "192.168.122.20", **({"mac": mac} | more))
+        status, body = wire.serve("PUT", "/moorage/v1/learned-addresses", {"ports": [report]})
+        assert status == 200
+        return [one["address"] for one in body["ports"][0]["addresses"]]
+
+    for other in ({"server_id": T}, {"host": "compute-2"}, {"mac": "fa:16:3e:00:00:01"}, {"port_id": B}):
+        assert learn(**other) == []
+    assert addresses(wire.operate("GET", f"/v2.0/ports/{A}")[1]) == []
+    for _ in range(2):
+        assert learn() == addresses(wire.operate("GET", f"/v2.0/ports/{A}")[1]) == ["192.168.122.20"]
+    for read, details in ((wire.operate, {"learned_addresses": ["192.168.122.20"]}), (wire.send, None)):
+        assert read("GET", f"/v2.0/ports/{A}")[1]["port"].get("binding:vif_details") == details, "only operators see it"
+    (bound,) = wire.provide(wanted(network_id=nat))[1]["ports"]
+    assert (bound["is_dhcp"], bound["addresses"]) == (True, []), "the host and the guest still get it from that server"
+    fixed = {"fixed_ips": [{"ip_address": "192.168.122.20"}], "who": "root:admin", "roles": "admin"}
+    assert kind_of(wire.port("nat", **fixed)) == (409, "InUse")
+    wire.provide({**wanted(network_id=nat), "host": "compute-2"})
+    assert addresses(wire.operate("GET", f"/v2.0/ports/{A}")[1]) == [], "another host reports its own"
+
+
+@pytest.mark.parametrize("more", [{"addresses": ["1"] * 9}, {"addresses": ["1" * 61]}, {"port_id": "x"}, {"x": 1}])
+def test_learned_addresses_in_another_form_are_refused(wire, more):
+    body = {"ports": [learned(A) | more]}
+    assert wire.serve("PUT", "/moorage/v1/learned-addresses", body)[0] == 400
+
+
+def test_the_audit_can_give_a_port_back_whose_address_came_from_a_dhcp_server(wire, plane):
+    """The undo file of the audit has only addresses that we gave the port."""
+    nat, lab = wire.id_of("nat"), wire.id_of("lab")
+    bound = wire.provide(wanted(network_id=nat), wanted(B, network_id=lab))[1]["ports"]
+    report = learned(A, "192.168.122.20", mac=bound[0]["mac"])
+    wire.serve("PUT", "/moorage/v1/learned-addresses", {"ports": [report]})
+    http = ServiceClient(plane.transport("/network"), service_type="network", credentials=SERVICE, clock=plane.clock)
+    found = {port.id: port.addresses for port in AuditablePorts(http).bound_ports()}
+    assert found == {A: (), B: ("192.0.2.100",)}

@@ -131,6 +131,9 @@ class DiskImage:
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
+#: {MAC address: its addresses}, both in canonical form; without the interfaces that have none.
+LearnedByMac = Mapping[str, tuple[str, ...]]
+
 #: Data of a live migration's destination for its source. Only the driver reads it.
 MigrationTarget = Mapping[str, str]
 
@@ -255,4 +258,11 @@ class VirtDriver(Protocol):
 
     def domains(self) -> Mapping[str, Domain]:
         """{uuid: domain} of this agent's present domains on the host."""
+        ...
+
+    def learned_addresses(self) -> Mapping[str, LearnedByMac]:
+        """{uuid: addresses} of the domains with an interface whose address a DHCP server gives.
+
+        A domain that is off has none. A domain that cannot be asked now is left out.
+        """
         ...

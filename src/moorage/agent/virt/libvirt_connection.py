@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as StillOpening
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Protocol, TypedDict
 
 import libvirt
 
@@ -45,6 +45,17 @@ _UNSUPPORTED = frozenset(
 )
 
 
+class AddressFacts(TypedDict):
+    addr: str
+
+
+class InterfaceFacts(TypedDict):
+    """An interface in an answer of `interfaceAddresses`, which has the address None for one that has no address."""
+
+    hwaddr: str | None
+    addrs: Sequence[AddressFacts] | None
+
+
 class VirDomain(Protocol):
     """A `libvirt.virDomain`."""
 
@@ -58,6 +69,7 @@ class VirDomain(Protocol):
     def detachDeviceFlags(self, xml: str, flags: int = 0) -> object: ...
     def hasManagedSaveImage(self, flags: int = 0) -> bool: ...
     def injectNMI(self, flags: int = 0) -> object: ...
+    def interfaceAddresses(self, source: int, flags: int = 0) -> Mapping[str, InterfaceFacts] | None: ...
     def isActive(self) -> bool: ...
     def jobInfo(self) -> Sequence[int]: ...
     def jobStats(self, flags: int = 0) -> Mapping[str, int | str]: ...

@@ -5,8 +5,10 @@ Not here: definitions (`domain_xml`) and files (`libvirt_guests`).
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -182,6 +184,90 @@ def suspend(domain: VirDomain, clock: Clock) -> None:
             )
         clock.sleep(_POLL_S)
     call_with_timeout(domain.managedSave, within_s=_SAVE_TIMEOUT_S)
+
+
+#: Where libvirt looks for addresses, most reliable first: leases of its own DHCP servers, the guest agent (a tenant's
+#: program), and the host's ARP table (whatever the guest has sent).
+_ADDRESS_SOURCES = (
+    libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_LEASE,
+    libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_AGENT,
+    libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_ARP,
+)
+#: Time for a guest agent's answer about addresses, for which a whole round of reports waits.
+_ADDRESSES_TIMEOUT_S = 2
+#: Maximum number of addresses of an interface that are reported.
+MAX_LEARNED_ADDRESSES = 8
+
+
+@dataclass(frozen=True)
+class AddressAnswer:
+    """`by_mac` None: not known now; the addresses that were known may still be right."""
+
+    by_mac: dict[str, tuple[str, ...]] | None
+    agent_failed: bool = False
+
+
+def learned_addresses(domain: VirDomain, macs: Sequence[str], *, ask_agent: bool) -> AddressAnswer:
+    """{MAC address: its addresses}, from the first source that knows any; `macs` in lower case.
+
+    Empty for a domain that is off. Whatever a guest agent does, others are not affected: every failure is an answer.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    is_complete, agent_failed = True, False
+    try:
+        if not domain.isActive():
+            return AddressAnswer({})
+        for source in _ADDRESS_SOURCES:
+            is_agent = source == libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_AGENT
+            if len(found) == len(macs) or (is_agent and not _has_connected_agent(domain)):
+                continue
+            said = None if is_agent and not ask_agent else _addresses_by_mac(domain, source)
+            if said is None:
+                is_complete = False
+                agent_failed |= is_agent and ask_agent
+            for mac, addresses in (said or {}).items():
+                if mac in macs and addresses:
+                    found.setdefault(mac, addresses)
+    except libvirt.libvirtError:  # the domain vanished, or libvirt did: then the next call says so
+        return AddressAnswer(None)
+    return AddressAnswer(found if is_complete or len(found) == len(macs) else None, agent_failed)
+
+
+def _has_connected_agent(domain: VirDomain) -> bool:
+    channels = read_xml(domain.XMLDesc(), "the definition").iterfind("devices/channel/target")
+    return any(
+        target.get("name") == "org.qemu.guest_agent.0" and target.get("state") == "connected" for target in channels
+    )
+
+
+def _addresses_by_mac(domain: VirDomain, source: int) -> dict[str, tuple[str, ...]] | None:
+    """{MAC address: addresses that others can reach}; empty if this libvirt lacks the source, None if it fails."""
+    try:
+        if source == libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_AGENT:
+            domain.agentSetResponseTimeout(_ADDRESSES_TIMEOUT_S, 0)
+        said = call_with_timeout(domain.interfaceAddresses, source, within_s=2 * _ADDRESSES_TIMEOUT_S)
+    except GuestHangs:
+        return None
+    except libvirt.libvirtError as error:
+        is_lacking = error.get_error_code() in (libvirt.VIR_ERR_NO_SUPPORT, libvirt.VIR_ERR_ARGUMENT_UNSUPPORTED)
+        return {} if is_lacking else None
+    by_mac: dict[str, tuple[str, ...]] = {}
+    for one in (said or {}).values():
+        mac = (one["hwaddr"] or "").lower()
+        addresses = [address for each in one["addrs"] or () if (address := _reachable(each["addr"])) is not None]
+        by_mac[mac] = (by_mac.get(mac, ()) + tuple(addresses))[:MAX_LEARNED_ADDRESSES]
+    return by_mac
+
+
+def _reachable(text: str) -> str | None:
+    """The address in canonical form; None for one that is none, or is not for other machines."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    if address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified:
+        return None
+    return str(address)
 
 
 def _attach_missing(domain: VirDomain) -> None:

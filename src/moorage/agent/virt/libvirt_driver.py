@@ -6,6 +6,7 @@ state in memory: it reads libvirt's. It does not change domains that this agent 
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import libvirt
@@ -21,6 +22,7 @@ from moorage.agent.virt.driver import (
     DomainInterface,
     DomainSpec,
     HypervisorFacts,
+    LearnedByMac,
     MigrationTarget,
     Unsupported,
     VirtError,
@@ -39,6 +41,9 @@ MAX_CONSOLE_BYTES = 1 << 18
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - nothing is created or read there
 _NO_LIVE_MIGRATION = "the libvirt driver cannot migrate live; migrate the server cold, or evacuate it"
 
+#: A guest agent that did not answer is asked again after this time: a tenant must not delay the reports of a host.
+_AGENT_PAUSE = timedelta(minutes=5)
+
 CAPABILITIES = frozenset(Capability) - {Capability.LIVE_MIGRATION}
 
 
@@ -55,6 +60,8 @@ class LibvirtDriver:
         self._clock = clock
         self._own_domains = OwnDomains(settings.host)
         self._guest_locks = SerializedCalls()
+        #: {uuid: until when its guest agent is not asked for addresses}, because it did not answer.
+        self._silent_agents: dict[str, datetime] = {}
 
     # ------------------------------------------------------------------------------------------- the host
 
@@ -230,3 +237,20 @@ class LibvirtDriver:
     def domains(self) -> Mapping[str, Domain]:
         with self._connection.use() as link:
             return self._own_domains.all_domains(link)
+
+    def learned_addresses(self) -> Mapping[str, LearnedByMac]:
+        learned: dict[str, LearnedByMac] = {}
+        now = self._clock.now()
+        with self._connection.use() as link:
+            known = self._own_domains.all_domains(link)
+            self._silent_agents = {uuid: until for uuid, until in self._silent_agents.items() if until > now}
+            for uuid, domain in known.items():
+                macs = [one.mac.lower() for one in domain.spec.interfaces if not one.addresses]
+                if not macs or (found := self._own_domains.find_domain(link, uuid)) is None:
+                    continue
+                answer = guest.learned_addresses(found, macs, ask_agent=uuid not in self._silent_agents)
+                if answer.agent_failed:
+                    self._silent_agents[uuid] = now + _AGENT_PAUSE
+                if answer.by_mac is not None:
+                    learned[uuid] = answer.by_mac
+        return learned

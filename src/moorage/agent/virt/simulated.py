@@ -1,12 +1,14 @@
 """A hypervisor that stores domains as files instead of running them: for `moorage up`, rehearsals and tests.
 
 Its directory contains ``domains/<uuid>.xml`` (libvirt's form, and the power state in a comment behind it),
-``consoles/<uuid>.log`` and ``disks/`` (`SimulatedDisks`). A domain stays in the state "running" while the agent is
-down, as a real one does. The files survive a kill of the agent, but not necessarily a power cut. Live migration moves a
-domain's files into the directory of the other host, which is on the same machine.
+``consoles/<uuid>.log``, ``disks/`` (`SimulatedDisks`) and, if somebody wrote it, ``leases.json`` (`learned_addresses`).
+A domain stays in the state "running" while the agent is down, as a real one does. The files survive a kill of the
+agent, but not necessarily a power cut. Live migration moves a domain's files into the directory of the other host,
+which is on the same machine.
 """
 
 import contextlib
+import json
 import shutil
 import threading
 from collections.abc import Iterator, Mapping
@@ -31,6 +33,7 @@ from moorage.agent.virt.driver import (
     DomainInterface,
     DomainSpec,
     HypervisorFacts,
+    LearnedByMac,
     MigrationTarget,
     NoSuchDomain,
     VirtError,
@@ -56,6 +59,7 @@ class SimulatedDriver:
         self._host = description
         self._domains = directory / "domains"
         self._consoles = directory / "consoles"
+        self.leases = directory / "leases.json"
         self._disks = SimulatedDisks(directory / "disks")
         self._clock = clock
         self.faults = faults or FaultInjection(control=directory / CONTROL_FILE)
@@ -256,6 +260,16 @@ class SimulatedDriver:
     def domains(self) -> Mapping[str, Domain]:
         found = (self._read_domain(path.stem) for path in sorted(self._domains.glob("*.xml")))
         return {domain.spec.uuid: domain for domain in found if domain is not None}
+
+    def learned_addresses(self) -> Mapping[str, LearnedByMac]:
+        """As the file ``leases.json`` says, {MAC address: addresses}: its writer plays the DHCP server."""
+        leases: dict[str, list[str]] = json.loads(self.leases.read_text()) if self.leases.exists() else {}
+        learned: dict[str, LearnedByMac] = {}
+        for uuid, domain in self.domains().items():
+            if macs := [one.mac for one in domain.spec.interfaces if not one.addresses]:
+                is_on = domain.power is not DomainPowerState.SHUTOFF
+                learned[uuid] = {mac: tuple(leases[mac]) for mac in macs if is_on and leases.get(mac)}
+        return learned
 
     def _inject_faults(self, operation: str, name: str) -> None:
         self._clock.sleep(self.faults.operation_latency_s(operation))

@@ -1,5 +1,5 @@
-"""Reports of host agents on their domains: guests that shut down, domains that vanished, console output, and
-failed devices.
+"""Reports of host agents on their domains: guests that shut down, domains that vanished, console output, addresses
+from DHCP servers, and failed devices.
 
 An agent fetches the servers that it should have, inspects its domains, and reports. A server that changed in between
 is left unchanged, because the report is about its former state.
@@ -8,17 +8,21 @@ is left unchanged, because the report is about its former state.
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+import msgspec
 from sqlalchemy import Connection
 
 from moorage.compute.deps import ComputeDeps
 from moorage.compute.model import observed_state
 from moorage.compute.model.observed_state import device_change, has_device_fault
-from moorage.compute.model.servers import Fault, Server
+from moorage.compute.model.servers import Fault, InterfaceAddress, Server
+from moorage.compute.scheduling.interfaces import learn_addresses
 from moorage.compute.store import server_store
 from moorage.compute.store.server_store import ServerQuery
-from moorage.core.errors import NotFound
+from moorage.core.errors import MoorageError, NotFound
 from moorage.db.session import in_transaction, read
+from moorage.network.client.server_ports import LearnedPort
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +84,45 @@ class DomainService:
                     server_store.save_console(connection, server_id, text, now)
 
         in_transaction(self.deps.engine, apply_reports)
+
+    def report_addresses(self, host: str, reports: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
+        """Applies what a host learned: {server id: {MAC address: addresses}}, for each server all that the host knows.
+
+        Concerns only interfaces with DHCP of the host's own servers; the network service decides which of the addresses
+        they may have. If it does not answer, the next report changes the servers.
+        """
+        if not reports:
+            return
+        with read(self.deps.engine) as connection:
+            servers = list(server_store.find_servers(connection, ServerQuery(host=host, softly_deleted=True)))
+        # Also without a change: a port loses its learned addresses when it is bound to another host.
+        known = [
+            LearnedPort(one.port_id, server.id, host, one.mac, said)
+            for server in servers
+            if server.id in reports
+            for one in server.interfaces
+            if one.is_dhcp and ((said := tuple(reports[server.id].get(one.mac, ()))) or one.learned)
+        ]
+        try:
+            learned = learn_addresses(self.deps.server_ports, known)
+        except MoorageError as error:
+            log.warning("addresses of servers could not be stored", extra={"host": host, "why": error.message})
+            return
+        for server_id in sorted({one.server_id for one in known}):
+            in_transaction(self.deps.engine, partial(self._store_learned, host, server_id, learned))
+
+    def _store_learned(
+        self, host: str, server_id: str, learned: Mapping[str, tuple[InterfaceAddress, ...]], connection: Connection
+    ) -> None:
+        server = server_store.lock_server(connection, server_id)
+        if server is None or server.host != host:
+            return
+        after = tuple(
+            msgspec.structs.replace(one, learned=learned[one.port_id]) if one.port_id in learned else one
+            for one in server.interfaces
+        )
+        if after != server.interfaces:
+            server_store.update_server(connection, server_id, self.deps.clock.now(), interfaces=after)
 
     def report_devices(self, host: str, failed: Mapping[str, Sequence[str]]) -> None:
         """Applies a complete report: {server id: descriptions of its failed devices}, of all servers of the host."""

@@ -378,13 +378,19 @@ class ComputeClient(HostJobsClient):
         return {row["id"]: row["mark"] for row in rows}
 
     def report_domains(
-        self, host: str, observations: Mapping[str, tuple[str, str]], consoles: Mapping[str, str]
+        self,
+        host: str,
+        observations: Mapping[str, tuple[str, str]],
+        consoles: Mapping[str, str],
+        addresses: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
     ) -> None:
         """`observations`: {server id: (its mark at the observation, its power state or ``gone``)}; `consoles`: {server
-        id: text}.
+        id: text}; `addresses`: {server id: {MAC address: addresses from DHCP servers}}.
         """
         domains = {server: {"mark": mark, "power": power} for server, (mark, power) in observations.items()}
-        body = {"domains": domains, "consoles": dict(consoles)}
+        body: dict[str, object] = {"domains": domains, "consoles": dict(consoles)}
+        if addresses:
+            body["addresses"] = addresses
         self._http.request("PUT", f"/agent/v1/hosts/{_quoted(host)}/domains", json=body)
 
     def report_device_faults(self, host: str, failed: Mapping[str, Sequence[str]]) -> None:

@@ -167,6 +167,13 @@ class NetworkInterface(msgspec.Struct, frozen=True):
     is_dhcp: bool = False
     addresses: tuple[InterfaceAddress, ...] = ()
     state: InterfaceState = InterfaceState.ATTACHED
+    #: Those that a DHCP server gave, as the host reported and the network service accepted them. Only views read them:
+    #: the guest and its host need not be told.
+    learned: tuple[InterfaceAddress, ...] = ()
+
+    @property
+    def shown_addresses(self) -> tuple[InterfaceAddress, ...]:
+        return self.addresses + self.learned
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import msgspec
 
 from moorage.compute.model.servers import InterfaceAddress, NetworkInterface, Server, VmState
 from moorage.core.errors import Unavailable
-from moorage.network.client.server_ports import BoundPort, ServerPorts, WantedPort
+from moorage.network.client.server_ports import BoundAddress, BoundPort, LearnedPort, ServerPorts, WantedPort
 
 #: {server id: its interfaces}
 Interfaces = Mapping[str, tuple[NetworkInterface, ...]]
@@ -67,7 +67,18 @@ def _bound_interface(interface: NetworkInterface, port: BoundPort) -> NetworkInt
         physical_network=port.physical_network,
         segmentation_id=port.segmentation_id,
         is_dhcp=port.is_dhcp,
-        addresses=tuple(
-            InterfaceAddress(one.address, one.subnet_id, one.cidr, one.gateway, one.dns) for one in port.addresses
-        ),
+        addresses=_interface_addresses(port.addresses),
+        learned=(),  # its host reports them
     )
+
+
+def learn_addresses(
+    server_ports: ServerPorts | None, reports: Sequence[LearnedPort]
+) -> dict[str, tuple[InterfaceAddress, ...]]:
+    """{port id: addresses that its interface has learned}, of those that the network service accepts."""
+    learned = _service(server_ports).learn(reports) if reports else []
+    return {report.port_id: _interface_addresses(each) for report, each in zip(reports, learned, strict=True)}
+
+
+def _interface_addresses(addresses: Sequence[BoundAddress]) -> tuple[InterfaceAddress, ...]:
+    return tuple(InterfaceAddress(one.address, one.subnet_id, one.cidr, one.gateway, one.dns) for one in addresses)

@@ -83,12 +83,15 @@ class BoundPort(msgspec.Struct, frozen=True):
     kind: str
     physical_network: str
     segmentation_id: int | None
-    is_dhcp: bool  #: a DHCP server that is not ours gives the address, which nobody here knows
+    is_dhcp: bool  #: a DHCP server that is not ours gives the address
     addresses: tuple[BoundAddress, ...]
 
 
 class PortOfServer(msgspec.Struct, frozen=True):
-    """A port as the audit reads it. Fields have the names of the Networking API, if they are the same."""
+    """A port as the audit reads it. Fields have the names of the Networking API, if they are the same.
+
+    `addresses`: without those that a DHCP server gave, which nobody can give the port again.
+    """
 
     id: str
     project_id: str
@@ -98,6 +101,16 @@ class PortOfServer(msgspec.Struct, frozen=True):
     host: str
     addresses: tuple[str, ...]
     updated_at: datetime
+
+
+class LearnedPort(msgspec.Struct, frozen=True):
+    """The addresses that a host reports of a port of one of its servers: all that it knows."""
+
+    port_id: str
+    server_id: str
+    host: str
+    mac: str
+    addresses: tuple[str, ...]
 
 
 class NetworkLookup:
@@ -153,6 +166,15 @@ class ServerPorts:
             bound += msgspec.convert(answer["ports"], list[BoundPort])
         return bound
 
+    def learn(self, reports: Sequence[LearnedPort]) -> list[tuple[BoundAddress, ...]]:
+        """Replaces the learned addresses of the ports; returns those that each port may have, in the same order."""
+        learned: list[tuple[BoundAddress, ...]] = []
+        for first in range(0, len(reports), _MAX_PORTS):
+            body = {"ports": msgspec.to_builtins(reports[first : first + _MAX_PORTS])}
+            answer = self._http.request("PUT", "/moorage/v1/learned-addresses", json=body)
+            learned += [msgspec.convert(row["addresses"], tuple[BoundAddress, ...]) for row in answer["ports"]]
+        return learned
+
     def release(self, server_id: str) -> None:
         """Deletes the ports that were made for the server, and frees its others. May be repeated."""
         self._http.request("DELETE", f"/moorage/v1/server-ports/{server_id}")
@@ -189,7 +211,9 @@ class AuditablePorts(ServerPorts):
 
 
 def _port_of_server(row: Mapping[str, Any]) -> PortOfServer:
+    learned = row["binding:vif_details"].get("learned_addresses", ())
+    given = tuple(one["ip_address"] for one in row["fixed_ips"] if one["ip_address"] not in learned)
     return PortOfServer(
         row["id"], row["project_id"], row["network_id"], row["device_id"], row["mac_address"], row["binding:host_id"],
-        tuple(one["ip_address"] for one in row["fixed_ips"]), datetime.fromisoformat(row["updated_at"]),
+        given, datetime.fromisoformat(row["updated_at"]),
     )  # fmt: skip

@@ -164,13 +164,27 @@ PORT_COLUMNS = {
 def insert_ports(connection: Connection, new: Sequence[Port]) -> None:
     rows = [{name: getattr(port, name) for name in _names(ports)} for port in new]
     connection.execute(insert(ports), rows)
-    given = [
-        {"network_id": port.network_id, "address": one.address, "subnet_id": one.subnet_id, "port_id": port.id}
-        for port in new
-        for one in port.addresses
+    _insert_addresses(connection, [(port, one) for port in new for one in port.addresses])
+
+
+def _insert_addresses(connection: Connection, given: Sequence[tuple[Port, PortAddress]]) -> None:
+    rows = [
+        {
+            "network_id": port.network_id,
+            "address": one.address,
+            "subnet_id": one.subnet_id,
+            "port_id": port.id,
+            "is_learned": one.is_learned,
+        }
+        for port, one in given
     ]
-    if given:
-        connection.execute(insert(addresses), given)
+    if rows:
+        connection.execute(insert(addresses), rows)
+
+
+def replace_learned_addresses(connection: Connection, port: Port, learned: Sequence[PortAddress]) -> None:
+    connection.execute(delete(addresses).where(addresses.c.port_id == port.id, addresses.c.is_learned))
+    _insert_addresses(connection, [(port, one) for one in learned])
 
 
 def update_ports(connection: Connection, ids: Collection[str], now: datetime, **values: object) -> None:
@@ -191,12 +205,12 @@ def find_ports(
     rows = connection.execute(select(ports).where(*conditions).order_by(ports.c.number)).all()
     given: dict[str, list[PortAddress]] = defaultdict(list)
     for row in connection.execute(
-        select(addresses.c.port_id, addresses.c.subnet_id, addresses.c.address)
+        select(addresses.c.port_id, addresses.c.subnet_id, addresses.c.address, addresses.c.is_learned)
         .join(ports, ports.c.id == addresses.c.port_id)
         .where(*conditions)
         .order_by(addresses.c.number)
     ):
-        given[row.port_id].append(PortAddress(row.subnet_id, row.address))
+        given[row.port_id].append(PortAddress(row.subnet_id, row.address, row.is_learned))
     return [_port(row, given[row.id]) for row in rows]
 
 

@@ -1,6 +1,6 @@
 """Tables of the network service."""
 
-from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, String, Table, UniqueConstraint
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, String, Table, UniqueConstraint, false
 
 from moorage.db.types import TABLE_OPTIONS, Json, UtcDateTime, Uuid, new_metadata
 
@@ -80,7 +80,8 @@ quota_locks = Table(
     **TABLE_OPTIONS,
 )
 
-#: The fixed addresses of ports. The constraint keeps an address from being given twice, whatever a program does.
+#: The addresses of ports: those that we gave them, and those that hosts learned. The constraint keeps two ports from
+#: having the same one, whatever a program does.
 addresses = Table(
     "addresses",
     metadata,
@@ -89,6 +90,7 @@ addresses = Table(
     Column("address", String(64), nullable=False),
     Column("subnet_id", Uuid, ForeignKey("subnets.id"), nullable=False),
     Column("port_id", Uuid, ForeignKey("ports.id", ondelete="CASCADE"), nullable=False),
+    Column("is_learned", Boolean, nullable=False, server_default=false()),
     UniqueConstraint("network_id", "address"),
     Index(None, "port_id"),
     Index(None, "subnet_id"),

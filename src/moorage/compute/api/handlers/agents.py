@@ -84,6 +84,7 @@ def report_domains(request: ComputeRequest, host: str) -> Response:
     domains = request.json["domains"].items()
     reports = [DomainReport(server_id, row["mark"], row["power"]) for server_id, row in domains]
     request.service.domains.report_domains(host, reports, request.json.get("consoles", {}))
+    request.service.domains.report_addresses(host, request.json.get("addresses", {}))
     return Response(204)
 
 

@@ -129,7 +129,7 @@ def _interface(request: ComputeRequest, interface: NetworkInterface) -> dict[str
         "port_id": interface.port_id,
         "mac_addr": interface.mac,
         "port_state": "ACTIVE" if interface.mac and interface.state is not InterfaceState.ATTACHING else "DOWN",
-        "fixed_ips": [{"subnet_id": one.subnet_id, "ip_address": one.address} for one in interface.addresses],
+        "fixed_ips": [{"subnet_id": one.subnet_id, "ip_address": one.address} for one in interface.shown_addresses],
         **({"tag": interface.tag} if request.version >= (2, 70) else {}),
     }
 

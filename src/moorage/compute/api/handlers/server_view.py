@@ -109,7 +109,7 @@ def addresses_by_network(server: Server, *, are_detailed: bool) -> dict[str, Jso
     """``{"lab": [{"version": 4, "addr": "192.0.2.10"}]}``; in details also the MAC address and the type."""
     found: dict[str, list[Json]] = {}
     for interface in server.interfaces:
-        for one in interface.addresses:
+        for one in interface.shown_addresses:
             row: dict[str, Json] = {"version": ip_address(one.address).version, "addr": one.address}
             if are_detailed:
                 row |= {"OS-EXT-IPS:type": "fixed", "OS-EXT-IPS-MAC:mac_addr": interface.mac}

@@ -141,7 +141,7 @@ def _address_test(pattern: str, version: int) -> Callable[[Server], bool]:
     return lambda server: any(
         matches(one.address)
         for interface in server.interfaces
-        for one in interface.addresses
+        for one in interface.shown_addresses
         if ip_address(one.address).version == version
     )
 

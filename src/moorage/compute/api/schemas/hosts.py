@@ -90,6 +90,14 @@ REGISTER = Schema(
     )
 )
 
+#: A guest has few interfaces; of the addresses of one, its host reports few.
+_LEARNED = {
+    "type": "object",
+    "maxProperties": 64,
+    "propertyNames": {"pattern": "^[0-9a-f]{2}(:[0-9a-f]{2}){5}$"},
+    "additionalProperties": {"type": "array", "maxItems": 8, "items": {"type": "string", "maxLength": 60}},
+}
+
 DOMAIN_REPORT = Schema(
     _object(
         {
@@ -100,6 +108,8 @@ DOMAIN_REPORT = Schema(
                 ),
             },
             "consoles": {"type": "object", "additionalProperties": {"type": "string"}},
+            #: {server id: {MAC address: addresses that a DHCP server gave it}}
+            "addresses": {"type": "object", "additionalProperties": _LEARNED},
         },
         "domains",
     )
