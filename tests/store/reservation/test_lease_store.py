@@ -50,6 +50,25 @@ def test_a_stored_lease_reads_back_the_same(database, ids, affinity):
 
 
 @on_every_database
+def test_the_slots_of_reservations_are_counted_by_host_in_the_order_of_hosts(database, ids):
+    hosts = [add_host(database, name) for name in ("compute-2", "compute-1", "compute-3")]
+    one, other, without = (new_lease(ids) for _ in range(3))
+    with write(database) as connection:
+        for lease in (one, other, without):
+            lease_store.insert_lease(connection, lease)
+        for host_id, count in zip(hosts, (2, 1), strict=False):
+            host_store.insert_allocations(connection, slots(ids, one, host_id, count), NOW)
+        host_store.insert_allocations(connection, slots(ids, other, hosts[0], 1), NOW)
+    wanted = [lease.reservations[0].id for lease in (one, without)]
+    with read(database) as connection:
+        found, services = host_store.slots_of(connection, wanted)
+        assert host_store.slots_of(connection, []) == ({}, {})
+    assert found == {wanted[0]: {"compute-2": 2, "compute-1": 1}, wanted[1]: {}}
+    assert list(found[wanted[0]]) == ["compute-2", "compute-1"]
+    assert services == {"compute-2": "compute-2", "compute-1": "compute-1"}
+
+
+@on_every_database
 def test_a_lease_changes_its_status_only_if_no_other_transaction_has_changed_it(database, ids):
     lease = new_lease(ids)
     with write(database) as connection:
