@@ -10,7 +10,7 @@ import base64
 import fcntl
 import logging
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -33,7 +33,7 @@ from moorage.identity.tokens.keys import RandomBytes, make_first_key, watch_keys
 from moorage.identity.tokens.passwords import check_new_password, hash_password, password_matches
 from moorage.identity.tokens.revocations import Revocations
 from moorage.identity.tokens.signed_tokens import Claims, TokenSigner
-from moorage.identity.tokens.throttle import LoginThrottle
+from moorage.identity.tokens.throttle import FailedLogins, LoginThrottle
 from moorage.identity.watched_files import WatchedFiles
 
 log = logging.getLogger(__name__)
@@ -98,6 +98,8 @@ class EmbeddedIdentity:
         `named` is the name given by the caller, for an unknown user (None); `address` is the caller's.
         """
         account = user.id if user else f"?{named}"
+        if user is not None:
+            self.throttle.apply_unlocks([(user.id, user.unlocks)])
         self.throttle.check(account, address)
         accounts = self.accounts()
         known = user if user is not None and accounts.is_enabled(user) else None
@@ -106,6 +108,12 @@ class EmbeddedIdentity:
             raise Unauthorized("user name or password is wrong", code="identity.password")
         self.throttle.record_success(account, address)
         return user
+
+    def failed_logins(self) -> Mapping[str, FailedLogins]:
+        """{user: the failures in this process}, of those users that have any."""
+        users = self.accounts().users
+        self.throttle.apply_unlocks((user.id, user.unlocks) for user in users.values())
+        return self.throttle.failures_of_accounts(users)
 
     def change_password(self, user: User | None, original: str, new: str, *, named: str, address: str) -> None:
         """Changes a password and thereby ends all tokens of the user. Durable when this returns; other processes see it

@@ -63,7 +63,8 @@ class User:
 
     `roles` are the names of the effective roles by project id: `Accounts` computes them, and the database has no column
     for them. `epoch` counts how often the user was disabled; tokens of an earlier epoch stay invalid.
-    `password_changed_at` is None for a password from before it was recorded, and for a user without one.
+    `password_changed_at` is None for a password from before it was recorded, and for a user without one. `unlocks`
+    counts how often the failed logins of the user were forgotten.
     """
 
     id: str
@@ -76,6 +77,7 @@ class User:
     extra: Extra = field(default_factory=dict)
     epoch: int = 0
     password_changed_at: datetime | None = None
+    unlocks: int = 0
 
     @property
     def fingerprint(self) -> str:

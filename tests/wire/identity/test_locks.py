@@ -6,6 +6,7 @@ import pytest
 
 from moorage.identity.tokens.throttle import FREE_FAILURES, FREE_FAILURES_OF_ADDRESS
 from tests.conftest import START
+from tests.wire.identity.conftest import Wire
 from tests.wire.identity.test_accounts import Admin
 from tests.wire.identity.test_failed_logins import ELSEWHERE, HERE, log_in
 from tests.wire.identity.test_passwords import change
@@ -103,3 +104,59 @@ def test_the_time_of_the_last_change_of_a_password_is_shown(wire, admin, clock):
     unset = admin.make("user", name="bob")
     assert (unset["enabled"], shown(wire, admin, "bob")["password_changed_at"]) == (True, None)
     assert not shown(wire, admin, "bob")["has_password"]
+
+
+class TestProcesses:
+    """Two identity processes with one database, each of which counts failures for itself."""
+
+    @pytest.fixture
+    def there(self, plane, passwords):
+        return Wire(plane.beside("there", "identity", authenticator=None).transport(), passwords)
+
+    def make_wait(self, wire, clock):
+        """Until the next login has to wait for 4 s."""
+        for _ in range(FREE_FAILURES):
+            assert log_in(wire, "demo", "wrong")[0] == 401
+        for seconds in (1, 2):
+            clock.sleep(seconds)
+            assert log_in(wire, "demo", "wrong")[0] == 401
+
+    def test_an_unlock_reaches_the_other_one_within_a_second(self, wire, there, admin, passwords, clock):
+        self.make_wait(there, clock)
+        assert unlock(wire, admin.token, shown(wire, admin, "demo")["id"]) == 204
+        clock.sleep(1)
+        assert log_in(there, "demo", passwords["demo"])[0] == 201
+
+    def test_without_an_unlock_the_wait_goes_on(self, there, passwords, clock):
+        self.make_wait(there, clock)
+        clock.sleep(1)
+        assert log_in(there, "demo", passwords["demo"])[0] == 429
+
+    def test_the_other_one_also_shows_no_failures_and_has_all_attempts_again(self, wire, there, admin, clock):
+        self.make_wait(there, clock)
+        unlock(wire, admin.token, shown(wire, admin, "demo")["id"])
+        clock.sleep(1)
+        its = Admin(there)
+        assert shown(there, its, "demo")["failed_logins"] == 0
+        assert [log_in(there, "demo", "wrong")[0] for _ in range(FREE_FAILURES)] == [401] * FREE_FAILURES
+        assert shown(there, its, "demo")["failed_logins"] == FREE_FAILURES, "an unlock counts once"
+        assert log_in(there, "demo", "wrong")[0] == 429
+
+    def test_a_password_chosen_with_a_link_ends_the_wait_there_too(self, wire, there, admin, clock):
+        self.make_wait(there, clock)
+        path = f"/moorage/v1/users/{shown(wire, admin, 'demo')['id']}/invitation"
+        token = wire.send("POST", path, {"expires_s": 60}, token=admin.token)[2]["token"]
+        chosen = {"token": token, "password": "chosen"}
+        assert wire.send("POST", "/moorage/v1/invitations/password", chosen)[0] == 200
+        clock.sleep(1)
+        assert log_in(there, "demo", "chosen")[0] == 201
+
+    def test_an_unlock_ends_no_token_and_shows_in_no_user(self, wire, admin):
+        token = wire.token("demo", "demo")
+        demo = shown(wire, admin, "demo")["id"]
+        assert unlock(wire, admin.token, demo) == 204
+        assert wire.send("GET", "/v3/auth/tokens", token=token, x_subject_token=token)[0] == 200
+        assert "unlocks" not in wire.send("GET", f"/v3/users/{demo}", token=admin.token)[2]["user"]
+
+    def test_an_unknown_user_cannot_be_unlocked(self, wire, admin):
+        assert unlock(wire, admin.token, "0e2a6bcd1f7c4b0f9d7e6a1d6c5b4a30") == 404

@@ -149,7 +149,7 @@ def enable(config_path: Path | None, name: str) -> None:
 def unlock(config_path: Path | None, name: str) -> None:
     """Forget the failed sign-ins of the user with this name or id, who need not wait any more.
 
-    Each identity process counts failures for itself; this clears those of the process that answers.
+    Each identity process counts failures for itself; all of them forget the user's within a second.
     """
     http = accounts_client(config_path)
     found = _find(http, "user", name)

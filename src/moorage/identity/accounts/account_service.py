@@ -151,6 +151,19 @@ class AccountService:
             self.identity.update_first_password(changed, password)
         return changed
 
+    def unlock_user(self, user_id: str) -> None:
+        """Forgets the user's failed logins: here when this returns, in other processes within `RELOAD_PERIOD`. Raises
+        `NotFound`.
+        """
+
+        def decide(accounts: Accounts) -> tuple[User, Change]:
+            user = find(accounts.users, user_id, "user")
+            after = replace(user, unlocks=user.unlocks + 1)
+            return after, Change(changed=(after,))
+
+        unlocked = self.identity.database.change(decide)
+        self.identity.throttle.apply_unlocks([(unlocked.id, unlocked.unlocks)])
+
     def delete_user(self, user_id: str) -> None:
         def decide(accounts: Accounts) -> Change:
             user = find(accounts.users, user_id, "user")

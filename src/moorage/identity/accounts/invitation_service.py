@@ -73,13 +73,15 @@ class InvitationService:
             user = self._invited(accounts, digest)
             if user is None:  # another request was faster
                 raise _refused()
-            after = replace(user, password_hash=password_hash, password_changed_at=self.identity.now())
+            after = replace(
+                user, password_hash=password_hash, password_changed_at=self.identity.now(), unlocks=user.unlocks + 1
+            )
             return after, Change(changed=(after,), removed=(accounts.invitations[user.id],))
 
         changed = self.identity.database.change(decide)
         self.identity.update_first_password(changed, None)
         throttle.record_success(_ACCOUNT, address)
-        throttle.clear(changed.id)
+        throttle.apply_unlocks([(changed.id, changed.unlocks)])
         return changed
 
     def invited_until(self, accounts: Accounts, user: User) -> datetime | None:

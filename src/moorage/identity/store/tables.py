@@ -73,6 +73,7 @@ users = Table(
     Column("extra", Json, nullable=False),
     Column("epoch", Integer, nullable=False),
     Column("password_changed_at", UtcDateTime),
+    Column("unlocks", Integer, nullable=False, server_default="0"),
     UniqueConstraint("domain_id", "name"),
     **TABLE_OPTIONS,
 )

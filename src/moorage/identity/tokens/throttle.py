@@ -10,7 +10,8 @@ for accounts that have logged in from it before.
 The counts are in this process's memory, at most `MAX_ENTRIES` of each kind; the oldest is dropped first. A count ends
 after `FORGET_AFTER` without a failure, and with a restart.
 
-An administrator sees the failures of the accounts (`failures_of_accounts`) and clears those of one (`clear`).
+An administrator sees the failures of the accounts (`failures_of_accounts`) and clears those of one: the database counts
+how often, and each process clears its own counts when it reads a new number (`apply_unlocks`).
 
 Not here: the check of a password. Unknown accounts are counted like known ones.
 """
@@ -115,6 +116,8 @@ class LoginThrottle:
         self._clock = clock
         self._lock = threading.Lock()
         self._pairs, self._accounts, self._addresses = _FailureCounts(), _FailureCounts(), _FailureCounts()
+        #: {account: the number of its unlocks that this process has applied}; those without one are left out
+        self._unlocks: dict[str, int] = {}
         #: the most recent pairs that have logged in
         self._familiar: OrderedDict[bytes, None] = OrderedDict()
 
@@ -167,17 +170,22 @@ class LoginThrottle:
                 found.setdefault(count.account, []).append((count, wait_s))
         return {account: _failed_logins(found[key], now) for account in accounts if (key := _key(account)) in found}
 
-    def clear(self, account: str) -> None:
-        """Forgets the failures of the account, and of the addresses that failed with it, so that its owner can log in
-        from there at once.
+    def apply_unlocks(self, unlocks: Iterable[tuple[str, int]]) -> None:
+        """(account, how often it was unlocked): forgets the failures of the accounts that were unlocked since the last
+        call, and of the addresses that failed with them, so that their owners can log in from there at once.
         """
-        whose, now = _key(account), self._clock.now()
         with self._lock:
-            for pair, count in self._pairs.present(now):
-                if count.account == whose:
-                    self._pairs.forget(pair)
-                    self._addresses.forget(_key(count.address))
-            self._accounts.forget(whose)
+            for account, number in unlocks:
+                if number > self._unlocks.get(account, 0):
+                    self._unlocks[account] = number
+                    self._clear(_key(account))
+
+    def _clear(self, whose: bytes) -> None:
+        for pair, count in self._pairs.present(self._clock.now()):
+            if count.account == whose:
+                self._pairs.forget(pair)
+                self._addresses.forget(_key(count.address))
+        self._accounts.forget(whose)
 
 
 def _failed_logins(counts: list[tuple[_FailureCount, float]], now: datetime) -> FailedLogins:

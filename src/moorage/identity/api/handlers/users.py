@@ -6,7 +6,7 @@ GET    /moorage/v1/users                 ``{"users": [{"id", "name", "domain_id"
                                          "projects": [{"id", "name", "roles", "indirect_roles"}]}]}``;
                                          `locked_until`: until when a login from some of `addresses` must wait;
                                          `indirect_roles`: through a group, a domain or another role
-DELETE /moorage/v1/users/{user_id}/lock  forgets the user's failed logins in the process that answers
+DELETE /moorage/v1/users/{user_id}/lock  forgets the user's failed logins, in all processes within a second
 POST   /moorage/v1/users/{user_id}/invitation  ``{"expires_s": 259200}`` -> 201 ``{"token", "expires_at"}``; replaces
                                          an earlier one
 DELETE /moorage/v1/users/{user_id}/invitation  withdraws it
@@ -18,7 +18,6 @@ POST   /moorage/v1/invitations/password  ``{"token", "password"}`` -> 200 ``{"us
 
 from datetime import datetime
 
-from moorage.identity.accounts.account_rules import find
 from moorage.identity.model import Accounts, Project, User
 from moorage.identity.service import IdentityService
 from moorage.identity.tokens.throttle import FailedLogins
@@ -28,7 +27,7 @@ from moorage.wire.http import Request, Response
 def list_users(request: Request[IdentityService]) -> Response:
     identity = request.service.identity
     accounts = identity.accounts()
-    failures = identity.throttle.failures_of_accounts(accounts.users)
+    failures = identity.failed_logins()
     direct = _direct_roles(accounts)
     rows = [
         _shown(user, failures.get(user.id), accounts, direct)
@@ -42,8 +41,7 @@ def list_users(request: Request[IdentityService]) -> Response:
 
 
 def clear_lock(request: Request[IdentityService], user_id: str) -> Response:
-    identity = request.service.identity
-    identity.throttle.clear(find(identity.accounts().users, user_id, "user").id)
+    request.service.people.unlock_user(user_id)
     return Response(204)
 
 
