@@ -125,7 +125,7 @@ class DomainsTask:
         now = self._clock.now()
         domains = self._driver.domains()
         consoles = self._changed_consoles(domains)
-        learned = self._driver.learned_addresses()
+        learned = self._driver.learned_addresses(domains)
         is_due = self._reported_at is None or now - self._reported_at >= LONGEST_REPORT_PAUSE
         has_addresses = is_due or learned != self._reported_addresses
         if not (consoles or has_addresses or _powers(domains) != self._reported_power):

@@ -3,11 +3,20 @@
 The answers are libvirt's in form; `test_login` has those of a real libvirt and its dnsmasq.
 """
 
+from contextlib import contextmanager
+
 import pytest
+
+from moorage.agent.model import DomainPowerState
+from moorage.agent.virt.domain_xml import GuestPaths, render_domain
+from moorage.agent.virt.driver import Domain, DomainInterface, DomainSpec
 
 libvirt = pytest.importorskip("libvirt", reason="libvirt's Python bindings are not installed")
 
-from moorage.agent.virt.libvirt_domain import AddressAnswer, learned_addresses  # noqa: E402 - after the bindings
+# After the bindings, without which they cannot be imported.
+from moorage.agent.virt.libvirt_domain import AddressAnswer, learned_addresses  # noqa: E402
+from moorage.agent.virt.libvirt_driver import LibvirtDriver  # noqa: E402
+from moorage.agent.virt.libvirt_node import LibvirtSettings  # noqa: E402
 
 A, B = "fa:16:3e:00:00:01", "fa:16:3e:00:00:02"
 LEASE = libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_LEASE
@@ -24,7 +33,7 @@ class Error(libvirt.libvirtError):
         return self._code
 
 
-class Domain:
+class Guest:
     """`answers`: {source: {MAC address: addresses}, or an error's code}; others say nothing."""
 
     def __init__(self, answers, *, agent="connected", is_active=True):
@@ -53,7 +62,7 @@ class Domain:
 
 
 def ask(answers, macs=(A,), *, ask_agent=True, **state):
-    domain = Domain(answers, **state)
+    domain = Guest(answers, **state)
     return learned_addresses(domain, macs, ask_agent=ask_agent), domain.asked
 
 
@@ -99,3 +108,42 @@ def test_an_agent_that_fails_is_reported_as_failed_and_leaves_what_was_known(cod
 
 def test_a_libvirt_without_a_source_is_asked_for_the_others():
     assert ask({LEASE: libvirt.VIR_ERR_NO_SUPPORT, ARP: {A: ["192.0.2.1"]}})[0].by_mac == {A: ("192.0.2.1",)}
+
+
+class Connection:
+    """One guest, whose definition is `render_domain`'s."""
+
+    def __init__(self, domain, spec):
+        self._domain = domain
+        definition = render_domain(spec, parts=GuestPaths(guest_agent=True)).decode()
+        text = definition.replace('name="org.qemu.guest_agent.0"', 'name="org.qemu.guest_agent.0" state="connected"')
+        domain.XMLDesc = lambda flags=0: text
+
+    @contextmanager
+    def use(self):
+        yield self
+
+    def lookupByUUIDString(self, uuid):
+        return self._domain
+
+
+def test_an_agent_that_failed_is_not_asked_again_for_five_minutes(clock):
+    uuid = "aaaaaaaa-0000-4000-8000-000000000000"
+    spec = DomainSpec(uuid, "web", 1, 64, interfaces=(DomainInterface(A, "nat", is_bridge=False),))
+    domain = Guest({AGENT: libvirt.VIR_ERR_AGENT_UNRESPONSIVE})
+    driver = LibvirtDriver(LibvirtSettings("metal-1"), Connection(domain, spec), None, clock)
+    known = {uuid: Domain(spec, DomainPowerState.RUNNING)}
+
+    def asks_agent():
+        domain.asked.clear()
+        assert driver.learned_addresses(known) == {}, "what was known stays"
+        return AGENT in domain.asked
+
+    assert asks_agent()
+    clock.sleep(299)
+    assert not asks_agent()
+    clock.sleep(2)
+    assert asks_agent()
+    domain._answers = {AGENT: {A: ["192.0.2.1"]}}
+    clock.sleep(301)
+    assert driver.learned_addresses(known) == {uuid: {A: ("192.0.2.1",)}}

@@ -191,7 +191,7 @@ def test_a_report_in_another_form_is_refused(cloud, said):
 def test_a_domain_that_cannot_be_asked_keeps_its_address(cloud, here, monkeypatch):
     server_id = boot(cloud)
     lease(cloud, here, **{server_id: [FIRST]})
-    monkeypatch.setattr(here.driver, "learned_addresses", dict)
+    monkeypatch.setattr(here.driver, "learned_addresses", lambda domains: {})
     report(cloud, here)
     assert addresses(cloud, server_id) == [FIRST]
 

@@ -260,8 +260,8 @@ class VirtDriver(Protocol):
         """{uuid: domain} of this agent's present domains on the host."""
         ...
 
-    def learned_addresses(self) -> Mapping[str, LearnedByMac]:
-        """{uuid: addresses} of the domains with an interface whose address a DHCP server gives.
+    def learned_addresses(self, domains: Mapping[str, Domain]) -> Mapping[str, LearnedByMac]:
+        """{uuid: addresses} of those among `domains` with an interface whose address a DHCP server gives.
 
         A domain that is off has none. A domain that cannot be asked now is left out.
         """

@@ -238,13 +238,12 @@ class LibvirtDriver:
         with self._connection.use() as link:
             return self._own_domains.all_domains(link)
 
-    def learned_addresses(self) -> Mapping[str, LearnedByMac]:
+    def learned_addresses(self, domains: Mapping[str, Domain]) -> Mapping[str, LearnedByMac]:
         learned: dict[str, LearnedByMac] = {}
         now = self._clock.now()
         with self._connection.use() as link:
-            known = self._own_domains.all_domains(link)
             self._silent_agents = {uuid: until for uuid, until in self._silent_agents.items() if until > now}
-            for uuid, domain in known.items():
+            for uuid, domain in domains.items():
                 macs = [one.mac.lower() for one in domain.spec.interfaces if not one.addresses]
                 if not macs or (found := self._own_domains.find_domain(link, uuid)) is None:
                     continue

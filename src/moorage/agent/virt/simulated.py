@@ -261,11 +261,11 @@ class SimulatedDriver:
         found = (self._read_domain(path.stem) for path in sorted(self._domains.glob("*.xml")))
         return {domain.spec.uuid: domain for domain in found if domain is not None}
 
-    def learned_addresses(self) -> Mapping[str, LearnedByMac]:
+    def learned_addresses(self, domains: Mapping[str, Domain]) -> Mapping[str, LearnedByMac]:
         """As the file ``leases.json`` says, {MAC address: addresses}: its writer plays the DHCP server."""
         leases: dict[str, list[str]] = json.loads(self.leases.read_text()) if self.leases.exists() else {}
         learned: dict[str, LearnedByMac] = {}
-        for uuid, domain in self.domains().items():
+        for uuid, domain in domains.items():
             if macs := [one.mac for one in domain.spec.interfaces if not one.addresses]:
                 is_on = domain.power is not DomainPowerState.SHUTOFF
                 learned[uuid] = {mac: tuple(leases[mac]) for mac in macs if is_on and leases.get(mac)}
