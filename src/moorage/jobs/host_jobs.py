@@ -100,10 +100,15 @@ class HostJobs:
             self._apply_all, lambda one: (one.job_id,)
         )
 
-    def claim_jobs(self, queue: str, worker: str, limit: int) -> list[Job]:
-        """Claim at most `limit` jobs of a host's queue for `worker`, until their lease ends or they are reported on."""
+    def claim_jobs(self, queue: str, worker: str, limit: int, *, is_claimable: bool | None = None) -> list[Job]:
+        """Claim at most `limit` jobs of a host's queue for `worker`, until their lease ends or they are reported on.
+
+        `is_claimable`: `JobStore.any_claimable` for this worker, if the caller has just read it.
+        """
         check_not_queue_name(queue)
-        if not self._any_claimable(of_queue=queue, by=worker, now=self._clock.now()):
+        if is_claimable is None:
+            is_claimable = bool(self._any_claimable(of_queue=queue, by=worker, now=self._clock.now()))
+        if not is_claimable:
             return []
         claimed = self._claims.submit(ClaimRequest(queue, worker, min(limit, MAX_JOBS_PER_CLAIM)))
         for each in claimed.queues:

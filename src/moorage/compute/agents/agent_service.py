@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, select
 
 from moorage.compute.agents.operation_reports import (
     OperationReport,
@@ -52,7 +52,12 @@ class AgentService:
         self._jobs = HostJobs(
             deps.engine, deps.clock, server_store.HOST_JOBS, self, deps.hints.send, lease_s=settings.job_lease_s
         )
-        self._awaits_cleanup = SingleReads(deps.engine).prepare(move_store.HAS_LEFTOVERS)
+        reads = SingleReads(deps.engine)
+        self._awaits_cleanup = reads.prepare(move_store.HAS_LEFTOVERS)
+        #: (whether the host ``of_host`` awaits its cleanup, whether ``by`` can claim a job of ``of_queue`` ``now``)
+        self._read_host = reads.prepare(
+            select(move_store.HAS_LEFTOVERS.exists(), server_store.HOST_JOBS.any_claimable.exists())
+        )
 
     def register_host(self, report: HostReport, *, by: str | None = None) -> bool:
         """Registers a host or records its heartbeat; returns True for a new host. `by`: the calling agent's host; None:
@@ -97,12 +102,15 @@ class AgentService:
         """
         check_not_queue_name(host)
         # A host first deletes the servers evacuated from it, before any other job and before it counts as up.
-        is_left = self._awaits_cleanup(of_host=host)
-        if not is_left and not self._heartbeats.record_heartbeat(host):
+        now = self._deps.clock.now()
+        ((is_left, is_claimable),) = self._read_host(of_host=host, of_queue=host, by=worker, now=now)
+        if is_left:
+            return self._jobs.claim_jobs(cleanup_queue(host), worker, limit)
+        if not self._heartbeats.record_heartbeat(host):
             self._heartbeats.remember_report(
                 in_transaction(self._deps.engine, lambda connection: self._first_heartbeat(connection, host))
             )
-        return self._jobs.claim_jobs(cleanup_queue(host) if is_left else host, worker, limit)
+        return self._jobs.claim_jobs(host, worker, limit, is_claimable=is_claimable)
 
     def may_have_more(self, queue: str) -> bool:
         """See `HostJobs.may_have_more`."""
