@@ -308,7 +308,7 @@ def _with_interfaces(snapshot: AuditSnapshot, services: AuditServices) -> AuditS
 
 def audited_port(port: PortOfServer) -> AuditedPort:
     return AuditedPort(
-        port.id, port.device_id, port.network_id, port.host, port.mac_address, bool(port.addresses), port.updated_at
+        port.id, port.device_id, port.network_id, port.host, port.mac_address, port.has_address, port.updated_at
     )
 
 

@@ -148,3 +148,23 @@ def test_with_a_neutron_ports_are_not_compared(plane, networks):
             assert plane.snapshot.ports is None
         plane.refused["network"] = {}
         assert kinds(plane.audit()) == [(FindingKind.PORT_WITHOUT_SERVER, port)]
+
+
+def test_the_undo_asks_for_no_address_that_a_dhcp_server_gave(plane, networks):
+    port = networks.new_port()
+
+    def as_learned(path):
+        if not path.startswith("/v2.0/ports"):
+            return None
+        rows = networks.http.get(path)["ports"]
+        for row in rows:
+            row["binding:vif_details"] = {"learned_addresses": [one["ip_address"] for one in row["fixed_ips"]]}
+        return json.dumps({"ports": rows}).encode()
+
+    with bind(plane, port, GONE):
+        plane.pass_grace()
+        plane.answers["network"] = as_learned
+        (outcome,) = plane.fix(plane.audit())
+    assert outcome.is_done
+    before, _ = map(json.loads, plane.receipt_path.read_text().splitlines())
+    assert before["undo"][0]["body"]["ports"][0]["address"] is None

@@ -4,8 +4,8 @@ Judges only servers on a host without an operation in progress (`model.AuditedSe
 that changed within the grace period: an operation binds a port before or after it changes the server.
 
 Servers whose addresses have the MAC addresses of their ports agree. The collector reads the others' interfaces. A port
-without an address (a DHCP server gives it) does not show in a server's addresses, so servers with such ports are read,
-too; a server that lists a single lost port of this kind is not noticed.
+without an address (a DHCP server gives it, and no host has reported it) does not show in a server's addresses, so
+servers with such ports are read, too; a server that lists a single lost port of this kind is not noticed.
 """
 
 from collections.abc import Iterator, Mapping

@@ -99,7 +99,8 @@ class PortOfServer(msgspec.Struct, frozen=True):
     device_id: str
     mac_address: str
     host: str
-    addresses: tuple[str, ...]
+    addresses: tuple[str, ...]  #: that the network service gave
+    has_address: bool  #: also one that the service has learned from a host
     updated_at: datetime
 
 
@@ -215,5 +216,5 @@ def _port_of_server(row: Mapping[str, Any]) -> PortOfServer:
     given = tuple(one["ip_address"] for one in row["fixed_ips"] if one["ip_address"] not in learned)
     return PortOfServer(
         row["id"], row["project_id"], row["network_id"], row["device_id"], row["mac_address"], row["binding:host_id"],
-        given, datetime.fromisoformat(row["updated_at"]),
+        given, bool(row["fixed_ips"]), datetime.fromisoformat(row["updated_at"]),
     )  # fmt: skip
