@@ -32,6 +32,16 @@ pytestmark = [pytest.mark.slow, pytest.mark.clients]
 
 POOL = "192.0.2.100-192.0.2.119"
 NAT = "libvirt nat subnet 192.168.122.0/24 addresses dhcp"
+#: A network of libvirt, whose dnsmasq gives addresses and knows the names of those who got one.
+NETWORK = """
+<network>
+  <name>nat</name>
+  <forward mode="open"/>
+  <bridge name="virbr0"/>
+  <domain name="lab" localOnly="yes"/>
+  <ip address="192.168.122.1" netmask="255.255.255.0"><dhcp><range start="192.168.122.20" end="192.168.122.29"/></dhcp></ip>
+</network>
+"""
 #: CPU seconds of QEMU until the first command has run over SSH: on an idle machine, it waits for little else.
 CPU_LIMIT_S = 40
 
@@ -108,16 +118,34 @@ def lab(initrd, both, bridged_libvirtd, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def image(lab, initrd, tmp_path_factory):
+def make_image(lab, initrd, tmp_path_factory):
+    """A function that creates images: {property: value}, and additional kernel arguments."""
     clients = lab.clients
     system = {
         "kernel_id": clients.create_image(guest.kernel().read_bytes(), disk_format="aki", container_format="aki"),
         "ramdisk_id": clients.create_image(initrd, disk_format="ari", container_format="ari"),
-        "os_command_line": guest.CMDLINE,
     }
     disk = guest.empty_disk(tmp_path_factory.mktemp("disk"))
     clients.create_flavor("tiny", ram_mb=256)
-    return clients.create_image(disk, disk_format="qcow2", name="login", **system)
+
+    def make(*words: str, **properties: str) -> str:
+        cmdline = " ".join([guest.CMDLINE, *words])
+        return clients.create_image(disk, disk_format="qcow2", os_command_line=cmdline, **system, **properties)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def image(make_image):
+    return make_image()
+
+
+@pytest.fixture(scope="module")
+def nat(lab):
+    """The network of libvirt `nat`, to which the person's machine is connected, too."""
+    with contextlib.closing(libvirt.open(lab.libvirtd.uri)) as link:
+        link.networkCreateXML(NETWORK)
+    lab.namespaces.connect("eth1", "192.168.122.2", "virbr0")
 
 
 CREATE = """
@@ -234,36 +262,33 @@ def claims(lab, address):
     return lab.namespaces.run(guest.BUSYBOX, "arping", "-c", "2", "-w", "3", "-I", "eth0", address).returncode == 0
 
 
-#: A network of libvirt, whose dnsmasq gives addresses and knows the names of those who got one.
-NETWORK = """
-<network>
-  <name>nat</name>
-  <forward mode="open"/>
-  <bridge name="virbr0"/>
-  <domain name="lab" localOnly="yes"/>
-  <ip address="192.168.122.1" netmask="255.255.255.0"><dhcp><range start="192.168.122.20" end="192.168.122.29"/></dhcp></ip>
-</network>
-"""
 CREATE_IN_NAT = """
 import json
 from pathlib import Path
-cloud.create_keypair("of nat", Path({public!r}).read_text())
+cloud.create_keypair({name!r}, Path({public!r}).read_text())
 network = cloud.network.find_network("nat")
 image, flavor = cloud.get_image({image!r}), cloud.get_flavor("tiny")
 server = cloud.compute.create_server(
-    name="named", image_id=image.id, flavor_id=flavor.id, networks=[{{"uuid": network.id}}], key_name="of nat"
+    name={name!r}, image_id=image.id, flavor_id=flavor.id, networks=[{{"uuid": network.id}}], key_name={name!r}
 )
 print(json.dumps(cloud.compute.wait_for_server(server).id))
 """
 
 
-def test_a_person_logs_in_by_name_to_a_server_whose_address_a_dhcp_server_gave(lab, image, tmp_path):
+def create_in_nat(lab, image, name):
+    """The id of a server that has no address yet."""
+    script = CREATE_IN_NAT.format(public=str(lab.key.with_suffix(".pub")), image=image, name=name)
+    return json.loads(sdk(client_variables(lab.plane), script))
+
+
+def shown(lab, server):
+    """{network: addresses}"""
+    return {name: [row["addr"] for row in rows] for name, rows in lab.clients.server(server)["addresses"].items()}
+
+
+def test_a_person_logs_in_by_name_to_a_server_whose_address_a_dhcp_server_gave(lab, nat, image, tmp_path):
     """Libvirt's dnsmasq gives the address and answers for the name; compute learns the address from its leases."""
-    with contextlib.closing(libvirt.open(lab.libvirtd.uri)) as link:
-        link.networkCreateXML(NETWORK)
-    lab.namespaces.connect("eth1", "192.168.122.2", "virbr0")
-    script = CREATE_IN_NAT.format(public=str(lab.key.with_suffix(".pub")), image=image)
-    server = json.loads(sdk(client_variables(lab.plane), script))
+    server = create_in_nat(lab, image, "named")
     text = lab.trust_host(server, "named")
     (address,) = re.findall(r"ADDRESS eth0 (192\.168\.122\.2\d)", text)
 
@@ -273,9 +298,13 @@ def test_a_person_logs_in_by_name_to_a_server_whose_address_a_dhcp_server_gave(l
     said = lab.ssh("named", "hostname", before=with_names)
     assert (said.returncode, said.stdout.strip()) == (0, "named"), said.stderr
 
-    def shown():
-        return {name: [row["addr"] for row in rows] for name, rows in lab.clients.server(server)["addresses"].items()}
-
-    patiently(lambda: shown() == {"nat": [address]})
+    patiently(lambda: shown(lab, server) == {"nat": [address]})
     act(lab.clients, server, "os-stop", "SHUTOFF")
-    patiently(lambda: shown() == {})
+    patiently(lambda: shown(lab, server) == {})
+
+
+def test_a_guest_agent_says_an_address_that_libvirts_leases_do_not_have(lab, nat, make_image):
+    image = make_image("claim=192.168.122.77", hw_qemu_guest_agent="yes")
+    server = create_in_nat(lab, image, "agent")
+    patiently(lambda: shown(lab, server) == {"nat": ["192.168.122.77"]})
+    assert "ADDRESS" not in wait_for_console(lab.clients, server, "READY")
