@@ -71,7 +71,9 @@ class Node:
 
     def _identity(self) -> dict:
         identity = {"user": self._user, "group": self._user, "extra_groups": []} if os.geteuid() == 0 else {}
-        return {"cwd": self.directory, "env": {**os.environ, "HOME": str(self.directory)}, **identity}
+        # The tests' own directory for temporary files may be one that other users cannot write to.
+        environment = {**os.environ, "HOME": str(self.directory), "TMPDIR": str(self.directory)}
+        return {"cwd": self.directory, "env": environment, **identity}
 
 
 def _directory() -> Path:
@@ -103,19 +105,22 @@ class GaleraCluster:
                 )  # fmt: skip
             for node in self.nodes:
                 self.start(node, is_new=node is self.nodes[0])
-            self.administer(self.nodes[0], "CREATE DATABASE moorage")
             self.administer(self.nodes[0], "CREATE USER moorage@'127.0.0.1'")
-            self.administer(self.nodes[0], "GRANT ALL ON moorage.* TO moorage@'127.0.0.1'")
+            self.add_database("moorage")
             stack.pop_all()
         return self
 
     def __exit__(self, *_error: object) -> None:
         self._kill()
 
-    def url(self, first: int = 0) -> str:
+    def add_database(self, name: str) -> None:
+        self.administer(self.nodes[0], f"CREATE DATABASE {name}")
+        self.administer(self.nodes[0], f"GRANT ALL ON {name}.* TO moorage@'127.0.0.1'")
+
+    def url(self, first: int = 0, database: str = "moorage") -> str:
         """Names all nodes, beginning with the node of this index."""
         nodes = [*self.nodes[first:], *self.nodes[:first]]
-        return f"mariadb://moorage@/moorage?{'&'.join(f'host={node.host}' for node in nodes)}"
+        return f"mariadb://moorage@/{database}?{'&'.join(f'host={node.host}' for node in nodes)}"
 
     def start(self, node: Node, *, is_new: bool = False) -> None:
         """Returns when the node is synchronised. `is_new`: it is the first node of a new cluster."""

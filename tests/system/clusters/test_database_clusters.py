@@ -6,21 +6,30 @@ import signal
 import threading
 import time
 from collections import Counter
+from datetime import UTC, datetime
 
 import pytest
 import sqlalchemy as sa
 
+from moorage.compute.model.servers import ServerGroup
+from moorage.compute.store import group_store, quota_store
+from moorage.core.caller import Caller
 from moorage.core.clock import SystemClock
-from moorage.core.errors import Conflict, Unavailable
+from moorage.core.errors import Conflict, OverQuota, Unavailable
 from moorage.core.ids import RandomIds
 from moorage.db.engine import open_engine
 from moorage.db.migrations import upgrade
 from moorage.db.session import SingleReads, in_transaction, read
 from moorage.db.timeouts import without_timeouts
+from moorage.network.deps import NetworkDeps
+from moorage.network.entries import parse_entries
+from moorage.network.port_service import NewPort, ServerPort
+from moorage.network.service import Networking
 from moorage.placement.forest.model import Inventory
 from moorage.placement.rules.allocation_writes import AllocationWrite
 from moorage.placement.service.service import PlacementService
 from moorage.placement.store.tables import allocations
+from moorage.scheduler.server_groups import GroupPolicy
 from tests.clusters import GaleraCluster, PostgresqlPair
 
 pytestmark = pytest.mark.slow
@@ -175,6 +184,75 @@ def test_claims_on_three_nodes_never_exceed_the_capacity(galera, boats):
         assert set(used.values()) == {units}
         for service in services:
             assert [host.used for host in service.providers.forest().all_providers()] == [{"VCPU": units}] * hosts
+
+
+def test_ports_of_a_project_made_on_three_nodes_never_exceed_its_quota(galera):
+    """Each worker makes ports on a network of its own, half of them for servers: only the quota's lock is shared."""
+    quota, workers, each = 7, 6, 4
+    lines = {f"lab{at}": f"vlan {at + 1} on br0 subnet 198.18.{at}.0/24" for at in range(workers)}
+    alice, ids = Caller("alice", "red", frozenset({"member"})), RandomIds()
+    with contextlib.ExitStack() as stack:
+        engines = engines_of_all_nodes(galera, stack, "network")
+        services = [Networking(NetworkDeps(engine, SystemClock(), ids, quota)) for engine in engines]
+        services[0].networks.apply_entries(parse_entries(lines))
+        networks = [network.id for network, _ in services[0].networks.networks(alice)]
+
+        def make(worker):
+            ports, network = services[worker % 3].ports, networks[worker]
+            if worker % 2:
+                ports.provide([ServerPort(ids.uuid(), "red", ids.uuid(), "compute-1", network)])
+            else:
+                ports.create_port(alice, NewPort(network, "red"), any_address=False)
+
+        assert outcomes_of(make, workers, each) == {"made": quota, "OverQuota": workers * each - quota}
+        assert len(services[0].ports.ports(alice, {})) == quota
+
+
+def test_server_groups_of_a_project_made_on_three_nodes_never_exceed_its_quota(galera):
+    quota, workers, each = 5, 6, 4
+    with contextlib.ExitStack() as stack:
+        engines = engines_of_all_nodes(galera, stack, "compute")
+
+        def insert(connection):
+            quota_store.lock_project(connection, "red")
+            if group_store.count_groups(connection, "red") >= quota:
+                raise OverQuota("no more groups")
+            at = datetime(2026, 1, 1, tzinfo=UTC)
+            new = ServerGroup(RandomIds().uuid(), "group", "red", "alice", GroupPolicy.AFFINITY, {}, at, ())
+            group_store.insert_group(connection, new)
+
+        def make(worker):
+            in_transaction(engines[worker % 3], insert)
+
+        assert outcomes_of(make, workers, each) == {"made": quota, "OverQuota": workers * each - quota}
+        with read(engines[0]) as connection:
+            assert group_store.count_groups(connection, "red") == quota
+
+
+def engines_of_all_nodes(galera, stack, service):
+    """The engine at each index uses that node; the database has the tables of `service`."""
+    galera.add_database(service)
+    engines = [stack.enter_context(opened(galera.url(node, service))) for node in range(3)]
+    upgrade(engines[0], service)
+    return engines
+
+
+def outcomes_of(make, workers, each):
+    """{"made" or the name of the error: how often}; the workers begin together."""
+    outcomes: Counter[str] = Counter()
+    start = threading.Barrier(workers)
+
+    def work(worker):
+        start.wait(BOUND_S)
+        for _ in range(each):
+            try:
+                make(worker)
+                outcomes["made"] += 1
+            except Exception as error:  # noqa: BLE001 - every outcome is counted, and the test compares the counts
+                outcomes[type(error).__name__ if isinstance(error, OverQuota) else repr(error)] += 1
+
+    run_threads(work, workers)
+    return outcomes
 
 
 def run_threads(work, count):

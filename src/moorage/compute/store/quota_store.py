@@ -18,7 +18,7 @@ from sqlalchemy import Connection, bindparam, delete, false, insert, select, upd
 from moorage.compute.model.servers import Flavor, VmState
 from moorage.compute.store.tables import moves, quota_locks, quotas, servers
 from moorage.db.types import ResultRow
-from moorage.db.upserts import insert_unless_exists
+from moorage.db.upserts import insert_unless_exists, take_on_all_nodes
 
 #: Maximum number of servers updated in one transaction; the others are counted now and updated by later ones.
 MOST = 500
@@ -65,6 +65,7 @@ class Uncounted:
 
 def lock_project(connection: Connection, project_id: str) -> dict[str, int]:
     """The sum of `counted` of its servers. Locks the project until the transaction ends."""
+    take_on_all_nodes(connection, quota_locks, "project_id", project_id)
     found = connection.execute(_LOCK, {"of_project": project_id}).one_or_none()
     if found is None:
         connection.execute(

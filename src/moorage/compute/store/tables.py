@@ -238,6 +238,7 @@ quota_locks = Table(
     metadata,
     Column("project_id", _NAME, primary_key=True),
     Column("used", Json),  # {limit: units}: the sum of `counted` of its servers; NULL: nothing counted yet
+    Column("taken", BigInteger, nullable=False, server_default="0"),  # see `moorage.db.upserts`
     **TABLE_OPTIONS,
 )
 

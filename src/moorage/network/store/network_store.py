@@ -24,7 +24,7 @@ from sqlalchemy import (
 
 from moorage.db.engine import in_list
 from moorage.db.types import ResultRow
-from moorage.db.upserts import insert_unless_exists
+from moorage.db.upserts import insert_unless_exists, take_on_all_nodes
 from moorage.network.addressing import AddressPool
 from moorage.network.model import Network, NetworkKind, Port, PortAddress, Segment, Subnet
 from moorage.network.store.tables import addresses, networks, ports, quota_locks, subnets
@@ -225,6 +225,7 @@ def lock_projects(connection: Connection, project_ids: Collection[str]) -> None:
     """Locks the projects until the transaction ends, always in the same order. Lock them before networks and ports."""
     for project_id in sorted(project_ids):
         values = {"of_project": project_id}
+        take_on_all_nodes(connection, quota_locks, "project_id", project_id)
         if connection.execute(_LOCK_PROJECT, values).first() is None:
             connection.execute(
                 insert_unless_exists(quota_locks, "project_id", connection.dialect), {"project_id": project_id}

@@ -77,6 +77,7 @@ quota_locks = Table(
     "quota_locks",
     metadata,
     Column("project_id", String(255), primary_key=True),
+    Column("taken", BigInteger, nullable=False, server_default="0"),  # see `moorage.db.upserts`
     **TABLE_OPTIONS,
 )
 
