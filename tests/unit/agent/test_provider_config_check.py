@@ -306,7 +306,7 @@ def test_inventory_values_that_placement_accepts_are_accepted(body):
             for value in ("0", "-5", "2147483648", "9" * 26, "1.5", "'5'", "true", "null")
         ),
         *((f"{{total: {value}}}", "total") for value in ("010", "1_000", "0x10", "1:30")),
-        ("{total: 1, reserved: -1}", "reserved"),
+        *((f"{{total: 1, reserved: {value}}}", "reserved") for value in ("-1", "2147483648", "'1'", "0.5")),
         *((f"{{total: 1, {field}: 0}}", field) for field in ("min_unit", "max_unit", "step_size", "allocation_ratio")),
         *(
             (f"{{total: 1, allocation_ratio: {value}}}", "allocation_ratio")
@@ -328,6 +328,7 @@ def test_inventory_values_that_placement_would_refuse_are_faults(body, field):
     ],
 )
 def test_inventory_fields_that_contradict_each_other_are_faults(body, problem):
+    """R10 (provider-config)"""
     (fault,) = record(body).faults
     assert fault.problem == problem
 
@@ -354,7 +355,7 @@ def test_a_file_is_stricter_than_placement_only_where_nothing_could_be_allocated
 
 
 def test_a_class_that_occurs_in_two_items_of_a_list_is_a_fault():
-    """In Nova the last one counts, without a warning."""
+    """R8 (provider-config): in Nova the last one counts, without a warning."""
     (fault,) = entry("""
         identification: {name: n}
         inventories:
@@ -380,6 +381,12 @@ def test_traits_that_are_not_a_list_are_refused(additional):
     assert fault.problem.endswith("is not a list")
 
 
+def test_traits_that_are_not_below_an_adjective_are_refused():
+    """R11 (provider-config)"""
+    (fault,) = entry("identification: {name: n}\ntraits: [CUSTOM_A]").faults
+    assert (fault.path, fault.problem) == ("providers[0].traits", "['CUSTOM_A'] is not a map")
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -388,7 +395,10 @@ def test_traits_that_are_not_a_list_are_refused(additional):
 )  # fmt: skip
 def test_an_entry_may_have_inventories_traits_both_or_neither(body):
     """R13 (provider-config)"""
-    assert len(entry(f"identification: {{name: n}}\n{body}").configs) == 1
+    (config,) = entry(f"identification: {{name: n}}\n{body}").configs
+    assert (config.name, config.uuid) == ("n", None)
+    assert list(config.inventories) == (["CUSTOM_A"] if "total" in body else [])
+    assert config.traits == ({"CUSTOM_A"} if "[CUSTOM_A]" in body else set())
 
 
 # -------------------------------------------------------------------------------------- several faults
@@ -407,6 +417,8 @@ def test_every_fault_is_reported_with_its_place_in_order():
               uuid: nonsense
             traits:
               additional: [HW_A]
+            inventories:
+              additional: {CUSTOM_B: {total: 0}}
     """)
     assert [(fault.place, fault.path) for fault in result.faults] == [
         (FilePosition(3, 5), "providers[0].identification"),
@@ -414,6 +426,7 @@ def test_every_fault_is_reported_with_its_place_in_order():
         (FilePosition(6, 16), "providers[0].inventories.additional.VCPU.total"),
         (FilePosition(8, 7), "providers[1].identification.uuid"),
         (FilePosition(10, 20), "providers[1].traits.additional[0]"),
+        (FilePosition(12, 31), "providers[1].inventories.additional.CUSTOM_B.total"),
     ]
     assert str(result.faults[3]) == (
         "f.yaml:8:7: providers[1].identification.uuid: 'nonsense' is not allowed; "

@@ -53,6 +53,7 @@ def test_the_directory_is_an_option_with_novas_default():
 
 
 def test_the_files_of_a_simulated_host_are_not_those_of_this_machine():
+    """R14 (provider-config)"""
     config = Config(source=Path("/srv/plane/moorage.conf"))
     assert config.provider_config == Path("/srv/plane/provider_config")
 
@@ -145,6 +146,17 @@ def test_a_file_of_another_user_is_refused(directory):
     assert "belongs to user 12345" in refusal(directory)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_an_agent_reads_its_own_files_and_those_of_root(directory, monkeypatch):
+    """R18 (provider-config): root may change them anyway."""
+    os.chown(put(directory, "own.yaml", ENTRY.format(name="own")), 12345, -1)
+    put(directory, "root.yaml", ENTRY.format(name="root"))
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    assert [config.name for config in load_provider_files(ProviderFiles(directory)).configs] == ["own", "root"]
+    monkeypatch.setattr(os, "geteuid", lambda: 12346)
+    assert "belongs to user 12345" in refusal(directory)
+
+
 def test_the_check_of_permissions_can_be_switched_off(directory):
     """R18 (provider-config): `[compute] provider_config_writable_by_others`."""
     put(directory, "a.yaml", ENTRY.format(name="n"), mode=0o666)
@@ -201,8 +213,11 @@ def test_a_file_above_the_maximum_size_is_refused_without_reading_it(directory):
 
 
 def test_too_many_files_are_refused(directory):
-    for number in range(loading.MAX_FILES + 1):
-        put(directory, f"{number}.yaml", ENTRY.format(name=number))
+    """R16 (provider-config)"""
+    for number in range(loading.MAX_FILES):
+        put(directory, f"{number}.yaml", ENTRY.format(name=f"n{number}"))
+    assert len(load_provider_files(ProviderFiles(directory)).configs) == loading.MAX_FILES
+    put(directory, "one-more.yaml", ENTRY.format(name="n"))
     assert f"use at most {loading.MAX_FILES}" in refusal(directory)
 
 

@@ -92,6 +92,7 @@ def test_every_kind_of_change_to_the_files_is_detected(running, placement, chang
 
 
 def test_the_watch_sends_no_request_while_nothing_changes(running, transport):
+    """R17 (provider-config): the files that the start read are known."""
     transport.requests.clear()
     run_watch(running, 20)
     assert transport.requests == []
@@ -226,6 +227,7 @@ def test_an_invalid_file_is_answered_with_the_position_and_the_remedy(running, v
 
 
 def test_the_current_and_the_previous_files_are_stored(running, host, clock):
+    """R17 (provider-config)"""
     state = running.api.get("/v1/provider-config")
     assert state["in_force"]["files"] == {"a.yaml": LLC}
     assert state["before"] is None

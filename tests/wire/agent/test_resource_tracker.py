@@ -191,6 +191,7 @@ def test_a_later_conflict_is_logged_once_and_the_rest_is_published(host, placeme
     host.accelerators.now = [Device("compute-1_dev")]
     with caplog.at_level(logging.WARNING):
         assert len(tracker.update().warnings) == 1
+        assert "is managed by" in caplog.text
         tracker.update()
     assert classes(placement, "compute-1_dev") == {"CUSTOM_ACCELERATOR_FPGA": Inventory(2, max_unit=2)}
     assert "CUSTOM_P_STATE_ENABLED" in traits(placement, "compute-1_dev")

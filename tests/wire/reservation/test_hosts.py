@@ -1,5 +1,7 @@
 """Registering and removing hosts, against real placement and compute services."""
 
+from dataclasses import replace
+
 import pytest
 
 from moorage.core.errors import RemoteError, Unavailable
@@ -44,6 +46,8 @@ def test_a_host_is_stored_as_nova_shows_it(plane):
     assert list(host) == [*HOST_KEYS, "gpu", "rack"]
     assert (host["vcpus"], host["local_gb"], host["hypervisor_hostname"]) == (8, 100, "compute-1")
     assert host["reservable"] is True
+    assert host["memory_mb"] == plane.compute.hypervisor("compute-1").memory_mb
+    assert host["cpu_info"] == "{}"  # Nova knows nothing about the processor, and Horizon reads this as JSON
     assert plane.ask("GET", "/v1/os-hosts")["hosts"] == [host]
     assert plane.ask("GET", f"/v1/os-hosts/{host['id']}")["host"] == host
 
@@ -98,7 +102,7 @@ def test_a_host_without_a_compute_node_provider_is_not_registered(plane):
     plane.placement.delete_provider(plane.placement.provider_by_name("compute-1").uuid)
     status, body = plane.answer("POST", "/v1/os-hosts", {"name": "compute-1"})
     assert (status, body["error_code"]) == (404, 404)
-    assert "compute-1" in body["error_message"]
+    assert "Placement has no resource provider named compute-1" in body["error_message"]
     assert rows(plane) == []
     assert freepool(plane) == []
 
@@ -130,8 +134,12 @@ def test_a_registration_can_be_repeated_after_a_crash(plane, request_, has_provi
     assert freepool(plane) == ["compute-1"] * is_in_freepool
     assert RESERVED_HOST_TRAIT not in traits(plane)
     assert plane.ask("GET", "/v1/os-hosts")["hosts"] == []  # an incompletely registered host is not shown
+    (before,) = rows(plane)
+    with plane.engine.begin() as connection:  # as if the host had fewer processors when the row was written
+        host_store.update_host(connection, replace(before, vcpus=before.vcpus - 1), plane.clock.now())
     plane.register()
-    assert len(plane.ask("GET", "/v1/os-hosts")["hosts"]) == 1
+    (host,) = plane.ask("GET", "/v1/os-hosts")["hosts"]
+    assert host["vcpus"] == before.vcpus
     assert freepool(plane) == ["compute-1"]
     assert RESERVED_HOST_TRAIT in traits(plane)
     assert [host.ready for host in rows(plane)] == [True]
