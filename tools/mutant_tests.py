@@ -32,7 +32,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -45,6 +45,7 @@ ROOT = Path(__file__).parents[1]
 OPTIONS = ("-q", "--suite=all", "-p", "no:cacheprovider", "-p", "no:xdist")
 OURS = ("moorage", "os_acc", "tests", "conftest", "tools")
 MEASURE_LIMIT_S = 3600
+ALL_TESTS = "*"
 
 
 class NotReplaceableError(Exception):
@@ -60,6 +61,9 @@ class ImportedTests:
         self._temporary = temporary
         self._items: dict[str, list[pytest.Item]] = defaultdict(list)
         self._failed: list[str] = []
+        self._functions: dict[str, list[FunctionType]] = defaultdict(list)  #: by file
+        self._test = ""  #: that runs now
+        self._tracer: coverage.Coverage | None = None  #: only in the fork that measures
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
@@ -72,6 +76,8 @@ class ImportedTests:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         for item in session.items:
+            if is_of_other_database(item):
+                continue
             self._items[item.nodeid.partition("[")[0]].append(item)
         with os.fdopen(self._orders) as orders, os.fdopen(self._answers, "w") as answers:
             for line in orders:
@@ -85,6 +91,7 @@ class ImportedTests:
         if "measure" in order:
             for module in order["measure"]:
                 importlib.import_module(name_of(module))
+            self._functions = functions_by_file()
             return in_fork(
                 lambda temporary: self._measure(order["measure"], temporary), self._temporary, MEASURE_LIMIT_S
             )
@@ -92,7 +99,7 @@ class ImportedTests:
 
     def _measure(self, modules: list[str], temporary: Path) -> dict[str, Any]:
         """Runs the tests in this fork. The order of tests is that of the collection, so that fixtures are shared."""
-        tracer = coverage.Coverage(
+        self._tracer = tracer = coverage.Coverage(
             data_file=None, include=[str(ROOT / module) for module in modules], config_file=False, messages=False
         )
         items = [item for items in self._items.values() for item in items]
@@ -100,32 +107,48 @@ class ImportedTests:
         seconds: dict[str, float] = defaultdict(float)
         tracer.start()
         for item, after in zip(items, [*items[1:], None], strict=True):
-            test = item.nodeid.partition("[")[0]
+            test = self._test = item.nodeid.partition("[")[0]
             tracer.switch_context(test)
             started = time.monotonic()
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
             seconds[test] += time.monotonic() - started
         tracer.stop()
         data = tracer.get_data()
+        tests_of_file: dict[str, set[str]] = defaultdict(set, {ALL_TESTS: set(seconds)})
+        for test in seconds:
+            tests_of_file[test.partition("::")[0]].add(test)
         return {
             "tests": {test: {"seconds": seconds[test], "fails": test in self._failed} for test in seconds},
             "lines": {
                 module: {
-                    line: sorted(set(tests) - {""})
-                    for line, tests in data.contexts_by_lineno(str(ROOT / module)).items()
+                    line: sorted(set().union(*(tests_of_file.get(context, {context}) for context in contexts)) - {""})
+                    for line, contexts in data.contexts_by_lineno(str(ROOT / module)).items()
                 }
                 for module in modules
             },
         }
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+    ) -> Generator[None, Any, Any]:
+        """What a fixture of several tests executes counts for all tests of the file or of the session."""
+        if self._tracer is None or fixturedef.scope == "function":
+            return (yield)
+        test = request.node.nodeid.partition("::")[0] if fixturedef.scope != "session" else ALL_TESTS
+        self._tracer.switch_context(test)
+        try:
+            return (yield)
+        finally:
+            self._tracer.switch_context(self._test)
+
     def _run(self, order: dict[str, Any], temporary: Path) -> dict[str, Any]:
         try:
-            replace_functions(ROOT / order["module"], order["source"])
+            path = ROOT / order["module"]
+            replace_functions(path, order["source"], self._functions[str(path)])
         except NotReplaceableError:
             return {"not_replaceable": True}
         items = [item for test in order["tests"] for item in self._items[test]]
-        # SQLite's variant of a test is the fastest, and notices nearly everything that the others notice.
-        items.sort(key=lambda item: "postgresql" in item.nodeid or "mariadb" in item.nodeid)
         use_directory(items, temporary)
         for item, after in zip(items, [*items[1:], None], strict=True):
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
@@ -288,6 +311,11 @@ def chunks(read: int, end: float) -> Iterator[bytes]:
             return
 
 
+def is_of_other_database(item: pytest.Item) -> bool:
+    """SQLite's variant of a test is the fastest, and notices nearly everything that the others notice."""
+    return any(item.get_closest_marker(kind) for kind in ("postgresql", "mariadb"))
+
+
 def use_directory(items: Sequence[pytest.Item], temporary: Path) -> None:
     """Each fork needs a directory of its own for `tmp_path`."""
     factory: Any = vars(items[0].config)["_tmp_path_factory"]  # there is no public way after the start
@@ -311,23 +339,30 @@ def without_shrinking() -> None:
     hypothesis.settings.load_profile("mutants")
 
 
-def replace_functions(path: Path, source: str) -> None:
-    """Gives all imported functions of the file the code that they have in `source`."""
+def functions_by_file() -> dict[str, list[FunctionType]]:
+    """All functions of our modules. Found once, before the forks: to look at all objects copies all memory of a fork."""
+    found: dict[str, list[FunctionType]] = defaultdict(list)
+    gc.unfreeze()
+    for function in gc.get_objects():
+        if type(function) is FunctionType and function.__code__.co_filename.startswith(f"{ROOT}/src/"):
+            found[function.__code__.co_filename].append(function)
+    gc.freeze()
+    return found
+
+
+def replace_functions(path: Path, source: str, functions: Sequence[FunctionType]) -> None:
+    """Gives `functions`, which are those of the file, the code that they have in `source`."""
     before = list(code_objects(compile(path.read_text(), str(path), "exec", dont_inherit=True)))
     after = list(code_objects(compile(source, str(path), "exec", dont_inherit=True)))
     if [code.co_qualname for code in before] != [code.co_qualname for code in after]:
         raise NotReplaceableError
     new = {(old.co_qualname, old.co_firstlineno): code for old, code in zip(before, after, strict=True)}
-    gc.unfreeze()
-    replaced = 0
-    for function in gc.get_objects():
-        if type(function) is FunctionType and function.__code__.co_filename == str(path):
-            code = new[function.__code__.co_qualname, function.__code__.co_firstlineno]
-            if code.co_freevars != function.__code__.co_freevars:
-                raise NotReplaceableError
-            function.__code__ = code
-            replaced += 1
-    if not replaced:
+    for function in functions:
+        code = new[function.__code__.co_qualname, function.__code__.co_firstlineno]
+        if code.co_freevars != function.__code__.co_freevars:
+            raise NotReplaceableError
+        function.__code__ = code
+    if not functions:
         raise NotReplaceableError
 
 

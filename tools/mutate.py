@@ -6,7 +6,7 @@ For each row of docs/evidence/specs: the tests that claim the row run once, to l
 execute. Then one place in these statements is changed at a time, and those of the tests that execute the statement run
 against it. A mutant that no test fails on has survived. Some survivors change nothing that anybody can observe, and some
 are not about the row; look at each one before you write a test for it. A survivor is shown with another test that kills
-it, if there is one in the files of the rows' tests.
+it, if there is one among those of rows with the same module.
 
 The module cell of a row may name the functions, classes or constants that the row is about (``:`` and names in
 backticks after the module): then only these are changed. Without names, the statements are drawn from all that the
@@ -59,7 +59,7 @@ LEFT_OUT = re.compile(
 AT_MOST = 3
 SLOW_LIMIT_S = 900
 #: The time for tests that do not claim the row, to find one that kills a survivor.
-OTHERS_S = 10.0
+OTHERS_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -170,9 +170,7 @@ def main() -> int:
     BUILD.mkdir(parents=True, exist_ok=True)
     modules = sorted({module for row in chosen for module in row.scopes})
     beside = [row for row in known if set(row.scopes) & set(modules)]
-    tests = Tests(
-        sorted({test.partition("::")[0] for row in beside for test in row.tests if not test.startswith(SLOW)})
-    )
+    tests = Tests(sorted({test for row in beside for test in row.tests if not test.startswith(SLOW)}))
     measured = tests.measure([module for module in modules if module.endswith(".py")])
     results = []
     for row in chosen:
@@ -224,17 +222,25 @@ def result_of(
 ) -> Result:
     if failing := measured.failing & set(row.tests):
         return Result(row, unmeasured=f"fails without a mutant: {', '.join(sorted(failing))}")
-    statements = {
-        (module, statement): weight(module, statement, beside, measured)
+    about = [
+        (module, statement, in_function)
         for module, names in row.scopes.items()
-        for statement, imported in statements_in(module, names)
-        if not imported or measured.tests_of(module, statement) & set(row.tests)
-    }
+        for statement, in_function in statements_in(module, names)
+    ]
+    executed = [
+        (module, statement)
+        for module, statement, in_function in about
+        if not in_function or measured.tests_of(module, statement) & set(row.tests)
+    ]
+    if not executed and any(row.scopes.values()):
+        # The tests start from a plane that an earlier test in the same process has prepared. In a fork they prepare it.
+        executed = [(module, statement) for module, statement, _ in about]
+    statements = {(module, statement): weight(module, statement, beside, measured) for module, statement in executed}
     killed, survivors = [], []
     for mutant in drawn(statements, number, dice):
         executing = measured.tests_of(mutant.module, mutant.statement)
         # A constant is evaluated by the import, so any test may depend on it.
-        own = sorted(executing & set(row.tests) or row.tests, key=lambda test: measured.seconds.get(test, 0))
+        own = sorted((executing & set(row.tests)) or row.tests, key=lambda test: measured.seconds.get(test, 0))
         others = quickest((executing or tests_beside(mutant.module, beside)) - set(row.tests), measured)
         if tests.killer(mutant, own, limit_s(own, measured)):
             killed.append(mutant.diff)

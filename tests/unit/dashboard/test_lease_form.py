@@ -33,12 +33,17 @@ def test_a_form_with_the_defaults_gives_a_lease_of_one_server():
 
 @pytest.mark.parametrize("kind", [kind for kind in form.TYPES if kind != "physical:host"])
 def test_affinity_may_be_left_out(kind):
-    """R37 (instance-reservation): then the request does not contain the key."""
-    assert "affinity" not in reservation(resource_type=kind, flavor_id="gold")
+    """R37 (instance-reservation): then the request does not contain the key, and is otherwise the same."""
+    without = reservation(resource_type=kind, flavor_id="gold")
+    assert without | {"affinity": None} == reservation(resource_type=kind, flavor_id="gold", affinity="none")
+    assert "affinity" not in without
+    assert without["amount"] == 1
+    assert ("vcpus" in without, "flavor_id" in without) == (kind == "virtual:instance", kind == "flavor:instance")
 
 
 @pytest.mark.parametrize(("word", "sent"), [("none", None), ("affinity", True), ("anti-affinity", False)])
 def test_a_chosen_affinity_is_sent(word, sent):
+    """R37 (instance-reservation)"""
     assert reservation(affinity=word)["affinity"] is sent
 
 

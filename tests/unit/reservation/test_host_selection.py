@@ -75,6 +75,7 @@ def test_held_slots_stay_even_if_other_hosts_would_be_filled_better():
 
 
 def test_with_keep_held_the_held_slots_are_kept_or_the_request_is_refused():
+    """R17, A15 (instance-reservation): servers may run in the slots of an active reservation."""
     assert pickup_hosts({1: 8}, ask(3, held=on({2: 2}), keep_held=True)) is None
     assert pickup_hosts({1: 8, 2: 2}, ask(3, held=on({2: 2}), keep_held=True)) == {2: 2, 1: 1}
 

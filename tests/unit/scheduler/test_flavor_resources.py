@@ -54,6 +54,7 @@ def test_all_requested_amounts_are_one_parameter_of_the_query():
 
 
 def test_the_requested_disk_is_root_plus_ephemeral_plus_swap_rounded_up():
+    """F2, F3"""
     assert asked(ephemeral_gb=5, swap_mb=1025)["DISK_GB"] == 17
     assert "DISK_GB" not in asked(root_gb=0)
 
@@ -63,6 +64,7 @@ def test_a_custom_class_of_zero_is_ignored():
 
 
 def test_dedicated_processors_replace_the_shared_ones():
+    """F3"""
     assert asked({"resources:PCPU": "2"}) == {"DISK_GB": 10, "MEMORY_MB": 512, "PCPU": 2}
     assert asked({"resources:VGPU": "1"}) == BASE | {"VGPU": 1}
 
@@ -139,6 +141,7 @@ def test_invalid_extra_specs_are_refused_with_the_reason(specs, said):
 
 
 def test_extra_specs_that_contradict_the_fields_of_the_flavor_are_refused():
+    """F1, F2, F3: a server of such a flavor could never be scheduled."""
     with pytest.raises(Invalid, match="the number of dedicated processors must be the same"):
         request_for(flavor({"resources:PCPU": "3"}))
     with pytest.raises(Invalid, match="requests nothing"):

@@ -38,6 +38,7 @@ def test_a_lease_has_blazars_keys(reserved):
     assert reservation["status"] == "pending"
     assert reservation["flavor_id"] == reservation["id"]
     assert (reservation["aggregate_id"], reservation["server_group_id"]) == (None, None)
+    assert (reservation["missing_resources"], reservation["resources_changed"]) == (False, False)
     assert all(list(event) == EVENT_KEYS for event in made["events"])
     assert {event["event_type"]: event["time"] for event in made["events"]} == {
         "start_lease": "2026-03-05T10:00:00.000000",
