@@ -22,6 +22,7 @@ import gc
 import importlib
 import importlib.abc
 import importlib.util
+import inspect
 import io
 import json
 import os
@@ -356,6 +357,8 @@ def replace_functions(path: Path, source: str, functions: Sequence[FunctionType]
     after = list(code_objects(compile(source, str(path), "exec", dont_inherit=True)))
     if [code.co_qualname for code in before] != [code.co_qualname for code in after]:
         raise NotReplaceableError
+    if any(run_by_import(old) != run_by_import(code) for old, code in zip(before, after, strict=True)):
+        raise NotReplaceableError
     new = {(old.co_qualname, old.co_firstlineno): code for old, code in zip(before, after, strict=True)}
     for function in functions:
         code = new[function.__code__.co_qualname, function.__code__.co_firstlineno]
@@ -364,6 +367,14 @@ def replace_functions(path: Path, source: str, functions: Sequence[FunctionType]
         function.__code__ = code
     if not functions:
         raise NotReplaceableError
+
+
+def run_by_import(code: CodeType) -> tuple[object, ...] | None:
+    """What the import of the module runs of `code`, the body of a module or class; None for a function."""
+    if code.co_flags & inspect.CO_OPTIMIZED:
+        return None
+    constants = [constant for constant in code.co_consts if not isinstance(constant, CodeType)]
+    return code.co_code, code.co_names, repr(constants)
 
 
 def code_objects(code: CodeType) -> Iterator[CodeType]:

@@ -197,24 +197,10 @@ def rows() -> Iterator[Row]:
             claimed = tests.get((page.stem, cells[0].strip()))
             if not claimed:
                 continue
-            scopes = scopes_in(cells[-2])
+            scopes = spec_rows.scopes_in(cells[-2])
             if scopes:
                 fast = [test for test in claimed if not test.startswith(SLOW)]
                 yield Row(page.stem, cells[0].strip(), scopes, tuple(fast or claimed))
-
-
-def scopes_in(cell: str) -> dict[str, tuple[str, ...]]:
-    """``"`src/a.py`: `f`, `g`; `src/b.py`"`` -> ``{"src/a.py": ("f", "g"), "src/b.py": ()}``"""
-    scopes: dict[str, tuple[str, ...]] = {}
-    module = None
-    for name in re.findall(r"`([^`]+)`", cell):
-        if "/" in name:
-            module = name if name.startswith("src/") and name.endswith((".py", ".json")) else None
-            if module:
-                scopes[module] = ()
-        elif module:
-            scopes[module] = (*scopes[module], name)
-    return scopes
 
 
 def result_of(

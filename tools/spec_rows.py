@@ -99,6 +99,23 @@ def filled(line: str, page: str, tests: dict[tuple[str, str], list[str]]) -> str
     return f"| {row[1]} | {row[2]} | {row[3]} | {named}{partly[1] if partly else ''} |\n"
 
 
+def scopes_in(cell: str) -> dict[str, tuple[str, ...]]:
+    """What a module cell is about; Python modules and JSON schemas only.
+
+    ``"`src/a.py`: `f`, `g`; `src/b.py`"`` -> ``{"src/a.py": ("f", "g"), "src/b.py": ()}``
+    """
+    scopes: dict[str, tuple[str, ...]] = {}
+    module = None
+    for name in re.findall(r"`([^`]+)`", cell):
+        if "/" in name:
+            module = name if name.startswith("src/") and name.endswith((".py", ".json")) else None
+            if module:
+                scopes[module] = ()
+        elif module:
+            scopes[module] = (*scopes[module], name)
+    return scopes
+
+
 def in_turn(tests: list[str]) -> list[str]:
     """All tests: first the first of each kind, then the second of each kind, and so on."""
     by_kind: dict[str, list[str]] = defaultdict(list)

@@ -72,6 +72,35 @@ def test_every_row_states_a_requirement_and_names_a_module_and_a_test_or_an_issu
     assert [row for row in ROWS if not (row.requirement and row.modules and (row.tests or row.is_open))] == []
 
 
+def test_the_functions_classes_and_constants_that_a_module_cell_names_exist():
+    """`make mutate` changes only these."""
+    missing = [
+        (row.page, row.id, module, name)
+        for row in ROWS
+        for module, names in spec_rows.scopes_in(row.module_cell).items()
+        for name in names
+        if name not in names_in(module)
+    ]
+    assert missing == []
+
+
+def names_in(module: str) -> set[str]:
+    text = (ROOT / module).read_text()
+    if module.endswith(".json"):
+        return set(re.findall(r'"([^"]+)": [{[]', text))
+    tree = ast.parse(text)
+    defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    methods = {
+        f"{node.name}.{part.name}"
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+        for part in node.body
+        if isinstance(part, ast.FunctionDef)
+    }
+    assigned = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return defined | methods | assigned
+
+
 def test_a_row_claims_a_module_only_with_a_test():
     """A built row names module and test; any other says `to be` and `not yet (issue N)`."""
     assert [row for row in ROWS if row.is_planned != (not row.tests)] == []

@@ -74,7 +74,7 @@ def test_a_card_without_partial_reconfiguration_is_one_region(rig):
 def test_a_region_without_handles_is_reported_but_is_no_provider(tmp_path):
     """R3, R7: 0..n functions per region; Placement has no inventory without units."""
     card = default_simulated_host()[0]
-    empty = replace(card, deployables=(*card.deployables, Deployable("0000:3b:00.0_R3", (), TYPE_R1)))
+    empty = replace(card, deployables=(Deployable("0000:3b:00.0_R3", (), TYPE_R1), *card.deployables))
     rig = Rig(tmp_path, devices=(empty,))
     assert [node.name for node in rig.agent.nodes()] == [f"{HOST}_{R1}", f"{HOST}_{R2}"]
     assert len(device_reports(rig.held)[0].deployables) == 3
@@ -97,6 +97,7 @@ def test_a_repeated_discovery_or_restart_changes_nothing(rig):
 
 
 def test_all_units_of_a_failed_card_are_reserved_and_it_cannot_be_plugged(rig):
+    """R7"""
     rig.order(fault("health", "sick", at="0000:3b:00.0"))
     assert rig.node(R1).inventories["CUSTOM_ACCELERATOR_FPGA"].reserved == 2
     assert rig.node(R3).inventories["CUSTOM_ACCELERATOR_FPGA"].reserved == 0

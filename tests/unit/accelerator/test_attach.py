@@ -114,6 +114,19 @@ def test_a_gpu_is_plugged_without_images_and_without_programming(rig):
     assert rig.plug(new_instance(), gpu(), GPU) == [GPU]
     assert rig.images.asked == []
     assert rig.programs() == []
+    assert rig.is_dirty(GPU), "the driver has prepared it"
+
+
+def test_a_gpu_before_a_region_does_not_keep_the_region_from_being_programmed(rig):
+    """R2: the steps are skipped for the GPU only."""
+    aes = rig.image("aes", region_uuid=TYPE_R1, function_uuid=AES)
+    specs = {
+        "resources_A:CUSTOM_ACCELERATOR_GPU": "1",
+        "resources_B:CUSTOM_ACCELERATOR_FPGA": "1",
+        "function_B": AES,
+    }
+    assert rig.plug_groups(new_instance(), specs, {"_A": [rp(GPU)], "_B": [rp(R1)]}) == [GPU, "0000:3b:00.1"]
+    assert (rig.programs(), rig.carries(R1)) == ([R1], aes)
 
 
 def test_a_named_bitstream_is_fetched_once_and_programmed(rig):

@@ -179,6 +179,48 @@ def test_each_error_of_the_agent_has_its_exception_class():
     for kind in exception.BY_CODE.values():
         error = pickle.loads(pickle.dumps(kind("what", "who")))
         assert (type(error), str(error), error.instance_uuid) == (kind, "what (instance who)", "who")
+        assert error.message == "what"
+    assert {kind for kind in exception.BY_CODE.values() if kind.retryable} == {
+        exception.CyborgAgentUnavailable,
+        exception.Timeout,
+        exception.NoCapacity,
+        exception.ConflictingBitstreams,
+        exception.ProgramFailed,
+    }
+    assert not exception.OsAccException("what").retryable
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "message"),
+    [
+        ("400 Bad Request", b'{"error": {"code": "later", "message": "no"}}', exception.BadRequest, "no"),
+        ("500 Oops", b'{"error": {"code": "later", "message": "no"}}', exception.OsAccException, "no"),
+        (
+            "500 Oops",
+            b'{"error": {"code": "accelerator.no_capacity", "message": "full"}}',
+            exception.NoCapacity,
+            "full",
+        ),
+        ("502 Bad Gateway", b"<html>", exception.OsAccException, "the accelerator agent answered 502: b'<html>'"),
+        ("400 Bad Request", b"[]", exception.BadRequest, "the accelerator agent answered 400: b'[]'"),
+    ],
+)
+def test_an_answer_that_the_library_does_not_know_is_an_error_with_its_text(socket_path, status, body, kind, message):
+    """A16, R16: for example of an agent of a later release."""
+
+    def answer(environ, start_response):
+        start_response(status, [("content-length", str(len(body)))])
+        return [body]
+
+    server = SocketServer(answer, socket_path)
+    server.start()
+    os_acc.configure(str(socket_path))
+    instance = info()
+    with pytest.raises(exception.OsAccException) as caught:
+        os_acc.unplug(instance)
+    server.stop()
+    assert (type(caught.value), caught.value.message) == (kind, message)
+    assert caught.value.instance_uuid == instance["uuid"]
 
 
 def test_each_failure_of_plug_and_unplug_raises_its_exception_class(served):
@@ -215,7 +257,7 @@ def test_a_missing_agent_is_unavailable_within_the_contact_timeout(tmp_path):
 
 
 def test_a_socket_without_an_agent_is_unavailable(socket_path):
-    """R14: a killed agent has left the socket file."""
+    """R12, R14: a killed agent has left the socket file."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(socket_path))
     listener.close()

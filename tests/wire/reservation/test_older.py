@@ -136,7 +136,7 @@ def test_the_size_of_an_older_reservation_cannot_be_changed(reserved):
 
 
 def test_an_active_older_lease_grows_in_aggregate_and_inventory(reserved):
-    """R25 (instance-reservation): also one that was started by the other system."""
+    """R25, A15 (instance-reservation): also one that was started by the other system."""
     made = older(reserved, has_class=True)
     reserved.run_until(START + timedelta(minutes=1))
     body = {"reservations": [{"id": made.reservations[0].id, "amount": 3}]}
