@@ -191,6 +191,25 @@ def test_a_flavor_that_requires_the_trait_of_a_loaded_function_gets_it_or_an_err
     rig.check()
 
 
+def test_a_group_cannot_rely_on_the_function_that_another_group_of_its_server_replaces(rig):
+    """R26, R29: the region had the function when the server was scheduled; nothing is attached."""
+    rig.image("aes", region_uuid=TYPE_R1, function_uuid=AES)
+    rig.image("sha", region_uuid=TYPE_R1, function_uuid=SHA)
+    first = new_instance()
+    rig.plug(first, fpga(function=AES), R1)
+    rig.unplug(first)
+    specs = {
+        "resources_A:CUSTOM_ACCELERATOR_FPGA": "1",
+        "function_A": SHA,
+        "resources_B:CUSTOM_ACCELERATOR_FPGA": "1",
+        f"trait_B:CUSTOM_FPGA_INTEL_FUNCTION_{AES.upper().replace('-', '_')}": "required",
+    }
+    with pytest.raises(e.ConflictingBitstreams, match="needs function"):
+        rig.plug_groups(new_instance(), specs, {"_A": [rp(R1)], "_B": [rp(R1)]})
+    assert rig.held.attachments == {}
+    rig.check()
+
+
 def test_programming_another_function_replaces_the_function_trait(rig):
     """R9: the old function trait is removed and the new one is added; the resource tracker is woken."""
     aes = rig.image("aes", region_uuid=TYPE_R1, function_uuid=AES)
