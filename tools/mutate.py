@@ -9,7 +9,7 @@ are not about the row; look at each one before you write a test for it. A surviv
 it, if there is one among those of rows with the same module.
 
 The module cell of a row may name the functions, classes or constants that the row is about (``:`` and names in
-backticks after the module): then only these are changed. Without names, the statements are drawn from all that the
+backticks after the module), or one argument of a constant (``PAUSE.accelerators``): then only these are changed. Without names, the statements are drawn from all that the
 row's tests execute within functions of the module, those most often that the tests of few other rows execute.
 
 cosmic-ray makes most changes (an operator, a comparison, a number, a condition, a loop). `removals` and `replacements`
@@ -36,7 +36,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import cosmic_ray.plugins
 from cosmic_ray.ast import ast_nodes, get_ast
@@ -62,6 +62,12 @@ SLOW_LIMIT_S = 900
 OTHERS_S = 3.0
 
 
+class Statement(NamedTuple):
+    first: int  #: line
+    last: int
+    argument: str = ""  #: change only this argument of a constant
+
+
 @dataclass(frozen=True)
 class Row:
     page: str
@@ -77,7 +83,7 @@ class Row:
 @dataclass(frozen=True)
 class Mutant:
     module: str
-    statement: tuple[int, int]  #: the first and the last line
+    statement: Statement
     operator: str
     source: str = field(repr=False)  #: of the whole module
     diff: str
@@ -103,9 +109,9 @@ class Measured:
     failing: frozenset[str]
     lines: dict[str, dict[int, frozenset[str]]]  #: {module: {line: tests}}
 
-    def tests_of(self, module: str, statement: tuple[int, int]) -> frozenset[str]:
+    def tests_of(self, module: str, statement: Statement) -> frozenset[str]:
         lines = self.lines.get(module, {})
-        return frozenset().union(*(lines.get(line, ()) for line in range(statement[0], statement[1] + 1)))
+        return frozenset().union(*(lines.get(line, ()) for line in range(statement.first, statement.last + 1)))
 
 
 class Tests:
@@ -257,12 +263,12 @@ def limit_s(tests: list[str], measured: Measured) -> float:
     return 30 + 4 * sum(measured.seconds.get(test, 0) for test in tests)
 
 
-def weight(module: str, statement: tuple[int, int], beside: list[Row], measured: Measured) -> float:
+def weight(module: str, statement: Statement, beside: list[Row], measured: Measured) -> float:
     executing = measured.tests_of(module, statement)
     return 1 / max(1, sum(module in row.scopes and bool(executing & set(row.tests)) for row in beside))
 
 
-def drawn(statements: dict[tuple[str, tuple[int, int]], float], number: int, dice: random.Random) -> Iterator[Mutant]:
+def drawn(statements: dict[tuple[str, Statement], float], number: int, dice: random.Random) -> Iterator[Mutant]:
     """Up to `number` mutants, of different statements as far as there are."""
     left = {place: list(mutants_of(*place)) for place in statements}
     left = {place: dice.sample(mutants, min(len(mutants), AT_MOST)) for place, mutants in left.items()}
@@ -277,15 +283,15 @@ def drawn(statements: dict[tuple[str, tuple[int, int]], float], number: int, dic
             number -= 1
 
 
-def statements_in(module: str, names: tuple[str, ...]) -> list[tuple[tuple[int, int], bool]]:
+def statements_in(module: str, names: tuple[str, ...]) -> list[tuple[Statement, bool]]:
     """The lines of each statement, and whether it belongs to a function, whose statements tests execute.
 
     A compound statement counts as its header. With `names`, those of the functions, classes and constants with these
     names; otherwise those of all functions. Docstrings and imports are left out.
     """
     if module.endswith(".json"):
-        return [((line, line), False) for line in sorted({line for line, _ in schema_changes(module, names)})]
-    found: list[tuple[tuple[int, int], bool]] = []
+        return [(Statement(line, line), False) for line in sorted({line for line, _ in schema_changes(module, names)})]
+    found: list[tuple[Statement, bool]] = []
 
     def visit(nodes: list[ast.stmt], *, inside: bool, wanted: bool, outer: str) -> None:
         for node in nodes:
@@ -304,6 +310,7 @@ def statements_in(module: str, names: tuple[str, ...]) -> list[tuple[tuple[int, 
             ):
                 continue
             is_named = wanted or bool(names_assigned(node) & set(names))
+            found.extend((statement, False) for statement in arguments_in(node, names))
             bodies = [
                 part for part in ("body", "orelse", "finalbody", "handlers", "cases") if getattr(node, part, None)
             ]
@@ -313,7 +320,7 @@ def statements_in(module: str, names: tuple[str, ...]) -> list[tuple[tuple[int, 
                     first = getattr(node, bodies[0])[0]
                     line = getattr(first, "lineno", None) or first.pattern.lineno
                     end = max(node.lineno, line - 1)
-                found.append(((node.lineno, end), inside))
+                found.append((Statement(node.lineno, end), inside))
             for part in bodies:
                 for inner in getattr(node, part):
                     visit(
@@ -325,6 +332,14 @@ def statements_in(module: str, names: tuple[str, ...]) -> list[tuple[tuple[int, 
 
     visit(tree_of(module).body, inside=False, wanted=False, outer="")
     return list(dict.fromkeys(found))
+
+
+def arguments_in(node: ast.stmt, names: tuple[str, ...]) -> Iterator[Statement]:
+    """The arguments that `names` names (``PAUSE.accelerators``) if `node` defines their constant."""
+    for name in names_assigned(node):
+        for word in ast.walk(node):
+            if isinstance(word, ast.keyword) and word.arg and f"{name}.{word.arg}" in names:
+                yield Statement(word.value.lineno, word.value.lineno, word.arg)
 
 
 def names_assigned(node: ast.stmt) -> set[str]:
@@ -342,10 +357,12 @@ def tree_of(module: str) -> ast.Module:
     return ast.parse(text_of(module))
 
 
-def mutants_of(module: str, statement: tuple[int, int]) -> Iterator[Mutant]:
+def mutants_of(module: str, statement: Statement) -> Iterator[Mutant]:
     seen = {text_of(module)}
     for operator, line, change in changes_of(module):
-        if statement[0] <= line <= statement[1]:
+        if statement.argument and operator != f"replacement of {statement.argument}":
+            continue
+        if statement.first <= line <= statement.last:
             source = change()
             if source in seen or not compiles(source):
                 continue
@@ -386,9 +403,8 @@ def changes_of(module: str) -> list[tuple[str, int, Any]]:
                     lambda operator=operator, occurrence=occurrence: mutate_code(text, operator, occurrence),
                 )
             )
-    for name, edits in (("removal", removals(module)), ("replacement", replacements(module))):
-        for node, new in edits:
-            found.append((name, node.lineno, lambda node=node, new=new: edited(text, node, new)))
+    for name, node, new in (*removals(module), *replacements(module)):
+        found.append((name, node.lineno, lambda node=node, new=new: edited(text, node, new)))
     return found
 
 
@@ -419,7 +435,7 @@ CONSTRAINTS = (
 )  # fmt: skip
 
 
-def removals(module: str) -> Iterator[tuple[ast.AST, str]]:
+def removals(module: str) -> Iterator[tuple[str, ast.AST, str]]:
     """Statements that only have an effect: a call, an error, an entry or attribute that is set or deleted; not logs."""
     for node in ast.walk(tree_of(module)):
         is_effect = (
@@ -432,10 +448,10 @@ def removals(module: str) -> Iterator[tuple[ast.AST, str]]:
             or (isinstance(node, ast.Assign) and not isinstance(node.targets[0], ast.Name | ast.Tuple))
         )
         if is_effect:
-            yield node, "pass"
+            yield "removal", node, "pass"
 
 
-def replacements(module: str) -> Iterator[tuple[ast.AST, str]]:
+def replacements(module: str) -> Iterator[tuple[str, ast.AST, str]]:
     """Values of the arguments of constants, and constants of a class that stand for a choice."""
     text = text_of(module)
     values: dict[str, list[str]] = defaultdict(list)
@@ -460,11 +476,11 @@ def replacements(module: str) -> Iterator[tuple[ast.AST, str]]:
         members[node.value.id].append(node.attr)
     for word in at_import:
         now = ast.get_source_segment(text, word.value)
-        if others := sorted(set(values[word.arg]) - {now}):
-            yield word.value, others[word.value.lineno % len(others)]
+        for new in sorted(set(values[word.arg]) - {now}):
+            yield f"replacement of {word.arg}", word.value, new
     for node in chosen:
         if node.value.id[0].isupper() and (others := sorted(set(members[node.value.id]) - {node.attr})):
-            yield node, f"{node.value.id}.{others[node.lineno % len(others)]}"
+            yield "replacement", node, f"{node.value.id}.{others[node.lineno % len(others)]}"
 
 
 def edited(text: str, node: Any, new: str) -> str:

@@ -98,7 +98,16 @@ def names_in(module: str) -> set[str]:
         if isinstance(part, ast.FunctionDef)
     }
     assigned = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    return defined | methods | assigned
+    arguments = {
+        f"{name.id}.{word.arg}"
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for name in node.targets
+        if isinstance(name, ast.Name)
+        for word in ast.walk(node)
+        if isinstance(word, ast.keyword)
+    }
+    return defined | methods | assigned | arguments
 
 
 def test_a_row_claims_a_module_only_with_a_test():

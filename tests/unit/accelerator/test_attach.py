@@ -186,7 +186,7 @@ def test_a_flavor_that_requires_the_trait_of_a_loaded_function_gets_it_or_an_err
     rig.unplug(first)
     relying = fpga() | {f"trait:CUSTOM_FPGA_INTEL_FUNCTION_{AES.upper().replace('-', '_')}": "required"}
     assert rig.plug(new_instance(), relying, R1) == ["0000:3b:00.1"]
-    with pytest.raises(e.ConflictingBitstreams, match="needs function"):
+    with pytest.raises(e.ConflictingBitstreams, match=f"needs function .*, but region {R2} now has no function"):
         rig.plug(new_instance(), relying, R2)
     rig.check()
 
@@ -204,7 +204,8 @@ def test_a_group_cannot_rely_on_the_function_that_another_group_of_its_server_re
         "resources_B:CUSTOM_ACCELERATOR_FPGA": "1",
         f"trait_B:CUSTOM_FPGA_INTEL_FUNCTION_{AES.upper().replace('-', '_')}": "required",
     }
-    with pytest.raises(e.ConflictingBitstreams, match="needs function"):
+    has = f"CUSTOM_FPGA_INTEL_FUNCTION_{SHA.upper().replace('-', '_')}"
+    with pytest.raises(e.ConflictingBitstreams, match=f"needs function .*, but region {R1} now has {has}"):
         rig.plug_groups(new_instance(), specs, {"_A": [rp(R1)], "_B": [rp(R1)]})
     assert rig.held.attachments == {}
     rig.check()
@@ -339,6 +340,13 @@ def test_several_accelerators_of_one_or_two_types_are_plugged_together(rig):
     """R28, R29: N requested, N distinct addresses; FPGA and GPU mixed."""
     assert rig.plug(new_instance(), fpga(2), R1) == ["0000:3b:00.1", "0000:3b:00.2"]
     assert rig.plug(new_instance(), fpga() | gpu(), GPU, R3, "not ours") == ["0000:af:00.0", GPU]
+
+
+def test_the_function_of_a_group_with_two_types_is_for_its_programmable_device(rig):
+    """R2, R23, R29."""
+    rig.image(region_uuid=TYPE_R1, function_uuid=AES)
+    assert rig.plug(new_instance(), fpga(function=AES) | gpu(), GPU, R1) == ["0000:3b:00.1", GPU]
+    assert rig.programs() == [R1]
 
 
 def test_groups_get_the_providers_and_bitstreams_of_their_suffix(rig):

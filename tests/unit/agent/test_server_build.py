@@ -189,6 +189,8 @@ def test_a_failed_build_says_whether_its_devices_are_still_plugged(builder, driv
 
 
 def test_a_build_whose_job_was_lost_to_another_worker_undoes_nothing(builder, driver, acceleration):
+    """R20 (accelerator-attach): the claim is checked after the plug, which may take long, before the definition."""
+
     def lost():
         raise JobLost("epoch 1 is over")
 

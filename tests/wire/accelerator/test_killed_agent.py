@@ -46,7 +46,7 @@ def until(condition, what, timeout_s=30):
 
 
 def test_a_plug_interrupted_by_the_death_of_the_agent_succeeds_when_it_is_repeated(tmp_path):
-    """R27, R31 and the tour's last step: no device is allocated twice or lost, and the retry succeeds."""
+    """R27, R31: the tour's last step: no device is allocated twice or lost, and the retry succeeds."""
     here = Rig(tmp_path, clock=SystemClock())
     here.image("aes", region_uuid=TYPE_R1, function_uuid=AES)
     neighbour, instance = ({"uuid": new_instance(), "name": name, "project_id": "1" * 32} for name in ("old", "new"))
