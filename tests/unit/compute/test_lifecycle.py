@@ -168,16 +168,19 @@ def test_each_kind_of_job_belongs_to_one_operation():
     assert len(lifecycle.BY_KIND) == sum(operation.kind is not None for operation in lifecycle.OPERATIONS)
 
 
-def test_only_build_and_unshelve_attach_devices_and_only_destroy_and_offload_release_them():
-    """R33, R34, R35, R36, R37, R42, R43 (accelerator-attach): operations on the server's host keep its devices."""
+def test_the_effect_of_each_operation_on_devices():
+    """R33, R34, R35, R36, R37, R39, R40, R41, R42, R43, R44, R45, R46, R47, R48, R49, A6 (accelerator-attach)."""
     by_effect = {effect: set() for effect in AcceleratorAction}
     for operation in lifecycle.OPERATIONS:
-        by_effect[operation.accelerators].add(operation.kind)
-    assert by_effect[AcceleratorAction.ATTACHED] == {
-        "build",
-        None,
-    }  # "" is unshelve, which is a move and has no kind of job
-    assert by_effect[AcceleratorAction.RELEASED] == {"destroy", "offload"}
-    assert {"start", "stop", "pause", "unpause", "suspend", "resume", "reboot", "reboot-hard", "rebuild"} <= by_effect[
-        AcceleratorAction.KEPT
-    ]
+        by_effect[operation.accelerators].add(operation.key)
+    assert by_effect == {
+        AcceleratorAction.ATTACHED: {"POST /servers", "unshelve (offloaded)"},
+        AcceleratorAction.RELEASED: {"DELETE, forceDelete", "shelveOffload"},
+        AcceleratorAction.REATTACHED: {"resize", "migrate", "revertResize", "evacuate"},
+        AcceleratorAction.REFUSED: {"os-migrateLive"},
+        AcceleratorAction.KEPT: {
+            "DELETE", "restore", "os-start", "os-stop", "pause", "unpause", "suspend", "resume", "reboot SOFT",
+            "reboot HARD", "rebuild", "rescue", "unrescue", "changePassword", "trigger_crash_dump", "POST os-interface",
+            "DELETE os-interface", "createImage", "createBackup", "shelve", "unshelve (on its host)", "confirmResize",
+        },
+    }  # fmt: skip

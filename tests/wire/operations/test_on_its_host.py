@@ -61,6 +61,20 @@ def test_an_action_is_carried_out_by_the_host_and_keeps_the_accelerators(
 
 
 @pytest.mark.parametrize(
+    ("action", "argument", "seen"),
+    [
+        ("changePassword", {"adminPass": "secret"}, "the administrator has a new password"),
+        ("trigger_crash_dump", None, "Kernel panic - not syncing: NMI"),
+    ],
+)
+def test_a_new_password_and_a_crash_dump_reach_the_guest(cloud, host, server_id, action, argument, seen):
+    """R47, R48 (accelerator-attach): nothing else of the server shows whether the host did it."""
+    before = host.driver.console(server_id)
+    cloud.do(server_id, action, argument)
+    assert seen in host.driver.console(server_id).removeprefix(before)
+
+
+@pytest.mark.parametrize(
     ("before", "status", "power"), [([], "ACTIVE", "running"), (["os-stop"], "SHUTOFF", "shutoff")]
 )
 def test_a_rebuild_creates_a_new_disk_and_keeps_the_status(cloud, host, server_id, before, status, power):
