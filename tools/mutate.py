@@ -55,6 +55,8 @@ LEFT_OUT = re.compile(
     r"|ReplaceComparisonOperator_(Is_(?!IsNot)|IsNot_(?!Is)|Eq_(?!NotEq)|NotEq_(?!Eq))\w+"
     r"|ReplaceComparisonOperator_\w+_(Is|IsNot))$"
 )
+#: In a module cell: the lines of the log in the named functions, which are not changed otherwise.
+LOG = "log"
 #: Mutants of one statement for one row.
 AT_MOST = 3
 SLOW_LIMIT_S = 900
@@ -65,7 +67,7 @@ OTHERS_S = 3.0
 class Statement(NamedTuple):
     first: int  #: line
     last: int
-    argument: str = ""  #: change only this argument of a constant
+    argument: str = ""  #: change only this argument of a constant, or remove a line of the log (`LOG`)
 
 
 @dataclass(frozen=True)
@@ -314,7 +316,10 @@ def statements_in(module: str, names: tuple[str, ...]) -> list[tuple[Statement, 
             bodies = [
                 part for part in ("body", "orelse", "finalbody", "handlers", "cases") if getattr(node, part, None)
             ]
-            if is_named or (inside and not names):
+            if LOG in names:
+                if is_named and is_log(node):
+                    found.append((Statement(node.lineno, node.end_lineno or node.lineno, LOG), inside))
+            elif is_named or (inside and not names):
                 end = node.end_lineno or node.lineno
                 if bodies:
                     first = getattr(node, bodies[0])[0]
@@ -360,7 +365,7 @@ def tree_of(module: str) -> ast.Module:
 def mutants_of(module: str, statement: Statement) -> Iterator[Mutant]:
     seen = {text_of(module)}
     for operator, line, change in changes_of(module):
-        if statement.argument and operator != f"replacement of {statement.argument}":
+        if operator.partition(" of ")[2] != statement.argument and (statement.argument or operator.endswith(LOG)):
             continue
         if statement.first <= line <= statement.last:
             source = change()
@@ -436,19 +441,19 @@ CONSTRAINTS = (
 
 
 def removals(module: str) -> Iterator[tuple[str, ast.AST, str]]:
-    """Statements that only have an effect: a call, an error, an entry or attribute that is set or deleted; not logs."""
+    """Statements that only have an effect: a call, an error, an entry or attribute that is set or deleted."""
     for node in ast.walk(tree_of(module)):
         is_effect = (
-            (
-                isinstance(node, ast.Expr)
-                and isinstance(node.value, ast.Call)
-                and "log." not in ast.unparse(node.value.func)
-            )
+            (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call))
             or isinstance(node, ast.Raise | ast.AugAssign | ast.Delete)
             or (isinstance(node, ast.Assign) and not isinstance(node.targets[0], ast.Name | ast.Tuple))
         )
         if is_effect:
-            yield "removal", node, "pass"
+            yield f"removal of {LOG}" if is_log(node) else "removal", node, "pass"
+
+
+def is_log(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and "log." in ast.unparse(node.value.func)
 
 
 def replacements(module: str) -> Iterator[tuple[str, ast.AST, str]]:

@@ -169,7 +169,7 @@ def test_each_kind_of_job_belongs_to_one_operation():
 
 
 def test_the_effect_of_each_operation_on_devices():
-    """R33, R34, R35, R36, R37, R39, R40, R41, R42, R43, R44, R45, R46, R47, R48, R49, A6 (accelerator-attach)."""
+    """R33, R34, R35, R36, R37, R39, R40, R41, R42, R43, R44, R45, R46, R47, R48, R49, R51, A6 (accelerator-attach)."""
     by_effect = {effect: set() for effect in AcceleratorAction}
     for operation in lifecycle.OPERATIONS:
         by_effect[operation.accelerators].add(operation.key)
