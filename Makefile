@@ -56,6 +56,10 @@ test-qemu: .venv/.libvirt ## The accelerator drivers over a real kernel, in a gu
 test-container: .venv/.dev ## The image of packaging/container: built with buildah and run as compose.yaml runs it; 5 minutes
 	@MOORAGE_TEST_CONTAINER=1 $(PYTEST) -rs -n0 tests/container $(ARGS)
 
+.PHONY: test-brokers
+test-brokers: .venv/.dev ## Hints over three nodes of RabbitMQ, each of which is killed; 2 minutes
+	@MOORAGE_TEST_BROKERS=1 $(PYTEST) -rs -n0 tests/system/clusters/test_broker_cluster.py $(ARGS)
+
 .PHONY: crash
 crash: .venv/.dev ## Kill the server and its database 1,000 times each, under load, and look at what is left; 20 minutes
 	@.venv/bin/python -m tests.crash $(ARGS)

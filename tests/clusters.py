@@ -1,7 +1,9 @@
-"""Clusters of database servers on loopback: three Galera nodes, or a PostgreSQL primary with a synchronous standby.
+"""Clusters of servers on loopback: three Galera nodes, a PostgreSQL primary with a synchronous standby, or three nodes
+of RabbitMQ.
 
     with GaleraCluster() as cluster:  cluster.url(), cluster.nodes[0].kill(), cluster.start(cluster.nodes[0])
     with PostgresqlPair() as pair:    pair.url, pair.primary.kill(), pair.promote()
+    with RabbitCluster() as cluster:  cluster.url(), cluster.nodes[0].kill()
 
 Not here: election. `PostgresqlPair.promote` is the decision of an operator.
 """
@@ -232,5 +234,92 @@ class PostgresqlPair:
 
     def _kill(self) -> None:
         for node in (self.primary, self.standby):
+            node.kill()
+        shutil.rmtree(self._directory)
+
+
+class RabbitCluster:
+    """Three nodes that find each other by their configuration; the virtual host is ``/``."""
+
+    def __init__(self) -> None:
+        install("rabbit")
+        self._directory = _directory()
+        self.nodes = [Node(self._directory / f"n{number}", "rabbitmq", free_port()) for number in range(1, 4)]
+        self._mapper = Node(self._directory / "epmd", "rabbitmq", free_port())
+        self._names = [f"moorage{node.port}@localhost" for node in self.nodes]
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._kill)
+            # Erlang's port mapper would otherwise be started by the first node and die with it.
+            self._mapper.launch("epmd", "-port", str(self._mapper.port), "-address", "127.0.0.1")
+            for node in self.nodes:
+                self._configure(node)
+                self.start(node)
+            stack.pop_all()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._kill()
+
+    def url(self, first: int = 0) -> str:
+        """Names all nodes, beginning with the node of this index."""
+        nodes = [*self.nodes[first:], *self.nodes[:first]]
+        return f"amqp://guest:guest@/%2F?{'&'.join(f'host={node.host}' for node in nodes)}"
+
+    def start(self, node: Node) -> None:
+        """Returns when clients can use it."""
+        server = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+        environment = [f"{name}={value}" for name, value in self._environment(node).items()]
+        node.launch("env", *environment, server if Path(server).exists() else program("rabbitmq-server") or server)
+        node.wait(lambda: self._answers(node))
+
+    def _configure(self, node: Node) -> None:
+        names = "".join(
+            f"cluster_formation.classic_config.nodes.{number} = {name}\n"
+            for number, name in enumerate(self._names, start=1)
+        )
+        (node.directory / "rabbitmq.conf").write_text(
+            f"cluster_formation.peer_discovery_backend = classic_config\n{names}"
+        )
+        cookie = node.directory / ".erlang.cookie"
+        cookie.write_text("moorage")
+        if os.geteuid() == 0:
+            shutil.chown(cookie, "rabbitmq", "rabbitmq")
+        cookie.chmod(0o400)
+
+    def _environment(self, node: Node) -> dict[str, str]:
+        directory = node.directory
+        return {
+            "RABBITMQ_NODENAME": self._names[self.nodes.index(node)],
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_PORT": str(node.port),
+            "RABBITMQ_DIST_PORT": str(free_port()),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "ERL_EPMD_PORT": str(self._mapper.port),
+            "RABBITMQ_MNESIA_BASE": f"{directory}/mnesia",
+            "RABBITMQ_LOG_BASE": f"{directory}/log",
+            "RABBITMQ_GENERATED_CONFIG_DIR": f"{directory}/generated",
+            "RABBITMQ_SCHEMA_DIR": f"{directory}/schema",
+            "RABBITMQ_CONFIG_FILE": f"{directory}/rabbitmq.conf",
+            "RABBITMQ_CONF_ENV_FILE": f"{directory}/none.env",
+            "RABBITMQ_ENABLED_PLUGINS_FILE": f"{directory}/plugins",
+            "RABBITMQ_PID_FILE": f"{directory}/pid",
+        }
+
+    @staticmethod
+    def _answers(node: Node) -> bool:
+        import pika
+
+        parameters = pika.URLParameters(f"amqp://guest:guest@{node.host}/%2F")
+        parameters.socket_timeout = parameters.stack_timeout = 3
+        try:
+            pika.BlockingConnection(parameters).close()
+        except (pika.exceptions.AMQPError, OSError):
+            return False
+        return True
+
+    def _kill(self) -> None:
+        for node in (*self.nodes, self._mapper):
             node.kill()
         shutil.rmtree(self._directory)

@@ -1,8 +1,10 @@
 """Hints in process, by PostgreSQL and by RabbitMQ: all three pass the same tests."""
 
+import contextlib
 import threading
 import time
 from datetime import timedelta
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -16,6 +18,7 @@ from moorage.jobs.model import JobState, NewJob
 from moorage.jobs.store import JobStore
 from moorage.jobs.tables import jobs_table
 from moorage.jobs.wakeups import InProcessHints, PostgresHints, RabbitHints, open_hints
+from tests.ports import free_port
 from tests.servers import postgres_url, rabbit_url
 from tests.transport.proxy import Line
 from tests.transport.ways import PATIENCE_S, Far, Near
@@ -225,6 +228,36 @@ def test_the_scheme_of_the_url_selects_the_kind_of_hints():
         hints = open_hints(url, Wakeups())
         assert type(hints) is kind
         hints.close()
+
+
+@pytest.mark.parametrize("url_of", [postgres_url, rabbit_url])
+def test_of_several_hosts_in_the_url_the_one_that_answers_is_used(url_of):
+    url = urlsplit(url_of())
+    user = url.netloc.rpartition("@")[0]
+    several = f"host=127.0.0.1:{free_port()}&host={url.hostname}:{url.port}"
+    ours, theirs = Wakeups(), Wakeups()
+    with contextlib.ExitStack() as stack:
+        channel = f"moorage_test_{free_port()}"
+        sending, listening = (
+            stack.enter_context(contextlib.closing(open_hints(to, wakeups, channel=channel)))
+            for to, wakeups in (
+                (url._replace(netloc=f"{user}@", query=several).geturl(), ours),
+                (url_of(), theirs),
+            )
+        )
+        assert listening.listening.wait(PATIENCE_S)
+        assert sending.listening.wait(PATIENCE_S)
+        woken = theirs.listen("compute-1")
+        deadline = time.monotonic() + PATIENCE_S
+        while not woken.wait(0.2):
+            assert time.monotonic() < deadline
+            sending.send("compute-1")
+
+
+@pytest.mark.parametrize("host", ["mq1:port", "mq1:70000"])
+def test_a_host_that_cannot_be_read_is_refused(host):
+    with pytest.raises(StartError, match="host"):
+        open_hints(f"amqp://guest@/%2F?host=mq1&host={host}", Wakeups())
 
 
 def test_an_unknown_kind_is_refused():

@@ -7,6 +7,9 @@ poll period, and nothing here raises or blocks because a database or a broker is
     hints.send("compute-1")                        # after the commit of the job
     hints.close()
 
+A URL may name several hosts, as that of a database: ``amqp://USER:PASSWORD@/VHOST?host=mq1:5672&host=mq2``. They are
+tried in turn; of PostgreSQL's, the one that accepts writes is used.
+
 Not here: the jobs (`moorage.jobs.store`) and the waiters (`moorage.jobs.background_tasks.Wakeups`).
 """
 
@@ -16,12 +19,15 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Protocol
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from moorage.core.backoff import Backoff
 from moorage.core.errors import StartError, Unavailable
 from moorage.jobs.background_tasks import Wakeups
+
+if TYPE_CHECKING:
+    from moorage.db.database_hosts import Host
 
 log = logging.getLogger(__name__)
 
@@ -55,10 +61,12 @@ def open_hints(
 ) -> Hints:
     """Open the kind of hints that `url` names; None: within this process only.
 
-    `channel` separates installations that share a database or a broker. Raises `StartError` for any other scheme.
+    `channel` separates installations that share a database or a broker. Raises `StartError` for any other scheme, or
+    hosts that cannot be read.
     """
     if url is None:
         return InProcessHints(wakeups)
+    _hosts_apart(url)  # refuses a URL that no attempt could use
     scheme = urlsplit(url).scheme.partition("+")[0]
     if scheme in ("postgresql", "postgres"):
         return PostgresHints(url, wakeups, channel=channel, interrupted=interrupted)
@@ -254,10 +262,34 @@ class RabbitHints(_RemoteHints):
         super().__init__("rabbitmq", wakeups, lambda: _RabbitLink(url, channel), interrupted)
 
 
+def _hosts_apart(url: str) -> "tuple[str, list[Host]]":
+    """The URL without the hosts in its query, and these hosts; none if its only host is in front of the path.
+
+    Raises `StartError`.
+    """
+    parts = urlsplit(url)
+    options = parse_qsl(parts.query, keep_blank_values=True)
+    if all(name != "host" for name, _ in options):
+        return url, []
+    from sqlalchemy import make_url
+
+    from moorage.db.database_hosts import hosts_of
+
+    hosts = hosts_of(make_url(url))
+    others = urlencode([(name, value) for name, value in options if name != "host"])
+    return parts._replace(query=others).geturl(), hosts
+
+
 class _PostgresLink:
     def __init__(self, url: str, channel: str) -> None:
         import psycopg
 
+        url, hosts = _hosts_apart(url)
+        several: dict[str, Any] = {}
+        if hosts:
+            several["host"] = ",".join(name or "" for name, _ in hosts)
+            several["port"] = ",".join("" if port is None else str(port) for _, port in hosts)
+            several["target_session_attrs"] = "read-write"
         scheme, _, rest = url.partition("://")
         self._channel = channel
         self._listens = False
@@ -271,6 +303,7 @@ class _PostgresLink:
             keepalives_interval=5,
             keepalives_count=3,
             tcp_user_timeout=30_000,
+            **several,
         )
 
     def listen(self, queues: Iterable[str]) -> None:
@@ -297,17 +330,25 @@ class _RabbitLink:
     def __init__(self, url: str, channel: str) -> None:
         import pika
 
-        parameters = pika.URLParameters(url)
-        parameters.heartbeat = 15
-        parameters.connection_attempts = 1
-        # `blocked_connection_timeout`: a broker that is out of memory or disk blocks publishers instead of refusing
-        # them.
-        parameters.socket_timeout = parameters.stack_timeout = CONNECT_TIMEOUT_S
-        parameters.blocked_connection_timeout = CONNECT_TIMEOUT_S
+        url, hosts = _hosts_apart(url)
+        ways = []
+        for name, port in hosts or [(None, None)]:
+            parameters = pika.URLParameters(url)
+            if name is not None:
+                parameters.host = name
+            if port is not None:
+                parameters.port = port
+            parameters.heartbeat = 15
+            parameters.connection_attempts = 1
+            # `blocked_connection_timeout`: a broker that is out of memory or disk blocks publishers instead of refusing
+            # them.
+            parameters.socket_timeout = parameters.stack_timeout = CONNECT_TIMEOUT_S
+            parameters.blocked_connection_timeout = CONNECT_TIMEOUT_S
+            ways.append(parameters)
         self._exchange = channel
         self._heard: list[str] = []
         self._own_queue = ""
-        self._connection: Any = pika.BlockingConnection(parameters)
+        self._connection: Any = pika.BlockingConnection(ways)
         self._channel: Any = self._connection.channel()
         self._channel.exchange_declare(self._exchange, exchange_type="direct")
 

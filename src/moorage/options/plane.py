@@ -23,8 +23,8 @@ class PlaneOptions:
     log_file: str = option("moorage.log", "Log file, relative to state_path. If empty, the log goes to standard error.")
     hints: str = option(
         "",
-        "How waiting hosts and workers are woken: empty (within this process), postgresql://... or amqp://... A "
-        "lost hint costs one poll period, never a job.",
+        "How waiting hosts and workers are woken: empty (within this process), postgresql://... or amqp://..., "
+        "with several hosts as in [database]. A lost hint costs one poll period, never a job.",
     )
 
 
