@@ -31,6 +31,9 @@ from moorage.placement.service.service import PlacementService
 from moorage.placement.store.tables import allocations
 from moorage.scheduler.server_groups import GroupPolicy
 from tests.clusters import GaleraCluster, PostgresqlPair
+from tests.store.reservation import booking_process
+from tests.store.reservation.test_booking_processes import VCPUS, Oracle
+from tests.store.reservation.worlds import add_host
 
 pytestmark = pytest.mark.slow
 
@@ -227,6 +230,23 @@ def test_server_groups_of_a_project_made_on_three_nodes_never_exceed_its_quota(g
         assert outcomes_of(make, workers, each) == {"made": quota, "OverQuota": workers * each - quota}
         with read(engines[0]) as connection:
             assert group_store.count_groups(connection, "red") == quota
+
+
+def test_bookings_on_three_nodes_never_overbook_a_host(galera):
+    workers, each = 6, 10
+    with contextlib.ExitStack() as stack:
+        engines = engines_of_all_nodes(galera, stack, "reservation")
+        for number in range(3):
+            add_host(engines[0], f"compute-{number}", vcpus=VCPUS, memory_mb=10**9, disk_gb=10**9)
+        booked = []
+
+        def work(worker):
+            booked.append(booking_process.book(galera.url(worker % 3, "reservation"), worker, each))
+
+        run_threads(work, workers)
+        used = Oracle(engines[0]).used
+        assert max(max(hours) for hours in used.values()) == VCPUS
+        assert sum(got + len(refused) for got, refused in booked) == workers * each
 
 
 def engines_of_all_nodes(galera, stack, service):

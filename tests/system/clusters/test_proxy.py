@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 import uuid
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -137,6 +138,14 @@ def proxy(processes, log):
         process.wait(10)
 
 
+def is_healthy(client, service):
+    """Also False while the proxy does not listen yet."""
+    try:
+        return client.get(f"/{service}/healthcheck").status_code == 200
+    except httpx.ConnectError:
+        return False
+
+
 def test_a_killed_and_a_drained_process_behind_the_proxy_lose_nothing(tmp_path):
     with two_processes(tmp_path) as (one, two), proxy((one, two), tmp_path / "proxy.log") as url:
         password, _ = first_credentials(one.state, "admin")
@@ -144,7 +153,7 @@ def test_a_killed_and_a_drained_process_behind_the_proxy_lose_nothing(tmp_path):
         headers = {"openstack-api-version": "placement 1.39"}
         with httpx.Client(base_url=url, auth=auth, headers=headers, trust_env=False, timeout=60) as client:
             for service in SERVICES:
-                until(lambda service=service: client.get(f"/{service}/healthcheck").status_code == 200)
+                until(partial(is_healthy, client, service), seen=(tmp_path / "proxy.log").read_text)
             made = client.post("/placement/resource_providers", json={"name": "host"})
             provider = made.raise_for_status().json()["uuid"]
             inventories = {"resource_provider_generation": 0, "inventories": {"VCPU": {"total": 1_000_000}}}
