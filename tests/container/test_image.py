@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 import textwrap
 from pathlib import Path
 
@@ -103,7 +104,15 @@ def test_the_image_runs_as_moorage_and_contains_the_plane(buildah, image, settin
     assert owner == "moorage 700"
 
 
-def test_the_services_of_compose_answer_and_stop_on_sigterm(buildah, image, settings, compose, tmp_path):
+@pytest.fixture
+def place():
+    """A directory that the user postgres may enter, unlike those of pytest."""
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o711)
+        yield Path(directory)
+
+
+def test_the_services_of_compose_answer_and_stop_on_sigterm(buildah, image, settings, compose, place):
     """PostgreSQL wants the password; its databases are those of databases.sql and compose.yaml."""
     assert compose["moorage"]["volumes"] == [
         "state:/var/lib/moorage",
@@ -113,17 +122,15 @@ def test_the_services_of_compose_answer_and_stop_on_sigterm(buildah, image, sett
     root = Path(buildah("mount", buildah("from", image)))
     shutil.copy(CONTAINER / "compose.conf", root / "etc" / "moorage" / "moorage.conf")
     (root / "etc" / "hosts").write_text("127.0.0.1 localhost database\n", encoding="ascii")
-    server, data = Path(program("initdb")).parent, tmp_path / "data"
+    server, data = Path(program("initdb")).parent, place / "data"
     data.mkdir()
-    for path in (tmp_path, *tmp_path.parents[:3]):
-        path.chmod(0o755)
     shutil.chown(data, "postgres")
-    (tmp_path / "password").write_text(PASSWORD, encoding="ascii")
+    (place / "password").write_text(PASSWORD, encoding="ascii")
     command = " ".join([*settings["Entrypoint"], *settings["Cmd"]])
     script = f"""
         ip link set lo up
         as_postgres() {{ setpriv --reuid=postgres --regid=postgres --clear-groups "$@"; }}
-        as_postgres {server}/initdb -D {data} -U {database["POSTGRES_USER"]} -A scram-sha-256 --pwfile={tmp_path}/password -E UTF8 >&2
+        as_postgres {server}/initdb -D {data} -U {database["POSTGRES_USER"]} -A scram-sha-256 --pwfile={place}/password -E UTF8 >&2
         as_postgres {server}/pg_ctl -D {data} -w -l {data}/log -o "-c unix_socket_directories=''" start >&2
         export PGPASSWORD={PASSWORD} PGHOST=127.0.0.1 PGUSER={database["POSTGRES_USER"]}
         createdb {database["POSTGRES_DB"]}
@@ -134,7 +141,7 @@ def test_the_services_of_compose_answer_and_stop_on_sigterm(buildah, image, sett
         chroot --userspec=moorage:moorage {root} {command} & plane=$!
         for _ in $(seq 240); do
             kill -0 $plane
-            python3 - 2> {tmp_path}/last-error <<'END' && break
+            python3 - 2> {place}/last-error <<'END' && break
         import urllib.request
         for name in ("identity", "placement", "compute", "accelerator", "reservation", "network", "image"):
             print(name, urllib.request.urlopen(f"http://127.0.0.1:8778/{{name}}/healthcheck").status)
