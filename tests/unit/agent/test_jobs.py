@@ -49,6 +49,71 @@ def test_each_kind_of_job_changes_the_power_state_and_build_returns_the_console(
     assert runner.run_job("destroy", JOB, claim_is_valid) == {"released": 0}
 
 
+class OneDevice(NoAcceleration):
+    """Stands in for os_acc with one device for the server."""
+
+    is_plugged = False
+
+    def plug(self, instance_info, selected_rp, flavor_extra_specs):
+        self.is_plugged = True
+        return [{"pci_id": "0000:3b:00.1"}]
+
+    def unplug(self, instance_info):
+        released, self.is_plugged = int(self.is_plugged), False
+        return released
+
+
+def test_jobs_that_attach_or_release_devices_wake_the_resource_tracker(driver):
+    """R7, R35, R44 (accelerator-attach): Placement and the reports of the host follow at once."""
+    woken = []
+    builder = ServerBuilder(driver, OneDevice(), bool, lambda _: frozenset())
+    runner = JobRunner(driver, builder, lambda: woken.append(True), releases_on_stop=True)
+    flavor = SERVER["flavor"] | {"extra_specs": {"resources:CUSTOM_ACCELERATOR_FPGA": "1"}}
+    job = JOB | {"server": SERVER | {"flavor": flavor}, "start": True}
+    seen = {}
+    for kind in (
+        "build",
+        "pause",
+        "unpause",
+        "stop",
+        "start",
+        "reboot-hard",
+        "soft-delete",
+        "restore",
+        "move-back",
+        "destroy",
+    ):
+        woken.clear()
+        runner.run_job(kind, job, claim_is_valid)
+        seen[kind] = bool(woken)
+    assert [kind for kind, is_woken in seen.items() if not is_woken] == ["pause", "unpause"]
+
+
+def test_each_job_of_the_power_state_has_its_own_action(driver, monkeypatch):
+    """R35, R36, R37, R41, R42 (accelerator-attach): a start is no reboot, which would destroy a running guest."""
+    actions = []
+    power = driver.power
+    monkeypatch.setattr(driver, "power", lambda uuid, action: actions.append(action) or power(uuid, action))
+    runner = JobRunner(driver, ServerBuilder(driver, NoAcceleration(), bool, lambda _: frozenset()), lambda: None)
+    runner.run_job("build", JOB, claim_is_valid)
+    for kind in (
+        "pause",
+        "unpause",
+        "suspend",
+        "resume",
+        "reboot",
+        "reboot-hard",
+        "stop",
+        "start",
+        "soft-delete",
+        "restore",
+    ):
+        runner.run_job(kind, JOB, claim_is_valid)
+    assert actions == [
+        "pause", "unpause", "suspend", "resume", "reboot", "reboot-hard", "stop", "start", "stop", "start",
+    ]  # fmt: skip
+
+
 def test_a_job_of_an_unknown_kind_fails_with_the_list_of_known_kinds(runner):
     with pytest.raises(
         MoorageError, match="no job of kind 'dance'; it has build, destroy, soft-delete, restore, start"
