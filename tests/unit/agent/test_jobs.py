@@ -64,7 +64,7 @@ class OneDevice(NoAcceleration):
 
 
 def test_jobs_that_attach_or_release_devices_wake_the_resource_tracker(driver):
-    """R7, R35, R44 (accelerator-attach): Placement and the reports of the host follow at once."""
+    """R7, R35, R44, R45 (accelerator-attach): Placement and the reports of the host follow at once."""
     woken = []
     builder = ServerBuilder(driver, OneDevice(), bool, lambda _: frozenset())
     runner = JobRunner(driver, builder, lambda: woken.append(True), releases_on_stop=True)
@@ -87,6 +87,12 @@ def test_jobs_that_attach_or_release_devices_wake_the_resource_tracker(driver):
         runner.run_job(kind, job, claim_is_valid)
         seen[kind] = bool(woken)
     assert [kind for kind, is_woken in seen.items() if not is_woken] == ["pause", "unpause"]
+    woken.clear()
+    runner.run_job("move-in", job, claim_is_valid)
+    assert woken.pop()
+    with pytest.raises(MoorageError):  # this runner has no place for images; the devices may be released all the same
+        runner.run_job("move-out", job | {"image": {"id": A, "name": "disk", "properties": {}}}, claim_is_valid)
+    assert woken
 
 
 def test_each_job_of_the_power_state_has_its_own_action(driver, monkeypatch):
