@@ -174,6 +174,7 @@ def test_unknown_fields_at_all_levels_are_ignored_and_named(version):
     ("body", "problem"),
     [
         (f"{{uuid: {UUID}, name: n}}", "has both `uuid` and `name`"),
+        (f"{{uuid: {UUID}, name: n, colour: red}}", "has both `uuid` and `name`"),
         ("{}", "has neither `uuid` nor `name`"),
         ("{colour: red}", "has neither `uuid` nor `name`"),
         ("n", "'n' is not a map"),
