@@ -142,6 +142,10 @@ def test_affinity_can_be_changed_to_none():
 def test_the_amount_of_an_active_reservation_can_be_increased():
     """A15 (instance-reservation)."""
     assert decide(ACTIVE, change(amount=5), NOW).requests["r"].amount == 5
+    short = replace(ACTIVE, reservations=tuple(replace(one, missing_resources=True) for one in ACTIVE.reservations))
+    assert decide(short, change(amount=5), NOW).requests["r"].amount == 5
+    with pytest.raises(Conflict, match="have no capacity now"):
+        decide(short, change(amount=1), NOW)
 
 
 @pytest.mark.parametrize(

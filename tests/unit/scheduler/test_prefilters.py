@@ -106,3 +106,9 @@ def test_only_the_scheduling_properties_of_an_image_are_kept():
     assert required_platform({"architecture": "x86_64"}) == ("x86_64", None)
     assert required_platform({"img_hv_type": "KVM"}) == (None, "qemu")
     assert required_platform({}) == (None, None)
+
+
+def test_a_request_with_a_zone_needs_the_aggregates_whatever_the_options():
+    """R28 (instance-reservation): without a zone and with Nova's defaults, nothing is read."""
+    assert AggregateRules().apply_to("az-1")
+    assert not AggregateRules().apply_to(None)
