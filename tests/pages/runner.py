@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -64,11 +64,14 @@ def agrees(shown: str, printed: str) -> bool:
 
 
 class Shell:
-    """One bash process; variables, functions and the directory persist from command to command."""
+    """One bash process; variables, functions and the directory persist from command to command.
 
-    def __init__(self, directory: Path, environment: dict[str, str]) -> None:
+    `before`: words that start bash, such as those that enter a namespace.
+    """
+
+    def __init__(self, directory: Path, environment: dict[str, str], before: Sequence[str] = ()) -> None:
         self._process = subprocess.Popen(
-            ["bash", "--noprofile", "--norc"],
+            [*before, "bash", "--noprofile", "--norc"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             cwd=directory, env=environment, text=True, start_new_session=True,
         )  # fmt: skip

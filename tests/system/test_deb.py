@@ -36,9 +36,7 @@ class Machine:
 
     def run(self, script: str, status: int = 0) -> str:
         """Runs a shell script as root in the machine; returns its output. Its processes end with it."""
-        options = ",".join(
-            ["lowerdir=/", f"upperdir={self._directory / 'upper'}", f"workdir={self._directory / 'work'}"]
-        )
+        options = ",".join(["lowerdir=/", f"upperdir={self.upper}", f"workdir={self._directory / 'work'}"])
         root = self._directory / "root"
         mounts = f"""
             set -e
@@ -63,10 +61,15 @@ class Machine:
         assert done.returncode == status, done.stdout
         return done.stdout
 
+    @property
+    def upper(self) -> Path:
+        """What differs from this machine's files."""
+        return self._directory / "upper"
+
     def put(self, path: Path) -> None:
         """Copies a file into the machine's /srv."""
-        (self._directory / "upper" / "srv").mkdir(exist_ok=True)
-        shutil.copy(path, self._directory / "upper" / "srv")
+        (self.upper / "srv").mkdir(exist_ok=True)
+        shutil.copy(path, self.upper / "srv")
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ log_outputs = "3:file:{state}/libvirtd.log"
 """
 
 #: QEMU as the user of the tests, without functions that need systemd or a security module.
-_QEMU_CONF = """
+QEMU_CONF = """
 user = "+0"
 group = "+0"
 dynamic_ownership = 0
@@ -137,7 +137,7 @@ class LibvirtHost:
         for name in ("sockets", "etc", "lib", "run"):
             (directory / name).mkdir()
         (directory / "libvirtd.conf").write_text(_LIBVIRTD_CONF.format(state=directory))
-        (directory / "etc/qemu.conf").write_text(_QEMU_CONF)
+        (directory / "etc/qemu.conf").write_text(QEMU_CONF)
         (directory / "etc/nwfilter").mkdir()
         for path in filters:
             shutil.copy(path, directory / "etc/nwfilter")

@@ -2,8 +2,10 @@
 
 import datetime as dt
 import http.server
+import importlib
 import ipaddress
 import ssl
+import sys
 import threading
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,6 +62,27 @@ def test_a_missing_or_outdated_package_is_named(requirement, severity, said):
     found, words = worst(software._packages("1", [requirement], frozenset({"rabbit"})))
     assert found is severity
     assert said in words[0]
+
+
+def test_a_linked_module_of_debian_has_its_metadata_where_debian_has_them(tmp_path, monkeypatch):
+    """As in Moorage's Debian package, whose links lead nowhere until Debian's package is installed."""
+    monkeypatch.setattr(software, "_DEBIANS_OWN", {"lent-package": ("lent_module", "python3-lent")})
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path / "debian")
+    (tmp_path / "debian").mkdir()
+    (tmp_path / "debian/lent_module.py").symlink_to("../dist-packages/lent_module.py")
+    requirement = "lent-package>=9; extra == 'libvirt'"
+    severity, words = worst(software._packages("1", [requirement], frozenset({"libvirt"})))
+    assert (severity, words) == (Severity.BROKEN, ["lent-package is not installed: apt-get install python3-lent"])
+
+    metadata = tmp_path / "dist-packages/lent_package-9.1.egg-info"
+    metadata.mkdir(parents=True)
+    (metadata / "PKG-INFO").write_text("Metadata-Version: 1.2\nName: lent-package\nVersion: 9.1\n")
+    (tmp_path / "dist-packages/lent_module.py").touch()
+    importlib.invalidate_caches()
+    assert worst(software._packages("1", [requirement], frozenset({"libvirt"})))[0] is Severity.FINE
+    newer = "lent-package>=10; extra == 'libvirt'"
+    assert worst(software._packages("1", [newer], frozenset({"libvirt"})))[0] is Severity.WARNING
 
 
 def test_packages_of_unused_extras_are_not_required(tmp_path):

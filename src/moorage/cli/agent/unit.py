@@ -24,8 +24,9 @@ START_TIMEOUT_S = 330
 
 
 def own_program() -> Path:
-    """The `moorage` command of this Python environment."""
-    return Path(sys.executable).with_name("moorage")
+    """The `moorage` command of this Python environment; Debian's package has a link to it in /usr/bin."""
+    program, packaged = Path(sys.executable).with_name("moorage"), Path("/usr/bin/moorage")
+    return packaged if packaged.resolve() == program.resolve() else program
 
 
 def check_hidden(paths: Sequence[Path]) -> Iterator[CheckFinding]:

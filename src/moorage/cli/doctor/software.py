@@ -6,6 +6,8 @@ import sqlite3
 import sys
 from collections.abc import Iterator
 from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
 
 from moorage.cli.doctor.finding import CheckFinding, broken, fine, warning
 from moorage.config import Config
@@ -13,6 +15,10 @@ from moorage.config import Config
 MIN_PYTHON = (3, 11)
 #: The first version with `RETURNING`, which job claims need.
 MIN_SQLITE = (3, 35)
+
+#: {requirement: (its module, Debian's package of it)}. Moorage's Debian package has links to these modules of Debian's,
+#: whose metadata stay where Debian has them.
+_DEBIANS_OWN = {"libvirt-python": ("libvirt", "python3-libvirt")}
 
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*([^;]*)(?:;.*extra == [\"']([\w-]+)[\"'])?")
 _BOUND = re.compile(r"(>=|<=|==|!=|<|>)\s*([0-9.]+)")
@@ -47,15 +53,25 @@ def _wrong_packages(requirements: list[str], extras: frozenset[str]) -> Iterator
             continue
         name, bounds, extra = found[1], found[2].strip(), found[3]
         remedy = f"pip install 'moorage[{extra}]'" if extra else f"pip install '{name}{bounds}'"
-        try:
-            installed = metadata.version(name)
-        except metadata.PackageNotFoundError:
+        if name in _DEBIANS_OWN and Path(sys.prefix, "debian").is_dir():
+            remedy = f"apt-get install {_DEBIANS_OWN[name][1]}"
+        installed = _installed_version(name)
+        if installed is None:
             yield broken("packages", f"{name} is not installed", sys.prefix, remedy)
             continue
         if not _fits(installed, bounds):
             yield warning(
                 "packages", f"{name} {installed} is installed, but Moorage needs {bounds}", sys.prefix, remedy
             )
+
+
+def _installed_version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        spec = find_spec(_DEBIANS_OWN[name][0]) if name in _DEBIANS_OWN else None
+        where = [str(Path(spec.origin).resolve().parent)] if spec and spec.origin else []
+        return next((found.version for found in metadata.distributions(name=name, path=where)), None)
 
 
 def _fits(version: str, bounds: str) -> bool:
