@@ -21,7 +21,7 @@ import pytest
 
 from tests import servers
 from tests.pages.blocks import Block, blocks
-from tests.pages.runner import Shell
+from tests.pages.runner import Shell, agrees
 from tests.servers import ServerMissing, installed_program, program
 from tests.system import systemctl
 from tests.system.libvirt import guest, host
@@ -45,6 +45,7 @@ PLACES = {
     "On the first host": HOSTS[:1],
     "On the second host": HOSTS[1:],
     "On both hosts": HOSTS,
+    "The first host's configuration": HOSTS[:1],
     "Back on the machine of the services": (SERVICES,),
     "As the person": (SERVICES,),
 }
@@ -262,10 +263,12 @@ def heading_of(block: Block) -> str:
 
 
 def run(block: Block, machine: Machine) -> str:
-    """Each of its commands must succeed, not only the last one."""
-    (step,) = block.steps
-    code, printed = machine.shell.run(f"__bad=0; trap '__bad=1' ERR\n{step.command}\ntrap - ERR; [ $__bad = 0 ]")
-    assert code == 0, f"{block.where}: {step.command}\n{printed}"
+    """Each of its commands must succeed, not only the last one, and print what the page shows."""
+    printed = ""
+    for step in block.steps:
+        code, printed = machine.shell.run(f"__bad=0; trap '__bad=1' ERR\n{step.command}\ntrap - ERR; [ $__bad = 0 ]")
+        assert code == 0, f"{block.where}: {step.command}\n{printed}"
+        assert agrees(step.output, printed), f"{block.where}: {step.command}\n{printed}"
     return printed
 
 
