@@ -6,7 +6,7 @@ MAKEFLAGS += --no-print-directory
 INSTALL := .venv/bin/python tools/install.py
 # What `make test` needs, and what `make test-all` needs beside it; installed two at a time.
 CORE := .venv/.collected .venv/.browser .venv-clients/.done .venv-conformance/.done
-EXTENDED := .venv/.libvirt .venv-cyborgclient/.done .venv-keystone/.done .venv-glance/.done .venv-tempest/.done .venv-blazar/.done .venv-cyborg/.done .venv-neutron/.done .venv-ironic/.done .venv-ansible/.done .venv-docs/.done .venv-audit/.done
+EXTENDED := .venv/.libvirt .venv-cyborgclient/.done .venv-keystone/.done .venv-glance/.done .venv-tempest/.done .venv-blazar/.done .venv-cyborg/.done .venv-neutron/.done .venv-ironic/.done .venv-ansible/.done .venv-patroni/.done .venv-docs/.done .venv-audit/.done
 PYTEST := .venv/bin/pytest
 # Of the tests; some of them wait for servers and browsers, so one more than there are cores.
 WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
@@ -59,6 +59,10 @@ test-container: .venv/.dev ## The image of packaging/container: built with build
 .PHONY: test-brokers
 test-brokers: .venv/.dev ## Hints over three nodes of RabbitMQ, each of which is killed; 2 minutes
 	@MOORAGE_TEST_BROKERS=1 $(PYTEST) -rs -n0 tests/system/clusters/test_broker_cluster.py $(ARGS)
+
+.PHONY: clusters
+clusters: .venv/.dev .venv-patroni/.done ## Kill and suspend database servers, brokers, proxies and processes under load: all of tests/system/clusters; 10 minutes
+	@MOORAGE_TEST_CLUSTERS=1 MOORAGE_TEST_BROKERS=1 .venv/bin/python -m tests.servers $(PYTEST) -rs -n0 tests/system/clusters $(ARGS)
 
 .PHONY: crash
 crash: .venv/.dev ## Kill the server and its database 1,000 times each, under load, and look at what is left; 20 minutes
@@ -152,7 +156,7 @@ deb: .venv/.runtime ## Build a Debian package for this machine's Debian into dis
 
 .PHONY: lock
 lock: .venv/.uv ## Write requirements/*.txt again from requirements/*.in
-	@for lock in runtime uv dev keystonemiddleware libvirt nvidia signatures otel clients cyborgclient keystone glance nova neutron ironic conformance tempest blazar cyborg ansible bench docs audit mutate; do \
+	@for lock in runtime uv dev keystonemiddleware libvirt nvidia signatures otel clients cyborgclient keystone glance nova neutron ironic conformance tempest blazar cyborg ansible patroni bench docs audit mutate; do \
 	    echo "requirements/$$lock.txt"; \
 	    (cd requirements && ../.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	        --no-header --no-annotate $$lock.in --output-file $$lock.txt) || exit 1; \
@@ -160,7 +164,7 @@ lock: .venv/.uv ## Write requirements/*.txt again from requirements/*.in
 
 .PHONY: clean
 clean: ## Remove virtual environments, caches and build output (state of a plane stays)
-	rm -rf .venv .venv-clients .venv-cyborgclient .venv-keystone .venv-glance .venv-nova .venv-neutron .venv-ironic .venv-conformance .venv-tempest .venv-blazar .venv-cyborg .venv-ansible .venv-bench .venv-docs .venv-audit .venv-mutate build dist src/*.egg-info
+	rm -rf .venv .venv-clients .venv-cyborgclient .venv-keystone .venv-glance .venv-nova .venv-neutron .venv-ironic .venv-conformance .venv-tempest .venv-blazar .venv-cyborg .venv-ansible .venv-patroni .venv-bench .venv-docs .venv-audit .venv-mutate build dist src/*.egg-info
 	rm -rf .cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -241,6 +245,10 @@ clean: ## Remove virtual environments, caches and build output (state of a plane
 
 .venv-ansible/.done: requirements/ansible.txt | .venv/.uv
 	@$(INSTALL) --into .venv-ansible --name "Ansible with its collection openstack.cloud" --part ansible ansible_collections/openstack/cloud $<
+	@touch $@
+
+.venv-patroni/.done: requirements/patroni.txt | .venv/.uv
+	@$(INSTALL) --into .venv-patroni --name "a Patroni to test against" $<
 	@touch $@
 
 .venv-audit/.done: requirements/audit.txt | .venv/.uv

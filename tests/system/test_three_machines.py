@@ -20,12 +20,12 @@ from pathlib import Path
 import pytest
 
 from tests import servers
+from tests.debian import unpacked
 from tests.pages.blocks import Block, blocks
 from tests.pages.runner import Shell, agrees
 from tests.servers import ServerMissing, installed_program, program
 from tests.system import systemctl
 from tests.system.libvirt import guest, host
-from tests.system.libvirt.debian import unpacked
 from tests.system.test_deb import MISSING
 from tests.system.test_deb import Machine as AptMachine
 from tools import deb

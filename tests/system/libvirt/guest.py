@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests import servers
+from tests.debian import run_or_miss
 from tests.servers import ServerMissing
 from tests.servers import _locked as locked
-from tests.system.libvirt.debian import run_or_miss
 
 BUSYBOX = Path("/bin/busybox")
 PACKAGE = "linux-image-cloud-amd64"

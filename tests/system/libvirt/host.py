@@ -20,8 +20,8 @@ from typing import Self
 import pytest
 
 from tests import servers
+from tests.debian import unpacked, wrapped
 from tests.servers import program
-from tests.system.libvirt.debian import unpacked, wrapped
 
 _START_TIMEOUT_S = 60
 _END_TIMEOUT_S = 30

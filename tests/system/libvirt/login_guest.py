@@ -9,8 +9,8 @@ it has this address.
 
 from pathlib import Path
 
+from tests.debian import linked_libraries, unpacked
 from tests.system.libvirt import guest
-from tests.system.libvirt.debian import linked_libraries, unpacked
 
 #: For interfaces, and sockets that see whole packets (the DHCP client's), besides disks and config drives.
 _MODULES = ("virtio_pci", "virtio_blk", "virtio_net", "virtio_console", "af_packet", "isofs")
