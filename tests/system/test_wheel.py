@@ -85,7 +85,7 @@ def test_the_wheel_has_every_file_of_the_source_and_of_packaging_and_no_other(bu
     assert code == {name.removeprefix("src/") for name in sources if name.startswith("src/")}
     assert {name.partition("/")[0] for name in code} == {"moorage", "os_acc"}
     places = {"packaging/man/": "man/man1/"} | {
-        f"packaging/{part}/": f"moorage/{part}/" for part in ("systemd", "prometheus", "grafana")
+        f"packaging/{part}/": f"moorage/{part}/" for part in ("systemd", "prometheus", "grafana", "haproxy", "patroni")
     }
     assert shared == {
         target + name.removeprefix(folder)

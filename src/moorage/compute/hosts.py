@@ -53,19 +53,19 @@ def enqueue_aggregates(connection: Connection, clock: Clock, ids: Ids, host: str
 
 
 def publish_aggregates(engine: Engine, placement: PlacementClient, name: str) -> None:
-    """Publishes the aggregates of one host. Raises `Unavailable` if they were changed concurrently."""
+    """Publishes the aggregates of one host. Raises `Unavailable` while others keep changing its provider.
+
+    A server that was created afterwards is placed after this, so a lease is active only when its host can be used.
+    """
     with read(engine) as connection:
         host = host_store.host(connection, name)
         ours = host_store.all_aggregates(connection)
     if host is None:
         return
-    provider = host.report.provider_uuid
-    wanted = {one.uuid for one in ours if name in one.hosts}
+    joined = frozenset(one.uuid for one in ours if name in one.hosts)
+    left = frozenset(one.uuid for one in ours) - joined
     try:
-        generation, there = placement.aggregates(provider)
-        after = (there - {one.uuid for one in ours}) | wanted
-        if after != there:
-            placement.set_aggregates(provider, generation, after)
+        placement.change_aggregates(host.report.provider_uuid, joined=joined, left=left)
     except NotFound:
         log.warning("the host has no provider yet", extra={"host": name})
     except ConcurrentUpdate as error:

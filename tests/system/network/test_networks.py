@@ -7,7 +7,7 @@ import pytest
 from tests.ports import free_port
 from tests.processes import openstack, sdk
 from tests.system.network.conftest import client_variables
-from tests.system.planes import PlaneProcess
+from tests.system.planes import PlaneProcess, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients]
 
@@ -124,12 +124,13 @@ def test_openstackclient_attaches_and_detaches_networks_and_ports(variables):
 
     def addresses(count):
         """Of the server, when no interface waits for the host any more, and it has so many addresses."""
-        for _ in range(100):
+
+        def settled():
             shown = run("server", "show", "web2", *JSON).document
-            found = sorted(each for some in shown["addresses"].values() for each in some)
-            if shown["OS-EXT-STS:task_state"] is None and len(found) == count:
-                return found
-        raise AssertionError(shown)
+            found = [sorted(each for some in shown["addresses"].values() for each in some)]
+            return found if shown["OS-EXT-STS:task_state"] is None and len(found[0]) == count else None
+
+        return until(settled)[0]
 
     run("flavor", "create", "--ram", "64", "--disk", "1", "tiny2")
     image = run("image", "create", "--disk-format", "raw", "--public", "--file", "/dev/null", "tiny2", *JSON).document
@@ -144,11 +145,10 @@ def test_openstackclient_attaches_and_detaches_networks_and_ports(variables):
     assert addresses(2) == ["192.0.2.100", "192.0.2.170"]
     run("server", "remove", "network", "web2", "lab")
     assert addresses(0) == []
-    expected = [(port["id"], "DOWN")]
-    for _ in range(100):  # ports are released after the host has reported
-        ports = [(row["ID"], row["Status"]) for row in run("port", "list", "--long", *JSON).document]
-        if ports == expected:
-            break
-    assert ports == expected
+
+    def ports():
+        return [(row["ID"], row["Status"]) for row in run("port", "list", "--long", *JSON).document]
+
+    until(lambda: ports() == [(port["id"], "DOWN")], seen=ports)  # ports are released after the host has reported
     run("server", "delete", "--wait", "web2")
     run("port", "delete", "extra")

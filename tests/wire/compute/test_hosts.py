@@ -189,6 +189,27 @@ def test_availability_zones_are_those_of_aggregates(plane, host):
     assert list(detail[0]["hosts"]) == ["compute-2"]
 
 
+def test_a_host_joins_its_aggregate_in_placement_although_others_write_to_its_provider(plane, host):
+    """Otherwise the job waited a second, and a server that was created meanwhile found no host in the aggregate."""
+    writes = []
+
+    def overtaken(_request, send):
+        writes.append(f"CUSTOM_{len(writes)}")
+        plane.placement.ensure_trait(writes[-1])
+        plane.placement.put_trait(host.provider.uuid, writes[-1], wanted=True)
+        return send()
+
+    plane.process.ways["placement"].on("PUT /resource_providers/", overtaken, times=1)
+    made = plane.admin("POST", "/v2.1/os-aggregates", {"aggregate": {"name": "ag"}}, version="2.81")[2]["aggregate"]
+    plane.admin("POST", f"/v2.1/os-aggregates/{made['id']}/action", {"add_host": {"host": "compute-1"}})
+    server_id = plane.boot(plane.flavor("small"))
+    plane.builder.run_once()
+    assert writes == ["CUSTOM_0"]
+    shown = plane.admin("GET", f"/v2.1/os-aggregates/{made['id']}", version="2.81")[2]["aggregate"]
+    assert shown["uuid"] in plane.placement.aggregates(host.provider.uuid)[1]
+    assert plane.show(server_id)["OS-EXT-SRV-ATTR:host"] == "compute-1"
+
+
 def test_invalid_changes_of_aggregates_are_refused(plane, host):
     def make(name, zone=None):
         body = {"aggregate": {"name": name, "availability_zone": zone}}

@@ -196,6 +196,18 @@ class PlacementClient:
         document = self._get(f"/resource_providers/{uuid}/aggregates")
         return document["resource_provider_generation"], frozenset(document["aggregates"])
 
+    def change_aggregates(self, uuid: str, *, joined: frozenset[str], left: frozenset[str]) -> None:
+        """Put the provider into the aggregates `joined`, and take it out of those in `left`; the others stay. Retries
+        after concurrent writes.
+        """
+
+        def attempt() -> None:
+            generation, there = self.aggregates(uuid)
+            if (after := (there - left) | joined) != there:
+                self.set_aggregates(uuid, generation, after)
+
+        _with_retries(attempt)
+
     def set_aggregates(self, uuid: str, generation: int, aggregates: Collection[str]) -> int:
         """Returns the new generation."""
         body = {"resource_provider_generation": generation, "aggregates": sorted(aggregates)}
