@@ -1,4 +1,4 @@
-"""What the parts of the compute service share: database, clock, ids and hints, clients of other services, settings."""
+"""The dependencies of compute's use cases: database, clock, ids, hints, clients of other services, and settings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -8,8 +8,8 @@
 `SharedRead` answers concurrent callers of a read together, and `GroupedWrites` writes the items of concurrent callers
 together.
 
-The first two are SQLAlchemy's, with its cache of compiled statements. A transaction of its takes some 0.3 ms of CPU and
-0.1 ms per statement, which is more than a small read or a claim of placement takes in all. These use the other two, on
+The first two are SQLAlchemy's, with its cache of compiled statements. Such a transaction takes some 0.3 ms of CPU and
+0.1 ms per statement, more than a whole small read or claim of Placement needs. Those use the other two, on
 connections of `moorage.db.driver_connections`; a lost connection is noticed by its error.
 
 Before each of these waits for a database, this module calls `moorage.core.blocking_hook`, so that the HTTP server lets

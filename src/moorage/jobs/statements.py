@@ -1,6 +1,6 @@
 """The statements of `moorage.jobs.store`, built once per table: building one takes longer than running it on SQLite.
 
-And metrics about the open jobs of a service, by state and age, read from its table at each scrape.
+Also here: metrics of a service's open jobs, by state and age in seconds, read from its table at each scrape.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

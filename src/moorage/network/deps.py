@@ -1,4 +1,4 @@
-"""What the parts of the network service share."""
+"""The dependencies of the network service's use cases: database, clock, ids and the quota of ports."""
 
 from dataclasses import dataclass
 

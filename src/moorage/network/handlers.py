@@ -281,7 +281,7 @@ def provide_ports(request: NetworkRequest) -> Response:
 
 
 def _server_port(port: Port, network: Network, subnets: Sequence[Subnet]) -> JsonObject:
-    """What a host needs to attach the server, and the server to use the network."""
+    """The data with which a host attaches the server, and the server configures its interface."""
     by_id = {subnet.id: subnet for subnet in subnets}
     return {
         "id": port.id,

@@ -20,7 +20,7 @@ class NetworkKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What hosts attach guests to; no two networks have the same."""
+    """The bridge, VLAN or network of libvirt to which hosts attach guests. No two networks have the same."""
 
     kind: NetworkKind
     physical_network: str

@@ -196,9 +196,9 @@ class NetworkService:
     def _applicable_defaults(
         self, connection: Connection, wanted: Mapping[str, NetworkEntry], present: Mapping[str, Network]
     ) -> dict[str, NetworkEntry]:
-        """Those that exist already, and all if nothing else will be left.
+        """The default networks that exist already; all defaults if no other network will be left.
 
-        One of the same name that a line of the file once made otherwise counts as another network.
+        A network with the name of a default, but another segment or subnet, counts as another network.
         """
         subnets = network_store.subnets_of(connection, list(present))
 

@@ -1,4 +1,4 @@
-"""How an option is declared: a field of its section's dataclass."""
+"""Declares an option: a field of its section's dataclass."""
 
 from dataclasses import field
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the services of reservations share: database, clock, ids, clients of other services, `booking`, settings."""
+"""The dependencies of reservation's use cases: database, clock, ids, other services' clients, `booking`, settings."""
 
 import secrets
 from collections.abc import Callable

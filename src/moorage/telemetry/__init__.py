@@ -1,4 +1,4 @@
-"""What operators see of a running process: logs, metrics, traces and the audit trail.
+"""Shows operators a running process: logs, metrics, traces and the audit trail.
 
 In it: JSON log lines (`logs`), the Prometheus registry and its gauges (`metrics`, `request_meter`), spans (`tracing`
 without and `otel` with OpenTelemetry), and the audit trail: written by `trail` to a file and to syslog, read by

@@ -1,4 +1,4 @@
-"""What all parts of a plane share: clock, ids, hints, credentials, databases, and transports between services."""
+"""Components that all parts of a plane share: clock, ids, hints, credentials, databases, and the transports."""
 
 import logging
 import math

@@ -1,4 +1,4 @@
-"""What the services of accelerators share."""
+"""The dependencies of the accelerator service's use cases: database, clock, ids, jobs and images."""
 
 from dataclasses import dataclass
 

@@ -262,7 +262,7 @@ class SimulatedDriver:
         return {domain.spec.uuid: domain for domain in found if domain is not None}
 
     def learned_addresses(self, domains: Mapping[str, Domain]) -> Mapping[str, LearnedByMac]:
-        """As the file ``leases.json`` says, {MAC address: addresses}: its writer plays the DHCP server."""
+        """Reads the file ``leases.json``, {MAC address: addresses}, which stands for the leases of a DHCP server."""
         leases: dict[str, list[str]] = json.loads(self.leases.read_text()) if self.leases.exists() else {}
         learned: dict[str, LearnedByMac] = {}
         for uuid, domain in domains.items():
@@ -321,7 +321,7 @@ class SimulatedDriver:
         return definition, DomainPowerState(power.removesuffix(_POWER_END).decode())
 
     def _set_power(self, uuid: str, state: DomainPowerState) -> None:
-        """Of a domain that exists."""
+        """Writes the power state of a domain that exists."""
         definition, _ = self._read_definition(uuid)
         self._write_domain(uuid, definition, state)
 

@@ -37,7 +37,7 @@ def agent_options(host: str, url: str, *, address: str, ca_file: Path | None, gi
 
 
 def parse_options(words: Sequence[str]) -> Options:
-    """Of ``SECTION.OPTION=VALUE``. Raises `StartError`."""
+    """Parses ``SECTION.OPTION=VALUE`` words. Raises `StartError` for a malformed word or an unknown section."""
     found: dict[str, dict[str, str]] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -51,7 +51,7 @@ def parse_options(words: Sequence[str]) -> Options:
 
 
 def render_options(options: Options, host: str) -> str:
-    """As a configuration file."""
+    """Returns the text of a configuration file with the options."""
     lines = [
         f"# The agent of {host}, written by `moorage agent join`. `moorage config show --defaults` explains options.",
         "# An option that you change here stays: a repeated join refuses to replace it unless you say --replace.",
@@ -96,7 +96,7 @@ class PlannedFile:
 
     @property
     def former(self) -> Path:
-        """Where the replaced file is kept."""
+        """The path at which the replaced file is kept."""
         return self.path.with_name(f"{self.path.name}.before")
 
 

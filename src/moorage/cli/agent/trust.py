@@ -1,4 +1,4 @@
-"""Which certificate of the server a joining machine trusts: authorities in a file, or the one with a fingerprint."""
+"""Chooses the certificates that a joining machine trusts: authorities in a file, or the one with a fingerprint."""
 
 import hashlib
 import re

@@ -83,7 +83,7 @@ class DatabaseEntry(TypedDict):
 
 
 class BackupManifest(TypedDict, total=False):
-    """Of a backup. Outside an archive it has `format`, `file`, `bytes` and `sha256` instead of `databases`."""
+    """Describes a backup. Outside an archive it has `format`, `file`, `bytes` and `sha256` instead of `databases`."""
 
     moorage: str
     encrypted: bool

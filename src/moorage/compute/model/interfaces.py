@@ -2,8 +2,8 @@
 
     none -> attaching -> attached -> detaching -> none
 
-A failed attachment ends at none, a failed detachment at attached. Whoever removes an interface from a server has its
-port released.
+A failed attachment ends at none, a failed detachment at attached. Code that removes an interface from a server
+must also release its port.
 """
 
 from collections.abc import Sequence

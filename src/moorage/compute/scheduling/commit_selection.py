@@ -77,8 +77,8 @@ class SelectionCommitter:
         Raises `Conflict` ``jobs.fenced`` if another worker now holds one of the jobs, `PlacementRejected` if a server
         group rejects a host, and `PortsRefused` if the network service refuses a server's ports.
 
-        Binds the ports first: a host needs their addresses. Whoever ends the build without a server, such as the
-        builder after this one, has them released.
+        Binds the ports first: a host needs their addresses. If the build ends without a server, the code that ends
+        it (such as the next attempt) releases them.
         """
         bound = self._bind_ports(builds)
         given = in_transaction(self._engine, lambda connection: self._commit_in(connection, builds, bound))

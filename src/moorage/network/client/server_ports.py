@@ -71,7 +71,7 @@ class BoundAddress(msgspec.Struct, frozen=True):
 
 
 class BoundPort(msgspec.Struct, frozen=True):
-    """What a host needs to attach the server, and the server to use the network.
+    """The data with which a host attaches the server, and the server configures its interface.
 
     `kind`, `physical_network`, `segmentation_id`: see `moorage.network.model.Segment`.
     """

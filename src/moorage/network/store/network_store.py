@@ -1,8 +1,8 @@
 """Networks, subnets, ports and addresses in SQL. All functions run in the caller's transaction.
 
-Whoever makes ports holds `lock_projects` first: two transactions would otherwise both find room in the quota. Whoever
-gives out addresses of a network, or takes a network or subnet away, then holds `lock_networks`: two transactions would
-otherwise choose the same free address, and one of them would fail.
+Call `lock_projects` before you insert ports: otherwise two transactions could both pass the check of the quota. Then
+call `lock_networks` before you choose addresses of a network, or delete a network or subnet: otherwise two transactions
+could choose the same free address, and one of them would fail.
 """
 
 from collections import defaultdict
@@ -252,7 +252,7 @@ def used_addresses(connection: Connection, network_id: str) -> set[str]:
 
 
 def used_macs(connection: Connection, macs: Collection[str]) -> set[str]:
-    """Those of `macs` that a port has."""
+    """The addresses of `macs` that ports already have."""
     return set(connection.execute(select(ports.c.mac).where(in_list(connection, ports.c.mac, macs))).scalars())
 
 

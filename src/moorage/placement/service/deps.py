@@ -1,4 +1,4 @@
-"""What the services of placement share, and their settings."""
+"""The dependencies of Placement's use cases (database, clock, ids, snapshot, committer), and their settings."""
 
 from dataclasses import dataclass
 

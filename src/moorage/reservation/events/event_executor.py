@@ -116,7 +116,7 @@ class ExecutorSettings:
 
 
 class _EventState(Enum):
-    """What has become of an event since it was read."""
+    """The state of an event, compared with what the runner read before."""
 
     CHANGED = "changed"  #: the event or its lease has changed, or an event of the lease is claimed
     NEW = "new"  #: it can be planned now
@@ -231,7 +231,7 @@ class EventExecutor:
         return runs, alone, frozenset(changed)
 
     def _state(self, seen: UnfinishedEvent, lease: Lease | None) -> "_EventState":
-        """What has become of an event since it was read. `lease`: its lease, locked."""
+        """The state of an event, compared with `seen`, which was read before. `lease`: its lease, locked."""
         now = self._clock.now()
         if lease is None or lease.status not in RUNS_IN[seen.type][0]:
             return _EventState.CHANGED

@@ -177,7 +177,7 @@ class Healing:
                 asks = _less(asks, str(error.fields["reservation_id"]), int(str(error.fields["free"])))
 
     def _asks(self, affected: _Affected, lost: LostCapacity) -> list[host_selection.CapacityRequest]:
-        """For each reservation a request for exactly as many slots as it has, without pinned ones."""
+        """One request for each reservation: for exactly as many slots as it has, without pinned ones."""
         movable = [row for row in affected.rows if row.id not in affected.pinned]
         sound = held_of(row for row in movable if not lost.concerns(row))
         keep = affected.lease.status is LeaseStatus.ACTIVE
