@@ -165,6 +165,9 @@ def test_a_killed_and_a_drained_process_behind_the_proxy_lose_nothing(tmp_path):
                 load.more()
                 unanswered = list(load.failed_writes)
                 one.start()
+                # As the guide says: the other process is drained only when the proxy has taken this one in again.
+                log = tmp_path / "proxy.log"
+                until(lambda: "Server placement/one is UP" in log.read_text(), seen=log.read_text)
                 load.more()
                 pause_s = load.longest_pause_s(killed_at)
                 two.process.send_signal(signal.SIGTERM)
