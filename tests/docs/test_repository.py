@@ -15,7 +15,7 @@ REGISTRY_HOSTS = [f"{name}.{domain}" for name, domain in [
     ("pypi", "org"), ("pythonhosted", "org"), ("npmjs", "org"), ("npmjs", "com"), ("debian", "org/debian"),
     ("ubuntu", "com/ubuntu"), ("docker", "io"), ("crates", "io"), ("proxy.golang", "org"),
 ]]  # fmt: skip
-MACHINE_PATH = re.compile(r"(?<![\w.}/])/(?:work|root|home|Users)/\w")
+MACHINE_PATH = re.compile(r"(?<![\w.}/])/(?:work|root|home|Users)/[\w.]")
 OPEN_NOTE = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
 
 

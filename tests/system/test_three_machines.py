@@ -217,7 +217,7 @@ def machines(layer, tmp_path):
             made[name] = Machine(tmp_path / name, layer, namespace)
             ends.callback(made[name].end)
         made[SERVICES].run("pg_createcluster 15 main && pg_ctlcluster --skip-systemctl-redirect 15 main start")
-        made[SERVICES].run(f"base64 --decode > /root/{IMAGE} <<END\n{empty_image(tmp_path)}\nEND")
+        made[SERVICES].run(f"base64 --decode > ~/{IMAGE} <<END\n{empty_image(tmp_path)}\nEND")
         for name in HOSTS:
             made[name].run(f"install -D -m 644 -t /etc/libvirt/nwfilter {' '.join(map(str, filters))}")
             made[name].run(f"PATH={programs}:$PATH libvirtd --daemon")
@@ -277,5 +277,5 @@ def fetch(command: str, name: str, services: Machine, machine: Machine) -> None:
     paths = re.findall(r"root@cloud\.example\.org:(\S+)", command)
     assert len(paths) == 2, command
     for path in paths:
-        there = f"/root/{path.replace('$NAME', name)}"
+        there = f"~/{path.replace('$NAME', name)}"
         machine.run(f"umask 077; cat > {there} <<'END'\n{services.run(f'cat {there}')}\nEND")

@@ -47,13 +47,13 @@ esac
 
 _INIT = r"""#!/bin/busybox sh
 /bin/busybox --install -s /bin
-export PATH=/bin
-mkdir -p /proc /sys /dev /mnt /tmp /var/log /root/.ssh /etc
+export PATH=/bin HOME=/root
+mkdir -p /proc /sys /dev /mnt /tmp /var/log $HOME/.ssh /etc
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
 mkdir -p /dev/pts; mount -t devpts pts /dev/pts
 for m in MODULES; do insmod /lib/$m.ko; done
 say() { echo "$@" >/dev/console; }
-echo 'root:x:0:0:root:/root:/bin/sh' >/etc/passwd
+echo "root:x:0:0:root:$HOME:/bin/sh" >/etc/passwd
 
 for d in /dev/vd?; do mount -t iso9660 -o ro $d /mnt 2>/dev/null && break; done
 for name in meta_data network_data; do
@@ -64,8 +64,8 @@ meta() { sed -n "s/^$1=//p" /tmp/meta_data; }
 net() { sed -n "s/^$1=//p" /tmp/network_data; }
 
 hostname "$(meta hostname)"
-meta 'public_keys\.[^=]*' >/root/.ssh/authorized_keys
-chmod 700 /root /root/.ssh; chmod 600 /root/.ssh/authorized_keys
+meta 'public_keys\.[^=]*' >$HOME/.ssh/authorized_keys
+chmod 700 $HOME $HOME/.ssh; chmod 600 $HOME/.ssh/authorized_keys
 
 claim=$(sed -n 's/.*claim=\([0-9.]*\).*/\1/p' /proc/cmdline)
 answer() {
