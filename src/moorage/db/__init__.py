@@ -10,7 +10,8 @@
 Single reads and pipelines run on `driver_connections`; `statements` words their SQL for the three databases, and
 `errors` translates what the drivers raise. `migrations` runs a feature's migrations and `upgrades` plans an upgrade of
 running processes; `importing` imports another system's database; `upserts` has INSERTs of rows that may exist already,
-`types` the column types, and `database_hosts` finds the writable one of several hosts.
+`types` the column types, `database_hosts` finds the writable one of several hosts, and `server_check` finds out that a
+server hangs.
 Not here: tables, queries and migrations of a feature; they are in `moorage.<feature>`.
 Callers: the `store` modules of every service, `moorage.jobs`, and the database commands of the CLI.
 """

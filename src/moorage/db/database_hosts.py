@@ -4,7 +4,8 @@
     mariadb://USER@/NAME?host=n1:3306&host=n2&host=[2001:db8::3]:3307
 
 A new connection goes to the host that took the last one. If that host refuses, does not answer, is a standby or
-read-only, or is a Galera node that is not synchronised, the others follow, and the host is tried last from then on.
+read-only, or is a Galera node that is not synchronised, the others follow, and the host is tried last from then on. A
+host that did not answer at all is left out for a while, so that others need not wait for it.
 
 Not here: replication and election, which are the databases' own; the repetition of a request that lost its connection
 (`moorage.db.session`).
@@ -13,6 +14,7 @@ Not here: replication and election, which are the databases' own; the repetition
 import logging
 import re
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,6 +34,11 @@ NOT_SYNCHRONISED, READ_ONLY = 1047, 1290
 
 #: That, InnoDB's read-only mode, and PostgreSQL's read_only_sql_transaction.
 _READ_ONLY = {READ_ONLY, 1836, "25006"}
+
+#: An attempt to connect that failed after this long got no answer; others were refused.
+HUNG_S = 0.5
+#: A host that gave no answer is left out for this long; then one thread tries it again.
+LEFT_OUT_S = 5.0
 
 #: Galera's number of the state in which a node has everything and serves clients.
 _SYNCED = "4"
@@ -62,9 +69,12 @@ def _host(text: str) -> Host:
 class HostOrder:
     """The order in which new connections try the hosts. Thread-safe."""
 
-    def __init__(self, hosts: Sequence[Host]) -> None:
+    def __init__(self, hosts: Sequence[Host], now: Callable[[], float] = time.monotonic) -> None:
         self._lock = threading.Lock()
         self._hosts = list(hosts)
+        self._now = now
+        #: {host that gave no answer: moment from which it is tried again}
+        self._left_out_until: dict[Host, float] = {}
 
     def hosts(self) -> list[Host]:
         with self._lock:
@@ -83,20 +93,43 @@ class HostOrder:
             extra={"database_host": _shown(host), "reason": str(reason), "next": _shown(first)},
         )
 
+    def leave_out(self, host: Host) -> None:
+        """Records that `host` gave no answer."""
+        self.put_last(host, "no answer")
+        with self._lock:
+            self._left_out_until[host] = self._now() + LEFT_OUT_S
+
     def connect(self, connect_to: Callable[[Host | None], Any], errors: type[Exception]) -> tuple[Any, Host | None]:
         """The first connection that succeeds, and its host. Raises the last error if none does.
 
         Without hosts, `connect_to` gets None once.
         """
-        hosts: list[Host | None] = [*self.hosts()] or [None]
-        *others, last = hosts
-        for host in others:
+        hosts = self._hosts_to_try()
+        if not hosts:
+            return connect_to(None), None
+        for number, host in enumerate(hosts, start=1):
+            began = self._now()
             try:
-                return connect_to(host), host
+                connection = connect_to(host)
             except errors as error:
-                if host is not None:
-                    self.put_last(host, error)
-        return connect_to(last), last
+                if self._now() - began >= HUNG_S:
+                    self.leave_out(host)
+                if number == len(hosts):
+                    raise
+                self.put_last(host, error)
+            else:
+                with self._lock:
+                    self._left_out_until.pop(host, None)
+                return connection, host
+        raise AssertionError("unreachable")
+
+    def _hosts_to_try(self) -> list[Host]:
+        """In order, without those that are left out, unless all are. Only one caller gets a host whose time is over."""
+        with self._lock:
+            now = self._now()
+            found = [host for host in self._hosts if self._left_out_until.get(host, now) <= now] or list(self._hosts)
+            self._left_out_until |= {host: now + LEFT_OUT_S for host in found if host in self._left_out_until}
+            return found
 
 
 def _shown(host: Host) -> str:

@@ -1,7 +1,9 @@
 """Timeouts for databases: for connecting, for an answer, and for another transaction's lock.
 
 A database that is down refuses connections at once; one that hangs (a stopped process, a dead line, a full journal)
-does not answer, and a client without a timeout waits forever. The timeout for locks is shorter and is kept by the
+does not answer, and a client without a timeout waits forever. A statement may take long although its server is well;
+so a connection that waits for an answer asks the server after a second whether it still opens connections, and gives
+up only if it does not (`ServerCheck`). The timeout for locks is shorter and is kept by the
 database itself, so that a statement that we gave up is not executed later. SQLite has no server; its busy timeout is
 its bound.
 """
@@ -18,9 +20,12 @@ from sqlalchemy import Connection, Engine, NullPool, create_engine, event
 from sqlalchemy.engine.interfaces import ExceptionContext
 
 from moorage.core.errors import Unavailable
-from moorage.db.database_hosts import Host, HostOrder, hosts_of, is_unwritable, require_writable_mariadb
+from moorage.db.database_hosts import HUNG_S, Host, HostOrder, hosts_of, is_unwritable, require_writable_mariadb
+from moorage.db.server_check import AnswerWait, ServerCheck
 
 CONNECT_TIMEOUT_S = 5
+#: The same if the URL has several hosts, of which another one may answer.
+CONNECT_TIMEOUT_OF_SEVERAL_S = 3
 #: A connection without an answer for this long during a statement is closed.
 ANSWER_TIMEOUT_S = 15
 #: Timeout for a row that another transaction has locked; also the time that SQLite's writers wait for each other.
@@ -36,7 +41,6 @@ LONG_READ = f"SET LOCAL idle_in_transaction_session_timeout = '{IDLE_READ_TIMEOU
 
 #: After a failed connect that took at least `HUNG_S`, other connects fail at once for this long.
 RETRY_AFTER_S = 1.0
-HUNG_S = 0.5
 
 #: A MariaDB connection that answered within this time is taken to be alive; otherwise it is asked, which is a round
 #: trip.
@@ -65,19 +69,22 @@ def set_timeouts(engine: Engine) -> None:
     """
     gate = _ConnectGate(engine.dispose)
     order = HostOrder(hosts_of(engine.url))
-    on_one = _connect_postgresql if engine.dialect.name == "postgresql" else _connect_mariadb
+    connect_to = _connect_postgresql if engine.dialect.name == "postgresql" else _connect_mariadb
     errors = engine.dialect.loaded_dbapi.Error
+    checks: dict[Host | None, ServerCheck] = {}
 
     @event.listens_for(engine, "do_connect")
     def _connect(_dialect: Any, _record: object, _given: object, named: dict[str, Any]) -> Any:
-        connection, host = gate.pass_through(lambda: order.connect(functools.partial(on_one, named), errors))
+        connect = functools.partial(connect_to, named)
+        connection, host = gate.pass_through(lambda: order.connect(connect, errors))
 
         def report_no_answer() -> None:
             gate.shut()
             if host is not None:
-                order.put_last(host, "no answer")
+                order.leave_out(host)
 
         connection.report_no_answer = report_no_answer
+        connection.server_check = checks.setdefault(host, ServerCheck(functools.partial(connect, host), errors))
         return connection
 
     @event.listens_for(engine, "handle_error")
@@ -90,23 +97,38 @@ def set_timeouts(engine: Engine) -> None:
 def _connect_postgresql(arguments: dict[str, Any], host: Host | None) -> Any:
     """`host`: one of several, which must accept writes; None: the host in `arguments`."""
     if host is not None:
-        arguments = {**arguments, "host": host[0], "port": host[1], "target_session_attrs": "read-write"}
+        arguments = {
+            **arguments,
+            "host": host[0],
+            "port": host[1],
+            "target_session_attrs": "read-write",
+            "connect_timeout": _connect_timeout_s(host),
+        }
     return _bounded_postgresql()(**arguments)
 
 
 def _connect_mariadb(arguments: dict[str, Any], host: Host | None) -> Any:
     """As `_connect_postgresql`."""
-    if host is None:
-        return _bounded_mariadb()(**arguments)
     from pymysql.err import OperationalError
 
-    connection = _bounded_mariadb()(**{**arguments, "host": host[0], "port": host[1] or 0})
+    # PyMySQL's own timeout ends when the kernel of the server has accepted the connection.
+    timeout_s = _connect_timeout_s(host)
+    arguments = {**arguments, "connect_timeout": timeout_s}
+    if host is not None:
+        arguments |= {"host": host[0], "port": host[1] or 0}
+    connection = _bounded_mariadb()(**{**arguments, "read_timeout": timeout_s})
     try:
-        require_writable_mariadb(connection, OperationalError)
+        if host is not None:
+            require_writable_mariadb(connection, OperationalError)
     except Exception:  # the pool closes a connection only if it gets one
         connection.close()
         raise
+    connection.set_answer_timeout(arguments["read_timeout"])
     return connection
+
+
+def _connect_timeout_s(host: Host | None) -> int:
+    return CONNECT_TIMEOUT_S if host is None else min(CONNECT_TIMEOUT_S, CONNECT_TIMEOUT_OF_SEVERAL_S)
 
 
 class _ConnectGate:
@@ -173,10 +195,13 @@ def _bounded_postgresql() -> Callable[..., Any]:
         #: None: no timeout.
         answer_timeout_s: float | None = ANSWER_TIMEOUT_S
         report_no_answer: Callable[[], None] | None = None  #: once it is connected
+        server_check: ServerCheck | None = None  #: once it is connected
 
         def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+            if timeout is None and self.answer_timeout_s is not None:
+                timeout, gen = self.answer_timeout_s, _checking(self, gen, psycopg.OperationalError)
             try:
-                return super().wait(gen, interval, timeout or self.answer_timeout_s)
+                return super().wait(gen, interval, timeout)
             except psycopg.OperationalError:
                 if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
                     self.give_up()
@@ -212,10 +237,26 @@ def _bounded_postgresql() -> Callable[..., Any]:
     return connect
 
 
+def _checking(connection: Any, gen: Any, gone: type[Exception]) -> Any:
+    """Psycopg's generator `gen` for `connection`, which raises `gone` if the server does not live."""
+    try:
+        wanted = next(gen)
+        waiting = AnswerWait(connection.pgconn.socket, connection.server_check)
+        while True:
+            ready = yield wanted
+            # Without anything to read or write, psycopg comes here after each interval.
+            if not ready and waiting.is_hopeless():
+                raise gone(NO_ANSWER)
+            wanted = gen.send(ready)
+    except StopIteration as end:
+        return end.value
+
+
 class _MariadbWaits:
     """The part of a bounded PyMySQL connection that needs no driver."""
 
     report_no_answer: Callable[[], None] | None = None  #: once it is connected
+    server_check: ServerCheck | None = None  #: once it is connected
     _answered_at = float("-inf")
 
     @contextmanager
@@ -230,6 +271,15 @@ class _MariadbWaits:
             raise
         self._answered_at = time.monotonic()
 
+    def is_answered(self, socket: Any, timeout_s: float | None) -> bool:
+        """Waits for an answer to what was sent; False if the server does not live. Reports that."""
+        if timeout_s is None or self.server_check is None:
+            return True
+        is_answered = AnswerWait(socket.fileno(), self.server_check).wait(timeout_s)
+        if not is_answered and self.report_no_answer is not None:
+            self.report_no_answer()
+        return is_answered
+
     def has_answered_lately(self) -> bool:
         return time.monotonic() - self._answered_at < PING_AFTER_S
 
@@ -238,9 +288,20 @@ class _MariadbWaits:
 def _bounded_mariadb() -> Callable[..., Any]:
     """Opens PyMySQL connections that report a timeout. The timeouts are set by `connect_arguments`."""
     import pymysql
+    from pymysql.constants import CR
 
     # PyMySQL has no type hints.
     class BoundedConnection(_MariadbWaits, pymysql.connections.Connection):  # type: ignore[misc]
+        def set_answer_timeout(self, timeout_s: float | None) -> None:
+            self._read_timeout = timeout_s
+
+        def _execute_command(self, command: int, sql: Any) -> None:
+            """Sends any command. Nothing can be read until the server has carried it out or hung up."""
+            super()._execute_command(command, sql)
+            if not self.is_answered(self._sock, self._read_timeout):
+                self._force_close()
+                raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, NO_ANSWER)
+
         def commit(self) -> None:
             with self.waiting():
                 super().commit()
@@ -286,7 +347,6 @@ class PostgresqlResults:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._pg = connection.pgconn
-        self._poll = select.poll()
 
     def flush(self) -> None:
         """Wait until everything is sent."""
@@ -300,12 +360,12 @@ class PostgresqlResults:
         return self._pg.get_result()
 
     def _wait(self, for_what: int) -> None:
-        self._poll.register(self._pg.socket, for_what)
-        if not self._poll.poll(ANSWER_TIMEOUT_S * 1000):
+        waiting = AnswerWait(self._pg.socket, self._connection.server_check, for_what)
+        if not waiting.wait(ANSWER_TIMEOUT_S):
             from psycopg import OperationalError
 
             self._connection.give_up()
-            raise OperationalError(f"no answer for {ANSWER_TIMEOUT_S} s")
+            raise OperationalError(NO_ANSWER)
         self._pg.consume_input()
 
 

@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import make_url
 
 from moorage.core.errors import StartError
-from moorage.db.database_hosts import HostOrder, hosts_of, is_unwritable, refuses_writes
+from moorage.db.database_hosts import HUNG_S, LEFT_OUT_S, HostOrder, hosts_of, is_unwritable, refuses_writes
 from moorage.db.engine import open_engine
 
 A, B, C = ("a", 1), ("b", None), ("c", 3)
@@ -90,6 +90,57 @@ def test_a_host_that_gave_no_answer_is_tried_last():
     assert order.hosts() == [B, C, A]
     order.put_last(A, "no answer")
     assert order.hosts() == [B, C, A]
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_a_host_that_gave_no_answer_is_left_out_for_a_while_and_then_tried_by_one_caller():
+    clock = Clock()
+    order = HostOrder([A, B], clock)
+    tried = []
+
+    def hang_or_refuse(host):
+        tried.append(host)
+        clock.now += HUNG_S if host == A else 0.0
+        raise Refused(host)
+
+    def attempt():
+        tried.clear()
+        with pytest.raises(Refused):
+            order.connect(hang_or_refuse, Refused)
+        return list(tried)
+
+    assert attempt() == [A, B]
+    assert attempt() == [B], "nobody waits for A"
+    clock.now += LEFT_OUT_S
+
+    def refuse_while_another_caller_comes(host):
+        if host == A:
+            assert attempt() == [B], "only the first caller waits for A"
+        raise Refused(host)
+
+    with pytest.raises(Refused):
+        order.connect(refuse_while_another_caller_comes, Refused)
+    connect, _ = connecting(A)
+    clock.now += LEFT_OUT_S
+    assert order.connect(connect, Refused) == (f"to {A}", A)
+    assert order.connect(connect, Refused) == (f"to {A}", A), "a host that answers is used again"
+
+
+def test_if_no_host_gave_an_answer_all_are_tried():
+    order = HostOrder([A, B])
+    for host in (A, B):
+        order.leave_out(host)
+    connect, tried = connecting()
+    with pytest.raises(Refused):
+        order.connect(connect, Refused)
+    assert sorted(tried) == [A, B]
 
 
 class DriverError(Exception):
