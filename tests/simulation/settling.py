@@ -69,7 +69,7 @@ def _leases(world: "World", users: "Users") -> None:
             world.wrong(f"lease {lease['id']} is stuck: {lease['status']}, {lease['events']}")
 
 
-def _agreement(world: "World", _: "Users") -> None:
+def _agreement(world: "World", users: "Users") -> None:
     def client(service: str) -> ServiceClient:
         line = Line(world, None, f"http://127.0.0.1:8778/{service}")
         return ServiceClient(line, service_type=service, credentials=NoCredentials(), clock=world.clock)
@@ -97,6 +97,10 @@ def _agreement(world: "World", _: "Users") -> None:
             if aggregate is not None and not aggregate.hosts:
                 services.compute.delete_aggregate(aggregate.id)
         _, found = find()
+    if any(_is_lowered_capacity(users, one) for one in found):  # the audit advises to give the capacity back
+        users.restore_capacity()
+        world.run_for(REST)
+        _, found = find()
     if found:
         one = found[0]
         world.wrong(f"audit: {len(found)} findings, the first: {one.kind}, {one.where} ({one.subject}): {one.why}")
@@ -110,6 +114,21 @@ def _came_late(world: "World", one: Finding) -> bool:
     """
     made_by = {"POST /compute/v2.1/flavors", "POST /compute/v2.1/os-aggregates"}
     return any(what in made_by and one.subject.encode() in body for what, body in world.late)
+
+
+def _is_lowered_capacity(users: "Users", one: Finding) -> bool:
+    """Whether this is a lease without resources because an operator lowered the inventory of its class.
+
+    The service must have moved the lease if another host had capacity. So a user asks for one more unit of the same
+    class in the same time, and the reservation service must refuse it.
+    """
+    if one.kind is not FindingKind.LEASE_WITHOUT_RESOURCES:
+        return False
+    leases = users.clients.reservation.get("/v1/leases")["leases"]
+    lease, reservation = next(
+        (lease, each) for lease in leases for each in lease["reservations"] if each["id"] == one.subject
+    )
+    return reservation["resource_type"] == "resource:any" and not users.can_reserve_one_more(lease)
 
 
 def _allocations(world: "World", users: "Users") -> None:

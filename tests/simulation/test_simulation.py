@@ -14,9 +14,10 @@ from moorage.accelerator.drivers.simulated import SimulatedAccelerators
 from moorage.agent.jobs.job_task import JobsTask
 from moorage.placement.client.placement_client import PlacementClient
 from moorage.placement.rules import allocation_writes
+from moorage.reservation.hosts.healing import Healing
 from tests.simulation.dice import KINDS
 from tests.simulation.run import Course, run
-from tests.simulation.settling import settle
+from tests.simulation.settling import REST, settle
 from tests.simulation.users import Users
 from tests.simulation.world import World, Wrong
 
@@ -108,3 +109,32 @@ def test_the_simulation_reports_allocations_of_a_deleted_server(world, users, mo
     users.clients.compute.request("DELETE", f"/servers/{server}")
     with pytest.raises(Wrong, match=r"unknown consumer|is stuck"):
         settle(world, users)
+
+
+def test_a_lease_that_lost_its_capacity_to_an_operator_is_whole_again_when_it_is_given_back(world, users):
+    _lease_of_resources(world, users, 4)
+    for host in world.hosts[-2:]:
+        users.configure(host, 1)
+    world.run_for(REST)
+    assert _degraded_leases(users) == 1
+    settle(world, users)
+    assert _degraded_leases(users) == 0
+
+
+def test_the_simulation_reports_a_lease_that_is_not_moved_although_another_host_has_capacity(world, users, monkeypatch):
+    monkeypatch.setattr(Healing, "_asks", lambda *_: [])
+    _lease_of_resources(world, users, 16)
+    users.configure(world.hosts[-2], 4)
+    users.configure(world.hosts[-1], 16)
+    with pytest.raises(Wrong, match="lease without resources"):
+        settle(world, users)
+
+
+def _lease_of_resources(world, users, amount):
+    """A lease of CUSTOM_LLC that begins after everything has come to rest. Two hosts have eight units each."""
+    world.run_for(timedelta(hours=1))
+    users.lease_resources(world.clock.now() + timedelta(days=10), timedelta(days=4), amount)
+
+
+def _degraded_leases(users):
+    return sum(lease["degraded"] for lease in users.clients.reservation.get("/v1/leases")["leases"])

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from moorage.core.errors import MoorageError
@@ -46,6 +46,11 @@ providers:
     inventories: {{additional: [{{CUSTOM_LLC: {{total: {total}}}}}]}}
     traits: {{additional: [{trait}]}}
 """
+
+#: Units of CUSTOM_LLC that users configure for a host.
+_TOTALS = (4, 8, 16)
+#: The resources of each unit of a ``resource:any`` lease.
+_RESOURCES = {"CUSTOM_LLC": 1, "VCPU": 1, "MEMORY_MB": 256, "DISK_GB": 1}
 
 
 class Users:
@@ -98,7 +103,7 @@ class Users:
         groups = [{f"resources:{GPU}": "1"}]
         clients.accelerator.request("POST", "/device_profiles", json=[{"name": "gpu", "groups": groups}])
         for host in self._world.hosts:
-            self._write_configuration(host, 8)
+            self.configure(host, 8)
 
     def begin(self) -> None:
         self.acting = True
@@ -180,13 +185,16 @@ class Users:
         if kind == "physical:host":
             reservation |= {"min": 1, "max": 1, "hypervisor_properties": "", "resource_properties": ""}
         elif kind == "resource:any":
-            reservation |= {"resources": {"CUSTOM_LLC": 1, "VCPU": 1, "MEMORY_MB": 256, "DISK_GB": 1}, "amount": amount}
+            reservation |= {"resources": _RESOURCES, "amount": amount}
         elif kind == "flavor:instance":
             reservation |= {"flavor_id": "small", "amount": amount, "affinity": "None"}
         else:
             affinity = self._random.choice(["None", "None", "False", "True"])
             reservation |= {"vcpus": 1, "memory_mb": 512, "disk_gb": 1, "amount": amount, "affinity": affinity}
             reservation |= {"resource_properties": ""}
+        return f"{kind} {self._create_lease(start, end, reservation)}"
+
+    def _create_lease(self, start: datetime, end: datetime, reservation: dict[str, Any]) -> str:
         body = {
             "name": "lease",
             "start_date": start.strftime("%Y-%m-%d %H:%M"),
@@ -195,7 +203,28 @@ class Users:
             "before_end_date": None,
         }
         made = self.clients.reservation.request("POST", "/v1/leases", json=body, version="1.1")
-        return f"{kind} {made['lease']['id']}"
+        return str(made["lease"]["id"])
+
+    def can_reserve_one_more(self, lease: dict[str, Any]) -> bool:
+        """Whether a lease of one more unit of the resources is possible in the time of this lease."""
+        now = self._world.clock.now()
+        start, end = (
+            datetime.fromisoformat(lease[key]).replace(tzinfo=now.tzinfo) for key in ("start_date", "end_date")
+        )
+        start = max(start, now + timedelta(minutes=1))
+        try:
+            made = self.lease_resources(start, end - start, 1)
+        except MoorageError as error:
+            self._world.story.tell(f"user has no capacity for one more: {error.message}")
+            return False
+        self.clients.reservation.request("DELETE", f"/v1/leases/{made}")
+        return True
+
+    def lease_resources(self, start: datetime, duration: timedelta, amount: int) -> str:
+        """Returns the id of the lease."""
+        return self._create_lease(
+            start, start + duration, {"resource_type": "resource:any", "resources": _RESOURCES, "amount": amount}
+        )
 
     def launch_on_lease(self) -> object:
         leases = [lease for lease in self._leases() if lease["status"] == "ACTIVE"]
@@ -255,10 +284,15 @@ class Users:
     def configure_host(self) -> object:
         host = self._random.choice(self._world.hosts)
         # An inventory may be reduced below its usage; then nothing more is allocated.
-        self._write_configuration(host, self._random.choice([4, 8, 16]))
+        self.configure(host, self._random.choice(_TOTALS))
         return host
 
-    def _write_configuration(self, host: str, total: int) -> None:
+    def restore_capacity(self) -> None:
+        """Gives each host the greatest inventory that the users ever configure."""
+        for host in self._world.hosts:
+            self.configure(host, max(_TOTALS))
+
+    def configure(self, host: str, total: int) -> None:
         self._configurations += 1
         part = self._world.parts[host]
         text = _CONFIGURATION.format(total=total, trait=f"CUSTOM_PHASE_{self._configurations % 3}")
