@@ -290,6 +290,14 @@ def test_missing_fields_of_an_inventory_get_placements_defaults():
     assert written.inventory() == Inventory(5, 0, 1, MAX_INT, 1, 1.0)
 
 
+@pytest.mark.parametrize(("written", "ratio"), [("2", 2.0), ("0.5", 0.5)])
+def test_an_allocation_ratio_may_be_an_integer(written, ratio):
+    """R10 (provider-config)"""
+    inventory = record(f"{{total: 5, allocation_ratio: {written}}}").configs[0].inventories["CUSTOM_A"].inventory()
+    assert inventory.allocation_ratio == ratio
+    assert isinstance(inventory.allocation_ratio, float)
+
+
 @pytest.mark.parametrize(
     "body",
     ["{total: 2147483647}", "{total: 1, reserved: 1}", "{total: 22.0}"]

@@ -136,7 +136,7 @@ def test_a_second_migration_changes_nothing(plane, node, old_server, bare_metal,
     assert warnings == [("a node has no resource class", "node-3")]
 
 
-def test_a_slow_placement_delays_the_migration_and_not_the_requests(plane, node, old_server):
+def test_a_slow_placement_delays_the_migration_and_not_the_requests(plane, node, old_server, caplog):
     """F8 (flavor-resources): the migration is a task of its own; a round that fails comes again."""
     task = plane.process.task("compute.baremetal")
     asked, answered = threading.Event(), threading.Event()
@@ -157,8 +157,12 @@ def test_a_slow_placement_delays_the_migration_and_not_the_requests(plane, node,
     migration.join()
     assert ((due[0] - plane.clock.now()).total_seconds(), stored(plane, old_server)) == (600, {})
     plane.to_placement.clear()
-    task.run_once()
-    assert stored(plane, old_server) == {f"resources:{GOLD}": "1"}
+    with caplog.at_level(logging.INFO):
+        task.run_once()
+        assert stored(plane, old_server) == {f"resources:{GOLD}": "1"}
+        task.run_once()
+    migrated = [row for row in caplog.records if row.getMessage() == "bare-metal server migrated"]
+    assert [(row.server, row.outcome) for row in migrated] == [(old_server, FlavorMigrationOutcome.DONE.value)]
 
 
 def test_no_new_server_is_placed_on_an_occupied_node(plane, node, old_server, bare_metal):

@@ -178,7 +178,7 @@ class _DocumentReader:
                 problem = f"reserved {record['reserved']} is more than total {record['total']}"
                 yield ConfigFault(self._file, problem, "reserve at most the total", where, path_text(path))
             if "max_unit" in record and record.get("min_unit", 1) > record["max_unit"]:
-                problem = f"min_unit {record.get('min_unit', 1)} is more than max_unit {record['max_unit']}"
+                problem = f"min_unit {record['min_unit']} is more than max_unit {record['max_unit']}"
                 yield ConfigFault(
                     self._file, problem, "no amount could be allocated: change one of them", where, path_text(path)
                 )
