@@ -17,8 +17,9 @@ accelerators.
 A flavor may have any key. Moorage refuses a server whose flavor or image has a key that no component honours, and names
 the key and its value: at create, resize, rebuild, rescue, migrate, evacuate and unshelve. This includes unknown keys
 that begin with `hw:`, `hw_rng:`, `hw_video:`, `os:`, `quota:`, `accel:` or `pci_passthrough:`, and unknown image
-properties that begin with `hw_`. `[compute] ignored_extra_specs` lists keys to ignore; a server's copy of its flavor
-shows them as `ignored:<key>`. Other keys that are not on this page are stored and passed to filters of other packages.
+properties that begin with `hw_`. `[compute] ignored_extra_specs` lists those of the [refused keys](#keys-that-are-refused)
+that Moorage is to ignore; a server's copy of its flavor shows them as `ignored:<key>`. Other keys that are not on this
+page are stored and passed to filters of other packages.
 
 An image that is made of a server gets the properties of the server's own image, except those of the last table and of
 accelerators.

@@ -43,9 +43,9 @@ class ComputeOptions:
     )
     ignored_extra_specs: str = option(
         "",
-        "Extra specs and image properties to ignore, for example hw:vif_multiqueue_enabled, hw_vif_model. A server's "
-        "copy of its flavor shows them as ignored:<key>. Servers with any other key that no component honours are "
-        "refused.",
+        "Refused extra specs and image properties (docs/reference/extra-specs.md) to ignore, for example "
+        "hw:vif_multiqueue_enabled, hw_vif_model. A server's copy of its flavor shows them as ignored:<key>. Servers "
+        "with any other key that no component honours are refused.",
     )
     pci_aliases: str = option(
         "",

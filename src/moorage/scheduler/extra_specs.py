@@ -23,13 +23,13 @@ the flavor's own fields (`flavor_resources`), and processors (`processors`).
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from moorage.core.errors import Invalid
 from moorage.core.names import is_custom
-from moorage.scheduler.spec_table import SPECS, is_of_known_namespace, spec_entry
+from moorage.scheduler.spec_table import is_of_known_namespace, similar_keys, spec_entry
 
 #: Largest amount that Placement accepts for one class.
 MAX_AMOUNT = 2**31 - 1
@@ -174,16 +174,8 @@ def check_known_specs(given: Mapping[str, str]) -> None:
         if entry is not None and re.fullmatch(entry.values, value) is None:
             raise Invalid(f"{key}={value}: this extra spec takes {entry.meaning}")
         if entry is None and ":" in key and is_of_known_namespace(key):
-            near = ", ".join(sorted(_similar_keys(key))) or "see the reference of flavor extra specs"
-            raise Invalid(f"{key}: there is no such extra spec; {near}")
-
-
-def _similar_keys(key: str) -> Iterator[str]:
-    """Known keys that begin like `key`."""
-    for length in range(len(key), len(key.partition(":")[0]) + 2, -1):
-        if found := [entry.key for entry in SPECS if entry.key.startswith(key[:length])]:
-            yield from (f"there is {known}" for known in found[:3])
-            return
+            near = ", ".join(f"there is {known}" for known in similar_keys(key))
+            raise Invalid(f"{key}: there is no such extra spec; {near or 'see the reference of flavor extra specs'}")
 
 
 def device_profile_specs(extra_specs: Mapping[str, str], groups: Sequence[Mapping[str, str]]) -> dict[str, str]:

@@ -21,6 +21,7 @@ from moorage.scheduler.spec_table import (
     SpecEntry,
     image_entry,
     is_of_known_namespace,
+    similar_keys,
     spec_entry,
 )
 
@@ -157,10 +158,12 @@ def _is_honoured(key: str, value: str, entry: SpecEntry | None, *, is_rescue: bo
 
 def _refusal(what: str, key: str, value: str, entry: SpecEntry | None) -> str:
     if entry is None:
-        why = "no component knows such a key"
-    else:
-        why = entry.becomes if entry.by is HonouredBy.NOTHING else "no driver of Moorage pins processors"
-    accepted = f" (accepted: {entry.harmless_words})" if entry is not None and entry.harmless_words else ""
+        near = " or ".join(similar_keys(key))
+        return f"{what} {key}={value}: no component knows such a key; remove it, or correct its name" + (
+            f": there is {near}" if near else ""
+        )
+    why = entry.becomes if entry.by is HonouredBy.NOTHING else "no driver of Moorage pins processors"
+    accepted = f" (accepted: {entry.harmless_words})" if entry.harmless_words else ""
     return (
         f"{what} {key}={value}: no host can apply this, because {why}{accepted}; remove it, or ask the operator to "
         "ignore it ([compute] ignored_extra_specs)"

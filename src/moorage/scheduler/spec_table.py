@@ -15,6 +15,7 @@ brackets for any text. Pure: no I/O here.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import StrEnum
 from functools import cache
 
@@ -302,6 +303,12 @@ def is_of_known_namespace(key: str) -> bool:
     """Whether only the entries of the table are keys of this namespace: ``hw:x`` of flavors, ``hw_x`` of images."""
     namespace, colon, _ = key.partition(":")
     return namespace in _NAMESPACES if colon else key.startswith("hw_")
+
+
+def similar_keys(key: str) -> list[str]:
+    """Known extra specs, or image properties if `key` has no colon, that `key` may be a misspelling of: at most 3."""
+    known = [entry.key for entry in SPECS if entry.key] if ":" in key else list(_by_image())
+    return get_close_matches(key, known, cutoff=0.8)
 
 
 def _numbered(key: str) -> str:

@@ -20,7 +20,7 @@ from moorage.scheduler.filters import Filter, HostState, ServerRequirements
 from moorage.scheduler.options import SchedulerSettings
 from moorage.scheduler.prefilters import AggregateRules
 from moorage.scheduler.spec_rules import SpecRules
-from moorage.scheduler.spec_table import HonouredBy, image_entry, spec_entry
+from moorage.scheduler.spec_table import HonouredBy, image_entry, is_of_known_namespace, similar_keys, spec_entry
 from moorage.scheduler.weighers import WEIGHERS, HostFacts, Weigher, WeigherInput
 
 log = logging.getLogger(__name__)
@@ -53,6 +53,12 @@ def spec_rules(config: Config) -> SpecRules:
     ignored = comma_separated(config.compute.ignored_extra_specs)
     for key in ignored:
         entries = [entry for entry in (spec_entry(key), image_entry(key)) if entry is not None]
+        if not entries and is_of_known_namespace(key):
+            near = " or ".join(similar_keys(key))
+            raise StartError(
+                f"{config.source}: [compute] ignored_extra_specs has {key}, and there is no such key; remove it, or "
+                f"correct its name{f': there is {near}' if near else ''}"
+            )
         if not any(entry.by is HonouredBy.NOTHING for entry in entries):
             raise StartError(
                 f"{config.source}: [compute] ignored_extra_specs has {key}, but servers with it are not refused; "

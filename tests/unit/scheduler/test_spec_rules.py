@@ -29,11 +29,6 @@ from moorage.scheduler.spec_table import SPECS, HonouredBy
         ({"capabilities:cpu_info:arch": "x86_64"}, {}),
         ({"vmware:hw_version": "19"}, {}),
         ({"quota:vif_inbound_peak": "5"}, {}),
-        ({"hw:mem_encyption": "true"}, {}),
-        ({"quota:disk_bytes_sec": "5"}, {}),
-        ({"os:secure_bot": "required"}, {}),
-        ({"pci_passthrough:aliases": "gpu:1"}, {}),
-        ({}, {"hw_tpm_modle": "tpm-crb"}),
     ],
 )
 def test_a_key_that_no_component_honours_is_refused_by_name(specs, image):
@@ -44,6 +39,26 @@ def test_a_key_that_no_component_honours_is_refused_by_name(specs, image):
     honoured = refuse_unhonoured(SpecRules(frozenset({key})), specs, image)
     assert honoured.ignored == (key,)
     assert {**honoured.extra_specs, **honoured.image_properties} == {f"ignored:{key}": value}
+
+
+@pytest.mark.parametrize(
+    ("specs", "image", "remedy"),
+    [
+        ({"hw:mem_encyption": "true"}, {}, "correct its name: there is hw:mem_encryption"),
+        ({"hw:nuam_nodes": "2"}, {}, "correct its name: there is hw:numa_nodes"),
+        ({"quota:disk_bytes_sec": "5"}, {}, "or quota:disk_total_bytes_sec"),
+        ({"os:secure_bot": "required"}, {}, "correct its name: there is os:secure_boot"),
+        ({"pci_passthrough:aliases": "gpu:1"}, {}, "correct its name: there is pci_passthrough:alias"),
+        ({"hw:x": "1"}, {}, "remove it, or correct its name"),
+        ({}, {"hw_tpm_modle": "tpm-crb"}, "correct its name: there is hw_tpm_model"),
+    ],
+)
+def test_an_unknown_key_of_a_known_namespace_is_refused_with_similar_keys(specs, image, remedy):
+    [(key, value)] = (specs or image).items()
+    with pytest.raises(Invalid) as refusal:
+        refuse_unhonoured(NO_RULES, specs, image)
+    assert f"{key}={value}: no component knows such a key; remove it, or " in refusal.value.message
+    assert refusal.value.message.endswith(remedy)
 
 
 def test_every_refused_entry_of_the_table_is_refused():
