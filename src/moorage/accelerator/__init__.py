@@ -27,7 +27,8 @@ To add a field to a device's answer, choose where clients shall see it:
     `_check_device`            `model/reports.py`: refuse what the column cannot hold, such as a text that is too
                                long; nothing later checks it
     `_device_values`           `service/service.py`: the values of the columns
-    the table `devices`        `store/tables.py`, and a migration with ``phase = "expand"``; the store reads all columns
+    the table `devices`        `store/tables.py`, and a migration with ``phase = "expand"`` like
+                               `0007_physical_network`; the store reads all columns
     `DeviceRecord`             `model/rows.py`; the field has the column's name
     `device_document`          `api/handlers/shapes.py`
     `list_devices`, `show_device`   `api/handlers/devices.py`; check the microversion here, as for `STATUS_SINCE`
@@ -37,7 +38,8 @@ To add a field to a device's answer, choose where clients shall see it:
                                answer of an older service lacks the field
 
 Tests: the driver's in `tests/unit/accelerator/drivers`, `tests/wire/accelerator/test_routes.py`, and for the checks
-`test_lying_host.py` beside it; row A1 of docs/evidence/proof/accelerators.md. Rolling upgrades: "Upgrades while
+`test_lying_host.py` beside it (`test_routes.py` compares the exact keys of a device, so it fails until it knows the new
+one); row A1 of docs/evidence/proof/accelerators.md. Rolling upgrades: "Upgrades while
 processes run" in docs/guides/operations.md.
 
 Not here: the provider tree in Placement (`moorage.agent.tree` adds the agent's nodes to it and publishes them), and

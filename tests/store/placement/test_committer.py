@@ -202,7 +202,7 @@ def test_a_write_whose_connection_is_lost_is_carried_out_once_even_if_it_was_not
 
 
 @on_every_database
-def test_concurrent_large_claims_of_two_processes_use_exactly_the_capacity(engine, clock, service):
+def test_concurrent_large_claims_of_two_services_use_exactly_the_capacity(engine, clock, service):
     """Four clients of one process and one of another claim twice the capacity, for ten consumers at a time."""
     other = PlacementService(engine, clock, SeededIds(2))
     uuid = service.providers.create_provider("host", None, None).provider.uuid
@@ -284,7 +284,7 @@ def test_waiting_claims_and_writes_to_providers_are_committed_together(service):
 
 
 @on_every_database
-def test_concurrent_writes_of_two_processes_to_one_provider_all_succeed(engine, clock, service):
+def test_concurrent_writes_of_two_services_to_one_provider_all_succeed(engine, clock, service):
     """A client that sends no generation gets no conflict because another one wrote first."""
     other = PlacementService(engine, clock, SeededIds(2))
     uuid = service.providers.create_provider("host", None, None).provider.uuid

@@ -343,7 +343,7 @@ def test_a_new_provider_does_not_get_the_data_of_a_deleted_one(service):
 
 @on_every_database
 @pytest.mark.slow
-def test_concurrent_claims_of_two_processes_never_exceed_the_capacity(engine, service, other, clock):
+def test_concurrent_claims_of_two_services_never_exceed_the_capacity(engine, service, other, clock):
     hosts = [host(service, f"host{number}", VCPU=5).uuid for number in range(3)]
     outcomes = Counter()
     lock = threading.Lock()

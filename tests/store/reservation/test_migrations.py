@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from moorage.core.errors import StartError
 from moorage.db import migrations
 from moorage.db.session import read, write
-from moorage.reservation.model.leases import Generation, LeaseStatus, ReservationStatus
+from moorage.reservation.model.leases import LeaseStatus, ReservationGeneration, ReservationStatus
 from moorage.reservation.model.reservation_requests import InstanceRequest, Size
 from moorage.reservation.store import lease_store
 from tests.store.conftest import on_every_database
@@ -62,7 +62,7 @@ def test_the_older_columns_are_not_dropped_while_reservations_use_them(migrated,
     with_group = insert(migrated, ids)
     with write(migrated) as connection:
         lease_store.set_server_group(connection, with_group.reservations[0].id, "group")
-    for generation in (None, Generation.HYBRID, Generation.AGGREGATE):
+    for generation in (None, ReservationGeneration.HYBRID, ReservationGeneration.AGGREGATE):
         lease = insert(migrated, ids, aggregate_id=4, generation=generation)
         with pytest.raises(StartError, match="of an older system are not over; end or delete"):
             migrations.upgrade(migrated, "reservation", "0099")

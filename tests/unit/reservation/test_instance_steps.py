@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 import pytest
 
 from moorage.reservation.capacity.step_plans import plan_change, plan_create, plan_end, plan_hosts, plan_start
-from moorage.reservation.model.leases import Generation, Reservation, ReservationStatus, generation_of
+from moorage.reservation.model.leases import Reservation, ReservationGeneration, ReservationStatus, generation_of
 from moorage.reservation.model.reservation_requests import InstanceRequest, Size
 from moorage.reservation.model.steps import (
     DropInventory,
@@ -27,8 +27,8 @@ def reservation(name, status=ReservationStatus.PENDING):
 A, B = reservation("a"), reservation("b")
 
 #: What an older system made, and the names of compute services where they differ from the hosts'.
-HYBRID = replace(reservation("b"), generation=Generation.HYBRID, aggregate_id=7, server_group_id="group")
-AGGREGATE = replace(HYBRID, generation=Generation.AGGREGATE, server_group_id=None)
+HYBRID = replace(reservation("b"), generation=ReservationGeneration.HYBRID, aggregate_id=7, server_group_id="group")
+AGGREGATE = replace(HYBRID, generation=ReservationGeneration.AGGREGATE, server_group_id=None)
 SERVICES = {"compute-1": "service-1", "compute-2": "service-2"}
 
 
@@ -87,11 +87,11 @@ def test_steps_read_back_the_same_from_the_journal():
 @pytest.mark.parametrize(
     ("aggregate_id", "group_id", "has_class", "generation"),
     [
-        (None, None, True, Generation.PURE),
-        (7, None, True, Generation.HYBRID),
-        (None, "group", True, Generation.HYBRID),
-        (7, None, False, Generation.AGGREGATE),
-        (7, "group", False, Generation.AGGREGATE),
+        (None, None, True, ReservationGeneration.PURE),
+        (7, None, True, ReservationGeneration.HYBRID),
+        (None, "group", True, ReservationGeneration.HYBRID),
+        (7, None, False, ReservationGeneration.AGGREGATE),
+        (7, "group", False, ReservationGeneration.AGGREGATE),
     ],
 )
 def test_the_three_generations_of_reservations_are_distinguished(aggregate_id, group_id, has_class, generation):

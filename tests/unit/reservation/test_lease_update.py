@@ -9,10 +9,10 @@ from moorage.reservation.model.leases import (
     Event,
     EventStatus,
     EventType,
-    Generation,
     Lease,
     LeaseStatus,
     Reservation,
+    ReservationGeneration,
     ReservationStatus,
 )
 from moorage.reservation.model.reservation_requests import AnyRequest, InstanceRequest, ReservationChange, Size
@@ -170,7 +170,7 @@ def test_the_amount_of_an_active_reservation_can_be_reduced():
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"generation": Generation.AGGREGATE}, "created by an older system"),
+        ({"generation": ReservationGeneration.AGGREGATE}, "created by an older system"),
         ({"missing_resources": True}, "have no capacity now"),
         (
             {"resource_type": "resource:any", "request": AnyRequest({"VCPU": 1}, 3, bitstream_id="b")},

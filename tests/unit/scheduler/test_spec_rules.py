@@ -58,7 +58,7 @@ def test_an_unknown_key_of_a_known_namespace_is_refused_with_similar_keys(specs,
     with pytest.raises(Invalid) as refusal:
         refuse_unhonoured(NO_RULES, specs, image)
     assert f"{key}={value}: no component knows such a key; remove it, or " in refusal.value.message
-    assert refusal.value.message.endswith(remedy)
+    assert remedy in refusal.value.message
 
 
 def test_every_refused_entry_of_the_table_is_refused():

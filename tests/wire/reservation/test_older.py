@@ -7,7 +7,7 @@ import pytest
 
 from moorage.core.errors import RemoteError
 from moorage.db.session import read, write
-from moorage.reservation.model.leases import Allocation, Generation, LeaseStatus, ReservationStatus
+from moorage.reservation.model.leases import Allocation, LeaseStatus, ReservationGeneration, ReservationStatus
 from moorage.reservation.model.reservation_requests import InstanceRequest, Size
 from moorage.reservation.store import host_store, lease_store
 from tests.store.reservation.worlds import new_lease
@@ -72,7 +72,9 @@ def test_a_lease_of_an_older_system_starts_with_its_aggregate(reserved, has_clas
     made = older(reserved, has_class=has_class)
     reserved.run_until(START + timedelta(minutes=1))
     assert reserved.lease(made.id)["status"] == "ACTIVE"
-    assert generation_in(reserved, made.id) is (Generation.HYBRID if has_class else Generation.AGGREGATE)
+    assert generation_in(reserved, made.id) is (
+        ReservationGeneration.HYBRID if has_class else ReservationGeneration.AGGREGATE
+    )
     assert aggregate_of(reserved, made).hosts == ("compute-1",)
     inventory = reserved.inventory("compute-1", made.reservations[0].resource_class)
     assert (inventory.total if inventory else None) == (2 if has_class else None)
@@ -123,7 +125,7 @@ def test_a_lease_of_an_older_system_waits_until_placement_answers(reserved):
     reserved.run_for(10)
     runner.run_once()
     assert reserved.lease(made.id)["status"] == "ACTIVE"
-    assert generation_in(reserved, made.id) is Generation.HYBRID
+    assert generation_in(reserved, made.id) is ReservationGeneration.HYBRID
 
 
 def test_the_size_of_an_older_reservation_cannot_be_changed(reserved):
@@ -149,7 +151,7 @@ def test_new_leases_beside_older_ones_have_no_aggregate(reserved):
     """A1, R10 (instance-reservation)."""
     older(reserved, has_class=True)
     made = reserved.ask("POST", "/v1/leases", lease(instance(2, memory_mb=64)), status=201)["lease"]
-    assert generation_in(reserved, made["id"]) is Generation.PURE
+    assert generation_in(reserved, made["id"]) is ReservationGeneration.PURE
     reserved.settle()
     assert reserved.inventory("compute-1", class_of(made["reservations"][0])).total == 2
     with read(reserved.engine) as connection:

@@ -61,9 +61,9 @@ class GuestPaths:
 
 
 def render_domain(
-    spec: DomainSpec, numa_nodes: Sequence[int] = (), machine: Machine | None = None, parts: GuestPaths | None = None
+    spec: DomainSpec, host_nodes: Sequence[int] = (), machine: Machine | None = None, parts: GuestPaths | None = None
 ) -> bytes:
-    """The definition as XML. `numa_nodes`: ids of the host's NUMA nodes for the guest's memory."""
+    """The definition as XML. `host_nodes`: ids of the host's NUMA nodes for the guest's memory."""
     machine, parts = machine or Machine(), parts or GuestPaths()
     ET.register_namespace("moorage", NAMESPACE)
     domain = ET.Element("domain", type=machine.virt_type)
@@ -73,10 +73,10 @@ def render_domain(
     _add_metadata(domain, spec, parts)
     _add_text(domain, "memory", str(spec.memory_mb), unit="MiB")
     _add_text(domain, "vcpu", str(spec.vcpus))
-    if numa_nodes:
-        nodeset = ",".join(str(node) for node in sorted(numa_nodes))
+    if host_nodes:
+        nodeset = ",".join(str(node) for node in sorted(host_nodes))
         # "preferred" takes one node only.
-        mode = "preferred" if len(numa_nodes) == 1 else "interleave"
+        mode = "preferred" if len(host_nodes) == 1 else "interleave"
         ET.SubElement(ET.SubElement(domain, "numatune"), "memory", mode=mode, nodeset=nodeset)
     _add_os(domain, machine, parts)
     if machine.cpu_mode:

@@ -124,7 +124,7 @@ class SimulatedDriver:
         if present is not None and present.spec == spec and (present.power is DomainPowerState.RUNNING or not start):
             return present
         power = DomainPowerState.RUNNING if start else DomainPowerState.SHUTOFF
-        self._write_domain(spec.uuid, render_domain(spec, self._numa_nodes(spec)), power)
+        self._write_domain(spec.uuid, render_domain(spec, self._host_nodes(spec)), power)
         if start:
             self._write_boot_messages(spec)
         return Domain(spec, power)
@@ -217,7 +217,7 @@ class SimulatedDriver:
     def _change_interfaces(self, spec: DomainSpec, interfaces: tuple[DomainInterface, ...], message: str) -> None:
         changed = replace(spec, interfaces=interfaces)
         power = self._domain(spec.uuid).power
-        self._write_domain(spec.uuid, render_domain(changed, self._numa_nodes(changed)), power)
+        self._write_domain(spec.uuid, render_domain(changed, self._host_nodes(changed)), power)
         self._write_console(spec.uuid, [f"[{self._timestamp()}] interface {message}"])
 
     def snapshot(self, uuid: str) -> AbstractContextManager[DiskImage]:
@@ -284,7 +284,7 @@ class SimulatedDriver:
             if shared and other.spec.uuid != spec.uuid and other.power is not DomainPowerState.SHUTOFF:
                 raise VirtError(f"PCI device {shared[0]} is in use by domain {other.spec.name}")
 
-    def _numa_nodes(self, spec: DomainSpec) -> list[int]:
+    def _host_nodes(self, spec: DomainSpec) -> list[int]:
         return [node for node in range(self._host.numa_nodes) if self._host.numa_name(node) in spec.provider_ancestors]
 
     def _write_boot_messages(self, spec: DomainSpec) -> None:

@@ -73,8 +73,8 @@ class CandidatePool:
 
         Those of one host have Placement's order, but candidates on a device with a wanted function come first.
         """
-        wanted, of_root = request.requirements, self._ranking.candidates
-        order = self._ranking.order(wanted.server_id, wanted.group, subset=self._subset)
+        requirements, of_root = request.requirements, self._ranking.candidates
+        order = self._ranking.order(requirements.server_id, requirements.group, subset=self._subset)
         if not self._with_function:
             return [at for root in order for at in of_root[root]]
         lacks_function = [self._with_function.isdisjoint(one.allocations) for one in self.candidates]

@@ -75,15 +75,16 @@ def depends_on_other_servers(server: Server) -> bool:
 
 
 def build_request(
-    wanted: HostRequest, context: RequestContext | None, rules: AggregateRules
+    host_request: HostRequest, context: RequestContext | None, rules: AggregateRules
 ) -> PlacementRequest | NoHost:
     """The request of a server, or the reasons why no host can meet its hints and aggregates.
 
     `context`: None if the server has no hints, requests no host, and no rule for aggregates applies to it. Raises
     `Invalid` for a flavor that Placement could never fulfil.
     """
-    server, image_properties, extra_specs = wanted.server, wanted.image_properties, wanted.server.flavor.extra_specs
-    request = request_for(flavor_fields(server.flavor), image_properties)
+    server, image_properties = host_request.server, host_request.image_properties
+    extra_specs = server.flavor.extra_specs
+    resources = request_for(flavor_fields(server.flavor), image_properties)
     reservation: LegacyReservation | None = None
     members: Mapping[str, str] | NoOpenAggregate = {}
     if context is None:
@@ -91,17 +92,18 @@ def build_request(
     else:
         reservation = legacy_reservation(extra_specs, server.scheduler_hints)
         members = aggregate_conditions(
-            context.aggregates, rules, request, zone=server.wanted_zone, default_zone=DEFAULT_ZONE,
+            context.aggregates, rules, resources, zone=server.wanted_zone, default_zone=DEFAULT_ZONE,
             project_id=server.project_id, reservation=reservation,
         )  # fmt: skip
     if isinstance(members, NoOpenAggregate):
         return NoHost(Reasons("", note=members.reason))
     if context.beside is not None and not context.beside:
         return NoHost(Reasons("", note="none of the servers that same_host names is on a host"))
-    excluded_hosts = {**dict.fromkeys(context.apart, "a server of different_host is there"), **wanted.excluded_hosts}
+    apart = dict.fromkeys(context.apart, "a server of different_host is there")
+    excluded_hosts = {**apart, **host_request.excluded_hosts}
     group, in_tree, meaning = context.group, context.wanted_root, "the requested host"
     if group is not None:
-        group = replace(group, members=Counter(group.members) + Counter(wanted.beside))
+        group = replace(group, members=Counter(group.members) + Counter(host_request.beside))
         if in_tree is None:
             in_tree, meaning = affinity_root(group), "the host of its server group"
     if in_tree is None and context.beside_root is not None:
@@ -114,12 +116,12 @@ def build_request(
         wanted_metadata(extra_specs), tuple(guest_settings(extra_specs, server.image_properties or {})),
         server.project_id, server.scheduler_hints, extra_specs,
     )  # fmt: skip
-    devices = any(counts_as_accelerator(name) for one in request.groups.values() for name in one.resources)
+    devices = any(counts_as_accelerator(name) for one in resources.groups.values() for name in one.resources)
     meanings = {uuid: words for value, words in members.items() for uuid in value.partition("in:")[2].split(",")}
     if in_tree is not None:
         meanings[in_tree] = meaning
     prefers_members = group is not None and group.policy is GroupPolicy.SOFT_AFFINITY and bool(group.members)
-    query = candidate_query(request, SearchScope(in_tree, tuple(members), reservation is not None))
+    query = candidate_query(resources, SearchScope(in_tree, tuple(members), reservation is not None))
     text = "&".join(f"{name}={value}" for name, value in query)
     return PlacementRequest(
         query,

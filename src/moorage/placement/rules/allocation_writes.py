@@ -170,26 +170,28 @@ class ClaimedUsage:
     used: Mapping[int, Mapping[str, int]]  # {provider id: {class: units}}, with all classes of the provider
 
 
-class ProviderSnapshot(Protocol):
+class ProviderLookup(Protocol):
     """Lookup of providers by id: a forest or a write set."""
 
     def by_id(self, provider_id: int) -> Provider | None: ...
 
 
 def decide_capacity(
-    forest: ProviderSnapshot, before: Mapping[str, Holdings], after: Mapping[str, Holdings]
+    providers: ProviderLookup, before: Mapping[str, Holdings], after: Mapping[str, Holdings]
 ) -> ClaimedUsage | Refusal:
     """`before` and `after` are {consumer: its allocations}; all providers in them must exist."""
     released = _sums(before)
     taken = _sums(after)
-    involved = {provider_id: _provider(forest, provider_id) for provider_id in sorted(released.keys() | taken.keys())}
+    involved = {
+        provider_id: _provider(providers, provider_id) for provider_id in sorted(released.keys() | taken.keys())
+    }
     for holdings in after.values():
         for provider_id, amounts in holdings.items():
             provider, sums = involved[provider_id], taken[provider_id]
             released_here = released.get(provider_id, _NO_UNITS)
             for name, amount in amounts.items():
                 if problem := _problem(provider, name, amount, released_here.get(name, 0), sums[name]):
-                    return Refusal(_no_class_problem(forest, before, after) or problem)
+                    return Refusal(_no_class_problem(providers, before, after) or problem)
     return ClaimedUsage(
         {
             provider_id: _used_after(provider, released.get(provider_id, _NO_UNITS), taken.get(provider_id, _NO_UNITS))
@@ -202,16 +204,16 @@ _NO_UNITS: Mapping[str, int] = {}
 
 
 def _no_class_problem(
-    forest: ProviderSnapshot, before: Mapping[str, Holdings], after: Mapping[str, Holdings]
+    providers: ProviderLookup, before: Mapping[str, Holdings], after: Mapping[str, Holdings]
 ) -> str | None:
     """The message of the peer's first check, for providers without any requested class; None if it passes."""
     emptied = {consumer: held for consumer, held in before.items() if not after[consumer]}
     classes = {name for holdings in (*after.values(), *emptied.values()) for one in holdings.values() for name in one}
     requested = {provider_id for holdings in after.values() for provider_id in holdings}
     without = [
-        _provider(forest, provider_id)
+        _provider(providers, provider_id)
         for provider_id in requested
-        if classes.isdisjoint(_provider(forest, provider_id).inventories)
+        if classes.isdisjoint(_provider(providers, provider_id).inventories)
     ]
     if not without:
         return None
@@ -253,8 +255,8 @@ def _sums(holdings_of: Mapping[str, Holdings]) -> dict[int, dict[str, int]]:
     return sums
 
 
-def _provider(forest: ProviderSnapshot, provider_id: int) -> Provider:
-    provider = forest.by_id(provider_id)
+def _provider(providers: ProviderLookup, provider_id: int) -> Provider:
+    provider = providers.by_id(provider_id)
     if provider is None:
         raise KeyError(provider_id)
     return provider

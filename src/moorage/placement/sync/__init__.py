@@ -2,7 +2,7 @@
 
     read:   service -> snapshot.current(): queries the last change number, reads the changes of other
                         processes, returns the forest
-    write:  service -> committer.submit(): `db.group_commit` collects concurrent writes
+    write:  service -> committer.submit(): `GroupedWrites` of `db.session` collects concurrent writes
                        -> takes the next change number -> decides (`rules`) -> commits -> updates the snapshot
 
 * `snapshot.StaleRead` lets reads continue for a while when the database does not answer; writes fail then.

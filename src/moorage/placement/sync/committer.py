@@ -4,12 +4,12 @@ A transaction first takes the next change number, which locks the one row of `ch
 commit no other process writes. So the forest on which it decides is exact, nothing else needs to be locked or verified,
 and writers cannot deadlock. The decided changes are sent together with the commit, in the second round trip.
 
-Concurrent writes of one process share a transaction (`moorage.db.group_commit`). If the database is a round trip away,
-a group is decided *optimistically*, on the forest in memory, and sent together with the commit in one round trip. Its
-first statement (`write_set_sql.take_number_after`) takes the number only if `last` in the database is still the number
-of the forest on which the group was decided. Otherwise the transaction fails with `IntegrityError`, nothing is
-written, and the group is decided again after it has taken its number. The same row lock holds until the commit, so an
-optimistic group that commits was also decided on the exact forest.
+Concurrent writes of one process share a transaction (`GroupedWrites` of `moorage.db.session`). If the database is a
+round trip away, a group is decided *optimistically*, on the forest in memory, and sent together with the commit in one
+round trip. Its first statement (`write_set_sql.take_number_after`) takes the number only if `last` in the database is
+still the number of the forest on which the group was decided. Otherwise the transaction fails with `IntegrityError`,
+nothing is written, and the group is decided again after it has taken its number. The same row lock holds until the
+commit, so an optimistic group that commits was also decided on the exact forest.
 """
 
 import functools

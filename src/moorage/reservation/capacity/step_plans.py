@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from moorage.reservation.capacity.resource_types.registry import type_named
 from moorage.reservation.model.before_end_actions import EndActionKind
-from moorage.reservation.model.leases import Generation, Lease, Reservation, ReservationStatus
+from moorage.reservation.model.leases import Lease, Reservation, ReservationGeneration, ReservationStatus
 from moorage.reservation.model.reservation_requests import ReservationRequest, WholeHostRequest
 from moorage.reservation.model.steps import EnsureGroup, Regions, SendMail, SendWebhook, Services, Slots, Step
 
@@ -27,7 +27,7 @@ def plan_group(reservation: Reservation, request: ReservationRequest) -> list[St
     """
     wanted = type_named(reservation.resource_type).wanted(request)
     affinity = None if wanted is None else wanted.affinity
-    is_older = reservation.generation is not Generation.PURE  # it keeps its present group, if any
+    is_older = reservation.generation is not ReservationGeneration.PURE  # it keeps its present group, if any
     if is_older or (affinity is None and reservation.server_group_id is None):
         return []
     policy = "" if affinity is None else "affinity" if affinity else "anti-affinity"

@@ -194,7 +194,7 @@ class EventExecutor:
         return EventClaim(event.id, lease.id, EventType.UPDATE, event.epoch, lease.end_date, journal)
 
     def determine_generations(self, lease: Lease) -> bool:
-        """Determines and stores the `Generation` of each of the lease's reservations that an older system made, once.
+        """Determines and stores the generation of each of the lease's reservations that an older system made, once.
 
         Returns True if any was unknown. Raises a `MoorageError` if Placement does not answer.
         """

@@ -34,7 +34,7 @@ class ReservationStatus(StrEnum):
     ERROR = "error"
 
 
-class Generation(StrEnum):
+class ReservationGeneration(StrEnum):
     """The resources in Nova and Placement that hold a reservation (A1, R25, R33).
 
     New reservations are `PURE`; those imported from an older system may be of any generation.
@@ -53,14 +53,14 @@ class Generation(StrEnum):
     AGGREGATE = "aggregate"
 
 
-def generation_of(aggregate_id: int | None, server_group_id: str | None, *, has_class: bool) -> Generation:
+def generation_of(aggregate_id: int | None, server_group_id: str | None, *, has_class: bool) -> ReservationGeneration:
     """`has_class`: Placement has the reservation's resource class.
 
     The two columns alone do not decide: since the Stein release, Blazar fills them *and* creates the class.
     """
     if aggregate_id is None and server_group_id is None:
-        return Generation.PURE
-    return Generation.HYBRID if has_class else Generation.AGGREGATE
+        return ReservationGeneration.PURE
+    return ReservationGeneration.HYBRID if has_class else ReservationGeneration.AGGREGATE
 
 
 class EventStatus(StrEnum):
@@ -159,7 +159,8 @@ class Reservation:
     server_group_id: str | None
     created_at: datetime
     updated_at: datetime | None
-    generation: Generation | None = Generation.PURE  #: None: made by an older system and not determined yet
+    #: None: made by an older system and not determined yet
+    generation: ReservationGeneration | None = ReservationGeneration.PURE
 
     @property
     def resource_class(self) -> str:
@@ -167,7 +168,7 @@ class Reservation:
 
     @property
     def has_inventory(self) -> bool:
-        return self.generation is not Generation.AGGREGATE
+        return self.generation is not ReservationGeneration.AGGREGATE
 
 
 @dataclass(frozen=True, slots=True)

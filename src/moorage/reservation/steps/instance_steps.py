@@ -20,7 +20,7 @@ from moorage.core.errors import Conflict, NotFound, RemoteError
 from moorage.core.names import reservation_flavor, reservation_provider
 from moorage.db.session import in_transaction
 from moorage.placement.client.placement_client import PlacementClient, Provider
-from moorage.reservation.model.leases import Generation, Reservation, generation_of
+from moorage.reservation.model.leases import Reservation, ReservationGeneration, generation_of
 from moorage.reservation.model.steps import (
     Actions,
     DeleteAggregate,
@@ -68,7 +68,7 @@ class InstanceSteps:
             DeleteClass: self._delete_class,
         }
 
-    def generation(self, reservation: Reservation) -> Generation:
+    def generation(self, reservation: Reservation) -> ReservationGeneration:
         """The generation of a reservation that an older system made; asks Placement (A1)."""
         has_class = self._placement.has_class(reservation.resource_class)
         return generation_of(reservation.aggregate_id, reservation.server_group_id, has_class=has_class)

@@ -18,10 +18,10 @@ from moorage.reservation.model.leases import (
     LEASE_STATES,
     RESERVATION_STATES,
     Event,
-    Generation,
     Lease,
     LeaseStatus,
     Reservation,
+    ReservationGeneration,
     ReservationStatus,
 )
 from moorage.reservation.model.list_query import LeasePage
@@ -187,7 +187,7 @@ def change_actions(connection: Connection, lease_id: str, actions: Iterable[EndA
     connection.execute(_UPDATE, {"lease_id": lease_id, "before_end_actions": _listed(actions), "updated_at": now})
 
 
-def set_generation(connection: Connection, reservation_id: str, generation: Generation) -> None:
+def set_generation(connection: Connection, reservation_id: str, generation: ReservationGeneration) -> None:
     """Stores the generation of an older system's reservation."""
     connection.execute(
         update(older_reservations)
@@ -200,7 +200,7 @@ def set_server_group(connection: Connection, reservation_id: str, group_id: str 
     """Stores the server group of a reservation of this service. False if the reservation is gone."""
     if connection.execute(select(reservations.c.id).where(reservations.c.id == reservation_id)).first() is None:
         return False
-    values = {"generation": Generation.PURE, "server_group_id": group_id}
+    values = {"generation": ReservationGeneration.PURE, "server_group_id": group_id}
     own = update(older_reservations).where(older_reservations.c.reservation_id == reservation_id)
     if connection.execute(own.values(values)).rowcount == 0:
         connection.execute(insert(older_reservations), {"reservation_id": reservation_id} | values)
@@ -264,7 +264,7 @@ def _insert_reservation(connection: Connection, reservation: Reservation, positi
         },
     )
     request_store.insert_request(connection, reservation)
-    if reservation.generation is not Generation.PURE:
+    if reservation.generation is not ReservationGeneration.PURE:
         connection.execute(
             insert(older_reservations),
             {
@@ -300,7 +300,9 @@ def _listed(actions: Iterable[EndAction]) -> list[tuple[str, str]] | None:
 
 
 def reservation_of(row: Row[Any]) -> Reservation:
-    generation = Generation.PURE if row.older_id is None else row.generation and Generation(row.generation)
+    generation = (
+        ReservationGeneration.PURE if row.older_id is None else row.generation and ReservationGeneration(row.generation)
+    )
     return Reservation(
         id=row.id,
         lease_id=row.lease_id,

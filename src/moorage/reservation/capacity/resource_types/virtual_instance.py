@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from moorage.core.errors import Conflict
 from moorage.reservation.capacity.resource_types.base import SlotRequest, check_known, expect
-from moorage.reservation.model.leases import Generation, Reservation, ReservationStatus
+from moorage.reservation.model.leases import Reservation, ReservationGeneration, ReservationStatus
 from moorage.reservation.model.reservation_requests import (
     VIRTUAL_INSTANCE,
     AnyRequest,
@@ -185,7 +185,10 @@ class VirtualInstance(ServerSlots):
 
 def _check_older(reservation: Reservation, old: InstanceRequest, request: InstanceRequest) -> None:
     """Refuses changes of size and affinity if another system made the flavor and the server group (R25)."""
-    if reservation.generation is not Generation.PURE and (request.size, request.affinity) != (old.size, old.affinity):
+    if reservation.generation is not ReservationGeneration.PURE and (request.size, request.affinity) != (
+        old.size,
+        old.affinity,
+    ):
         raise Conflict(
             f"reservation {reservation.id} was created by an older system; its size and affinity cannot be changed: "
             "create a new lease"

@@ -21,10 +21,10 @@ from moorage.reservation.model.leases import (
     Event,
     EventStatus,
     EventType,
-    Generation,
     Lease,
     LeaseStatus,
     Reservation,
+    ReservationGeneration,
     ReservationStatus,
     status_after_update,
 )
@@ -352,7 +352,7 @@ class LeaseConverter:
             flavor_id=details.flavor_id,
             aggregate_id=details.aggregate_id,
             server_group_id=details.server_group_id,
-            generation=None if is_older else Generation.PURE,  # None: determined when an event runs (A1)
+            generation=None if is_older else ReservationGeneration.PURE,  # None: determined when an event runs (A1)
         )
 
     def _status(self, row: Any, lease: Lease) -> ReservationStatus:
