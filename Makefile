@@ -60,9 +60,13 @@ test-container: .venv/.dev ## The image of packaging/container: built with build
 test-brokers: .venv/.dev ## Hints over three nodes of RabbitMQ, each of which is killed; 2 minutes
 	@MOORAGE_TEST_BROKERS=1 $(PYTEST) -rs -n0 tests/system/clusters/test_broker_cluster.py $(ARGS)
 
-.PHONY: clusters
-clusters: .venv/.dev .venv-patroni/.done ## Kill and suspend database servers, brokers, proxies and processes under load: all of tests/system/clusters; 10 minutes
+.PHONY: test-clusters
+test-clusters: .venv/.dev .venv-patroni/.done ## All tests of tests/system/clusters, also those that take a minute each; 10 minutes
 	@MOORAGE_TEST_CLUSTERS=1 MOORAGE_TEST_BROKERS=1 .venv/bin/python -m tests.servers $(PYTEST) -rs -n0 tests/system/clusters $(ARGS)
+
+.PHONY: clusters
+clusters: .venv/.dev .venv-patroni/.done ## Kill, suspend, cut off and fill each machine of a whole cloud under load, and set its clock wrong; needs root; ARGS="--minutes 30", --only KIND
+	@.venv/bin/python -m tests.system.clusters.campaign $(ARGS)
 
 .PHONY: crash
 crash: .venv/.dev ## Kill the server and its database 1,000 times each, under load, and look at what is left; 20 minutes

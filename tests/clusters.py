@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
+from tests.networks import LOOPBACK, Place
 from tests.ports import free_port
 from tests.servers import install, program
 
@@ -29,23 +30,26 @@ _GALERA = Path("/usr/lib/galera/libgalera_smm.so")
 class Node:
     """One server process, which runs as an unprivileged user if the tests run as root."""
 
-    def __init__(self, directory: Path, user: str, port: int) -> None:
-        self.directory, self.port, self._user = directory, port, user
+    def __init__(self, directory: Path, user: str, port: int, place: Place = LOOPBACK) -> None:
+        self.directory, self.port, self.place, self._user = directory, port, place, user
+        #: in addition to the tests' own
+        self.environment: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
         directory.mkdir(mode=0o755)
+        place.add_disk(directory)
         if os.geteuid() == 0:
             shutil.chown(directory, user, user)
 
     @property
     def host(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.place.address}:{self.port}"
 
     def run(self, *command: str) -> None:
         with (self.directory / "log.txt").open("a") as log:
             subprocess.run(command, stdout=log, stderr=log, check=True, **self._identity())
 
     def launch(self, *command: str) -> None:
-        with (self.directory / "log.txt").open("a") as log:
+        with (self.directory / "log.txt").open("a") as log, self.place.entered():
             self._process = subprocess.Popen(
                 command, stdout=log, stderr=log, start_new_session=True, **self._identity()
             )
@@ -62,10 +66,18 @@ class Node:
             self._process.wait()
             self._process = None
 
+    def remove(self) -> None:
+        self.kill()
+        self.place.remove_disk(self.directory)
+
+    def has_ended(self) -> bool:
+        """Whether it was killed or has ended by itself."""
+        return self._process is None or self._process.poll() is not None
+
     def wait(self, is_ready: Callable[[], bool]) -> None:
         give_up = time.monotonic() + START_TIMEOUT_S
         while not is_ready():
-            ended = self._process is None or self._process.poll() is not None
+            ended = self.has_ended()
             if ended or time.monotonic() > give_up:
                 tail = (self.directory / "log.txt").read_text(errors="replace")[-3000:]
                 raise RuntimeError(f"{self.directory.name} {'ended' if ended else 'is not ready'}:\n{tail}")
@@ -74,7 +86,7 @@ class Node:
     def _identity(self) -> dict:
         identity = {"user": self._user, "group": self._user, "extra_groups": []} if os.geteuid() == 0 else {}
         # The tests' own directory for temporary files may be one that other users cannot write to.
-        environment = {**os.environ, "HOME": str(self.directory), "TMPDIR": str(self.directory)}
+        environment = {**os.environ, "HOME": str(self.directory), "TMPDIR": str(self.directory), **self.environment}
         return {"cwd": self.directory, "env": environment, **identity}
 
 
@@ -167,7 +179,7 @@ class GaleraCluster:
 
     def _kill(self) -> None:
         for node in self.nodes:
-            node.kill()
+            node.remove()
         shutil.rmtree(self._directory)
 
 
@@ -239,13 +251,17 @@ class PostgresqlPair:
 
 
 class RabbitCluster:
-    """Three nodes that find each other by their configuration; the virtual host is ``/``."""
+    """Nodes that find each other by their configuration; the virtual host is ``/``."""
 
-    def __init__(self) -> None:
+    def __init__(self, places: Sequence[Place] = (LOOPBACK,) * 3) -> None:
+        """`places`: of the nodes. More than one can only be on one machine."""
         install("rabbit")
         self._directory = _directory()
-        self.nodes = [Node(self._directory / f"n{number}", "rabbitmq", free_port()) for number in range(1, 4)]
-        self._mapper = Node(self._directory / "epmd", "rabbitmq", free_port())
+        self._mapper = Node(self._directory / "epmd", "rabbitmq", free_port(), places[0])
+        self.nodes = [
+            Node(self._directory / f"n{number}", "rabbitmq", free_port(), place)
+            for number, place in enumerate(places, start=1)
+        ]
         self._names = [f"moorage{node.port}@localhost" for node in self.nodes]
 
     def __enter__(self) -> Self:
@@ -269,10 +285,14 @@ class RabbitCluster:
 
     def start(self, node: Node) -> None:
         """Returns when clients can use it."""
+        self.launch(node)
+        node.wait(lambda: self.answers(node))
+
+    def launch(self, node: Node) -> None:
+        """Does not wait until it can be used."""
         server = "/usr/lib/rabbitmq/bin/rabbitmq-server"
         environment = [f"{name}={value}" for name, value in self._environment(node).items()]
         node.launch("env", *environment, server if Path(server).exists() else program("rabbitmq-server") or server)
-        node.wait(lambda: self._answers(node))
 
     def _configure(self, node: Node) -> None:
         names = "".join(
@@ -280,7 +300,7 @@ class RabbitCluster:
             for number, name in enumerate(self._names, start=1)
         )
         (node.directory / "rabbitmq.conf").write_text(
-            f"cluster_formation.peer_discovery_backend = classic_config\n{names}"
+            f"loopback_users = none\ncluster_formation.peer_discovery_backend = classic_config\n{names}"
         )
         cookie = node.directory / ".erlang.cookie"
         cookie.write_text("moorage")
@@ -292,7 +312,7 @@ class RabbitCluster:
         directory = node.directory
         return {
             "RABBITMQ_NODENAME": self._names[self.nodes.index(node)],
-            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_IP_ADDRESS": node.place.address,
             "RABBITMQ_NODE_PORT": str(node.port),
             "RABBITMQ_DIST_PORT": str(free_port()),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
@@ -308,7 +328,7 @@ class RabbitCluster:
         }
 
     @staticmethod
-    def _answers(node: Node) -> bool:
+    def answers(node: Node) -> bool:
         import pika
 
         parameters = pika.URLParameters(f"amqp://guest:guest@{node.host}/%2F")
@@ -321,5 +341,5 @@ class RabbitCluster:
 
     def _kill(self) -> None:
         for node in (*self.nodes, self._mapper):
-            node.kill()
+            node.remove()
         shutil.rmtree(self._directory)

@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -26,6 +27,7 @@ import psycopg
 
 from tests.clusters import Node
 from tests.debian import unpacked
+from tests.networks import LOOPBACK, Place
 from tests.ports import free_port
 from tests.processes import python_of
 from tests.servers import ServerMissing, install, program
@@ -41,26 +43,26 @@ ETCD_MEMBERS = 3
 class Member(Node):
     """One member of etcd."""
 
-    def __init__(self, directory: Path, number: int) -> None:
-        super().__init__(directory / f"etcd{number}", USER, free_port())
+    def __init__(self, directory: Path, number: int, place: Place) -> None:
+        super().__init__(directory / f"etcd{number}", USER, free_port(), place)
         self.number = number
         self.peer_port = free_port()
 
     def is_healthy(self) -> bool:
-        return _json(self.port, "GET", "/health").get("health") == "true"
+        return _json(self.host, "GET", "/health").get("health") == "true"
 
     def is_leader(self) -> bool:
-        status = _json(self.port, "POST", "/v3/maintenance/status")
+        status = _json(self.host, "POST", "/v3/maintenance/status")
         return bool(status) and status["header"]["member_id"] == status.get("leader")
 
 
 class Machine(Node):
     """Patroni and the server that it starts, which live and die together."""
 
-    def __init__(self, directory: Path, number: int) -> None:
-        super().__init__(directory / f"db{number}", USER, free_port())
+    def __init__(self, directory: Path, number: int, place: Place) -> None:
+        super().__init__(directory / f"db{number}", USER, free_port(), place)
         self.number = number
-        self.rest_port = free_port()
+        self.rest = f"{place.address}:{free_port()}"
 
     def kill(self) -> None:
         """Like a loss of power: Patroni and all processes of the server at once."""
@@ -77,12 +79,12 @@ class Machine(Node):
 
     def is_primary(self) -> bool:
         """In Patroni's opinion."""
-        return _json(self.rest_port, "GET", "/patroni").get("role") in ("master", "primary")
+        return _json(self.rest, "GET", "/patroni").get("role") in ("master", "primary")
 
     def connection(self, **options: object) -> psycopg.Connection:
         """Raises `psycopg.OperationalError` if the server does not answer."""
-        where = f"host=127.0.0.1 port={self.port} user=postgres password={PASSWORD} dbname=postgres connect_timeout=2"
-        return psycopg.connect(where, **options)
+        where = f"host={self.place.address} port={self.port} user=postgres password={PASSWORD} dbname=postgres"
+        return psycopg.connect(where, connect_timeout=2, **options)
 
     def administer(self, sql: str) -> list[tuple]:
         """The rows."""
@@ -110,7 +112,8 @@ class Machine(Node):
 class PatroniCluster:
     """Raises `ServerMissing` if PostgreSQL or etcd cannot be had."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: Callable[[str], Place] = lambda _name: LOOPBACK) -> None:
+        """`place`: the machine for a server of this name (db1, db2, etcd1, etcd2, etcd3)."""
         install("postgresql")
         packages = next(python_of(".venv-patroni").parents[1].glob("lib/python3*/site-packages"))
         self._python = _python_for_user(packages.parent.name)
@@ -120,8 +123,8 @@ class PatroniCluster:
         self._directory.chmod(0o755)
         # The user of the servers may be unable to enter the checkout.
         self._packages = shutil.copytree(packages, self._directory / "packages")
-        self.machines = [Machine(self._directory, number) for number in (1, 2)]
-        self.etcd = [Member(self._directory, number) for number in range(1, ETCD_MEMBERS + 1)]
+        self.machines = [Machine(self._directory, number, place(f"db{number}")) for number in (1, 2)]
+        self.etcd = [Member(self._directory, number, place(f"etcd{number}")) for number in range(1, ETCD_MEMBERS + 1)]
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
@@ -169,7 +172,7 @@ class PatroniCluster:
     def standby(self) -> Machine | None:
         """The one that has every commit that the primary acknowledges; None while there is none."""
         for machine in self.machines:
-            if _json(machine.rest_port, "GET", "/sync").get("sync_standby"):
+            if _json(machine.rest, "GET", "/sync").get("sync_standby"):
                 return machine
         return None
 
@@ -189,7 +192,7 @@ class PatroniCluster:
     def _replacements(self, number: int) -> dict[str, str]:
         machine, member = self.machines[min(number, len(self.machines)) - 1], self.etcd[number - 1]
         changes = {
-            "10.0.0.0/24": "127.0.0.0/8",
+            "10.0.0.0/24": f"{machine.place.address}/8",
             "/usr/lib/postgresql/15/bin": str(Path(program("initdb") or "initdb").parent),
             "/var/lib/postgresql/15/moorage": f"{machine.directory}/data",
             "/var/lib/postgresql/patroni.pgpass": f"{machine.directory}/pgpass",
@@ -198,15 +201,15 @@ class PatroniCluster:
         }
         for one in self.machines:
             changes[f"10.0.0.2{one.number}:5432"] = one.host
-            changes[f"10.0.0.2{one.number}:8008"] = f"127.0.0.1:{one.rest_port}"
+            changes[f"10.0.0.2{one.number}:8008"] = one.rest
         for one in self.etcd:
             changes[f"10.0.0.3{one.number}:2379"] = one.host
-            changes[f"10.0.0.3{one.number}:2380"] = f"127.0.0.1:{one.peer_port}"
+            changes[f"10.0.0.3{one.number}:2380"] = f"{one.place.address}:{one.peer_port}"
         return changes
 
     def _kill(self) -> None:
         for node in (*self.machines, *self.etcd):
-            node.kill()
+            node.remove()
         shutil.rmtree(self._directory)
 
 
@@ -220,9 +223,9 @@ def _python_for_user(name: str) -> str:
     raise ServerMissing(f"the user {USER} can run neither {sys.base_prefix}/bin/{name} nor /usr/bin/{name}")
 
 
-def _json(port: int, method: str, path: str) -> dict:
+def _json(host: str, method: str, path: str) -> dict:
     """The document that a server answers with, whatever the status; empty if it does not answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
+    connection = http.client.HTTPConnection(host, timeout=1)
     try:
         connection.request(method, path, "{}" if method == "POST" else None)
         return json.loads(connection.getresponse().read())

@@ -42,8 +42,11 @@ _ALLOCATIONS = """
 class Tables:
     """Reads the tables; of the change log, which only grows, the entries that are new since the last time."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, *, has_empty_numbers: bool = False) -> None:
+        """`has_empty_numbers`: a number may have no entry. It is that of a writer of resource classes or traits which
+        found that another process had just added them; only several processes have such writers.
+        """
+        self._engine, self._has_empty_numbers = engine, has_empty_numbers
         self._told: dict[str, dict | None] = {}
         self._read_to: tuple[int, int] | None = None
 
@@ -62,10 +65,11 @@ class Tables:
         log = _rows(connection, f"{_LOG} WHERE sequence > {after} ORDER BY sequence, position")
         at = self._read_to
         for sequence, position, *_ in log:
-            if at is not None and (sequence, position) not in ((at[0], at[1] + 1), (at[0] + 1, 0)):
+            is_next = at is None or (sequence, position) in ((at[0], at[1] + 1), (at[0] + 1, 0))
+            if not is_next and not (self._has_empty_numbers and sequence > at[0] and position == 0):
                 yield f"the log goes from {at} to {(sequence, position)}"
             at = sequence, position
-        if at is not None and at[0] != last:
+        if at is not None and (at[0] > last if self._has_empty_numbers else at[0] != last):
             yield f"the log ends at {at[0]}, the counter at {last}"
         self._read_to = at
         _tell(self._told, log)

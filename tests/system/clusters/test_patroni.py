@@ -11,10 +11,8 @@ import textwrap
 import threading
 import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Self
 
@@ -26,12 +24,13 @@ from moorage.core.clock import SystemClock
 from tests.patroni import FILES, PatroniCluster
 from tests.ports import free_port
 from tests.servers import ServerMissing
+from tests.system.clusters.load import Holding, Writer, claim_of, lease_of, most_at_once
 from tests.system.planes import PlaneProcess, until, write_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgresql]
 
 CAMPAIGN = pytest.mark.skipif(
-    "MOORAGE_TEST_CLUSTERS" not in os.environ, reason="only in `make clusters`: a minute each"
+    "MOORAGE_TEST_CLUSTERS" not in os.environ, reason="only in `make test-clusters`: a minute each"
 )
 PAGE = FILES.parents[1] / "docs" / "reference" / "patroni.md"
 #: Aim of issue 20 for a primary. `ttl` and `loop_wait` of patroni.yml allow 6 s, and PostgreSQL's promotion the rest.
@@ -43,30 +42,6 @@ CLAIMERS = 4
 CLAIMS_PER_S = 20
 #: Units of the small host, for which the claimers compete.
 UNITS = 2
-
-
-@dataclass
-class Writer:
-    """What one kind of write was answered."""
-
-    #: {name of the object: moment of the acknowledgement}
-    acknowledged: dict[str, float] = field(default_factory=dict)
-    #: names whose write was answered with an error that does not say that nothing was written
-    unknown: set[str] = field(default_factory=set)
-    failures: Counter[str] = field(default_factory=Counter)
-
-    def pause_s(self, since: float) -> float:
-        """The longest time without an acknowledgement."""
-        moments = sorted(moment for moment in self.acknowledged.values() if moment > since)
-        return max(after - before for before, after in itertools.pairwise([since, *moments]))
-
-
-@dataclass
-class Holding:
-    """A unit of the small host that a claimer has: from the acknowledgement until it sends the release."""
-
-    since: float
-    until: float
 
 
 class Plane:
@@ -133,7 +108,7 @@ class Load:
         for writer in (self.claims, self.flavors, self.leases):
             wanted = len(writer.acknowledged) + 10
             until(lambda w=writer, n=wanted: len(w.acknowledged) >= n or self._errors, timeout_s=PATIENCE_S,
-                  seen=lambda w=writer: (w.failures, self._errors))  # fmt: skip
+                  seen=lambda w=writer: (w.refused, self._errors))  # fmt: skip
 
     def _run(self, work: Callable[[], None]) -> None:
         try:
@@ -148,7 +123,7 @@ class Load:
             writer.acknowledged[name] = time.monotonic()
             return True
         assert answer.status_code == 503, answer.text
-        writer.failures[answer.text[:200]] += 1
+        writer.refused[answer.text[:200]] += 1
         writer.unknown.add(name)
         return False
 
@@ -227,33 +202,9 @@ class Load:
         writers = {"claims": self.claims, "flavors": self.flavors, "leases": self.leases}
         return f"{what}: " + "; ".join(
             f"{name}: {writer.pause_s(since):.1f} s without, {len(writer.acknowledged)} acknowledged, "
-            f"{writer.failures.total()} answered 503, by reason {dict(writer.failures)}"
+            f"{writer.refused.total()} answered 503, by reason {dict(writer.refused)}"
             for name, writer in writers.items()
         )
-
-
-def claim_of(provider: str) -> dict:
-    return {
-        "allocations": {provider: {"resources": {"VCPU": 1}}}, "project_id": "project", "user_id": "user",
-        "consumer_generation": None, "consumer_type": "INSTANCE",
-    }  # fmt: skip
-
-
-def lease_of(name: str, start: datetime) -> dict:
-    reservation = {
-        "resource_type": "virtual:instance", "vcpus": 1, "memory_mb": 64, "disk_gb": 1, "amount": 1,
-        "affinity": "None", "resource_properties": "",
-    }  # fmt: skip
-    return {
-        "name": name, "start_date": f"{start:%Y-%m-%d %H:%M}", "events": [], "reservations": [reservation],
-        "end_date": f"{start + timedelta(minutes=1):%Y-%m-%d %H:%M}",
-    }  # fmt: skip
-
-
-def most_at_once(holdings: list[Holding]) -> int:
-    """How many holdings overlap at most."""
-    changes = sorted([(one.since, 1) for one in holdings] + [(one.until, -1) for one in holdings])
-    return max(itertools.accumulate(change for _, change in changes), default=0)
 
 
 @pytest.fixture(scope="module")
