@@ -92,6 +92,7 @@ class Campaign:
             with load:
                 since = self._carry_out([(name.partition("-")[0], name.partition("-")[2]) for name in names], load)
             wrong += [*cloud.wait_for_rest(), *load.wrong(), *cloud.wrong(self._own)]
+            load.delete_servers()
         except AssertionError as error:
             wrong.append(f"{error}"[:2000])
         pauses = load.figures(since)

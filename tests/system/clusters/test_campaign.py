@@ -35,7 +35,7 @@ def test_a_killed_service_and_a_killed_leader_of_etcd_lose_nothing_on_a_whole_cl
     assert done.returncode == 0, f"{done.stdout}{done.stderr[-10000:]}"
     table = done.stdout.partition("|---")[2].splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table if line.endswith("|")][1:]
-    assert [(row[0], row[-1]) for row in rows] == [("service-kill", "nothing"), ("etcd-kill", "nothing")]
+    assert [(row[0], row[-1]) for row in rows] == [("etcd-kill", "nothing"), ("service-kill", "nothing")]
     assert all(int(row[3]) > 0 for row in rows)
 
 
