@@ -22,8 +22,7 @@ ASK_AFTER_S = 1.0
 class ServerCheck:
     """Asks one server whether it lives, by opening another connection to it.
 
-    Keepalive and ``tcp_user_timeout`` do not help: the kernel of a machine whose server is stopped still acknowledges
-    bytes. Threads that wait for the server at the same time share a check.
+    Threads that wait for the server at the same time share a check.
     """
 
     def __init__(self, connect: Callable[[], Any], errors: type[Exception]) -> None:

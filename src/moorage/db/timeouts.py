@@ -240,13 +240,13 @@ def _bounded_postgresql() -> Callable[..., Any]:
 def _checking(connection: Any, gen: Any, gone: type[Exception]) -> Any:
     """Psycopg's generator `gen` for `connection`, which raises `gone` if the server does not live."""
     try:
-        wanted = next(gen)
-        waiting = AnswerWait(connection.pgconn.socket, connection.server_check)
+        wanted, waiting = next(gen), None
         while True:
             ready = yield wanted
-            # Without anything to read or write, psycopg comes here after each interval.
-            if not ready and waiting.is_hopeless():
-                raise gone(NO_ANSWER)
+            if not ready:  # after each interval without an answer
+                waiting = waiting or AnswerWait(connection.pgconn.socket, connection.server_check)
+                if waiting.is_hopeless():
+                    raise gone(NO_ANSWER)
             wanted = gen.send(ready)
     except StopIteration as end:
         return end.value
