@@ -22,7 +22,12 @@ def read_reservations(
     leases = reservations.leases()
     hosts = reservations.hosts()
     running = {one.id: (lease, one) for lease in leases for one in lease.reservations if _runs(lease, one)}
-    short = {one.id: lease.name for lease in leases for one in lease.reservations if one.lacks_resources}
+    short = {
+        one.id: lease.name
+        for lease in leases
+        for one in lease.reservations
+        if one.lacks_resources and one.status != "deleted"  # a lease that has ended keeps its flag
+    }
     where: dict[str, dict[str, int]] = {}
     needs: dict[str, Counter[str]] = {}
     with_slots = {

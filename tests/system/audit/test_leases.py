@@ -180,6 +180,18 @@ def test_capacity_that_an_operator_takes_away_is_noticed_by_admission_lease_and_
     assert (slots(plane, reservation), plane.audit()) == (2, [])
 
 
+def test_a_lease_that_ended_without_its_resources_is_no_finding(plane):
+    lease, reservation = plane.running_lease(2)
+    set_vcpus(plane, allocation_ratio=1.0, total=1, max_unit=1)
+    plane.task("reservation.watch").run_once()
+    plane.settle()
+    assert kinds(plane.audit()) == [(FindingKind.LEASE_WITHOUT_RESOURCES, reservation)]
+    plane.run_until(plane.clock.now() + 100 * GRACE)
+    ended = plane.lease(lease)
+    assert (ended["status"], ended["degraded"]) == ("TERMINATED", True)
+    assert plane.audit() == []
+
+
 def set_faults(plane, *faults: dict[str, object]) -> None:
     """The simulated cards of compute-1 have these faults from now on; the host and the reservation service look."""
     path = plane.state / "accelerators" / "simulated" / "control.json"
