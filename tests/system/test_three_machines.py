@@ -220,7 +220,8 @@ def machines(layer, tmp_path):
         made[SERVICES].run(f"base64 --decode > ~/{IMAGE} <<END\n{empty_image(tmp_path)}\nEND")
         for name in HOSTS:
             made[name].run(f"install -D -m 644 -t /etc/libvirt/nwfilter {' '.join(map(str, filters))}")
-            made[name].run(f"PATH={programs}:$PATH libvirtd --daemon")
+            made[name].run(f"install -t /usr/sbin {programs}/*")
+            made[name].run("libvirtd --daemon")
             made[name].run("until [ -S /run/libvirt/libvirt-sock ]; do sleep 0.05; done")
         yield made
 

@@ -60,6 +60,8 @@ lib /var/lib/libvirt
 run /run/libvirt
 END
 mkdir -p /var/cache/libvirt; mount --bind "$3" /var/cache/libvirt
+# Debian's libvirt starts /usr/sbin/ebtables and its like, wherever else PATH leads.
+[ -z "$4" ] || mount -t overlay -o lowerdir="$4:/usr/sbin" overlay /usr/sbin
 exec "$2" --config "$1/libvirtd.conf" --pid-file "$1/pid"
 """
 
@@ -114,7 +116,7 @@ class LibvirtHost:
     """`directory` must have a short path, because it holds sockets.
 
     `namespace`: name of the network namespace of the daemon and its guests; None: that of the tests. `programs`: a
-    directory in which the daemon looks for programs first. `filters`: libvirt's definitions of traffic filters.
+    directory whose programs the daemon finds in /usr/sbin. `filters`: libvirt's definitions of traffic filters.
     """
 
     def __init__(
@@ -127,8 +129,7 @@ class LibvirtHost:
     ) -> None:
         self.directory = directory
         self._before = [] if namespace is None else ["ip", "netns", "exec", namespace]
-        if programs is not None:
-            self._before += ["env", f"PATH={programs}:{os.environ['PATH']}"]
+        self._programs = "" if programs is None else str(programs)
         self._parent = subprocess.Popen(
             [sys.executable, Path(__file__).with_name("parent.py")],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -160,7 +161,7 @@ class LibvirtHost:
         # Probing QEMU's capabilities takes seconds; libvirt itself notices if the cache is out of date.
         cache = servers.place() / "libvirt-cache"
         cache.mkdir(exist_ok=True)
-        words = map(str, (self.directory, program("libvirtd"), cache))
+        words = map(str, (self.directory, program("libvirtd"), cache, self._programs))
         command = [*self._before, "unshare", "--mount", "--propagation", "private", "sh", "-c", _SCRIPT, "sh", *words]
         order = {"command": command, "out": str(self.directory / "out")}
         self._parent.stdin.write(json.dumps(order) + "\n")
