@@ -160,7 +160,7 @@ deb: .venv/.runtime ## Build a Debian package for this machine's Debian into dis
 
 .PHONY: lock
 lock: .venv/.uv ## Write requirements/*.txt again from requirements/*.in
-	@for lock in runtime uv dev keystonemiddleware libvirt nvidia signatures otel clients cyborgclient keystone glance nova neutron ironic conformance tempest blazar cyborg ansible patroni bench docs audit mutate; do \
+	@for lock in runtime uv dev keystonemiddleware libvirt nvidia signatures oidc otel clients cyborgclient keystone glance nova neutron ironic conformance tempest blazar cyborg ansible patroni bench docs audit mutate; do \
 	    echo "requirements/$$lock.txt"; \
 	    (cd requirements && ../.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	        --no-header --no-annotate $$lock.in --output-file $$lock.txt) || exit 1; \
@@ -187,7 +187,7 @@ clean: ## Remove virtual environments, caches and build output (state of a plane
 	@$(INSTALL) --into .venv --name Moorage --checkout $<
 	@touch $@
 
-.venv/.dev: requirements/dev.txt requirements/keystonemiddleware.txt requirements/nvidia.txt requirements/signatures.txt requirements/otel.txt .venv/.runtime
+.venv/.dev: requirements/dev.txt requirements/keystonemiddleware.txt requirements/nvidia.txt requirements/signatures.txt requirements/oidc.txt requirements/otel.txt .venv/.runtime
 	@$(INSTALL) --into .venv --name "test and lint tools" $(filter %.txt,$^)
 	@touch $@
 

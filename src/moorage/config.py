@@ -19,7 +19,14 @@ from moorage.options.compute import ComputeOptions, SchedulerOptions
 from moorage.options.host import AgentOptions, LibvirtOptions
 from moorage.options.plane import DatabaseOptions, EndpointOptions, PlaneOptions, ServerOptions
 from moorage.options.reservation import BeforeEndOptions, EnforcementOptions, ReservationOptions
-from moorage.options.services import AcceleratorOptions, IdentityOptions, ImageOptions, NetworkOptions, PlacementOptions
+from moorage.options.services import (
+    AcceleratorOptions,
+    IdentityOptions,
+    ImageOptions,
+    NetworkOptions,
+    OidcOptions,
+    PlacementOptions,
+)
 from moorage.options.telemetry import AuditOptions, TracingOptions, TrailOptions
 
 #: {service: path of its endpoint below the plane's address}. The first segment is the mount prefix.
@@ -68,6 +75,7 @@ class Config:
     plane: PlaneOptions = field(default_factory=PlaneOptions)
     server: ServerOptions = field(default_factory=ServerOptions)
     identity: IdentityOptions = field(default_factory=IdentityOptions)
+    oidc: OidcOptions = field(default_factory=OidcOptions)
     database: DatabaseOptions = field(default_factory=DatabaseOptions)
     endpoints: EndpointOptions = field(default_factory=EndpointOptions)
     placement: PlacementOptions = field(default_factory=PlacementOptions)

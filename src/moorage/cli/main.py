@@ -20,6 +20,11 @@ _COMMANDS = {
     "host": ("moorage.cli.commands.host", "host", "Enrol the agents of hosts, and revoke their credentials."),
     "agent": ("moorage.cli.agent.command", "agent", "Make this machine a host of a plane."),
     "env": ("moorage.cli.commands.config", "env", "Print the OS_* variables for the openstack clients."),
+    "login": (
+        "moorage.cli.commands.login",
+        "login",
+        "Sign in with an OpenID provider, for the openstack clients.",
+    ),
     "user": (
         "moorage.cli.commands.people",
         "user",

@@ -1,6 +1,7 @@
-"""Cookies of the dashboard: the token, the seed of the form tokens, and the theme.
+"""Cookies of the dashboard: the token, the seed of the form tokens, the theme, and a sign-in that is under way.
 
-All are HttpOnly and SameSite=Strict, and Secure where the address is https.
+All are HttpOnly and SameSite=Strict, and Secure where the address is https. The sign-in at a provider alone is
+SameSite=Lax: the provider, another site, sends the browser back.
 """
 
 import hmac
@@ -10,6 +11,7 @@ from urllib.parse import urlsplit
 SESSION = "moorage_session"
 SEED = "moorage_seed"
 THEME = "moorage_theme"
+PROVIDER = "moorage_provider"
 
 THEMES = ("auto", "light", "dark")
 
@@ -26,7 +28,8 @@ def read_cookies(headers: Mapping[str, str]) -> dict[str, str]:
 def set_cookie(name: str, value: str, base_url: str, *, max_age_s: int | None = None) -> str:
     """A ``Set-Cookie`` for all paths below `base_url`. Without `max_age_s` it is a session cookie; 0 deletes it."""
     url = urlsplit(base_url)
-    parts = [f"{name}={value}", f"Path={url.path or '/'}", "HttpOnly", "SameSite=Strict"]
+    same_site = "Lax" if name == PROVIDER else "Strict"
+    parts = [f"{name}={value}", f"Path={url.path or '/'}", "HttpOnly", f"SameSite={same_site}"]
     if url.scheme == "https":
         parts.append("Secure")
     if max_age_s is not None:

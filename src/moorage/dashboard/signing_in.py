@@ -94,13 +94,40 @@ class SigningIn:
         Raises `Unauthorized`, `TooManyRequests`, or `Forbidden` for a user without a project.
         """
         user: JsonObject = {"name": name, "password": password, "domain": {"id": _DOMAIN}}
-        token, said = self._issue({"methods": ["password"], "password": {"user": user}}, None, address)
+        return self._in_a_project(*self._issue({"methods": ["password"], "password": {"user": user}}, None, address))
+
+    def _in_a_project(self, token: str, said: "TokenDocument") -> Person:
         if "project" in said:
             return self._remember(token, said)
         projects = self._projects(token)
         if not projects:
+            name = said["user"]["name"]
             raise Forbidden(f"{name} has no role in any project; ask an administrator for one")
         return self.switch(token, projects[0].id)
+
+    def provider_name(self) -> str | None:
+        """The name of the OpenID provider with which people may sign in; None without one, or if identity is away."""
+        try:
+            answer = self._send("GET", "/moorage/v1/oidc", None, {})
+            return None if answer.status == 404 else str(_checked(answer)["provider"]["name"])
+        except MoorageError as error:
+            log.warning("the OpenID provider is not known", extra={"reason": error.message})
+            return None
+
+    def provider_url(self, secret: str) -> str:
+        """The provider's page of sign-in for the browser with this secret. Raises `Unavailable`, `RemoteError`."""
+        body = orjson.dumps({"browser_secret": secret})
+        return str(_checked(self._send("POST", "/moorage/v1/oidc/authorizations", None, {}, body))["url"])
+
+    def sign_in_with_code(self, answer: Mapping[str, str], address: str) -> Person:
+        """Signs in a person whom the provider sent back. `answer`: ``browser_secret``, ``state``, ``code`` and, if the
+        provider named it, ``iss``. Raises `Unauthorized`, `TooManyRequests`, `Unavailable`, `RemoteError`.
+        """
+        headers = {"x-forwarded-for": address} if address else {}
+        said = self._send("POST", "/moorage/v1/oidc/codes?nocatalog", None, headers, orjson.dumps(answer))
+        _check_password_answer(said)
+        document = _checked(said)["token"]
+        return self._in_a_project(said.headers.get("x-subject-token", ""), document)
 
     def switch(self, token: str, project_id: str) -> Person:
         """Issues a token for another project and revokes the current one. Raises `Unauthorized`."""

@@ -6,6 +6,7 @@ Not here: changes of accounts, roles, credentials and the catalogue, which have 
 import hmac
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from moorage.core.caller import Caller
 from moorage.core.errors import Forbidden, NotFound, Unauthorized
@@ -26,6 +27,7 @@ from moorage.identity.model import (
     Project,
     User,
 )
+from moorage.identity.oidc.settings import OidcSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +74,21 @@ class Login:
     other_scope: bool = False  #: asks for a domain or the whole system, for which this service issues no tokens
 
 
+class ProviderSignIn(Protocol):
+    """`moorage.identity.oidc.sign_in`, which is imported only if there is a provider."""
+
+    @property
+    def settings(self) -> OidcSettings: ...
+    def authorization_url(self, secret: str) -> str: ...
+    def sign_in_with_code(
+        self, secret: str, state: str, code: str, issuer: str | None, address: str
+    ) -> tuple[str, AuthenticatedCaller]: ...
+    def sign_in_with_id_token(self, id_token: str, address: str) -> tuple[str, AuthenticatedCaller]: ...
+
+
 @dataclass(frozen=True)
 class IdentityService:
-    """`catalog` and the fields after it change what is in the database."""
+    """`catalog` and the fields after it change what is in the database. `oidc` is None without an OpenID provider."""
 
     identity: EmbeddedIdentity
     catalog: CatalogEditor
@@ -82,6 +96,7 @@ class IdentityService:
     roles: RoleService
     credentials: CredentialService
     invitations: InvitationService
+    oidc: ProviderSignIn | None = None
 
     @property
     def hosts(self) -> HostRegistry:

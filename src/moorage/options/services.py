@@ -39,6 +39,47 @@ class IdentityOptions:
 
 
 @dataclass(frozen=True)
+class OidcOptions:
+    issuer: str = option(
+        "",
+        "URL of the OpenID provider with which people may sign in, as the provider itself writes it. If empty, people "
+        "sign in with passwords only. Needs the built-in identity service and the extra oidc.",
+    )
+    name: str = option("single sign-on", "Name of the provider on the page of sign-in.")
+    client_id: str = option("", "ID that the provider gave to the dashboard.")
+    client_secret_file: str = option(
+        "",
+        "File with the secret of that client; a relative path is below state_path. If empty, the client is a public "
+        "one, protected by PKCE alone.",
+    )
+    device_client_id: str = option(
+        "",
+        "ID of a public client with the device authorization grant, for `moorage login`. If empty, the command line "
+        "cannot sign in with the provider.",
+    )
+    mapping_file: str = option(
+        "",
+        "YAML file with the rules that give people roles in projects; a relative path is below state_path. It is read "
+        "at the start.",
+    )
+    projects_claim: str = option("groups", "Claim of the ID token whose values the rules name: a text, or a list.")
+    person_claim: str = option(
+        "sub",
+        "Claim that identifies a person at the provider for ever. Never one that can change or be given to somebody "
+        "else, such as email.",
+    )
+    name_claim: str = option("preferred_username", "Claim with the name to show. It identifies nobody.")
+    scopes: str = option("openid profile", "Scopes to ask for, separated by spaces.")
+    redirect_uri: str = option(
+        "",
+        "URL to which the provider sends browsers back. If empty, /ui/sign-in/provider/callback below the address of "
+        "this process ([server] public_url).",
+    )
+    algorithms: str = option("RS256, ES256", "Algorithms with which ID tokens may be signed, comma-separated.")
+    timeout_s: float = option(5.0, "Seconds after which a request to the provider is given up.")
+
+
+@dataclass(frozen=True)
 class PlacementOptions:
     policy: str = option(
         "new",

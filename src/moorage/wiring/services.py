@@ -6,11 +6,12 @@ Each function imports the service that it builds, so a process that serves place
 import dataclasses
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine, Table
 
-from moorage.config import ENDPOINT_PATHS, Config, comma_separated
+from moorage.config import DASHBOARD_PATH, ENDPOINT_PATHS, Config, comma_separated
 from moorage.core.clock import Clock, is_real_time
 from moorage.core.errors import Invalid, StartError
 from moorage.wiring.auth import membership_of
@@ -20,6 +21,8 @@ from moorage.wiring.reservation_settings import before_end_settings, enforcement
 if TYPE_CHECKING:
     from moorage.accelerator.client import AcceleratorClient
     from moorage.compute.service import ComputeService
+    from moorage.identity.embedded import EmbeddedIdentity
+    from moorage.identity.oidc.sign_in import OidcSignIn
     from moorage.jobs.background_tasks import Task
     from moorage.jobs.worker_watch import IsFirst
     from moorage.placement.client.placement_client import PlacementClient
@@ -41,8 +44,13 @@ def build_identity(parts: Components) -> None:
     from moorage.identity.service import IdentityService
 
     identity, ids = parts.identity, parts.ids
-    if identity is None:
-        return  # Keystone serves it, or there are no users
+    if identity is None:  # Keystone serves it, or there are no users
+        if parts.config.oidc.issuer:
+            raise StartError(
+                f"{parts.config.source}: [oidc] issuer is set, but [identity] mode = {parts.config.identity.mode} has "
+                "no users of its own; let that service ask the provider, or remove [oidc]"
+            )
+        return
     # Clients ask a network service that the catalogue names at every server, so it must not be one that nobody runs.
     has_networks = parts.has("network") or parts.has_server_networks
     named = [name for name in ENDPOINT_PATHS if name != "network" or has_networks]
@@ -54,8 +62,68 @@ def build_identity(parts: Components) -> None:
         RoleService(identity.database, ids),
         CredentialService(identity, ids),
         InvitationService(identity),
+        _oidc(parts, identity),
     )
     parts.serve("identity", identity_routes.API, service, identity_routes.RULES, parts.plane.engines["identity"])
+
+
+def _oidc(parts: Components, identity: "EmbeddedIdentity") -> "OidcSignIn | None":
+    """Sign-in with the provider of [oidc]; None without one. Raises `StartError`."""
+    options, place = parts.config.oidc, f"{parts.config.source}: [oidc]"
+    if not options.issuer:
+        return None
+    try:
+        from moorage.identity.oidc.provider import Provider
+        from moorage.identity.oidc.sign_in import OidcSignIn
+    except ImportError as error:
+        raise StartError(
+            f"{place} issuer is set, but {error.name} is not installed: pip install moorage[oidc]"
+        ) from error
+    from moorage.identity.oidc.mapping import parse_mapping
+    from moorage.identity.oidc.settings import OidcSettings, checked_settings
+
+    if not options.mapping_file:
+        raise StartError(f"{place} mapping_file is empty; without rules nobody has a role (docs/guides/oidc.md)")
+    mapping_file = parts.config.state / options.mapping_file
+    settings = checked_settings(
+        OidcSettings(
+            issuer=options.issuer,
+            name=options.name,
+            client_id=options.client_id,
+            client_secret=_secret_in(parts.config.state / options.client_secret_file, f"{place} client_secret_file")
+            if options.client_secret_file
+            else "",
+            device_client_id=options.device_client_id,
+            redirect_uri=options.redirect_uri or f"{parts.config.base_url}{DASHBOARD_PATH}/sign-in/provider/callback",
+            scopes=options.scopes,
+            person_claim=options.person_claim,
+            name_claim=options.name_claim,
+            projects_claim=options.projects_claim,
+            algorithms=tuple(comma_separated(options.algorithms)),
+            timeout_s=options.timeout_s,
+            ca_file=parts.config.ca_file,
+            rules=parse_mapping(_text_of(mapping_file, f"{place} mapping_file"), str(mapping_file)),
+        ),
+        place,
+    )
+    return OidcSignIn(identity, Provider(settings, parts.clock), settings)
+
+
+def _secret_in(path: Path, place: str) -> str:
+    """The content of a file without the blanks around it. Raises `StartError`."""
+    if not (secret := _text_of(path, place).strip()):
+        raise StartError(f"{place}: {path} is empty")
+    return secret
+
+
+def _text_of(path: Path, place: str) -> str:
+    """Raises `StartError`."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise StartError(f"{place}: {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise StartError(f"{place}: {path} is not UTF-8") from error
 
 
 def _public_endpoint(parts: Components, service: str) -> str:

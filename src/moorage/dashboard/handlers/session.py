@@ -30,7 +30,7 @@ def show_first_page(page_request: PageRequest) -> Response | Page:
 def show_sign_in(page_request: PageRequest) -> Page | Response:
     if page_request.http.service.signing_in is None:
         return redirect(page_request, "/")
-    return _form(
+    return sign_in_form(
         page_request,
         page_request.http.query.first("next") or "/",
         page_request.http.query.first("name") or "",
@@ -40,34 +40,34 @@ def show_sign_in(page_request: PageRequest) -> Page | Response:
 
 
 def sign_in(page_request: PageRequest) -> Page | Response:
-    service, form = _signing_in(page_request), page_request.form
-    target = _safe_path(form.text("next"))
+    service, form = signing_in(page_request), page_request.form
+    target = safe_path(form.text("next"))
     name, password = form.text("name"), form.raw("password")
     if not name or not password:
-        return _form(page_request, target, name, "enter both the name and the password", status=400)
+        return sign_in_form(page_request, target, name, "enter both the name and the password", status=400)
     try:
         person = service.sign_in(name, password, page_request.http.address)
     except (Unauthorized, TooManyRequests) as error:
-        return _form(page_request, target, name, error.message, status=status_of(error))
+        return sign_in_form(page_request, target, name, error.message, status=status_of(error))
     if page_request.http.change is not None:
         project = person.project
         page_request.http.change.set_initiator(name=person.user_name, project_id=project.id, project_name=project.name)
-    return redirect(page_request, target, _session(page_request, person))
+    return redirect(page_request, target, session_cookie(page_request, person))
 
 
 def sign_out(page_request: PageRequest) -> Response:
     if token := page_request.cookies.get(cookies.SESSION):
-        _signing_in(page_request).revoke(token)
+        signing_in(page_request).revoke(token)
     return redirect(page_request, "/sign-in", *_no_session(page_request))
 
 
 def switch_project(page_request: PageRequest) -> Response:
-    service, who = _signing_in(page_request), page_request.user
+    service, who = signing_in(page_request), page_request.user
     wanted = page_request.form.text("project_id")
     if wanted not in {project.id for project in who.projects}:
         raise Invalid("you no longer have a role in this project; reload the page")
     person = service.switch(who.token or "", wanted)
-    return redirect(page_request, _safe_path(page_request.form.text("next")), _session(page_request, person))
+    return redirect(page_request, safe_path(page_request.form.text("next")), session_cookie(page_request, person))
 
 
 def show_password(page_request: PageRequest) -> Page | Response:
@@ -76,7 +76,7 @@ def show_password(page_request: PageRequest) -> Page | Response:
 
 def change_password(page_request: PageRequest) -> Page | Response:
     """Changes the own password, which ends the session."""
-    service, form = _signing_in(page_request), page_request.form
+    service, form = signing_in(page_request), page_request.form
     original, new = form.raw("original"), form.raw("password")
     try:
         if not original:
@@ -121,10 +121,10 @@ def set_theme(page_request: PageRequest) -> Response:
     if wanted not in cookies.THEMES:
         raise Invalid(f"theme must be one of {', '.join(cookies.THEMES)}")
     kept = cookies.set_cookie(cookies.THEME, wanted, page_request.http.base_url, max_age_s=_YEAR_S)
-    return redirect(page_request, _safe_path(page_request.form.text("next")), kept)
+    return redirect(page_request, safe_path(page_request.form.text("next")), kept)
 
 
-def _form(
+def sign_in_form(
     page_request: PageRequest,
     target: str,
     name: str = "",
@@ -134,7 +134,16 @@ def _form(
     done: str = "",
     status: int = 200,
 ) -> Page:
-    values = {"next": _safe_path(target), "name": name, "error": error, "is_over": is_over, "done": done}
+    service = page_request.http.service.signing_in
+    provider = service.provider_name() if service is not None and page_request.has("identity") else None
+    values = {
+        "next": safe_path(target),
+        "name": name,
+        "error": error,
+        "is_over": is_over,
+        "done": done,
+        "provider": provider,
+    }
     return Page("sign_in.html", "Sign in", values, status)
 
 
@@ -155,7 +164,7 @@ def _inviting(page_request: PageRequest) -> SigningIn:
     return service
 
 
-def _signing_in(page_request: PageRequest) -> SigningIn:
+def signing_in(page_request: PageRequest) -> SigningIn:
     """Raises `Invalid` if sign-in is off."""
     service = page_request.http.service.signing_in
     if service is None:
@@ -171,11 +180,11 @@ def _no_session(page_request: PageRequest) -> list[str]:
     ]
 
 
-def _session(page_request: PageRequest, person: Person) -> str:
+def session_cookie(page_request: PageRequest, person: Person) -> str:
     return cookies.set_cookie(cookies.SESSION, person.token or "", page_request.http.base_url)
 
 
-def _safe_path(target: str) -> str:
+def safe_path(target: str) -> str:
     """A safe path to return to, or "/". The caller puts the mount before it, so it cannot lead to another site."""
     is_path = target.startswith("/") and target.isascii() and target.isprintable() and not set(target) & set(" \\")
     return target if is_path else "/"

@@ -1,7 +1,7 @@
 """The route table of identity: the Identity API v3 without federation, trusts and EC2, with its policy rules.
 
-``/moorage/v1/hosts`` and ``/moorage/v1/users`` are our own additions: the credentials of hosts, and the failed logins
-and invitations of users.
+``/moorage/v1`` is our own addition: the credentials of hosts, the failed logins and invitations of users, and sign-in
+with an OpenID provider.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from moorage.identity.api import schemas
-from moorage.identity.api.handlers import accounts, catalog, credentials, hosts, roles, tokens, users
+from moorage.identity.api.handlers import accounts, catalog, credentials, hosts, oidc, roles, tokens, users
 from moorage.identity.policy import RuleTable, admin, admin_or_service, anyone, in_project
 from moorage.identity.service import IdentityService
 from moorage.wire.app import ServiceApi
@@ -96,6 +96,7 @@ USERS_RULE = "moorage:users"
 
 _INVITATION = "/moorage/v1/users/{user_id}/invitation"
 _HOST = "/moorage/v1/hosts/{host}"
+_OIDC = "/moorage/v1/oidc"
 
 API: ServiceApi[IdentityService] = ServiceApi(
     name="identity",
@@ -157,6 +158,11 @@ API: ServiceApi[IdentityService] = ServiceApi(
         Route("DELETE", _INVITATION, users.withdraw_invitation, USERS_RULE),
         # Public: the token in the body authenticates the caller.
         Route("POST", "/moorage/v1/invitations/password", users.choose_password, None, schema=schemas.CHOOSE_PASSWORD),
+        # Public, like a login. The codes and tokens of the provider authenticate the caller.
+        Route("GET", _OIDC, oidc.show_provider, None, reads="none"),
+        Route("POST", f"{_OIDC}/authorizations", oidc.begin_sign_in, None, schema=schemas.BEGIN_SIGN_IN, effect="none"),
+        Route("POST", f"{_OIDC}/codes", oidc.redeem_code, None, schema=schemas.REDEEM_CODE),
+        Route("POST", f"{_OIDC}/id_tokens", oidc.redeem_id_token, None, schema=schemas.REDEEM_ID_TOKEN),
         Route("GET", "/moorage/v1/hosts", hosts.list_hosts, HOSTS_RULE),
         Route("DELETE", _HOST, hosts.revoke_host, HOSTS_RULE),
         Route("POST", f"{_HOST}/enrolment", hosts.invite_host, HOSTS_RULE, schema=schemas.INVITE),

@@ -118,6 +118,24 @@ INVITE_USER = _flat_body(expires_s={"type": "integer", "minimum": 1, "maximum": 
 CHOOSE_PASSWORD = _flat_body(token=_SECRET, password={"type": "string"})
 HOST_LOGIN = _flat_body(secret=_SECRET)
 
+_BROWSER_SECRET = {"type": "string", "pattern": r"^[A-Za-z0-9_-]{32,128}$"}
+_FROM_PROVIDER = {"type": "string", "minLength": 1, "maxLength": 4096}
+BEGIN_SIGN_IN = _flat_body(browser_secret=_BROWSER_SECRET)
+REDEEM_CODE = Schema(
+    {
+        "type": "object",
+        "properties": {
+            "browser_secret": _BROWSER_SECRET,
+            "state": _FROM_PROVIDER,
+            "code": _FROM_PROVIDER,
+            "iss": _FROM_PROVIDER,
+        },
+        "required": ["browser_secret", "state", "code"],
+        "additionalProperties": False,
+    }
+)
+REDEEM_ID_TOKEN = _flat_body(id_token={"type": "string", "minLength": 1, "maxLength": 65_536})
+
 
 CHANGE_PASSWORD = Schema(
     {

@@ -22,7 +22,11 @@ def create_token(request: Request[IdentityService]) -> Response:
         # Record existing users only: people sometimes type their password into the field of the name.
         user = request.service.account_of(login)
         request.change.set_initiator(id=user.id if user else "", name=user.name if user else "")
-    token, holder = request.service.log_in(login, request.address)
+    return new_token(request, *request.service.log_in(login, request.address))
+
+
+def new_token(request: Request[IdentityService], token: str, holder: AuthenticatedCaller) -> Response:
+    """The answer to a login."""
     if request.change is not None:
         request.change.set_initiator(id=holder.user.id, name=holder.user.name)
         if holder.project is not None:
