@@ -57,11 +57,6 @@ class Glewlwyd:
         answer = self.admin.post("/api/client/", json=client)
         assert answer.status_code == 200, answer.text
 
-    def replace_keys(self) -> None:
-        """Gives the provider a new signing key."""
-        self.admin.delete("/api/mod/plugin/oidc").raise_for_status()
-        _add_plugin(self.admin, self.issuer)
-
 
 class Browser:
     """What a person's browser does at Glewlwyd's pages, whose scripts call this API."""

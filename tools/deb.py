@@ -27,7 +27,7 @@ PACKAGING = ROOT / "packaging"
 #: The system's Python: the environment is made with it and runs on it.
 PYTHON = Path("/usr/bin/python3")
 #: Requirements files of the extras that the package has; libvirt's is Debian's package.
-LOCKS = ("runtime", "keystonemiddleware", "nvidia", "signatures", "otel")
+LOCKS = ("runtime", "keystonemiddleware", "nvidia", "signatures", "oidc", "otel")
 LIBRARY = Path("usr/lib/moorage")
 DOCUMENTS = Path("usr/share/doc/moorage")
 #: Pages that the configuration file names.

@@ -27,7 +27,7 @@ from packaging.version import InvalidVersion, Version
 
 ROOT = Path(__file__).parents[1]
 #: The lock files of the runtime and of each extra. A package is counted for the first one that contains it.
-LOCKS = ("runtime", "keystonemiddleware", "libvirt", "nvidia", "otel", "signatures")
+LOCKS = ("runtime", "keystonemiddleware", "libvirt", "nvidia", "otel", "signatures", "oidc")
 PAGE = ROOT / "docs" / "reference" / "licences.md"
 HEAD = """<!-- written by tools/packages.py: `make licences` -->
 

@@ -19,7 +19,9 @@ from tests.plane import InProcessPlane
 
 pytestmark = [pytest.mark.core, pytest.mark.slow]
 
-PAGES = [route.path for route in ROUTES if route.method == "GET" and not route.path.startswith("/static")]
+#: The way to an OpenID provider and back: `tests/browser/test_oidc.py`.
+ELSEWHERE = ("/static", "/sign-in/provider")
+PAGES = [route.path for route in ROUTES if route.method == "GET" and not route.path.startswith(ELSEWHERE)]
 
 
 @pytest.fixture(scope="module")

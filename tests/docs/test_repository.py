@@ -121,6 +121,7 @@ def test_the_package_and_the_lock_files_have_the_same_dependencies():
         | wanted(ROOT / "requirements/libvirt.in")
         | wanted(ROOT / "requirements/nvidia.in")
         | wanted(ROOT / "requirements/signatures.in")
+        | wanted(ROOT / "requirements/oidc.in")
         | wanted(ROOT / "requirements/otel.in")
     )
     build_only = {"setuptools"}

@@ -40,8 +40,9 @@ CHANGES = [row for row in ROUTES if row[1].is_change]
 READS = [row for row in ROUTES if not row[1].is_change]
 
 #: Routes with changing methods that change nothing: searches, dry runs and explanations need a body, and the dashboard's
-#: audit reads all services. The theme is the browser's own.
+#: audit reads all services. The theme is the browser's own, and the address of a provider's page signs nobody in.
 QUESTIONS = {
+    "POST /moorage/v1/oidc/authorizations",
     "POST /v1/leases/dry-run",
     "POST /v1/leases/{lease_id}/dry-run",
     "POST /v1/leases/series/dry-run",
