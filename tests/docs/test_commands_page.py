@@ -12,7 +12,14 @@ from moorage.cli.main import cli
 from tools import commands_page, man_page
 
 #: `clock advance` has the exit codes of `clock`.
-WITHOUT_A_PLANE = {"bitstream sign", "clock advance", "completion", "provider-config sample", "provider-config schema"}
+WITHOUT_A_PLANE = {
+    "bitstream sign",
+    "clock advance",
+    "completion",
+    "login",
+    "provider-config sample",
+    "provider-config schema",
+}
 COMMANDS = dict(commands_page.commands(cli))
 
 

@@ -73,7 +73,7 @@ def _oidc(parts: Components, identity: "EmbeddedIdentity") -> "OidcSignIn | None
     if not options.issuer:
         return None
     try:
-        from moorage.identity.oidc.provider import Provider
+        from moorage.identity.oidc.provider import OpenIdProvider
         from moorage.identity.oidc.sign_in import OidcSignIn
     except ImportError as error:
         raise StartError(
@@ -83,7 +83,7 @@ def _oidc(parts: Components, identity: "EmbeddedIdentity") -> "OidcSignIn | None
     from moorage.identity.oidc.settings import OidcSettings, checked_settings
 
     if not options.mapping_file:
-        raise StartError(f"{place} mapping_file is empty; without rules nobody has a role (docs/guides/oidc.md)")
+        raise StartError(f"{place} mapping_file is empty; without rules nobody has a role (docs/reference/oidc.md)")
     mapping_file = parts.config.state / options.mapping_file
     settings = checked_settings(
         OidcSettings(
@@ -106,7 +106,7 @@ def _oidc(parts: Components, identity: "EmbeddedIdentity") -> "OidcSignIn | None
         ),
         place,
     )
-    return OidcSignIn(identity, Provider(settings, parts.clock), settings)
+    return OidcSignIn(identity, OpenIdProvider(settings, parts.clock), settings)
 
 
 def _secret_in(path: Path, place: str) -> str:

@@ -1,5 +1,6 @@
 """`moorage login`: sign in with the cloud's OpenID provider, without a browser on this machine."""
 
+import json
 import os
 import shlex
 import time
@@ -9,7 +10,7 @@ from typing import Any
 import click
 import orjson
 
-from moorage.cli.output import printable
+from moorage.cli.output import json_option, printable
 from moorage.core.errors import Invalid, NotFound, RemoteError, StartError, Unauthorized, Unavailable
 from moorage.identity.oidc.settings import is_safe_url
 from moorage.wire.client import decode_body, error_of_response
@@ -28,8 +29,11 @@ _PATH = "/identity/moorage/v1/oidc"
     "--output", type=click.Path(dir_okay=False, path_type=Path),
     help="File to write, for you alone (mode 0600). If empty, standard output.",
 )  # fmt: skip
+@json_option
 @click.option("--plain-http", is_flag=True, help="Allow an address without TLS on another machine.")
-def login(url: str, project: str, ca_file: Path | None, output: Path | None, *, plain_http: bool) -> None:
+def login(
+    url: str, project: str, ca_file: Path | None, output: Path | None, *, as_json: bool, plain_http: bool
+) -> None:
     """Sign in at the cloud at URL with its OpenID provider, and print the OS_* variables for the openstack clients.
 
     Shows an address and a code; open the address in a browser on any machine and enter the code. Use it as:
@@ -48,7 +52,8 @@ def login(url: str, project: str, ca_file: Path | None, output: Path | None, *, 
         token, document = _in_project(cloud, token, project, document)
     if "project" not in document:
         raise Invalid(f"you have roles in several projects; name one with --project, as of: {_names(cloud, token)}")
-    _write(_exports(url, token, document, ca_file), output)
+    variables = _variables(url, token, document, ca_file)
+    _write(json.dumps(variables, indent=2) + "\n" if as_json else _exports(variables, document), output)
 
 
 def _provider_of(cloud: SocketTransport, url: str) -> dict[str, Any]:
@@ -126,7 +131,7 @@ def _checked(answer: ClientResponse) -> Any:
     raise RemoteError(f"the cloud answered {answer.status}: {message}", status=answer.status)
 
 
-def _exports(url: str, token: str, document: dict[str, Any], ca_file: Path | None) -> str:
+def _variables(url: str, token: str, document: dict[str, Any], ca_file: Path | None) -> dict[str, str]:
     variables = {
         "OS_AUTH_TYPE": "v3token",
         "OS_AUTH_URL": f"{url}/identity/v3",
@@ -134,12 +139,19 @@ def _exports(url: str, token: str, document: dict[str, Any], ca_file: Path | Non
         "OS_PROJECT_ID": document["project"]["id"],
         "OS_IDENTITY_API_VERSION": "3",
     }
-    if ca_file is not None:
-        variables["OS_CACERT"] = str(ca_file.resolve())
-    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
-    # Those of an earlier `moorage env` or openrc would contradict the token.
-    lines.insert(0, "unset OS_USERNAME OS_PASSWORD OS_USER_DOMAIN_ID OS_USER_DOMAIN_NAME OS_PROJECT_NAME "
-                    "OS_PROJECT_DOMAIN_ID OS_PROJECT_DOMAIN_NAME OS_CLOUD")  # fmt: skip
+    return variables if ca_file is None else variables | {"OS_CACERT": str(ca_file.resolve())}
+
+
+#: Those of an earlier `moorage env` or openrc, which would contradict the token.
+_OTHERS = (
+    "OS_USERNAME", "OS_PASSWORD", "OS_USER_DOMAIN_ID", "OS_USER_DOMAIN_NAME", "OS_PROJECT_NAME",
+    "OS_PROJECT_DOMAIN_ID", "OS_PROJECT_DOMAIN_NAME", "OS_CLOUD",
+)  # fmt: skip
+
+
+def _exports(variables: dict[str, str], document: dict[str, Any]) -> str:
+    lines = [f"unset {' '.join(_OTHERS)}"]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
     name, project = printable(document["user"]["name"]), printable(document["project"]["name"])
     lines.append(f"# {name} in the project {project}, until {document['expires_at']}")
     return "\n".join(lines) + "\n"

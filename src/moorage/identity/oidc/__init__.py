@@ -13,7 +13,7 @@ cases (`sign_in`), and the device authorization grant of the CLI (`device_login`
 Not in it: routes (`moorage.identity.api`), pages and cookies (`moorage.dashboard`), and tokens (`embedded`).
 Callers: `moorage.wiring` builds it if [oidc] has an issuer, and only then Authlib is imported; the CLI.
 
-Spec: OpenID Connect Core 1.0 (sections 3.1 and 3.1.3.7), Discovery 1.0, RFC 7636 (PKCE), RFC 8628 (devices), RFC 9207
+Source: OpenID Connect Core 1.0 (sections 3.1 and 3.1.3.7), Discovery 1.0, RFC 7636 (PKCE), RFC 8628 (devices), RFC 9207
 (the issuer in the answer). Not supported: the implicit and hybrid flows, encrypted ID tokens, symmetric signatures,
 logout by the provider (front- or back-channel), refresh tokens, UserInfo, and SAML.
 """

@@ -67,7 +67,7 @@ def metadata_url(issuer: str) -> str:
     return f"{issuer.removesuffix('/')}/.well-known/openid-configuration"
 
 
-class Provider:
+class OpenIdProvider:
     """Thread-safe. Two threads may fetch the same thing at once, which is harmless."""
 
     def __init__(self, settings: OidcSettings, clock: Clock) -> None:

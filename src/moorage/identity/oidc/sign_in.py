@@ -13,7 +13,7 @@ from moorage.identity.oidc.browser_secret import is_state_of, nonce_of, state_of
 from moorage.identity.oidc.id_token import LEEWAY
 from moorage.identity.oidc.mapping import grants_of
 from moorage.identity.oidc.people import account_change, person_of, unknown_grants
-from moorage.identity.oidc.provider import Provider
+from moorage.identity.oidc.provider import OpenIdProvider
 from moorage.identity.oidc.settings import OidcSettings
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ _METHODS = ("openid",)
 @dataclass(frozen=True)
 class OidcSignIn:
     identity: EmbeddedIdentity
-    provider: Provider
+    provider: OpenIdProvider
     settings: OidcSettings
 
     def authorization_url(self, secret: str) -> str:
