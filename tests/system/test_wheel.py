@@ -33,6 +33,7 @@ PINNED_BY = {
     "nvidia": "nvidia",
     "otel": "otel",
     "signatures": "signatures",
+    "oidc": "oidc",
 }
 
 

@@ -187,7 +187,9 @@ def test_no_value_of_a_parameter_is_answered_with_5xx(world):
         if route.method not in ("GET", "HEAD"):
             continue
         with asked_for() as names:
-            assert world.ask(route.method, world.path(route)) in (200, 204, 300), route.path
+            # This plane has no OpenID provider; `identity/test_oidc_attacks.py` has one.
+            found = (404,) if route.path == "/moorage/v1/oidc" else (200, 204, 300)
+            assert world.ask(route.method, world.path(route)) in found, route.path
         parameter_names |= names
         for name, value in parameters(names | {"limit", "marker"}):
             world.ask(route.method, f"{world.path(route)}?{urlencode({name: value})}")
