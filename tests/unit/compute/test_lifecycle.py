@@ -110,6 +110,18 @@ def test_the_late_report_of_an_operation_changes_nothing():
     assert lifecycle.after_report(lifecycle.DELETE, server(VmState.DELETED), succeeded=True) is None
 
 
+@pytest.mark.parametrize("state", [VmState.ACTIVE, VmState.ERROR])
+def test_a_server_that_was_reset_keeps_its_state_unless_the_operation_has_broken_it(state):
+    def after(operation, *, succeeded):
+        return lifecycle.after_report(operation, server(state), succeeded=succeeded)
+
+    assert after(lifecycle.CREATE, succeeded=True) == OperationOutcome(state, None, 1)
+    assert after(lifecycle.CREATE, succeeded=False) == OperationOutcome(VmState.ERROR, None, None)
+    assert after(lifecycle.REBUILD, succeeded=False) == OperationOutcome(VmState.ERROR, None, None)
+    assert after(lifecycle.STOP, succeeded=True) is None
+    assert after(lifecycle.STOP, succeeded=False) == OperationOutcome(state, None, None)
+
+
 def test_the_status_follows_from_vm_state_and_task_state():
     assert lifecycle.status(VmState.ACTIVE, TaskState.REBOOTING_HARD) == "HARD_REBOOT"
     assert lifecycle.status(VmState.STOPPED, TaskState.POWERING_ON) == "SHUTOFF"

@@ -326,10 +326,15 @@ class Cloud:
 
     def boot(self, flavor="small", name="vm", **more):
         """Creates a server and waits until it runs; returns its id."""
+        server_id = self.begin_boot(flavor, name, **more)
+        self.settle()
+        return server_id
+
+    def begin_boot(self, flavor="small", name="vm", **more):
+        """Creates a server; returns its id."""
         body = {"name": name, "imageRef": self.image, "flavorRef": flavor, "networks": "none", **more}
         status, answer, _ = self.send("POST", "/v2.1/servers", {"server": body})
         assert status == 202, answer
-        self.settle()
         return answer["server"]["id"]
 
     def make_image(self, name="tiny", **properties):

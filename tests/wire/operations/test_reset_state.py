@@ -63,6 +63,31 @@ def test_a_migration_is_reverted_when_its_server_is_reset(cloud, done, state):
     assert cloud.status(server_id)[0] == "ACTIVE"
 
 
+@pytest.mark.parametrize("fault", [None, "spawn"])
+@pytest.mark.parametrize("state", ["active", "error"])
+def test_a_server_that_is_reset_while_it_is_built_runs_or_is_in_error_without_resources(cloud, state, fault):
+    """The fault: it was ACTIVE, without a guest and with allocations, if the build failed after the reset."""
+    if fault is not None:
+        for host in cloud.hosts.values():
+            host.faults.fail(fault, "out of luck")
+    server_id = cloud.begin_boot("gpu")
+    cloud.compute.task("compute.build").run_once()
+    name = cloud.status(server_id)[2]
+    assert name is not None
+    reset(cloud, server_id, state)
+    cloud.settle()
+    if fault is None:
+        assert agrees(cloud, server_id, state.upper()).servers == {server_id: "running"}
+        reset(cloud, server_id, "active")
+        cloud.do(server_id, "reboot", {"type": "HARD"})
+        assert agrees(cloud, server_id, "ACTIVE").name == name
+    else:
+        assert cloud.status(server_id)[0] == "ERROR"
+        assert "out of luck" in cloud.show(server_id)["fault"]["message"]
+        assert cloud.held(server_id) == {}
+        assert [(host.servers, host.plugged) for host in cloud.hosts.values()] == [({}, {}), ({}, {})]
+
+
 @pytest.mark.parametrize("done", range(3))
 def test_a_resize_in_place_is_reverted_when_its_server_is_reset(make_cloud, done):
     cloud = make_cloud(1, allow_resize_to_same_host=True)

@@ -88,7 +88,8 @@ class OperationReports:
         if operation is lifecycle.CREATE and report.error is None:
             changes.succeeded_builds.add(job.queue)
         elif operation is lifecycle.CREATE:
-            if has_leftovers(job, report) and (server.task_state, server.host) == (operation.task, job.queue):
+            is_there = server.host == job.queue and server.task_state in (operation.task, None)
+            if is_there and has_leftovers(job, report):
                 queues.append(
                     self._migrations.record_leftovers(
                         connection, server, job.queue, server.placed, ids_of(order), kind=MoveKind.FAILED_BUILD
@@ -194,7 +195,7 @@ def _report_changes(
     changes: dict[str, object] = {"vm_state": outcome.vm_state, "task_state": outcome.task_state}
     if outcome.power is not None:
         changes["power_state"] = outcome.power
-    if operation is lifecycle.CREATE and outcome.vm_state is VmState.ACTIVE:
+    if operation is lifecycle.CREATE and report.error is None:
         changes["launched_at"] = now
     if report.error is not None:
         return changes | _failure_changes(operation, outcome, job, report, now)

@@ -344,18 +344,20 @@ def after_report(operation: Operation, server: ServerSituation, *, succeeded: bo
     """The outcome of a report on `operation`; None: no change, because another operation has begun since.
 
     While a server is being deleted, only the report on its destruction changes anything: that job comes next and
-    decides. A destroyed server is gone, even if another operation was tried meanwhile.
+    decides. A destroyed server is gone, even if another operation was tried meanwhile. A server without a task has been
+    reset by an administrator during the operation: it keeps its new state, unless the operation has broken it.
     """
     if server.vm_state is VmState.DELETED or operation.task is None:
         return None
     if succeeded and operation is DELETE:
         return OperationOutcome(server.vm_state, TaskState.DELETING, None)  # DELETED once its allocation is released
-    if server.task_state is not operation.task:
+    was_reset = server.task_state is None and (operation is CREATE or not succeeded)
+    if server.task_state is not operation.task and not was_reset:
         return None
-    if succeeded:
-        after = operation.after(server.vm_state)
-        return OperationOutcome(after, None, POWER_STATES.get(after))
-    return OperationOutcome(operation.fails or server.vm_state, None, None)
+    if not succeeded:
+        return OperationOutcome(operation.fails or server.vm_state, None, None)
+    after = operation.after(server.vm_state)
+    return OperationOutcome(server.vm_state if was_reset else after, None, POWER_STATES.get(after))
 
 
 def status(vm_state: VmState, task_state: TaskState | None) -> str:
