@@ -1,12 +1,13 @@
 """The dependencies of compute's use cases: database, clock, ids, hints, clients of other services, and settings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from sqlalchemy import Engine
 
 from moorage.compute.model.quota import DEFAULTS
+from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.ids import Ids
 from moorage.images.base import ImageSource
@@ -49,6 +50,10 @@ class ComputeDeps:
     server_ports: ServerPorts | None = None  #: for servers
     profiles: ProfileLookup | None = None
     spec_rules: SpecRules = NO_RULES
+    #: Returns the URL of the proxy of serial consoles, for people; None: there is no proxy.
+    console_url: Callable[[], str] | None = None
+    #: (user id, project id) -> the user with the present roles; None if these do not allow a console.
+    console_caller: Callable[[str, str], Caller | None] = lambda _user_id, _project_id: None
 
 
 @dataclass(frozen=True)
@@ -58,5 +63,6 @@ class ComputeSettings:
     job_lease_s: float = JOB_LEASE_S  #: see `moorage.jobs.host_jobs`
     reclaim_after_s: float = 0  #: servers are deleted this long after the request; 0: at once
     offload_after_s: float = 0  #: shelved servers are offloaded after this time; 0: at once, negative: never
+    quota_consoles: int = 20  #: serial consoles of a project, open or asked for; negative: no limit
     allow_resize_to_same_host: bool = False  #: whether a resize may end on the host where it began
     scheduler: SchedulerSettings | None = None

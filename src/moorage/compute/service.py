@@ -17,6 +17,7 @@ from moorage.compute.requests.quota_service import QuotaService
 from moorage.compute.requests.server_request import PlacementNames
 from moorage.compute.requests.server_service import ServerService, TagService
 from moorage.compute.scheduling.pipeline import HostSelector
+from moorage.compute.servers.console_service import ConsoleService
 from moorage.compute.servers.create_service import CreateService
 from moorage.compute.servers.delete_service import DeleteService
 from moorage.compute.servers.explain_service import ExplainService
@@ -43,6 +44,7 @@ class ComputeService:
         self.bare_metal = None if deps.placement is None else BareMetal(deps, deps.placement)
         self.tags = TagService(deps)
         self.operations = OperateService(deps, commands, migrations)
+        self.consoles = ConsoleService(deps, settings, self.hosts)
         self.interfaces = InterfaceService(deps, commands)
         self.deletion = DeleteService(deps, settings, self.hosts, commands, migrations)
         self.moves = MoveService(deps, settings, self.hosts, self.quotas, names, commands, migrations)

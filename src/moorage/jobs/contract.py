@@ -63,6 +63,8 @@ class JobKind(StrEnum):
     HAND_OVER = "hand-over"
     TAKE_OVER = "take-over"
     BUILD_AGAIN = "build-again"
+    # about a server, but no operation on it
+    CONSOLE = "console"
     # about the host itself
     PROVIDER_CONFIG = "provider-config"
 
@@ -262,6 +264,17 @@ class ProviderConfigJob(JobPayload, frozen=True, kw_only=True):
     request_id: str = ""
 
 
+class ConsoleJob(JobPayload, frozen=True, kw_only=True):
+    """Connect the server's serial console to the proxy at `url`, which gives it to the person who asked for it."""
+
+    server_id: str
+    session_id: str
+    url: str  #: ``wss://compute.example.org:6083/``
+    secret: str  #: for the proxy: this is the host that was asked
+    expires_at: str  #: ISO 8601; afterwards the person has gone
+    request_id: str = ""
+
+
 class BindJob(JobPayload, frozen=True, kw_only=True):
     """Bind all accelerator requests of an instance on one host."""
 
@@ -427,6 +440,7 @@ CONTRACTS: Mapping[JobKind, KindContract] = {
     JobKind.HAND_OVER: KindContract(HandOverJob, ServerResult),
     JobKind.TAKE_OVER: _START,
     JobKind.BUILD_AGAIN: _START,
+    JobKind.CONSOLE: KindContract(ConsoleJob, EmptyResult),
     JobKind.PROVIDER_CONFIG: KindContract(ProviderConfigJob, ProviderConfigResult),
     JobKind.BIND: KindContract(BindJob, BindResult),
     JobKind.UNBIND: KindContract(UnbindJob, HandlesResult),

@@ -62,6 +62,30 @@ class ComputeOptions:
         "Seconds for which a deleted server can be restored. It keeps its resources during this time. 0: it is "
         "deleted at once.",
     )
+    consoles: bool = option(
+        True,
+        "Offer serial consoles: run a proxy for them beside the compute service, on a port of its own. See "
+        "docs/reference/consoles.md.",
+    )
+    console_port: int = option(
+        0, "Port of this proxy, at the address of [server] address. 0: any free port, a different one at each start."
+    )
+    console_url: str = option(
+        "",
+        "URL at which people's clients and browsers reach this proxy, ws:// or wss://. If empty, the host of [server] "
+        "public_url or address, with console_port.",
+    )
+    console_host_url: str = option(
+        "",
+        "URL at which hosts' agents reach this very process's proxy, not that of another process behind the same "
+        "balancer. If empty, as console_url.",
+    )
+    console_idle_s: float = option(
+        1800.0, "Seconds without input and output after which a serial console is closed. 0: never."
+    )
+    quota_consoles: int = option(
+        20, "Maximum number of serial consoles of a project that are open or were asked for. -1: no limit."
+    )
     quota_instances: int = option(
         10, "Maximum number of servers of a project that has no limit of its own. -1: no limit."
     )

@@ -172,7 +172,7 @@ class Components:
     reach: Callable[[str], Transport] = SocketTransport
     #: wraps the transport of a service for the clients of this process
     through: Callable[[str, Transport], Transport] = lambda _service, transport: transport
-    #: whether a host serves its local commands on Unix sockets
+    #: whether this process listens: a host on Unix sockets, for local commands, and compute for consoles
     has_sockets: bool = True
     #: identifies a caller from the WSGI environment alone; None: the authenticator does
     identify: Identify | None = None

@@ -47,7 +47,8 @@ from moorage.agent.control import (
 )
 from moorage.agent.host_agent import AgentSettings, HostAgent, HostAgentDeps
 from moorage.agent.host_reports import DeviceFaultsTask, DomainsTask, HostBoot, device_faults_topic
-from moorage.agent.jobs.job_runner import AcceleratorRunner, work_of
+from moorage.agent.jobs.console_jobs import ConsoleJobs
+from moorage.agent.jobs.job_runner import AcceleratorRunner, JobWork, work_of
 from moorage.agent.jobs.job_task import HostQueue, JobsTask, JobsWhileReady
 from moorage.agent.jobs.server_build import NoAcceleration
 from moorage.agent.jobs.snapshots import ImageSnapshots
@@ -67,7 +68,7 @@ from moorage.default_paths import OS_ACC_SOCKET
 from moorage.images.cache import DigestCache
 from moorage.images.for_hosts import DiskImageUploads, HostImageSource
 from moorage.jobs.background_tasks import Task
-from moorage.jobs.contract import JobKind, ProviderConfigJob
+from moorage.jobs.contract import ConsoleJob, JobKind, ProviderConfigJob
 from moorage.placement.client.placement_client import PlacementClient
 from moorage.wire.app import WsgiApp
 from moorage.wire.transports import InProcessTransport
@@ -111,7 +112,10 @@ def build_agent(parts: Components) -> ProviderConfigReloader:
         wakeups=parts.wakeups,
         snapshots=ImageSnapshots(virt, DiskImageUploads(options.host, parts.host_client("compute", options.host))),
         job_ended=parts.plane.metrics.agent_jobs.record_job,
-        others={JobKind.PROVIDER_CONFIG: work_of(JobKind.PROVIDER_CONFIG, ProviderConfigJob, config_jobs.run_job)},
+        others={
+            JobKind.PROVIDER_CONFIG: work_of(JobKind.PROVIDER_CONFIG, ProviderConfigJob, config_jobs.run_job),
+            **_console_work(parts, virt),
+        },
     )
     agent = HostAgent(options.host, deps, settings_of(parts))
     parts.plane.built |= {
@@ -136,6 +140,12 @@ def build_agent(parts: Components) -> ProviderConfigReloader:
     if options.virt_driver == "libvirt":  # simulated domains never change by themselves
         parts.plane.tasks.append(_domains_task(parts, virt, compute))
     return reloader
+
+
+def _console_work(parts: Components, virt: VirtDriver) -> dict[str, JobWork]:
+    consoles = ConsoleJobs(virt, parts.clock, ca_file=parts.config.ca_file)
+    parts.plane.stops.append(consoles.close)
+    return {JobKind.CONSOLE: work_of(JobKind.CONSOLE, ConsoleJob, consoles.run_job)}
 
 
 def _name_of(compute: ComputeClient, host: str, server: str) -> str | None:
@@ -369,6 +379,7 @@ def build_simulated_hosts(parts: Components, reloader: ProviderConfigReloader) -
             clock=parts.clock,
             wakeups=parts.wakeups,
             snapshots=ImageSnapshots(driver, DiskImageUploads(name, parts.host_client("compute", name))),
+            others=_console_work(parts, driver),
         )
         agents.append(HostAgent(name, deps, settings_of(parts)))
     parts.plane.starts.append(lambda: _start_agents(agents, in_turn=not is_real_time(parts.clock)))

@@ -77,7 +77,7 @@ def build_plane(
     * `credentials` are for calls between the services of this process; required with `authenticator`.
     * `host_credentials` returns the credentials of a host's agent; without it, agents use `credentials`.
     * `through` wraps every client transport of this process; its first argument is the service, or ``os_acc``.
-    * `has_sockets`: whether a host serves its local commands on Unix sockets.
+    * `has_sockets`: whether this process listens: a host on Unix sockets, for local commands, and compute for consoles.
     """
     parts = _parts(config, clock or _clock(config), ids or RandomIds(), wakeups or Wakeups(), hints, authenticator)
     parts.reach, parts.has_sockets = reach or partial(SocketTransport, ca_file=config.ca_file), has_sockets

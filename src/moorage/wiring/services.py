@@ -20,6 +20,7 @@ from moorage.wiring.reservation_settings import before_end_settings, enforcement
 
 if TYPE_CHECKING:
     from moorage.accelerator.client import AcceleratorClient
+    from moorage.compute.console_proxy import ConsoleListener
     from moorage.compute.service import ComputeService
     from moorage.identity.embedded import EmbeddedIdentity
     from moorage.identity.oidc.sign_in import OidcSignIn
@@ -223,15 +224,19 @@ def build_compute(parts: Components) -> None:
     from moorage.compute.store.server_store import BUILD_JOBS
     from moorage.compute.store.tables import jobs, workers
     from moorage.placement.client.placement_client import PlacementClient
+    from moorage.wiring.consoles import build_console_proxy, console_listener
     from moorage.wiring.scheduler import scheduler_options
 
     engine = parts.engine("compute")
     placement = PlacementClient(parts.client("placement"))
     scheduler = scheduler_options(parts.config)
-    service = _compute_service(parts, engine, placement, scheduler)
+    consoles = console_listener(parts)
+    service = _compute_service(parts, engine, placement, scheduler, consoles)
     if not parts.has_server_networks:
         parts.plane.starts.append(lambda: _refuse_without_networks(parts, engine))
     show_state(parts.plane.metrics.registry, engine, parts.clock, up_window_s=parts.config.compute.host_down_after_s)
+    if consoles is not None:
+        build_console_proxy(parts, service.consoles, consoles)
     is_first = parts.first_of(workers)
     tasks = _compute_tasks(parts, service, placement, scheduler, is_first)
     alone = _job_pruning(parts, "compute", engine, jobs, parts.config.compute.finished_jobs_days, is_first)
@@ -257,13 +262,18 @@ def _refuse_without_networks(parts: Components, engine: Engine) -> None:
 
 
 def _compute_service(
-    parts: Components, engine: Engine, placement: "PlacementClient", scheduler: "SchedulerSettings"
+    parts: Components,
+    engine: Engine,
+    placement: "PlacementClient",
+    scheduler: "SchedulerSettings",
+    consoles: "ConsoleListener | None",
 ) -> "ComputeService":
     from moorage.compute.deps import ComputeDeps, ComputeSettings
     from moorage.compute.service import ComputeService
     from moorage.images.client import CallerImages, ImageLookup, ImageWriter
     from moorage.images.glance import GlanceImages
     from moorage.network.client.server_ports import NetworkLookup, ServerPorts
+    from moorage.wiring.consoles import console_callers, console_url
     from moorage.wiring.scheduler import spec_rules
 
     options = parts.config.compute
@@ -282,6 +292,8 @@ def _compute_service(
         server_ports=None if networks is None else ServerPorts(networks),
         profiles=_device_profiles(parts),
         spec_rules=spec_rules(parts.config),
+        console_url=None if consoles is None else lambda: console_url(parts.config, consoles),
+        console_caller=console_callers(parts),
     )
     settings = ComputeSettings(
         quotas=_quotas(parts.config),
@@ -289,6 +301,7 @@ def _compute_service(
         job_lease_s=parts.config.agent.job_lease_s,
         reclaim_after_s=options.reclaim_instance_interval,
         offload_after_s=options.shelved_offload_time,
+        quota_consoles=options.quota_consoles,
         allow_resize_to_same_host=options.allow_resize_to_same_host,
         scheduler=scheduler,
     )

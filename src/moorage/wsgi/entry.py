@@ -69,7 +69,8 @@ class _Serving:
     def __init__(self, service: str) -> None:
         config = _config(service)
         logs.set_up_logging(config.plane.log_level)
-        self.plane = build_plane(config)
+        # Each process of the server would need a port of its own for consoles.
+        self.plane = build_plane(config, has_sockets=False)
         self.plane.prepare()
         self._ending = threading.Event()
         #: released at the latest when the process ends

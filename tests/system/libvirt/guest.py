@@ -4,7 +4,7 @@ It prints one line each: BOOT <number of boots of this disk>, PCI <address> <ven
 CONFIG <file>: <content> for each file of its config drive, MEMORY <address> <first word of a shared memory device> at
 each change, READY, and OFF when it is asked to shut down. A guest agent of a few lines accepts passwords on the real
 agent's channel, and prints PASSWORD <the password>. Kernel arguments: ``poweroff_after=<seconds>`` shuts it down, and
-``fill`` fills its disk (FILLED at the end).
+``fill`` fills its disk (FILLED at the end), ``shell`` runs a shell on the serial port.
 """
 
 import functools
@@ -87,6 +87,7 @@ say READY
 for word in $($b cat /proc/cmdline); do
     case $word in
         poweroff_after=*) $b sleep ${word#*=}; say OFF; $b poweroff -f;;
+        shell) $b setsid -c $b sh </dev/ttyS0 >/dev/ttyS0 2>&1 &;;
         fill) $b dd if=/dev/zero of=/dev/vda bs=1M seek=1 count=64 2>/dev/null; $b sync; say FILLED;;
     esac
 done

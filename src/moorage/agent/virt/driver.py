@@ -54,6 +54,7 @@ class Capability(StrEnum):
     CRASH_DUMP = "crash-dump"
     ATTACH_INTERFACE = "attach-interface"  #: and to detach
     LIVE_MIGRATION = "live-migration"
+    CONSOLE = "console"  #: `open_console`
     #: Not an operation: `DomainSpec.settings` are applied.
     GUEST_SETTINGS = "guest-settings"
 
@@ -136,6 +137,22 @@ LearnedByMac = Mapping[str, tuple[str, ...]]
 
 #: Data of a live migration's destination for its source. Only the driver reads it.
 MigrationTarget = Mapping[str, str]
+
+
+class GuestConsole(Protocol):
+    """An open serial console of a guest. One thread reads and another one writes; any thread may close it."""
+
+    def read(self) -> bytes:
+        """Waits for output and returns up to 16 KiB of it; empty: the console has ended or was closed."""
+        ...
+
+    def write(self, data: bytes) -> None:
+        """Types `data`. Does nothing if the console has ended."""
+        ...
+
+    def close(self) -> None:
+        """Ends the console, and a `read` that waits. May be called again."""
+        ...
 
 
 class VirtDriver(Protocol):
@@ -254,6 +271,14 @@ class VirtDriver(Protocol):
 
     def console(self, uuid: str) -> str:
         """The text that the guest wrote to its console. Raises `NoSuchDomain`."""
+        ...
+
+    def open_console(self, uuid: str) -> GuestConsole:
+        """Opens the serial console of a running domain. The caller must close it.
+
+        A domain has one at a time: a console that was opened before ends. Raises `NoSuchDomain`, or `VirtError` for a
+        domain that is off.
+        """
         ...
 
     def domains(self) -> Mapping[str, Domain]:

@@ -29,6 +29,7 @@ from moorage.agent.virt.driver import (
 )
 from moorage.agent.virt.libvirt_calls import SerializedCalls
 from moorage.agent.virt.libvirt_connection import LibvirtConnection, VirConnect, VirDomain
+from moorage.agent.virt.libvirt_console import LibvirtConsole
 from moorage.agent.virt.libvirt_domain import OwnDomains
 from moorage.agent.virt.libvirt_guests import GuestFiles
 from moorage.agent.virt.libvirt_node import LibvirtNode, LibvirtSettings
@@ -233,6 +234,9 @@ class LibvirtDriver:
         with self._connection.use() as link:
             self._own_domains.require_domain(link, uuid)
         return self._guests.console(uuid, MAX_CONSOLE_BYTES)
+
+    def open_console(self, uuid: str) -> LibvirtConsole:
+        return LibvirtConsole(LibvirtConnection(self._connection.uri, self._clock), self._own_domains, uuid)
 
     def domains(self) -> Mapping[str, Domain]:
         with self._connection.use() as link:

@@ -40,6 +40,7 @@ from moorage.agent.virt.driver import (
 )
 from moorage.agent.virt.fault_injection import CONTROL_FILE, FaultInjection
 from moorage.agent.virt.host_description import HostDescription
+from moorage.agent.virt.simulated_console import SimulatedConsole
 from moorage.core.clock import Clock
 from moorage.core.ids import is_uuid
 from moorage.core.inventories import Inventory
@@ -64,6 +65,8 @@ class SimulatedDriver:
         self._clock = clock
         self.faults = faults or FaultInjection(control=directory / CONTROL_FILE)
         self._lock = threading.Lock()
+        #: {uuid: its open console}
+        self._open_consoles: dict[str, SimulatedConsole] = {}
         for path in (self._domains, self._consoles):
             path.mkdir(parents=True, exist_ok=True)
 
@@ -143,6 +146,7 @@ class SimulatedDriver:
         """
         for path in (self._xml_path(uuid), self._console_path(uuid)):
             path.unlink(missing_ok=True)
+        self._end_console(uuid)
         self._disks.remove(_checked_uuid(uuid))
 
     def power(self, uuid: str, action: PowerAction) -> DomainPowerState:
@@ -257,6 +261,20 @@ class SimulatedDriver:
         except FileNotFoundError:
             return ""
 
+    def open_console(self, uuid: str) -> SimulatedConsole:
+        self._inject_faults("console", self._domain(uuid).spec.name)
+        with self._lock:
+            domain = self._domain(uuid)
+            if domain.power is DomainPowerState.SHUTOFF:
+                raise VirtError(f"{domain.spec.name} is off, so it has no console")
+            self._end_console(uuid)
+            console = self._open_consoles[uuid] = SimulatedConsole(domain.spec.name, self._host.name)
+            return console
+
+    def _end_console(self, uuid: str) -> None:
+        if (console := self._open_consoles.pop(uuid, None)) is not None:
+            console.close()
+
     def domains(self) -> Mapping[str, Domain]:
         found = (self._read_domain(path.stem) for path in sorted(self._domains.glob("*.xml")))
         return {domain.spec.uuid: domain for domain in found if domain is not None}
@@ -326,6 +344,8 @@ class SimulatedDriver:
         self._write_domain(uuid, definition, state)
 
     def _write_domain(self, uuid: str, definition: bytes, power: DomainPowerState) -> None:
+        if power is DomainPowerState.SHUTOFF:
+            self._end_console(uuid)
         write_atomically(self._xml_path(uuid), definition + _POWER_MARK + power.encode() + _POWER_END)
 
     def _xml_path(self, uuid: str) -> Path:

@@ -137,8 +137,8 @@ class AgentService:
         queues: list[list[str]] = [[] for _ in ended]
         operations: dict[int, OperationReport] = {}
         for index, one in enumerate(ended):
-            if one.job.kind is JobKind.PROVIDER_CONFIG:
-                continue  # the client polls for the result
+            if one.job.kind in (JobKind.PROVIDER_CONFIG, JobKind.CONSOLE):
+                continue  # the client polls for the result; the proxy of consoles waits for the host itself
             order = payload_of(one.job.kind, one.job.payload, ServerJob)
             if order.move_id is not None:
                 queues[index] = self._apply_step_report(connection, one.job, order, order.move_id, one.report)

@@ -16,7 +16,7 @@ from moorage.core.errors import NotFound
 from moorage.db.session import read
 from moorage.images.base import OwnerView
 from moorage.images.client import ImageWriter
-from moorage.jobs.contract import JobKind, RescueJob, ServerJob, ShelveJob, SnapshotJob, payload_of
+from moorage.jobs.contract import CONTRACTS, RescueJob, ServerJob, ShelveJob, SnapshotJob, payload_of
 from moorage.jobs.model import JobState
 
 #: Image properties that identify the backups of one server and type.
@@ -87,5 +87,5 @@ def _open_jobs(connection: Connection, host: str) -> list[tuple[JobState, Server
     return [
         (job.state, payload_of(job.kind, job.payload, ServerJob))
         for job in jobs
-        if job.kind is not JobKind.PROVIDER_CONFIG
+        if issubclass(CONTRACTS[job.kind].payload, ServerJob)
     ]

@@ -29,6 +29,7 @@ from moorage.compute.api.handlers import (
 )
 from moorage.compute.api.handlers.views import check_query, error_response, word_schema_error
 from moorage.compute.api.policy_rules import AGENT_RULE, EXPLAIN_RULE, MIGRATE_RULE, OWN, PROVIDER_CONFIG_RULE, RULES
+from moorage.compute.api.schemas import actions as action_schemas
 from moorage.compute.api.schemas import events as event_schemas
 from moorage.compute.api.schemas import flavors as flavor_schemas
 from moorage.compute.api.schemas import hosts as host_schemas
@@ -151,6 +152,10 @@ _SERVERS = [
         "GET", _SERVER + "/migrations/{migration_id}", migrations.show_of_server, "servers:migrations:show", since=23,
     ),
     _route("GET", f"{_SERVER}/topology", server_subresources.topology, "server-topology:index", since=78),
+    _route(
+        "POST", f"{_SERVER}/remote-consoles", server_actions.create_console, "os-remote-consoles",
+        action_schemas.REMOTE_CONSOLE, since=6,
+    ),
     _route("GET", f"{_SERVER}/diagnostics", server_subresources.diagnostics, "os-server-diagnostics"),
     _route("GET", f"{_SERVER}/os-server-password", server_subresources.show_password, "os-server-password:show"),
     _route("DELETE", f"{_SERVER}/os-server-password", server_subresources.clear_password, "os-server-password:clear"),

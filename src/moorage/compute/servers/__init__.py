@@ -2,6 +2,7 @@
 
     create_service    rows of the new servers, and the job that selects hosts (`scheduling`)
     operate_service   power, rebuild, rescue, images, shelve: checked here, carried out by the host's agent
+    console_service   a serial console of a server: its token, and whether it may go on
     interface_service attach an interface to a server, or detach one
     delete_service    deletion, soft deletion, deletion without a host; the task that reclaims
     explain_service   why a server finds a host or not, without a claim

@@ -49,8 +49,8 @@ from moorage.jobs.store import JobStore
 #: A job is given up after this many claims, so that a job that kills its host does not do so for ever.
 MAX_HOST_ATTEMPTS = 10
 
-#: The administrator's password, and the owner's user data, which often contain one.
-_SECRETS = (("password",), ("server", "guest", "user_data"))
+#: The administrator's password, the secret of a console, and the owner's user data, which often contain one.
+_SECRETS = (("password",), ("secret",), ("server", "guest", "user_data"))
 
 HOST_JOBS = JobStore(jobs, max_attempts=MAX_HOST_ATTEMPTS, secrets=_SECRETS)
 #: Jobs of `build_worker` are never given up by the store: an allocation must be released, however long it takes.

@@ -116,6 +116,26 @@ consoles = Table(
     **TABLE_OPTIONS,
 )
 
+#: Serial consoles that people asked for, until the console ends: see `console_store`.
+console_sessions = Table(
+    "console_sessions",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("token_hash", String(64), nullable=False, unique=True),
+    Column("server_id", Uuid, ForeignKey("servers.id", ondelete="CASCADE"), nullable=False),
+    Column("host", _NAME, nullable=False),
+    Column("user_id", _NAME, nullable=False),
+    Column("project_id", _NAME, nullable=False),  # of the person's token
+    Column("request_id", String(64), nullable=False),
+    Column("is_open", Boolean, nullable=False),  # the token has been used
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("expires_at", UtcDateTime, nullable=False),
+    Index(None, "server_id"),
+    Index(None, "project_id"),
+    Index(None, "expires_at"),
+    **TABLE_OPTIONS,
+)
+
 actions = Table(
     "actions",
     metadata,

@@ -12,6 +12,7 @@ from moorage.compute.model import lifecycle
 from moorage.compute.model.lifecycle import Operation
 from moorage.compute.model.servers import VmState
 from moorage.compute.moves.move_service import Destination
+from moorage.compute.servers.console_service import SERIAL
 from moorage.compute.servers.operate_service import NewImage, Rebuild
 from moorage.core.errors import Gone, Invalid, NotBuilt, NotFound
 from moorage.jobs.contract import PasswordJob
@@ -21,7 +22,7 @@ from moorage.wire.http import Response
 NOT_BUILT = frozenset(
     {
         "addFixedIp", "addFloatingIp", "addSecurityGroup", "injectNetworkInfo", "os-getSPICEConsole",
-        "os-getSerialConsole", "os-getVNCConsole", "removeFixedIp", "removeFloatingIp", "removeSecurityGroup",
+        "os-getVNCConsole", "removeFixedIp", "removeFloatingIp", "removeSecurityGroup",
     }
 )  # fmt: skip
 #: Actions that Nova removed.
@@ -52,6 +53,7 @@ class ActionRow:
     rule: str
     handler: Callable[[ComputeRequest, str, ActionArguments], Response]
     since: int = 1  #: minor microversion
+    until: int | None = None  #: minor microversion
 
 
 def act(request: ComputeRequest, server_id: str) -> Response:
@@ -68,6 +70,8 @@ def act(request: ComputeRequest, server_id: str) -> Response:
     if request.version < (2, row.since):
         raise NotFound(f"The action {key} requires microversion 2.{row.since} or later.")
     require_rule(request, f"os_compute_api:{row.rule}")
+    if row.until is not None and request.version > (2, row.until):
+        raise NotFound(f"The action {key} exists up to microversion 2.{row.until}.")
     if (schemas := ARGUMENTS.get(key)) and (schema := schemas.for_version(request.version)):
         schema.validate(argument, word_schema_error)
     return row.handler(request, server_id, argument or {})
@@ -105,6 +109,20 @@ def _console(request: ComputeRequest, server_id: str, argument: ActionArguments)
         lines = text.split("\n")
         text = "\n".join(lines[max(0, len(lines) - most) :])
     return Response(body={"output": text})
+
+
+def create_console(request: ComputeRequest, server_id: str) -> Response:
+    """``POST /servers/{server_id}/remote-consoles``, from 2.6."""
+    wanted = request.json["remote_console"]
+    kind = wanted["type"] if wanted["protocol"] == SERIAL else wanted["protocol"]
+    url = request.service.consoles.create_console(request.caller, request.request_id, server_id, kind)
+    return Response(body={"remote_console": {"protocol": wanted["protocol"], "type": wanted["type"], "url": url}})
+
+
+def _serial_console(request: ComputeRequest, server_id: str, argument: ActionArguments) -> Response:
+    kind = argument["type"]
+    url = request.service.consoles.create_console(request.caller, request.request_id, server_id, kind)
+    return Response(body={"console": {"type": kind, "url": url}})
 
 
 def _reset_state(request: ComputeRequest, server_id: str, argument: ActionArguments) -> Response:
@@ -272,6 +290,7 @@ ACTIONS: Mapping[str, ActionRow] = {
     "lock": ActionRow("os-lock-server:lock", _lock),
     "unlock": ActionRow("os-lock-server:unlock", _unlock),
     "os-getConsoleOutput": ActionRow("os-console-output", _console),
+    "os-getSerialConsole": ActionRow("os-remote-consoles", _serial_console, until=5),
     "os-resetState": ActionRow("os-admin-actions:reset_state", _reset_state),
     "forceDelete": ActionRow("os-deferred-delete:force", _force_delete),
     "restore": ActionRow("os-deferred-delete:restore", _operate(lifecycle.RESTORE)),

@@ -119,10 +119,6 @@ UNSUPPORTED_ROUTES: tuple[UnsupportedRoute, ...] = (
         "/os-instance_usage_audit_log/{key}", "GET", "There is no audit log of usage; see os-simple-tenant-usage.",
     ),
     UnsupportedRoute("/os-console-auth-tokens/{key}", "GET", "There are no graphical consoles."),
-    UnsupportedRoute(
-        "/servers/{server_id}/remote-consoles", "POST",
-        "There are no graphical or serial consoles; os-getConsoleOutput returns the console log.", since=6,
-    ),
     UnsupportedRoute("/servers/{server_id}/shares", "POST", "There is no shared file system service.", since=97),
     UnsupportedRoute(
         "/servers/{server_id}/shares/{key}", "DELETE", "There is no shared file system service.", since=97,

@@ -56,6 +56,7 @@ _EXTENSIONS = (
     ("os-availability-zone", "AvailabilityZone", "Zones of hosts."),
     ("os-config-drive", "ConfigDrive", "A drive with the data of a server for its guest."),
     ("os-console-output", "ConsoleOutput", "The latest console output."),
+    ("os-remote-consoles", "Consoles", "Serial consoles of servers."),
     ("os-create-backup", "CreateBackup", "Images of a server's disk in rotation."),
     ("os-deferred-delete", "DeferredDelete", "Deleted servers that can be restored for a while."),
     ("os-evacuate", "Evacuate", "Rebuild of the servers of a dead host on other hosts."),

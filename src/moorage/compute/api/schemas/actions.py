@@ -73,6 +73,7 @@ ARGUMENTS: Mapping[str, VersionedSchema] = {
         ],
         null=True,
     ),
+    "os-getSerialConsole": _grown([(Version(2, 1), {"type": {"enum": ["serial"]}})], "type"),
     "os-getConsoleOutput": _grown(
         [(Version(2, 1), {"length": {"type": ["integer", "string", "null"], "pattern": "^-?[0-9]+$", "minimum": -1}})]
     ),
@@ -137,3 +138,18 @@ ARGUMENTS: Mapping[str, VersionedSchema] = {
         ]
     ),
 }  # fmt: skip
+
+
+def _remote_console(protocols: list[str], types: list[str]) -> Schema:
+    console = _schema({"protocol": {"enum": protocols}, "type": {"enum": types}}, "protocol", "type")
+    return Schema(_schema({"remote_console": console}, "remote_console"))
+
+
+_PROTOCOLS, _TYPES = ["vnc", "spice", "rdp", "serial"], ["novnc", "xvpvnc", "rdp-html5", "spice-html5", "serial"]
+#: All that Nova knows; those that no host has are refused by name.
+REMOTE_CONSOLE = VersionedSchema(
+    [
+        (Version(2, 6), _remote_console(_PROTOCOLS, _TYPES)),
+        (Version(2, 8), _remote_console([*_PROTOCOLS, "mks"], [*_TYPES, "webmks"])),
+    ]
+)
