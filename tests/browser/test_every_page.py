@@ -51,6 +51,7 @@ def ids(lab):
         "/leases/holds/{hold_id}": hold,
         "/map/{uuid}": plane.placement.get("/moorage/v1/trees")["trees"][0]["uuid"],
         "/servers/{server_id}": server,
+        "/servers/{server_id}/console": server,
         "/people/users/{user_id}": _locked_person(lab),
         "/hosts/{host}": "compute-1",
         "/devices/{uuid}": plane.accelerator.get("/devices")["devices"][0]["uuid"],

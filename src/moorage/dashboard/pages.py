@@ -16,6 +16,18 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "frame-ancestors 'none'; base-uri 'none'"
 )
+
+
+def policy_with_console(proxy: str) -> str:
+    """The policy of the page with a terminal. `proxy`: the origin of the proxy of consoles, ``wss://host:6083``.
+
+    xterm.js writes style elements of its own, which only `unsafe-inline` allows; scripts stay ours alone.
+    """
+    return _POLICY.replace("connect-src 'self'", f"connect-src 'self' {proxy}").replace(
+        "style-src 'self'", "style-src 'self' 'unsafe-inline'"
+    )
+
+
 HEADERS: Mapping[str, str] = {
     "content-security-policy": _POLICY,
     "x-frame-options": "DENY",
@@ -82,7 +94,6 @@ _PREAMBLES = (
     "Access was denied",
     "There was a conflict",
 )
-
 
 _WHAT_TO_DO = {
     403: "Another project or an administrator may have this permission. Switch the project at the top of the page.",
