@@ -3,9 +3,8 @@
 A database that is down refuses connections at once; one that hangs (a stopped process, a dead line, a full journal)
 does not answer, and a client without a timeout waits forever. A statement may take long although its server is well;
 so a connection that waits for an answer asks the server after a second whether it still opens connections, and gives
-up only if it does not (`ServerCheck`). The timeout for locks is shorter and is kept by the
-database itself, so that a statement that we gave up is not executed later. SQLite has no server; its busy timeout is
-its bound.
+up only if it does not (`ServerCheck`). The timeout for locks is shorter and is kept by the database itself, so that a
+statement that we gave up is not executed later. SQLite has no server; its busy timeout is its bound.
 """
 
 import functools
