@@ -45,7 +45,7 @@ CUSTOM_CLASSES = (
 )  # fmt: skip
 AGGREGATES = tuple(identifier("aggregate", number) for number in range(8))
 
-#: The provider from which all clients claim at the same time, with room for a hundred million units.
+#: The provider from which all clients claim at the same time, with a capacity of a hundred million units.
 HOT = identifier("hot")
 
 #: Resources of one server by size, and the request for candidate queries.

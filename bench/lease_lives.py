@@ -1,6 +1,6 @@
 """Measures whole lives of leases over HTTP, one after the other: created, started, a server launched on it, ended.
 
-The lease starts at once, with room for one server. It is deleted while its server runs, and its life ends when both are
+The lease starts at once, with capacity for one server. It is deleted while its server runs, and its life ends when both are
 gone.
 """
 

@@ -37,7 +37,7 @@ class SmallDisk:
                 while _takes(ballast, bytes(block)):
                     pass
 
-    def make_room(self) -> None:
+    def free_space(self) -> None:
         self._ballast.unlink()
 
 

@@ -37,7 +37,7 @@ class Step:
     effect: Mapping[str, State]  # {uuid: its state afterwards}
     #: {uuid: by how much the request increases the generation of this provider, which all clients use}
     shared: Mapping[str, int] = field(default_factory=dict)
-    #: Whether "409, no room" is a valid answer.
+    #: Whether "409, no capacity" is a valid answer.
     may_be_refused: bool = False
 
 

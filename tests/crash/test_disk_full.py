@@ -155,11 +155,11 @@ def test_writes_are_refused_and_reads_answered_while_the_disk_is_full(place):
     place.load_until_refused()
     reason = place.refusal()
     assert "the disk of the database" in reason
-    assert "make room there" in reason
+    assert "free some space there" in reason
     for path in READS:
         answer = place.client.send("GET", path)
         assert (answer.status, answer.headers.get("x-moorage-as-of")) == (200, None), answer
-    place.disk.make_room()
+    place.disk.free_space()
     assert place.is_writable_again()
     place.world.check()
     assert place.world.summary.unanswered["carried out"] == 0, "it was refused, and done"
@@ -178,7 +178,7 @@ def test_the_service_recovers_after_the_write_ahead_log_was_full(place):
     assert place.refusal()
     for path in READS:
         assert place.client.send("GET", path).status == 200
-    place.disk.make_room()
+    place.disk.free_space()
     if place.database.has_ended():
         place.database.start()
     assert place.is_writable_again()
@@ -194,12 +194,12 @@ def test_a_row_that_needs_new_pages_is_refused_on_a_full_disk_in_mariadb(place):
     place.disk.fill()
     reason, generation = place.written_until_refused(provider)
     assert "the disk of the database" in reason
-    assert "make room there" in reason
+    assert "free some space there" in reason
     for path in READS:
         answer = place.client.send("GET", path)
         assert (answer.status, answer.headers.get("x-moorage-as-of")) == (200, None), answer
     assert not place.database.has_ended()
-    place.disk.make_room()
+    place.disk.free_space()
     assert place.is_writable_again()
     assert place.stored_generation(provider) == generation, "it was refused, and done"
     assert place.client.send("DELETE", f"/resource_providers/{provider}").status == 204
@@ -223,7 +223,7 @@ def test_mariadb_ends_if_a_rollback_needs_space_and_the_service_recovers_after_i
     for path in READS:
         assert place.client.send("GET", path).status == 200
     assert place.client.send("PUT", "/traits/CUSTOM_REFUSED").status == 503
-    place.disk.make_room()
+    place.disk.free_space()
     place.database.start()
     assert place.is_writable_again()
     assert place.stored_generation(provider) == generation, "it was refused, and done"

@@ -96,7 +96,7 @@ class World:
         self.holds: list[str] = []
 
     def stock(self) -> None:
-        """Restores hosts, two leases and a hold, and deletes earlier ones to make room."""
+        """Restores hosts, two leases and a hold, and deletes earlier ones to free their capacity."""
         for each in self._ask("GET", "/v1/leases")["leases"]:
             self._ask("DELETE", f"/v1/leases/{each['id']}")
         for each in self._ask("GET", "/v1/holds")["holds"]:

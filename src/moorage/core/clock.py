@@ -34,7 +34,7 @@ class SystemClock:
         time.sleep(seconds)
 
 
-#: The latest time of an adjustable clock. It leaves room for later times, such as the end of a ten-year lease.
+#: The latest time of an adjustable clock. Later times can still be represented, such as the end of a ten-year lease.
 LATEST = datetime(8900, 1, 1, tzinfo=UTC)
 
 

@@ -255,7 +255,7 @@ class ListStatement(Generic[S]):
         return self._of_postgresql if dialect_name(connection) == "postgresql" else self._of_others
 
 
-def alike(items: Iterable[tuple[K, V]]) -> list[tuple[V, list[K]]]:
+def keys_by_value(items: Iterable[tuple[K, V]]) -> list[tuple[V, list[K]]]:
     """The keys of each value, in order: one run of a `ListStatement` per value, in place of one statement per key.
 
     Values are compared, not hashed, so there should be few different ones.

@@ -29,7 +29,8 @@ _GONE_POSTGRESQL = {
 }
 
 _FULL = (
-    "the disk of the database {place} is full ({detail}): make room there, then repeat the request; nothing was written"
+    "the disk of the database {place} is full ({detail}): free some space there, then repeat the request; nothing was "
+    "written"
 )
 _ONLY_READS = (
     "the database {place} is read-only ({detail}): check whether it is a standby or was set read-only; repeat the "

@@ -104,7 +104,7 @@ class HostRegistry:
         token is used. Raises `Invalid` for an invalid host name, `Conflict` for one too similar to another host's.
         """
         check_host_name(name)
-        token = _new_secret()
+        token = secrets.token_urlsafe(32)
         expires_at = self._clock.now() + timedelta(seconds=lifetime_s)
 
         def change(hosts: dict[str, HostIdentity]) -> None:
@@ -265,10 +265,6 @@ def _read_hosts(path: Path) -> _LoadedHosts:
 
 def digest_of(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
-
-
-def _new_secret() -> str:
-    return secrets.token_urlsafe(32)
 
 
 def _host_refused(name: str) -> Unauthorized:

@@ -106,7 +106,7 @@ class DigestCache:
                 f"image {image.id} has {limit} bytes, but this host's image cache holds only {self._max_bytes}",
                 code="images.cache_too_small",
             )
-        self._make_room(image.size_bytes or 0)
+        self._evict_for(image.size_bytes or 0)
         part = f"{digest}.part"
         try:
             with os.fdopen(os.open(part, _WRITE | os.O_TRUNC, 0o600, dir_fd=self._dir), "wb") as out:
@@ -122,7 +122,7 @@ class DigestCache:
         file = self._verified(digest)
         if file is None:
             raise DigestMismatch(f"the data of image {image.id} changed on this host's disk right after it was fetched")
-        self._make_room(0)
+        self._evict_for(0)
         return file
 
     def _write(
@@ -145,7 +145,7 @@ class DigestCache:
                 f"{digest[:16]}...: it was changed, or damaged in transit"
             )
 
-    def _make_room(self, needed: int) -> None:
+    def _evict_for(self, needed: int) -> None:
         files = self._complete()
         total = sum(size for _, size, _ in files) + needed
         for _, size, name in files:

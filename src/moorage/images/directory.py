@@ -49,11 +49,11 @@ _ID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 #: stripe with an image, because ids begin with hexadecimal digits.
 _UPLOADS_LOCK = "parts"
 
-#: The share of its bytes that an upload of unknown length counts before they arrive, if there is room.
+#: The share of its bytes that an upload of unknown length counts before they arrive, if the limits allow it.
 _AHEAD = 1 / 16
 
 #: The lock under which quotas are checked and uploads begin. Its holder may also take the lock of an image.
-_QUOTA_LOCK = "room"
+_QUOTA_LOCK = "room"  # processes of earlier releases lock the same name
 
 
 class ImageDirectory:
@@ -184,7 +184,7 @@ class ImageDirectory:
 
         `size_bytes`: the announced length, if known; otherwise each chunk counts against the quota before it is
         written. Raises `Invalid` for another length, `Conflict` if there is data already or another upload is in
-        progress, `TooLarge` if there is no room. After an error, the upload can be repeated.
+        progress, `TooLarge` if the quota or the disk does not allow it. After an error, the upload can be repeated.
         """
         bound = self._max_image_bytes if size_bytes is None else size_bytes
         if bound > self._max_image_bytes:
@@ -221,7 +221,7 @@ class ImageDirectory:
 
     def _count(self, image: Image, total: int, *, counted: int = 0, ahead: int = 0) -> int:
         """The bytes that the image's upload may count: `total` and up to `ahead` more. `counted` are in its part
-        already. The caller holds the lock of the quotas. Raises `TooLarge` if there is no room for `total`.
+        already. The caller holds the lock of the quotas. Raises `TooLarge` if `total` exceeds the limits.
         """
         others = [one for one in self.images() if one.owner == image.owner and one.id != image.id]
         present, parts = sum(map(self._bytes_of, others)), list(self._directory.glob("*.part"))

@@ -43,7 +43,7 @@ class ImageQuota:
             )
 
     def check_disk(self, directory: Path, more: int, parts: Sequence[Path]) -> None:
-        """Raises `TooLarge` if the disk has no room for `more` bytes in addition to the uploads in progress,
+        """Raises `TooLarge` if the disk has no space for `more` bytes in addition to the uploads in progress,
         `parts`.
         """
         if not self.keep_free_bytes:

@@ -502,14 +502,11 @@ def payload_document(kind: JobKind, payload: JobPayload) -> JsonObject:
         raise TypeError(
             f"a job of kind {kind} has a {CONTRACTS[kind].payload.__name__}, not a {type(payload).__name__}"
         )
-    return _document(payload)
+    document: JsonObject = msgspec.to_builtins(payload)
+    return document
 
 
 def result_document(result: JobResult) -> JsonObject:
     """The result as a JSON object."""
-    return _document(result)
-
-
-def _document(struct: msgspec.Struct) -> JsonObject:
-    document: JsonObject = msgspec.to_builtins(struct)
+    document: JsonObject = msgspec.to_builtins(result)
     return document

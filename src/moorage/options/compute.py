@@ -109,8 +109,8 @@ class SchedulerOptions:
     )
     sample_size: int = option(
         50,
-        "Number of allocation candidates, from the whole cloud, to compare if hosts with more room are preferred. "
-        "0: always max_placement_results.",
+        "Number of allocation candidates, from the whole cloud, to compare if hosts with more free capacity are "
+        "preferred. 0: always max_placement_results.",
     )
     max_attempts: int = option(3, "Maximum number of hosts on which the build of a server is tried.")
     host_subset_size: int = option(1, "Number of best hosts from which one is chosen at random.")

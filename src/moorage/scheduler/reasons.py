@@ -47,9 +47,8 @@ class Reasons:
             funnel += [f"{one.condition} left {one.after}" for one in self.counts if one.after < one.before]
             parts.append("; ".join(funnel))
         if self.rejected:
-            parts.append(
-                f"Placement has room, but: {count_reasons({host: why for host, (_, why) in self.rejected.items()})}"
-            )
+            reasons = {host: why for host, (_, why) in self.rejected.items()}
+            parts.append(f"Placement has free capacity, but: {count_reasons(reasons)}")
         if self.refused_claims:
             claims = sum(self.refused_claims.values())
             parts.append(f"all of {claims} claims were overtaken by others; try again")

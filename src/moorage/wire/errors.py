@@ -33,8 +33,8 @@ _STATUSES: list[tuple[type[e.MoorageError], int]] = [
 
 #: Disk errors that are no bug of ours and may go away.
 _DISK_ERRORS = {
-    errno.ENOSPC: "is full: make room there",
-    errno.EDQUOT: "has no more room for this user: raise the quota or make room",
+    errno.ENOSPC: "is full: free some space there",
+    errno.EDQUOT: "has no more space for this user: raise the user's quota or free some space",
     errno.EROFS: "is read-only: check why it was mounted so",
     errno.EIO: "fails: see the machine's log for the reason",
 }

@@ -94,8 +94,8 @@ def test_inventory_and_capacity_findings_equal_a_slow_calculation(snapshot):
                 and inventory.allocation_ratio > 0
             )
             assert ((FindingKind.IMPOSSIBLE_INVENTORY, provider.uuid, name) in found) == (not is_possible)
-            room = (inventory.total - inventory.reserved) * Fraction(inventory.allocation_ratio)
-            is_over = is_possible and used(provider, name) > room
+            capacity = (inventory.total - inventory.reserved) * Fraction(inventory.allocation_ratio)
+            is_over = is_possible and used(provider, name) > capacity
             assert ((FindingKind.OVER_CAPACITY, provider.uuid, name) in found) == is_over
 
 

@@ -257,7 +257,7 @@ def may_serve(providers, anchor, provider, group, name):
             return False
         member = in_all(provider, group) or (local and in_all(anchor, group))
         outside = not group.aggregates.forbidden & (provider.aggregates | anchor.aggregates)
-    fits = all(room(provider, one, amount, amount) for one, amount in wanted.items())
+    fits = all(can_take(provider, one, amount, amount) for one, amount in wanted.items())
     return fits and member and outside and not group.traits.forbidden & provider.traits
 
 
@@ -265,7 +265,7 @@ def in_all(provider, group):
     return all(any_of & provider.aggregates for any_of in group.aggregates.required)
 
 
-def room(provider, name, amount, least):
+def can_take(provider, name, amount, least):
     inventory = provider.inventories.get(name)
     if inventory is None or amount > inventory.max_unit:
         return False
@@ -281,7 +281,7 @@ def holds(providers, request, pairs):
     for (group, name), provider in pairs:
         for one, amount in ({name: group.resources[name]} if name else group.resources).items():
             taken[provider.id, one] = taken.get((provider.id, one), 0) + amount
-    if not all(room(by_id[number], name, amount, None) for (number, name), amount in taken.items()):
+    if not all(can_take(by_id[number], name, amount, None) for (number, name), amount in taken.items()):
         return False
     for group in request.groups:
         if not group.suffix:

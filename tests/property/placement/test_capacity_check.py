@@ -42,8 +42,8 @@ def slow_allows(offered, before, after, wanted):
                 if amount % inventory.step_size:
                     return False
                 now = held(after, number, name)
-                room = (inventory.total - inventory.reserved) * inventory.allocation_ratio
-                if now > room and now > held(before, number, name):
+                capacity = (inventory.total - inventory.reserved) * inventory.allocation_ratio
+                if now > capacity and now > held(before, number, name):
                     return False
     return True
 

@@ -62,7 +62,7 @@ def peak_of(engine):
 
 
 def test_every_slot_of_a_reservation_counts_against_the_host(database):
-    """D1: the peer counts only one slot of a reservation, so it accepts 26 slots on a host with room for 8."""
+    """D1: the peer counts only one slot of a reservation, so it accepts 26 slots on a host with capacity for 8."""
     add_host(database)
     admission = Admission(database, VirtualClock(NOW))
     accepted = []

@@ -149,7 +149,7 @@ def test_writers_of_one_row_on_three_nodes_are_repeated_and_never_refused(galera
 
 def test_claims_on_three_nodes_never_exceed_the_capacity(galera, boats):
     """Two processes' claims can take the same change number, each on its node; the commit of one fails, and is decided
-    again. Each unit of the hosts is claimed once, and only claims without room are refused.
+    again. Each unit of the hosts is claimed once, and only claims that exceed the capacity are refused.
     """
     hosts, units, workers, each = 3, 8, 6, 8
     with contextlib.ExitStack() as stack:

@@ -167,7 +167,7 @@ class Load:
                 self._write(self.flavors, client, name, "POST", "/v2.1/flavors", body)
 
     def _create_leases(self) -> None:
-        """One after another in time, so that the host has room for each."""
+        """One after another in time, so that each fits on the host."""
         first = SystemClock().now() + timedelta(days=30)
         with self._plane.client("reservation") as client:
             for number in itertools.count():

@@ -16,7 +16,9 @@ from tests.system.placement.linearizable import Impossible
 #: {class: units}, as a hashable value.
 Amounts = frozenset[tuple[str, int]]
 
-_NO_ROOM = re.compile(r"'(\w+)' on resource provider '([0-9a-f-]+)'. The requested amount would exceed the capacity")
+_OVER_CAPACITY = re.compile(
+    r"'(\w+)' on resource provider '([0-9a-f-]+)'. The requested amount would exceed the capacity"
+)
 _OLD_CONSUMER = re.compile(r"consumer generation conflict - expected (\w+) but got (\w+)")
 _OLD_GENERATION = re.compile(r"conflict for provider ([0-9a-f-]+): actual: (\d+), given: (\d+)")
 
@@ -195,11 +197,11 @@ def _claimed(uuid: str, state: Offered | None, call: Call) -> Offered | None:
         _fits(not (call.accepted and asked))
         return state
     after = state._replace(held=_held_after(uuid, state, wishes))
-    if no_room := _NO_ROOM.search(call.refusal):
-        _fits(no_room[2] != uuid or not _has_room(state, after, no_room[1]))
+    if over_capacity := _OVER_CAPACITY.search(call.refusal):
+        _fits(over_capacity[2] != uuid or not _has_capacity(state, after, over_capacity[1]))
     if not call.accepted:
         return state
-    _fits(all(_has_room(state, after, name) for name in _names(uuid, wishes)))
+    _fits(all(_has_capacity(state, after, name) for name in _names(uuid, wishes)))
     emptied = any(consumer in wishes and not wishes[consumer] for consumer, _, _ in state.held)
     counted = asked or (emptied and call.kind != "release")
     return after._replace(generation=state.generation + counted)
@@ -236,7 +238,7 @@ def _names(uuid: str, wishes: Mapping[str, Mapping]) -> set[str]:
     return {name for allocations in wishes.values() for name in allocations.get(uuid, {}).get("resources", ())}
 
 
-def _has_room(before: Offered, after: Offered, name: str) -> bool:
+def _has_capacity(before: Offered, after: Offered, name: str) -> bool:
     """Whether it fits. A usage above the capacity is allowed if it does not grow, as after an inventory was reduced."""
     total = dict(after.totals).get(name)
     return total is not None and (after.used(name) <= total or after.used(name) <= before.used(name))

@@ -2,7 +2,7 @@
 
 The objects: two roots, a provider that moves between them with a child below it, a spare provider that is created and
 deleted, two providers between which a class of inventory is reshaped, and fleets: many new consumers in one request,
-mostly on a provider with room for some of them. The actions of a client depend on the seed, its number, and the
+mostly on a provider with capacity for some of them. The actions of a client depend on the seed, its number, and the
 answers.
 """
 

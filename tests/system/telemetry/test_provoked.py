@@ -68,7 +68,7 @@ def test_servers_that_fit_on_no_host_fire_an_alert(plane, tmp_path):
 
 def test_a_failed_build_fires_an_alert(plane, tmp_path):
     before = scrape(plane)
-    faults = {"faults": [{"operation": "spawn", "message": "no room on the disk"}]}
+    faults = {"faults": [{"operation": "spawn", "message": "no space left on the disk"}]}
     (tmp_path / "host" / "control.json").write_text(json.dumps(faults))
     plane.create_server(flavor=plane.create_flavor("tiny"))
     plane.settle()

@@ -38,23 +38,23 @@ def test_the_control_file_may_be_created_changed_and_removed_at_any_time(control
 
 def test_a_fault_happens_as_often_as_set_and_only_to_the_named_server(control):
     injection = FaultInjection(control=control)
-    write(control, faults=[{"operation": "spawn", "message": "no room", "times": 2, "name": "web"}])
+    write(control, faults=[{"operation": "spawn", "message": "no space left", "times": 2, "name": "web"}])
     injection.check("spawn", "db")
     injection.check("stop", "web")
     for _ in range(2):
-        with pytest.raises(VirtError, match="no room"):
+        with pytest.raises(VirtError, match="no space left"):
             injection.check("spawn", "web")
     injection.check("spawn", "web")
-    write(control, faults=[{"operation": "spawn", "message": "no room", "times": 1}])
-    with pytest.raises(VirtError, match="no room"):
+    write(control, faults=[{"operation": "spawn", "message": "no space left", "times": 1}])
+    with pytest.raises(VirtError, match="no space left"):
         injection.check("spawn", "anybody")
 
 
 def test_a_fault_without_a_number_happens_every_time(control):
     injection = FaultInjection(control=control)
-    write(control, faults=[{"operation": "spawn", "message": "no room"}])
+    write(control, faults=[{"operation": "spawn", "message": "no space left"}])
     for _ in range(5):
-        with pytest.raises(VirtError, match="no room"):
+        with pytest.raises(VirtError, match="no space left"):
             injection.check("spawn", "web")
 
 

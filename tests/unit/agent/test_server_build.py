@@ -138,7 +138,7 @@ def test_when_plug_fails_the_build_is_undone_and_the_error_has_the_reason(builde
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (VirtError("no room"), ("no room", "virt.failed")),
+        (VirtError("no space left"), ("no space left", "virt.failed")),
         (CyborgAgentUnavailable("nobody answers", A), ("nobody answers", "accelerator.not_ready")),
     ],
 )
@@ -160,8 +160,8 @@ def test_an_unexpected_error_is_reported_with_a_number_under_which_the_log_has_i
 
 
 def test_when_spawn_fails_the_devices_are_released(builder, driver, acceleration):
-    driver.faults.fail("spawn", "no room on the disk")
-    with pytest.raises(BuildFailed, match="no room on the disk") as caught:
+    driver.faults.fail("spawn", "no space left on the disk")
+    with pytest.raises(BuildFailed, match="no space left on the disk") as caught:
         builder.build(order(), claim_is_valid)
     assert caught.value.error_code == "virt.failed"
     assert acceleration.plugged == {}
@@ -179,9 +179,9 @@ def test_when_the_domain_cannot_be_destroyed_its_devices_are_not_unplugged(build
 @pytest.mark.parametrize("is_left", [False, True])
 def test_a_failed_build_says_whether_its_devices_are_still_plugged(builder, driver, acceleration, is_left):
     """The service has them released later, so the agent does not wait for it."""
-    driver.faults.fail("spawn", "no room on the disk")
+    driver.faults.fail("spawn", "no space left on the disk")
     if is_left:
-        acceleration.fails["unplug"] = OSError("no room on the disk")
+        acceleration.fails["unplug"] = OSError("no space left on the disk")
     with pytest.raises(BuildFailed) as caught:
         builder.build(order(), claim_is_valid)
     assert caught.value.is_left is is_left

@@ -188,8 +188,8 @@ def test_operations_take_their_configured_latency(tmp_path, clock):
 
 
 def test_an_injected_fault_makes_an_operation_fail_as_often_as_set(driver):
-    driver.faults.fail("spawn", "no room on the disk", times=1, name="a <&> server")
-    with pytest.raises(VirtError, match="no room on the disk"):
+    driver.faults.fail("spawn", "no space left on the disk", times=1, name="a <&> server")
+    with pytest.raises(VirtError, match="no space left on the disk"):
         driver.spawn(SPEC)
     assert driver.domains() == {}
     driver.spawn(SPEC)

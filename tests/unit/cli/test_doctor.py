@@ -170,10 +170,10 @@ def test_faults_in_provider_configuration_files_are_reported(tmp_path):
     ],
 )
 def test_a_nearly_full_disk_is_a_warning_and_a_full_one_is_broken(free, total, inodes, severity):
-    assert files.judged_room(Path("/"), free, total, inodes).severity is severity
+    assert files.judge_disk_space(Path("/"), free, total, inodes).severity is severity
 
 
-def test_images_on_the_disk_of_a_database_are_a_warning_if_another_disk_has_more_room(tmp_path):
+def test_images_on_the_disk_of_a_database_are_a_warning_if_another_disk_has_more_space(tmp_path):
     images, database, elsewhere = tmp_path / "images", tmp_path / "compute.db", Path("/proc")
     images.mkdir()
     database.touch()
@@ -182,7 +182,7 @@ def test_images_on_the_disk_of_a_database_are_a_warning_if_another_disk_has_more
     assert files.shared_disk(images, [database], [tmp_path]).severity is Severity.FINE, (
         "the other directory is on the same disk"
     )
-    assert files.shared_disk(images, [database], [elsewhere]).severity is Severity.FINE, "the other disk has no room"
+    assert files.shared_disk(images, [database], [elsewhere]).severity is Severity.FINE, "the other disk has no space"
     other = next((disk for disk in (Path("/dev/shm"), Path.cwd()) if disk.stat().st_dev != images.stat().st_dev), None)
     if other is None:
         pytest.skip("this machine has one disk")

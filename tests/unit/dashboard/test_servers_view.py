@@ -11,14 +11,14 @@ def test_reasons_for_no_valid_host_are_counted_regardless_of_the_numbers_of_host
     servers = [
         failed(1, "No valid host was found. 1 host considered; resources:VCPU=4 left 0."),
         failed(2, "No valid host was found. 2,000 hosts considered; resources:VCPU=4 left 0."),
-        failed(3, "No valid host was found. 1 host considered. Placement has room, but: 1 host: it is there."),
+        failed(3, "No valid host was found. 1 host considered. Placement has free capacity, but: 1 host: it is there."),
         failed(4, "the image is broken"),
         failed(5, "No valid host was found."),
     ]
     found = [(one.reason, one.servers, one.example_name) for one in no_host_reasons(servers)]
     assert found == [
         ("resources:VCPU=4 left 0.", 2, "server 1"),
-        ("Placement has room, but: it is there.", 1, "server 3"),
+        ("Placement has free capacity, but: it is there.", 1, "server 3"),
         ("no reason given", 1, "server 5"),
     ]
 
@@ -30,12 +30,12 @@ def test_an_action_is_shown_with_its_events_and_errors():
     }  # fmt: skip
     document = {
         "action": "create", "request_id": "req-1", "start_time": "2026-03-01T09:30:00.000000", "user_id": "u",
-        "message": "Error", "events": [step, {**step, "result": "Error", "details": "no room"}],
+        "message": "Error", "events": [step, {**step, "result": "Error", "details": "no space left"}],
     }  # fmt: skip
     seen = action_row(document)
     assert (seen.started, seen.is_error) == ("2026-03-01 09:30:00", True)
     assert [(one.result, one.tone, one.details) for one in seen.steps] == [
-        ("running", "warn", ""), ("Error", "bad", "no room")
+        ("running", "warn", ""), ("Error", "bad", "no space left")
     ]  # fmt: skip
 
 

@@ -128,7 +128,7 @@ def test_a_sample_is_spread_over_all_hosts_and_depends_on_its_seed(steps, build,
     assert sum(steps) <= 3 * 50 * 3, "more hosts were tried than the sample needs"
 
 
-def test_a_sample_finds_the_only_host_with_room():
+def test_a_sample_finds_the_only_host_with_free_capacity():
     providers = flat(3000)
     providers[57] = Provider(58, "u58", "n58", 0, 0, None, 58, {"VCPU": Inventory(64)})
     request = parse_request([("resources", "VCPU:17"), ("limit", "5")], (1, 39))

@@ -156,7 +156,7 @@ def test_a_request_for_nothing_is_refused():
     [
         (ask(20), 12, "12 fit, on 2 hosts"),
         (ask(9, affinity=True), 8, "on one host (affinity); at most 8 fit on one host"),
-        (ask(3, affinity=False), 2, "on different hosts (anti-affinity); 2 hosts have room"),
+        (ask(3, affinity=False), 2, "on different hosts (anti-affinity); 2 hosts have free capacity"),
         (whole(3), 2, "3 whole hosts cannot be reserved in that period; 2 are free"),
         (ask(6, held=on({3: 1}), keep_held=True), 12, "cannot be kept"),
     ],

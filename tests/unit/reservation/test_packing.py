@@ -29,7 +29,7 @@ def used(**amounts):
 
 
 def test_an_amount_is_taken_from_one_provider():
-    """Two nodes with 4 VCPU each have room for two slots of 3 VCPU, but not for one of 5."""
+    """Two nodes with 4 VCPU each have capacity for two slots of 3 VCPU, but not for one of 5."""
     assert fit(SlotDemand({"VCPU": 3})) == 2
     assert fit(SlotDemand({"VCPU": 5})) == 0
     assert fit(SlotDemand({"VCPU": 1})) == 8

@@ -114,12 +114,12 @@ def test_four_gpus_serve_four_servers_and_the_fifth_fails_with_the_reason(plane)
 
 def test_a_failed_build_leaves_nothing_behind_and_gives_the_reason(plane):
     plane.start_agent()
-    plane.faults.fail("spawn", "no room on the disk")
+    plane.faults.fail("spawn", "no space left on the disk")
     server_id = plane.create("gpu", flavor="gpu", **GPU)
     plane.settle()
     server = plane.server(server_id)
     assert server["status"] == "ERROR"
-    assert "no room on the disk" in server["fault"]["message"]
+    assert "no space left on the disk" in server["fault"]["message"]
     assert plane.driver.domains() == {}
     assert held(plane, server_id) == {}
     assert plane.acceleration.unplug({"uuid": server_id, "name": "gpu"}) == 0

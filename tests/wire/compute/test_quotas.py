@@ -182,7 +182,7 @@ def test_a_request_may_create_a_thousand_servers_at_most(plane):
     plane.flavor("small")
     limit(plane, instances=3, cores=-1, ram=-1)
     ask(plane, "small", max_count=2**31 - 1)
-    assert in_use(plane, "instances") == 3, "as many as the limit leaves room for"
+    assert in_use(plane, "instances") == 3, "as many as the limit allows"
     limit(plane, instances=-1)
     body = {"server": {"name": "vm", "imageRef": IMAGE, "flavorRef": "small", "networks": "none", "max_count": 1001}}
     status, _, refused = plane.send("POST", "/v2.1/servers", body)

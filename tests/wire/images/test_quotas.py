@@ -66,8 +66,8 @@ def test_uploads_keep_the_configured_space_of_the_disk_free(limited):
     assert wire.upload(image["id"], b"data")[0] in (204, 413), "as full as this disk is"
 
 
-def directory_of(tmp_path, clock, ids, **room):
-    directory = ImageDirectory(tmp_path / "images", clock=clock, ids=ids, quota=ImageQuota(**room))
+def directory_of(tmp_path, clock, ids, **limits):
+    directory = ImageDirectory(tmp_path / "images", clock=clock, ids=ids, quota=ImageQuota(**limits))
 
     def new(owner="red"):
         image = Image(ids.uuid(), clock.now(), clock.now(), "i", owner)
@@ -97,7 +97,7 @@ def test_an_upload_counts_before_it_is_complete(tmp_path, clock, ids):
 
 @pytest.mark.parametrize(("left", "fits"), [(7, True), (6, False)])
 def test_an_upload_without_a_length_counts_while_it_comes(tmp_path, clock, ids, left, fits):
-    """7 bytes in chunks; with room for 6, the chunk with the last byte is refused before it is written."""
+    """7 bytes in chunks; with a limit of 6, the chunk with the last byte is refused before it is written."""
     directory, new = directory_of(tmp_path, clock, ids, size_bytes=10)
     directory.upload(new(), iter([b"x" * (10 - left)]), size_bytes=None)
     image = new()
@@ -129,7 +129,7 @@ def test_two_uploads_without_a_length_share_the_quota(tmp_path, clock, ids):
     assert directory.upload(one, iter([b"x" * 7]), size_bytes=None).size_bytes == 7
 
 
-def test_a_large_upload_without_a_length_counts_a_sixteenth_ahead_where_there_is_room(tmp_path, clock, ids):
+def test_a_large_upload_without_a_length_counts_a_sixteenth_ahead_if_the_limits_allow_it(tmp_path, clock, ids):
     directory, new = directory_of(tmp_path, clock, ids, size_bytes=100)
     one, other = new(), new()
 

@@ -17,7 +17,8 @@ OTHER = {"who": "bob:blue", "roles": "member"}
 
 
 @pytest.mark.parametrize(
-    ("number", "said"), [(errno.ENOSPC, "is full: make room"), (errno.EIO, "fails"), (errno.EROFS, "is read-only")]
+    ("number", "said"),
+    [(errno.ENOSPC, "is full: free some space"), (errno.EIO, "fails"), (errno.EROFS, "is read-only")],
 )
 def test_an_upload_to_a_full_disk_is_503_and_can_be_repeated(wire, monkeypatch, caplog, number, said):
     image = wire.create()

@@ -186,7 +186,7 @@ def test_at_the_memory_limit_the_oldest_incomplete_body_is_dropped(security):
             sock.sendall(head("POST", "/boats", JSON, "Content-Length: 500000") + b" " * 300_000)
             slow.append(sock)
             until(lambda number=number: server.kept_bytes >= min(3, number + 1) * 300_000)
-        until(lambda: server.ended["out of room"] == 1)
+        until(lambda: server.ended["buffers full"] == 1)
         assert slow[0].recv(100).startswith(b"HTTP/1.1 408")
         slow[3].sendall(b" " * 199_986 + b'{"name":"ada"}')
         assert answer_to(slow[3])[0] == 201

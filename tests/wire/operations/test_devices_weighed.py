@@ -11,7 +11,7 @@ from tests.wire.operations.conftest import GPU
 AES = "9aff21a8-3f5b-4a3c-9d0e-0f1c7d1f0a01"
 FPGA = "CUSTOM_ACCELERATOR_FPGA"
 #: A flavor that requests only devices, so that no other weigher prefers one of the hosts.
-NO_ROOM = {f"resources:{name}": "0" for name in ("VCPU", "MEMORY_MB", "DISK_GB")}
+WITHOUT_STANDARD_RESOURCES = {f"resources:{name}": "0" for name in ("VCPU", "MEMORY_MB", "DISK_GB")}
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def hosts_with_aes(cloud):
 
 
 def test_a_host_whose_region_already_has_the_function_is_preferred(cloud):
-    """A15, R10 (accelerator-attach): that host is chosen although it has less room and fewer free devices than the
+    """A15, R10 (accelerator-attach): that host is chosen although it has less free capacity and fewer free devices than the
     others. When its region is full the server is placed elsewhere, since no host is rejected.
     """
     first = host_of(cloud, cloud.boot("aes"))
@@ -95,7 +95,7 @@ def test_servers_with_devices_prefer_hosts_with_many_free_devices(cloud):
     """R10 (accelerator-attach): of hosts with 1, 2 and 4 free devices, a server with a device gets the last one, and a
     server without a device the first one.
     """
-    cloud.flavor("only-gpu", NO_ROOM | {f"resources:{GPU}": "1"})
+    cloud.flavor("only-gpu", WITHOUT_STANDARD_RESOURCES | {f"resources:{GPU}": "1"})
     for name, amount in (("compute-1", 3), ("compute-2", 2)):
         for _ in range(amount):
             boot_on(cloud, name, "only-gpu")

@@ -125,11 +125,11 @@ def test_the_late_report_of_a_disconnected_agent_is_refused(cloud, server_id):
 
 def test_an_evacuation_without_a_suitable_host_ends_in_an_error_and_can_be_repeated(cloud, server_id):
     cloud.take_down(cloud.source)
-    cloud.target.faults.fail("spawn", "no room")
+    cloud.target.faults.fail("spawn", "no space left")
     cloud.admin_do(server_id, "evacuate", {})
     server = cloud.show(server_id)
     assert (server["status"], server["OS-EXT-SRV-ATTR:host"]) == ("ERROR", cloud.source.name)
-    assert "no room" in server["fault"]["message"]
+    assert "no space left" in server["fault"]["message"]
     assert cloud.held(server_id) == {cloud.source.name: HELD}
     assert (cloud.target.servers, cloud.target.plugged, cloud.used(cloud.target.name)) == ({}, {}, {})
     cloud.admin_do(server_id, "evacuate", {"host": cloud.target.name})

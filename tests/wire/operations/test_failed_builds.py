@@ -10,7 +10,7 @@ from moorage.agent.virt.driver import VirtError
 from tests.wire.operations.conftest import GPU, Killed
 
 HELD = {"VCPU": 2, "MEMORY_MB": 1024, "DISK_GB": 10, GPU: 1}
-NO_ROOM = "no room on the disk"
+NO_SPACE = "no space left on the disk"
 #: Hosts in this test poll for jobs once an hour.
 AWHILE = 3700
 
@@ -26,10 +26,10 @@ def fill_disk(host, *, failures=1000):
 
     def half(*arguments, **named):
         spawn(*arguments, **named)
-        raise VirtError(NO_ROOM)
+        raise VirtError(NO_SPACE)
 
     host.driver.spawn = half
-    host.faults.fail("destroy", NO_ROOM, times=failures)
+    host.faults.fail("destroy", NO_SPACE, times=failures)
 
 
 def free_disk(host):
@@ -86,7 +86,7 @@ def test_without_another_host_the_fault_says_what_could_not_be_undone(make_cloud
     fill_disk(host)
     server_id = cloud.boot("gpu")
     assert cloud.status(server_id)[0] == "ERROR"
-    assert "and it could not be undone: no room on the disk" in cloud.show(server_id)["fault"]["message"]
+    assert "and it could not be undone: no space left on the disk" in cloud.show(server_id)["fault"]["message"]
     assert (list(host.plugged), cloud.used("compute-1"), cloud.held(server_id)) == ([server_id], HELD, {})
     assert cloud.send("DELETE", f"/v2.1/servers/{server_id}")[0] == 204
     cloud.run_for(AWHILE)
@@ -149,7 +149,7 @@ def test_a_server_is_not_moved_back_to_a_host_that_has_not_cleaned_up_after_a_co
     server_id, first, second = assigned_server(cloud)
     cloud.settle()
     cloud.admin_do(server_id, "migrate")
-    first.faults.fail("destroy", NO_ROOM, times=1000)
+    first.faults.fail("destroy", NO_SPACE, times=1000)
     cloud.do(server_id, "confirmResize")
     cloud.admin_do(server_id, "migrate")
     assert cloud.status(server_id) == ("ACTIVE", None, second.name)

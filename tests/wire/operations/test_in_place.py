@@ -84,7 +84,7 @@ def test_a_server_deleted_before_the_confirmation_leaves_nothing(cloud, server_i
     assert (cloud.host.servers, cloud.host.plugged, cloud.used(ONE), images(cloud)) == ({}, {}, {}, [])
 
 
-def test_a_resize_in_place_without_room_for_both_leaves_the_server_unchanged(cloud, server_id):
+def test_a_resize_in_place_without_capacity_for_both_leaves_the_server_unchanged(cloud, server_id):
     total = cloud.placement.inventories(cloud.placement.provider_by_name(ONE).uuid)[1]["MEMORY_MB"].total
     cloud.admin("PUT", "/v2.1/os-quota-sets/red", {"quota_set": {"force": True, "ram": -1}})
     cloud.flavor("whole", ram=total)

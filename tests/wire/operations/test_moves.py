@@ -88,7 +88,7 @@ def test_the_destination_of_unshelve_depends_on_the_microversion(cloud, server_i
 def test_a_server_that_fits_on_no_host_stays_shelved(cloud, server_id):
     cloud.do(server_id, "shelve")
     for host in (cloud.source, cloud.target):
-        host.faults.fail("spawn", "no room")
+        host.faults.fail("spawn", "no space left")
     cloud.do(server_id, "unshelve")
     assert cloud.status(server_id) == ("SHELVED_OFFLOADED", None, None)
     assert cloud.held(server_id) == {}
@@ -107,7 +107,7 @@ def test_a_shelved_server_that_is_deleted_leaves_no_image(cloud, server_id):
 
 
 def test_a_failed_shelve_leaves_the_server_running(cloud, server_id):
-    cloud.source.faults.fail("snapshot", "no room for it")
+    cloud.source.faults.fail("snapshot", "no space left for it")
     cloud.do(server_id, "shelve")
     assert cloud.status(server_id)[0] == "ACTIVE"
     is_only_on(cloud, cloud.source, server_id, SMALL)
@@ -224,7 +224,7 @@ def test_a_move_that_fails_after_the_death_of_its_agent_leaves_the_server_with_i
     with pytest.raises(Killed):
         cloud.settle()
     assert cloud.source.plugged == {}
-    cloud.source.faults.fail("snapshot", "no room for it")
+    cloud.source.faults.fail("snapshot", "no space left for it")
     cloud.restart()
     assert cloud.status(server_id)[0] == "ACTIVE"
     is_only_on(cloud, cloud.source, server_id, SMALL)

@@ -99,10 +99,10 @@ def test_a_rebuild_creates_a_new_disk_and_keeps_the_status(cloud, host, server_i
 
 
 def test_a_failed_rebuild_ends_in_error_with_the_reason(cloud, host, server_id):
-    host.faults.fail("rebuild", "no room on the disk")
+    host.faults.fail("rebuild", "no space left on the disk")
     cloud.do(server_id, "rebuild", {"imageRef": cloud.image})
     server = cloud.show(server_id)
-    assert (server["status"], server["fault"]["message"]) == ("ERROR", "no room on the disk")
+    assert (server["status"], server["fault"]["message"]) == ("ERROR", "no space left on the disk")
     cloud.do(server_id, "rebuild", {"imageRef": cloud.image})
     assert cloud.status(server_id)[0] == "ACTIVE"
 
@@ -214,7 +214,7 @@ def test_a_snapshot_of_a_locked_server_is_allowed(cloud, server_id):
 
 
 def test_a_failed_snapshot_leaves_the_server_unchanged(cloud, host, server_id):
-    host.faults.fail("snapshot", "no room for it")
+    host.faults.fail("snapshot", "no space left for it")
     cloud.do(server_id, "createImage", {"name": "copy"})
     assert cloud.status(server_id)[:2] == ("ACTIVE", None)
     assert cloud.actions(server_id)[0] == ("createImage", {"compute_snapshot_instance": "Error"})

@@ -65,7 +65,7 @@ def test_force_delete_deletes_a_soft_deleted_server_at_once(cloud):
 
 
 def test_a_server_without_a_host_is_deleted_at_once(cloud):
-    cloud.hosts[HOST].faults.fail("spawn", "no room")
+    cloud.hosts[HOST].faults.fail("spawn", "no space left")
     server_id = cloud.boot("small")
     assert cloud.status(server_id)[0] == "ERROR"
     delete(cloud, server_id)

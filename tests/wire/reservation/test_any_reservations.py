@@ -1,4 +1,4 @@
-"""``resource:any``: room for servers with classes and traits that the reservation itself names."""
+"""``resource:any``: capacity for servers with classes and traits that the reservation itself names."""
 
 import json
 

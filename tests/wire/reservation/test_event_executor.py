@@ -56,7 +56,7 @@ WHOLE_HOST = {
 
 @pytest.fixture
 def hosts(new_plane):
-    """Three hosts with room for 60 small servers each."""
+    """Three hosts with capacity for 60 small servers each."""
     plane = new_plane(_hosts)
     plane.stop_runner()
     return plane

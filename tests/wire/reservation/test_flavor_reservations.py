@@ -1,4 +1,4 @@
-"""``flavor:instance``: room for servers of any flavor."""
+"""``flavor:instance``: capacity for servers of any flavor."""
 
 import json
 

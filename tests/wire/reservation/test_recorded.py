@@ -41,7 +41,7 @@ EXPLAINED = {
     "host put empty": (400, "`error_name` is the status, as in all other refusals"),
     "prop bad": (404, "an unknown property is the client's mistake"),
     "lease without affinity key (seed says optional)": (201, "`affinity` is optional"),
-    "amount too many": (409, "a lack of room is a conflict; the message tells how much there is, and when"),
+    "amount too many": (409, "a lack of capacity is a conflict; the message tells how much is free, and when"),
     "amount text": (400, "the client's mistake; the message names the parameter"),
     "vcpus text": (400, "the message names the parameter"),
     "bad type": (400, "an unknown type is the client's mistake"),
@@ -52,7 +52,7 @@ EXPLAINED = {
     "start moved after start": (400, "a lease that has started keeps its start; Blazar's then begins when it ends"),
     "TERMINATE end now": (200, "a lease that is ended in its first minute lasts for this minute"),
     "update terminated": (409, "that lease was ended in the request before, so the reason is another one"),
-    "host too many": (409, "a lack of room is a conflict; the message tells how much there is, and when"),
+    "host too many": (409, "a lack of capacity is a conflict; the message tells how much is free, and when"),
 }
 
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")

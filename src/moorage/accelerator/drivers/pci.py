@@ -247,13 +247,13 @@ class MediatedDevices:
         Those that other programs created are not among them. A parent that does not offer the type now has none.
         """
         directory = self._type(parent, kind)
-        room = self._sysfs.read_text(directory / "available_instances")
-        if room is None:
+        available = self._sysfs.read_text(directory / "available_instances")
+        if available is None:
             return
-        if not room.isdecimal():
-            raise DriverError(f"{directory}/available_instances is {room!r}; it should be a number")
+        if not available.isdecimal():
+            raise DriverError(f"{directory}/available_instances is {available!r}; it should be a number")
         made = {path.name for path in (directory / "devices").glob("*")}
-        left = int(room)
+        left = int(available)
         for slot in range(left + len(made)):
             share = Mdev(parent, kind, slot)
             if share.uuid in made:

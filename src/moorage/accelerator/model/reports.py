@@ -166,7 +166,7 @@ def _deployable_report(held: AttachState, part: Deployable) -> DeployableReport:
 MAX_TYPE, MAX_TEXT, MAX_DEPLOYABLE = 30, 255, 64
 MAX_GROUP = 1000
 #: A host that starts every second reaches this epoch after 30,000 years. Higher ones than the stored one are believed
-#: only up to here; otherwise one report could leave no room for the epochs of the host's later agents.
+#: only up to here; otherwise one report could leave no higher epochs for the host's later agents.
 MAX_FOREIGN_POSITION = 1 << 40
 
 _STATES, _HEALTHS = frozenset(HandleState), frozenset(Health)

@@ -10,8 +10,7 @@ from sqlalchemy import Connection, Engine
 
 from moorage.accelerator.model.errors import CleanFailed
 from moorage.accelerator.model.inventory import provider_name
-from moorage.accelerator.service import report_order
-from moorage.accelerator.store import accelerator_store
+from moorage.accelerator.store import accelerator_store, report_store
 from moorage.accelerator.store import tables as t
 from moorage.core.clock import Clock
 from moorage.core.ids import Ids
@@ -104,7 +103,7 @@ class AcceleratorJobs:
         """See `JobOwner`."""
         hosts = {one.job.queue for one in ended if one.job.kind in self.follow_ups}
         for host in sorted(hosts):  # all of them first, in one order: two of these transactions never wait in a circle
-            report_order.advance(connection, host)
+            report_store.advance(connection, host)
         return [self._apply_report(connection, one.job, one.report) for one in ended]
 
     def _apply_report(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:

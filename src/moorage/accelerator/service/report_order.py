@@ -5,7 +5,8 @@
     agent starts   -> offer_epoch                  a higher epoch than every agent of this host before it
     agent reports  -> is_next(epoch, number)       only with the number of the last answer; each report advances it;
                                                    the first report of an agent begins its epoch
-    a job ends     -> advance                      reports that were made before its end are old now
+    a job ends     -> report_store.advance         in the transaction that stores its result; reports that were made
+                                                   before its end are old now
 
 An agent makes a report after it has its number. So if a report has the next number, no job's result and no other report
 was stored since the report was made. The numbers come from this service, so clocks and restarts of agents do not
@@ -69,8 +70,3 @@ def next_position(connection: Connection, host: str) -> ReportPosition:
     if row is None:
         raise LookupError(f"host {host} has no epoch")
     return row.next
-
-
-def advance(connection: Connection, host: str) -> None:
-    """Call it in the transaction that stores the result of a job."""
-    report_store.advance(connection, host)

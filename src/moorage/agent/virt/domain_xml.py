@@ -36,7 +36,7 @@ class Machine:
     cpu_mode: str | None = None  #: ``host-model``, ``host-passthrough``, ``maximum``; None: QEMU's own default
     #: Each device of a server is an `ivshmem` device of QEMU instead of the host's device: for hosts without VFIO.
     emulates_devices: bool = False
-    #: Number of interfaces for which a running guest has room. (Other models than ``q35`` have room without this.)
+    #: Number of interfaces that can be added to a running guest. (Other models than ``q35`` need no spare ports.)
     spare_ports: int = 0
 
 

@@ -116,7 +116,7 @@ def _without_resources(reservations: Reservations) -> Iterator[Finding]:
             FindingKind.LEASE_WITHOUT_RESOURCES,
             uuid,
             lease,
-            "slots of it have no capacity any more, and no other host has room for them",
+            "slots of it have no capacity any more, and no other host has capacity for them",
             "nothing: give the capacity back or register a host; its timeline names the host",
         )
 

@@ -38,7 +38,7 @@ def check_files(config: Config) -> Iterator[CheckFinding]:
         yield fine("files", "only this user can access the state directory and the secrets", state)
     yield from _provider_configuration(config)
     for place in _places(config):
-        yield _room(place)
+        yield _disk_space(place)
     if "image" in config.runs and config.images.is_dir():
         yield shared_disk(config.images, _sqlite_files(config), mounted())
 
@@ -124,7 +124,7 @@ def _places(config: Config) -> list[Path]:
 
 
 def shared_disk(images: Path, databases: Sequence[Path], disks: Sequence[Path]) -> CheckFinding:
-    """Warns if images share a disk with a database although another of `disks` has more room. Members decide how much
+    """Warns if images share a disk with a database although another of `disks` has more space. Members decide how much
     they upload, limited only by quotas and [image] keep_free_gb.
     """
     own = images.stat().st_dev
@@ -134,7 +134,7 @@ def shared_disk(images: Path, databases: Sequence[Path], disks: Sequence[Path]) 
         return fine("images", "images are on a disk without databases, or no larger disk exists", images)
     best = max(larger, key=_free)
     return warning(
-        "images", f"images share a disk with {shared[0].name}, and {best} has more room", images,
+        "images", f"images share a disk with {shared[0].name}, and {best} has more free space", images,
         f"move them to a directory there, readable by this user only, and set [image] directory to it: {best}/...",
     )  # fmt: skip
 
@@ -158,13 +158,13 @@ def _sqlite_files(config: Config) -> list[Path]:
     return [Path(url.database or "") for url in urls if url.get_backend_name() == "sqlite"]
 
 
-def _room(place: Path) -> CheckFinding:
+def _disk_space(place: Path) -> CheckFinding:
     disk = os.statvfs(place)
     free, total = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
-    return judged_room(place, free, total, disk.f_favail if disk.f_files else 1)
+    return judge_disk_space(place, free, total, disk.f_favail if disk.f_files else 1)
 
 
-def judged_room(place: Path, free: int, total: int, free_files: int) -> CheckFinding:
+def judge_disk_space(place: Path, free: int, total: int, free_files: int) -> CheckFinding:
     """The finding for one disk. `free` and `total` are bytes."""
     said = f"{free / (1 << 30):.1f} of {total / (1 << 30):.1f} GiB free"
     remedy = "free some space; when the disk is full, every write fails with 503"

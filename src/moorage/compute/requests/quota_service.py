@@ -138,7 +138,7 @@ class QuotaService:
     def admit_resize(
         self, connection: Connection, project_id: str, before: Flavor, after: Flavor, others: Amounts
     ) -> None:
-        """Raises `OverQuota` if the limits have no room for the larger flavor.
+        """Raises `OverQuota` if the limits do not allow the larger flavor.
 
         Until the resize is confirmed or reverted, the server counts, class by class, the larger amount of both flavors.
         """

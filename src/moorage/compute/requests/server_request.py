@@ -51,7 +51,7 @@ class NewServer:
     flavor_id: str
     image_id: str | None
     count: int = 1
-    least: int = 1  #: if the project's limits have no room for `count`, this many servers are enough
+    least: int = 1  #: if the project's limits do not allow `count` servers, this many are enough
     zone: str | None = None
     host: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)

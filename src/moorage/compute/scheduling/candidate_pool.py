@@ -48,9 +48,9 @@ class CandidatePool:
         #: {root: free accelerators}
         self._devices: Counter[str] = Counter()
         for summary in summaries.values():
-            for name, room in summary.resources.items():
+            for name, resource in summary.resources.items():
                 if counts_as_accelerator(name):
-                    self._devices[summary.root_provider_uuid] += room.capacity - room.used
+                    self._devices[summary.root_provider_uuid] += resource.capacity - resource.used
         #: {root: its provider tree}, only if weighers of other packages are enabled
         self._trees: dict[str, dict[str, Summary]] = defaultdict(dict)
         for uuid, summary in summaries.items() if options.weighers else ():
@@ -87,8 +87,8 @@ class CandidatePool:
         for uuid, amounts in self.candidates[at].allocations.items():
             for name, amount in amounts.items():
                 taken = self._claimed[uuid, name]
-                room = self._summaries[uuid].resources.get(name) if taken else None
-                if room is not None and room.used + taken + amount > room.capacity:
+                resource = self._summaries[uuid].resources.get(name) if taken else None
+                if resource is not None and resource.used + taken + amount > resource.capacity:
                     return False
         return True
 
@@ -107,7 +107,10 @@ class CandidatePool:
     def _host_facts(self, root: str) -> HostFacts:
         summary = self._summaries.get(root)
         own = {} if summary is None else summary.resources
-        on_root = {name: room.capacity - room.used - self._claimed.get((root, name), 0) for name, room in own.items()}
+        on_root = {
+            name: resource.capacity - resource.used - self._claimed.get((root, name), 0)
+            for name, resource in own.items()
+        }
         facts = HostFacts(
             free_memory_mb=on_root.get("MEMORY_MB", 0),
             free_processors=on_root.get("VCPU", 0) + on_root.get("PCPU", 0),
@@ -122,7 +125,7 @@ class CandidatePool:
             return facts
         in_tree: Counter[str] = Counter()
         for uuid, one in self._trees[root].items():
-            for name, room in one.resources.items():
-                in_tree[name] += room.capacity - room.used - self._claimed[uuid, name]
+            for name, resource in one.resources.items():
+                in_tree[name] += resource.capacity - resource.used - self._claimed[uuid, name]
         traits = frozenset(trait for one in self._trees[root].values() for trait in one.traits)
         return replace(facts, free=dict(in_tree), traits=traits)

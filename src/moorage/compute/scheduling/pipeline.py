@@ -73,7 +73,7 @@ class _Order:
 
     outcome: Outcome | None = None
     #: Until the other orders have claimed, claims nothing unless all its servers have a target.
-    leaves_room: bool = True
+    waits_for_others: bool = True
 
 
 @dataclass
@@ -155,7 +155,7 @@ class HostSelector:
             while any(one.is_open for one in searches):
                 self._for_each(searches, self._find_target)  # 2 and 3
                 for of_order in started if len(started) > 1 else ():
-                    _leave_room(of_order)
+                    _give_back_incomplete(of_order)
                 targets = [one for one in searches if one.is_open and one.target is not None]
                 if not self._claim_together(targets):  # 4
                     self._for_each(targets, self._claim)
@@ -410,16 +410,16 @@ class HostSelector:
         search.target = None
 
 
-def _leave_room(searches: Sequence[_Search]) -> None:
+def _give_back_incomplete(searches: Sequence[_Search]) -> None:
     """Gives the targets of an order back if it cannot claim all of them now, because one of its servers has none."""
     order = searches[0].order
     is_incomplete = any(one.is_open and one.target is None for one in searches)
-    if order.outcome is not None or (order.leaves_room and is_incomplete):
+    if order.outcome is not None or (order.waits_for_others and is_incomplete):
         for one in searches:
             _give_back(one)
             if one.ranking is not None:
                 one.used_up, one.ranking = one.ranking.pool, None
-        order.leaves_room = False
+        order.waits_for_others = False
 
 
 def _give_back(search: _Search) -> None:

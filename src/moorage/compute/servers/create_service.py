@@ -98,7 +98,7 @@ class CreateService:
     def create_servers(self, caller: Caller, request_id: str, new: NewServer, *, may_force_host: bool) -> list[Server]:
         """Creates `new.count` servers in BUILD, with a job that selects their hosts.
 
-        If the project's limits have no room for all, fewer are created, at least `new.least`.
+        If the project's limits do not allow all, fewer are created, at least `new.least`.
         """
         interfaces, most = chosen_interfaces(self.deps.networks, caller, new)
         image, flavor, zone, host, needs = self._resolve_references(caller, new, may_force_host=may_force_host)

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 
 from moorage.compute.model.servers import Action, ActionEvent
 from moorage.compute.store.tables import action_events, actions
-from moorage.db.engine import ListStatement, alike
+from moorage.db.engine import ListStatement, keys_by_value
 from moorage.db.types import ResultRow
 
 #: MariaDB's TEXT holds 65,535 bytes; readers need less.
@@ -90,8 +90,8 @@ def finish_event(connection: Connection, action_id: str, name: str, now: datetim
 
 
 def finish_events(connection: Connection, ended: Sequence[EndedEvent], now: datetime) -> None:
-    """Ends events of different actions; inserts missing events. Those that ended alike share a statement."""
-    for (name, error), ids in alike((one.action_id, (one.name, one.error)) for one in ended):
+    """Ends events of different actions; inserts missing events. Those with equal results share a statement."""
+    for (name, error), ids in keys_by_value((one.action_id, (one.name, one.error)) for one in ended):
         outcome, why = ("Success", None) if error is None else ("Error", error[:MAX_DETAILS])
         finish, values = _EVENT_FINISH.on(connection), {"of_name": name, "now": now, "outcome": outcome, "why": why}
         if connection.execute(finish, {"ids": ids, **values}).rowcount < len(ids):

@@ -41,7 +41,7 @@ from moorage.compute.model.servers import (
     VmState,
 )
 from moorage.compute.store.tables import consoles, jobs, servers
-from moorage.db.engine import ListStatement, alike
+from moorage.db.engine import ListStatement, keys_by_value
 from moorage.db.types import ResultRow
 from moorage.db.upserts import insert_or_update
 from moorage.jobs.store import JobStore
@@ -201,7 +201,7 @@ def update_server(connection: Connection, server_id: str, now: datetime, **value
 
 def update_servers(connection: Connection, changes: Mapping[str, dict[str, object]], now: datetime) -> None:
     """`changes`: {server id: values, as in `update_server`}. Servers with equal values share a statement."""
-    for values, ids in alike(changes.items()):
+    for values, ids in keys_by_value(changes.items()):
         new = {f"new_{name}": _stored(name, value) for name, value in values.items()}
         statement = _update_of(tuple(values), _counting_after(values))
         connection.execute(statement.on(connection), {"ids": ids, "now": now, **new})

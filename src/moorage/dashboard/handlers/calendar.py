@@ -12,16 +12,16 @@ HOSTS_AT_ONCE = 25
 LEASES_AT_ONCE = 300
 
 #: Tabs. Only administrators see the leases of other projects and the names of hosts.
-_SHOWS = {"room": "Usage", "hosts": "Hosts", "projects": "Projects"}
+_SHOWS = {"usage": "Usage", "hosts": "Hosts", "projects": "Projects"}
 
 
 def show_calendar(page_request: PageRequest) -> Page:
     query = page_request.http.query
     now = page_request.http.service.clock.now()
     shown = view.parse_window(query.first("start"), query.first("days"), now)
-    tabs = _SHOWS if page_request.user.is_admin else {"room": "Usage"}
-    what = query.first("show") or "room"
-    what = what if what in tabs else "room"
+    tabs = _SHOWS if page_request.user.is_admin else {"usage": "Usage"}
+    what = query.first("show") or "usage"
+    what = what if what in tabs else "usage"
     hosts_with = query.first("hosts_with") or ""
     values: dict[str, object] = {
         "shown": shown, "what": what, "tabs": tabs, "spans": view.NAMES,
@@ -29,11 +29,11 @@ def show_calendar(page_request: PageRequest) -> Page:
         "before": shown.moved(-1), "after": shown.moved(1), "day": f"{shown.start:%Y-%m-%d}", "field_date": field_date,
         "filter": hosts_with,
     }  # fmt: skip
-    made = {"hosts": _hosts, "projects": _projects}.get(what, _room)
+    made = {"hosts": _hosts, "projects": _projects}.get(what, _usage)
     return Page("calendar.html", "Calendar", values | made(page_request, shown, hosts_with))
 
 
-def _room(page_request: PageRequest, shown: view.ShownDays, hosts_with: str) -> dict[str, object]:
+def _usage(page_request: PageRequest, shown: view.ShownDays, hosts_with: str) -> dict[str, object]:
     params = {**_period(shown), "step_minutes": int(shown.step.total_seconds() // 60)}
     pool = {"resource_properties": hosts_with} if hosts_with else {}
     message = ""

@@ -41,7 +41,7 @@ def add_person(page_request: PageRequest) -> Page | Response:
     except (Invalid, RemoteError) as error:
         return _people_page(page_request, typed, error=error)
     if not has_password:
-        return _person_page(page_request, made["id"], link=_new_link(page_request, made["id"]))
+        return show_person(page_request, made["id"], link=_new_link(page_request, made["id"]))
     return redirect(page_request, _page_path(made["id"]))
 
 
@@ -68,8 +68,27 @@ def set_project_state(page_request: PageRequest, project_id: str) -> Response:
     return redirect(page_request, "/people/projects")
 
 
-def show_person(page_request: PageRequest, user_id: str) -> Page:
-    return _person_page(page_request, user_id)
+def show_person(
+    page_request: PageRequest, user_id: str, *, error: MoorageError | None = None, field: str = "", link: str = ""
+) -> Page:
+    """Raises `NotFound`."""
+    http = _identity(page_request)
+    person = next((row for row in view.person_rows(_users(http)) if row.id == user_id), None)
+    if person is None:
+        raise NotFound("there is no such user")
+    form = page_request.form
+    values = {
+        "one": person,
+        "link": link,
+        "is_self": person.id == page_request.user.user_id,
+        "done": page_request.http.query.first("done") == "password",
+        "projects": _projects(http),
+        "roles": _roles(http),
+        "typed": {"project": form.text("project"), "role": form.text("role", view.USUAL_ROLE)},
+        "error": "" if error is None else error_text(error),
+        "error_field": field,
+    }
+    return Page("person.html", person.name, values, 200 if error is None else error_status(error))
 
 
 def set_state(page_request: PageRequest, user_id: str) -> Page | Response:
@@ -80,7 +99,7 @@ def set_state(page_request: PageRequest, user_id: str) -> Page | Response:
     try:
         http.request("PATCH", f"/v3/users/{_quoted(user_id)}", json={"user": {"enabled": is_enabled}})
     except RemoteError as error:
-        return _person_page(page_request, user_id, error=error)
+        return show_person(page_request, user_id, error=error)
     return redirect(page_request, _page_path(user_id))
 
 
@@ -93,7 +112,7 @@ def set_password(page_request: PageRequest, user_id: str) -> Page | Response:
         change = {"password": _new_password(page_request)}
         http.request("PATCH", f"/v3/users/{_quoted(user_id)}", json={"user": change})
     except (Invalid, RemoteError) as error:
-        return _person_page(page_request, user_id, error=error, field="password")
+        return show_person(page_request, user_id, error=error, field="password")
     return redirect(page_request, f"{_page_path(user_id)}?done=password")
 
 
@@ -110,7 +129,7 @@ def change_role(page_request: PageRequest, user_id: str) -> Page | Response:
             raise Invalid("these are the rights with which you work now; another administrator can take them")
         http.request("DELETE" if is_taken else "PUT", _grant_path(user_id, project_id, role_id))
     except (Invalid, RemoteError) as error:
-        return _person_page(page_request, user_id, error=error, field=_field_of(error, "role"))
+        return show_person(page_request, user_id, error=error, field=_field_of(error, "role"))
     return redirect(page_request, _page_path(user_id))
 
 
@@ -129,8 +148,8 @@ def change_invitation(page_request: PageRequest, user_id: str) -> Page | Respons
             return redirect(page_request, _page_path(user_id))
         link = _new_link(page_request, user_id)
     except RemoteError as error:
-        return _person_page(page_request, user_id, error=error)
-    return _person_page(page_request, user_id, link=link)
+        return show_person(page_request, user_id, error=error)
+    return show_person(page_request, user_id, link=link)
 
 
 # --- pages --------------------------------------------------------------------------------------------------------
@@ -171,29 +190,6 @@ def _projects_page(page_request: PageRequest, typed: Mapping[str, str], *, error
         "error_field": _field_of(error, "name"),
     }
     return Page("projects.html", "Projects", values, 200 if error is None else error_status(error))
-
-
-def _person_page(
-    page_request: PageRequest, user_id: str, *, error: MoorageError | None = None, field: str = "", link: str = ""
-) -> Page:
-    """Raises `NotFound`."""
-    http = _identity(page_request)
-    person = next((row for row in view.person_rows(_users(http)) if row.id == user_id), None)
-    if person is None:
-        raise NotFound("there is no such user")
-    form = page_request.form
-    values = {
-        "one": person,
-        "link": link,
-        "is_self": person.id == page_request.user.user_id,
-        "done": page_request.http.query.first("done") == "password",
-        "projects": _projects(http),
-        "roles": _roles(http),
-        "typed": {"project": form.text("project"), "role": form.text("role", view.USUAL_ROLE)},
-        "error": "" if error is None else error_text(error),
-        "error_field": field,
-    }
-    return Page("person.html", person.name, values, 200 if error is None else error_status(error))
 
 
 def _new_link(page_request: PageRequest, user_id: str) -> str:

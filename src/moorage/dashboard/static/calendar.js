@@ -6,7 +6,7 @@
   const field = (time) => new Date(time).toISOString().slice(0, 16);
 
   // Over the cells of the heat map: a new lease for that time.
-  const room = document.getElementById("room");
+  const usage = document.getElementById("usage");
   let first = null;
   const chosen = (a, b) => {
     const [low, high] = [a, b].map((cell) => cell.cellIndex).sort((x, y) => x - y);
@@ -14,20 +14,20 @@
   };
   const cellOf = (event) => event.target.closest?.("td.cell");
   const clear = () => {
-    for (const cell of room.querySelectorAll("td.chosen")) cell.classList.remove("chosen");
-    room.removeAttribute("data-dragging");
+    for (const cell of usage.querySelectorAll("td.chosen")) cell.classList.remove("chosen");
+    usage.removeAttribute("data-dragging");
     first = null;
   };
-  if (room) {
-    room.addEventListener("pointerdown", (event) => {
+  if (usage) {
+    usage.addEventListener("pointerdown", (event) => {
       const cell = cellOf(event);
       if (!cell || event.button !== 0) return;
       event.preventDefault();
       first = cell;
-      room.setAttribute("data-dragging", "");
+      usage.setAttribute("data-dragging", "");
       cell.classList.add("chosen");
     });
-    room.addEventListener("pointerover", (event) => {
+    usage.addEventListener("pointerover", (event) => {
       const cell = first && cellOf(event);
       if (!cell) return;
       for (const each of first.parentElement.cells) each.classList.remove("chosen");
@@ -36,7 +36,7 @@
     document.addEventListener("pointerup", (event) => {
       if (!first) return;
       const last = cellOf(event);
-      if (last && room.contains(last)) {
+      if (last && usage.contains(last)) {
         const cells = chosen(first, first.parentElement.cells[last.cellIndex]);
         const table = first.closest("table");
         const query = new URLSearchParams({ start_date: cells[0].dataset.from, end_date: cells.at(-1).dataset.to });

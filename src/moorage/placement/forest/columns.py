@@ -49,10 +49,10 @@ class Column:
         fits &= amount % self.step_size[rows] == 0
         return fits
 
-    def room_at(self, rows: Rows, most: int) -> Units:
+    def available_at(self, rows: Rows, most: int) -> Units:
         """By index in `rows`: units that one consumer could take there, from 0 to `most`."""
-        room: Units = np.minimum(self.capacity[rows] - self.used[rows], self.max_unit[rows])
-        return room.clip(0, most)
+        available: Units = np.minimum(self.capacity[rows] - self.used[rows], self.max_unit[rows])
+        return available.clip(0, most)
 
     def attainable_at(self, rows: Rows, wanted: int) -> Units:
         """By index in `rows`: the amount nearest to `wanted` that a new consumer could take there; 0 if none.

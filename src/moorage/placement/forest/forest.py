@@ -68,10 +68,10 @@ class ForestMemo:
     def _new_entry(self, sources: tuple[object, ...], made: object, replaced: "_Entry | None") -> "_Entry":
         size = _size(made)
         if replaced is None or size > replaced[2]:
-            self._make_room(size)
+            self._evict_for(size)
         return sources, made, size
 
-    def _make_room(self, size: int) -> None:
+    def _evict_for(self, size: int) -> None:
         entries = list(self._entries.copy().items())  # a copy, because other threads continue to change it
         size += sum(entry[2] for _, entry in entries)
         for place, (key, entry) in enumerate(entries):

@@ -4,5 +4,5 @@
 
 * `rules` is pure. `target` writes Moorage's tables and the change log; a rehearsal has none.
 
-Not here: what all imports do alike (`db.importing`). Caller: ``moorage placement import``.
+Not here: what all imports have in common (`db.importing`). Caller: ``moorage placement import``.
 """

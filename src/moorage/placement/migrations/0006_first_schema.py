@@ -70,7 +70,7 @@ def _create_providers() -> None:
     op.create_index("ix_providers_root_id", "providers", ["root_id"])
     op.create_index("ix_providers_parent_id", "providers", ["parent_id"])
     if dialect_name(op.get_bind()) == "postgresql":
-        # Room on each page for the next version of its rows: an update then leaves the indexes alone.
+        # Free space on each page for the next version of its rows: an update then leaves the indexes alone.
         op.execute("ALTER TABLE providers SET (fillfactor = 60)")
 
 

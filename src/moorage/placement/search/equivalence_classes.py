@@ -59,9 +59,9 @@ class MemberBlock:
             cached = self._fits[name, amount] = masks.fits(self._forest, name, amount, self._rows_of(name))
         return cached
 
-    def room(self, name: str, most: int) -> NDArray[np.int64]:
+    def available(self, name: str, most: int) -> NDArray[np.int64]:
         """By member: units of the class `name` that one consumer could take there, from 0 to `most`."""
-        return masks.room(self._forest, name, most, self._rows_of(name))
+        return masks.available(self._forest, name, most, self._rows_of(name))
 
     def attainable(self, name: str, wanted: int, member: int) -> int:
         """`Column.attainable_at` for the member at this index in the block; 0 if it does not have the class `name`."""
@@ -171,7 +171,7 @@ class MemberBlock:
             )
             traits = masks.with_any_of_all(self._forest, requirements.spread_traits)
             columns += _words([mask[slots] & spread[kept] for mask in traits])
-        columns += [self.room(name, most)[kept] for name, most in requirements.contested.items()]
+        columns += [self.available(name, most)[kept] for name, most in requirements.contested.items()]
         if requirements.search_key.one_per_tree:
             # Shared providers belong to other trees, identified by their roots; the anchor's own tree is -1.
             roots = self._forest.roots[slots]

@@ -155,12 +155,12 @@ def fits(forest: Forest, name: str, amount: int, rows: Rows) -> Mask:
     return found
 
 
-def room(forest: Forest, name: str, most: int, rows: Rows) -> Units:
+def available(forest: Forest, name: str, most: int, rows: Rows) -> Units:
     """By index in `rows`, which are from `rows_at`: units that one consumer could take, from 0 to `most`."""
     found = np.zeros(len(rows), dtype=np.int64)
     if (column := forest.columns.get(name)) is not None:
         present = rows < len(column.slots)
-        found[present] = column.room_at(rows[present], most)
+        found[present] = column.available_at(rows[present], most)
     return found
 
 

@@ -122,7 +122,7 @@ class _Search:
     def _reset(self) -> None:
         count = len(self._members.rows)
         self._chosen: list[int] = []  # chosen member per requirement, in the order of the search
-        self._room = [list(row) for row in self._members.room]
+        self._available = [list(row) for row in self._members.available]
         self._granular = [0] * count  # by member: number of granular groups that it serves
         self._touched = [0] * count  # by member: number of requirements that it serves
         self._trees: dict[int, list[int]] = {}  # {tree: chosen members that give resources}
@@ -188,8 +188,10 @@ class _Search:
         for requirement in self._requirements:
             for contested, units in requirement.units:
                 wanted[contested] += units
-        available = [sum(room[contested] for room in self._members.room) for contested in range(len(wanted))]
-        if any(units > room for units, room in zip(wanted, available, strict=True)):
+        totals = [
+            sum(available[contested] for available in self._members.available) for contested in range(len(wanted))
+        ]
+        if any(units > total for units, total in zip(wanted, totals, strict=True)):
             return False
         return not self._search_key.isolate or self._can_be_isolated()
 
@@ -268,9 +270,9 @@ class _Search:
             raise too_complex(self._max_steps, BudgetItem.TRYING)
 
     def _choose(self, requirement: CompiledRequirement, member: int) -> bool:
-        room = self._room[member]
+        available = self._available[member]
         for contested, units in requirement.units:
-            if room[contested] < units:
+            if available[contested] < units:
                 return False
         if self._search_key.one_per_tree and requirement.has_resources:
             holders = self._trees.setdefault(self._members.tree[member], [])
@@ -278,7 +280,7 @@ class _Search:
                 return False
             holders.append(member)
         for contested, units in requirement.units:
-            room[contested] -= units
+            available[contested] -= units
         for subtree in self._subtrees_at[len(self._chosen)]:
             self._common[subtree].append(self._common[subtree][-1] & self._members.line[member])
             self._inside[subtree].append(self._inside[subtree][-1] | 1 << member)
@@ -290,7 +292,7 @@ class _Search:
     def _undo_choice(self, depth: int) -> None:
         requirement, member = self._requirements[depth], self._chosen.pop()
         for contested, units in requirement.units:
-            self._room[member][contested] += units
+            self._available[member][contested] += units
         self._granular[member] -= requirement.granular
         self._touched[member] -= 1
         if self._search_key.one_per_tree and requirement.has_resources:
@@ -346,7 +348,7 @@ class _Members:
         ]
         traits_end = spec_words + trait_words
         self.traits = [_bits(row[spec_words:traits_end]) for row in rows]
-        self.room = [row[traits_end : traits_end + search_key.contested] for row in rows]
+        self.available = [row[traits_end : traits_end + search_key.contested] for row in rows]
         self.tree = [row[fixed - 1] for row in rows] if search_key.one_per_tree else []
         self._above = [row[fixed] for row in rows] if has_above else []
         self.line = self._lines() if has_above else []

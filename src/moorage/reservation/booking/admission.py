@@ -2,7 +2,7 @@
 
 A stale calendar is harmless: a plan is verified in SQL with its hosts locked before it is committed, and a request is
 refused only on a calendar that was just refreshed. A request that keeps losing against concurrent ones is planned with
-all hosts locked, so it can only be refused for lack of room.
+all hosts locked, so it can only be refused for lack of capacity.
 
 Every request that takes capacity on hosts calls `admit_all`, with a `LimitCheck`.
 

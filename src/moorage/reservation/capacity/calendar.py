@@ -197,8 +197,8 @@ class Calendar:
     def fitting(self, demand: SlotDemand, used: Ints, rows: Ints) -> Ints:
         """The number of slots that fit on each of n hosts, given their usage.
 
-        `rows`: n indices into `hosts`; `used`: their usage, shape (n, classes). A host reserved as a whole has no room
-        for anything else, and a host with any usage cannot be reserved as a whole.
+        `rows`: n indices into `hosts`; `used`: their usage, shape (n, classes). Nothing else fits on a host that is
+        reserved as a whole, and a host with any usage cannot be reserved as a whole.
         """
         if demand.whole_host:
             return np.where(used.max(axis=1, initial=0) > 0, 0, 1)
@@ -218,19 +218,19 @@ class Calendar:
     def place(
         self, host: int, demand: SlotDemand, count: int, start: datetime, end: datetime, kept: Sequence[Amounts] = ()
     ) -> tuple[Amounts, ...]:
-        """The amounts, {label: amount}, that each of `count` slots takes from the host. The host must have room.
+        """The amounts, {label: amount}, that each of `count` slots takes from the host. They must fit there.
 
-        `kept`: the reservation's present slots there. They keep their amounts unless that leaves too little room.
+        `kept`: the reservation's present slots there. They keep their amounts unless that leaves too little capacity.
         """
         if demand.whole_host:
             return ({WHOLE_HOST: 1},) * count
         if demand.is_simple and all(len(self._places(name)) == 1 for name in demand.wanted):
             return (demand.wanted,) * count
         row = self._row[host]
-        room = self._room(row, self._peak_on(row, _first_second(start), _last_second(end)), demand)
-        found = pack(*room, demand, count, kept)
+        free = self._free_capacity(row, self._peak_on(row, _first_second(start), _last_second(end)), demand)
+        found = pack(*free, demand, count, kept)
         if len(found) < count:  # all may fit if the kept slots are placed differently
-            found = pack(*room, demand, count)
+            found = pack(*free, demand, count)
         return tuple(found)
 
     def _places(self, resource_class: str) -> list[int]:
@@ -258,7 +258,7 @@ class Calendar:
                 kind_of[row] = kinds.setdefault(_kind(self._known[self.hosts[row]], demand), len(kinds))
             key = kind_of[row], used[index, columns].tobytes()
             if key not in seen:
-                seen[key] = len(pack(*self._room(row, used[index], demand), demand, MAX_PACKED))
+                seen[key] = len(pack(*self._free_capacity(row, used[index], demand), demand, MAX_PACKED))
             count[index] = seen[key]
         return count
 
@@ -271,7 +271,7 @@ class Calendar:
             enough &= free.sum(axis=1) >= amount
         return enough
 
-    def _room(self, row: int, used: Ints, demand: SlotDemand) -> tuple[list[Shelf], Amounts, Amounts]:
+    def _free_capacity(self, row: int, used: Ints, demand: SlotDemand) -> tuple[list[Shelf], Amounts, Amounts]:
         """(the host's providers, {label: free amount}, {label: maximum amount of one slot})"""
         known = self._known[self.hosts[row]]
         free = {name: int(self.capacity[row, at] - used[at]) for at, name in enumerate(self.classes)}
@@ -280,7 +280,7 @@ class Calendar:
                 free[name] = 0
         return known.shelves(), {name: free[name] for name in known.capacity}, known.largest
 
-    def has_room(self, placing: Mapping[int, Sequence[Amounts]], start: datetime, end: datetime) -> bool:
+    def has_capacity_for(self, placing: Mapping[int, Sequence[Amounts]], start: datetime, end: datetime) -> bool:
         """True if all slots of `placing`, {host: amounts of each slot}, fit over ``[start, end)``."""
         peak = self.peak(start, end)
         for host, slots in placing.items():

@@ -106,7 +106,7 @@ def placed(calendar: Calendar, ask: CapacityRequest, picked: Picked, start: date
 def still_fits(calendar: Calendar, planned: Plan, start: datetime, end: datetime) -> bool:
     """True if a plan that was made on another calendar fits on this one."""
     for placing in planned.values():
-        if not calendar.has_room(placing, start, end):
+        if not calendar.has_capacity_for(placing, start, end):
             return False
         calendar = calendar.with_usage(usages(placing, start, end))
     return True
@@ -134,7 +134,7 @@ def pickup_hosts(
     order = _preferred(hosts, slots, ask, for_others)
     picked: Picked | None = None
     if ask.affinity is None:
-        # Each host has room for one slot at least, so hosts beyond these cannot be needed.
+        # At least one slot fits on each host, so hosts beyond these cannot be needed.
         near = order[: ask.amount + len(ask.held)]
         picked = _spread({hosts[row]: int(slots[row]) for row in near.tolist()}, ask)
     elif ask.affinity:
@@ -189,22 +189,23 @@ def _more(calendar: Calendar, ask: CapacityRequest, has: Placing, start: datetim
 
 
 def _preferred(hosts: Sequence[int], slots: Ints, ask: CapacityRequest, for_others: Ints | None) -> Ints:
-    """Indices of `hosts` with room, best first: most held slots, least use for others, fewest free slots, lowest id.
+    """Indices of `hosts` with free slots, best first: most held slots, least use for others, fewest free slots, lowest
+    id.
 
     The order by id makes the choice repeatable.
     """
-    room = np.flatnonzero(slots > 0)
-    keys = [slots[room]]  # `lexsort` sorts by the last key first
+    usable = np.flatnonzero(slots > 0)
+    keys = [slots[usable]]  # `lexsort` sorts by the last key first
     if for_others is not None:
-        keys.append(for_others[room])
+        keys.append(for_others[usable])
     if ask.held:
         held = np.zeros(len(hosts), np.int64)
         for host in ask.held:
             row = bisect_left(hosts, host)
             if row < len(hosts) and hosts[row] == host:
                 held[row] = ask.held_on(host)
-        keys.append(-held[room])
-    return room[np.lexsort(keys)]
+        keys.append(-held[usable])
+    return usable[np.lexsort(keys)]
 
 
 def _spread(slots: Mapping[int, int], ask: CapacityRequest) -> Picked | None:
@@ -214,7 +215,7 @@ def _spread(slots: Mapping[int, int], ask: CapacityRequest) -> Picked | None:
     """
     missing = ask.amount
     picked: dict[int, int] = {}
-    limits = [{host: min(room, ask.held_on(host)) for host, room in slots.items()}, slots]
+    limits = [{host: min(free, ask.held_on(host)) for host, free in slots.items()}, slots]
     for limit in limits:
         for host in slots:
             taken = min(missing, limit[host] - picked.get(host, 0))
@@ -246,8 +247,8 @@ def _shortage(ask: CapacityRequest, slots: Ints) -> Shortage:
     else:
         free = hosts
         where = (
-            f"on different hosts (anti-affinity); {free} {'host has' if free == 1 else 'hosts have'} room "
-            "in that period"
+            f"on different hosts (anti-affinity); {free} {'host has' if free == 1 else 'hosts have'} "
+            "free capacity in that period"
         )
     if not slots.size:
         where = (

@@ -1,8 +1,8 @@
 """Finds the first start at which all reservations of a lease fit for the lease's whole length.
 
-    segments with room for fewer than n  ->  starts that they forbid, per host  ->  merged  ->  one sweep over all hosts
+    segments in which fewer than n fit  ->  starts that they forbid, per host  ->  merged  ->  one sweep over all hosts
 
-A segment in which a host has room for fewer than n slots forbids every start from which the lease would reach it. The
+A segment in which fewer than n slots fit on a host forbids every start from which the lease would reach it. The
 forbidden starts of each host are merged, and one sweep counts them over all hosts. The answer is the first minute at
 which enough hosts are left. Without an affinity policy the request needs a sum of slots over hosts; there the counts
 for 1, 2, 3 ... slots add up.
@@ -72,7 +72,7 @@ def _next_release(calendar: Calendar, after: datetime) -> datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class _Tight:
-    """Segments in which the host has room for fewer slots than when empty, and for fewer than the request needs."""
+    """Segments in which fewer slots fit on the host than when it is empty, and fewer than the request needs."""
 
     row: Ints
     start: Ints
@@ -159,7 +159,7 @@ def _merged(row: Ints, first: Ints, after: Ints) -> tuple[Ints, Ints]:
 def _levels(ask: CapacityRequest, empty: Ints, fitting: Ints) -> tuple[list[tuple[int, int]], int]:
     """([(level, weight), ...], needed)
 
-    Each host with room for `level` slots counts `weight`. A start fits if the sum over hosts and levels is at least
+    Each host on which `level` slots fit counts `weight`. A start fits if the sum over hosts and levels is at least
     `needed`.
     """
     if ask.affinity:

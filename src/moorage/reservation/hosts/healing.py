@@ -304,7 +304,7 @@ class Healing:
         surplus: list[Allocation] = []
         if placing is not None:
             positions, missing = host_selection.difference([(row.host_id, row.resources) for row in free], placing)
-            # If there is not enough room, the remaining rows stay where they are, without capacity.
+            # If there is not enough free capacity, the remaining rows stay where they are, without capacity.
             surplus = sorted((free[each] for each in positions), key=lost.concerns)[: len(missing)]
             host_store.delete_allocations(connection, [row.id for row in surplus])
             start = max(lease.start_date, self.deps.clock.now())

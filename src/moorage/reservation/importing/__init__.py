@@ -5,5 +5,5 @@
 The import does not call Nova, Placement or Neutron: the resources of an imported reservation are examined when its
 events run.
 
-Not here: what all imports do alike (`db.importing`). Caller: ``moorage reservation import``.
+Not here: what all imports have in common (`db.importing`). Caller: ``moorage reservation import``.
 """

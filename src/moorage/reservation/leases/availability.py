@@ -94,7 +94,7 @@ class AvailabilityService:
     def _first_fit(
         self, calendar: Calendar, draft: LeasePreview, start: datetime, latest: datetime, duration: timedelta
     ) -> datetime | None:
-        """The first start from `start` to `latest` with room on hosts and enough free addresses; None if none."""
+        """The first start from `start` to `latest` at which hosts and addresses suffice; None if there is none."""
         length = draft.booking.end - draft.booking.start
         while True:
             on_hosts = first_fit(calendar, draft.booking.asks, start, latest, length)

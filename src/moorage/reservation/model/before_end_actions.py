@@ -13,7 +13,7 @@ from moorage.core.errors import Invalid
 #: Maximum number of actions of a lease.
 MAX_ACTIONS = 5
 
-#: Accepts only characters that all URL parsers read alike in host and path; rejects user names and fragments.
+#: Accepts only characters that all URL parsers read in the same way in host and path; rejects user names and fragments.
 _URL = re.compile(r"(https?)://([a-z0-9.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?(/[!$-\[\]-~]*)?", re.IGNORECASE)
 _ADDRESS = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{1,64}@([A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?)")
 _PORTS = {"http": 80, "https": 443}

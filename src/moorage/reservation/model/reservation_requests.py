@@ -89,7 +89,7 @@ class SourceFlavor:
 
 @dataclass(frozen=True, slots=True)
 class FlavorRequest:
-    """A request for ``flavor:instance``: room for `amount` servers of a flavor."""
+    """A request for ``flavor:instance``: capacity for `amount` servers of a flavor."""
 
     resource_type: ClassVar[str] = FLAVOR_INSTANCE
 
@@ -105,7 +105,7 @@ BITSTREAM_NAMES = ("bitstream_id", "function_id", "function_name")
 
 @dataclass(frozen=True, slots=True)
 class AnyRequest:
-    """A request for ``resource:any``: room for `amount` servers of `resources`. A host must match both queries."""
+    """A request for ``resource:any``: capacity for `amount` servers of `resources`. A host must match both queries."""
 
     resource_type: ClassVar[str] = RESOURCE_ANY
 

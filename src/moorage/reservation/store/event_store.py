@@ -411,7 +411,7 @@ def retired_hosts(connection: Connection, lease_id: str) -> dict[str, set[str]]:
 def steps_done(connection: Connection, last: Mapping[str, int], now: datetime) -> None:
     """Marks the undone steps up to these as done, {event id: number of the last one}.
 
-    One statement for each number: events that were planned alike have as many steps.
+    One statement for each number: events that were planned in the same way have equally many steps.
     """
     of_number: dict[int, list[str]] = defaultdict(list)
     for event_id, number in last.items():

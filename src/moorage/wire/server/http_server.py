@@ -44,7 +44,7 @@ _ENDED_AT_ONCE = 64
 #: Connections accepted before other connections get their turn.
 _ACCEPTED_AT_ONCE = 16
 #: Pause if there is no descriptor left for another connection, and no idle connection to drop.
-NO_ROOM_S = 0.1
+NO_DESCRIPTOR_S = 0.1
 #: Unsent bytes of a response that the kernel buffers, so that thousands of slow readers cannot fill its memory.
 _KERNEL_BYTES = 256 * 1024
 #: Descriptors reserved for databases, files and other services.
@@ -228,7 +228,7 @@ class HttpServer:
                 return
             log.warning("a connection is not accepted", extra={"reason": str(error)})
             if not self._end_oldest():
-                time.sleep(NO_ROOM_S)
+                time.sleep(NO_DESCRIPTOR_S)
         if not self._ends.is_set():
             self._epoll.modify(self._listener.fileno(), _READABLE)
 
@@ -312,7 +312,7 @@ class HttpServer:
             if oldest is None:
                 return
             self._held_bytes -= self._held.pop(oldest.descriptor)
-        self._end(oldest, "out of room")
+        self._end(oldest, "buffers full")
 
     def _forget(self, connection: HttpConnection) -> None:
         del self._connections[connection.descriptor]
@@ -331,8 +331,8 @@ def _seniority(connection: HttpConnection) -> tuple[bool, float]:
 def _connections(wanted: int) -> int:
     """`wanted`, or as many connections as the process may open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    room = wanted if soft == resource.RLIM_INFINITY else max(16, soft - _OTHER_DESCRIPTORS)
-    return min(wanted, room)
+    possible = wanted if soft == resource.RLIM_INFINITY else max(16, soft - _OTHER_DESCRIPTORS)
+    return min(wanted, possible)
 
 
 def _environ(address: tuple[Any, ...], scheme: str) -> dict[str, object]:

@@ -57,10 +57,10 @@ class Tree:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{text}\n")
 
-    def add_mdev_type(self, parent, name, room, label=""):
-        """Makes `room` more mediated devices of type `name` possible on `parent`."""
+    def add_mdev_type(self, parent, name, available, label=""):
+        """Makes `available` more mediated devices of type `name` possible on `parent`."""
         directory = self.devices / parent / "mdev_supported_types" / name
-        self.write(directory / "available_instances", room)
+        self.write(directory / "available_instances", available)
         self.write(directory / "name", label or name)
         (directory / "create").write_text("")
         (directory / "devices").mkdir()

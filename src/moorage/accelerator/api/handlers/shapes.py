@@ -3,7 +3,6 @@ a datetime.
 """
 
 import json
-from collections.abc import Mapping
 from datetime import datetime
 
 from moorage.accelerator.model.devices import mdev_of, pci_parts
@@ -43,8 +42,8 @@ def device_document(row: DeviceRecord, base_url: str, *, with_status: bool) -> d
         "type": row.type,
         "vendor": row.vendor,
         "model": row.model,
-        "std_board_info": _json_text({**row.std_board_info, **health}),
-        "vendor_board_info": _json_text(row.vendor_board_info),
+        "std_board_info": json.dumps({**row.std_board_info, **health}),
+        "vendor_board_info": json.dumps(row.vendor_board_info),
         "hostname": row.hostname,
         "links": _links(base_url, f"devices/{row.uuid}"),
         **_times(row.created_at, row.updated_at),
@@ -62,7 +61,7 @@ def deployable_document(row: DeployableRecord, base_url: str, *, private: bool) 
         "name": row.name,
         "num_accelerators": row.num_accelerators,
         "device_id": row.device_id,
-        "attributes_list": _json_text([{key: value} for key, value in row.attributes]),
+        "attributes_list": json.dumps([{key: value} for key, value in row.attributes]),
         "rp_uuid": row.rp_uuid,
         "driver_name": row.driver_name,
         "bitstream_id": row.bitstream_id if known else None,
@@ -157,7 +156,3 @@ def _times(created_at: datetime, updated_at: datetime | None) -> dict[str, str |
 
 def _whole_seconds(moment: datetime) -> datetime:
     return moment.replace(microsecond=0)
-
-
-def _json_text(value: Mapping[str, str] | list[dict[str, str]]) -> str:
-    return json.dumps(value)

@@ -38,25 +38,31 @@ def check_list(request: PlacementApiRequest, host: str) -> None:
     raise _refusal(host, "it may only list its root provider by name, or the providers of its tree")
 
 
+def own_provider(request: PlacementApiRequest, host: str, uuid: str) -> Provider:
+    """A provider in the host's tree, also if others created it. Raises `Forbidden`, or `NotFound` if there is none."""
+    forest = request.service.providers.forest()
+    provider = forest.by_uuid(_canonical(uuid))
+    if provider is None:
+        raise NotFound(f"No resource provider with uuid {uuid} found")
+    if not _is_own(forest, provider, host):
+        raise _refusal(host, f"provider {uuid} belongs to another host")
+    return provider
+
+
 def check_create(request: PlacementApiRequest, host: str) -> None:
     name, parent_uuid = request.json["name"], request.json.get("parent_provider_uuid")
     if parent_uuid is None:
         if name != host:
             raise _refusal(host, f"its root provider must be named {host}, not {name}")
         return
-    _own_provider(request, host, parent_uuid)
+    own_provider(request, host, parent_uuid)
     if not name.startswith(f"{host}_"):
         raise _refusal(host, f"the names of its nested providers must begin with {host}_, but {name} does not")
 
 
-def check_read(request: PlacementApiRequest, host: str, uuid: str) -> None:
-    """Allows reading all of its tree, including providers that others created."""
-    _own_provider(request, host, uuid)
-
-
 def check_delete(request: PlacementApiRequest, host: str, uuid: str) -> None:
     """Allows deleting nested providers. An operator deletes the root when the host is retired."""
-    provider = _own_provider(request, host, uuid)
+    provider = own_provider(request, host, uuid)
     if provider.is_root:
         raise _refusal(host, "only an operator may delete a root provider")
     if provider.name == reservation_provider(host):
@@ -64,7 +70,7 @@ def check_delete(request: PlacementApiRequest, host: str, uuid: str) -> None:
 
 
 def check_inventories(request: PlacementApiRequest, host: str, uuid: str) -> None:
-    provider = _own_provider(request, host, uuid)
+    provider = own_provider(request, host, uuid)
     wanted = inventories.decode_inventories(request.json["inventories"])
     before, after = _of_reservations(provider.inventories), _of_reservations(wanted)
     if before != after and provider.generation == request.json["resource_provider_generation"]:
@@ -72,7 +78,7 @@ def check_inventories(request: PlacementApiRequest, host: str, uuid: str) -> Non
 
 
 def check_traits(request: PlacementApiRequest, host: str, uuid: str) -> None:
-    provider = _own_provider(request, host, uuid)
+    provider = own_provider(request, host, uuid)
     changed = {
         name for name in provider.traits.symmetric_difference(request.json["traits"]) if _is_set_by_services(name)
     }
@@ -86,16 +92,16 @@ def check_new_name(_request: PlacementApiRequest, host: str, name: str) -> None:
 
 
 #: {handler of a route: its check, which raises `Forbidden` for objects outside the host's tree}.
-CHECKS: Mapping[Handler, Callable[..., None]] = {
+CHECKS: Mapping[Handler, Callable[..., object]] = {
     providers.list_providers: check_list,
     providers.create_provider: check_create,
     providers.delete_provider: check_delete,
-    inventories.list_inventories: check_read,
+    inventories.list_inventories: own_provider,
     inventories.replace_inventories: check_inventories,
-    names.show_provider_traits: check_read,
+    names.show_provider_traits: own_provider,
     names.set_provider_traits: check_traits,
-    allocations.provider_usages: check_read,
-    allocations.show_provider_allocations: check_read,
+    allocations.provider_usages: own_provider,
+    allocations.show_provider_allocations: own_provider,
     names.ensure_class: check_new_name,
     names.create_trait: check_new_name,
 }
@@ -114,17 +120,6 @@ def with_agent_check(handler: Handler) -> Handler:
         return handler(request, **parameters)
 
     return checked
-
-
-def _own_provider(request: PlacementApiRequest, host: str, uuid: str) -> Provider:
-    """A provider in the tree of the host. Raises `Forbidden`, and `NotFound` if it does not exist."""
-    forest = request.service.providers.forest()
-    provider = forest.by_uuid(_canonical(uuid))
-    if provider is None:
-        raise NotFound(f"No resource provider with uuid {uuid} found")
-    if not _is_own(forest, provider, host):
-        raise _refusal(host, f"provider {uuid} belongs to another host")
-    return provider
 
 
 def _is_own(forest: Forest, provider: Provider, host: str) -> bool:

@@ -1,4 +1,4 @@
-"""``flavor:instance``: room for servers of an existing flavor.
+"""``flavor:instance``: capacity for servers of an existing flavor.
 
 The flavor may request any resource class, traits, request groups and a device profile. From the start of the lease,
 servers use a private copy of the flavor that also takes one of the reservation's slots; `virtual_instance` has the

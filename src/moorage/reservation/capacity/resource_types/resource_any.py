@@ -1,4 +1,4 @@
-"""``resource:any``: room for servers that take the resource classes and traits that the reservation names.
+"""``resource:any``: capacity for servers that take the resource classes and traits that the reservation names.
 
 Like `flavor_instance`, but without a flavor of the tenant: the private flavor is made from the request. A server takes
 only the named classes. A flavor must have at least 1 VCPU and 1 MB, so extra specs set these to 0 if not requested.

@@ -1,4 +1,5 @@
-"""``virtual:instance``: room for servers of one size. Reservations imported from an older system keep its resources.
+"""``virtual:instance``: capacity for servers of one size. Reservations imported from an older system keep its
+resources.
 
 Spec: docs/evidence/specs/instance-reservation.md
 
@@ -64,7 +65,7 @@ _CHANGEABLE = ("vcpus", "memory_mb", "disk_gb", "amount", "affinity", "resource_
 
 
 class ServerSlots:
-    """The common part of all types in which a slot is room for one server."""
+    """The common part of all types in which a slot is the capacity for one server."""
 
     has_flavor = True
 
