@@ -48,7 +48,7 @@ class Reasons:
             parts.append("; ".join(funnel))
         if self.rejected:
             reasons = {host: why for host, (_, why) in self.rejected.items()}
-            parts.append(f"Placement has free capacity, but: {count_reasons(reasons)}")
+            parts.append(f"Placement has capacity, but: {count_reasons(reasons)}")
         if self.refused_claims:
             claims = sum(self.refused_claims.values())
             parts.append(f"all of {claims} claims were overtaken by others; try again")

@@ -11,14 +11,14 @@ def test_reasons_for_no_valid_host_are_counted_regardless_of_the_numbers_of_host
     servers = [
         failed(1, "No valid host was found. 1 host considered; resources:VCPU=4 left 0."),
         failed(2, "No valid host was found. 2,000 hosts considered; resources:VCPU=4 left 0."),
-        failed(3, "No valid host was found. 1 host considered. Placement has free capacity, but: 1 host: it is there."),
+        failed(3, "No valid host was found. 1 host considered. Placement has capacity, but: 1 host: it is there."),
         failed(4, "the image is broken"),
         failed(5, "No valid host was found."),
     ]
     found = [(one.reason, one.servers, one.example_name) for one in no_host_reasons(servers)]
     assert found == [
         ("resources:VCPU=4 left 0.", 2, "server 1"),
-        ("Placement has free capacity, but: it is there.", 1, "server 3"),
+        ("Placement has capacity, but: it is there.", 1, "server 3"),
         ("no reason given", 1, "server 5"),
     ]
 

@@ -239,7 +239,7 @@ def test_the_message_for_users_has_the_reasons_with_counts_and_without_host_name
         rejected={"node-2": down, "node-3": down, "node-4": zone},
     )
     assert reasons.user_message() == (
-        "5 hosts considered; resources:VCPU=1 left 3. Placement has free capacity, but: 2 hosts: its compute service is down; "
+        "5 hosts considered; resources:VCPU=1 left 3. Placement has capacity, but: 2 hosts: its compute service is down; "
         "1 host: not in availability zone x."
     )
     assert "node" not in reasons.user_message()

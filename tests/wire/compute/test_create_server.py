@@ -114,7 +114,7 @@ def test_the_fault_counts_the_reasons_of_filters_without_host_names(plane, host)
     plane.settle()
     fault = plane.send("GET", f"/v2.1/servers/{server_id}")[2]["server"]["fault"]
     assert fault["message"] == (
-        "No valid host was found. Placement has free capacity, but: 1 host: its compute service is down."
+        "No valid host was found. Placement has capacity, but: 1 host: its compute service is down."
     )
     assert plane.show(server_id)["fault"]["details"].splitlines()[1:] == [
         "service_is_up: 1 -> 0",

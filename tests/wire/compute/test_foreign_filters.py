@@ -94,7 +94,7 @@ def test_the_reason_of_a_foreign_filter_is_in_the_fault_and_in_explanations(plan
     aggregate(plane, "works", *hosts, quiet="yes")
     server = plane.boot("small")
     plane.settle(*hosts)
-    words = "No valid host was found. Placement has free capacity, but: 2 hosts: no new servers."
+    words = "No valid host was found. Placement has capacity, but: 2 hosts: no new servers."
     assert message_of(plane, server) == words
     print_explanation(
         Console(width=100, highlight=False, color_system=None),
@@ -102,7 +102,7 @@ def test_the_reason_of_a_foreign_filter_is_in_the_fault_and_in_explanations(plan
     )
     printed = capsys.readouterr().out
     # The caller belongs to another project.
-    assert "Placement has free capacity, but: 2 hosts: for gold only." in printed
+    assert "Placement has capacity, but: 2 hosts: for gold only." in printed
     assert re.search(r"for gold +2 +0", printed)
     assert "compute-2: for gold only" in printed
 

@@ -95,7 +95,7 @@ def test_the_fault_counts_hosts_by_the_hint_that_rejected_them(plane, hosts):
     nowhere = boot(plane, "nowhere", different_host=named)
     plane.settle(*hosts)
     assert message_of(plane, nowhere) == (
-        "No valid host was found. Placement has free capacity, but: 3 hosts: a server of different_host is there."
+        "No valid host was found. Placement has capacity, but: 3 hosts: a server of different_host is there."
     )
     both = boot(plane, "both", same_host=named[0], different_host=named[0])
     plane.settle(*hosts)

@@ -125,7 +125,7 @@ def test_anti_affinity_places_one_server_on_each_host(plane, hosts):
     assert statuses == ["ACTIVE"] * 3 + ["ERROR"]
     fault = plane.send("GET", f"/v2.1/servers/{ids[3]}")[2]["server"]["fault"]["message"]
     assert fault == (
-        "No valid host was found. Placement has free capacity, but: 3 hosts: its server group allows 1 server on a host."
+        "No valid host was found. Placement has capacity, but: 3 hosts: its server group allows 1 server on a host."
     )
     shown = plane.send("GET", f"/v2.1/os-server-groups/{group}", version="2.64")[2]["server_group"]
     assert shown["members"] == ids

@@ -443,7 +443,7 @@ def test_no_valid_host_is_reported_only_after_all_hosts_were_compared(plane, thi
     plane.builder.run_once()
     assert decoded == [4, 8, 30]
     fault = plane.show(server_id)["fault"]["message"]
-    assert fault == "No valid host was found. Placement has free capacity, but: 30 hosts: its compute service is down."
+    assert fault == "No valid host was found. Placement has capacity, but: 30 hosts: its compute service is down."
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ _TONES = {
     "SOFT_DELETED": "warn",
 }  # fmt: skip
 _NO_HOST = "No valid host was found."
-#: ``1 host considered; REASON left 0.`` and ``Placement has free capacity, but: 1 host: REASON.``: drops the numbers.
+#: ``1 host considered; REASON left 0.`` and ``Placement has capacity, but: 1 host: REASON.``: drops the numbers.
 _COUNTS = re.compile(r"^[\d,]+ hosts? considered[;.]? *|\b[\d,]+ hosts?: ")
 
 
