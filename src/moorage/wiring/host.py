@@ -82,18 +82,7 @@ def build_agent(parts: Components) -> ProviderConfigReloader:
     options = parts.config.agent
     accelerators = _accelerator_agent(parts, options.host)
     virt = _hypervisor(parts)
-    tracker = ResourceTracker(
-        driver=virt,
-        accelerators=accelerators,
-        placement=PlacementClient(parts.host_client("placement", options.host)),
-        files=ProviderFiles(
-            parts.config.provider_config,
-            allow_writable_by_others=parts.config.compute.provider_config_writable_by_others,
-        ),
-        published=PublishedFile(parts.config.state / "host" / "published.json"),
-        clock=parts.clock,
-        ids=parts.ids,
-    )
+    tracker = _tracker(parts, virt, accelerators)
     compute = ComputeClient(parts.host_client("compute", options.host))
     local = parts.through("os_acc", InProcessTransport(agent_api.wsgi_app(accelerators, parts.ids)))
     reloader = ProviderConfigReloader(
@@ -140,6 +129,21 @@ def build_agent(parts: Components) -> ProviderConfigReloader:
     if options.virt_driver == "libvirt":  # simulated domains never change by themselves
         parts.plane.tasks.append(_domains_task(parts, virt, compute))
     return reloader
+
+
+def _tracker(parts: Components, virt: VirtDriver, accelerators: AcceleratorAgent) -> ResourceTracker:
+    return ResourceTracker(
+        driver=virt,
+        accelerators=accelerators,
+        placement=PlacementClient(parts.host_client("placement", parts.config.agent.host)),
+        files=ProviderFiles(
+            parts.config.provider_config,
+            allow_writable_by_others=parts.config.compute.provider_config_writable_by_others,
+        ),
+        published=PublishedFile(parts.config.state / "host" / "published.json"),
+        clock=parts.clock,
+        ids=parts.ids,
+    )
 
 
 def _console_work(parts: Components, virt: VirtDriver) -> dict[str, JobWork]:
