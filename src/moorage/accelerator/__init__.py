@@ -23,7 +23,8 @@ To add a field to a device's answer, choose where clients shall see it:
                                read: a `DriverError` makes all devices of the driver unknown
     `Device`                   `model/devices.py`; with a default, because the agent's checkpoint may be older
     `_kept_form`               `model/nesting.py`; copy it from `now` if it may change while a device is in use
-    `DeviceReport`             `model/reports.py`, from `_device_report`; with a default, because an agent may be older
+    `DeviceReport`             `model/reports.py`, from `_device_report`; with a default, because an agent may be older.
+                               `api/handlers/agents.py` decodes it by its types; there is no other schema
     `_check_device`            `model/reports.py`: refuse what the column cannot hold, such as a text that is too
                                long; nothing later checks it
     `_device_values`           `service/service.py`: the values of the columns
@@ -39,8 +40,8 @@ To add a field to a device's answer, choose where clients shall see it:
 
 Tests: the driver's in `tests/unit/accelerator/drivers`, `tests/wire/accelerator/test_routes.py`, and for the checks
 `test_lying_host.py` beside it (`test_routes.py` compares the exact keys of a device, so it fails until it knows the new
-one); row A1 of docs/evidence/proof/accelerators.md. Rolling upgrades: "Upgrades while
-processes run" in docs/guides/operations.md.
+one); row A1 of docs/evidence/proof/accelerators.md. A line in CHANGELOG.md; for a microversion also
+docs/wire/adding-a-microversion.md. Rolling upgrades: "Upgrades while processes run" in docs/guides/operations.md.
 
 Not here: the provider tree in Placement (`moorage.agent.tree` adds the agent's nodes to it and publishes them), and
 the bytes of bitstreams (`moorage.images`).
