@@ -67,7 +67,13 @@ def agent() -> None:
 )
 @click.option("--fingerprint", default="", help="SHA-256 fingerprint of the server's certificate, to trust it too.")
 @click.option("--plain-http", is_flag=True, help="Allow an address without TLS on another machine.")
-@click.option("--set", "given", multiple=True, metavar="SECTION.OPTION=VALUE", help="An option; repeatable.")
+@click.option(
+    "--set",
+    "given",
+    multiple=True,
+    metavar="SECTION.OPTION=VALUE",
+    help="Option to write into the configuration; repeatable.",
+)
 @click.option(
     "--config", "path", type=click.Path(dir_okay=False, path_type=Path), default=CONFIG, envvar=CONFIG_VARIABLE,
     show_default=True, help="Configuration file to write.",

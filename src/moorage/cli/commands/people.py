@@ -131,7 +131,7 @@ def set_password(config_path: Path | None, name: str) -> None:
 @config_option
 @click.argument("name")
 def disable(config_path: Path | None, name: str) -> None:
-    """Let the user with this name or id sign in no more, and end all of its tokens."""
+    """Keep the user with this name or id from signing in, and end all of its tokens."""
     _set_enabled(config_path, name, enabled=False)
 
 
@@ -147,7 +147,7 @@ def enable(config_path: Path | None, name: str) -> None:
 @config_option
 @click.argument("name")
 def unlock(config_path: Path | None, name: str) -> None:
-    """Forget the failed sign-ins of the user with this name or id, who need not wait any more.
+    """Forget the failed sign-ins of the user with this name or id, so that it can sign in at once.
 
     Each identity process counts failures for itself; all of them forget the user's within a second.
     """
