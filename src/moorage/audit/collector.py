@@ -268,14 +268,16 @@ def audited_server(state: ServerState | None) -> AuditedServer | None:
         return None
     if state.status not in (_WITHOUT_HOST if state.node is None else _AT_REST):
         return None
-    flavor, runs = state.flavor, state.status in _RUNNING
+    # An administrator may call a server active whose build has failed: it has no guest, and needs nothing of its host.
+    node = state.node if state.is_launched else None
+    flavor, runs = state.flavor, state.status in _RUNNING and state.is_launched
     fields = FlavorFields(
         flavor.vcpus, flavor.ram_mb, flavor.disk_gb, flavor.ephemeral_gb, flavor.swap_mb, flavor.extra_specs
     )
     try:
         request = request_for(fields)
     except Invalid:
-        return AuditedServer(state.node, state.updated_at, None, is_plain=False, runs=runs, macs=state.macs)
+        return AuditedServer(node, state.updated_at, None, is_plain=False, runs=runs, macs=state.macs)
     wanted: dict[str, int] = {}
     for group in request.groups.values():
         for name, units in group.resources.items():
@@ -283,7 +285,7 @@ def audited_server(state: ServerState | None) -> AuditedServer | None:
     if not state.has_image:  # its disk may be a volume, which uses no host's DISK_GB
         wanted.pop("DISK_GB", None)
     is_plain = set(request.groups) == {""} and PROFILE_KEY not in flavor.extra_specs and state.has_image
-    return AuditedServer(state.node, state.updated_at, wanted, is_plain, runs, state.macs)
+    return AuditedServer(node, state.updated_at, wanted, is_plain, runs, state.macs)
 
 
 def _with_interfaces(snapshot: AuditSnapshot, services: AuditServices) -> AuditSnapshot:

@@ -152,6 +152,11 @@ def test_servers_with_an_operation_in_progress_or_without_a_host_are_not_audited
     assert audited_server(found) is None
 
 
+def test_a_server_that_was_never_built_needs_nothing_whatever_an_administrator_calls_it():
+    read = audited_server(state(is_launched=False))
+    assert (read.node, read.runs) == (None, False)
+
+
 def test_stopped_and_shelved_servers_do_not_run():
     assert [audited_server(state(status=one)).runs for one in ("ACTIVE", "PAUSED", "SHUTOFF", "SHELVED")] == [
         True, True, False, False,

@@ -85,6 +85,7 @@ class ServerState:
     flavor: Flavor
     has_image: bool  #: False: it may boot from a volume
     macs: frozenset[str] = frozenset()  #: of its interfaces with an address
+    is_launched: bool = True  #: its build has succeeded once
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +224,7 @@ def server_state_of(row: Mapping[str, Any]) -> ServerState | None:
         flavor_of({"os-flavor-access:is_public": True, **row["flavor"], **flavor}),
         bool(row["image"]),
         frozenset(one["OS-EXT-IPS-MAC:mac_addr"] for each in row["addresses"].values() for one in each),
+        row["OS-SRV-USG:launched_at"] is not None,
     )
 
 
