@@ -29,6 +29,7 @@ LOOKED_AT = {
         "B108",
     ): "/dev/shm is where QEMU keeps the memory of emulated devices; only a file that it left is unlinked there",
     ("identity/embedded.py", "B106"): "a host has no password; the empty hash is one that no password has",
+    ("identity/oidc/device_login.py", "B106"): "the name of a method: a client without a secret",
     ("identity/host_registry.py", "B106"): "the empty secret of a host that has none: nothing has this digest",
     ("config.py", "B104"): "compared with, not bound to",
     ("core/ids.py", "B311"): "seeded identifiers of rehearsals and tests; tokens come from `secrets`",
