@@ -377,7 +377,7 @@ class InProcessPlane:
         try:
             self._built(self._plane)
             self._plane.prepare()
-        except BaseException:
+        except BaseException:  # also a simulated death of the process must close what was opened; raised again
             self.kill()
             raise
         self.cloud.changed()

@@ -55,7 +55,7 @@ class Disk:
             alive = part.alive
             try:
                 part.point("while it writes its checkpoint")
-            except BaseException:
+            except BaseException:  # a simulated death is one; a write that it interrupts may be torn; raised again
                 if alive and self._world.dice.happens("torn"):
                     os.pwrite(descriptor, content[: len(content) // 2], offset)
                 raise

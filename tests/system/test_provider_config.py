@@ -233,7 +233,7 @@ def test_a_plane_in_a_terminal_stops_when_the_terminal_closes(tmp_path):
             said += os.read(terminal, 4096)
         os.close(terminal)
         until(lambda: os.waitpid(pid, os.WNOHANG)[0] == pid)
-    except BaseException:
+    except BaseException:  # also a time limit of pytest must not leave the process; raised again
         os.kill(pid, signal.SIGKILL)
         raise
     assert not (tmp_path / "agent.sock").exists()

@@ -226,7 +226,7 @@ class ConsoleProxy:
         if isinstance(admitted, OpenConsole):
             try:
                 await self._serve_person(connection, admitted)
-            except Exception:
+            except Exception:  # the top of a console: its person was told by a close code, the log gets the traceback
                 log.exception("a console failed", extra={"server": admitted.server_id})
         elif admitted.host.done():
             await connection.close(FAILED, "another connection was faster")

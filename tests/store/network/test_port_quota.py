@@ -41,7 +41,7 @@ def test_concurrent_requests_for_several_networks_do_not_exceed_the_quota(kind):
                     outcomes.append("made")
                 except OverQuota:
                     outcomes.append("refused")
-                except Exception as error:
+                except Exception as error:  # the end of a thread: the test compares its error
                     unexpected.append(error)
                     raise
 

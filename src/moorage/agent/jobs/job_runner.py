@@ -255,7 +255,7 @@ class JobRunner:
             self._builder.run_keeping_alive(lambda: self._driver.detach_interface(uuid, mac), keep_alive)
         except JobLost:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever failed, the guest may still have it: the report says so
+        except Exception as error:  # noqa: BLE001 - after any failure the guest may have it; the report says so
             return [f"and it could not be undone: {failure_report(error)[0]}"]
         return []
 

@@ -72,7 +72,7 @@ def wait_for_id_token(
     """Asks at the provider's pace until the person has confirmed. Raises `Unauthorized` if the person refused or the
     code has expired, and `Unavailable`.
     """
-    client = OAuth2Client(http, client_id=client_id, token_endpoint_auth_method="none")  # noqa: S106 - no secret
+    client = OAuth2Client(http, client_id=client_id, token_endpoint_auth_method="none")  # noqa: S106 - the name of a method
     until, interval_s = monotonic() + login.expires_in_s, login.interval_s
     while monotonic() < until:
         sleep(interval_s)
