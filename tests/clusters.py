@@ -111,14 +111,7 @@ class GaleraCluster:
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
             stack.callback(self._kill)
-            for node in self.nodes:
-                node.run(
-                    program("mariadb-install-db") or "mariadb-install-db", "--no-defaults",
-                    f"--datadir={node.directory}/data", "--auth-root-authentication-method=normal", "--skip-test-db",
-                    "--skip-name-resolve",
-                )  # fmt: skip
-            for node in self.nodes:
-                self.start(node, is_new=node is self.nodes[0])
+            self.bootstrap()
             self.administer(self.nodes[0], "CREATE USER moorage@'127.0.0.1'")
             self.add_database("moorage")
             stack.pop_all()
@@ -126,6 +119,28 @@ class GaleraCluster:
 
     def __exit__(self, *_error: object) -> None:
         self._kill()
+
+    def bootstrap(self) -> None:
+        """Starts a new cluster without users and databases: the first node, from which the others copy everything."""
+        first, *others = self.nodes
+        first.run(
+            program("mariadb-install-db") or "mariadb-install-db", "--no-defaults",
+            f"--datadir={first.directory}/data", "--auth-root-authentication-method=normal", "--skip-test-db",
+            "--skip-name-resolve",
+        )  # fmt: skip
+        self.start(first, is_new=True)
+        for node in others:
+            data = node.directory / "data"
+            data.mkdir()
+            if os.geteuid() == 0:
+                shutil.chown(data, "mysql", "mysql")
+            self.start(node)
+
+    def destroy_data(self) -> None:
+        """Kills all nodes and removes their directories of data."""
+        for node in self.nodes:
+            node.kill()
+            shutil.rmtree(node.directory / "data")
 
     def add_database(self, name: str) -> None:
         self.administer(self.nodes[0], f"CREATE DATABASE {name}")
@@ -168,14 +183,17 @@ class GaleraCluster:
         return rows[0][1] if rows else ""
 
     def administer(self, node: Node, sql: str) -> Sequence[tuple]:
-        import pymysql
-
-        with (
-            pymysql.connect(host="127.0.0.1", port=node.port, user="root", connect_timeout=5, autocommit=True) as one,
-            one.cursor() as cursor,
-        ):
+        with self.connection(node) as connection, connection.cursor() as cursor:
             cursor.execute(sql)
             return cursor.fetchall()
+
+    def connection(self, node: Node, **options: object):
+        """As an administrator, of PyMySQL."""
+        import pymysql
+
+        return pymysql.connect(
+            host="127.0.0.1", port=node.port, user="root", connect_timeout=5, autocommit=True, **options
+        )
 
     def _kill(self) -> None:
         for node in self.nodes:

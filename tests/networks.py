@@ -31,7 +31,8 @@ NETWORK = "10.77.0"
 class Place:
     """Where servers run: this machine."""
 
-    address = "127.0.0.1"
+    def __init__(self, address: str = "127.0.0.1") -> None:
+        self.address = address
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:

@@ -3,6 +3,8 @@
     with PatroniCluster() as cluster:
         primary = cluster.primary()
         primary.kill(), cluster.start(primary), primary.pause(), primary.resume()
+    with PatroniCluster() as first, PatroniCluster(follows=first) as second:  a second site
+        first.kill(), second.run("patronictl ... edit-config ..."), second.primary()
 
 It runs the files of packaging/patroni, in which only names, addresses and directories are replaced. Patroni comes from
 .venv-patroni, etcd from Debian's package, unpacked and not installed (`tests.debian`).
@@ -38,6 +40,8 @@ USER = "postgres"
 #: Of the superuser, in patroni.yml.
 PASSWORD = "SUPERUSER_PASSWORD"
 ETCD_MEMBERS = 3
+#: A second address of this machine, for db2.
+_SECOND = Place("127.0.0.2")
 
 
 class Member(Node):
@@ -59,8 +63,8 @@ class Member(Node):
 class Machine(Node):
     """Patroni and the server that it starts, which live and die together."""
 
-    def __init__(self, directory: Path, number: int, place: Place) -> None:
-        super().__init__(directory / f"db{number}", USER, free_port(), place)
+    def __init__(self, directory: Path, number: int, place: Place, port: int) -> None:
+        super().__init__(directory / f"db{number}", USER, port, place)
         self.number = number
         self.rest = f"{place.address}:{free_port()}"
 
@@ -79,7 +83,15 @@ class Machine(Node):
 
     def is_primary(self) -> bool:
         """In Patroni's opinion."""
-        return _json(self.rest, "GET", "/patroni").get("role") in ("master", "primary")
+        return self.role() in ("master", "primary")
+
+    def role(self) -> str | None:
+        """Patroni's word for it; None if Patroni does not answer."""
+        return _json(self.rest, "GET", "/patroni").get("role")
+
+    def is_streaming(self) -> bool:
+        """Whether it receives the journal of another server."""
+        return _json(self.rest, "GET", "/patroni").get("replication_state") == "streaming"
 
     def connection(self, **options: object) -> psycopg.Connection:
         """Raises `psycopg.OperationalError` if the server does not answer."""
@@ -112,8 +124,19 @@ class Machine(Node):
 class PatroniCluster:
     """Raises `ServerMissing` if PostgreSQL or etcd cannot be had."""
 
-    def __init__(self, place: Callable[[str], Place] = lambda _name: LOOPBACK) -> None:
-        """`place`: the machine for a server of this name (db1, db2, etcd1, etcd2, etcd3)."""
+    def __init__(
+        self,
+        place: Callable[[str], Place] = lambda name: _SECOND if name == "db2" else LOOPBACK,
+        follows: "PatroniCluster | None" = None,
+    ) -> None:
+        """`place`: the machine for a server of this name (db1, db2, etcd1, etcd2, etcd3); db1 and db2 must have different
+        addresses, since Patroni knows one port for both. `follows`: the first site, if this is a second one.
+        """
+        #: the cluster of the other site
+        self.other = follows
+        if follows:
+            follows.other = self
+        self._is_second = follows is not None
         install("postgresql")
         packages = next(python_of(".venv-patroni").parents[1].glob("lib/python3*/site-packages"))
         self._python = _python_for_user(packages.parent.name)
@@ -123,22 +146,16 @@ class PatroniCluster:
         self._directory.chmod(0o755)
         # The user of the servers may be unable to enter the checkout.
         self._packages = shutil.copytree(packages, self._directory / "packages")
-        self.machines = [Machine(self._directory, number, place(f"db{number}")) for number in (1, 2)]
+        port = free_port()
+        self.machines = [Machine(self._directory, number, place(f"db{number}"), port) for number in (1, 2)]
         self.etcd = [Member(self._directory, number, place(f"etcd{number}")) for number in range(1, ETCD_MEMBERS + 1)]
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
             stack.callback(self._kill)
-            for member in self.etcd:
-                self.start_etcd(member)
-            for member in self.etcd:
-                # Patroni rests for 5 s if it finds none.
-                member.wait(member.is_healthy)
-            for machine in self.machines:
-                self.start(machine)
-            first = self.machines[0]
-            first.wait(lambda: self.standby() is not None)
-            statements = self._file("databases.sql", 1).split(";\n")
+            self.start_all_etcd()
+            self.start_all()
+            statements = [] if self._is_second else self._file("databases.sql", 1).split(";\n")
             for statement in filter(str.strip, statements):
                 self.primary().administer(statement)
             stack.pop_all()
@@ -156,8 +173,62 @@ class PatroniCluster:
     def start(self, machine: Machine) -> None:
         """Does not wait until it is a primary or standby."""
         config = machine.directory / "patroni.yml"
-        config.write_text(self._file("patroni.yml", machine.number))
+        name = "standby-site.yml" if self._is_second else "patroni.yml"
+        config.write_text(self._file(name, machine.number))
         machine.launch("/usr/bin/env", f"PYTHONPATH={self._packages}", self._python, "-m", "patroni", str(config))
+
+    def start_all(self) -> None:
+        """Both machines; returns when one of them is the primary or follows the other site, and the other one follows
+        it.
+        """
+        for machine in self.machines:
+            self.start(machine)
+        self.machines[0].wait(lambda: self.standby() is not None or self.is_standby_site())
+
+    def start_all_etcd(self) -> None:
+        for member in self.etcd:
+            self.start_etcd(member)
+        for member in self.etcd:
+            # Patroni rests for 5 s if it finds none.
+            member.wait(member.is_healthy)
+
+    def is_standby_site(self) -> bool:
+        """Whether one machine follows the other site, and the other machine follows it."""
+        roles = {machine.role() for machine in self.machines if machine.is_streaming()}
+        return roles == {"standby_leader", "replica"}
+
+    def kill(self) -> None:
+        """Like a loss of power of all machines and of etcd."""
+        for node in (*self.machines, *self.etcd):
+            node.kill()
+
+    def destroy_data(self) -> None:
+        """Kills both machines and removes their directories of data; etcd goes on."""
+        for machine in self.machines:
+            machine.kill()
+            shutil.rmtree(machine.directory / "data")
+
+    def run(self, command: str) -> str:
+        """Runs a command of a page with this cluster's addresses and files, and returns its output. psql connects to
+        the primary.
+        """
+        programs = (str(python_of(".venv-patroni").parent), str(Path(program("initdb") or "initdb").parent))
+        (self._directory / "databases.sql").write_text(self._file("databases.sql", 1))
+        environment = {
+            **os.environ,
+            "PATH": os.pathsep.join([*programs, os.environ["PATH"]]),
+            "PGPASSWORD": PASSWORD,
+            "PGPORT": str(self.machines[0].port),
+        }
+        text = command.replace("/etc/patroni/config.yml", str(self.machines[0].directory / "patroni.yml"))
+        if command.startswith("psql"):
+            text = re.sub(r"-h \S+", f"-h {self.primary().place.address}", text)
+        done = subprocess.run(
+            ["bash", "-c", self._with_addresses(text, 1)],
+            cwd=self._directory, env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+        return done.stdout
 
     def start_etcd(self, member: Member) -> None:
         """Does not wait: the first member answers when there is a second one."""
@@ -179,32 +250,63 @@ class PatroniCluster:
     def _file(self, name: str, number: int) -> str:
         """A file of packaging/patroni for the machine or member of this number, with this cluster's addresses."""
         text = (FILES / name).read_text()
+        if self._is_second and name != "standby-site.yml":
+            text = text.replace("10.0.0.", "10.0.1.")
         # Lines with several addresses are the same everywhere.
-        own = re.compile(r"^(?!.*,.*10\.)(.*10\.0\.0\.[23])1:", re.MULTILINE)
-        text = own.sub(rf"\g<1>{number}:", text) if name in ("patroni.yml", "etcd") else text
-        text = re.sub(r"^(name: db|ETCD_NAME=etcd)1\b", rf"\g<1>{number}", text, flags=re.MULTILINE)
-        for old, new in self._replacements(number).items():
-            text = text.replace(old, new)
+        own = re.compile(rf"^(?!.*,.*10\.)(.*{re.escape(self._network)}\.[23])1:", re.MULTILINE)
+        is_of_machine = name in ("patroni.yml", "standby-site.yml", "etcd")
+        text = own.sub(rf"\g<1>{number}:", text) if is_of_machine else text
+        text = re.sub(
+            r"^(name: db|ETCD_NAME=etcd)(\d)\b",
+            lambda found: f"{found[1]}{int(found[2]) + number - 1}",
+            text,
+            flags=re.MULTILINE,
+        )
+        text = self._with_addresses(text, number)
         settings = re.sub(r"^ *(#|--).*", "", text, flags=re.MULTILINE)
-        assert not re.search(r"10\.0\.0\.|/var/", settings), f"{name} has an address or a directory of its own"
+        assert not re.search(r"10\.0\.[01]\.|/var/", settings), f"{name} has an address or a directory of its own"
         return text
 
-    def _replacements(self, number: int) -> dict[str, str]:
+    @property
+    def _network(self) -> str:
+        return "10.0.1" if self._is_second else "10.0.0"
+
+    def _with_addresses(self, text: str, number: int) -> str:
+        """With the addresses of this cluster and of the other site, and the directories of the machine of this
+        number.
+        """
+        changes = self._directories(number)
+        for cluster in filter(None, (self, self.other)):
+            changes |= cluster._addresses()
+            if f"{cluster._network}.21,{cluster._network}.22" in text:  # followed by the port of both
+                text = re.sub(r"(\bport(?:: |=))5432\b", rf"\g<1>{cluster.machines[0].port}", text)
+        for old, new in changes.items():
+            text = text.replace(old, new)
+        return text
+
+    def _directories(self, number: int) -> dict[str, str]:
         machine, member = self.machines[min(number, len(self.machines)) - 1], self.etcd[number - 1]
-        changes = {
+        return {
             "10.0.0.0/24": f"{machine.place.address}/8",
+            "10.0.0.0/23": f"{machine.place.address}/8",
             "/usr/lib/postgresql/15/bin": str(Path(program("initdb") or "initdb").parent),
             "/var/lib/postgresql/15/moorage": f"{machine.directory}/data",
             "/var/lib/postgresql/patroni.pgpass": f"{machine.directory}/pgpass",
             "/var/run/postgresql": str(machine.directory),
             "/var/lib/etcd/moorage": f"{member.directory}/data",
         }
-        for one in self.machines:
-            changes[f"10.0.0.2{one.number}:5432"] = one.host
-            changes[f"10.0.0.2{one.number}:8008"] = one.rest
+
+    def _addresses(self) -> dict[str, str]:
+        """{address in the files: that of this cluster}, those with a port first."""
+        changes = {}
         for one in self.etcd:
-            changes[f"10.0.0.3{one.number}:2379"] = one.host
-            changes[f"10.0.0.3{one.number}:2380"] = f"{one.place.address}:{one.peer_port}"
+            changes[f"{self._network}.3{one.number}:2379"] = one.host
+            changes[f"{self._network}.3{one.number}:2380"] = f"{one.place.address}:{one.peer_port}"
+        for one in self.machines:
+            changes[f"{self._network}.2{one.number}:5432"] = one.host
+            changes[f"{self._network}.2{one.number}:8008"] = one.rest
+        for one in self.machines:
+            changes[f"{self._network}.2{one.number}"] = one.place.address
         return changes
 
     def _kill(self) -> None:

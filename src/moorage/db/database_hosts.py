@@ -90,7 +90,7 @@ class HostOrder:
             first = self._hosts[0]
         log.warning(
             "a database host cannot be used",
-            extra={"database_host": _shown(host), "reason": str(reason), "next": _shown(first)},
+            extra={"database_host": host_text(host), "reason": str(reason), "next": host_text(first)},
         )
 
     def leave_out(self, host: Host) -> None:
@@ -132,7 +132,8 @@ class HostOrder:
             return found
 
 
-def _shown(host: Host) -> str:
+def host_text(host: Host) -> str:
+    """As it is written in a URL."""
     name, port = host
     shown = f"[{name}]" if name and ":" in name else f"{name}"
     return shown if port is None else f"{shown}:{port}"

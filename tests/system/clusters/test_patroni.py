@@ -290,5 +290,5 @@ def test_the_death_of_the_leader_of_etcd_stops_no_write(cluster, plane, record_p
 @pytest.mark.core
 def test_the_page_shows_the_whole_files():
     page = PAGE.read_text()
-    for path in FILES.iterdir():
+    for path in set(FILES.iterdir()) - {FILES / "standby-site.yml"}:  # the page of a second site shows that one
         assert textwrap.indent(path.read_text(), "   ") in page, path.name

@@ -14,10 +14,11 @@ from contextlib import closing
 from pathlib import Path
 
 from sqlalchemy import URL, make_url
+from sqlalchemy.exc import DBAPIError
 
 from moorage.core.errors import StartError
-from moorage.db.database_hosts import hosts_of
-from moorage.db.engine import damaged_database
+from moorage.db.database_hosts import Host, HostOrder, host_text, hosts_of
+from moorage.db.engine import damaged_database, open_engine
 from moorage.durable import sync_directory
 
 #: Order of the dumps. Placement is last, so resources claimed during the backup may be left without an owner, which
@@ -133,10 +134,38 @@ def _to_postgresql(url: URL) -> Sequence[str]:
 
 
 def _to_mariadb(url: URL) -> Sequence[str]:
-    """Options for a TCP connection, which the plane uses on this machine, too; of several hosts, to the first."""
-    host, port = (hosts_of(url) or [(url.host, url.port)])[0]
+    """Options for a TCP connection, which the plane uses on this machine, too."""
+    host, port = _writable_host(url) if hosts_of(url) else (url.host, url.port)
     parts = {"--host": host, "--port": port, "--user": url.username}
     return [*(f"{option}={value}" for option, value in parts.items() if value), "--protocol=tcp"]
+
+
+def _writable_host(url: URL) -> Host:
+    """The first of several hosts of MariaDB that answers, is synchronised and can be written to.
+
+    Raises `StartError` with the reason of each host if there is none.
+    """
+    refusals: list[str] = []
+
+    def connect_to(host: Host | None) -> None:
+        shown = host_text(host or (None, None))
+        engine = open_engine(url.update_query_dict({"host": shown}).render_as_string(hide_password=False))
+        try:
+            engine.connect().close()
+        except DBAPIError as error:
+            refusals.append(f"{shown}: {error.orig.args[-1] if error.orig else error}")
+            raise
+        finally:
+            engine.dispose()
+
+    try:
+        _, host = HostOrder(hosts_of(url)).connect(connect_to, DBAPIError)
+    except DBAPIError as error:
+        raise StartError(
+            f"no host of the database {url.database} can be used ({'; '.join(refusals)}): start one of them, or name "
+            "another one in [database]"
+        ) from error
+    return host or (None, None)
 
 
 def _environment(url: URL) -> Mapping[str, str]:
