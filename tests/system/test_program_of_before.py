@@ -4,28 +4,20 @@ import os
 import subprocess
 import sys
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
 from tests.conftest import START
 from tests.system.planes import VirtualPlane
+from tests.system.previous_program import unpack_previous_program
 from tests.system.test_tomorrows_schema import work
 
 pytestmark = pytest.mark.slow
-
-#: Change this with each release. If a migration since then does more than add, this test fails, because the previous
-#: release cannot run on the new schema. Nothing is released yet: this is the first program with the accounts in a
-#: database; the ones before it would make new accounts in a file.
-RELEASE = "04e9ddd5"
-
-ROOT = Path(__file__).parents[2]
 
 #: Runs in the previous release's program, with the names that its own tests had.
 DAY = """
 import sys
 from datetime import datetime
-from pathlib import Path
 from tests.system.planes import VirtualPlane
 from tests.system.test_tomorrows_schema import work
 
@@ -37,19 +29,8 @@ print(Path(moorage.__file__))
 """
 
 
-@pytest.fixture
-def release(tmp_path):
-    """A work tree of that release, from this clone's history."""
-    directory = tmp_path / "release"
-    directory.mkdir()
-    archive = subprocess.run(["git", "archive", RELEASE, "src", "tests"], cwd=ROOT, capture_output=True, check=False)
-    if archive.returncode:
-        pytest.skip(f"this copy has no history back to {RELEASE}: {archive.stderr.decode().strip()}")
-    subprocess.run(["tar", "-x", "-C", directory], input=archive.stdout, check=True)
-    return directory
-
-
-def test_the_previous_release_works_on_databases_that_this_release_has_used(release, tmp_path):
+def test_the_previous_release_works_on_databases_that_this_release_has_used(tmp_path):
+    release = unpack_previous_program(tmp_path)
     directory = tmp_path / "plane"
     with VirtualPlane(directory, START) as plane:
         plane.create_fpga_flavor()

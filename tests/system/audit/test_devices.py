@@ -1,10 +1,12 @@
 """Inconsistent accelerators, requests and providers on a whole plane: found, and repaired if possible."""
 
+import errno
 import json
 from datetime import timedelta
 
 import pytest
 
+from moorage.agent.jobs.server_build import ServerBuilder
 from moorage.audit.model import FindingKind
 from tests.system.audit.rig import AuditedPlane
 from tests.system.planes import PlaneClients, embedded_credentials
@@ -31,6 +33,11 @@ def fpga_server(plane) -> str:
     plane.settle()
     assert plane.accelerators_of(server)
     return server
+
+
+def act(plane, server: str, action: dict) -> None:
+    plane.compute.request("POST", f"/servers/{server}/action", json=action)
+    plane.settle()
 
 
 def ask_to_bind(plane, instance: str) -> str:
@@ -101,6 +108,35 @@ def test_lost_accelerator_requests_are_reported_for_the_server_and_for_the_handl
     ]
     plane.run_until(plane.clock.now() + DAY)
     assert plane.audit() == [], "as the findings say: the agent tells again"
+
+
+def test_a_server_that_an_administrator_calls_active_after_a_failed_deletion_is_rebuilt(plane, monkeypatch):
+    """The host has removed the guest and released the device when its disk is full: the deletion fails."""
+    server = fpga_server(plane)
+    release = ServerBuilder.detach
+
+    def release_and_fail(builder, *arguments):
+        release(builder, *arguments)
+        raise OSError(errno.ENOSPC, "No space left on device", "checkpoint.json")
+
+    monkeypatch.setattr(ServerBuilder, "detach", release_and_fail)
+    plane.compute.request("DELETE", f"/servers/{server}")
+    plane.settle()
+    monkeypatch.undo()
+    assert plane.server(server)["status"] == "ERROR"
+    act(plane, server, {"os-resetState": {"state": "active"}})
+    plane.pass_grace()
+    (found,) = plane.audit()
+    assert (found.kind, found.subject) == (FindingKind.SERVER_WITHOUT_DEVICE, server)
+    assert found.advice.endswith("if its guest is gone, too, rebuild or delete it")
+    act(plane, server, {"reboot": {"type": "HARD"}})
+    assert plane.server(server)["status"] == "ERROR"
+    assert plane.server(server)["fault"]["details"].endswith("reboot-hard: virt.no_such_domain")
+    act(plane, server, {"rebuild": {"imageRef": plane.server(server)["image"]["id"]}})
+    assert plane.server(server)["status"] == "ACTIVE"
+    assert plane.accelerators_of(server)
+    plane.pass_grace()
+    assert plane.audit() == []
 
 
 def test_a_deployable_whose_provider_was_deleted_is_reported_until_the_agent_recreates_it(plane):

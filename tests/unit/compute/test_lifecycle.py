@@ -104,6 +104,20 @@ def test_the_report_of_an_operation_leads_to_its_next_state():
     assert after(lifecycle.DELETE, VmState.ACTIVE, succeeded=False) == OperationOutcome(VmState.ERROR, None, None)
 
 
+@pytest.mark.parametrize("state", [VmState.ACTIVE, VmState.STOPPED, VmState.PAUSED, VmState.RESCUED, VmState.SHELVED])
+def test_a_server_whose_guest_is_gone_is_in_error(state):
+    """A shelved one has none that matters: unshelving can be tried again."""
+
+    def after(operation, **report):
+        return lifecycle.after_report(operation, server(state, operation.task), **report)
+
+    lost = OperationOutcome(VmState.ERROR, None, 0)
+    unchanged = OperationOutcome(state, None, None)
+    is_shelved = state is VmState.SHELVED
+    assert after(lifecycle.REBOOT_HARD, succeeded=False, has_guest=False) == (unchanged if is_shelved else lost)
+    assert after(lifecycle.REBOOT_HARD, succeeded=False) == unchanged
+
+
 def test_the_late_report_of_an_operation_changes_nothing():
     deleting = server(VmState.BUILDING, TaskState.DELETING)
     assert lifecycle.after_report(lifecycle.CREATE, deleting, succeeded=True) is None

@@ -71,7 +71,7 @@ def _without_device(
                     uuid,
                     provider.name,
                     f"it runs and has {amounts} allocated there, but no accelerator request is bound for it there",
-                    "nothing: migrate it, or shelve and unshelve it; then it is plugged again",
+                    "nothing: reboot it hard, and it is plugged again; if its guest is gone, too, rebuild or delete it",
                 )
 
 

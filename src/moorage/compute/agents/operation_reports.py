@@ -27,6 +27,9 @@ from moorage.jobs.contract import InterfaceJob, JobKind, ServerJob, ServerResult
 from moorage.jobs.job_api import JobReport
 from moorage.jobs.model import ATTEMPTS_CODE, Job, NewJob
 
+#: The host has no guest of the server: `moorage.agent.virt.driver.NoSuchDomain`.
+_NO_GUEST_CODE = "virt.no_such_domain"
+
 #: Applies one report: (connection, report, locked server, changes to add to, now) -> queues to wake.
 _Applying = Callable[[Connection, "OperationReport", Server, "_Changes", datetime], list[str]]
 
@@ -102,7 +105,10 @@ class OperationReports:
         result = reported_result(job, report)
         if result.console is not None:
             changes.consoles[server.id] = result.console
-        outcome = lifecycle.after_report(operation, server_situation(server), succeeded=report.error is None)
+        has_guest = _failure_code(job, report) != _NO_GUEST_CODE
+        outcome = lifecycle.after_report(
+            operation, server_situation(server), succeeded=report.error is None, has_guest=has_guest
+        )
         if outcome is None:
             return queues
         values = changes.servers[server.id] = _report_changes(operation, outcome, job, report, now)
@@ -216,7 +222,7 @@ def _failure_changes(
         changes["parked_image_id"] = None
     if operation is lifecycle.CREATE:
         changes["placed"] = None
-    if outcome.vm_state is VmState.ERROR and operation.fails is not None:
+    if outcome.vm_state is VmState.ERROR and (operation.fails is not None or outcome.power is not None):
         details = f"host {job.queue}, {operation.kind}: {_failure_code(job, report) or 'no code'}"
         changes["fault"] = Fault(500, report.error or "", details, now)
     return changes

@@ -85,6 +85,7 @@ _ACTIVE, _STOPPED, _PAUSED, _ERROR = VmState.ACTIVE, VmState.STOPPED, VmState.PA
 _SUSPENDED, _RESCUED, _RESIZED = VmState.SUSPENDED, VmState.RESCUED, VmState.RESIZED
 _ANY = frozenset(VmState) - {VmState.DELETED}
 _WITH_A_DISK = frozenset({_ACTIVE, _STOPPED, _PAUSED, _SUSPENDED})
+_WITH_A_GUEST = _WITH_A_DISK | {VmState.RESCUED}
 _WITH_INTERFACES = frozenset({_ACTIVE, _STOPPED, _PAUSED})
 _KEPT = AcceleratorAction.KEPT
 
@@ -340,8 +341,12 @@ def check_unlock(server: ServerSituation, caller: Caller, *, may_override: bool)
         raise Forbidden("Policy doesn't allow os_compute_api:os-lock-server:unlock:unlock_override to be performed.")
 
 
-def after_report(operation: Operation, server: ServerSituation, *, succeeded: bool) -> OperationOutcome | None:
+def after_report(
+    operation: Operation, server: ServerSituation, *, succeeded: bool, has_guest: bool = True
+) -> OperationOutcome | None:
     """The outcome of a report on `operation`; None: no change, because another operation has begun since.
+
+    `has_guest`: False if the operation failed because the host has no guest of the server.
 
     While a server is being deleted, only the report on its destruction changes anything: that job comes next and
     decides. A destroyed server is gone, even if another operation was tried meanwhile. A server without a task has been
@@ -354,6 +359,8 @@ def after_report(operation: Operation, server: ServerSituation, *, succeeded: bo
     was_reset = server.task_state is None and (operation is CREATE or not succeeded)
     if server.task_state is not operation.task and not was_reset:
         return None
+    if not succeeded and not has_guest and server.vm_state in _WITH_A_GUEST:
+        return OperationOutcome(VmState.ERROR, None, PowerState.NONE)
     if not succeeded:
         return OperationOutcome(operation.fails or server.vm_state, None, None)
     after = operation.after(server.vm_state)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from authlib.oauth2.base import OAuth2Error
 from authlib.oauth2.client import OAuth2Client
 
-from moorage.core.errors import Unauthorized, Unavailable
+from moorage.core.errors import MoorageError, Unauthorized, Unavailable
 from moorage.identity.oidc.provider import Metadata
 from moorage.identity.oidc.provider_http import ProviderHttp
 from moorage.identity.oidc.settings import is_safe_url
@@ -19,6 +19,8 @@ GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 #: Seconds between two questions if the provider names none, and what ``slow_down`` adds (RFC 8628, section 3.5).
 INTERVAL_S = 5.0
 _SLOWER_S = 5.0
+#: Bound of these seconds, also after several questions without an answer.
+_MAX_INTERVAL_S = 60.0
 #: A code is never waited for longer than this, whatever the provider says.
 MAX_WAIT_S = 1800.0
 
@@ -48,7 +50,7 @@ def begin_device_login(http: ProviderHttp, metadata: Metadata, client_id: str, s
             verification_uri=str(said["verification_uri"]),
             complete_uri=str(said.get("verification_uri_complete") or ""),
             expires_in_s=min(float(said["expires_in"]), MAX_WAIT_S),
-            interval_s=min(max(float(said.get("interval", INTERVAL_S)), 1.0), 60.0),
+            interval_s=min(max(float(said.get("interval", INTERVAL_S)), 1.0), _MAX_INTERVAL_S),
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise Unavailable(
@@ -71,27 +73,33 @@ def wait_for_id_token(
 ) -> str:
     """Asks at the provider's pace until the person has confirmed. Raises `Unauthorized` if the person refused or the
     code has expired, and `Unavailable`.
+
+    A provider that does not answer is asked again after twice the time.
     """
     client = OAuth2Client(http, client_id=client_id, token_endpoint_auth_method="none")  # noqa: S106 - the name of a method
     until, interval_s = monotonic() + login.expires_in_s, login.interval_s
+    reason: MoorageError = Unauthorized(_REASONS["expired_token"])
     while monotonic() < until:
         sleep(interval_s)
         try:
             said = client.fetch_token(metadata.token_endpoint, grant_type=GRANT, device_code=login.device_code)
         except OAuth2Error as error:
-            if error.error == "slow_down":
+            code = str(error.error)
+            if code == "slow_down":
                 interval_s += _SLOWER_S
-            elif error.error != "authorization_pending":
-                raise Unauthorized(
-                    _REASONS.get(error.error, f"the provider refused: {str(error.error)[:100]}")
-                ) from error
+            elif code != "authorization_pending":
+                raise Unauthorized(_REASONS.get(code, f"the provider refused: {code[:100]}")) from error
+            reason = Unauthorized(_REASONS["expired_token"])
+            continue
+        except Unavailable as error:
+            interval_s, reason = min(2 * interval_s, _MAX_INTERVAL_S), error
             continue
         except (ValueError, TypeError) as error:
             raise Unavailable("the provider's token endpoint answered something unexpected") from error
         if not isinstance(id_token := said.get("id_token"), str):
             raise Unavailable("the provider sent no ID token; the scopes must contain openid")
         return id_token
-    raise Unauthorized(_REASONS["expired_token"])
+    raise reason
 
 
 _REASONS = {
