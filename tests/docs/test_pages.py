@@ -38,9 +38,8 @@ def test_every_page_or_its_directory_is_linked_from_the_index():
 
 def release_notes():
     """{who is concerned: what to do}"""
-    page = (DOCS / "guides" / "operations.md").read_text()
-    table = page.split("### What changes with this release")[1].split("\n## ")[0]
-    rows = [line.strip("|").split(" | ") for line in table.splitlines() if line.startswith("| ")]
+    page = (DOCS / "reference" / "upgrade-notes.md").read_text()
+    rows = [line.strip("|").split(" | ") for line in page.splitlines() if line.startswith("| ")]
     return {concerned.strip(): advice.strip() for concerned, advice in rows[1:]}
 
 
@@ -57,7 +56,7 @@ def test_installing_and_upgrading_describe_the_flavors_of_custom_classes(guide):
 def test_the_notes_of_the_release_tell_when_to_change_flavors():
     """F11 (flavor-resources)."""
     advice = release_notes()["have servers on bare-metal nodes from before the nodes had a resource class"]
-    assert "](bare-metal-flavors.md#migrate-existing-servers) before you create flavors" in advice
+    assert "](../guides/bare-metal-flavors.md#migrate-existing-servers) before you create flavors" in advice
 
 
 def test_the_notes_of_the_release_tell_what_changes_for_reservations():
@@ -70,7 +69,7 @@ def test_the_notes_of_the_release_tell_what_changes_for_reservations():
 
 def test_the_notes_of_the_release_name_the_provider_configuration_files():
     """R29 (provider-config)."""
-    advice = [text for text in release_notes().items() if "](provider-configuration.md)" in "".join(text)]
+    advice = [text for text in release_notes().items() if "](../guides/provider-configuration.md)" in "".join(text)]
     assert len(advice) == 1
     assert "moorage provider-config validate" in advice[0][1]
 
