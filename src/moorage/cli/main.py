@@ -1,6 +1,7 @@
 """The command tree. A subcommand is imported only when it is called, so that `--help` does not load database code."""
 
 import importlib
+import logging
 import sys
 
 import click
@@ -118,8 +119,24 @@ def cli() -> None:
     """Moorage: placement, compute, accelerators and reservations, compatible with OpenStack."""
 
 
+class WarningLine(logging.Formatter):
+    """The warnings of a command, each in one line with its fields. Services log JSON instead."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        from moorage.cli.output import printable  # imports Rich
+        from moorage.telemetry.logs import fields_of
+
+        fields = ", ".join(f"{name}: {value}" for name, value in fields_of(record).items())
+        if record.exc_info:
+            fields = ", ".join(filter(None, [fields, f"error: {record.exc_info[1]!r}"]))
+        text = f"moorage: {record.getMessage()}" + (f" ({fields})" if fields else "")
+        return printable(" ".join(text.split()))
+
+
 def main() -> object:
     """The console script. Moorage's own errors are printed as one line, never as a stack trace."""
+    if logging.lastResort is not None:  # unless a command sets up another log
+        logging.lastResort.setFormatter(WarningLine())
     try:
         return cli()
     except MoorageError as error:

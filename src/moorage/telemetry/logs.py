@@ -43,6 +43,11 @@ def job_context(service: str, payload: Mapping[str, object]) -> Iterator[None]:
 _STANDARD = set(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
 
+def fields_of(record: logging.LogRecord) -> dict[str, object]:
+    """What the caller gave as ``extra``."""
+    return {key: value for key, value in record.__dict__.items() if key not in _STANDARD}
+
+
 class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         service, request_id = request_context.get()
@@ -65,7 +70,7 @@ class JsonLines(logging.Formatter):
             line["user"] = user
         if trace := tracing.trace_id():
             line["trace_id"] = trace
-        line |= {key: value for key, value in record.__dict__.items() if key not in _STANDARD}
+        line |= fields_of(record)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return orjson.dumps(line, default=str).decode()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import subprocess
 import sys
 
 import pytest
@@ -103,3 +104,15 @@ def test_control_characters_in_error_messages_are_escaped(monkeypatch, capsys):
     assert said.startswith("moorage: ")
     assert "/nowhere/\\u001b[2J\\u202e.conf" in said
     assert said.strip().isprintable()
+
+
+def test_a_warning_of_a_command_is_one_line_with_its_fields():
+    """In a process of its own: pytest sets up a log."""
+    program = (
+        "import logging; from moorage.cli import main as program\n"
+        "log = logging.getLogger('moorage.db')\n"
+        "program.cli = lambda: (log.warning('it waits', extra={'host': 'n1:3306', 'reason': 'no\\nanswer'}), log.warning('late'))\n"
+        "program.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stderr == "moorage: it waits (host: n1:3306, reason: no answer)\nmoorage: late\n"
