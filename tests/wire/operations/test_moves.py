@@ -130,6 +130,27 @@ def test_a_shelved_server_that_is_not_offloaded_keeps_its_allocation_and_devices
     assert (host.servers, host.plugged, cloud.used(ONE)) == ({}, {}, {})
 
 
+def test_the_image_of_a_deleted_shelved_server_waits_for_the_release_and_for_no_poll(make_cloud):
+    """Its deletion is the job of another task, which has found it blocked by the release, and sleeps."""
+    cloud = make_cloud(1, poll_period_s=24 * 3600.0)
+    server_id = cloud.boot("small")
+    cloud.do(server_id, "shelve")
+    is_away = True
+
+    def answer(request, send):
+        if is_away:
+            raise Unavailable("no answer")
+        return send()
+
+    cloud.compute.ways["placement"].on("GET /allocations", answer)
+    cloud.send("DELETE", f"/v2.1/servers/{server_id}")
+    cloud.settle()
+    assert images(cloud) == ["vm-shelved"]
+    is_away = False
+    cloud.run_for(60)
+    assert (cloud.show(server_id), images(cloud)) == (None, [])
+
+
 def test_a_shelved_server_is_offloaded_after_the_configured_time(make_cloud):
     cloud = make_cloud(1, shelved_offload_time=3600)
     server_id = cloud.boot("small")

@@ -91,6 +91,7 @@ class BuildTask:
         self._engine = deps.engine
         self._clock = deps.clock
         self._ids = deps.ids
+        self._hints = deps.hints
         self._server_ports = deps.server_ports
         self._placement = placement
         self._selector = selector
@@ -205,7 +206,6 @@ class BuildTask:
 
         def record_release(connection: Connection) -> None:
             now = self._clock.now()
-            self._jobs.finish_job_in(connection, job)
             server = server_store.lock_server(connection, job.key)
             if server is None or not payload.final or server.vm_state is VmState.DELETED:
                 return
@@ -214,7 +214,21 @@ class BuildTask:
             gone = {"vm_state": after, "task_state": None, "power_state": PowerState.NONE, "placed": None}
             server_store.update_server(connection, server.id, now, deleted_at=now, **gone)
 
-        in_transaction(self._engine, record_release)
+        self._finish_job(job, record_release)
+
+    def _finish_job(self, job: Job, work: Callable[[Connection], None] = lambda _: None) -> None:
+        """Finishes the job and applies `work` in one transaction; then wakes the queue of the next job of its key: the
+        hint of that job may have come while this one still ran.
+        """
+
+        def end(connection: Connection) -> str | None:
+            self._jobs.finish_job_in(connection, job)
+            work(connection)
+            return server_store.BUILD_JOBS.next_queue(connection, job.key)
+
+        waiting = in_transaction(self._engine, end)
+        if waiting is not None and waiting != BUILD_QUEUE:  # this task looks into its own queue anyway
+            self._hints.send(waiting)
 
     def _update_ports(self, job: Job) -> None:
         with read(self._engine) as connection:
@@ -223,7 +237,7 @@ class BuildTask:
             update_ports(self._server_ports, job.key, server, release=read_payload(job, PortsUpdate).release)
         except PortsRefused as refused:  # an operator may have taken a port away; repeating would not bring it back
             log.warning("ports not bound", extra={"server": job.key, "reason": refused.message})
-        self._jobs.finish_job(job)
+        self._finish_job(job)
 
     def _release_port(self, job: Job) -> None:
         payload = read_payload(job, PortRelease)
@@ -231,7 +245,7 @@ class BuildTask:
             server = server_store.server(connection, payload.server_id)
         if server is None or all(one.port_id != payload.port_id for one in server.interfaces):
             release_port(self._server_ports, payload.server_id, payload.port_id)
-        self._jobs.finish_job(job)
+        self._finish_job(job)
 
     def _publish_status(self, job: Job) -> None:
         with read(self._engine) as connection:
