@@ -311,3 +311,29 @@ def test_a_host_deleted_while_a_server_is_assigned_to_it_does_not_get_the_server
     assert [answer[0] for answer in deleted] == [204]
     assert cloud.status(server_id) == ("ERROR", None, None)
     assert cloud.held(server_id) == {}
+
+
+@pytest.mark.parametrize(
+    ("action", "argument"),
+    [
+        ("rebuild", {"imageRef": None}), ("reboot", {"type": "HARD"}), ("os-stop", None), ("shelve", None),
+        ("rescue", {}), ("migrate", None), ("resize", {"flavorRef": "small"}),
+    ],
+)  # fmt: skip
+def test_an_operation_on_a_server_that_was_reset_during_its_deletion_makes_no_guest(cloud, action, argument):
+    """The fault: it was carried out after the deletion, and the deleted server had a guest and devices."""
+    server_id = boot(cloud, "gpu")
+    cloud.send("DELETE", f"/v2.1/servers/{server_id}")
+    reset(cloud, server_id, "active")
+    if action == "rebuild":
+        argument = {"imageRef": cloud.image}
+    assert cloud.admin_act(server_id, action, argument)[0] in (200, 202)
+    cloud.settle()
+    cloud.run_for(AWHILE)
+    assert cloud.show(server_id) is None
+    for host in cloud.hosts.values():
+        assert (host.servers, host.plugged, cloud.used(host.name)) == ({}, {}, {})
+    assert [image.id for image in cloud.images.images()] == [cloud.image]
+    with cloud.engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT kind, state FROM jobs WHERE open_queue IS NOT NULL").all() == []
+        assert connection.exec_driver_sql("SELECT count(*) FROM moves WHERE is_open").scalar() == 0

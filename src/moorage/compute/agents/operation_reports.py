@@ -119,6 +119,21 @@ class OperationReports:
             return [self._offload(connection, server, job.queue, order, now)]
         if not _frees_allocation(operation, report):
             return queues
+        return [*queues, self._free_allocation(connection, reported, server, values, now)]
+
+    def _free_allocation(
+        self,
+        connection: Connection,
+        reported: OperationReport,
+        server: Server,
+        values: dict[str, object],
+        now: datetime,
+    ) -> str:
+        """Nothing of the server is left on the host: has its allocation released. Returns the queue to wake."""
+        job, order, operation = reported.job, reported.order, lifecycle.BY_KIND[reported.job.kind]
+        if operation is lifecycle.DELETE and server.task_state is not operation.task:
+            # An administrator reset it during the deletion; what was tried since then would make a guest again.
+            server_store.HOST_JOBS.revoke(connection, server.id, job.queue, now)
         if server.interfaces:
             is_gone = operation is not lifecycle.SHELVE_OFFLOAD
             ports = ports_job(self._deps.ids.uuid(), server.id, order.request_id, release=is_gone)
@@ -129,7 +144,7 @@ class OperationReports:
         release = NewJob(self._deps.ids.uuid(), BUILD_QUEUE, JobKind.RELEASE, server.id, payload)
         server_store.BUILD_JOBS.enqueue(connection, release, now)
         # During a deletion a move may still have a job before the release; wake its queue, which would wait for a poll.
-        return [*queues, server_store.HOST_JOBS.next_queue(connection, server.id) or BUILD_QUEUE]
+        return server_store.HOST_JOBS.next_queue(connection, server.id) or BUILD_QUEUE
 
     def _settle_interface(
         self, connection: Connection, reported: OperationReport, server: Server, changes: _Changes, now: datetime

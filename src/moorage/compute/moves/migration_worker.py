@@ -24,7 +24,7 @@ from moorage.compute.model.migration_workflow import (
     host_with_leftovers,
     is_abandoned,
 )
-from moorage.compute.model.servers import MOVE_QUEUE, Server, VmState
+from moorage.compute.model.servers import MOVE_QUEUE, Server, TaskState, VmState
 from moorage.compute.moves.migration_engine import MigrationEngine
 from moorage.compute.requests.group_service import (
     MAX_RECHECKS,
@@ -106,7 +106,7 @@ class MigrationTask:
 
             return self._finish_job(job, go_back)
         if server.task_state is not STEPS[move.kind][StepName.PREP].task:
-            return self._finish_job(job, lambda connection, move, server: [])
+            return self._finish_job(job, self._end_if_deleted)
         if move.kind is not MoveKind.UNSHELVE and self._placement.holder(move.id) is None:
             self._placement.hand_over(server.id, move.id, MOVE_TYPE)
         for late in range(MAX_RECHECKS):
@@ -115,6 +115,13 @@ class MigrationTask:
             except PlacementRejected:
                 log.info("host selected again: the commit rejected the host", extra={"server": server.id})
         raise rechecks_exhausted()
+
+    def _end_if_deleted(self, connection: Connection, move: Move, server: Server) -> list[str]:
+        """Ends a move that an administrator's reset let begin during the deletion of its server."""
+        if server.task_state is not TaskState.DELETING and server.vm_state is not VmState.DELETED:
+            return []
+        move_store.update_move(connection, move.id, self._deps.clock.now(), status="error")
+        return [self._migrations.begin_step(connection, replace(move, status="error"), server, StepName.COMPLETE)]
 
     def _record_destination(self, job: Job, place: Selection | NoHost) -> list[str]:
         """Raises `PlacementRejected`."""
