@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from moorage.accelerator.client import AcceleratorClient
+from moorage.accelerator.model.attach_state import AttachStep
 from moorage.audit.collector import AuditServices, collect_snapshot
 from moorage.audit.healing import Healer
 from moorage.audit.journal import RepairJournal
@@ -167,8 +168,14 @@ def _devices(world: "World", users: "Users") -> None:
     """A plugged device belongs to an existing server, and a server's domain is on its host only."""
     servers = {server["id"]: server for server in users.clients.compute.get("/servers/detail")["servers"]}
     for host in world.hosts:
-        state = world.parts[host].state
-        for uuid in holdings_of(state / "accelerators" / "checkpoint.json").attachments:
+        part, state = world.parts[host], world.parts[host].state
+        checkpoint = state / "accelerators" / "checkpoint.json"
+        # After a write that failed, the file may have a claim that the agent does not know. Its next start undoes it.
+        if any(one.step is AttachStep.CLAIMED for one in holdings_of(checkpoint).attachments.values()):
+            part.die()
+            world.start(part)
+            world.run_for(REST)
+        for uuid in holdings_of(checkpoint).attachments:
             if uuid not in servers:
                 world.wrong(f"{host} has devices plugged for {uuid}, which is no server")
         for path in sorted((state / "host" / "domains").glob("*.xml")):
