@@ -1,6 +1,7 @@
 """A serial console through HAProxy with TLS: the example of docs/reference/consoles.md, with other addresses."""
 
 import re
+import socket
 import ssl
 import subprocess
 import time
@@ -12,7 +13,7 @@ from websockets.sync.client import connect
 from tests.certificates import make_certificates
 from tests.ports import free_port
 from tests.servers import installed_program
-from tests.wire.compute.test_consoles import Lab, read_until, refusal
+from tests.wire.compute.test_consoles import Lab, read_until, refusal, until
 
 pytestmark = pytest.mark.slow
 
@@ -37,8 +38,14 @@ def lab(tmp_path):
     path = tmp_path / "haproxy.cfg"
     path.write_text(configuration(port, consoles, tmp_path / "moorage.pem"))
     with lab.plane, subprocess.Popen([installed_program("haproxy"), "-db", "-f", str(path)]) as proxy:
+        until(lambda: is_listening(port))
         yield lab
         proxy.terminate()
+
+
+def is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def configuration(port: int, consoles: int, certificate: Path) -> str:

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.slow
 DAY = """
 import sys
 from datetime import datetime
+from pathlib import Path
 from tests.system.planes import VirtualPlane
 from tests.system.test_tomorrows_schema import work
 

@@ -2,7 +2,8 @@
 
 Two processes with placement, compute, accelerators and reservations stand behind one address; a third has the images,
 and a fourth the agent of two simulated hosts. The schemas are the previous release's, and are upgraded while its
-program runs. No request fails, and nothing that was acknowledged is lost.
+program runs. No request fails but those for servers while the only process of images restarts, and nothing that was
+acknowledged is lost.
 """
 
 import configparser
@@ -125,6 +126,16 @@ def cloud(tmp_path):
         yield cloud
 
 
+def refusals(load: Load) -> list[str]:
+    """All but those of servers that were to be created while the only process of images was stopped."""
+    return [
+        f"{kind}: {reason}"
+        for kind, writer in load.writers.items()
+        for reason in writer.refused
+        if not (kind == "servers" and reason.startswith("503 ") and "/image does not answer" in reason)
+    ]
+
+
 def test_a_rolling_upgrade_from_the_previous_release_fails_no_request(cloud):
     reservation, compute = cloud.connect("reservation"), cloud.connect("compute")
     until(lambda: reservation.send("POST", "/v1/os-hosts", {"name": "compute-1"})[0] in (200, 201))
@@ -144,7 +155,7 @@ def test_a_rolling_upgrade_from_the_previous_release_fails_no_request(cloud):
             load.more()
         cloud.moorage("db", "upgrade", "--phase", "migrate")
         load.more()
-    assert {kind: dict(writer.refused) for kind, writer in load.writers.items() if writer.refused} == {}
+    assert refusals(load) == []
     assert load.wrong() == []
     assert cloud.revisions() == newest
     assert all(cloud.balancer.given)
