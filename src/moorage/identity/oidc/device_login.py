@@ -19,7 +19,7 @@ GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 #: Seconds between two questions if the provider names none, and what ``slow_down`` adds (RFC 8628, section 3.5).
 INTERVAL_S = 5.0
 _SLOWER_S = 5.0
-#: Bound of these seconds, also after several questions without an answer.
+#: Bound of these seconds as the provider names them, and after several questions without an answer.
 _MAX_INTERVAL_S = 60.0
 #: A code is never waited for longer than this, whatever the provider says.
 MAX_WAIT_S = 1800.0
@@ -92,7 +92,7 @@ def wait_for_id_token(
             reason = Unauthorized(_REASONS["expired_token"])
             continue
         except Unavailable as error:
-            interval_s, reason = min(2 * interval_s, _MAX_INTERVAL_S), error
+            interval_s, reason = max(interval_s, min(2 * interval_s, _MAX_INTERVAL_S)), error
             continue
         except (ValueError, TypeError) as error:
             raise Unavailable("the provider's token endpoint answered something unexpected") from error
