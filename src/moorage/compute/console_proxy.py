@@ -242,6 +242,8 @@ class ConsoleProxy:
         code, reason = FAILED, "the proxy failed; see its log"
         try:
             host = await self._reach_host(person, console)
+            if _announces_host(person):
+                await person.send(b"")
             code, reason = await self._connect(person, host, console)
             await host.close(ENDED, _close_reason(reason))
         except Unavailable as failed:
@@ -342,6 +344,11 @@ async def _pump(source: ServerConnection, target: ServerConnection, activity: _A
             activity.at = time.monotonic()
     except ConnectionClosed:
         return
+
+
+def _announces_host(person: ServerConnection) -> bool:
+    """Whether the person's client asked for an empty message once the host has connected. A guest may print nothing."""
+    return person.request is not None and "announce" in parse_qs(urlsplit(person.request.path).query)
 
 
 async def _in_thread(call: Callable[[], T]) -> T:

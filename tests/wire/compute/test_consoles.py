@@ -280,10 +280,10 @@ def without_agent(tmp_path_factory):
 
 
 @contextmanager
-def both_sides(lab):
+def both_sides(lab, query=""):
     """The connections of a person, and of the test in the place of the host's agent."""
     agent = ComputeClient(lab.plane.client("compute"))
-    with lab.open(lab.server) as person:
+    with connect(lab.url(lab.server) + query, proxy=None, compression=None) as person:
         job = until(lambda: [one for one in agent.claim_jobs(HOST, f"{HOST}/1") if one.kind == "console"])[0]
         agent.report_job(job.id, job.epoch, "done", {})
         job = job.payload
@@ -293,6 +293,13 @@ def both_sides(lab):
         with connect(address, additional_headers=headers, proxy=None, compression=None, close_timeout=1) as host:
             assert refusal(address, additional_headers=headers)[0] == 403  # one host for each person
             yield person, host
+
+
+def test_a_client_that_asks_for_it_is_told_that_the_host_has_connected(without_agent):
+    with both_sides(without_agent, "&announce=host") as (person, host):
+        assert person.recv(timeout=SECONDS) == b""
+        host.send(b"up")
+        assert person.recv(timeout=SECONDS) == b"up"
 
 
 def test_a_client_that_never_reads_holds_back_the_host(without_agent):

@@ -40,17 +40,23 @@
     state.textContent = text;
     state.className = `badge ${tone}`;
   };
-  const socket = new WebSocket(place.dataset.url, "binary");
+  const socket = new WebSocket(`${place.dataset.url}&announce=host`, "binary");
   socket.binaryType = "arraybuffer";
   const bytes = new TextEncoder();
   let isOpen = false;
+  let hasHost = false;
 
   socket.onopen = () => {
     isOpen = true;
-    tell("Connected", "good");
+    tell("Waiting for the host …", "warn");
     terminal.focus();
   };
-  socket.onmessage = (event) => terminal.write(new Uint8Array(event.data));
+  // The first message comes when the host has connected; it may be empty.
+  socket.onmessage = (event) => {
+    if (!hasHost) tell("Connected", "good");
+    hasHost = true;
+    terminal.write(new Uint8Array(event.data));
+  };
   socket.onclose = (event) => {
     terminal.options.disableStdin = true;
     const unreached = "The browser could not connect: the address was used before or has expired, or its port is not reachable from here.";
