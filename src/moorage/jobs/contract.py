@@ -82,7 +82,7 @@ class JobKind(StrEnum):
     PUBLISH_STATUS = "publish-status"  #: publish to Placement whether a host is disabled
     PUBLISH_AGGREGATES = "publish-aggregates"  #: publish the aggregates of a host to Placement
     FORGET_HOST = "forget-host"  #: delete the providers of a deleted host from Placement
-    FORGET_IMAGE = "forget-image"  #: delete the image of a deleted server
+    FORGET_IMAGE = "forget-image"  #: delete the image of a shelved server's disk
     PLACE = "place"  #: this and the next four: the steps of a move that compute runs itself
     GIVE_BACK = "give-back"
     SETTLE = "settle"

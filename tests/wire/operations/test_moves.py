@@ -122,8 +122,9 @@ def test_a_shelved_server_that_is_not_offloaded_keeps_its_allocation_and_devices
     assert cloud.status(server_id) == ("SHELVED", None, ONE)
     assert (host.servers[server_id], host.plugged) == ("shutoff", plugged)
     assert cloud.act(server_id, "shelveOffload")[0] == 403
+    assert images(cloud) == ["vm-shelved"]
     cloud.do(server_id, "unshelve")
-    assert (cloud.status(server_id)[0], host.plugged) == ("ACTIVE", plugged)
+    assert (cloud.status(server_id)[0], host.plugged, images(cloud)) == ("ACTIVE", plugged, [])
     cloud.do(server_id, "shelve")
     cloud.admin_do(server_id, "shelveOffload")
     assert cloud.status(server_id) == ("SHELVED_OFFLOADED", None, None)

@@ -337,3 +337,43 @@ def test_an_operation_on_a_server_that_was_reset_during_its_deletion_makes_no_gu
     with cloud.engine.connect() as connection:
         assert connection.exec_driver_sql("SELECT kind, state FROM jobs WHERE open_queue IS NOT NULL").all() == []
         assert connection.exec_driver_sql("SELECT count(*) FROM moves WHERE is_open").scalar() == 0
+
+
+@pytest.mark.parametrize("state", ["active", "error"])
+@pytest.mark.parametrize(
+    ("action", "argument"),
+    [(None, None), ("reboot", {"type": "HARD"}), ("rebuild", {"imageRef": None}), ("shelve", None), ("migrate", None)],
+)
+def test_a_server_that_is_reset_while_it_is_offloaded_is_offloaded(make_cloud, action, argument, state):
+    """The fault: it stayed ACTIVE on its host, which had deleted the guest; its image in the project was of no use."""
+    cloud = make_cloud(2, shelved_offload_time=-1)
+    server_id = boot(cloud, "gpu")
+    cloud.do(server_id, "shelve")
+    assert cloud.admin_act(server_id, "shelveOffload")[0] == 202
+    reset(cloud, server_id, state)
+    if action == "rebuild":
+        argument = {"imageRef": cloud.image}
+    is_tried = action is not None and cloud.admin_act(server_id, action, argument)[0] in (200, 202)
+    assert is_tried == (action is not None and (state == "active" or action in ("reboot", "rebuild")))
+    cloud.settle()
+    assert cloud.status(server_id) == ("SHELVED_OFFLOADED", None, None)
+    assert cloud.held(server_id) == {}
+    assert [(host.servers, host.plugged) for host in cloud.hosts.values()] == [({}, {}), ({}, {})]
+    if is_tried:
+        (result,) = set(cloud.actions(server_id)[0][1].values())
+        assert result == "Error"
+    cloud.do(server_id, "unshelve")
+    agrees(cloud, server_id, "ACTIVE")
+
+
+def test_a_server_that_is_reset_while_it_is_shelved_leaves_no_image_behind(make_cloud):
+    cloud = make_cloud(1, shelved_offload_time=-1)
+    server_id = cloud.boot("gpu")
+    for _ in range(2):
+        assert cloud.act(server_id, "shelve")[0] == 202
+        reset(cloud, server_id, "active")
+        cloud.settle()
+    assert [image.name for image in cloud.images.images()].count("vm-shelved") == 1
+    cloud.send("DELETE", f"/v2.1/servers/{server_id}")
+    cloud.settle()
+    assert [image.id for image in cloud.images.images()] == [cloud.image]

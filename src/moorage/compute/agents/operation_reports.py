@@ -14,18 +14,33 @@ from sqlalchemy import Connection
 from moorage.compute.deps import ComputeDeps, ComputeSettings
 from moorage.compute.model import lifecycle
 from moorage.compute.model.interfaces import after_attachment, after_detachment
-from moorage.compute.model.job_payloads import host_job, job_header, ports_job, release_port_job, server_situation
+from moorage.compute.model.job_payloads import (
+    forget_image_job,
+    host_job,
+    job_header,
+    ports_job,
+    release_port_job,
+    server_situation,
+)
 from moorage.compute.model.lifecycle import Operation, OperationOutcome
 from moorage.compute.model.migration_workflow import MoveKind
-from moorage.compute.model.servers import BUILD_QUEUE, Fault, Server, TaskState, VmState
+from moorage.compute.model.servers import BUILD_QUEUE, MOVE_QUEUE, Fault, Server, TaskState, VmState
 from moorage.compute.moves.migration_engine import MigrationEngine
 from moorage.compute.scheduling import build_retries
 from moorage.compute.store import action_store, scheduling_store, server_store
 from moorage.compute.store.action_store import EndedEvent
 from moorage.core.json import JsonObject
-from moorage.jobs.contract import InterfaceJob, JobKind, ServerJob, ServerResult, failure_of, result_of
+from moorage.jobs.contract import (
+    InterfaceJob,
+    JobKind,
+    ServerJob,
+    ServerResult,
+    failure_of,
+    payload_of,
+    result_of,
+)
 from moorage.jobs.job_api import JobReport
-from moorage.jobs.model import ATTEMPTS_CODE, Job, NewJob
+from moorage.jobs.model import ATTEMPTS_CODE, Job, JobState, NewJob
 
 #: The host has no guest of the server: `moorage.agent.virt.driver.NoSuchDomain`.
 _NO_GUEST_CODE = "virt.no_such_domain"
@@ -117,9 +132,34 @@ class OperationReports:
         if operation is lifecycle.SHELVE and report.error is None and self._settings.offload_after_s == 0:
             values["task_state"] = lifecycle.SHELVE_OFFLOAD.task
             return [self._offload(connection, server, job.queue, order, now)]
+        if operation is lifecycle.UNSHELVE and report.error is None and server.parked_image_id is not None:
+            image_id = server.parked_image_id
+            forget = forget_image_job(self._deps.ids.uuid(), server.id, image_id, key=image_id)
+            server_store.BUILD_JOBS.enqueue(connection, forget, now)
+            queues.append(MOVE_QUEUE)
         if not _frees_allocation(operation, report):
             return queues
+        if operation is not lifecycle.CREATE and server.task_state is not operation.task:
+            self._cancel_later_operations(connection, server, job, changes, now)
         return [*queues, self._free_allocation(connection, reported, server, values, now)]
+
+    def _cancel_later_operations(
+        self, connection: Connection, server: Server, job: Job, changes: _Changes, now: datetime
+    ) -> None:
+        """What was tried on a server after an administrator had reset it during `job` would make a guest again.
+
+        Interfaces that are being attached or detached settle themselves: the host refuses them.
+        """
+        for later in server_store.HOST_JOBS.story(connection, server.id):
+            if later.queue != job.queue or later.state is not JobState.READY:
+                continue
+            order = payload_of(later.kind, later.payload, ServerJob)
+            if isinstance(order, InterfaceJob):
+                continue
+            server_store.HOST_JOBS.revoke_one(connection, later.id, now)
+            if (operation := lifecycle.BY_KIND.get(later.kind)) is not None:
+                error = "The server left its host before this began."
+                changes.events.append(EndedEvent(order.action_id, operation.event, error))
 
     def _free_allocation(
         self,
@@ -130,10 +170,7 @@ class OperationReports:
         now: datetime,
     ) -> str:
         """Nothing of the server is left on the host: has its allocation released. Returns the queue to wake."""
-        job, order, operation = reported.job, reported.order, lifecycle.BY_KIND[reported.job.kind]
-        if operation is lifecycle.DELETE and server.task_state is not operation.task:
-            # An administrator reset it during the deletion; what was tried since then would make a guest again.
-            server_store.HOST_JOBS.revoke(connection, server.id, job.queue, now)
+        order, operation = reported.order, lifecycle.BY_KIND[reported.job.kind]
         if server.interfaces:
             is_gone = operation is not lifecycle.SHELVE_OFFLOAD
             ports = ports_job(self._deps.ids.uuid(), server.id, order.request_id, release=is_gone)

@@ -12,7 +12,7 @@ from typing import TypedDict, TypeVar
 import msgspec
 
 from moorage.compute.model.lifecycle import Operation, ServerSituation
-from moorage.compute.model.servers import BUILD_QUEUE, Flavor, NetworkInterface, Placed, Server
+from moorage.compute.model.servers import BUILD_QUEUE, MOVE_QUEUE, Flavor, NetworkInterface, Placed, Server
 from moorage.jobs.contract import (
     AddressPayload,
     AllocationPayload,
@@ -147,6 +147,12 @@ def release_port_job(
     return NewJob(job_id, BUILD_QUEUE, JobKind.RELEASE_PORT, key, msgspec.to_builtins(payload), not_before)
 
 
+def forget_image_job(job_id: str, server_id: str, image_id: str, *, key: str) -> NewJob:
+    """`key`: the server's id; or the image's, so that an image service that is away does not hold back the server."""
+    payload = ForgetImage(image_id, server_id)
+    return NewJob(job_id, MOVE_QUEUE, JobKind.FORGET_IMAGE, key, msgspec.to_builtins(payload))
+
+
 def server_situation(server: Server) -> ServerSituation:
     return ServerSituation(
         server.id,
@@ -205,13 +211,19 @@ class HostUpdate(msgspec.Struct, frozen=True):
 
 
 class MoveStep(msgspec.Struct, frozen=True):
-    """A step of a move that compute runs itself. FORGET_IMAGE has no `move_id`, and the others no `image_id`."""
+    """A step of a move that compute runs itself."""
 
     move_id: str = ""
-    image_id: str | None = None
 
 
-T = TypeVar("T", SelectHosts, ReleaseAllocation, PortsUpdate, PortRelease, HostUpdate, MoveStep)
+class ForgetImage(msgspec.Struct, frozen=True):
+    """FORGET_IMAGE: deletes an image of the server's disk."""
+
+    image_id: str
+    server_id: str = ""  #: empty: it is the job's key
+
+
+T = TypeVar("T", SelectHosts, ReleaseAllocation, PortsUpdate, PortRelease, HostUpdate, MoveStep, ForgetImage)
 
 
 def read_payload(job: Job, payload_type: type[T]) -> T:

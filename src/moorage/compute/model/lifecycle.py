@@ -349,15 +349,18 @@ def after_report(
     `has_guest`: False if the operation failed because the host has no guest of the server.
 
     While a server is being deleted, only the report on its destruction changes anything: that job comes next and
-    decides. A destroyed server is gone, even if another operation was tried meanwhile. A server without a task has been
-    reset by an administrator during the operation: it keeps its new state, unless the operation has broken it.
+    decides. A destroyed server is gone, and an offloaded one has no guest on its host, even if another operation was
+    tried meanwhile. A server without a task has been reset by an administrator during the operation: it keeps its new
+    state, unless the operation has broken it.
     """
     if server.vm_state is VmState.DELETED or operation.task is None:
         return None
     if succeeded and operation is DELETE:
         return OperationOutcome(server.vm_state, TaskState.DELETING, None)  # DELETED once its allocation is released
     was_reset = server.task_state is None and (operation is CREATE or not succeeded)
-    if server.task_state is not operation.task and not was_reset:
+    is_being_deleted = server.task_state in (DELETE.task, SOFT_DELETE.task)
+    has_left = succeeded and operation is SHELVE_OFFLOAD and not is_being_deleted
+    if server.task_state is not operation.task and not was_reset and not has_left:
         return None
     if not succeeded and not has_guest and server.vm_state in _WITH_A_GUEST:
         return OperationOutcome(VmState.ERROR, None, PowerState.NONE)

@@ -14,7 +14,7 @@ from functools import partial
 from sqlalchemy import Connection
 
 from moorage.compute.deps import ComputeDeps
-from moorage.compute.model.job_payloads import MoveStep, read_payload
+from moorage.compute.model.job_payloads import ForgetImage, MoveStep, read_payload
 from moorage.compute.model.migration_workflow import (
     EVENTS,
     STEPS,
@@ -24,7 +24,7 @@ from moorage.compute.model.migration_workflow import (
     host_with_leftovers,
     is_abandoned,
 )
-from moorage.compute.model.servers import MOVE_QUEUE, Server, TaskState, VmState
+from moorage.compute.model.servers import MOVE_QUEUE, Server, VmState
 from moorage.compute.moves.migration_engine import MigrationEngine
 from moorage.compute.requests.group_service import (
     MAX_RECHECKS,
@@ -106,7 +106,7 @@ class MigrationTask:
 
             return self._finish_job(job, go_back)
         if server.task_state is not STEPS[move.kind][StepName.PREP].task:
-            return self._finish_job(job, self._end_if_deleted)
+            return self._finish_job(job, self._end_overtaken)
         if move.kind is not MoveKind.UNSHELVE and self._placement.holder(move.id) is None:
             self._placement.hand_over(server.id, move.id, MOVE_TYPE)
         for late in range(MAX_RECHECKS):
@@ -116,11 +116,11 @@ class MigrationTask:
                 log.info("host selected again: the commit rejected the host", extra={"server": server.id})
         raise rechecks_exhausted()
 
-    def _end_if_deleted(self, connection: Connection, move: Move, server: Server) -> list[str]:
-        """Ends a move that an administrator's reset let begin during the deletion of its server."""
-        if server.task_state is not TaskState.DELETING and server.vm_state is not VmState.DELETED:
-            return []
-        move_store.update_move(connection, move.id, self._deps.clock.now(), status="error")
+    def _end_overtaken(self, connection: Connection, move: Move, server: Server) -> list[str]:
+        """Ends a move that an administrator's reset let begin while its server was being deleted or offloaded."""
+        now, error = self._deps.clock.now(), "The server left its host before the move began."
+        action_store.finish_event(connection, move.details["action_id"], EVENTS[StepName.PREP], now, error=error)
+        move_store.update_move(connection, move.id, now, status="error")
         return [self._migrations.begin_step(connection, replace(move, status="error"), server, StepName.COMPLETE)]
 
     def _record_destination(self, job: Job, place: Selection | NoHost) -> list[str]:
@@ -221,10 +221,11 @@ class MigrationTask:
         return self._finish_job(job, complete_move)
 
     def _delete_server_image(self, job: Job) -> list[str]:
+        order = read_payload(job, ForgetImage)
         with read(self._deps.engine) as connection:
-            server = server_store.server(connection, job.key)
+            server = server_store.server(connection, order.server_id or job.key)
         if server is not None:
-            self._delete_image(server, read_payload(job, MoveStep).image_id)
+            self._delete_image(server, order.image_id)
         return self._finish_job(job, lambda connection, move, server: [])
 
     def _delete_image(self, server: Server, image_id: str | None) -> None:

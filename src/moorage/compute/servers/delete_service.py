@@ -14,7 +14,13 @@ from sqlalchemy import Connection
 from moorage.compute.deps import ComputeDeps, ComputeSettings
 from moorage.compute.hosts import HostService
 from moorage.compute.model import lifecycle
-from moorage.compute.model.job_payloads import host_build_id, ports_job, scheduling_id, server_situation
+from moorage.compute.model.job_payloads import (
+    forget_image_job,
+    host_build_id,
+    ports_job,
+    scheduling_id,
+    server_situation,
+)
 from moorage.compute.model.migration_workflow import (
     Move,
     StepName,
@@ -109,13 +115,12 @@ class DeleteService:
             for move in moving
             if move not in elsewhere
         ]
-        return queues + self._delete_parked_image(connection, request_id, server)
+        return queues + self._delete_parked_image(connection, server)
 
-    def _delete_parked_image(self, connection: Connection, request_id: str, server: Server) -> list[str]:
+    def _delete_parked_image(self, connection: Connection, server: Server) -> list[str]:
         if server.parked_image_id is None:
             return []
-        payload = {"image_id": server.parked_image_id, "request_id": request_id}
-        job = NewJob(self.deps.ids.uuid(), MOVE_QUEUE, JobKind.FORGET_IMAGE, server.id, payload)
+        job = forget_image_job(self.deps.ids.uuid(), server.id, server.parked_image_id, key=server.id)
         server_store.BUILD_JOBS.enqueue(connection, job, self.deps.clock.now())
         return [MOVE_QUEUE]
 
@@ -163,7 +168,7 @@ class DeleteService:
             ports = ports_job(self.deps.ids.uuid(), server.id, request_id, release=True)
             server_store.BUILD_JOBS.enqueue(connection, ports, now)
             queues.append(BUILD_QUEUE)
-        return queues + self._delete_parked_image(connection, request_id, server)
+        return queues + self._delete_parked_image(connection, server)
 
     def _begin_cleanup(self, connection: Connection, move: Move, server: Server) -> str:
         if move.status == "finished":

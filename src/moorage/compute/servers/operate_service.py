@@ -12,9 +12,9 @@ from sqlalchemy import Connection
 
 from moorage.compute.deps import ComputeDeps
 from moorage.compute.model import lifecycle
-from moorage.compute.model.job_payloads import server_situation
+from moorage.compute.model.job_payloads import forget_image_job, server_situation
 from moorage.compute.model.lifecycle import Operation
-from moorage.compute.model.servers import GUEST_SETTINGS, Flavor, Server, VmState
+from moorage.compute.model.servers import GUEST_SETTINGS, MOVE_QUEUE, Flavor, Server, VmState
 from moorage.compute.moves.migration_engine import MigrationEngine
 from moorage.compute.requests.host_commands import HostCommands, PayloadBuilder, server_job
 from moorage.compute.requests.server_request import (
@@ -219,19 +219,28 @@ class OperateService:
             raise Conflict("No image service is configured, so no image can be made.")
         image_id = self.deps.ids.uuid()
 
-        def begin_shelve(connection: Connection) -> str:
+        def begin_shelve(connection: Connection) -> list[str]:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
             lifecycle.check(lifecycle.SHELVE, server_situation(server), caller)
             wanted = NewImage(f"{server.name}-shelved", {})
             image = ImagePayload(image_id, wanted.name, image_properties(server, wanted))
             start = server.vm_state is not VmState.STOPPED
+            former, queues = server.parked_image_id, list[str]()
+            if former is not None:  # an administrator has reset it since
+                forget = forget_image_job(self.deps.ids.uuid(), server_id, former, key=former)
+                server_store.BUILD_JOBS.enqueue(connection, forget, self.deps.clock.now())
+                queues.append(MOVE_QUEUE)
             server_store.update_server(connection, server_id, self.deps.clock.now(), parked_image_id=image_id)
-            return self.commands.command_host(
-                connection, caller, request_id, server, lifecycle.SHELVE,
-                lambda header, key: ShelveJob(**header, key=key, image=image, start=start),
+            queues.append(
+                self.commands.command_host(
+                    connection, caller, request_id, server, lifecycle.SHELVE,
+                    lambda header, key: ShelveJob(**header, key=key, image=image, start=start),
+                )
             )  # fmt: skip
+            return queues
 
-        self.deps.hints.send(in_transaction(self.deps.engine, begin_shelve))
+        for queue in in_transaction(self.deps.engine, begin_shelve):
+            self.deps.hints.send(queue)
 
     def reset_state(self, caller: Caller, server_id: str, state: VmState) -> None:
         """Sets the server to `state` without a task, at once, for administrators. Abandons its moves in progress."""
