@@ -341,7 +341,7 @@ class JobFailure(JobResult, frozen=True, kw_only=True):
     error: str = ""  #: one sentence, for the owner of the server
     code: str | None = None  #: stable; see docs/reference/errors.md
     #: Of a build, whether parts of the server are left on the host; of ATTACH_INTERFACE, whether the guest may have the
-    #: interface.
+    #: interface; of MOVE_OUT and SHELVE, whether a server that ran may be off.
     is_left: bool | None = None
 
 

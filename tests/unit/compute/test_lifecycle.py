@@ -4,7 +4,7 @@ import pytest
 
 from moorage.compute.model import lifecycle
 from moorage.compute.model.lifecycle import AcceleratorAction, OperationOutcome, ServerSituation
-from moorage.compute.model.servers import Locker, TaskState, VmState
+from moorage.compute.model.servers import Locker, PowerState, TaskState, VmState
 from moorage.core.caller import Caller
 from moorage.core.errors import Conflict, Forbidden
 
@@ -114,8 +114,14 @@ def test_a_server_whose_guest_is_gone_is_in_error(state):
     lost = OperationOutcome(VmState.ERROR, None, 0)
     unchanged = OperationOutcome(state, None, None)
     is_shelved = state is VmState.SHELVED
-    assert after(lifecycle.REBOOT_HARD, succeeded=False, has_guest=False) == (unchanged if is_shelved else lost)
+    assert after(lifecycle.REBOOT_HARD, succeeded=False, left=PowerState.NONE) == (unchanged if is_shelved else lost)
     assert after(lifecycle.REBOOT_HARD, succeeded=False) == unchanged
+
+
+def test_a_server_that_could_not_be_shelved_or_started_again_is_in_error():
+    running = server(VmState.ACTIVE, TaskState.SHELVING)
+    failed = lifecycle.after_report(lifecycle.SHELVE, running, succeeded=False, left=PowerState.SHUTDOWN)
+    assert failed == OperationOutcome(VmState.ERROR, None, 4)
 
 
 def test_the_late_report_of_an_operation_changes_nothing():

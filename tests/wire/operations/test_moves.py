@@ -260,6 +260,44 @@ def test_a_move_whose_devices_cannot_be_released_leaves_the_server_running(cloud
     is_only_on(cloud, cloud.source, server_id, SMALL)
 
 
+@pytest.mark.parametrize("is_reset", [False, True])
+@pytest.mark.parametrize(
+    ("action", "argument", "failing_calls"),
+    [("migrate", None, ["/v1/unplug", "/v1/plug"]), ("resize", {"flavorRef": "large-gpu"}, ["/v1/unplug", "/v1/plug"])],
+)
+def test_a_server_that_a_failed_move_leaves_off_is_in_error(
+    cloud, server_id, action, argument, failing_calls, is_reset
+):
+    """The fault: it was shown as active, but was off and had no devices, and kept their allocations."""
+    for call in failing_calls:
+        cloud.source.plane.ways["os_acc"].on(f"POST {call}", failing(Unavailable("no answer")), times=1)
+    assert cloud.admin_act(server_id, action, argument)[0] == 202
+    cloud.step_by_step(1)
+    if is_reset:
+        cloud.admin_act(server_id, "os-resetState", {"state": "active"})
+    cloud.settle()
+    assert cloud.status(server_id) == ("ERROR", None, cloud.source.name)
+    shown = cloud.show(server_id)
+    assert shown["OS-EXT-STS:power_state"] == 4
+    assert "could not be started again" in shown["fault"]["message"]
+    assert cloud.source.servers == {server_id: "shutoff"}
+    cloud.do(server_id, "reboot", {"type": "HARD"})
+    assert cloud.status(server_id)[0] == "ACTIVE"
+    is_only_on(cloud, cloud.source, server_id, SMALL)
+
+
+def test_a_server_that_a_failed_shelving_leaves_off_is_in_error(cloud, server_id):
+    cloud.source.faults.fail("snapshot", "no space left for it")
+    cloud.source.faults.fail("start", "out of luck")
+    cloud.do(server_id, "shelve")
+    assert cloud.status(server_id) == ("ERROR", None, cloud.source.name)
+    assert "could not be started again" in cloud.show(server_id)["fault"]["message"]
+    assert images(cloud) == []
+    cloud.do(server_id, "reboot", {"type": "HARD"})
+    assert cloud.status(server_id)[0] == "ACTIVE"
+    is_only_on(cloud, cloud.source, server_id, SMALL)
+
+
 def test_a_server_moves_on_if_its_device_is_released_but_cannot_be_cleaned(cloud, server_id):
     """The fault: the move failed, and the server was shown as active, but was off and had no device."""
     set_faults(cloud.source, SimulatedFault("release", FaultKind.FAILS, times=1))

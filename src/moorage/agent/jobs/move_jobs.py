@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from moorage.agent.jobs.keep_alive import KeepAlive
-from moorage.agent.jobs.server_build import BuiltServer, JobLost, ServerBuilder
+from moorage.agent.jobs.server_build import BuiltServer, JobLost, ServerBuilder, WorkFailed, failure_report
 from moorage.agent.jobs.snapshots import Snapshots
 from moorage.agent.model import DomainPowerState, PowerAction
 from moorage.agent.virt.driver import VirtDriver
@@ -54,17 +54,31 @@ class MoveJobs:
 
     @contextmanager
     def _started_again_after_failure(self, job: ShelveJob, keep_alive: KeepAlive) -> Iterator[None]:
-        """Leaves the server as it was if the body fails."""
+        """Leaves the server as it was if the body fails. Raises `WorkFailed` with `is_left` if that fails, too."""
         try:
             yield
         except JobLost:
             raise  # the worker that has the job now relies on the server being off
-        except Exception:  # after any failure the server must run again; the error is raised again
+        except Exception as error:  # after any failure the server must run again; the error is raised again
             if job.start:
-                # The failed unplug, or an earlier attempt whose agent died, may have released devices. They may be
-                # another tenant's now, so the guest must not start with them.
-                self.move_back(job, keep_alive)
+                self._start_again(job, error, keep_alive)
             raise
+
+    def _start_again(self, job: ShelveJob, error: Exception, keep_alive: KeepAlive) -> None:
+        """The failed unplug, or an earlier attempt whose agent died, may have released devices. They may be another
+        tenant's now, so the guest must not start with them.
+        """
+        try:
+            self.move_back(job, keep_alive)
+        except JobLost:
+            raise
+        except Exception as second:  # noqa: BLE001 - whatever it was, the server may be off, and its owner must see that
+            sentence, code = failure_report(error)
+            failed = WorkFailed(
+                f"{sentence}; and the server could not be started again: {failure_report(second)[0]}", code=code
+            )
+            failed.is_left = True
+            raise failed from error
 
     def move_back(self, job: StartJob, keep_alive: KeepAlive) -> BuiltServer:
         built = self._builder.attach(job, keep_alive)

@@ -79,9 +79,9 @@ class JobLost(MoorageError):
 
 
 class WorkFailed(MoorageError):
-    """A job failed. The parts that it had made were removed, or the message says that some could not be."""
+    """A job failed. What it had done was undone, or the message says what could not be."""
 
-    is_left = False  #: whether parts are left on the host
+    is_left = False  #: whether something could not be undone: see `JobFailure`
 
 
 class BuildFailed(WorkFailed):

@@ -22,6 +22,7 @@ from moorage.compute.agents.operation_reports import (
     OperationReports,
     has_leftovers,
     ids_of,
+    is_left_off,
     reported_result,
 )
 from moorage.compute.deps import ComputeDeps, ComputeSettings
@@ -164,8 +165,9 @@ class AgentService:
                 )
             apart = job.key != server.id
             queues += self._migrations.advance_move(
-                connection, move, server, reported_result(job, report), report.error, apart=apart
-            )
+                connection, move, server, reported_result(job, report), report.error, apart=apart,
+                is_left_off=is_left_off(job, order, report),
+            )  # fmt: skip
         waiting = server_store.HOST_JOBS.next_queue(connection, job.key)
         return queues if waiting is None else [*queues, waiting]
 

@@ -24,7 +24,7 @@ from moorage.compute.model.job_payloads import (
 )
 from moorage.compute.model.lifecycle import Operation, OperationOutcome
 from moorage.compute.model.migration_workflow import MoveKind
-from moorage.compute.model.servers import BUILD_QUEUE, MOVE_QUEUE, Fault, Server, TaskState, VmState
+from moorage.compute.model.servers import BUILD_QUEUE, MOVE_QUEUE, Fault, PowerState, Server, TaskState, VmState
 from moorage.compute.moves.migration_engine import MigrationEngine
 from moorage.compute.scheduling import build_retries
 from moorage.compute.store import action_store, scheduling_store, server_store
@@ -35,6 +35,7 @@ from moorage.jobs.contract import (
     JobKind,
     ServerJob,
     ServerResult,
+    ShelveJob,
     failure_of,
     payload_of,
     result_of,
@@ -120,9 +121,8 @@ class OperationReports:
         result = reported_result(job, report)
         if result.console is not None:
             changes.consoles[server.id] = result.console
-        has_guest = _failure_code(job, report) != _NO_GUEST_CODE
         outcome = lifecycle.after_report(
-            operation, server_situation(server), succeeded=report.error is None, has_guest=has_guest
+            operation, server_situation(server), succeeded=report.error is None, left=_power_left(job, order, report)
         )
         if outcome is None:
             return queues
@@ -234,6 +234,18 @@ def has_leftovers(job: Job, report: JobReport) -> bool:
     The server then continues or is built elsewhere. The host keeps the allocations until it has cleaned up.
     """
     return report.error is not None and bool(failure_of(job.kind, report.result).is_left)
+
+
+def is_left_off(job: Job, order: ServerJob, report: JobReport) -> bool:
+    """Whether the job, which stops the server, has failed and could not start it again."""
+    return isinstance(order, ShelveJob) and order.start and has_leftovers(job, report)
+
+
+def _power_left(job: Job, order: ServerJob, report: JobReport) -> int | None:
+    """See `lifecycle.after_report`."""
+    if _failure_code(job, report) == _NO_GUEST_CODE:
+        return PowerState.NONE
+    return PowerState.SHUTDOWN if is_left_off(job, order, report) else None
 
 
 def _failure_code(job: Job, report: JobReport) -> str | None:

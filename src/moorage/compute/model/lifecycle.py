@@ -342,11 +342,12 @@ def check_unlock(server: ServerSituation, caller: Caller, *, may_override: bool)
 
 
 def after_report(
-    operation: Operation, server: ServerSituation, *, succeeded: bool, has_guest: bool = True
+    operation: Operation, server: ServerSituation, *, succeeded: bool, left: int | None = None
 ) -> OperationOutcome | None:
     """The outcome of a report on `operation`; None: no change, because another operation has begun since.
 
-    `has_guest`: False if the operation failed because the host has no guest of the server.
+    `left`: the power state in which a failed operation has left the guest: NONE if there is none, SHUTDOWN if it could
+    not be started again; None: as it was.
 
     While a server is being deleted, only the report on its destruction changes anything: that job comes next and
     decides. A destroyed server is gone, and an offloaded one has no guest on its host, even if another operation was
@@ -362,8 +363,8 @@ def after_report(
     has_left = succeeded and operation is SHELVE_OFFLOAD and not is_being_deleted
     if server.task_state is not operation.task and not was_reset and not has_left:
         return None
-    if not succeeded and not has_guest and server.vm_state in _WITH_A_GUEST:
-        return OperationOutcome(VmState.ERROR, None, PowerState.NONE)
+    if not succeeded and left is not None and server.vm_state in _WITH_A_GUEST:
+        return OperationOutcome(VmState.ERROR, None, left)
     if not succeeded:
         return OperationOutcome(operation.fails or server.vm_state, None, None)
     after = operation.after(server.vm_state)

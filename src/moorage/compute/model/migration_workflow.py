@@ -99,7 +99,7 @@ class Move:
     new_placed: Placed | None
     #: action_id, request_id; image_properties; transit_image_id; target; ends: the state of an evacuated server;
     #: may_stay: whether the old host is allowed; abandoned: see `AFTER_ABANDONING`; died: destinations that died, see
-    #: `retried_elsewhere`
+    #: `retried_elsewhere`; is_left_off: the old host has stopped the server and could not start it again
     details: Mapping[str, Any]
     user_id: str
     project_id: str

@@ -13,7 +13,7 @@ from moorage.compute.deps import ComputeDeps
 from moorage.compute.model import lifecycle, migration_workflow
 from moorage.compute.model.job_payloads import host_job, job_header, ports_job
 from moorage.compute.model.migration_workflow import EVENTS, STEPS, MigrationStep, Move, MoveKind, StepName, Where
-from moorage.compute.model.servers import BUILD_QUEUE, MOVE_QUEUE, Fault, Placed, Server, VmState
+from moorage.compute.model.servers import BUILD_QUEUE, MOVE_QUEUE, Fault, Placed, PowerState, Server, VmState
 from moorage.compute.store import action_store, move_store, server_store
 from moorage.core.errors import Conflict
 from moorage.jobs.contract import (
@@ -86,11 +86,12 @@ class MigrationEngine:
         error: str | None,
         *,
         apart: bool = False,
+        is_left_off: bool = False,
     ) -> list[str]:
         """Records the end of the move's current step and begins the next one; returns the queues to wake.
 
         `result`: of the step's job; without content if it failed. `error`: why the step failed; None: it succeeded.
-        `apart`: see `begin_step`.
+        `apart`: see `begin_step`. `is_left_off`: the failed step has stopped the server and could not start it again.
         """
         now = self.deps.clock.now()
         step = migration_workflow.current_step(move)
@@ -116,7 +117,8 @@ class MigrationEngine:
         following = migration_workflow.next_step(move, succeeded=error is None)
         if following is not None:
             if error is not None:
-                move = replace(move, details={**move.details, "error": move.details.get("error") or error})
+                details = {**move.details, "error": move.details.get("error") or error}
+                move = replace(move, details=details | {"is_left_off": True} if is_left_off else details)
             return [self.begin_step(connection, move, server, following.name, apart=apart)]
         return [] if error is None else self._stop_in_error(connection, move, server, step, error)
 
@@ -299,13 +301,20 @@ class MigrationEngine:
         """Closes a rolled-back move: the server has its old allocations on its old host. Returns the queues to wake.
 
         If the move was abandoned, begins the moves of the server that wait for it, such as an evacuation. After a
-        failed evacuation the server is in ERROR; after any other move it has its former state. The state of a server
-        that is being deleted does not change.
+        failed evacuation, and if the server could not be started again, it is in ERROR; after any other move it has its
+        former state. The state of a server that is being deleted does not change.
         """
         now = self.deps.clock.now()
         status = STEPS[move.kind][StepName.ROLLBACK_ALLOCATIONS].status
         move_store.update_move(connection, move.id, now, step=None, status=status, is_open=False)
+        is_left_off = bool(move.details.get("is_left_off"))
+        fault = Fault(500, str(move.details.get("error") or "the evacuation failed"), f"move {move.id}", now)
+        in_error: dict[str, object] = {"vm_state": VmState.ERROR, "task_state": None, "fault": fault}
+        if is_left_off:
+            in_error["power_state"] = PowerState.SHUTDOWN
         if migration_workflow.is_abandoned(move):
+            if is_left_off and server.task_state is None and server.vm_state is not VmState.DELETED:
+                server_store.update_server(connection, server.id, now, **in_error)
             waiting = [other for other in move_store.open_moves(connection, server.id) if other.step is None]
             return [
                 self.begin_step(connection, other, server, StepName.PREP)
@@ -314,9 +323,8 @@ class MigrationEngine:
             ]
         if server.task_state not in {step.task for step in STEPS[move.kind].values() if step.task is not None}:
             return []  # deleted
-        if move.kind is MoveKind.EVACUATION:
-            fault = Fault(500, str(move.details.get("error") or "the evacuation failed"), "", now)
-            server_store.update_server(connection, server.id, now, vm_state=VmState.ERROR, task_state=None, fault=fault)
+        if move.kind is MoveKind.EVACUATION or is_left_off:
+            server_store.update_server(connection, server.id, now, **in_error)
         else:
             server_store.update_server(connection, server.id, now, vm_state=move.old_state, task_state=None)
         return []
