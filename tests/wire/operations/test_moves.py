@@ -261,15 +261,10 @@ def test_a_move_whose_devices_cannot_be_released_leaves_the_server_running(cloud
 
 
 @pytest.mark.parametrize("is_reset", [False, True])
-@pytest.mark.parametrize(
-    ("action", "argument", "failing_calls"),
-    [("migrate", None, ["/v1/unplug", "/v1/plug"]), ("resize", {"flavorRef": "large-gpu"}, ["/v1/unplug", "/v1/plug"])],
-)
-def test_a_server_that_a_failed_move_leaves_off_is_in_error(
-    cloud, server_id, action, argument, failing_calls, is_reset
-):
+@pytest.mark.parametrize(("action", "argument"), [("migrate", None), ("resize", {"flavorRef": "large-gpu"})])
+def test_a_server_that_a_failed_move_leaves_off_is_in_error(cloud, server_id, action, argument, is_reset):
     """The fault: it was shown as active, but was off and had no devices, and kept their allocations."""
-    for call in failing_calls:
+    for call in ("/v1/unplug", "/v1/plug"):
         cloud.source.plane.ways["os_acc"].on(f"POST {call}", failing(Unavailable("no answer")), times=1)
     assert cloud.admin_act(server_id, action, argument)[0] == 202
     cloud.step_by_step(1)
