@@ -65,8 +65,10 @@ class MoveJobs:
             raise
 
     def _start_again(self, job: ShelveJob, error: Exception, keep_alive: KeepAlive) -> None:
-        """The failed unplug, or an earlier attempt whose agent died, may have released devices. They may be another
-        tenant's now, so the guest must not start with them.
+        """Attaches the devices again and starts the guest. Raises `WorkFailed` with `is_left` if that fails.
+
+        The failed unplug, or an earlier attempt whose agent died, may have released devices. They may be another
+        tenant's now, so the guest must not start with those of before.
         """
         try:
             self.move_back(job, keep_alive)
