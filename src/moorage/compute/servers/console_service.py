@@ -21,7 +21,7 @@ from moorage.compute.deps import ComputeDeps, ComputeSettings
 from moorage.compute.hosts import HostService
 from moorage.compute.model.servers import Action, Server, VmState
 from moorage.compute.requests.server_service import visible
-from moorage.compute.store import action_store, console_store, host_store, server_store
+from moorage.compute.store import action_store, console_store, host_store, quota_store, server_store
 from moorage.compute.store.console_store import ConsoleRow
 from moorage.core.caller import Caller
 from moorage.core.errors import Conflict, Forbidden, Invalid, NotFound, OverQuota
@@ -75,6 +75,7 @@ class ConsoleService:
 
         def create(connection: Connection) -> str:
             console_store.delete_expired(connection, now)
+            quota_store.lock_project(connection, caller.project_id)  # before a server, as everybody does
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
             url = self._proxy_url(console_type)
             host = self._host_with_console(connection, server, console_type)
@@ -124,7 +125,6 @@ class ConsoleService:
         return server.host
 
     def _check_limits(self, connection: Connection, server_id: str, project_id: str) -> None:
-        """Exact for a server, whose row is locked; requests for different servers at once may exceed the project's."""
         if console_store.count_of_server(connection, server_id) >= MAX_OF_SERVER:
             raise OverQuota(
                 f"Instance {server_id} has {MAX_OF_SERVER} consoles that are open or not used yet, the maximum; close "
