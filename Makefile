@@ -158,6 +158,10 @@ wheel: .venv/.runtime ## Build the wheel into dist/, from what is committed or w
 deb: .venv/.runtime ## Build a Debian package for this machine's Debian into dist/
 	@.venv/bin/python tools/deb.py
 
+.PHONY: release
+release: .venv/.dev ## Wheel, Debian package, bill of materials, signed checksums and a signed tag of this commit; ARGS="--key KEY"
+	@.venv/bin/python tools/release.py $(ARGS)
+
 .PHONY: lock
 lock: .venv/.uv ## Write requirements/*.txt again from requirements/*.in
 	@for lock in runtime uv dev keystonemiddleware libvirt nvidia signatures oidc otel clients cyborgclient keystone glance nova neutron ironic conformance tempest blazar cyborg ansible patroni bench docs audit mutate; do \
