@@ -85,14 +85,9 @@ def test_the_wheel_has_every_file_of_the_source_and_of_packaging_and_no_other(bu
     sources = wheel.sources()
     assert code == {name.removeprefix("src/") for name in sources if name.startswith("src/")}
     assert {name.partition("/")[0] for name in code} == {"moorage", "os_acc"}
-    places = {"packaging/man/": "man/man1/"} | {
-        f"packaging/{part}/": f"moorage/{part}/" for part in ("systemd", "prometheus", "grafana", "haproxy", "patroni")
-    }
+    parts = [name.removeprefix("packaging/") for name in sources if name.startswith("packaging/")]
     assert shared == {
-        target + name.removeprefix(folder)
-        for name in sources
-        for folder, target in places.items()
-        if name.startswith(folder)
+        ("man/man1/" if part.startswith("man/") else "moorage/") + part.removeprefix("man/") for part in parts
     }
     assert "man/man1/moorage.1" in shared
 
