@@ -95,7 +95,7 @@ def _network_data(interfaces: Sequence[InterfacePayload]) -> dict[str, object]:
                 "id": link,
                 "vif_id": interface.port_id,
                 "type": "phy",
-                "mtu": None if interface.is_dhcp else _MTU,
+                "mtu": None if interface.is_dhcp else interface.mtu or _MTU,
                 "ethernet_mac_address": interface.mac,
             }
         )

@@ -33,7 +33,8 @@ from moorage.compute.client.values import ServerState
 from moorage.core.clock import Clock
 from moorage.core.errors import ConcurrentUpdate, Invalid, NotFound
 from moorage.core.names import reservation_class, reservation_provider
-from moorage.network.client.server_ports import AuditablePorts, PortOfServer
+from moorage.network.client.moorage_ports import AuditablePorts
+from moorage.network.client.server_ports import PortOfServer
 from moorage.placement.client.placement_client import Consumer, PlacementClient, ProviderState
 from moorage.placement.client.placement_client import Provider as PlacementProvider
 from moorage.reservation.client import ReservationClient

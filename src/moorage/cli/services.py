@@ -17,7 +17,7 @@ from moorage.core.clock import SystemClock
 from moorage.core.errors import NotFound, StartError
 from moorage.identity.client import PasswordTokens
 from moorage.identity.first_start.first_credentials import first_credentials
-from moorage.network.client.server_ports import AuditablePorts
+from moorage.network.client.moorage_ports import AuditablePorts
 from moorage.placement.client.placement_client import PlacementClient
 from moorage.reservation.client import ReservationClient
 from moorage.wire.client import NoCredentials, ServiceClient, TokenSource

@@ -23,6 +23,7 @@ from moorage.compute.servers.delete_service import DeleteService
 from moorage.compute.servers.explain_service import ExplainService
 from moorage.compute.servers.interface_service import InterfaceService
 from moorage.compute.servers.operate_service import OperateService
+from moorage.compute.servers.plugging_service import PluggingService
 from moorage.images.for_hosts import HostImages
 
 
@@ -46,6 +47,7 @@ class ComputeService:
         self.operations = OperateService(deps, commands, migrations)
         self.consoles = ConsoleService(deps, settings, self.hosts)
         self.interfaces = InterfaceService(deps, commands)
+        self.plugging = PluggingService(deps, self.interfaces)
         self.deletion = DeleteService(deps, settings, self.hosts, commands, migrations)
         self.moves = MoveService(deps, settings, self.hosts, self.quotas, names, commands, migrations)
         self.agents = AgentService(deps, settings, migrations)

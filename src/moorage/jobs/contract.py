@@ -132,9 +132,14 @@ class AddressPayload(msgspec.Struct, frozen=True):
     dns: tuple[str, ...] = ()
 
 
+#: The kind of a port of a Neutron: `physical_network` is a bridge of Open vSwitch, and the host marks the interface
+#: with the id of the port. Neutron's agent on the host then connects it.
+OVS = "ovs"
+
+
 class InterfacePayload(msgspec.Struct, frozen=True):
     """A network interface of the server. `kind`, `physical_network`, `segmentation_id`: what the host attaches it to,
-    see `moorage.network.model.Segment`.
+    see `moorage.network.model.Segment`, or `OVS`.
     """
 
     port_id: str
@@ -145,6 +150,7 @@ class InterfacePayload(msgspec.Struct, frozen=True):
     segmentation_id: int | None = None
     is_dhcp: bool = False  #: a DHCP server of the network gives the address
     addresses: tuple[AddressPayload, ...] = ()
+    mtu: int | msgspec.UnsetType = msgspec.UNSET  #: that of Ethernet, if not set
 
 
 class ServerPayload(ServerRef, frozen=True):

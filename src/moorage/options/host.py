@@ -77,6 +77,11 @@ class LibvirtOptions:
     )
     host_ip: str = option("127.0.0.1", "IP address of this host as shown by the compute service.")
     shutdown_timeout_s: float = option(60.0, "Seconds to wait for a guest to stop or reboot before it is powered off.")
+    vif_plugging_timeout_s: float = option(
+        300.0,
+        "Seconds that a guest with ports of a Neutron waits, paused, until Neutron has plugged them; then its start "
+        "fails. 0: it does not wait.",
+    )
     image_cache_bytes: int = option(64 << 30, "Maximum size of the host's image cache, in bytes.")
     reserved_host_cpus: int = option(0, "Number of CPUs reserved for the host itself.")
     reserved_host_memory_mb: int = option(512, "Memory reserved for the host itself, in MiB.")

@@ -120,14 +120,15 @@ class EndpointOptions:
     image: str = option("", "The same as identity. To use a Glance, set its URL here.")
     network: str = option(
         "",
-        "URL of Neutron, without /v2.0, for reservations of floating IPs. If empty, floating IPs cannot be reserved, "
-        "and the catalogue has Moorage's network service, if there is one.",
+        "URL of Neutron, without /v2.0, for reservations of floating IPs, and for the ports of servers unless there is "
+        "a network service of Moorage. If empty, floating IPs cannot be reserved, and the catalogue has Moorage's "
+        "network service, if there is one.",
     )
     moorage_network: str = option(
         "",
         "URL, with its prefix, of Moorage's network service if another process runs it. A process that runs compute "
-        "gets the ports of servers there, also if it runs a network service itself. If empty, this process runs it, or "
-        "servers have no networks.",
+        "gets the ports of servers there, also if it runs a network service itself. If empty, this process runs it, "
+        "or servers have the networks of the Neutron in network, or none.",
     )
     ca_file: str = option(
         "",

@@ -12,7 +12,7 @@ from moorage.audit.rules import findings
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.core.errors import StartError, Unavailable
 from moorage.jobs.store import JobStore
-from moorage.network.client.server_ports import AuditablePorts
+from moorage.network.client.moorage_ports import AuditablePorts
 from moorage.placement.client.placement_client import PlacementClient
 from moorage.reservation.client import ReservationClient
 from moorage.wire.client import ServiceClient

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+from moorage.agent.jobs.plugged_ports import PluggedPorts
 from moorage.agent.virt.libvirt_capabilities import HostShares
+from moorage.compute.client.compute_client import ComputeClient
 from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
 from moorage.images.cache import DigestCache
@@ -33,9 +35,10 @@ def libvirt_driver(parts: Components, source: HostImageSource) -> LibvirtDriver:
     images = BaseImages(directory, cache, source)
     connection = LibvirtConnection(options.uri, clock)
     parts.plane.stops.append(connection.close)
-    return LibvirtDriver(
-        _libvirt_settings(parts.config.agent.host, options), connection, GuestFiles(directory, images), clock
-    )
+    host = parts.config.agent.host
+    compute = ComputeClient(parts.host_client("compute", host))
+    ports = PluggedPorts(host, compute, clock, options.vif_plugging_timeout_s)
+    return LibvirtDriver(_libvirt_settings(host, options), connection, GuestFiles(directory, images), clock, ports.wait)
 
 
 def _libvirt_settings(host: str, options: LibvirtOptions) -> LibvirtSettings:

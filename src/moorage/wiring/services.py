@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from moorage.identity.oidc.sign_in import OidcSignIn
     from moorage.jobs.background_tasks import Task
     from moorage.jobs.worker_watch import IsFirst
+    from moorage.network.client.server_ports import NetworkLookup, ServerPorts
     from moorage.placement.client.placement_client import PlacementClient
     from moorage.scheduler.options import SchedulerSettings
 
@@ -232,7 +233,7 @@ def build_compute(parts: Components) -> None:
     scheduler = scheduler_options(parts.config)
     consoles = console_listener(parts)
     service = _compute_service(parts, engine, placement, scheduler, consoles)
-    if not parts.has_server_networks:
+    if not parts.has_server_networks and not parts.config.endpoints.network:
         parts.plane.starts.append(lambda: _refuse_without_networks(parts, engine))
     show_state(parts.plane.metrics.registry, engine, parts.clock, up_window_s=parts.config.compute.host_down_after_s)
     if consoles is not None:
@@ -247,7 +248,7 @@ def build_compute(parts: Components) -> None:
 
 
 def _refuse_without_networks(parts: Components, engine: Engine) -> None:
-    """Raises `StartError` if servers have ports: without the network service, their builds and deletions would wait."""
+    """Raises `StartError` if servers have ports: without a network service, their builds and deletions would wait."""
     from moorage.compute.store.server_store import has_interfaces
     from moorage.db.session import read
 
@@ -257,7 +258,7 @@ def _refuse_without_networks(parts: Components, engine: Engine) -> None:
         raise StartError(
             f"{parts.config.source}: [plane] services has compute without network, but servers have ports, which this "
             "process could neither bind nor release: add network to [plane] services; or, if another process runs it, "
-            "set [endpoints] moorage_network to its URL; or delete these servers first"
+            "set [endpoints] moorage_network to its URL, or network to that of a Neutron; or delete these servers first"
         )
 
 
@@ -272,12 +273,11 @@ def _compute_service(
     from moorage.compute.service import ComputeService
     from moorage.images.client import CallerImages, ImageLookup, ImageWriter
     from moorage.images.glance import GlanceImages
-    from moorage.network.client.server_ports import NetworkLookup, ServerPorts
     from moorage.wiring.consoles import console_callers, console_url
     from moorage.wiring.scheduler import spec_rules
 
     options = parts.config.compute
-    networks = parts.server_networks()
+    networks, server_ports = _server_networks(parts)
     deps = ComputeDeps(
         engine,
         parts.clock,
@@ -288,8 +288,8 @@ def _compute_service(
         caller_images=CallerImages(parts.client("image"), parts.address("image")),
         image_writer=ImageWriter(parts.client("image")),
         image_source=GlanceImages(parts.client("image")),
-        networks=None if networks is None else NetworkLookup(networks),
-        server_ports=None if networks is None else ServerPorts(networks),
+        networks=networks,
+        server_ports=server_ports,
         profiles=_device_profiles(parts),
         spec_rules=spec_rules(parts.config),
         console_url=None if consoles is None else lambda: console_url(parts.config, consoles),
@@ -306,6 +306,19 @@ def _compute_service(
         scheduler=scheduler,
     )
     return ComputeService(deps, settings)
+
+
+def _server_networks(parts: Components) -> "tuple[NetworkLookup | None, ServerPorts | None]":
+    """The clients of Moorage's network service, if there is one; else of the Neutron in [endpoints]; else None."""
+    from moorage.network.client.moorage_ports import MoorageNetworkLookup, MoorageServerPorts
+    from moorage.network.client.neutron_ports import NeutronLookup, NeutronPorts
+
+    if (own := parts.server_networks()) is not None:
+        return MoorageNetworkLookup(own), MoorageServerPorts(own)
+    if parts.config.endpoints.network:
+        neutron = parts.client("network")
+        return NeutronLookup(neutron), NeutronPorts(neutron)
+    return None, None
 
 
 def _compute_tasks(

@@ -18,7 +18,7 @@ from moorage.audit.rules import findings
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.db.engine import open_engine
 from moorage.db.session import write
-from moorage.network.client.server_ports import AuditablePorts
+from moorage.network.client.moorage_ports import AuditablePorts
 from moorage.placement.client.placement_client import PlacementClient
 from moorage.placement.forest import change_entries
 from moorage.placement.store import change_store

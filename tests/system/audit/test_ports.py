@@ -6,7 +6,7 @@ import pytest
 
 from moorage.audit.model import FindingKind
 from moorage.core.errors import RemoteError
-from moorage.network.client.server_ports import ServerPorts
+from moorage.network.client.moorage_ports import MoorageServerPorts
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import InProcessTransport
 from tests.system.audit.rig import AuditedPlane
@@ -128,7 +128,7 @@ def test_a_port_that_changes_before_its_repair_is_left_alone(plane, networks):
         found = plane.audit()
 
         def give_back():
-            ServerPorts(networks.http).release_port(GONE, port)
+            MoorageServerPorts(networks.http).release_port(GONE, port)
             networks.http.request("PUT", f"/v2.0/ports/{port}", json={"port": {"name": "mine"}})
 
         plane.before["GET", "network", "/v2.0/ports?id="] = give_back

@@ -49,7 +49,7 @@ class Neutron:
 def neutron(tmp_path_factory):
     directory, port = tmp_path_factory.mktemp("neutron"), free_port()
     url = f"http://127.0.0.1:{port}"
-    command = [python_of(".venv-neutron"), "-W", "ignore", "tests/system/reservation/neutron_rig.py"]
+    command = [python_of(".venv-neutron"), "-W", "ignore", "tests/system/neutron_rig.py"]
     with running([*command, directory / "state", str(port)], f"{url}/", directory / "log"):
         yield Neutron(url), url
 

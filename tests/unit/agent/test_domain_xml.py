@@ -3,6 +3,7 @@
 import itertools
 import shutil
 import subprocess
+import xml.etree.ElementTree as ET
 
 import pytest
 
@@ -13,9 +14,10 @@ from moorage.agent.virt.domain_xml import (
     is_moorage_domain,
     parse_domain,
     render_domain,
+    render_interface,
     rescue_image,
 )
-from moorage.agent.virt.driver import DomainSpec
+from moorage.agent.virt.driver import DomainInterface, DomainSpec
 
 A = "aaaaaaaa-0000-4000-8000-000000000000"
 FULL = DomainSpec(
@@ -28,6 +30,11 @@ FULL = DomainSpec(
     ("0000:3b:00.1", "0000:af:1f.7"),
     frozenset({"compute-1", "compute-1_NUMA_1"}),
     mdev_uuids=("c2177883-f1bb-47f0-914d-32a22e3a8804",),
+    interfaces=(
+        DomainInterface("fa:16:3e:00:00:01", "br0", True, vlan=5, addresses=("192.0.2.100",)),
+        DomainInterface("fa:16:3e:00:00:02", "default", False),
+        DomainInterface("fa:16:3e:00:00:03", "br-int", True, addresses=(), ovs_port=A, mtu=1450),
+    ),
     ephemeral_gb=3,
     swap_mb=512,
     project_id="red",
@@ -91,6 +98,18 @@ def test_definitions_of_other_programs_are_recognised():
 def test_two_servers_of_one_name_have_two_domains():
     other = DomainSpec("bbbbbbbb-0000-4000-8000-000000000000", FULL.name, 1, 1)
     assert render_domain(FULL).split(b"<name>")[1] != render_domain(other).split(b"<name>")[1]
+
+
+def test_a_port_of_a_neutron_has_the_mark_and_the_name_that_its_agent_expects():
+    port_id = "0123456789ab-4000-8000-000000000000"
+    interface = DomainInterface(
+        "fa:16:3e:00:00:03", "br-int", True, addresses=("192.0.2.7",), ovs_port=port_id, mtu=1450
+    )
+    text = ET.tostring(render_interface(interface), encoding="unicode")
+    assert '<virtualport type="openvswitch"><parameters interfaceid="0123456789ab-4000-8000-000000000000" />' in text
+    assert '<target dev="tap0123456789a" />' in text
+    assert '<mtu size="1450" />' in text
+    assert "filterref" not in text
 
 
 def test_with_emulated_devices_each_pci_device_becomes_a_shared_memory_device():

@@ -113,8 +113,10 @@ class Plane:
     services = "placement,image,compute"
     builders = "compute"  #: the services of a process with another builder
 
-    def __init__(self, directory, clock, *, network=None, endpoints=None, **compute):
-        """`compute`, `network`, `endpoints`: options of these sections, for all processes."""
+    def __init__(self, directory, clock, *, network=None, endpoints=None, reach=None, **compute):
+        """`compute`, `network`, `endpoints`: options of these sections, for all processes. `reach`: see
+        `InProcessPlane`.
+        """
         shutil.copytree(images(), directory / "images")
         self.hints = None
         sections = {"network": network, "endpoints": endpoints}
@@ -124,6 +126,7 @@ class Plane:
             self.services,
             clock=clock,
             hints=self._hints,
+            reach=reach,
             compute=NO_LIMITS | compute,
             **self.sections,
         )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from moorage.network.client.server_ports import AuditablePorts
+from moorage.network.client.moorage_ports import AuditablePorts
 from moorage.wire.client import ServiceClient
 from tests.plane import SERVICE
 

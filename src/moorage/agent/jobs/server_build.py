@@ -22,7 +22,7 @@ from moorage.agent.jobs.keep_alive import KeepAlive, run_keeping_alive
 from moorage.agent.model import Guest, config_drive_files
 from moorage.agent.virt.driver import DomainInterface, DomainSpec, VirtDriver
 from moorage.core.errors import MoorageError, message_for_tenants
-from moorage.jobs.contract import InterfacePayload, RebuildJob, ServerJob, ServerPayload, ServerRef
+from moorage.jobs.contract import OVS, InterfacePayload, RebuildJob, ServerJob, ServerPayload, ServerRef
 
 log = logging.getLogger(__name__)
 
@@ -241,13 +241,20 @@ def _split_devices(devices: Sequence[Mapping[str, str]]) -> tuple[tuple[str, ...
 
 
 def domain_interface(interface: InterfacePayload) -> DomainInterface:
+    is_ovs = interface.kind == OVS
     return DomainInterface(
         mac=interface.mac,
         source=interface.physical_network,
         is_bridge=interface.kind != "local",
         vlan=interface.segmentation_id,
-        addresses=tuple(one.address for one in interface.addresses if ip_address(one.address).version == 4),
+        addresses=() if is_ovs else _ipv4(interface),
+        ovs_port=interface.port_id if is_ovs else None,
+        mtu=(interface.mtu or None) if is_ovs else None,
     )
+
+
+def _ipv4(interface: InterfacePayload) -> tuple[str, ...]:
+    return tuple(one.address for one in interface.addresses if ip_address(one.address).version == 4)
 
 
 def _instance_info(uuid: str, name: str) -> dict[str, object]:

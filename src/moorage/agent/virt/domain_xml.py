@@ -166,8 +166,15 @@ def _root_ports(spec: DomainSpec, machine: Machine, parts: GuestPaths) -> int:
     return sum(map(len, devices)) + _ADDED_DEVICES + machine.spare_ports
 
 
+#: Length of the names of tap devices of Neutron: a name of a device of Linux has at most 15 characters.
+_DEVICE_NAME_CHARACTERS = 14
+
+
 def render_interface(interface: DomainInterface) -> ET.Element:
-    """``clean-traffic`` lets only these addresses through, or those that a DHCP server has given."""
+    """``clean-traffic`` lets only these addresses through, or those that a DHCP server has given.
+
+    A port of a Neutron has the name that Neutron's agents expect, and no filter: they filter themselves.
+    """
     kind = "bridge" if interface.is_bridge else "network"
     element = ET.Element("interface", type=kind)
     ET.SubElement(element, "mac", address=interface.mac)
@@ -175,6 +182,13 @@ def render_interface(interface: DomainInterface) -> ET.Element:
     if interface.vlan is not None:
         ET.SubElement(ET.SubElement(element, "vlan"), "tag", id=str(interface.vlan))
     ET.SubElement(element, "model", type="virtio")
+    if interface.mtu is not None:
+        ET.SubElement(element, "mtu", size=str(interface.mtu))
+    if interface.ovs_port is not None:
+        port = ET.SubElement(element, "virtualport", type="openvswitch")
+        ET.SubElement(port, "parameters", interfaceid=interface.ovs_port)
+        ET.SubElement(element, "target", dev=f"tap{interface.ovs_port}"[:_DEVICE_NAME_CHARACTERS])
+        return element
     traffic = ET.SubElement(element, "filterref", filter="clean-traffic")
     for address in interface.addresses:
         ET.SubElement(traffic, "parameter", name="IP", value=address)
@@ -193,6 +207,7 @@ def interface_element(data: str | bytes, mac: str) -> ET.Element | None:
 
 def _read_interface(element: ET.Element) -> DomainInterface:
     tag, kind = element.find("vlan/tag"), element.attrib["type"]
+    port, mtu = element.find("virtualport/parameters"), element.find("mtu")
     return DomainInterface(
         mac=_child(element, "mac").attrib["address"],
         source=_child(element, "source").attrib[kind],
@@ -201,6 +216,8 @@ def _read_interface(element: ET.Element) -> DomainInterface:
         addresses=tuple(
             each.attrib["value"] for each in element.iterfind("filterref/parameter") if each.attrib["name"] == "IP"
         ),
+        ovs_port=None if port is None else port.attrib.get("interfaceid"),
+        mtu=None if mtu is None else int(mtu.attrib["size"]),
     )
 
 

@@ -75,13 +75,24 @@ class HypervisorFacts:
 
 @dataclass(frozen=True)
 class DomainInterface:
-    """A network interface of a domain. The host drops what the guest sends from other addresses."""
+    """A network interface of a domain.
+
+    The host drops what the guest sends from other addresses, unless the interface has an `ovs_port`: then Neutron's
+    agent does, and connects the interface, for which a guest that starts has to wait.
+    """
 
     mac: str
     source: str  #: the name of a bridge, or of a network of the hypervisor
     is_bridge: bool
     vlan: int | None = None
-    addresses: tuple[str, ...] = ()  #: IPv4; empty: a DHCP server gives the address
+    addresses: tuple[str, ...] = ()  #: IPv4, that the host lets through; empty with an `ovs_port`, or if `is_dhcp`
+    ovs_port: str | None = None  #: the id of the port of a Neutron, with which Open vSwitch marks the interface
+    mtu: int | None = None  #: None: that of the bridge
+
+    @property
+    def is_dhcp(self) -> bool:
+        """Whether a DHCP server gives the address."""
+        return not self.addresses and self.ovs_port is None
 
 
 @dataclass(frozen=True)

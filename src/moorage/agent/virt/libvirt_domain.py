@@ -79,6 +79,12 @@ def start(domain: VirDomain) -> None:
     _attach_missing(domain)
 
 
+def start_paused(domain: VirDomain) -> None:
+    """Starts the domain, whose guest does not run yet; `start` lets it. Does nothing if it is active."""
+    if not domain.isActive():
+        call_with_timeout(domain.createWithFlags, libvirt.VIR_DOMAIN_START_PAUSED, within_s=_SAVE_TIMEOUT_S)
+
+
 def pause(domain: VirDomain) -> None:
     call_with_timeout(domain.suspend)
 

@@ -4,7 +4,7 @@ The driver defines a domain when the domain's files are complete; `destroy` remo
 state in memory: it reads libvirt's. It does not change domains that this agent did not make, and logs that they exist.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -49,16 +49,25 @@ CAPABILITIES = frozenset(Capability) - {Capability.LIVE_MIGRATION}
 
 
 class LibvirtDriver:
-    """Thread-safe. `clock` must be the real clock even in a rehearsal with a virtual one: guests run in real time."""
+    """Thread-safe. `clock` must be the real clock even in a rehearsal with a virtual one: guests run in real time.
+
+    `wait_for_ports`: (uuid of a server) waits until its ports are plugged; raises `VirtError`.
+    """
 
     def __init__(
-        self, settings: LibvirtSettings, connection: LibvirtConnection, guests: GuestFiles, clock: Clock
+        self,
+        settings: LibvirtSettings,
+        connection: LibvirtConnection,
+        guests: GuestFiles,
+        clock: Clock,
+        wait_for_ports: Callable[[str], None] = lambda _uuid: None,
     ) -> None:
         self._settings = settings
         self._node = LibvirtNode(settings)
         self._connection = connection
         self._guests = guests
         self._clock = clock
+        self._wait_for_ports = wait_for_ports
         self._own_domains = OwnDomains(settings.host)
         self._guest_locks = SerializedCalls()
         #: {uuid: until when its guest agent is not asked for addresses}, because it did not answer.
@@ -103,8 +112,16 @@ class LibvirtDriver:
             self._guests.prepare_disks(spec)
             present = self._define(link, spec)
         if start:
-            guest.start(present)
+            self._start(present)
         return Domain(spec, guest.power_of(present), self._guests.rescue_image_id(spec.uuid) is not None)
+
+    def _start(self, domain: VirDomain) -> None:
+        """Starts or resumes the guest. One with ports of a Neutron is paused until they are plugged."""
+        interfaces = parse_domain(guest.definition_of(domain)).interfaces
+        if any(one.ovs_port for one in interfaces) and guest.power_of(domain) is not DomainPowerState.RUNNING:
+            guest.start_paused(domain)
+            self._wait_for_ports(domain.UUIDString())
+        guest.start(domain)
 
     def _define(self, link: VirConnect, spec: DomainSpec) -> VirDomain:
         """Define the domain; libvirt validates it against its schema."""
@@ -155,7 +172,7 @@ class LibvirtDriver:
         elif action is PowerAction.SUSPEND:
             guest.suspend(domain, self._clock)
         if STATE_AFTER[action] is DomainPowerState.RUNNING:
-            guest.start(domain)
+            self._start(domain)
 
     def rescue(self, uuid: str, image_id: str, password: str) -> DomainPowerState:
         with self._guest_locks.hold(uuid), self._connection.use() as link:
@@ -182,7 +199,7 @@ class LibvirtDriver:
         if rescue_image(guest.definition_of(domain)) != rescue:
             guest.turn_off(domain)
             domain = self._define(link, spec)
-        guest.start(domain)
+        self._start(domain)
         return guest.power_of(domain)
 
     def set_password(self, uuid: str, password: str) -> None:
@@ -248,7 +265,7 @@ class LibvirtDriver:
         with self._connection.use() as link:
             self._silent_agents = {uuid: until for uuid, until in self._silent_agents.items() if until > now}
             for uuid, domain in domains.items():
-                macs = [one.mac.lower() for one in domain.spec.interfaces if not one.addresses]
+                macs = [one.mac.lower() for one in domain.spec.interfaces if one.is_dhcp]
                 if not macs or (found := self._own_domains.find_domain(link, uuid)) is None:
                     continue
                 answer = guest.learned_addresses(found, macs, ask_agent=uuid not in self._silent_agents)

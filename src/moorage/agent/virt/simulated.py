@@ -284,7 +284,7 @@ class SimulatedDriver:
         leases: dict[str, list[str]] = json.loads(self.leases.read_text()) if self.leases.exists() else {}
         learned: dict[str, LearnedByMac] = {}
         for uuid, domain in domains.items():
-            if macs := [one.mac for one in domain.spec.interfaces if not one.addresses]:
+            if macs := [one.mac for one in domain.spec.interfaces if one.is_dhcp]:
                 is_on = domain.power is not DomainPowerState.SHUTOFF
                 learned[uuid] = {mac: tuple(leases[mac]) for mac in macs if is_on and leases.get(mac)}
         return learned

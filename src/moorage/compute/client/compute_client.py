@@ -353,14 +353,14 @@ class ComputeClient(HostJobsClient):
         body = {"events": [dict(event) for event in events]}
         self._http.request("POST", "/v2.1/os-server-external-events", json=body, version=_EVENTS)
 
-    def server_here(self, host: str, server_id: str) -> ServerHere | None:
-        """None if the host has no such server."""
+    def server_here(self, host: str, server_id: str, *, refresh: bool = False) -> ServerHere | None:
+        """None if the host has no such server. `refresh`: compute asks Neutron which ports are plugged."""
         path = f"/agent/v1/hosts/{_quoted(host)}/servers/{_quoted(server_id)}"
-        answer = self._http.request_raw("GET", path, accept=(404,))
+        answer = self._http.request_raw("GET", path + "?refresh=true" * refresh, accept=(404,))
         if answer.status == 404:
             return None
         row = decode_body(answer)["server"]
-        return ServerHere(row["name"], row["status"])
+        return ServerHere(row["name"], row["status"], tuple(row.get("unplugged_ports", ())))
 
     def reboot_here(self, host: str, server_id: str) -> None:
         """Raises `Conflict` if another operation is in progress, and `NotFound`."""

@@ -71,6 +71,7 @@ class ServerHere:
 
     name: str
     status: str  #: ``ACTIVE`` ...
+    unplugged_ports: tuple[str, ...] = ()  #: that a Neutron still has to connect
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,7 @@ def interface_payload(interface: NetworkInterface) -> InterfacePayload:
         segmentation_id=interface.segmentation_id,
         is_dhcp=interface.is_dhcp,
         addresses=tuple(AddressPayload(one.address, one.cidr, one.gateway, one.dns) for one in interface.addresses),
+        mtu=interface.mtu or msgspec.UNSET,
     )
 
 

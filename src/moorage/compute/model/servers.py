@@ -161,12 +161,15 @@ class NetworkInterface(msgspec.Struct, frozen=True):
     tag: str | None = None
     mac: str = ""
     network_name: str = ""
-    kind: str = ""  #: ``flat``, ``vlan`` or ``local``: what the host attaches the guest to
+    #: What the host attaches the guest to: see `moorage.network.model.NetworkKind`, or `moorage.jobs.contract.OVS`.
+    kind: str = ""
     physical_network: str = ""
     segmentation_id: int | None = None
     is_dhcp: bool = False
     addresses: tuple[InterfaceAddress, ...] = ()
     state: InterfaceState = InterfaceState.ATTACHED
+    mtu: int | None = None  #: None: not known
+    is_plugged: bool = True  #: False: a Neutron has not said yet that it has connected what the host attached
     #: Those that a DHCP server gave, as the host reported and the network service accepted them. Only views read them:
     #: the guest and its host need not be told.
     learned: tuple[InterfaceAddress, ...] = ()

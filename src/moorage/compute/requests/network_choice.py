@@ -15,7 +15,7 @@ from moorage.compute.model.servers import NetworkInterface
 from moorage.compute.requests.server_request import NewServer, WantedInterface
 from moorage.core.caller import Caller
 from moorage.core.errors import Conflict, Invalid, NotBuilt, NotFound, OverQuota
-from moorage.network.client.server_ports import NetworkLookup, UsableNetwork
+from moorage.network.client.server_ports import ExistingPort, NetworkLookup, UsableNetwork
 
 
 def chosen_interfaces(
@@ -62,6 +62,7 @@ def attached_interface(
             raise NotFound(f"Port id {wanted.port_id} could not be found.")
         if port.project_id != project_id:
             raise Invalid(f"Port {wanted.port_id} not usable for the server: it belongs to another project.")
+        _check_plain(port)
         if port.device_id:
             raise Conflict(f"Port {wanted.port_id} is still in use.")
         network_id = port.network_id
@@ -109,9 +110,20 @@ def _ports(lookup: NetworkLookup, caller: Caller, wanted: Sequence[WantedInterfa
             raise Invalid(f"Port id {port_id} could not be found.")
         if port.project_id != caller.project_id:
             raise Invalid(f"Port {port_id} not usable for the server: it belongs to another project.")
+        _check_plain(port)
         if port.device_id:
             raise Conflict(f"Port {port_id} is still in use.")
     return {port.id: port.network_id for port in found.values()}
+
+
+def _check_plain(port: ExistingPort) -> None:
+    """Raises `NotBuilt` for a port of a Neutron that asks for a device."""
+    if port.vnic_type != "normal" or port.device_profile:
+        profile = f" and the device profile {port.device_profile}" if port.device_profile else ""
+        raise NotBuilt(
+            f"Port {port.id} has the VNIC type {port.vnic_type}{profile}; servers of this cloud have ports of the type "
+            "normal. For a device, put the device profile into the flavor."
+        )
 
 
 def _interface(

@@ -17,7 +17,7 @@ Not here: which host is better (`moorage.scheduler`), and the build on the host 
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import groupby
@@ -42,12 +42,13 @@ from moorage.compute.model.job_payloads import (
 )
 from moorage.compute.model.servers import (
     BUILD_QUEUE,
+    NetworkInterface,
     PowerState,
     VmState,
 )
 from moorage.compute.scheduling.build_job import BuildScheduler
 from moorage.compute.scheduling.commit_selection import Build
-from moorage.compute.scheduling.interfaces import NO_NETWORK_SERVICE, release_port, update_ports
+from moorage.compute.scheduling.interfaces import NO_NETWORK_SERVICE, release_port, update_ports, with_binding
 from moorage.compute.scheduling.job_worker import BACKOFF, MAX_ATTEMPTS, JobWorker, extend_lease, is_late
 from moorage.compute.scheduling.pipeline import Batch, HostSelector
 from moorage.compute.store import action_store, host_store, move_store, server_store
@@ -234,10 +235,22 @@ class BuildTask:
         with read(self._engine) as connection:
             server = server_store.server(connection, job.key)
         try:
-            update_ports(self._server_ports, job.key, server, release=read_payload(job, PortsUpdate).release)
+            bound = update_ports(self._server_ports, server, job.key, release=read_payload(job, PortsUpdate).release)
         except PortsRefused as refused:  # an operator may have taken a port away; repeating would not bring it back
             log.warning("ports not bound", extra={"server": job.key, "reason": refused.message})
-        self._finish_job(job)
+            bound = {}
+        self._finish_job(job, lambda connection: self._store_bindings(connection, job.key, bound))
+
+    def _store_bindings(self, connection: Connection, server_id: str, bound: Mapping[str, NetworkInterface]) -> None:
+        """`bound`: {port id before: the interface as it is bound now}. Meanwhile others may have come and gone."""
+        server = server_store.lock_server(connection, server_id) if bound else None
+        if server is None:
+            return
+        after = tuple(
+            with_binding(one, bound[one.port_id]) if one.port_id in bound else one for one in server.interfaces
+        )
+        if after != server.interfaces:
+            server_store.update_server(connection, server_id, self._clock.now(), interfaces=after)
 
     def _release_port(self, job: Job) -> None:
         payload = read_payload(job, PortRelease)

@@ -12,8 +12,8 @@ from moorage.network.client.server_ports import BoundAddress, BoundPort, Learned
 Interfaces = Mapping[str, tuple[NetworkInterface, ...]]
 
 NO_NETWORK_SERVICE = (
-    "this process runs compute without the network service, but servers have ports: add network to [plane] services, "
-    "or set [endpoints] moorage_network, and restart it"
+    "this process runs compute without a network service, but servers have ports: add network to [plane] services, or "
+    "set [endpoints] moorage_network, or network for a Neutron, and restart it"
 )
 
 
@@ -38,12 +38,18 @@ def bind_ports(server_ports: ServerPorts | None, servers: Sequence[tuple[Server,
     return {server.id: tuple(_bound_interface(one, next(bound)) for one in server.interfaces) for server, _ in servers}
 
 
-def update_ports(server_ports: ServerPorts | None, server_id: str, server: Server | None, *, release: bool) -> None:
-    """Releases the server's ports, or binds them to its present host. May be repeated."""
+def update_ports(
+    server_ports: ServerPorts | None, server: Server | None, server_id: str, *, release: bool
+) -> dict[str, NetworkInterface]:
+    """Releases the server's ports, or binds them to its present host and returns {port id before: interface}. May be
+    repeated.
+    """
     if release:
         _service(server_ports).release(server_id)
     elif server is not None and server.interfaces and server.vm_state is not VmState.DELETED:
-        bind_ports(server_ports, [(server, server.host or "")])
+        bound = bind_ports(server_ports, [(server, server.host or "")])[server_id]
+        return {before.port_id: after for before, after in zip(server.interfaces, bound, strict=True)}
+    return {}
 
 
 def release_port(server_ports: ServerPorts | None, server_id: str, port_id: str) -> None:
@@ -57,17 +63,25 @@ def _service(server_ports: ServerPorts | None) -> ServerPorts:
     return server_ports
 
 
+def with_binding(interface: NetworkInterface, bound: NetworkInterface) -> NetworkInterface:
+    """`interface` with the binding of `bound`, and its own state and learned addresses."""
+    return msgspec.structs.replace(bound, state=interface.state, learned=interface.learned)
+
+
 def _bound_interface(interface: NetworkInterface, port: BoundPort) -> NetworkInterface:
     return msgspec.structs.replace(
         interface,
+        port_id=port.id,  # a Neutron chooses it
         mac=port.mac,
         network_id=port.network_id,
         network_name=port.network_name,
-        kind=port.kind,
-        physical_network=port.physical_network,
+        kind=port.kind or interface.kind,  # without a host, a Neutron does not say it
+        physical_network=port.physical_network or interface.physical_network,
         segmentation_id=port.segmentation_id,
         is_dhcp=port.is_dhcp,
         addresses=_interface_addresses(port.addresses),
+        mtu=port.mtu,
+        is_plugged=port.is_plugged,
         learned=(),  # its host reports them
     )
 

@@ -73,12 +73,12 @@ class InterfaceService:
             interface = msgspec.structs.replace(interface, port_id=self.deps.ids.uuid())
         release_id = self._reserve(caller, server_id, interface.port_id)
         try:
-            bound = self._bound(server, interface)
-            self._commit(caller, request_id, server_id, bound, release_id)
+            interface = self._bound(server, interface)
+            self._commit(caller, request_id, server_id, interface, release_id)
         except MoorageError:
             self._give_up(server_id, interface.port_id, release_id)
             raise
-        return bound
+        return interface
 
     def _check(self, connection: Connection, caller: Caller, server: Server, operation: Operation) -> None:
         lifecycle.check(operation, server_situation(server), caller)

@@ -3,7 +3,9 @@
 PUT  /agent/v1/hosts/{host}        register the host, or send its heartbeat
 POST /agent/v1/hosts/{host}/jobs   ``{"worker", "limit"}`` -> its next jobs
 GET  /agent/v1/hosts/{host}/servers  its servers, with a mark that changes when they do
-GET  /agent/v1/hosts/{host}/servers/{id}  ``{"server": {"id", "name", "status"}}``: one of them
+GET  /agent/v1/hosts/{host}/servers/{id}  ``{"server": {"id", "name", "status", "unplugged_ports": [ID]}}``: one of
+                                   them, with the ports that a Neutron still has to connect; with ``refresh=true``
+                                   it is asked
 POST /agent/v1/hosts/{host}/servers/{id}/reboot  start one of them again after the host was down, as an operator would
 PUT  /agent/v1/hosts/{host}/domains  ``{"domains": {id: {"mark", "power"}}, "consoles": {id: text}}``: observations
 PUT  /agent/v1/hosts/{host}/device-faults  ``{"servers": {id: [TEXT]}}``: all servers with failed devices
@@ -68,8 +70,11 @@ def expected_servers(request: ComputeRequest, host: str) -> Response:
 
 def server_on_host(request: ComputeRequest, host: str, server_id: str) -> Response:
     found = request.service.domains.server_on_host(host, server_id)
+    refresh = request.query.first("refresh") == "true"
+    unplugged: list[Json] = list(request.service.plugging.unplugged_ports(found, refresh=refresh))
     status = lifecycle.status(found.vm_state, found.task_state)
-    return Response(body={"server": {"id": found.id, "name": found.name, "status": status}})
+    shown: dict[str, Json] = {"id": found.id, "name": found.name, "status": status, "unplugged_ports": unplugged}
+    return Response(body={"server": shown})
 
 
 def reboot_server(request: ComputeRequest, host: str, server_id: str) -> Response:

@@ -1,13 +1,16 @@
-"""Events from other services: answered as Nova answers them, but nothing here waits for them.
+"""Events from other services, answered as Nova answers them.
 
-A host attaches accelerators itself and knows when it is done, so ``accelerator-request-bound`` is only logged.
+Those of a Neutron change the interfaces of a server (`PluggingService`). All others are only logged: a host attaches
+accelerators itself and knows when it is done, so nothing waits for ``accelerator-request-bound``.
 """
 
 import logging
+from dataclasses import replace
 from typing import Required, TypedDict
 
 from moorage.compute.api.handlers.views import ComputeRequest
 from moorage.compute.api.schemas.events import TAG_REQUIRED
+from moorage.compute.model.servers import Server
 from moorage.core.errors import NotFound
 from moorage.wire.http import Response
 
@@ -32,21 +35,26 @@ class Event(TypedDict, total=False):
 
 
 def _answered(request: ComputeRequest, event: Event) -> Event:
-    code = _code(request, event)
-    if code != 200:
+    server, code = _server(request, event)
+    if server is None:
         return {**event, "status": "failed", "code": code}
     log.info(
         "external event received",
         extra={"event": event["name"], "server": event["server_uuid"], "tag": event.get("tag")},
     )
+    caller = replace(request.caller, project_id=server.project_id, roles=frozenset({"service"}))
+    request.service.plugging.record_event(
+        caller, request.request_id, server, event["name"], event.get("status", "completed"), event.get("tag", "")
+    )
     return {**event, "status": "completed", "code": 200}
 
 
-def _code(request: ComputeRequest, event: Event) -> int:
+def _server(request: ComputeRequest, event: Event) -> tuple[Server | None, int]:
+    """(server, 200), or (None, the code of the event)."""
     try:
         server = request.service.servers.get_server(request.caller, event["server_uuid"])
     except NotFound:
-        return 404
+        return None, 404
     if event["name"] in TAG_REQUIRED and not event.get("tag"):
-        return 400
-    return 200 if server.host is not None else 422
+        return None, 400
+    return (server, 200) if server.host is not None else (None, 422)

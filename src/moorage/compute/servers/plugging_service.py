@@ -1,0 +1,98 @@
+"""What a Neutron has done with the ports of servers: whether it has connected what a host attached, and what changed.
+
+A host starts a guest when its ports are plugged. Neutron says so in an event (`record_event`); in case an event was
+lost, the host has Neutron asked from time to time (`unplugged_ports`). Ports of our own network service need no
+plugging, so they are always plugged.
+"""
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from functools import partial
+
+import msgspec
+from sqlalchemy import Connection
+
+from moorage.compute.deps import ComputeDeps
+from moorage.compute.model.job_payloads import PortsUpdate, ports_job, read_payload
+from moorage.compute.model.servers import BUILD_QUEUE, NetworkInterface, Server
+from moorage.compute.servers.interface_service import InterfaceService
+from moorage.compute.store import server_store
+from moorage.core.caller import Caller
+from moorage.core.errors import MoorageError
+from moorage.db.session import in_transaction
+from moorage.jobs.contract import JobKind
+from moorage.jobs.model import OPEN
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PluggingService:
+    deps: ComputeDeps
+    interfaces: InterfaceService
+
+    def unplugged_ports(self, server: Server, *, refresh: bool) -> list[str]:
+        """The ports that Neutron still has to connect on the server's host; with `refresh` it is asked."""
+        unplugged = _unplugged(server)
+        if not refresh or not unplugged or self.deps.server_ports is None:
+            return unplugged
+        said = self.deps.server_ports.plugged(server.id)
+        plugged = {port_id for port_id, is_plugged in said.items() if is_plugged}
+        return _unplugged(self._set_plugged(server, plugged, is_plugged=True))
+
+    def record_event(
+        self, caller: Caller, request_id: str, server: Server, name: str, status: str, port_id: str
+    ) -> None:
+        """`name`: of the event, ``network-...``; others are ignored. `port_id` is empty if the event has no tag."""
+        if name == "network-vif-plugged" and status == "failed":
+            log.warning("neutron could not plug a port", extra={"server": server.id, "port": port_id})
+        elif name in ("network-vif-plugged", "network-vif-unplugged"):
+            self._set_plugged(server, {port_id}, is_plugged=name == "network-vif-plugged")
+        elif name == "network-changed":
+            self._bind_again(request_id, server)
+        elif name == "network-vif-deleted" and any(one.port_id == port_id for one in server.interfaces):
+            self._detach(caller, request_id, server, port_id)
+
+    def _set_plugged(self, server: Server, port_ids: Collection[str], *, is_plugged: bool) -> Server:
+        def change(one: NetworkInterface) -> NetworkInterface:
+            return msgspec.structs.replace(one, is_plugged=is_plugged) if one.port_id in port_ids else one
+
+        return in_transaction(self.deps.engine, partial(self._update, server, change))
+
+    def _update(
+        self, seen: Server, change: Callable[[NetworkInterface], NetworkInterface], connection: Connection
+    ) -> Server:
+        server = server_store.lock_server(connection, seen.id)
+        if server is None:
+            return seen
+        after = tuple(change(one) for one in server.interfaces)
+        if after != server.interfaces:
+            server_store.update_server(connection, server.id, self.deps.clock.now(), interfaces=after)
+        return replace(server, interfaces=after)
+
+    def _bind_again(self, request_id: str, server: Server) -> None:
+        """Has the ports read again, unless a job waits that will: Neutron sends one event for each change."""
+
+        def enqueue(connection: Connection) -> None:
+            for job in server_store.BUILD_JOBS.story(connection, server.id):
+                if job.state in OPEN and job.kind is JobKind.PORTS and not read_payload(job, PortsUpdate).release:
+                    return
+            again = ports_job(self.deps.ids.uuid(), server.id, request_id, release=False)
+            server_store.BUILD_JOBS.enqueue(connection, again, self.deps.clock.now())
+
+        if server.interfaces:
+            in_transaction(self.deps.engine, enqueue)
+            self.deps.hints.send(BUILD_QUEUE)
+
+    def _detach(self, caller: Caller, request_id: str, server: Server, port_id: str) -> None:
+        """The port is gone, so the guest loses its interface."""
+        try:
+            self.interfaces.detach(caller, request_id, server.id, port_id)
+        except MoorageError as error:
+            extra = {"server": server.id, "port": port_id, "reason": error.message}
+            log.warning("the interface of a deleted port could not be detached", extra=extra)
+
+
+def _unplugged(server: Server) -> list[str]:
+    return [one.port_id for one in server.interfaces if not one.is_plugged]
