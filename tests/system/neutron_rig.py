@@ -31,7 +31,7 @@ transport_url = {broker}
 agent_down_time = 1000000
 notify_nova_on_port_status_changes = {notifies}
 notify_nova_on_port_data_changes = {notifies}
-send_events_interval = 0
+send_events_interval = 1
 [database]
 connection = sqlite:///{state}/neutron.db
 [oslo_concurrency]
