@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.ports import free_port
-from tests.servers import ServerMissing
-from tests.system.libvirt import drivers, guest, host, namespaces
+from tests.servers import ServerMissing, program
+from tests.system.libvirt import drivers, guest, host, login_guest, namespaces
 from tests.system.planes import PlaneClients, PlaneProcess, write_config
 
 
@@ -48,6 +48,34 @@ def bridged_libvirtd(kernel, both):
         host.LibvirtHost(path, namespace=both.host, programs=programs, filters=filters) as running,
     ):
         yield running
+
+
+@pytest.fixture(scope="module")
+def initrd(kernel):
+    if program("ssh") is None:
+        pytest.skip("no login here: openssh-client is not installed")
+    try:
+        return login_guest.initial_file_system()
+    except ServerMissing as error:
+        pytest.skip(f"no login here: {error}")
+
+
+@pytest.fixture(scope="module")
+def make_image(lab, initrd, tmp_path_factory):
+    """A function that creates images for `lab`: {property: value}, and additional kernel arguments. People can log in."""
+    clients = lab.clients
+    system = {
+        "kernel_id": clients.create_image(guest.kernel().read_bytes(), disk_format="aki", container_format="aki"),
+        "ramdisk_id": clients.create_image(initrd, disk_format="ari", container_format="ari"),
+    }
+    disk = guest.empty_disk(tmp_path_factory.mktemp("disk"))
+    clients.create_flavor("tiny", ram_mb=256)
+
+    def make(*words: str, **properties: str) -> str:
+        cmdline = " ".join([guest.CMDLINE, *words])
+        return clients.create_image(disk, disk_format="qcow2", os_command_line=cmdline, **system, **properties)
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ It takes from the drive the addresses of its interfaces, its name, and the publi
 a line each: DRIVE <file>, ADDRESS <interface> <address>, HOSTKEY <its public key>, READY. Passwords are refused.
 
 With the kernel argument ``claim=<address>`` it asks no DHCP server, and its guest agent, a few lines of shell, says that
-it has this address.
+it has this address. ``virtio_net:csum=0,gso=0`` gives a module these parameters.
 """
 
 from pathlib import Path
@@ -51,7 +51,9 @@ export PATH=/bin HOME=/root
 mkdir -p /proc /sys /dev /mnt /tmp /var/log $HOME/.ssh /etc
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
 mkdir -p /dev/pts; mount -t devpts pts /dev/pts
-for m in MODULES; do insmod /lib/$m.ko; done
+for m in MODULES; do
+    insmod /lib/$m.ko $(sed -n "s/.*$m:\([a-z0-9=,]*\).*/\1/p" /proc/cmdline | tr , ' ')
+done
 say() { echo "$@" >/dev/console; }
 echo "root:x:0:0:root:$HOME:/bin/sh" >/etc/passwd
 

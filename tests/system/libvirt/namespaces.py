@@ -27,12 +27,16 @@ class Namespaces:
 
     def connect(self, device: str, address: str, bridge: str) -> None:
         """Gives the person's machine the interface `device`, which is connected to a bridge of the host."""
+        _ip("-n", self.host, "link", "set", self.join(device, address), "master", bridge)
+
+    def join(self, device: str, address: str) -> str:
+        """Gives the person's machine the interface `device`, and returns the name of its other end on the host."""
         port = f"to-{device}"
         _ip("-n", self.host, "link", "add", port, "type", "veth", "peer", "name", device, "netns", self.machine)
-        _ip("-n", self.host, "link", "set", port, "master", bridge)
         _ip("-n", self.machine, "address", "add", f"{address}/24", "dev", device)
         for namespace, end in ((self.host, port), (self.machine, device)):
             _ip("-n", namespace, "link", "set", end, "up")
+        return port
 
     def run(self, *words: object, timeout_s: float = 60, data: str = "") -> subprocess.CompletedProcess[str]:
         """Runs a program on the person's machine."""

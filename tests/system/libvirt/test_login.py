@@ -11,21 +11,18 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.ports import free_port
 from tests.processes import sdk
-from tests.servers import ServerMissing, program
-from tests.system.libvirt import guest, host, login_guest
-from tests.system.libvirt.host import LibvirtHost
-from tests.system.libvirt.namespaces import BRIDGE, MACHINE, SUBNET, Namespaces
+from tests.system.libvirt import guest, host
+from tests.system.libvirt.lab import Lab, create
+from tests.system.libvirt.namespaces import BRIDGE, MACHINE, SUBNET
 from tests.system.libvirt.servers import act, patiently, wait_for_console
 from tests.system.network.conftest import client_variables
-from tests.system.planes import PlaneClients, PlaneProcess, write_config
+from tests.system.planes import PlaneProcess, write_config
 
 libvirt = pytest.importorskip("libvirt", reason="libvirt's Python bindings are not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.clients]
@@ -44,55 +41,6 @@ NETWORK = """
 """
 #: CPU seconds of QEMU until the first command has run over SSH: on an idle machine, it waits for little else.
 CPU_LIMIT_S = 40
-
-
-@dataclass(frozen=True)
-class Lab:
-    namespaces: Namespaces
-    libvirtd: LibvirtHost
-    plane: PlaneProcess
-    clients: PlaneClients
-    directory: Path
-
-    @property
-    def key(self) -> Path:
-        return self.directory / "key"
-
-    def ssh(
-        self, address: str, *words: str, data: str = "", key: Path | None = None, before: Sequence[str] = ()
-    ) -> subprocess.CompletedProcess[str]:
-        """Runs a command on a server, from the person's machine. Fails for a host key that `trust_host` has not seen.
-
-        `before`: words that start ssh.
-        """
-        options = {
-            "UserKnownHostsFile": self.directory / "known_hosts",
-            "StrictHostKeyChecking": "yes",
-            "BatchMode": "yes",
-            "ConnectTimeout": 30,
-            "IdentitiesOnly": "yes",
-        }
-        given = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
-        command = ("ssh", "-F", "none", *given, "-i", key or self.key, f"root@{address}", *words)
-        return self.namespaces.run(*before, *command, data=data)
-
-    def trust_host(self, server: str, name: str) -> str:
-        """Waits until the server has booted, and notes its host key, which it shows on its console; returns that."""
-        text = wait_for_console(self.clients, server, "READY")
-        (key,) = re.findall(r"HOSTKEY (ssh-ed25519 \S+)", text)
-        with (self.directory / "known_hosts").open("a") as file:
-            file.write(f"{name} {key}\n")
-        return text
-
-
-@pytest.fixture(scope="module")
-def initrd(kernel):
-    if program("ssh") is None:
-        pytest.skip("no login here: openssh-client is not installed")
-    try:
-        return login_guest.initial_file_system()
-    except ServerMissing as error:
-        pytest.skip(f"no login here: {error}")
 
 
 @pytest.fixture(scope="module")
@@ -118,24 +66,6 @@ def lab(initrd, both, bridged_libvirtd, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def make_image(lab, initrd, tmp_path_factory):
-    """A function that creates images: {property: value}, and additional kernel arguments."""
-    clients = lab.clients
-    system = {
-        "kernel_id": clients.create_image(guest.kernel().read_bytes(), disk_format="aki", container_format="aki"),
-        "ramdisk_id": clients.create_image(initrd, disk_format="ari", container_format="ari"),
-    }
-    disk = guest.empty_disk(tmp_path_factory.mktemp("disk"))
-    clients.create_flavor("tiny", ram_mb=256)
-
-    def make(*words: str, **properties: str) -> str:
-        cmdline = " ".join([guest.CMDLINE, *words])
-        return clients.create_image(disk, disk_format="qcow2", os_command_line=cmdline, **system, **properties)
-
-    return make
-
-
-@pytest.fixture(scope="module")
 def image(make_image):
     return make_image()
 
@@ -146,24 +76,6 @@ def nat(lab):
     with contextlib.closing(libvirt.open(lab.libvirtd.uri)) as link:
         link.networkCreateXML(NETWORK)
     lab.namespaces.connect("eth1", "192.168.122.2", "virbr0")
-
-
-CREATE = """
-import json
-from pathlib import Path
-cloud.create_keypair({key!r}, Path({public!r}).read_text())
-server = cloud.create_server({name!r}, image={image!r}, flavor='tiny', network='lab', key_name={key!r}, wait=True)
-print(json.dumps([server.id, server.status, server.public_v4 or server.private_v4, server.addresses]))
-"""
-
-
-def create(lab, image, name):
-    """Creates a server with openstacksdk, and waits for it as that does: (id, status, address)."""
-    public = str(lab.key.with_suffix(".pub"))
-    script = CREATE.format(name=name, image=image, key=f"key of {name}", public=public)
-    server, status, address, addresses = json.loads(sdk(client_variables(lab.plane), script))
-    assert [one["addr"] for one in addresses["lab"]] == [address]
-    return server, status, address
 
 
 def test_a_person_logs_in_with_the_key_pair_of_the_server(lab, image):
