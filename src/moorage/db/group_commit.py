@@ -1,8 +1,9 @@
 """Group commit: requests that arrive during a write are written together, in one transaction.
 
-No request waits for others to join. A request that arrives while nothing is written is written at once, alone. Requests
-that arrive meanwhile wait. After the write, the first of them becomes the leader of a group of all waiting requests (up
-to `MAX_GROUP`). So groups grow with the load, and each takes one commit (one fsync).
+No request waits for others to join. A request that arrives while nothing is written is written at once, with those that
+arrive while it waits for the turn of this process, if there is one. Requests that arrive during a write wait. After the
+write, the first of them becomes the leader of a group of all waiting requests (up to `MAX_GROUP`). So groups grow with
+the load, and each takes one commit (one fsync).
 
 Each caller gets the outcome of its own request, after its commit.
 
@@ -18,9 +19,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -57,13 +59,20 @@ class GroupCommit(Generic[T, R]):
 
     `about` returns the subjects of an item. No two items of a group share a subject. `write` gets the items in
     their order, and may let one see what those before it have decided.
+
+    `turn` is entered before a group is taken, and left after it is written. So items that arrive while it waits, for
+    example for a lock that other processes take, too, are in the group. If it raises, the group fails with that error.
     """
 
     def __init__(
-        self, write: Callable[[Sequence[T]], Sequence[R | Exception]], about: Callable[[T], Collection[str]]
+        self,
+        write: Callable[[Sequence[T]], Sequence[R | Exception]],
+        about: Callable[[T], Collection[str]],
+        turn: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self._write = write
         self._about = about
+        self._turn = turn
         self._lock = threading.Lock()
         self._waiting: deque[_Waiter[T]] = deque()
         self._has_leader = False
@@ -98,16 +107,19 @@ class GroupCommit(Generic[T, R]):
 
     def _lead(self, mine: _Waiter[T]) -> None:
         """Writes a group of waiting requests, then wakes the next leader."""
-        with self._lock:
-            group = self._next_group()
-        outcomes: Sequence[R | Exception] = [
-            Unavailable("the server was stopped during the write; repeat the request")
-        ] * len(group)
+        group: list[_Waiter[T]] = []
+        outcomes: Sequence[R | Exception] = ()
+        failure: Exception = Unavailable("the server was stopped during the write; repeat the request")
         try:
-            outcomes = self._write_group([waiter.item for waiter in group])
+            with self._turn():
+                group = self._next_group()
+                outcomes = self._write_group([waiter.item for waiter in group])
+        except Exception as error:  # noqa: BLE001 - its callers raise it
+            failure = error
         finally:
+            group = group or self._next_group()
             self._hand_over()
-            for waiter, outcome in zip(group, outcomes, strict=True):
+            for waiter, outcome in zip(group, chain(outcomes, repeat(failure)), strict=False):
                 waiter.outcome, waiter.is_done = outcome, True
                 if waiter is not mine:
                     waiter.wakeup.release()
@@ -124,12 +136,13 @@ class GroupCommit(Generic[T, R]):
         """Takes up to `MAX_GROUP` waiting requests in order of arrival; stops before one with a common subject."""
         group: list[_Waiter[T]] = []
         about: set[str] = set()
-        while self._waiting and len(group) < MAX_GROUP:
-            subjects = self._about(self._waiting[0].item)
-            if group and not about.isdisjoint(subjects):
-                break
-            about.update(subjects)
-            group.append(self._waiting.popleft())
+        with self._lock:
+            while self._waiting and len(group) < MAX_GROUP:
+                subjects = self._about(self._waiting[0].item)
+                if group and not about.isdisjoint(subjects):
+                    break
+                about.update(subjects)
+                group.append(self._waiting.popleft())
         return group
 
     def _write_group(self, items: Sequence[T]) -> Sequence[R | Exception]:

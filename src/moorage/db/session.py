@@ -349,6 +349,7 @@ class PipelinedTransaction:
 
     def __exit__(self, *_error: object) -> None:
         if self.is_open:
+            self.is_open = False
             self._pipeline.roll_back()
 
     def send(self, *commands: Command) -> list[Rows]:
@@ -371,6 +372,8 @@ class PipelinedTransaction:
     def _start(self, commands: Sequence[Command], *, commit: bool) -> Callable[[], list[Rows]]:
         begin, self._has_begun, self.is_open = not self._has_begun, True, True
         useful = [command for command in commands if command[1] or command[1] is None]
+        if not (useful or begin or commit):
+            return lambda: [() for _ in commands]
         finish = self._pipeline.start(useful, begin=begin, commit=commit)
 
         def finished() -> list[Rows]:

@@ -18,6 +18,8 @@ from moorage.placement.forest.model import Inventory
 from moorage.placement.rules.allocation_writes import AllocationWrite
 from moorage.placement.rules.inventory_writes import NewInventories
 from moorage.placement.service.service import PlacementService
+from moorage.placement.store.change_store import ChangeLogWriter
+from tests.group_commits import until_waiting
 from tests.migrated import migrated_engine
 from tests.store.conftest import on_every_database, on_servers
 
@@ -128,7 +130,7 @@ def test_a_write_that_was_decided_on_old_data_is_decided_again(engine, clock, se
 
 
 def run_as_one_group(writer, acts):
-    """Runs `acts` concurrently, the first in a commit of its own, the others as one group; {name: result or error}."""
+    """Runs `acts` concurrently, as one group in this order; {name: result or error}."""
     outcomes = {}
 
     def act(name):
@@ -139,12 +141,9 @@ def run_as_one_group(writer, acts):
 
     threads = [threading.Thread(target=act, args=(name,)) for name in acts]
     with writer._turn:
-        for number, thread in enumerate(threads):
+        for number, thread in enumerate(threads, 1):
             thread.start()
-            for _ in range(10_000):
-                if writer._queue._has_leader and len(writer._queue._waiting) == number:
-                    break
-                threading.Event().wait(0.001)
+            until_waiting(writer._queue, number)
     for thread in threads:
         thread.join()
     return outcomes
@@ -263,13 +262,10 @@ def test_waiting_claims_and_writes_to_providers_are_committed_together(service):
         "full": lambda: service.allocations.claim([wish(AGGREGATE, {uuids[3]: {"VCPU": 1}})]),
         "delete": lambda: service.providers.delete_provider(uuids[5]),
     }
-    # while the first is being committed, the others wait and become one group
-    first = {"first": lambda: service.providers.set_aggregates(uuids[4], None, [AGGREGATE])}
-    gathered_outcomes = run_as_one_group(service.allocations.deps.committer, {**first, **acts})
     outcomes = {
-        name: type(one).__name__ if isinstance(one, MoorageError) else one for name, one in gathered_outcomes.items()
+        name: type(one).__name__ if isinstance(one, MoorageError) else one
+        for name, one in run_as_one_group(service.allocations.deps.committer, acts).items()
     }
-    del outcomes["first"]
     assert outcomes == {
         "inventories": 2,
         "stale": "ConcurrentUpdate",
@@ -280,7 +276,32 @@ def test_waiting_claims_and_writes_to_providers_are_committed_together(service):
         "full": "Conflict",
         "delete": None,
     }
+    assert service.providers.forest().sequence == before + 1
+
+
+@on_servers  # one process at a time writes to SQLite
+def test_requests_that_arrive_while_another_process_writes_are_one_group(engine, clock, service):
+    other = PlacementService(engine, clock, SeededIds(2))
+    uuid = service.providers.create_provider("host", None, None).provider.uuid
+    service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(9)})
+    other.allocations.claim([wish(AGGREGATE, {uuid: {"VCPU": 1}})])
+    service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])  # finds that another process writes
+    before = service.providers.forest().sequence
+    queue = service.allocations.deps.committer._queue
+    consumers = [f"00000000-0000-4000-8000-{number:012}" for number in range(2, 8)]
+    claims = [
+        threading.Thread(target=service.allocations.claim, args=([wish(consumer, {uuid: {"VCPU": 1}})],))
+        for consumer in consumers
+    ]
+    with engine.connect() as another_process, another_process.begin():
+        ChangeLogWriter(another_process, clock.now())
+        for claim in claims:
+            claim.start()
+        until_waiting(queue, len(claims))
+    for claim in claims:
+        claim.join()
     assert service.providers.forest().sequence == before + 2
+    assert service.providers.provider(uuid).used == {"VCPU": 8}
 
 
 @on_every_database

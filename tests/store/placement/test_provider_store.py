@@ -23,6 +23,7 @@ from moorage.placement.service.service import PlacementService
 from moorage.placement.store import change_store, name_store, provider_store
 from moorage.placement.store.tables import allocations, change_retention, providers
 from tests.databases import Schema
+from tests.group_commits import until_waiting
 from tests.migrated import engine_with, migrated_engine
 from tests.store.conftest import on_every_database, on_mariadb
 
@@ -407,7 +408,7 @@ def test_concurrent_first_claims_of_a_consumer_create_it_once(service, other):
 
 @on_every_database
 def test_claims_that_wait_for_a_commit_are_committed_together(service):
-    """Of 20 concurrent claims, the first is committed alone and the others together; only the too large one fails."""
+    """Of 20 claims, only the one that is too large fails."""
     uuids = [host(service, f"host{number}", VCPU=8).uuid for number in range(4)]
     service.providers.forest()
     before = service.providers.forest().sequence
@@ -424,17 +425,13 @@ def test_claims_that_wait_for_a_commit_are_committed_together(service):
 
     threads = [threading.Thread(target=claim, args=(number,)) for number in range(20)]
     writer = service.allocations.deps.committer
-    queue = writer._queue
     with writer._turn:
-        for number, thread in enumerate(threads):
+        for number, thread in enumerate(threads, 1):
             thread.start()
-            for _ in range(10_000):
-                if queue._has_leader and len(queue._waiting) == number:
-                    break
-                threading.Event().wait(0.001)
+            until_waiting(writer._queue, number)
     for thread in threads:
         thread.join()
-    assert service.providers.forest().sequence == before + 2
+    assert service.providers.forest().sequence == before + 1
     assert Counter(outcomes.values()) == {"claimed": 19, "moorage.conflict": 1}
     assert outcomes[7] == "moorage.conflict"
     assert sum(service.providers.provider(uuid).used["VCPU"] for uuid in uuids) == 19

@@ -2,8 +2,8 @@
 
 usage: python -m tests.system.placement.guessing PORT DATABASE_URL WARY DIRECTORY
 
-WARY replaces `moorage.placement.sync.committer.GROUPS_AFTER_MISS`: after a failed optimistic group, this many groups
-are not decided early.
+WARY replaces `moorage.placement.sync.committer.GROUPS_AFTER_MISS`: after another process has written, this many groups
+are not optimistic.
 """
 
 import contextlib

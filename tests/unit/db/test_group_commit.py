@@ -1,11 +1,13 @@
 """Group commit: which requests are written together, and the result of each request."""
 
 import threading
+from contextlib import contextmanager
 
 import pytest
 
 from moorage.core.errors import Conflict, Unavailable
 from moorage.db.group_commit import MAX_GROUP, GroupCommit
+from tests.group_commits import until_waiting
 
 
 class ControlledWriter:
@@ -45,18 +47,11 @@ class ControlledWriter:
             if number == 0:
                 assert self.began.acquire(timeout=10)
             else:
-                self.until_waiting(number)
+                until_waiting(self.grouping, number)
         self.go.release(3 * len(items))
         for thread in threads:
             thread.join(timeout=10)
         return outcomes
-
-    def until_waiting(self, count):
-        for _ in range(10_000):
-            if len(self.grouping._waiting) >= count:
-                return
-            threading.Event().wait(0.001)
-        raise AssertionError("it does not wait")
 
 
 def test_items_that_arrive_during_a_write_are_written_together():
@@ -120,3 +115,30 @@ def test_after_the_writing_thread_was_stopped_the_next_item_is_written():
     writer.go.release()
     writer.grouping.submit(("b", "b"))
     assert [group[0][1] for group in writer.groups] == ["a", "b"]
+
+
+def test_items_that_arrive_while_the_turn_is_waited_for_are_in_the_group():
+    lock, groups = threading.Lock(), []
+    grouping = GroupCommit(lambda items: groups.append(list(items)) or items, lambda item: [item], lambda: lock)
+    threads = [threading.Thread(target=grouping.submit, args=(name,)) for name in "abc"]
+    with lock:
+        for number, thread in enumerate(threads, 1):
+            thread.start()
+            until_waiting(grouping, number)
+    for thread in threads:
+        thread.join()
+    assert groups == [["a", "b", "c"]]
+
+
+def test_a_group_whose_turn_does_not_come_fails_and_the_next_one_is_written():
+    @contextmanager
+    def turn():
+        if failures:
+            raise failures.pop()
+        yield
+
+    failures = [Unavailable("no database")]
+    grouping = GroupCommit(lambda items: items, lambda item: [item], turn)
+    with pytest.raises(Unavailable, match="no database"):
+        grouping.submit("a")
+    assert grouping.submit("b") == "b"

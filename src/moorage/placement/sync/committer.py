@@ -10,12 +10,15 @@ round trip. Its first statement (`write_set_sql.take_number_after`) takes the nu
 still the number of the forest on which the group was decided. Otherwise the transaction fails with `IntegrityError`,
 nothing is written, and the group is decided again after it has taken its number. The same row lock holds until the
 commit, so an optimistic group that commits was also decided on the exact forest.
+
+Beside other processes that write, no group is optimistic, and the number is taken before the group is formed: all
+requests that arrive while another process writes are in it. So the groups of several processes grow with the load, too.
 """
 
 import functools
 import threading
-from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -31,7 +34,7 @@ from moorage.db.session import (
     in_transaction,
     repeat_aborted,
 )
-from moorage.db.statements import Rows
+from moorage.db.statements import Command, Rows
 from moorage.placement.forest.change_entries import ChangeDocument
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import NameTable, Provider
@@ -43,7 +46,7 @@ from moorage.placement.sync.snapshot import Snapshot
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-#: After a failed optimistic group, this many groups take their number first, because other processes also write.
+#: After another process has written, this many groups take their number first, because it will write again.
 GROUPS_AFTER_MISS = 50
 
 
@@ -58,6 +61,15 @@ class WriteRequest(Generic[T_co]):
     consumers: Collection[str] = ()  #: uuids of consumers that the decision reads
     new_consumers: Collection[str] = ()  #: uuids of consumers that are expected to be new
     names: Collection[str] = ()  #: of providers, to be looked up
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbered:
+    """A transaction that has taken its number."""
+
+    transaction: PipelinedTransaction
+    #: with all commits before it
+    forest: Forest
 
 
 class _ConsumerExists(Exception):
@@ -81,12 +93,14 @@ class Committer:
         self._clock = clock
         self._meters = meters
         self._pipeline = StatementPipeline(engine)
-        #: Number of groups that must take their number first, after an optimistic group failed.
+        #: Number of groups that must take their number first, because other processes also write.
         self._numbered_groups_left = 0
+        #: The transaction of the next group, if its number was taken before the group.
+        self._numbered: _Numbered | None = None
         #: Held from before the number is taken until the snapshot has the write, so that it gets own writes in order.
         self._turn = threading.Lock()
         self._queue: GroupedWrites[WriteRequest[object], Any] = GroupedWrites(
-            self._write_group, lambda request: request.about
+            self._write_group, lambda request: request.about, self._turn_to_write
         )
 
     def submit(self, request: WriteRequest[T]) -> T:
@@ -115,49 +129,79 @@ class Committer:
                 self._snapshot.record_names(number, written.on_names)
             return written.result
 
+    @contextmanager
+    def _turn_to_write(self) -> Iterator[None]:
+        """Beside other processes that write, takes the number of the next group."""
+        with self._turn, self._meters.timed(self._meters.commits):
+            self._numbered = None
+            if not self._numbered_groups_left:
+                yield
+                return
+            self._numbered = repeat_aborted(self._take_number_early, self._meters.repeats.inc)
+            with self._numbered.transaction:
+                yield
+
+    def _take_number_early(self) -> _Numbered:
+        with ExitStack() as after_error:
+            numbered, _ = self._take_number(after_error.enter_context(self._pipeline.transaction()))
+            after_error.pop_all()
+            return numbered
+
     def _write_group(self, requests: Sequence[WriteRequest[object]]) -> Sequence[object]:
         self._meters.group_sizes.observe(len(requests))
-        with self._turn, self._meters.timed(self._meters.commits):
-            return repeat_aborted(functools.partial(self._try_to_write, requests), self._meters.repeats.inc)
+        return repeat_aborted(functools.partial(self._try_to_write, requests), self._meters.repeats.inc)
 
     def _try_to_write(self, requests: Sequence[WriteRequest[object]]) -> Sequence[object]:
+        self._numbered_groups_left = max(0, self._numbered_groups_left - 1)
+        numbered, self._numbered = self._numbered, None
         unknown: tuple[int, Unavailable] | None = None
-        group = self._decide_optimistically(requests)
+        group = self._decide_optimistically(requests, numbered)
         if group is not None:
             try:
-                outcomes = self._commit_optimistic(group)
+                outcomes = self._commit_optimistic(group, numbered)
                 if outcomes is not None:
                     return outcomes
             except IntegrityError:
-                self._numbered_groups_left = GROUPS_AFTER_MISS
+                pass  # another process has written, or a consumer that was expected to be new exists
             except Unavailable as error:  # also an abort, which `repeat_aborted` repeats if it is raised below
                 unknown = group.write_set.forest.sequence, error
+        elif numbered is not None:
+            with numbered.transaction as transaction:
+                return self._decide_and_commit(requests, numbered, transaction.send(*_reads(requests)))
         return self._write_numbered(requests, unknown)
 
-    # --- optimistic groups: one round trip, if the forest is exact and new consumers are new ---------------------
+    # --- optimistic groups: decided without a read, and sent with their commit -----------------------------------
 
-    def _decide_optimistically(self, requests: Sequence[WriteRequest[object]]) -> "_OptimisticGroup | None":
-        """Decides the group without reading first.
+    def _decide_optimistically(
+        self, requests: Sequence[WriteRequest[object]], numbered: _Numbered | None
+    ) -> "_OptimisticGroup | None":
+        """Decides the group on the forest in memory, which is exact if its number was taken before.
 
-        None if that is not possible, or if all requests are refused, because refusals need an exact forest.
+        None if that is not possible, or if all requests are refused, because refusals need an exact forest and the
+        consumers that exist.
         """
-        self._numbered_groups_left = max(0, self._numbered_groups_left - 1)
-        if self._numbered_groups_left or not self._pipeline.is_far or any(request.consumers for request in requests):
+        if numbered is None and (self._numbered_groups_left or not self._pipeline.is_far):
             return None
-        group = _OptimisticGroup(WriteSet(self._snapshot.cached(), self._clock.now()))
+        if any(request.consumers for request in requests):
+            return None
+        forest = numbered.forest if numbered else self._snapshot.cached()
+        group = _OptimisticGroup(WriteSet(forest, self._clock.now()))
         for request in requests:
             group.decide(request)
         return None if group.write_set.is_empty else group
 
-    def _commit_optimistic(self, group: "_OptimisticGroup") -> list[object] | None:
+    def _commit_optimistic(self, group: "_OptimisticGroup", numbered: _Numbered | None) -> list[object] | None:
         """Sends the group and waits for the commit; returns the outcomes. None if there is no connection."""
         write_set = group.write_set
         sequence = write_set.forest.sequence + 1
+        take_number = () if numbered else (write_set_sql.take_number_after(write_set.forest.sequence),)
         with ExitStack() as transaction_end:
             try:
-                transaction = transaction_end.enter_context(self._pipeline.transaction())
+                transaction = transaction_end.enter_context(
+                    numbered.transaction if numbered else self._pipeline.transaction()
+                )
                 answers = transaction.start_commit(
-                    write_set_sql.take_number_after(write_set.forest.sequence),
+                    *take_number,
                     write_set_sql.find_consumers(group.expected_new()),
                     write_set_sql.create_providers(write_set),
                     *write_set_sql.write_commands(write_set, sequence),
@@ -167,7 +211,7 @@ class Committer:
             after = None  # computed while the database commits, unless new providers have no ids yet
             if not write_set.created:
                 after = write_set.forest.with_changes(write_set.providers, sequence=sequence)
-            _, found, created, *_ = answers()
+            found, created, *_ = answers()[len(take_number) :]
         group.mark_existing(write_set_sql.consumers_found(found))
         return self._record_commit(write_set, group.outcomes, created, after)
 
@@ -180,21 +224,26 @@ class Committer:
         that number is still the last one, the group was not committed and cannot be committed later.
         """
         with self._pipeline.transaction() as transaction:
-            write_set = self._read_write_set(transaction, requests)
-            if unknown is not None and write_set.forest.sequence != unknown[0]:
+            numbered, rows = self._take_number(transaction, *_reads(requests))
+            if unknown is not None and numbered.forest.sequence != unknown[0]:
                 raise unknown[1]
-            outcomes = [_decide(request, write_set) for request in requests]
-            if write_set.is_empty:
-                return outcomes
-            return self._commit(transaction, write_set, outcomes)
+            return self._decide_and_commit(requests, numbered, rows)
 
-    def _commit(self, transaction: PipelinedTransaction, write_set: WriteSet, outcomes: list[object]) -> list[object]:
-        """Writes the decided changes, commits, and returns the outcomes."""
+    def _decide_and_commit(
+        self, requests: Sequence[WriteRequest[object]], numbered: _Numbered, rows: Sequence[Rows]
+    ) -> list[object]:
+        """Decides the group, commits its changes if it has any, and returns the outcomes. `rows`: those of `_reads`."""
+        found, owners = rows
+        now = self._clock.now()
+        write_set = WriteSet(numbered.forest, now, write_set_sql.consumers_found(found), dict(owners))
+        outcomes = [_decide(request, write_set) for request in requests]
+        if write_set.is_empty:
+            return outcomes
         commands = (
             write_set_sql.create_providers(write_set),
             *write_set_sql.write_commands(write_set, write_set.forest.sequence + 1),
         )
-        return self._record_commit(write_set, outcomes, transaction.commit(*commands)[0])
+        return self._record_commit(write_set, outcomes, numbered.transaction.commit(*commands)[0])
 
     def _record_commit(
         self, write_set: WriteSet, outcomes: list[object], created: Rows, after: Forest | None = None
@@ -210,18 +259,10 @@ class Committer:
         self._snapshot.record_write(sequence, write_set, after)
         return outcomes
 
-    def _read_write_set(self, transaction: PipelinedTransaction, requests: Sequence[WriteRequest[object]]) -> WriteSet:
-        """Takes the next number, and reads the rows that are not in the forest."""
-        consumers = [uuid for request in requests for uuid in (*request.consumers, *request.new_consumers)]
-        names = [name for request in requests for name in request.names]
-        taken, found, owners = transaction.send(
-            (write_set_sql.TAKE_NUMBER, None),
-            write_set_sql.find_consumers(consumers),
-            write_set_sql.find_provider_names(names),
-        )
-        ((sequence,),) = taken
-        forest = self._exact_forest(sequence - 1)
-        return WriteSet(forest, self._clock.now(), write_set_sql.consumers_found(found), dict(owners))
+    def _take_number(self, transaction: PipelinedTransaction, *reads: Command) -> tuple[_Numbered, list[Rows]]:
+        """Takes the next number, and reads in the same round trip."""
+        ((number,),), *rows = transaction.send((write_set_sql.TAKE_NUMBER, None), *reads)
+        return _Numbered(transaction, self._exact_forest(number - 1)), rows
 
     def _exact_forest(self, last: int) -> Forest:
         """The forest of the last commit; no other commit follows, because this transaction has the next number. (On
@@ -231,12 +272,22 @@ class Committer:
         if forest.sequence == last:
             return forest
         self._meters.stale_forests.inc()
+        self._numbered_groups_left = GROUPS_AFTER_MISS
         # If the forest is newer, the database was restored from a backup: read its present state.
         return self._snapshot.catch_up(last if forest.sequence < last else None)
 
 
+def _reads(requests: Sequence[WriteRequest[object]]) -> tuple[Command, Command]:
+    """Reads the rows that are not in the forest."""
+    consumers = [uuid for request in requests for uuid in (*request.consumers, *request.new_consumers)]
+    names = [name for request in requests for name in request.names]
+    return write_set_sql.find_consumers(consumers), write_set_sql.find_provider_names(names)
+
+
 class _OptimisticGroup:
-    """A group decided before its number is taken. Its forest is exact if its number is the next one."""
+    """A group decided without a read. Its forest is exact if its number is the next one; new consumers are verified
+    when they are written.
+    """
 
     def __init__(self, write_set: WriteSet) -> None:
         self.write_set = write_set
