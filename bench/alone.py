@@ -8,14 +8,17 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from bench import agents, arqs, floor, index, launches, report, reservations, scale, scheduler
+from bench import agents, arqs, floor, index, launches, regions, report, reservations, scale, scheduler
 from bench.databases import KINDS
 from bench.table import Figure, line, markdown
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "evidence" / "bench" / "scale.md"
 #: {command: page} for commands with their own page.
-PAGES = {name: PAGE.with_name(f"{name}.md") for name in ("agents", "arqs", "launches", "scheduler", "reservations")}
+PAGES = {
+    name: PAGE.with_name(f"{name}.md")
+    for name in ("agents", "arqs", "launches", "scheduler", "reservations", "regions")
+}
 PAGES["lease-events"] = PAGES["calendar-pages"] = PAGES["reservations"]
 PAGES["floor"] = PAGE.with_name("floor.md")
 PAGES["explain"] = PAGE.with_name("explain.md")
@@ -51,6 +54,7 @@ def main(arguments: list[str]) -> int:
         "reservations": lambda: reservations.figures(
             asked.database, say, hosts=asked.reserved_hosts, leases=asked.leases, seconds=asked.seconds, patience_s=90.0
         ),
+        "regions": lambda: regions.figures(asked.database, say),
         "calendar-pages": lambda: reservations.pages(
             asked.database, say, hosts=asked.reserved_hosts, leases=asked.leases, seconds=asked.seconds
         ),
@@ -92,7 +96,7 @@ def _arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "command",
         choices=(*COMMANDS, "scale", *PAGES),
-        help="minimum cost of a durable write; select and claim; servers from POST to ACTIVE and lives of leases, beside a real Nova; accelerator requests; leases beside many others; many lease "
+        help="minimum cost of a durable write; select and claim; servers from POST to ACTIVE and lives of leases, beside a real Nova; accelerator requests; leases beside many others; leases in several regions; many lease "
         "events in one minute; load of a thousand agents; a million claims; a million allocations; up to 100,000 hosts; several "
         "processes; a million hosts in the index alone; explanations beside their queries; or all of these",
     )

@@ -56,8 +56,8 @@ ROWS_AT_ONCE = 5000
 
 def figures(kind: str, say: Say, *, hosts: int, leases: int, seconds: float, patience_s: float) -> None:
     _calendar(say, hosts, leases, seconds)
-    with _database(kind) as database, _plane(database) as plane:
-        _fill(database, hosts, leases)
+    with reservation_database(kind) as database, reservation_plane(database) as plane:
+        fill(database, hosts, leases)
         database.settle("reservations_reservation")
         _posts(plane, database, say, hosts, leases, seconds)
     _peer(say, patience_s)
@@ -68,16 +68,16 @@ def events(kind: str, say: Say, *, number: int, starts: int) -> None:
     tenth of the starts at one moment.
     """
     if number:
-        with _database(kind) as database, _plane(database) as plane:
-            _fill(database, 100, number, active=True)
+        with reservation_database(kind) as database, reservation_plane(database) as plane:
+            fill(database, 100, number, active=True)
             what = f"{number:,} events without work outside due in a minute"
             _minute(plane, database, say, "before_end_lease", what, number)
             _idle(plane, database, say)
     for leases, sharp in ((starts, False), (starts // 10, True)) if starts else ():
-        with _database(kind) as database:
+        with reservation_database(kind) as database:
             hosts = _fill_starts(database, leases)
-            with _plane(database) as plane:
-                _providers(plane, hosts)
+            with reservation_plane(database) as plane:
+                register_hosts(plane, hosts)
                 database.settle("reservations_reservation")
                 when = "at one moment" if sharp else "in a minute"
                 what = f"{leases:,} leases with two slots each, on {hosts:,} hosts, that start {when}"
@@ -88,10 +88,10 @@ def pages(kind: str, say: Say, *, hosts: int, leases: int, seconds: float) -> No
     """Requests the dashboard's calendar and map like a browser. Pages are rendered and services called in this
     process.
     """
-    with _database(kind) as database, _plane(database, "dashboard") as plane:
-        _fill(database, hosts, leases, with_classes=False)
+    with reservation_database(kind) as database, reservation_plane(database, "dashboard") as plane:
+        fill(database, hosts, leases, with_classes=False)
         database.settle("reservations_reservation")
-        _providers(plane, hosts)
+        register_hosts(plane, hosts)
         token = credentials_of(plane).headers()["x-auth-token"]
         beside = f"beside {hosts:,} hosts with {leases:,} reservations"
         with httpx.Client(
@@ -323,7 +323,7 @@ def _idle(plane: Server, database: DatabaseServer, say: Say) -> None:
 
 
 @contextmanager
-def _database(kind: str) -> Iterator[DatabaseServer]:
+def reservation_database(kind: str) -> Iterator[DatabaseServer]:
     """A plane with an empty database for each service."""
     with database_server(kind) as database:
         for name in SERVICES:
@@ -332,7 +332,7 @@ def _database(kind: str) -> Iterator[DatabaseServer]:
 
 
 @contextmanager
-def _plane(database: DatabaseServer, *more: str) -> Iterator[Server]:
+def reservation_plane(database: DatabaseServer, *more: str) -> Iterator[Server]:
     (port,) = free_ports(1)
     databases = {name: database.url_of(f"reservations_{name}") for name in SERVICES}
     plane = {"hints": "", "services": ",".join(("identity,placement,compute,reservation,image", *more))}
@@ -376,7 +376,7 @@ def _fill_starts(database: DatabaseServer, leases: int) -> int:
     return hosts
 
 
-def _providers(plane: Server, hosts: int) -> None:
+def register_hosts(plane: Server, hosts: int) -> None:
     """Writes hosts as compute and a host's registration do."""
     placement = client(plane, "placement")
     for host in range(1, hosts + 1):
@@ -391,9 +391,7 @@ def _providers(plane: Server, hosts: int) -> None:
         placement.request("POST", "/resource_providers", json=below, version="1.29")
 
 
-def _fill(
-    database: DatabaseServer, hosts: int, leases: int, *, active: bool = False, with_classes: bool = True
-) -> None:
+def fill(database: DatabaseServer, hosts: int, leases: int, *, active: bool = False, with_classes: bool = True) -> None:
     """`active` leases run now and for three months; the others lie in the future."""
     engine, ids = open_engine(database.url_of("reservations_reservation")), RandomIds()
     now = datetime.now(UTC).replace(second=0, microsecond=0)
