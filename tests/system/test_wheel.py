@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 
 from tests.docs.test_repository import pinned, wanted
 from tests.ports import free_port
-from tests.system.planes import PlaneProcess
+from tests.system.planes import PlaneProcess, until
 from tools import install, wheel
 
 pytestmark = pytest.mark.slow
@@ -124,7 +124,7 @@ def test_all_services_run_from_the_installed_wheel(installed, tmp_path):
             assert plane.transport(f"/{service}").send("GET", "/healthcheck", {}).status == 200
         server = clients.create_server(flavor=clients.create_fpga_flavor())
         assert clients.wait_for_status(server, "ACTIVE", "ERROR") == "ACTIVE"
-        assert len(clients.accelerators_of(server)) == 1
+        assert len(until(lambda: clients.accelerators_of(server))) == 1
         assert clients.allocations(server)["CUSTOM_ACCELERATOR_FPGA"] == 1
         # Files that are not Python: a sample, and the schema that validates it.
         own = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "MOORAGE_CONFIG": str(plane.config)}

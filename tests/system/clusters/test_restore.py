@@ -52,6 +52,8 @@ class Plane:
                 self._create_server(clients, clients.create_flavor("small"), image, "auto"),
                 self._create_server(clients, clients.create_fpga_flavor(), image, "none"),
             ]
+            # The host reports it after the server is ACTIVE.
+            until(lambda: clients.accelerators_of(self.servers[1]), timeout_s=PATIENCE_S)
             self.process.stop()
 
     @staticmethod

@@ -6,6 +6,7 @@ machine: eth0 192.0.2.1  ---  host: br0 192.0.2.2  ---  the guests' interfaces
 import contextlib
 import os
 import secrets
+import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -63,6 +64,7 @@ def two_namespaces() -> Iterator[Namespaces]:
         for name in (names.host, names.machine):
             _ip("netns", "add", name)
             made.callback(_ip, "netns", "delete", name)
+            made.callback(_end_all, name)
             _ip("-n", name, "link", "set", "lo", "up")
         _ip("-n", names.host, "link", "add", BRIDGE, "type", "bridge")
         _ip("-n", names.host, "address", "add", f"{BRIDGE_ADDRESS}/24", "dev", BRIDGE)
@@ -71,6 +73,14 @@ def two_namespaces() -> Iterator[Namespaces]:
         yield names
 
 
-def _ip(*words: str) -> None:
+def _end_all(namespace: str) -> None:
+    """Ends what still runs there, such as the dnsmasq of a network of libvirt."""
+    for pid in _ip("netns", "pids", namespace).split():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+
+
+def _ip(*words: str) -> str:
     done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"ip {' '.join(words)}: {done.stderr}"
+    return done.stdout
