@@ -111,7 +111,7 @@ class _Region:
         self._begin, self._round_trip_s = begin, round_trip_s
         #: of the lease that it makes
         self.name = "work"
-        self._hold = ""
+        self._hold, self._held_at = "", 0.0
 
     def answer(self, request: Request) -> int | None:
         time.sleep(self._round_trip_s)
@@ -127,7 +127,7 @@ class _Region:
         found = self._ask("POST", "/v1/holds", self._search(request.start, latest), refused=409)
         if not found:
             return None
-        self._hold = found["hold"]["id"]
+        self._hold, self._held_at = found["hold"]["id"], time.monotonic()
         return self._minute(found["hold"])
 
     def _ask(self, method: str, path: str, body: object = None, refused: int = 0) -> dict[str, Any]:
@@ -135,7 +135,10 @@ class _Region:
         if status == refused:
             return {}
         if not 200 <= status < 300:
-            raise SystemExit(f"error: {method} {path} was answered {status}: {content.decode()}")
+            age_s = time.monotonic() - self._held_at
+            raise SystemExit(
+                f"error: {method} {path} was answered {status}, {age_s:.1f} s after the hold: {content.decode()}"
+            )
         found: dict[str, Any] = json.loads(content or b"{}")
         return found
 
@@ -192,7 +195,7 @@ def _drive(planes: Sequence[Server], begin: datetime, load: Load) -> Outcome:
         client.start()
     ready.wait(60)
     began = time.perf_counter()
-    found = list(itertools.chain.from_iterable(results.get(timeout=600) for _ in clients))
+    found = list(itertools.chain.from_iterable(results.get(timeout=90) for _ in clients))
     lasted_s = time.perf_counter() - began
     for client in clients:
         client.join()

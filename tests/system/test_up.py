@@ -91,11 +91,11 @@ def test_a_file_of_two_lines_gives_the_same_plane_with_another_number_of_hosts(t
         assert len(plane.clients().compute.get("/os-services")["services"]) == 2
 
 
-def test_slots_on_a_fresh_plane_says_that_no_host_is_registered(running):
+def test_slots_on_a_fresh_plane_says_that_no_host_takes_leases_and_how_to_register_one(running):
     done = moorage("slots", "--hours", "1", "--config", running.config)
     assert done.returncode == 0, done.stderr
     said = " ".join(done.stdout.split())
-    assert "no host is registered for leases" in said
+    assert "no host takes leases" in said
     assert "`openstack reservation host create NAME`" in said
 
 

@@ -252,8 +252,9 @@ def _shortage(ask: CapacityRequest, slots: Ints) -> Shortage:
         )
     if not slots.size:
         where = (
-            "because no host is registered for leases; an administrator registers hosts with `openstack reservation "
-            "host create NAME`"
+            "because no host takes leases: none is registered, or those that are registered are down or set to take "
+            "none; `openstack reservation host list` shows them, and an administrator registers one with `openstack "
+            "reservation host create NAME`"
         )
     kept = "; the present hosts of the reservation cannot be kept" if ask.keep_held and free >= ask.amount else ""
     return Shortage(ask.reservation_id, free, f"{asked} cannot be reserved {where}{kept}")
