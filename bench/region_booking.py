@@ -26,6 +26,8 @@ DAYS = 60
 LAST_START = DAYS * 1440
 #: Of each lease.
 LENGTH_M = 60
+#: To hold the first start of one region.
+MOST_ATTEMPTS = 100
 #: A region has this many hosts, and a lease takes half of each.
 HOSTS = 8
 SLOT = {"VCPU": 32, "MEMORY_MB": 4096, "DISK_GB": 20}
@@ -33,7 +35,9 @@ SLOT = {"VCPU": 32, "MEMORY_MB": 4096, "DISK_GB": 20}
 
 class Step(Enum):
     OFFER = auto()  #: the first start from `start` on; answered with it
-    HOLD_NEXT = auto()  #: a hold on the first start from `start` on; answered with it
+    HOLD_NEXT = (
+        auto()
+    )  #: a hold on the first start from `start` on; answered with it, or with None if others were faster
     HOLD = auto()  #: a hold on `start` exactly; answered with it, or with None if it does not fit
     LEASE = auto()  #: makes a lease of the hold
     RELEASE = auto()  #: releases the hold
@@ -65,9 +69,12 @@ def book(regions: tuple[int, ...], *, at_once: bool) -> Generator[Sequence[Reque
     """Books the same hour in each of `regions`. `at_once`: holds it everywhere in one round trip, and not in order."""
     start, searches, released = 0, 0, 0
     if len(regions) == 1:
-        (found,) = yield [Request(regions[0], Step.HOLD_NEXT)]
-        yield [Request(regions[0], Step.LEASE)]
-        return Booking(regions, _there(found), 0, 1, 0)
+        for attempts in range(1, MOST_ATTEMPTS + 1):
+            (found,) = yield [Request(regions[0], Step.HOLD_NEXT)]
+            if found is not None:
+                yield [Request(regions[0], Step.LEASE)]
+                return Booking(regions, found, 0, attempts, 0)
+        raise RuntimeError(f"a region refused {MOST_ATTEMPTS} holds")
     for attempts in itertools.count(1):
         agreed = False
         while not agreed:

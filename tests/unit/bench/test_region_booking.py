@@ -64,3 +64,13 @@ def test_a_full_calendar_ends_the_search():
     next(booking)
     with pytest.raises(RuntimeError, match="no start is left"):
         booking.send([0, None])
+
+
+def test_in_one_region_a_refused_hold_is_repeated():
+    booking = book((3,), at_once=True)
+    assert [(one.region, one.step) for one in next(booking)] == [(3, Step.HOLD_NEXT)]
+    assert [one.step for one in booking.send([None])] == [Step.HOLD_NEXT]
+    assert [one.step for one in booking.send([60])] == [Step.LEASE]
+    with pytest.raises(StopIteration) as end:
+        booking.send([0])
+    assert (end.value.value.start, end.value.value.attempts) == (60, 2)
