@@ -35,9 +35,8 @@ SLOT = {"VCPU": 32, "MEMORY_MB": 4096, "DISK_GB": 20}
 
 class Step(Enum):
     OFFER = auto()  #: the first start from `start` on; answered with it
-    HOLD_NEXT = (
-        auto()
-    )  #: a hold on the first start from `start` on; answered with it, or with None if others were faster
+    #: a hold on the first start from `start` on; answered with it, or with None if others were faster
+    HOLD_NEXT = auto()
     HOLD = auto()  #: a hold on `start` exactly; answered with it, or with None if it does not fit
     LEASE = auto()  #: makes a lease of the hold
     RELEASE = auto()  #: releases the hold

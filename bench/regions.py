@@ -111,7 +111,7 @@ class _Region:
         self._begin, self._round_trip_s = begin, round_trip_s
         #: of the lease that it makes
         self.name = "work"
-        self._hold, self._held_at = "", 0.0
+        self._hold = ""
 
     def answer(self, request: Request) -> int | None:
         time.sleep(self._round_trip_s)
@@ -127,7 +127,7 @@ class _Region:
         found = self._ask("POST", "/v1/holds", self._search(request.start, latest), refused=409)
         if not found:
             return None
-        self._hold, self._held_at = found["hold"]["id"], time.monotonic()
+        self._hold = found["hold"]["id"]
         return self._minute(found["hold"])
 
     def _ask(self, method: str, path: str, body: object = None, refused: int = 0) -> dict[str, Any]:
@@ -135,10 +135,7 @@ class _Region:
         if status == refused:
             return {}
         if not 200 <= status < 300:
-            age_s = time.monotonic() - self._held_at
-            raise SystemExit(
-                f"error: {method} {path} was answered {status}, {age_s:.1f} s after the hold: {content.decode()}"
-            )
+            raise SystemExit(f"error: {method} {path} was answered {status}: {content.decode()}")
         found: dict[str, Any] = json.loads(content or b"{}")
         return found
 

@@ -114,7 +114,7 @@ class GroupCommit(Generic[T, R]):
             with self._turn():
                 group = self._next_group()
                 outcomes = self._write_group([waiter.item for waiter in group])
-        except Exception as error:  # noqa: BLE001 - its callers raise it
+        except Exception as error:  # noqa: BLE001 - the outcome of each request, which `submit` raises
             failure = error
         finally:
             group = group or self._next_group()

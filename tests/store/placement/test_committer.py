@@ -305,6 +305,22 @@ def test_requests_that_arrive_while_another_process_writes_are_one_group(engine,
 
 
 @on_every_database
+def test_beside_another_writer_a_consumer_that_was_assumed_to_be_new_and_exists_is_refused(engine, clock, service):
+    """Its number is taken before, and its insertion fails."""
+    other = PlacementService(engine, clock, SeededIds(2))
+    uuid = service.providers.create_provider("host", None, None).provider.uuid
+    service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(9)})
+    other.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
+    service.providers.set_traits(uuid, 2, ["HW_CPU_X86_AVX2"])  # finds that another process writes
+    assert service.allocations.deps.committer._numbered_groups_left
+    with pytest.raises(ConcurrentUpdate, match="expected 1 but got None"):
+        service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 2}})])
+    service.allocations.claim([wish(AGGREGATE, {uuid: {"VCPU": 3}})])
+    assert service.providers.provider(uuid).used == {"VCPU": 4}
+    assert other.providers.provider(uuid) == service.providers.provider(uuid)
+
+
+@on_every_database
 def test_concurrent_writes_of_two_services_to_one_provider_all_succeed(engine, clock, service):
     """A client that sends no generation gets no conflict because another one wrote first."""
     other = PlacementService(engine, clock, SeededIds(2))

@@ -210,7 +210,7 @@ class Cloud:
             urls = {service: self._urls[service] for service in SERVICES}
             parts[name] = {
                 "plane": {"services": ",".join(SERVICES), "hints": self.broker.url()}, "endpoints": image,
-                "database": urls,
+                "database": urls, "compute": {"host_down_after_s": 10},
             }  # fmt: skip
         for name, sections in parts.items():
             sections["plane"] |= {"log_file": "moorage.log", "log_level": "warning"}
