@@ -363,6 +363,7 @@ def test_the_timeline_tells_what_happened_to_the_resources(single):
     set_inventory(single, "compute-1", "VCPU", total=2)
     look(single)
     look(single)
+    single.clock.sleep(1)  # entries of one moment are in no particular order
     set_inventory(single, "compute-1", "VCPU", total=8)
     look(single)
     entries = [each for each in timeline(single, made, roles=("admin",)) if "resources" in each["event_type"]]
