@@ -163,9 +163,9 @@ def _commit(pipeline: StatementPipeline, commands: Sequence[Command]) -> None:
 
 def _commands(forest: Forest, cloud: Cloud, size: int, last: int, number: int) -> list[Command]:
     """The commands for a group of claims by new consumers, always decided on the same forest."""
-    draft = WriteSet(forest, datetime.now(UTC))
+    draft = WriteSet(forest.with_changes({}, sequence=last), datetime.now(UTC))
     held = {"VCPU": 1, "MEMORY_MB": 64, "DISK_GB": 1}
     for one in range(size):
         host = cloud.root((number * size + one) * 7919 % cloud.hosts)
         claim(draft, [AllocationWrite(str(uuid.uuid4()), {host: held}, "red", "alice", "INSTANCE")], single=True)
-    return [write_set_sql.take_number_after(last), *write_set_sql.write_commands(draft, last + 1)]
+    return [write_set_sql.take_number_after(last), *write_set_sql.write_commands(draft)]

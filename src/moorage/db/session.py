@@ -41,7 +41,7 @@ from moorage.db.driver_connections import DriverConnection, DriverConnections
 from moorage.db.engine import WRITE_OPTION, dialect_name, is_in_process
 from moorage.db.errors import translating_errors
 from moorage.db.group_commit import GroupCommit, run_in_turn
-from moorage.db.statements import Command, CompiledSelect, Rows, compiled_select
+from moorage.db.statements import Command, CompiledSelect, PreparedSql, Rows, compiled_select
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -159,7 +159,13 @@ class SingleReads:
     def prepare(self, statement: SelectBase) -> "PreparedRead":
         return PreparedRead(self, compiled_select(statement, self._engine.dialect))
 
-    def run_select(self, select: CompiledSelect, values: Sequence[object]) -> Rows:
+    def query(self, command: Command) -> Rows:
+        """The rows of a `Statement`, as the driver returns them."""
+        statement, rows = command
+        values = () if rows is None else (orjson.dumps(rows).decode(),)
+        return self.run_select(statement.prepared_for(dialect_name(self._engine)), values)
+
+    def run_select(self, sql: PreparedSql, values: Sequence[object]) -> Rows:
         """Run a SELECT.
 
         Raises as a transaction does; if an idle connection was lost, the SELECT is retried on a new one.
@@ -168,27 +174,27 @@ class SingleReads:
         try:
             connection = self._idle.pop()
         except IndexError:
-            return self._run_on_new(select, values)
+            return self._run_on_new(sql, values)
         try:
-            rows = connection.select(select.sql, values)
+            rows = connection.select(sql, values)
         except self._connections.errors as error:
             lost = self._connections.is_lost(connection, error)
             connection.close()
             if not lost:
-                raise self._connections.translated(select.sql.text, error, lost=False) from error
+                raise self._connections.translated(sql.text, error, lost=False) from error
             self.close()  # the others are of the same age
-            return self._run_on_new(select, values)
+            return self._run_on_new(sql, values)
         self._idle.append(connection)
         return rows
 
-    def _run_on_new(self, select: CompiledSelect, values: Sequence[object]) -> Rows:
+    def _run_on_new(self, sql: PreparedSql, values: Sequence[object]) -> Rows:
         connection = self._connections.open()
         try:
-            rows = connection.select(select.sql, values)
+            rows = connection.select(sql, values)
         except self._connections.errors as error:
             lost = self._connections.is_lost(connection, error)
             connection.close()
-            raise self._connections.translated(select.sql.text, error, lost=lost) from error
+            raise self._connections.translated(sql.text, error, lost=lost) from error
         self._idle.append(connection)
         return rows
 
@@ -209,11 +215,11 @@ class PreparedRead:
         self._select = select
 
     def __call__(self, **parameters: object) -> Rows:
-        return self._select.converted(self._reads.run_select(self._select, self._select.bind_values(parameters)))
+        return self._select.converted(self._reads.run_select(self._select.sql, self._select.bind_values(parameters)))
 
     def scalar(self, **parameters: object) -> int:
         """The only column of the only row, as an int."""
-        return int(self._reads.run_select(self._select, self._select.bind_values(parameters))[0][0])
+        return int(self._reads.run_select(self._select.sql, self._select.bind_values(parameters))[0][0])
 
 
 class SharedRead(Generic[T]):

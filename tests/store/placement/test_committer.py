@@ -200,6 +200,42 @@ def test_a_write_whose_connection_is_lost_is_carried_out_once_even_if_it_was_not
     assert service.allocations.consumer_allocations(CONSUMER)[0].generation == 1
 
 
+@on_servers
+@pytest.mark.parametrize("is_carried_out", [False, True])
+def test_beside_another_writer_a_write_whose_connection_is_lost_at_its_commit_is_carried_out_once(
+    engine, clock, service, monkeypatch, is_carried_out
+):
+    """As above, but its number was taken before."""
+    other = PlacementService(engine, clock, SeededIds(2))
+    uuid = service.providers.create_provider("host", None, None).provider.uuid
+    service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(9)})
+    other.allocations.claim([wish(AGGREGATE, {uuid: {"VCPU": 1}})])
+    service.providers.set_traits(uuid, 2, ["HW_CPU_X86_AVX2"])  # finds that another process writes
+    link = service.allocations.deps.committer._pipeline._connection
+    start = type(link).start
+    parts = []
+
+    def lose_connection(self, sent, *, begin, commit):
+        if self is link:
+            parts.append((begin, commit))
+            if commit:
+                if is_carried_out:
+                    start(self, sent, begin=begin, commit=commit)()
+                self.driver_connection.close()
+        return start(self, sent, begin=begin, commit=commit)
+
+    monkeypatch.setattr(type(link), "start", lose_connection)
+    if is_carried_out:
+        with pytest.raises(Unavailable):
+            service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
+    else:
+        service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
+    assert parts == [(True, False), (False, True)]
+    assert service.providers.provider(uuid).used == {"VCPU": 2}
+    assert service.allocations.consumer_allocations(CONSUMER)[0].generation == 1
+    assert other.providers.provider(uuid) == service.providers.provider(uuid)
+
+
 @on_every_database
 def test_concurrent_large_claims_of_two_services_use_exactly_the_capacity(engine, clock, service):
     """Four clients of one process and one of another claim twice the capacity, for ten consumers at a time."""

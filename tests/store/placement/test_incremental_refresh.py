@@ -51,7 +51,7 @@ def reads(engine, monkeypatch):
     asked = []
     ask = SingleReads.run_select
     monkeypatch.setattr(
-        SingleReads, "run_select", lambda self, select, values: asked.append("question") or ask(self, select, values)
+        SingleReads, "run_select", lambda self, sql, values: asked.append("question") or ask(self, sql, values)
     )
     event.listen(engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
     return asked
@@ -91,13 +91,18 @@ def test_claims_and_releases_of_another_process_cost_one_additional_single_read(
 
 
 @on_every_database
-def test_a_claim_after_claims_of_another_process_costs_one_single_read(engine, clock, own, other, hosts, reads):
+def test_a_claim_after_claims_of_another_process_costs_at_most_one_single_read(engine, clock, own, other, hosts, reads):
     one, _ = hosts
     states(other)
     claim(own, CONSUMERS[0], {one: {"VCPU": 6}})
     reads.clear()
     claim(other, CONSUMERS[1], {one: {"VCPU": 2}})
     assert reads == ["question"]
+    assert states(own) == states(other) == fresh(engine, clock)
+    claim(own, CONSUMERS[0], {one: {"VCPU": 1}}, 1)
+    reads.clear()
+    claim(other, CONSUMERS[1], {one: {"VCPU": 1}}, 1)
+    assert reads == [], "beside another writer, they are read with the number"
     assert states(own) == states(other) == fresh(engine, clock)
 
 
@@ -124,10 +129,14 @@ def test_other_writes_between_the_claims_of_another_process_are_seen(engine, clo
     assert other.names.classes() == own.names.classes()
 
 
+def test_a_single_read_returns_one_entry_more_than_are_followed():
+    """So that more than these are not taken for all."""
+    assert f"LIMIT {snapshot.MAX_REFRESH_ENTRIES + 1})" in snapshot._ENTRIES_SINCE.prepared_for("sqlite").text
+
+
 @on_every_database
 def test_more_changes_than_one_single_read_returns_are_read_from_the_tables(engine, clock, own, hosts, monkeypatch):
     monkeypatch.setattr(snapshot, "MAX_REFRESH_ENTRIES", 2)
-    monkeypatch.setattr(snapshot, "ENTRIES_SINCE", snapshot.ENTRIES_SINCE.limit(3))
     other = PlacementService(engine, clock, SeededIds(2))
     states(other)
     for consumer in CONSUMERS:

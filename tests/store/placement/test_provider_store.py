@@ -149,12 +149,12 @@ def test_an_older_write_that_is_recorded_later_does_not_replace_the_newer_state(
     old = service.providers.provider(uuid)
     service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 2}})])
     snapshot = service.providers.deps.snapshot
-    snapshot.record_write(1, WriteSet(Forest(), old.updated_at, providers={old.id: old}))
+    snapshot.record_write(WriteSet(Forest(), old.updated_at, providers={old.id: old}))
     assert snapshot.cached().by_uuid(uuid).used == {"VCPU": 2}
     service.allocations.release(CONSUMER)
     service.providers.delete_provider(uuid)
     service.providers.forest()
-    snapshot.record_write(1, WriteSet(Forest(), old.updated_at, providers={old.id: old}))
+    snapshot.record_write(WriteSet(Forest(), old.updated_at, providers={old.id: old}))
     assert snapshot.cached().by_uuid(uuid) is None, "an older write must not bring back a deleted provider"
 
 

@@ -55,7 +55,7 @@ def waits(plane, monkeypatch):
     monkeypatch.setattr(
         SingleReads,
         "run_select",
-        lambda self, select, values: asked.append(select.sql.text) or ask(self, select, values),
+        lambda self, sql, values: asked.append(sql.text) or ask(self, sql, values),
     )
     event.listen(plane.engine("placement"), "before_cursor_execute", lambda *arguments: asked.append(arguments[2]))
     return asked

@@ -39,6 +39,11 @@ class WriteSet:
     created: dict[str, int] = field(default_factory=dict)
 
     @property
+    def sequence(self) -> int:
+        """The number of the change."""
+        return self.forest.sequence + 1
+
+    @property
     def is_empty(self) -> bool:
         return not self.providers and not self.consumers
 
@@ -100,8 +105,8 @@ class WriteSet:
     # --- changes ------------------------------------------------------------------------------------------------
 
     def change(self, provider: Provider, **fields: Any) -> Provider:
-        """Sets these fields and increases the revision; returns the changed provider."""
-        changed = replace(provider, revision=provider.revision + 1, **fields)
+        """Sets these fields and the revision; returns the changed provider."""
+        changed = replace(provider, revision=self.sequence, **fields)
         self.providers[provider.id] = changed
         return changed
 
@@ -115,7 +120,7 @@ class WriteSet:
             provider.uuid,
             provider.name,
             provider.generation + counts,
-            provider.revision + 1,
+            self.sequence,
             provider.parent_id,
             provider.root_id,
             provider.inventories,
@@ -130,8 +135,9 @@ class WriteSet:
         provider_id = -1 - len(self.created)
         root_id = provider_id if parent is None else parent.root_id
         new = Provider(
-            provider_id, uuid, name, 0, 0, None if parent is None else parent.id, root_id, updated_at=self.now
-        )
+            provider_id, uuid, name, 0, self.sequence, None if parent is None else parent.id, root_id,
+            updated_at=self.now,
+        )  # fmt: skip
         self.created[uuid] = provider_id
         self.providers[provider_id] = new
         return new

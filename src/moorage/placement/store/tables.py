@@ -50,10 +50,10 @@ traits = Table(
 )
 
 #: `generation` is the peer's, with the peer's gaps: DELETE /allocations does not increase it, nor does PUT aggregates
-#: before 1.19 (measured on 16.0.0). `revision` is Moorage's: every write to a provider increases it, so a copy of the
-#: provider with the same revision is exact. Ids are never reused (SQLite needs an option for that): otherwise id and
-#: revision could belong to a deleted provider and its successor. On PostgreSQL the migration sets a fillfactor, so that
-#: an update of a row does not change the indexes.
+#: before 1.19 (measured on 16.0.0). `revision` is Moorage's: the number of the last change of the provider (0: it was
+#: imported; an older program wrote the number of its changes). Ids are never reused (SQLite needs an option for that),
+#: because claims that follow in the log name them. On PostgreSQL the migration sets a fillfactor, so that an update of
+#: a row does not change the indexes.
 providers = Table(
     "providers",
     metadata,

@@ -119,6 +119,11 @@ def sql_time(time: datetime | None) -> str | None:
     return None if time is None else time.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
 
 
+def time_of(value: datetime | str) -> datetime:
+    """The time of such a column, from a `Statement`: a text on SQLite."""
+    return (datetime.fromisoformat(value) if isinstance(value, str) else value).replace(tzinfo=UTC)
+
+
 # --- reads before the decision ---------------------------------------------------------------------------------------
 
 
@@ -164,9 +169,9 @@ def create_providers(write_set: WriteSet) -> Command:
     return _CREATE_PROVIDERS, rows
 
 
-def write_commands(write_set: WriteSet, sequence: int) -> list[Command]:
+def write_commands(write_set: WriteSet) -> list[Command]:
     """All commands after the insertion of new providers, whose ids need not be known."""
-    rows = _entry_rows(change_entries(write_set), sequence, write_set.now)
+    rows = _entry_rows(change_entries(write_set), write_set.sequence, write_set.now)
     new_ones = set(write_set.created.values())
     entries_of_new = [row for row in rows if row["provider_id"] in new_ones] if new_ones else []
     entries_of_known = [row for row in rows if row["provider_id"] not in new_ones] if entries_of_new else rows

@@ -143,7 +143,9 @@ class Committer:
 
     def _take_number_early(self) -> _Numbered:
         with ExitStack() as after_error:
-            numbered, _ = self._take_number(after_error.enter_context(self._pipeline.transaction()))
+            transaction = after_error.enter_context(self._pipeline.transaction())
+            ((number,),), entries = transaction.send((write_set_sql.TAKE_NUMBER, None), self._snapshot.entries_since())
+            numbered = _Numbered(transaction, self._exact_forest(number - 1, entries))
             after_error.pop_all()
             return numbered
 
@@ -193,7 +195,7 @@ class Committer:
     def _commit_optimistic(self, group: "_OptimisticGroup", numbered: _Numbered | None) -> list[object] | None:
         """Sends the group and waits for the commit; returns the outcomes. None if there is no connection."""
         write_set = group.write_set
-        sequence = write_set.forest.sequence + 1
+        sequence = write_set.sequence
         take_number = () if numbered else (write_set_sql.take_number_after(write_set.forest.sequence),)
         with ExitStack() as transaction_end:
             try:
@@ -204,7 +206,7 @@ class Committer:
                     *take_number,
                     write_set_sql.find_consumers(group.expected_new()),
                     write_set_sql.create_providers(write_set),
-                    *write_set_sql.write_commands(write_set, sequence),
+                    *write_set_sql.write_commands(write_set),
                 )
             except Unavailable:
                 return None  # nothing was sent; taking the number reports the error
@@ -241,7 +243,7 @@ class Committer:
             return outcomes
         commands = (
             write_set_sql.create_providers(write_set),
-            *write_set_sql.write_commands(write_set, write_set.forest.sequence + 1),
+            *write_set_sql.write_commands(write_set),
         )
         return self._record_commit(write_set, outcomes, numbered.transaction.commit(*commands)[0])
 
@@ -252,11 +254,10 @@ class Committer:
 
         `created`: rows (uuid, id) of the new providers.
         """
-        sequence = write_set.forest.sequence + 1
         if write_set.created:
             with_ids = write_set.assign_ids(dict(created))
             outcomes = [with_ids.get(one.id, one) if isinstance(one, Provider) else one for one in outcomes]
-        self._snapshot.record_write(sequence, write_set, after)
+        self._snapshot.record_write(write_set, after)
         return outcomes
 
     def _take_number(self, transaction: PipelinedTransaction, *reads: Command) -> tuple[_Numbered, list[Rows]]:
@@ -264,9 +265,9 @@ class Committer:
         ((number,),), *rows = transaction.send((write_set_sql.TAKE_NUMBER, None), *reads)
         return _Numbered(transaction, self._exact_forest(number - 1)), rows
 
-    def _exact_forest(self, last: int) -> Forest:
+    def _exact_forest(self, last: int, entries: Rows = ()) -> Forest:
         """The forest of the last commit; no other commit follows, because this transaction has the next number. (On
-        Galera one may follow, and this transaction is aborted.)
+        Galera one may follow, and this transaction is aborted.) `entries`: see `Snapshot.catch_up`.
         """
         forest = self._snapshot.cached()
         if forest.sequence == last:
@@ -274,7 +275,7 @@ class Committer:
         self._meters.stale_forests.inc()
         self._numbered_groups_left = GROUPS_AFTER_MISS
         # If the forest is newer, the database was restored from a backup: read its present state.
-        return self._snapshot.catch_up(last if forest.sequence < last else None)
+        return self._snapshot.catch_up(last, entries) if forest.sequence < last else self._snapshot.catch_up()
 
 
 def _reads(requests: Sequence[WriteRequest[object]]) -> tuple[Command, Command]:

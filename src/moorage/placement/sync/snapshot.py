@@ -5,7 +5,7 @@ cheap query) has increased. So a reader sees all changes committed before its re
 so it sees the last commit, and no other process commits before it.
 
 Nearly all writes are claims and releases. Their log entries contain the new usages of a provider, so one statement
-(`ENTRIES_SINCE`) is enough to follow them. All other changes are read from the tables.
+(`_ENTRIES_SINCE`) is enough to follow them. All other changes are read from the tables.
 
 While the database does not answer, requests in a `StaleRead` get the last known state and its age. A write
 that was decided on an old state is not committed but decided again (`committer`). See docs/evidence/decisions/0008.
@@ -22,46 +22,36 @@ from types import TracebackType
 from typing import Self
 
 import orjson
-from sqlalchemy import Connection, Engine, bindparam, select
+from sqlalchemy import Connection, Engine
 
 from moorage.core.errors import Unavailable
 from moorage.db.engine import is_in_process
 from moorage.db.session import SharedRead, SingleReads, read_one_state
-from moorage.db.statements import Rows
+from moorage.db.statements import Command, Rows, Statement
 from moorage.placement.forest.change_entries import SubjectKind
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import NameTable, Provider
 from moorage.placement.rules.write_set import WriteSet
 from moorage.placement.store import change_store, name_store, provider_store
-from moorage.placement.store.tables import change_retention as retention
-from moorage.placement.store.tables import change_sequence as counter
-from moorage.placement.store.tables import changes, providers
+from moorage.placement.store.write_set_sql import time_of
 from moorage.placement.sync.meters import PlacementMeters
 
 #: Maximum number of log entries to read; with more, reading the providers themselves is faster.
 MAX_REFRESH_ENTRIES = 2_000
 
 
-#: Entries after a number, in the order of the log. The result has at least one row, that of the counter.
-ENTRIES_SINCE = (
-    select(
-        counter.c.last,
-        retention.c.first,
-        changes.c.kind,
-        changes.c.provider_id,
-        changes.c.document,
-        providers.c.generation,
-        providers.c.revision,
-        providers.c.updated_at,
-    )
-    .select_from(
-        counter.join(retention, retention.c.id == counter.c.id)
-        .outerjoin(changes, (changes.c.sequence > bindparam("after")) & changes.c.provider_id.is_not(None))
-        .outerjoin(providers, providers.c.id == changes.c.provider_id)
-    )
-    .where(counter.c.id == 1)
-    .order_by(changes.c.sequence, changes.c.position)
-    .limit(MAX_REFRESH_ENTRIES + 1)
+#: Entries about providers after a number, in the order of the log, one more than `MAX_REFRESH_ENTRIES`. The result has
+#: at least one row, that of the counter. The number and the limit are inside the subquery, so that each database reads
+#: one range of the primary key.
+_ENTRIES_SINCE = Statement(
+    "SELECT c.last, r.first, e.sequence, e.at, e.kind, e.provider_id, e.document "
+    "FROM change_sequence AS c JOIN change_retention AS r ON r.id = c.id "
+    "LEFT JOIN (SELECT sequence, position, at, kind, provider_id, document FROM changes "
+    "WHERE provider_id IS NOT NULL AND sequence > (SELECT v.number FROM {rows}) "
+    "ORDER BY sequence, position LIMIT 2001) AS e ON 1 = 1 "
+    "WHERE c.id = 1 ORDER BY e.sequence, e.position",
+    {"number": "int"},
+    returns_rows=True,
 )
 
 
@@ -74,7 +64,7 @@ class Snapshot:
         query_last = reads.prepare(change_store.LAST).scalar
         #: With an in-process database, a query is cheaper than a query that several threads share.
         self._query_last = query_last if is_in_process(engine) else SharedRead(query_last)
-        self._entries_since = reads.prepare(ENTRIES_SINCE)
+        self._reads = reads
         self._lock = threading.Lock()
         self._forest: Forest | None = None
         self._memory_s = memory_s
@@ -82,7 +72,8 @@ class Snapshot:
 
     def cached(self) -> Forest:
         """The forest in memory; changes of other processes may be missing."""
-        return self._forest or self.current()
+        forest = self._forest
+        return self.current() if forest is None else forest
 
     def current(self) -> Forest:
         """The forest with all changes that were committed before this call.
@@ -110,30 +101,36 @@ class Snapshot:
         forest = self._forest
         return forest if forest is not None and forest.sequence >= last else self.catch_up(last)
 
-    def catch_up(self, number: int | None = None) -> Forest:
+    def entries_since(self) -> Command:
+        """Reads what the forest in memory lacks."""
+        return _entries_after(self.cached())
+
+    def catch_up(self, number: int | None = None, entries: Rows = ()) -> Forest:
         """Reads the changes since the last read, the first time all tables; returns the new forest.
 
-        Does not read if the forest includes change `number` already. None: always read.
+        Does not read if the forest includes change `number` already. None: always read. `entries`: the rows of
+        `entries_since` up to `number`, if the caller has read them.
         """
         with self._lock:
             if self._forest is not None and number is not None and self._forest.sequence >= number:
                 return self._forest
             with self._meters.timed(self._meters.catch_ups):
-                self._forest = self._follow_claims() or self._read_changes()
+                forest = self._follow_claims(number, entries)
+                self._forest = self._read_changes() if forest is None else forest
             return self._forest
 
-    def record_write(self, sequence: int, write_set: WriteSet, after: Forest | None = None) -> None:
+    def record_write(self, write_set: WriteSet, after: Forest | None = None) -> None:
         """Applies a committed write of this process; call it in the order of change numbers.
 
         `after`: the forest of `write_set` with the write applied, if the caller has it. Does nothing if the forest does
-        not include the change before `sequence`; the next read then catches up.
+        not include the change before that of `write_set`; the next read then catches up.
         """
         with self._lock:
             before = self._forest
-            if before is None or before.sequence != sequence - 1:
+            if before is None or before.sequence != write_set.sequence - 1:
                 return
             made = after if before is write_set.forest else None
-            self._forest = made or before.with_changes(write_set.providers, sequence=sequence)
+            self._forest = made or before.with_changes(write_set.providers, sequence=write_set.sequence)
 
     def record_names(self, sequence: int, on_names: Callable[[NameTable], NameTable]) -> None:
         """Applies a committed write of this process that changed only names. `on_names` returns the new name table."""
@@ -142,11 +139,14 @@ class Snapshot:
             if before is not None and before.sequence == sequence - 1:
                 self._forest = before.with_changes({}, sequence=sequence, names=on_names(before.names))
 
-    def _follow_claims(self) -> Forest | None:
+    def _follow_claims(self, number: int | None, entries: Rows) -> Forest | None:
         """The current forest if all new changes are claims and releases; otherwise None."""
         if self._forest is None:
             return None
-        return forest_after(self._forest, self._entries_since(after=self._forest.sequence))
+        if entries and number is not None:
+            return forest_after(self._forest, entries, number)
+        entries = self._reads.query(_entries_after(self._forest))
+        return forest_after(self._forest, entries, entries[0][0])
 
     def _read_changes(self) -> Forest:
         with read_one_state(self._engine) as connection:
@@ -192,25 +192,29 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def forest_after(forest: Forest, rows: Rows) -> Forest | None:
-    """The forest with the changes in `rows`, the result of `ENTRIES_SINCE`.
+def _entries_after(forest: Forest) -> Command:
+    return _ENTRIES_SINCE, [{"number": forest.sequence}]
+
+
+def forest_after(forest: Forest, rows: Rows, last: int) -> Forest | None:
+    """The forest with the changes in `rows`, the result of `Snapshot.entries_since`, of which the last is `last`.
 
     None if `rows` do not contain all changes.
     """
-    last, first = rows[0][:2]
+    first = rows[0][1]
     if last < forest.sequence or forest.sequence + 1 < first or len(rows) > MAX_REFRESH_ENTRIES:
         return None
     states: dict[int, Provider | None] = {}
-    for _, _, kind, provider_id, document, generation, revision, updated_at in reversed(rows):
+    for _, _, number, at, kind, provider_id, document in reversed(rows):
         if kind is None:
             continue  # the counter's row without a change of a provider
         old = forest.by_id(provider_id)
-        if kind != SubjectKind.USAGES or old is None or generation is None:
+        if kind != SubjectKind.USAGES or old is None:
             return None
         if provider_id not in states:
-            used = orjson.loads(document)["usages"]
+            new = orjson.loads(document)
             states[provider_id] = replace(
-                old, generation=generation, revision=revision, updated_at=updated_at, used=used
+                old, generation=new["generation"], revision=number, updated_at=time_of(at), used=new["usages"]
             )
     return forest.with_changes(states, sequence=last)
 
