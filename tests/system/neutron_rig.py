@@ -24,7 +24,7 @@ CONFIGURATION = """\
 [DEFAULT]
 auth_strategy = {auth}
 core_plugin = ml2
-service_plugins = router
+service_plugins = router,trunk
 api_paste_config = {prefix}/etc/neutron/api-paste.ini
 log_file = {state}/neutron.log
 transport_url = {broker}

@@ -116,8 +116,17 @@ class ServiceClient:
         Raises `NotFound` for 404, `Unavailable` if there is no response or a 503 after all repetitions, and
         `RemoteError` for other statuses.
         """
-        return decode_body(self.request_raw(method, path, json=json, params=params, version=version, headers=headers,
-                                  repeatable=repeatable))  # fmt: skip
+        response = self.request_raw(
+            method, path, json=json, params=params, version=version, headers=headers, repeatable=repeatable
+        )
+        return self.decoded(path, response)
+
+    def decoded(self, path: str, response: ClientResponse) -> Any:
+        """The body of a response to a request for `path`; None if it has no body. Raises `RemoteError` for no JSON."""
+        try:
+            return decode_body(response)
+        except orjson.JSONDecodeError as error:
+            raise self._unusable(path, f"not JSON: {error}") from error
 
     def request_raw(
         self,
@@ -152,12 +161,24 @@ class ServiceClient:
         marker: list[tuple[str, object]] = []
         for _ in range(_MAX_PAGES):
             page = self.get(path, params=[*query, *marker], version=version)
-            yield from page[key]
-            if not page[key] or not page.get(more):
+            rows = page.get(key) if isinstance(page, dict) else None
+            if not isinstance(rows, list):
+                raise self._unusable(path, f"a page without a list of {key}")
+            yield from rows
+            if not rows or not page.get(more):
                 return
-            marker = [("marker", page[key][-1].get("uuid") or page[key][-1]["id"])]
+            before, last = marker, rows[-1] if isinstance(rows[-1], dict) else {}
+            marker = [("marker", last.get("uuid") or last.get("id"))]
+            if marker == before:
+                raise self._unusable(path, "the same page twice")
         raise Unavailable(f"{self._service_type}: GET {path} still has a next page after {_MAX_PAGES} pages",
                           peer=self._service_type)  # fmt: skip
+
+    def _unusable(self, path: str, what: str) -> RemoteError:
+        """An answer with a status of success that is none. (502: that of a gateway in this case.)"""
+        return RemoteError(
+            f"{self._service_type} answered {path} with {what}", status=502, detail=what, peer=self._service_type
+        )
 
     def upload(
         self,

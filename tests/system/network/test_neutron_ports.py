@@ -7,77 +7,13 @@ import pytest
 
 from moorage.core.errors import Unavailable
 from moorage.network.client.neutron_ports import MADE_FOR
-from moorage.wire.client import ServiceClient
-from moorage.wire.transports import SocketTransport
-from tests.ports import free_port
-from tests.processes import python_of, running
-from tests.wire.compute.conftest import IMAGE, Host, Plane
+from tests.wire.compute.conftest import IMAGE, Host
 from tests.wire.compute.network_plane import addresses
 
 pytestmark = [pytest.mark.slow, pytest.mark.neutron]
 
 #: A project. Policies of Neutron name projects by UUIDs only.
 FRIEND = "0f0f0f0f-0000-4000-8000-000000000000"
-
-
-class Neutron:
-    """A Neutron with a network for all, one of red's own, and one of blue's."""
-
-    def __init__(self, url):
-        self.http = ServiceClient(SocketTransport(url), service_type="network")
-        self.lab = self.network("lab", "192.0.2.0/24", shared=True)
-        self.own = self.network("own", "198.51.100.0/24", project_id="red")
-        self.foreign = self.network("foreign", "203.0.113.0/24", project_id="blue")
-
-    def network(self, name, cidr, **more):
-        network_id = self.make("network", name=name, mtu=1450, **more)["id"]
-        self.make("subnet", network_id=network_id, cidr=cidr, ip_version=4, dns_nameservers=["192.0.2.53"])
-        return network_id
-
-    def make(self, kind, **values):
-        return self.http.request("POST", f"/v2.0/{kind}s", json={kind: values})[kind]
-
-    def port(self, port_id):
-        return self.http.get(f"/v2.0/ports/{port_id}")["port"]
-
-    def ports_of(self, server_id):
-        return self.http.get("/v2.0/ports", params=[("device_id", server_id)])["ports"]
-
-
-@pytest.fixture(scope="module")
-def neutron(tmp_path_factory):
-    directory, port = tmp_path_factory.mktemp("neutron"), free_port()
-    url = f"http://127.0.0.1:{port}"
-    command = [python_of(".venv-neutron"), "-W", "ignore", "tests/system/neutron_rig.py"]
-    with running(
-        [*command, directory / "state", str(port), "--host", "compute-1", "--host", "compute-2"],
-        f"{url}/",
-        directory / "log",
-    ):
-        yield Neutron(url), url
-
-
-@pytest.fixture
-def network(neutron):
-    """Without ports at the end: the servers of the next test have the same ids."""
-    network = neutron[0]
-    yield network
-    for port in network.http.get("/v2.0/ports")["ports"]:
-        network.http.request("DELETE", f"/v2.0/ports/{port['id']}")
-
-
-@pytest.fixture
-def plane(tmp_path, clock, neutron):
-    plane = Plane(tmp_path / "plane", clock, endpoints={"network": neutron[1]}, reach=SocketTransport)
-    plane.flavor("small")
-    return plane
-
-
-@pytest.fixture
-def host(plane):
-    host = Host(plane, "compute-1")
-    host.offer(VCPU=16, MEMORY_MB=32768, DISK_GB=500)
-    return host
 
 
 def test_a_server_gets_a_port_in_the_network_and_loses_it_when_it_is_deleted(plane, host, network):

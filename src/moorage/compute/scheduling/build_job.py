@@ -90,20 +90,27 @@ class BuildScheduler:
         for one, outcome in zip(together, outcomes, strict=True):
             one.outcome = outcome
         selected = [one for one in together if one.selections]
-        if len(selected) < 2:
+        if len(selected) < 2 or not self._commit_together(selected):
             return frozenset()
+        self._meters.scheduled(Scheduled.PLACED, sum(len(one.waiting) for one in selected))
+        return frozenset(one.job.id for one in selected)
+
+    def _commit_together(self, selected: Sequence[Build]) -> bool:
+        """False if the jobs must be scheduled one by one, now or, if they have an error as their outcome, later."""
         try:
             self._committer.commit(selected)
         except (Conflict, PlacementRejected) as error:
             log.info("batch not committed; each job is scheduled by itself", extra={"reason": str(error)})
-            return frozenset()
+            return False
         except MoorageError as error:
             # The commit may or may not have taken effect. The jobs that are still open are tried again later.
             for one in selected:
                 one.outcome = error
-            return frozenset()
-        self._meters.scheduled(Scheduled.PLACED, sum(len(one.waiting) for one in selected))
-        return frozenset(one.job.id for one in selected)
+            return False
+        except Exception:  # one of them always fails, and must not block the others
+            log.exception("batch not committed", extra={"jobs": [one.job.id for one in selected]})
+            return False
+        return True
 
     def schedule(self, build: Build, batch: Batch) -> None:
         """Selects and commits hosts for one job. If there is no host for one of its servers, all of them go to ERROR.

@@ -57,7 +57,6 @@ from moorage.core.errors import Unavailable
 from moorage.db.session import in_transaction, read
 from moorage.jobs.contract import JobKind
 from moorage.jobs.model import Job
-from moorage.network.client.server_ports import PortsRefused
 from moorage.placement.client.placement_client import PlacementClient
 
 log = logging.getLogger(__name__)
@@ -234,11 +233,7 @@ class BuildTask:
     def _update_ports(self, job: Job) -> None:
         with read(self._engine) as connection:
             server = server_store.server(connection, job.key)
-        try:
-            bound = update_ports(self._server_ports, server, job.key, release=read_payload(job, PortsUpdate).release)
-        except PortsRefused as refused:  # an operator may have taken a port away; repeating would not bring it back
-            log.warning("ports not bound", extra={"server": job.key, "reason": refused.message})
-            bound = {}
+        bound = update_ports(self._server_ports, server, job.key, release=read_payload(job, PortsUpdate).release)
         self._finish_job(job, lambda connection: self._store_bindings(connection, job.key, bound))
 
     def _store_bindings(self, connection: Connection, server_id: str, bound: Mapping[str, NetworkInterface]) -> None:

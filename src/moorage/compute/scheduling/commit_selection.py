@@ -8,13 +8,14 @@ server group again.
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Engine
 
 from moorage.compute.model import lifecycle
 from moorage.compute.model.job_payloads import SelectHosts, ServerAction, build_job, ports_job, read_payload
-from moorage.compute.model.servers import BUILD_QUEUE, Server, TaskState, VmState
+from moorage.compute.model.servers import BUILD_QUEUE, NetworkInterface, Server, TaskState, VmState
 from moorage.compute.requests.group_service import recheck_placement
 from moorage.compute.requests.server_service import SCHEDULE_EVENT
 from moorage.compute.scheduling import build_retries
@@ -34,6 +35,11 @@ from moorage.telemetry import tracing
 from moorage.telemetry.tracing import PAYLOAD_KEY
 
 log = logging.getLogger(__name__)
+
+#: Servers whose ports are bound between two looks at the claim on their jobs.
+BOUND_AT_ONCE = 16
+#: The claim on the jobs is extended after this time.
+EXTENDED_AFTER = timedelta(seconds=15)
 
 
 @dataclass
@@ -88,12 +94,17 @@ class SelectionCommitter:
             self._hints.send(host)
 
     def _bind_ports(self, builds: Sequence[Build]) -> Interfaces:
-        selected = [(server, chosen) for one in builds for server, chosen in one.selections if server.interfaces]
-        if not selected:
-            return {}
-        for one in builds:  # so that a builder which was overtaken does not bind the ports to another host
-            extend_lease(self._engine, self._clock, one.job)
-        return bind_ports(self._server_ports, [(server, chosen.host) for server, chosen in selected])
+        """A Neutron takes a request per port, so this may take longer than the jobs are claimed for."""
+        selected = [(server, chosen.host) for one in builds for server, chosen in one.selections if server.interfaces]
+        bound: dict[str, tuple[NetworkInterface, ...]] = {}
+        extended_at: datetime | None = None
+        for start in range(0, len(selected), BOUND_AT_ONCE):
+            if extended_at is None or self._clock.now() - extended_at > EXTENDED_AFTER:
+                extended_at = self._clock.now()
+                for one in builds:  # so that a builder which was overtaken does not bind the ports to another host
+                    extend_lease(self._engine, self._clock, one.job)
+            bound |= bind_ports(self._server_ports, selected[start : start + BOUND_AT_ONCE])
+        return bound
 
     def _commit_in(self, connection: Connection, builds: Sequence[Build], bound: Interfaces) -> dict[str, Selection]:
         """{server id: selection}, without servers that no longer wait."""

@@ -1,12 +1,22 @@
 """Binds the ports of servers to their hosts, and releases them."""
 
+import logging
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from moorage.compute.model.servers import InterfaceAddress, NetworkInterface, Server, VmState
 from moorage.core.errors import Unavailable
-from moorage.network.client.server_ports import BoundAddress, BoundPort, LearnedPort, ServerPorts, WantedPort
+from moorage.network.client.server_ports import (
+    BoundAddress,
+    BoundPort,
+    LearnedPort,
+    PortsRefused,
+    ServerPorts,
+    WantedPort,
+)
+
+log = logging.getLogger(__name__)
 
 #: {server id: its interfaces}
 Interfaces = Mapping[str, tuple[NetworkInterface, ...]]
@@ -41,15 +51,25 @@ def bind_ports(server_ports: ServerPorts | None, servers: Sequence[tuple[Server,
 def update_ports(
     server_ports: ServerPorts | None, server: Server | None, server_id: str, *, release: bool
 ) -> dict[str, NetworkInterface]:
-    """Releases the server's ports, or binds them to its present host and returns {port id before: interface}. May be
-    repeated.
+    """Releases the server's ports, or binds those that exist to its present host and returns {port id: interface}. May
+    be repeated.
+
+    A port that the network service refuses does not keep the others: somebody may have taken it away, and a repetition
+    would not bring it back.
     """
+    bound: dict[str, NetworkInterface] = {}
     if release:
-        _service(server_ports).release(server_id)
-    elif server is not None and server.interfaces and server.vm_state is not VmState.DELETED:
-        bound = bind_ports(server_ports, [(server, server.host or "")])[server_id]
-        return {before.port_id: after for before, after in zip(server.interfaces, bound, strict=True)}
-    return {}
+        _service(server_ports).release(server_id, None if server is None else server.project_id)
+    elif server is not None and server.vm_state is not VmState.DELETED:
+        for one in server.interfaces:
+            wanted = WantedPort(one.port_id, server.project_id, server.id, server.host or "")
+            try:
+                (port,) = _service(server_ports).bind([wanted])
+            except PortsRefused as refused:
+                log.warning("port not bound", extra={"server": server_id, "port": one.port_id, "reason": str(refused)})
+            else:
+                bound[one.port_id] = _bound_interface(one, port)
+    return bound
 
 
 def release_port(server_ports: ServerPorts | None, server_id: str, port_id: str) -> None:

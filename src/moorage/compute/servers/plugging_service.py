@@ -22,7 +22,7 @@ from moorage.core.caller import Caller
 from moorage.core.errors import MoorageError
 from moorage.db.session import in_transaction
 from moorage.jobs.contract import JobKind
-from moorage.jobs.model import OPEN
+from moorage.jobs.model import JobState
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +49,9 @@ class PluggingService:
             log.warning("neutron could not plug a port", extra={"server": server.id, "port": port_id})
         elif name in ("network-vif-plugged", "network-vif-unplugged"):
             self._set_plugged(server, {port_id}, is_plugged=name == "network-vif-plugged")
-        elif name == "network-changed":
+        elif name == "network-changed" and (not port_id or _has_port(server, port_id)):
             self._bind_again(request_id, server)
-        elif name == "network-vif-deleted" and any(one.port_id == port_id for one in server.interfaces):
+        elif name == "network-vif-deleted" and _has_port(server, port_id):
             self._detach(caller, request_id, server, port_id)
 
     def _set_plugged(self, server: Server, port_ids: Collection[str], *, is_plugged: bool) -> Server:
@@ -72,11 +72,14 @@ class PluggingService:
         return replace(server, interfaces=after)
 
     def _bind_again(self, request_id: str, server: Server) -> None:
-        """Has the ports read again, unless a job waits that will: Neutron sends one event for each change."""
+        """Has the ports read again, unless a job waits that will: Neutron sends one event for each change. (A job in
+        progress may have read them before the change.)
+        """
 
         def enqueue(connection: Connection) -> None:
             for job in server_store.BUILD_JOBS.story(connection, server.id):
-                if job.state in OPEN and job.kind is JobKind.PORTS and not read_payload(job, PortsUpdate).release:
+                is_waiting = job.state is JobState.READY and job.kind is JobKind.PORTS
+                if is_waiting and not read_payload(job, PortsUpdate).release:
                     return
             again = ports_job(self.deps.ids.uuid(), server.id, request_id, release=False)
             server_store.BUILD_JOBS.enqueue(connection, again, self.deps.clock.now())
@@ -92,6 +95,11 @@ class PluggingService:
         except MoorageError as error:
             extra = {"server": server.id, "port": port_id, "reason": error.message}
             log.warning("the interface of a deleted port could not be detached", extra=extra)
+
+
+def _has_port(server: Server, port_id: str) -> bool:
+    """False for a port of somebody else who has written the server's id into it."""
+    return any(one.port_id == port_id for one in server.interfaces)
 
 
 def _unplugged(server: Server) -> list[str]:

@@ -85,7 +85,7 @@ class MoorageServerPorts:
         """Empty: a host alone attaches a guest to our networks."""
         return {}
 
-    def release(self, server_id: str) -> None:
+    def release(self, server_id: str, project_id: str | None) -> None:
         self._http.request("DELETE", f"/moorage/v1/server-ports/{server_id}")
 
     def release_port(self, server_id: str, port_id: str) -> None:

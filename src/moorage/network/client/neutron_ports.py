@@ -4,16 +4,22 @@ Neutron chooses the id of a port, so a port that is made here carries the id of 
 which only administrators read and write: whoever repeats a request finds the port that a lost answer was about.
 
 An administrator's request may create a port in any network, so a network is used only if the port's project may use it.
+Anybody may write the id of any server into his own port, so a port counts only with the server's project, and is
+released only as long as it names the server. Answers of a Neutron are checked before they reach the database or a host.
 """
 
+import ipaddress
+import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from functools import cached_property
+from typing import Annotated, Any, NoReturn, TypeVar
 from urllib.parse import quote
 
 import msgspec
+from msgspec import Meta, field
 
-from moorage.core.errors import NotFound, RemoteError
+from moorage.core.errors import MoorageError, NotFound, RemoteError, Unavailable
 from moorage.jobs.contract import OVS
 from moorage.network.client.server_ports import (
     BoundAddress,
@@ -39,8 +45,73 @@ _MAX_IDS = 50
 _MAX_CHANGES = 5
 
 _DEFAULT_OVS_BRIDGE = "br-int"
-#: Statuses with which Neutron refuses Moorage itself, and not the server's owner.
-_REFUSED_SERVICE = (401, 403)
+#: Statuses with which Neutron refuses a port, so that a repetition does not help. With others it refuses Moorage
+#: itself, or cannot answer now.
+_REFUSALS = (400, 409, 412)
+#: Maximum characters of a refusal that its owner is shown.
+_SHOWN_LENGTH = 500
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class _FixedIp(msgspec.Struct, frozen=True):
+    subnet_id: str
+    ip_address: str
+
+
+class _VifDetails(msgspec.Struct, frozen=True):
+    #: the name of a network interface on Linux
+    bridge_name: Annotated[str, Meta(pattern="^[A-Za-z0-9_.-]{0,15}$")] | None = None
+    ovs_hybrid_plug: bool = False
+
+
+class _Port(msgspec.Struct, frozen=True):
+    """Fields have the names of the Networking API."""
+
+    id: str
+    network_id: str
+    project_id: str
+    device_id: str
+    device_owner: str
+    mac_address: Annotated[str, Meta(pattern="^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$")]
+    status: str
+    fixed_ips: tuple[_FixedIp, ...]
+    revision_number: int
+    host: str = field(name="binding:host_id", default="")
+    vif_type: str = field(name="binding:vif_type", default="unbound")
+    vif_details: _VifDetails | None = field(name="binding:vif_details", default=None)
+    profile: dict[str, Any] | None = field(name="binding:profile", default=None)
+    trunk_details: dict[str, Any] | None = None
+
+    @property
+    def made_for(self) -> str:
+        """The id of the `WantedPort` that the port was made for; empty: its project made it."""
+        made_for = (self.profile or {}).get(MADE_FOR, "")
+        return made_for if isinstance(made_for, str) else ""
+
+
+class _PortStatus(msgspec.Struct, frozen=True):
+    id: str
+    status: str
+
+
+class _Network(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    project_id: str
+    mtu: Annotated[int, Meta(ge=0, le=65535)] | None = None  #: 0: unknown
+
+
+class _Subnet(msgspec.Struct, frozen=True):
+    id: str
+    cidr: str
+    gateway_ip: str | None = None
+    dns_nameservers: tuple[str, ...] | None = None
+
+
+class _Policy(msgspec.Struct, frozen=True):
+    target_tenant: str
 
 
 class NeutronLookup:
@@ -50,12 +121,11 @@ class NeutronLookup:
         self._http = http
 
     def networks(self, credentials: Mapping[str, str]) -> list[UsableNetwork]:
-        rows = _rows(self._http.on_behalf_of(credentials), "networks", [])
-        return [msgspec.convert(row, UsableNetwork) for row in rows]
+        return list(_rows(self._http.on_behalf_of(credentials), "networks", UsableNetwork, []))
 
     def ports(self, credentials: Mapping[str, str], ids: Collection[str]) -> dict[str, ExistingPort]:
         http = self._http.on_behalf_of(credentials)
-        return {row["id"]: msgspec.convert(row, ExistingPort) for row in _rows_of(http, "ports", "id", ids)}
+        return {port.id: port for port in _rows_of(http, "ports", ExistingPort, "id", ids)}
 
     def free_ports(self, credentials: Mapping[str, str], project_id: str) -> int | None:
         path = f"/v2.0/quotas/{quote(project_id, safe='')}/details"
@@ -83,26 +153,65 @@ class NeutronPorts:
 
     def plugged(self, server_id: str) -> Mapping[str, bool]:
         filters = [("device_id", server_id), ("fields", "id"), ("fields", "status")]
-        return {row["id"]: row["status"] == "ACTIVE" for row in _rows(self._http, "ports", filters)}
+        return {port.id: port.status == "ACTIVE" for port in _rows(self._http, "ports", _PortStatus, filters)}
 
-    def release(self, server_id: str) -> None:
-        for row in _rows(self._http, "ports", [("device_id", server_id)]):
-            self._release(row)
+    def release(self, server_id: str, project_id: str | None) -> None:
+        self._release_all(server_id, [one for one in self._ports_of(server_id) if project_id in (None, one.project_id)])
 
     def release_port(self, server_id: str, port_id: str) -> None:
-        for row in _rows(self._http, "ports", [("device_id", server_id)]):
-            if port_id in (row["id"], _made_for(row)):
-                self._release(row)
+        self._release_all(server_id, [one for one in self._ports_of(server_id) if port_id in (one.id, one.made_for)])
 
-    def _release(self, row: Mapping[str, Any]) -> None:
-        if not row["device_owner"].startswith(_OWNERS):  # not ours: anybody may write a server's id into his port
+    def _ports_of(self, server_id: str) -> list[_Port]:
+        return list(_rows(self._http, "ports", _Port, [("device_id", server_id)]))
+
+    def _release_all(self, server_id: str, ports: Sequence[_Port]) -> None:
+        """One that cannot be released now does not keep the others. Raises the last error."""
+        failed: MoorageError | None = None
+        for port in ports:
+            try:
+                self._release(server_id, port)
+            except MoorageError as error:
+                failed = error
+        if failed is not None:
+            raise failed
+
+    def _release(self, server_id: str, port: _Port) -> None:
+        """If Neutron refuses the deletion, the port is freed. If it refuses that, too, the port stays."""
+        if port.device_id != server_id or not port.device_owner.startswith(_OWNERS):
             return
-        path = _port_path(row["id"])
-        if _made_for(row):
-            self._http.request_raw("DELETE", path, accept=(404,))
-        else:
-            freed = {"device_id": "", "device_owner": "", "binding:host_id": "", "binding:profile": {}}
-            self._http.request_raw("PUT", path, json={"port": freed}, accept=(404,))
+        try:
+            if port.made_for and self._delete(server_id, port):
+                return
+            self._free(server_id, port)
+        except NotFound:
+            return
+        except RemoteError as error:
+            if not _is_refusal(error):
+                raise
+            extra = {"server": server_id, "port": port.id, "reason": error.message}
+            log.warning("the network service keeps a port of a server", extra=extra)
+
+    def _delete(self, server_id: str, port: _Port) -> bool:
+        """False if Neutron refuses it, for example because a trunk uses the port."""
+        try:
+            self._http.request_raw("DELETE", _port_path(port.id), accept=(404,))
+        except RemoteError as error:
+            if not _is_refusal(error):
+                raise
+            extra = {"server": server_id, "port": port.id, "reason": error.message}
+            log.warning("a port of a server cannot be deleted, so it is only freed", extra=extra)
+            return False
+        return True
+
+    def _free(self, server_id: str, port: _Port) -> None:
+        freed = {"device_id": "", "device_owner": "", "binding:host_id": "", "binding:profile": {}}
+        for _ in range(_MAX_CHANGES):
+            if _changed(self._http, port, freed) is not None:
+                return
+            port = _port(self._http, port.id)
+            if port.device_id != server_id:  # another server has it meanwhile
+                return
+        raise Unavailable(f"Port {port.id} is being changed by others.", peer="network")
 
 
 class _Binding:
@@ -110,29 +219,36 @@ class _Binding:
 
     def __init__(self, http: ServiceClient, server_ids: Collection[str]) -> None:
         self._http = http
-        self._of_servers = list(_rows_of(http, "ports", "device_id", server_ids))
-        self._networks: dict[str, Mapping[str, Any]] = {}
-        self._subnets: dict[str, dict[str, Mapping[str, Any]]] = {}
+        self._server_ids = server_ids
+        self._networks: dict[str, _Network] = {}
+        self._subnets: dict[str, dict[str, _Subnet]] = {}
         self._usable: dict[tuple[str, str], bool] = {}
 
     def bind(self, wanted: WantedPort) -> BoundPort:
         with _refusing():
             if wanted.network_id is None:
-                row = self._take(wanted)
+                port = self._take(wanted)
             else:
-                row = self._made(wanted) or self._make(wanted, wanted.network_id)
-                if row["binding:host_id"] != wanted.host:
-                    row = self._change(row["id"], {"binding:host_id": wanted.host})
-            return self._bound(row, wanted)
+                port = self._made(wanted) or self._make(wanted, wanted.network_id)
+                if port.host != wanted.host:
+                    answer = self._http.request(
+                        "PUT", _port_path(port.id), json={"port": {"binding:host_id": wanted.host}}
+                    )
+                    port = _one(answer, "port", _Port)
+            return self._bound(port, wanted)
 
-    def _made(self, wanted: WantedPort) -> Mapping[str, Any] | None:
-        for row in self._of_servers:
-            is_its_own = row["device_id"] == wanted.server_id and row["project_id"] == wanted.project_id
-            if is_its_own and (made_for := _made_for(row)) and wanted.id in (row["id"], made_for):
-                return row
+    @cached_property
+    def _of_servers(self) -> list[_Port]:
+        return list(_rows_of(self._http, "ports", _Port, "device_id", self._server_ids))
+
+    def _made(self, wanted: WantedPort) -> _Port | None:
+        for port in self._of_servers:
+            is_its_own = port.device_id == wanted.server_id and port.project_id == wanted.project_id
+            if is_its_own and port.made_for and wanted.id in (port.id, port.made_for):
+                return port
         return None
 
-    def _make(self, wanted: WantedPort, network_id: str) -> Mapping[str, Any]:
+    def _make(self, wanted: WantedPort, network_id: str) -> _Port:
         self._check_usable(network_id, wanted.project_id)
         new: dict[str, Any] = {
             "network_id": network_id,
@@ -144,126 +260,152 @@ class _Binding:
         }
         if wanted.address is not None:
             new["fixed_ips"] = [{"ip_address": wanted.address}]
-        answer = self._http.request("POST", "/v2.0/ports", json={"port": new}, repeatable=False)
-        made: Mapping[str, Any] = answer["port"]
-        return made
+        return _one(self._http.request("POST", "/v2.0/ports", json={"port": new}, repeatable=False), "port", _Port)
 
     def _check_usable(self, network_id: str, project_id: str) -> None:
         key = (network_id, project_id)
         if key not in self._usable:
-            network = self._network(network_id)
-            self._usable[key] = (
-                project_id == network["project_id"] or network["shared"] or self._is_shared_with(network_id, project_id)
-            )
+            is_own = project_id == self._network(network_id).project_id
+            self._usable[key] = is_own or self._is_shared_with(network_id, project_id)
         if not self._usable[key]:
             raise PortsRefused(f"Network {network_id} could not be found.", status=404)
 
     def _is_shared_with(self, network_id: str, project_id: str) -> bool:
-        """Whether a policy shares the network with this project, or with all."""
-        filters = [("object_type", "network"), ("object_id", network_id), ("action", "access_as_shared")]
-        policies = _rows(self._http, "rbac-policies", filters, key="rbac_policies")
-        return any(one["target_tenant"] in (project_id, "*") for one in policies)
-
-    def _take(self, wanted: WantedPort) -> Mapping[str, Any]:
-        """Binds a port that the project made, unless another server has it. (The request names the port's revision, so
-        that of two servers one gets it.)
+        """Whether a policy shares the network with this project, or with all. (The network's own field `shared` tells
+        whether it is shared with the project of the service.)
         """
-        path = _port_path(wanted.id)
+        filters = [("object_type", "network"), ("object_id", network_id), ("action", "access_as_shared")]
+        policies = _rows(self._http, "rbac-policies", _Policy, filters, key="rbac_policies")
+        return any(one.target_tenant in (project_id, "*") for one in policies)
+
+    def _take(self, wanted: WantedPort) -> _Port:
+        """Binds a port that exists, unless another server has it. (The request names the port's revision, so that of
+        two servers one gets it.) One that was made for another server is the project's from now on.
+        """
         for _ in range(_MAX_CHANGES):
-            row: Mapping[str, Any] = self._http.get(path)["port"]
-            if row["project_id"] != wanted.project_id:
+            port = _port(self._http, wanted.id)
+            if port.project_id != wanted.project_id:
                 raise PortsRefused(f"Port {wanted.id} could not be found.", status=404)
-            if row["device_id"] not in ("", wanted.server_id):
+            if port.device_id not in ("", wanted.server_id):
                 raise PortsRefused(f"Port {wanted.id} is still in use.", status=409)
-            if row["device_id"] and row["binding:host_id"] == wanted.host:
-                return row
-            after = {"device_id": wanted.server_id, "device_owner": _OWNER, "binding:host_id": wanted.host}
-            changed = self._http.request_raw(
-                "PUT", path, json={"port": after}, accept=(412,), repeatable=False,
-                headers={"if-match": f"revision_number={row['revision_number']}"},
-            )  # fmt: skip
-            if changed.status != 412:
-                answer: Mapping[str, Mapping[str, Any]] = msgspec.json.decode(changed.body)
-                return answer["port"]
+            if port.device_id and port.host == wanted.host:
+                return port
+            after: dict[str, Any] = {
+                "device_id": wanted.server_id, "device_owner": _OWNER, "binding:host_id": wanted.host
+            }  # fmt: skip
+            if not port.device_id and port.profile and MADE_FOR in port.profile:
+                after["binding:profile"] = {key: value for key, value in port.profile.items() if key != MADE_FOR}
+            taken = _changed(self._http, port, after)
+            if taken is not None:
+                return _one(taken, "port", _Port)
         raise PortsRefused(f"Port {wanted.id} is being changed by others; try again.", status=409)
 
-    def _change(self, port_id: str, values: Mapping[str, object]) -> Mapping[str, Any]:
-        answer = self._http.request("PUT", _port_path(port_id), json={"port": values})
-        changed: Mapping[str, Any] = answer["port"]
-        return changed
-
-    def _bound(self, row: Mapping[str, Any], wanted: WantedPort) -> BoundPort:
-        network = self._network(row["network_id"])
-        kind, bridge = _attachment(row) if wanted.host else ("", "")
+    def _bound(self, port: _Port, wanted: WantedPort) -> BoundPort:
+        network = self._network(port.network_id)
+        kind, bridge = _attachment(port) if wanted.host else ("", "")
         return BoundPort(
-            id=row["id"],
-            mac=row["mac_address"],
-            network_id=network["id"],
-            network_name=network["name"],
+            id=port.id,
+            mac=port.mac_address,
+            network_id=network.id,
+            network_name=network.name,
             kind=kind,
             physical_network=bridge,
             segmentation_id=None,
             is_dhcp=False,
-            addresses=tuple(self._address(network["id"], one) for one in row["fixed_ips"]),
-            mtu=network.get("mtu"),
-            is_plugged=row["status"] == "ACTIVE",
+            addresses=tuple(self._address(network.id, one) for one in port.fixed_ips),
+            mtu=network.mtu or None,
+            is_plugged=port.status == "ACTIVE",
         )
 
-    def _address(self, network_id: str, fixed: Mapping[str, str]) -> BoundAddress:
+    def _address(self, network_id: str, fixed: _FixedIp) -> BoundAddress:
         if network_id not in self._subnets:
-            rows = _rows(self._http, "subnets", [("network_id", network_id)])
-            self._subnets[network_id] = {row["id"]: row for row in rows}
-        subnet = self._subnets[network_id].get(fixed["subnet_id"])
+            rows = _rows(self._http, "subnets", _Subnet, [("network_id", network_id)])
+            self._subnets[network_id] = {subnet.id: subnet for subnet in rows}
+        subnet = self._subnets[network_id].get(fixed.subnet_id)
         if subnet is None:
-            raise PortsRefused(f"Subnet {fixed['subnet_id']} could not be found.", status=404)
-        return BoundAddress(
-            fixed["ip_address"], subnet["id"], subnet["cidr"], subnet.get("gateway_ip"),
-            tuple(subnet.get("dns_nameservers") or ()),
-        )  # fmt: skip
+            raise PortsRefused(f"Subnet {fixed.subnet_id} could not be found.", status=404)
+        dns = subnet.dns_nameservers or ()
+        try:
+            ipaddress.ip_network(subnet.cidr)
+            for address in (fixed.ip_address, *filter(None, [subnet.gateway_ip]), *dns):
+                ipaddress.ip_address(address)
+        except ValueError as error:
+            raise _unusable("subnet", f"{subnet.id}: {error}") from error
+        return BoundAddress(fixed.ip_address, subnet.id, subnet.cidr, subnet.gateway_ip or None, dns)
 
-    def _network(self, network_id: str) -> Mapping[str, Any]:
+    def _network(self, network_id: str) -> _Network:
         if network_id not in self._networks:
-            self._networks[network_id] = self._http.get(f"/v2.0/networks/{quote(network_id, safe='')}")["network"]
+            answer = self._http.get(f"/v2.0/networks/{quote(network_id, safe='')}")
+            self._networks[network_id] = _one(answer, "network", _Network)
         return self._networks[network_id]
 
 
-def _attachment(row: Mapping[str, Any]) -> tuple[str, str]:
+def _attachment(port: _Port) -> tuple[str, str]:
     """(kind, bridge) of a port that is bound to a host."""
-    port_id, vif_type, details = row["id"], row["binding:vif_type"], row.get("binding:vif_details") or {}
-    if vif_type == OVS and not details.get("ovs_hybrid_plug"):
-        return OVS, details.get("bridge_name") or _DEFAULT_OVS_BRIDGE
-    if vif_type in ("binding_failed", "unbound"):
+    details = port.vif_details or _VifDetails()
+    if port.trunk_details:
+        raise PortsRefused(f"Port {port.id} is the parent of a trunk, which hosts cannot plug.", status=409)
+    if port.vif_type == OVS and not details.ovs_hybrid_plug:
+        return OVS, details.bridge_name or _DEFAULT_OVS_BRIDGE
+    if port.vif_type in ("binding_failed", "unbound"):
         raise PortsRefused(
-            f"Binding failed for port {port_id}: Neutron has no mechanism driver or agent for its network on host "
-            f"{row['binding:host_id']}.",
+            f"Binding failed for port {port.id}: Neutron has no mechanism driver or agent for its network on host "
+            f"{port.host}.",
             status=409,
         )
-    hybrid = " with ovs_hybrid_plug (set firewall_driver = openvswitch there)" if vif_type == OVS else ""
-    raise PortsRefused(f"Port {port_id} has the VIF type {vif_type}{hybrid}, which hosts cannot plug.", status=409)
+    hybrid = " with ovs_hybrid_plug (set firewall_driver = openvswitch there)" if port.vif_type == OVS else ""
+    raise PortsRefused(f"Port {port.id} has the VIF type {port.vif_type}{hybrid}, which hosts cannot plug.", status=409)
 
 
-def _made_for(row: Mapping[str, Any]) -> str:
-    """The id of the `WantedPort` that the port was made for; empty: its project made it."""
-    made_for = (row.get("binding:profile") or {}).get(MADE_FOR, "")
-    return made_for if isinstance(made_for, str) else ""
+# --- requests ------------------------------------------------------------------------------------------------------
 
 
 def _port_path(port_id: str) -> str:
     return f"/v2.0/ports/{quote(port_id, safe='')}"
 
 
-def _rows_of(http: ServiceClient, resource: str, name: str, values: Collection[str]) -> Iterator[Mapping[str, Any]]:
+def _port(http: ServiceClient, port_id: str) -> _Port:
+    return _one(http.get(_port_path(port_id)), "port", _Port)
+
+
+def _changed(http: ServiceClient, port: _Port, values: Mapping[str, object]) -> Any:
+    """The answer to a change of the port; None if the port was changed since it was read."""
+    path = _port_path(port.id)
+    answer = http.request_raw(
+        "PUT", path, json={"port": values}, accept=(412,), repeatable=False,
+        headers={"if-match": f"revision_number={port.revision_number}"},
+    )  # fmt: skip
+    return None if answer.status == 412 else http.decoded(path, answer)
+
+
+def _rows_of(http: ServiceClient, resource: str, row_type: type[T], name: str, values: Collection[str]) -> Iterator[T]:
     """The rows whose field `name` has one of the values."""
     wanted = sorted(values)
     for first in range(0, len(wanted), _MAX_IDS):
-        yield from _rows(http, resource, [(name, each) for each in wanted[first : first + _MAX_IDS]])
+        yield from _rows(http, resource, row_type, [(name, each) for each in wanted[first : first + _MAX_IDS]])
 
 
 def _rows(
-    http: ServiceClient, resource: str, filters: Sequence[tuple[str, str]], key: str = ""
-) -> Iterator[Mapping[str, Any]]:
+    http: ServiceClient, resource: str, row_type: type[T], filters: Sequence[tuple[str, str]], key: str = ""
+) -> Iterator[T]:
     key = key or resource
-    return http.paged_rows(f"/v2.0/{resource}", key, filters, more=f"{key}_links")
+    for row in http.paged_rows(f"/v2.0/{resource}", key, filters, more=f"{key}_links"):
+        yield _checked(row, key, row_type)
+
+
+def _one(answer: object, key: str, row_type: type[T]) -> T:
+    return _checked(answer.get(key) if isinstance(answer, dict) else None, key, row_type)
+
+
+def _checked(row: object, what: str, row_type: type[T]) -> T:
+    try:
+        return msgspec.convert(row, row_type)
+    except msgspec.ValidationError as error:
+        raise _unusable(what, str(error)) from error
+
+
+def _unusable(what: str, why: str) -> RemoteError:
+    return RemoteError(f"the network service sent a {what!r} that cannot be used: {why}", status=502, peer="network")
 
 
 @contextmanager
@@ -274,10 +416,14 @@ def _refusing() -> Iterator[None]:
     except NotFound as error:
         _refuse(error, 404)
     except RemoteError as error:
-        if error.status >= 500 or error.status in _REFUSED_SERVICE:
+        if not _is_refusal(error):
             raise
         _refuse(error, error.status)
 
 
+def _is_refusal(error: RemoteError) -> bool:
+    return error.status in _REFUSALS
+
+
 def _refuse(error: NotFound | RemoteError, status: int) -> NoReturn:
-    raise PortsRefused(str(error.fields.get("detail") or error.message), status=status) from error
+    raise PortsRefused(str(error.fields.get("detail") or error.message)[:_SHOWN_LENGTH], status=status) from error

@@ -145,8 +145,11 @@ class ServerPorts(Protocol):
         """{port id: whether the network service has connected what its host attached}, of the server's ports."""
         ...
 
-    def release(self, server_id: str) -> None:
-        """Deletes the ports that were made for the server, and frees its others. May be repeated."""
+    def release(self, server_id: str, project_id: str | None) -> None:
+        """Deletes the ports that were made for the server, and frees its others. May be repeated.
+
+        `project_id`: the server's, if it is known; ports of other projects are none of its ports, whatever they name.
+        """
         ...
 
     def release_port(self, server_id: str, port_id: str) -> None:
