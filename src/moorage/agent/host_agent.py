@@ -174,8 +174,6 @@ class HeartbeatTask:
     have changed.
     """
 
-    shows_life = True
-
     def __init__(
         self,
         host: str,

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from sqlalchemy import Engine
 
+from moorage.compute.model.outages import Outages
 from moorage.compute.model.quota import DEFAULTS
 from moorage.core.caller import Caller
 from moorage.core.clock import Clock
@@ -49,6 +50,7 @@ class ComputeDeps:
     networks: NetworkLookup | None = None  #: for requests of callers
     server_ports: ServerPorts | None = None  #: for servers
     profiles: ProfileLookup | None = None
+    outages: Outages = field(default_factory=Outages)
     spec_rules: SpecRules = NO_RULES
     #: Returns the URL of the proxy of serial consoles, for people; None: there is no proxy.
     console_url: Callable[[], str] | None = None
@@ -59,7 +61,7 @@ class ComputeDeps:
 @dataclass(frozen=True)
 class ComputeSettings:
     quotas: dict[str, int] = field(default_factory=lambda: dict(DEFAULTS))  #: a value for every limit
-    up_window_s: float = 60.0  #: a host is up if its last heartbeat is not older
+    up_window_s: float = 60.0  #: a host that is silent for longer is down
     job_lease_s: float = JOB_LEASE_S  #: see `moorage.jobs.host_jobs`
     reclaim_after_s: float = 0  #: servers are deleted this long after the request; 0: at once
     offload_after_s: float = 0  #: shelved servers are offloaded after this time; 0: at once, negative: never

@@ -14,7 +14,7 @@ themselves.
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import NoReturn
 
@@ -157,9 +157,10 @@ class HostService:
     deps: ComputeDeps
     settings: ComputeSettings
 
-    @property
-    def up_window(self) -> timedelta:
-        return timedelta(seconds=self.settings.up_window_s)
+    def up_since(self) -> datetime:
+        """A host whose last heartbeat is older is down."""
+        silence = timedelta(seconds=self.settings.up_window_s)
+        return self.deps.outages.heard_since(self.deps.clock.now(), silence)
 
     @cached_property
     def _reads(self) -> SingleReads:
@@ -213,12 +214,12 @@ class HostService:
         ]
 
     def is_up(self, host: Host) -> bool:
-        return not host.forced_down and host.heartbeat_at >= self.deps.clock.now() - self.up_window
+        return not host.forced_down and host.heartbeat_at >= self.up_since()
 
     def down_hosts(self) -> list[str]:
         """Names of the hosts that are down."""
         with read(self.deps.engine) as connection:
-            return host_store.down_since(connection, self.deps.clock.now() - self.up_window)
+            return host_store.down_since(connection, self.up_since())
 
     def set_service(
         self,

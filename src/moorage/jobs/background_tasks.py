@@ -38,7 +38,6 @@ class Task(Protocol):
 
     * `listens_to`: queues of jobs; a hint for one of them wakes the task.
     * `min_pause_s`: least time between two runs. Everything that wakes the task within it is done in one run.
-    * `shows_life`: other tasks read its reports (a heartbeat), so it runs first when the clock jumps.
     """
 
     name: str
@@ -211,10 +210,6 @@ def listens_to(task: Task) -> tuple[str, ...]:
     """Queues of jobs whose hints wake `task`."""
     queues: tuple[str, ...] = getattr(task, "listens_to", ())
     return queues
-
-
-def shows_life(task: Task) -> bool:
-    return bool(getattr(task, "shows_life", False))
 
 
 def min_pause_s(task: Task) -> float:

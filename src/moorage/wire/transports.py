@@ -77,11 +77,13 @@ class SocketTransport:
         base_url: str,
         *,
         timeout_s: float = 60.0,
+        answer_s: float | None = None,
         unix_socket: str | None = None,
         ca_file: Path | None = None,
         tls_name: str | None = None,
     ) -> None:
-        """`ca_file`: see `trusted_authorities`. `tls_name`: the name in the server's certificate, if it is not that in
+        """`timeout_s`: of each step of a request; `answer_s`: instead of it, if the request's body is small (bytes).
+        `ca_file`: see `trusted_authorities`. `tls_name`: the name in the server's certificate, if it is not that in
         `base_url`. Raises `StartError`.
         """
         import httpx  # importing it takes a fifth of the start of a process that may never need it
@@ -92,15 +94,18 @@ class SocketTransport:
         transport = httpx.HTTPTransport(uds=unix_socket, verify=trust) if unix_socket else None
         # trust_env=False: requests between services of one plane must not go through a proxy from the environment.
         self._http = httpx.Client(timeout=timeout_s, transport=transport, trust_env=False, verify=trust)
+        self._timeout_s, self._answer_s = timeout_s, answer_s or timeout_s
         self._extensions = {"sni_hostname": tls_name} if tls_name else None
 
     def send(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None = None
     ) -> ClientResponse:
+        timeout_s = self._answer_s if body is None or isinstance(body, bytes) else self._timeout_s
         try:
             response = self._http.request(
-                method, self.base_url + path, headers=dict(headers), content=body, extensions=self._extensions
-            )
+                method, self.base_url + path, headers=dict(headers), content=body, extensions=self._extensions,
+                timeout=timeout_s,
+            )  # fmt: skip
         except self._error as error:
             raise self._unavailable(error) from error
         return ClientResponse(response.status_code, response.headers, response.content)

@@ -18,7 +18,7 @@ from moorage.db import migrations
 from moorage.db.engine import open_engine
 from moorage.db.session import read
 from moorage.identity.policy import RuleTable
-from moorage.jobs.background_tasks import Task, TaskPool, TaskRun, TaskRuns, TaskThreads, Wakeups, shows_life
+from moorage.jobs.background_tasks import Task, TaskPool, TaskRun, TaskRuns, TaskThreads, Wakeups
 from moorage.jobs.wakeups import Hints
 from moorage.jobs.worker_watch import FirstWorker, GiveUpClaims, IsFirst, Worker, WorkerWatch
 from moorage.telemetry.metrics import Metrics
@@ -45,6 +45,10 @@ SIMULATED_HOST_THREADS = 16
 
 #: Maximum wait after moving a rehearsal's clock; a task may be busy for longer.
 CATCH_UP_S = 5.0
+
+#: Time limit of a request of a host's agent, so that a service process that is suspended keeps no host silent. Longer
+#: than a service waits for its database (`moorage.db.timeouts`), and a third of `[compute] host_down_after_s`.
+HOST_ANSWER_S = 20.0
 
 
 @dataclass
@@ -96,19 +100,10 @@ class Plane:
         self._running = [*self.tasks, *self.simulated_host_tasks]
 
     def catch_up(self) -> None:
-        """Call it after the clock was moved. Returns when every task has run since, or after `CATCH_UP_S`.
-
-        Heartbeats run first. Otherwise the task that looks for dead hosts would see none for the whole jump, and would
-        heal leases of hosts that are up. (Tasks of simulated hosts do not look for dead hosts.)
-        """
+        """Call it after the clock was moved. Returns when every task has run since, or after `CATCH_UP_S`."""
         since = time.perf_counter()
-        alive = [task.name for task in self._running if shows_life(task)]
-        for name in alive:
-            self.wakeups.wake(name)
-        self._task_runs.wait_for(alive, since, CATCH_UP_S)
         self.wakeups.wake_all()
-        left_s = since + CATCH_UP_S - time.perf_counter()
-        self._task_runs.wait_for([task.name for task in self._running], since, max(0.0, left_s))
+        self._task_runs.wait_for([task.name for task in self._running], since, CATCH_UP_S)
 
     def run_from_now_on(self, task: Task) -> None:
         """Runs a task in a thread, also if this process does not run the others."""
@@ -170,6 +165,8 @@ class Components:
     host_credentials: Callable[[str], TokenSource] = lambda _host: NoCredentials()
     #: {URL: transport} for services of other processes
     reach: Callable[[str], Transport] = SocketTransport
+    #: the same for the agents of hosts
+    reach_from_host: Callable[[str], Transport] = SocketTransport
     #: wraps the transport of a service for the clients of this process
     through: Callable[[str, Transport], Transport] = lambda _service, transport: transport
     #: whether this process listens: a host on Unix sockets, for local commands, and compute for consoles
@@ -212,9 +209,9 @@ class Components:
         """Whether this process runs the service or [endpoints] names it."""
         return service in self.config.runs or bool(getattr(self.config.endpoints, service))
 
-    def transport(self, service: str) -> Transport:
+    def transport(self, service: str, *, from_host: bool = False) -> Transport:
         """A transport into this process, or to the URL in [endpoints]."""
-        way = self.through(service, self._transport(service))
+        way = self.through(service, self._transport(service, self.reach_from_host if from_host else self.reach))
         return way if self.tracer is None else TracedTransport(way, service, self.tracer)
 
     def server_networks(self) -> ServiceClient | None:
@@ -239,10 +236,10 @@ class Components:
             return self.through("network", self.reach(elsewhere))
         return self.through("network", InProcessTransport(self.plane.app, f"{self.config.url}/network"))
 
-    def _transport(self, service: str) -> Transport:
+    def _transport(self, service: str, reach: Callable[[str], Transport]) -> Transport:
         elsewhere: str = getattr(self.config.endpoints, service)
         if elsewhere:
-            return self.reach(elsewhere)
+            return reach(elsewhere)
         prefix = "/" + ENDPOINT_PATHS[service].split("/")[1]
         if service not in self.config.runs:
             raise StartError(f"{self.config.source}: {service} is neither in [plane] services nor in [endpoints]")
@@ -265,7 +262,7 @@ class Components:
     def host_client(self, service: str, host: str) -> ServiceClient:
         """A client for the agent of `host`. All agents of a process share the connections."""
         if service not in self._of_hosts:
-            self._of_hosts[service] = self.transport(service)
+            self._of_hosts[service] = self.transport(service, from_host=True)
         if host not in self._credentials_of_hosts:
             self._credentials_of_hosts[host] = self.host_credentials(host)
         return ServiceClient(

@@ -22,7 +22,7 @@ from moorage.wire.http import Authenticator
 from moorage.wire.middleware import CrossOrigin, metrics_app
 from moorage.wire.transports import SocketTransport, Transport
 from moorage.wiring.auth import AGENTS, authenticator_of, credentials_of, host_credentials_of, open_identity
-from moorage.wiring.components import Components, Plane, open_database
+from moorage.wiring.components import HOST_ANSWER_S, Components, Plane, open_database
 from moorage.wiring.services import (
     build_accelerator,
     build_accelerator_agent,
@@ -81,6 +81,7 @@ def build_plane(
     """
     parts = _parts(config, clock or _clock(config), ids or RandomIds(), wakeups or Wakeups(), hints, authenticator)
     parts.reach, parts.has_sockets = reach or partial(SocketTransport, ca_file=config.ca_file), has_sockets
+    parts.reach_from_host = reach or partial(SocketTransport, ca_file=config.ca_file, answer_s=HOST_ANSWER_S)
     if through is not None:
         parts.through = through
     parts.credentials = credentials or credentials_of(parts)

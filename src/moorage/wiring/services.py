@@ -218,6 +218,7 @@ def build_network(parts: Components) -> None:
 
 def build_compute(parts: Components) -> None:
     from moorage.audit.audit_task import QUEUE as AUDIT
+    from moorage.compute.agents.outage_task import OutageTask
     from moorage.compute.api import routes as compute_routes
     from moorage.compute.catalogue.baremetal_flavors import BareMetalTask
     from moorage.compute.model.servers import BUILD_QUEUE, MOVE_QUEUE
@@ -235,7 +236,7 @@ def build_compute(parts: Components) -> None:
     service = _compute_service(parts, engine, placement, scheduler, consoles)
     if not parts.has_server_networks and not parts.config.endpoints.network:
         parts.plane.starts.append(lambda: _refuse_without_networks(parts, engine))
-    show_state(parts.plane.metrics.registry, engine, parts.clock, up_window_s=parts.config.compute.host_down_after_s)
+    show_state(parts.plane.metrics.registry, engine, parts.clock, up_since=service.hosts.up_since)
     if consoles is not None:
         build_console_proxy(parts, service.consoles, consoles)
     is_first = parts.first_of(workers)
@@ -243,6 +244,9 @@ def build_compute(parts: Components) -> None:
     alone = _job_pruning(parts, "compute", engine, jobs, parts.config.compute.finished_jobs_days, is_first)
     wakes = [BUILD_QUEUE, MOVE_QUEUE, AUDIT, BareMetalTask.name, *(task.name for task in alone)]
     parts.watch_workers("compute", engine, workers, BUILD_JOBS.end_leases_of, wakes)
+    if is_real_time(parts.clock):  # in virtual time, time also passes while nothing runs
+        outages = OutageTask(engine, parts.clock, service.deps.outages)
+        parts.plane.starts += [outages.run_once, partial(parts.plane.run_from_now_on, outages)]
     parts.plane.tasks += [*tasks, *alone]
     parts.serve("compute", compute_routes.API, service, compute_routes.RULES, engine)
 

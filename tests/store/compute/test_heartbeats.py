@@ -9,7 +9,9 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import event
 
+from moorage.compute.agents import outage_task
 from moorage.compute.agents.agent_service import REPORT_REFRESH, WRITE_INTERVAL, AgentService, Heartbeats
+from moorage.compute.agents.outage_task import OutageTask
 from moorage.compute.deps import ComputeDeps, ComputeSettings
 from moorage.compute.hosts import HostService
 from moorage.compute.model.servers import HostReport
@@ -37,6 +39,13 @@ def host_report(number, vcpus=16):
 def engine(kind):
     with migrated_engine("compute", kind) as engine:
         yield engine
+
+
+def raises(error):
+    def fail(*_arguments):
+        raise error
+
+    return fail
 
 
 def new_agents(engine, clock, ids):
@@ -115,6 +124,66 @@ def test_a_host_without_heartbeats_is_down_after_the_up_window_and_up_after_its_
     clock.sleep(WRITE_INTERVAL.total_seconds())
     agents.register_host(host_report(1))
     assert states() == [True, True]
+
+
+@on_every_database
+def test_the_time_in_which_compute_could_not_write_does_not_count_as_silence(engine, agents, hosts, clock):
+    def states():
+        return [one.is_up for one in sorted(hosts.hosts(), key=lambda one: one.host.name)]
+
+    task = OutageTask(engine, clock, hosts.deps.outages)
+    task.run_once()
+    agents.register_host(host_report(1))
+    agents.register_host(host_report(2))
+    clock.sleep(3600)  # the database stands still, and so does all that writes
+    assert states() == [True, True]
+    assert hosts.down_hosts() == []
+    task.run_once()
+    assert states() == [True, True]
+    for _ in range(31):
+        clock.sleep((task.run_once() - clock.now()).total_seconds())
+        agents.register_host(host_report(1))
+    assert states() == [True, False], "a host that is not heard afterwards is down"
+    assert hosts.down_hosts() == ["compute-2"]
+
+
+@on_every_database
+def test_the_time_before_the_start_of_a_process_counts_only_if_another_process_ran(engine, agents, clock, ids):
+    def start():
+        deps = ComputeDeps(engine, clock, ids, InProcessHints(Wakeups()))
+        task = OutageTask(engine, clock, deps.outages)
+        task.run_once()
+        return task, HostService(deps, ComputeSettings(up_window_s=UP_WINDOW_S))
+
+    start()
+    agents.register_host(host_report(1))
+    agents.register_host(host_report(2))
+    clock.sleep(3600)
+    first, hosts = start()
+    agents.register_host(host_report(2))
+    clock.sleep(2)
+    _, beside = start()
+    assert hosts.down_hosts() == beside.down_hosts() == [], "both know the outage, also if a host has reported since"
+    for _ in range(31):
+        first.run_once()
+        agents.register_host(host_report(2))
+        clock.sleep(2)
+    assert hosts.down_hosts() == ["compute-1"]
+    _, late = start()
+    assert late.down_hosts() == ["compute-1"]
+
+
+@pytest.mark.parametrize("error", [Unavailable("gone"), OSError("gone")])
+def test_a_write_that_fails_does_not_end_an_outage(engine, agents, hosts, clock, monkeypatch, error):
+    task = OutageTask(engine, clock, hosts.deps.outages)
+    task.run_once()
+    agents.register_host(host_report(1))
+    monkeypatch.setattr(outage_task, "in_transaction", raises(error))
+    for _ in range(31):
+        clock.sleep(2)
+        with pytest.raises(type(error)):
+            task.run_once()
+    assert hosts.down_hosts() == []
 
 
 def test_a_claim_of_jobs_counts_as_a_heartbeat(agents, hosts, clock):

@@ -3,8 +3,11 @@ load of claims. Nothing acknowledged is lost, and no request fails except writes
 out.
 """
 
+import base64
 import contextlib
+import http.client
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -15,6 +18,7 @@ import uuid
 from functools import partial
 from pathlib import Path
 from typing import Self
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -35,6 +39,8 @@ CLIENTS = 4
 DRAIN_S = 3.0
 #: Aim of issue 20: 1 s for a process. The machine of the tests may be busy.
 WITHOUT_WRITES_S = 3.0
+#: Two checks of a process that hangs, each with a timeout of 2 s, and the pauses before them; on a machine that is busy.
+TAKEN_OUT_S = 10.0
 #: Within this time HAProxy notices that its idle connections to a killed process have ended; until then it may send a
 #: write on one of them.
 NOTICE_S = 0.5
@@ -189,6 +195,56 @@ def test_a_killed_and_a_drained_process_behind_the_proxy_lose_nothing(tmp_path):
             held = client.get(f"/placement/resource_providers/{provider}/allocations").json()["allocations"]
             assert set(load.acknowledged) <= set(held)
             assert set(held) <= {*load.acknowledged, *load.unknown}
+
+
+def test_a_process_that_hangs_is_taken_out_and_a_drained_one_answers_what_it_has(tmp_path):
+    with two_processes(tmp_path) as (one, two), proxy((one, two), tmp_path / "proxy.log") as url:
+        auth, log = ("admin", first_credentials(one.state, "admin")[0]), tmp_path / "proxy.log"
+        with httpx.Client(base_url=url, auth=auth, trust_env=False, timeout=60) as client:
+            for service in SERVICES:
+                until(partial(is_healthy, client, service), seen=log.read_text)
+            os.killpg(one.process.pid, signal.SIGSTOP)
+            try:
+                until(
+                    lambda: "Server compute/one is DOWN" in log.read_text(), timeout_s=TAKEN_OUT_S, seen=log.read_text
+                )
+                for _ in range(CLIENTS):
+                    assert client.get("/compute/v2.1/flavors", timeout=TAKEN_OUT_S).status_code == 200
+            finally:
+                os.killpg(one.process.pid, signal.SIGCONT)
+            until(lambda: "Server compute/one is UP" in log.read_text(), seen=log.read_text)
+
+            halves = [HalfSent(url, auth) for _ in range(2)]  # one for each process
+            two.process.send_signal(signal.SIGTERM)
+            until(lambda: "Server compute/two is DOWN" in log.read_text(), seen=log.read_text)
+            assert [half.finish() for half in halves] == [200, 200]
+            assert two.process.wait(60) == 0
+            assert client.get("/compute/v2.1/flavors").status_code == 200
+
+
+class HalfSent:
+    """A request of which the second half has not been sent yet."""
+
+    def __init__(self, url: str, auth: tuple[str, str]) -> None:
+        name = str(uuid.uuid4())
+        body = json.dumps({"flavor": {"id": name, "name": name, "vcpus": 1, "ram": 64, "disk": 1}}).encode()
+        self._rest = body[len(body) // 2 :]
+        at = urlsplit(url)
+        self._connection = http.client.HTTPConnection(at.hostname, at.port, timeout=30)
+        self._connection.putrequest("POST", "/compute/v2.1/flavors")
+        credentials = base64.b64encode(":".join(auth).encode()).decode()
+        for header, value in (
+            ("authorization", f"Basic {credentials}"), ("content-type", "application/json"),
+            ("content-length", str(len(body))),
+        ):  # fmt: skip
+            self._connection.putheader(header, value)
+        self._connection.endheaders(body[: len(body) // 2])
+
+    def finish(self) -> int:
+        """The status of the answer."""
+        self._connection.send(self._rest)
+        with contextlib.closing(self._connection):
+            return self._connection.getresponse().status
 
 
 @pytest.mark.core

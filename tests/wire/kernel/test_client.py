@@ -3,6 +3,7 @@
 import json
 import socket
 import threading
+import time
 from datetime import timedelta
 
 import pytest
@@ -269,6 +270,17 @@ def test_a_server_that_does_not_answer_in_time_is_unavailable():
             transport.send("GET", "/", {})
 
 
+def test_only_small_requests_have_the_shorter_time_limit():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        transport = SocketTransport(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout_s=1.5, answer_s=0.1)
+        for body, limit_s in ((None, 0.1), (b"{}", 0.1), (iter([b"large"]), 1.5)):
+            began = time.monotonic()
+            with pytest.raises(Unavailable):
+                transport.send("PUT", "/", {}, body)
+            assert time.monotonic() - began >= limit_s
+            assert limit_s > 0.1 or time.monotonic() - began < 1.5
+
+
 def test_a_proxy_of_the_environment_is_not_used(served, monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
@@ -300,6 +312,22 @@ def test_a_list_is_read_page_by_page(talk):
 
 
 def test_an_endless_list_is_an_error(talk):
-    client, _ = talk(page("a", more=True))
+    client, _ = talk(*(page(f"{number}", more=True) for number in range(1001)))
     with pytest.raises(Unavailable, match=r"GET /ships still has a next page after 1000 pages"):
         list(client.paged_rows("/ships", "ships", more="ships_links"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (page("a", more=True), "harbour answered /ships with the same page twice"),
+        ((200, b'{"ships": null}'), "harbour answered /ships with a page without a list of ships"),
+        ((200, b"[]"), "harbour answered /ships with a page without a list of ships"),
+        ((200, b"<html>"), "harbour answered /ships with not JSON"),
+    ],
+)
+def test_a_page_that_cannot_be_used_is_an_error_of_the_service(talk, answer, said):
+    client, _ = talk(answer)
+    with pytest.raises(RemoteError, match=said) as raised:
+        list(client.paged_rows("/ships", "ships", more="ships_links"))
+    assert raised.value.status == 502

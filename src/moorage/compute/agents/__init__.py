@@ -5,6 +5,7 @@
     domain_service       observed power states and consoles of guests
     disk_image_service   images that a host may read, and images of its servers' disks
     down_hosts           background task: ends the jobs of dead hosts
+    outage_task          background task: notices when no heartbeat could be recorded
 
 Called by the agents' routes (`api.handlers.agents`). Not here: the agent itself (`moorage.agent`).
 """

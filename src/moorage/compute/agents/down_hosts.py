@@ -10,8 +10,9 @@ The task records that remains of a server may be on the dead host (`MigrationEng
 host's jobs for the server, and the host deletes the remains when it returns, before it counts as up. So it is harmless
 to take a host for dead that is only disconnected.
 
-A host is dead if it was down at every check for a while: after an outage of this service itself, all hosts are down at
-first. Any number of processes may run this task: the second one finds the job ended.
+A host is dead if it was down at every check for a while, so a single late heartbeat does not suffice. An outage of
+this service does not count (`moorage.compute.model.outages`). Any number of processes may run this task: the second one
+finds the job ended.
 """
 
 import logging
@@ -62,7 +63,7 @@ class DeadHostsTask:
         now = self._deps.clock.now()
         self._down = {host: self._down.get(host, now) for host in self._hosts.down_hosts()}
         for host, since in self._down.items():
-            if now - since >= self._grace:
+            if since <= self._deps.outages.heard_since(now, self._grace):
                 self._end_open_jobs(host)
         return now + self._period
 

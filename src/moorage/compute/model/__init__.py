@@ -5,6 +5,7 @@
     migration_workflow   moves: the steps of each kind, their order, and where failures lead
     interfaces           the interfaces of a server while hosts attach and detach them
     observed_state       what the observed power state of a guest, and failed devices, mean for their server
+    outages              the time in which no heartbeat could be recorded, so that hosts are not silent
     quota                limits, amounts counted against them, and usage over a period
     job_payloads         the documents in the payloads of jobs for hosts, and for compute's own workers
 

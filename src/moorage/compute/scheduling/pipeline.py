@@ -124,6 +124,7 @@ class HostSelector:
         self._engine = engine
         self._clock = clock
         self._placement = placement
+        self._outages = hosts.deps.outages
         self._up_window = timedelta(seconds=hosts.settings.up_window_s)
         self._options = options or SchedulerSettings()
         self._has_traits = False
@@ -337,7 +338,8 @@ class HostSelector:
     def _host_states(self, roots: Sequence[str]) -> dict[str, HostState | None]:
         """None: no host of this compute service."""
         with read(self._engine) as connection:
-            found = scheduling_store.host_states(connection, roots, self._clock.now() - self._up_window)
+            up_since = self._outages.heard_since(self._clock.now(), self._up_window)
+            found = scheduling_store.host_states(connection, roots, up_since)
         return {root: found.get(root) for root in roots}
 
     # -------------------------------------------------------------------------------------------- 4: claim

@@ -3,8 +3,8 @@
 The page for operators is `docs/guides/metrics.md`.
 """
 
-from collections.abc import Iterator
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from enum import StrEnum
 
 from prometheus_client import CollectorRegistry, Counter
@@ -64,14 +64,13 @@ class ComputeMeters:
         self._scheduled.labels(outcome).inc(servers)
 
 
-def show_state(registry: CollectorRegistry, engine: Engine, clock: Clock, *, up_window_s: float) -> None:
-    """`up_window_s`: a host without a heartbeat for longer is down."""
+def show_state(registry: CollectorRegistry, engine: Engine, clock: Clock, *, up_since: Callable[[], datetime]) -> None:
+    """`up_since` returns the moment since which a host that is up has sent a heartbeat."""
 
     def job_gauge_samples(connection: Connection) -> Iterator[GaugeSample]:
-        now = clock.now()
-        yield from _host_samples(connection, now - timedelta(seconds=up_window_s))
+        yield from _host_samples(connection, up_since())
         yield from _server_samples(connection)
-        yield from statements.job_gauge_samples("compute", connection, jobs, now)
+        yield from statements.job_gauge_samples("compute", connection, jobs, clock.now())
 
     DatabaseGauges(registry, engine, _FAMILIES, job_gauge_samples)
 

@@ -191,6 +191,16 @@ hosts = Table(
     **TABLE_OPTIONS,
 )
 
+#: model.OutageRecord, in the only row. `past` has pairs of times in ISO 8601.
+outage_record = Table(
+    "outage_record",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("written_at", UtcDateTime),
+    Column("past", Json, nullable=False),
+    **TABLE_OPTIONS,
+)
+
 #: model.Move: a server on its way from one host to another.
 moves = Table(
     "moves",
