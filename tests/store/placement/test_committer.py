@@ -172,6 +172,25 @@ def test_a_claim_that_is_refused_in_a_group_gets_the_right_reason(engine, clock,
     assert service.allocations.consumer_allocations(CONSUMER)[0].generation == 1
 
 
+def lose_connection_at_commit(service, monkeypatch, *, is_carried_out):
+    """Of the committer's present connection. Returns the list of what will be sent over it, as (begins, commits)."""
+    link = service.allocations.deps.committer._pipeline._connection
+    start = type(link).start
+    parts = []
+
+    def lose_connection(self, sent, *, begin, commit):
+        if self is link:
+            parts.append((begin, commit))
+            if commit:
+                if is_carried_out:
+                    start(self, sent, begin=begin, commit=commit)()
+                self.driver_connection.close()
+        return start(self, sent, begin=begin, commit=commit)
+
+    monkeypatch.setattr(type(link), "start", lose_connection)
+    return parts
+
+
 @on_servers  # SQLite has no connection that can be lost
 @pytest.mark.parametrize("is_carried_out", [False, True])
 def test_a_write_whose_connection_is_lost_is_carried_out_once_even_if_it_was_not_acknowledged(
@@ -180,17 +199,7 @@ def test_a_write_whose_connection_is_lost_is_carried_out_once_even_if_it_was_not
     """The connection is lost after the statements were sent; the change number shows whether they were carried out."""
     uuid = service.providers.create_provider("host", None, None).provider.uuid
     service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(2)})
-    link = service.allocations.deps.committer._pipeline._connection
-    start = type(link).start
-
-    def lose_connection(self, sent, *, begin, commit):
-        if self is link:
-            if is_carried_out:
-                start(self, sent, begin=begin, commit=commit)()
-            self.driver_connection.close()
-        return start(self, sent, begin=begin, commit=commit)
-
-    monkeypatch.setattr(type(link), "start", lose_connection)
+    lose_connection_at_commit(service, monkeypatch, is_carried_out=is_carried_out)
     if is_carried_out:
         with pytest.raises(Unavailable):
             service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
@@ -211,20 +220,7 @@ def test_beside_another_writer_a_write_whose_connection_is_lost_at_its_commit_is
     service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(9)})
     other.allocations.claim([wish(AGGREGATE, {uuid: {"VCPU": 1}})])
     service.providers.set_traits(uuid, 2, ["HW_CPU_X86_AVX2"])  # finds that another process writes
-    link = service.allocations.deps.committer._pipeline._connection
-    start = type(link).start
-    parts = []
-
-    def lose_connection(self, sent, *, begin, commit):
-        if self is link:
-            parts.append((begin, commit))
-            if commit:
-                if is_carried_out:
-                    start(self, sent, begin=begin, commit=commit)()
-                self.driver_connection.close()
-        return start(self, sent, begin=begin, commit=commit)
-
-    monkeypatch.setattr(type(link), "start", lose_connection)
+    parts = lose_connection_at_commit(service, monkeypatch, is_carried_out=is_carried_out)
     if is_carried_out:
         with pytest.raises(Unavailable):
             service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
