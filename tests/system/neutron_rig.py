@@ -4,8 +4,8 @@ usage: neutron_rig.py STATE PORT [--host NAME ...] [--broker URL --identity URL 
                                                                  --project NAME]
 
 Without a broker every caller is admin, and networks are rows only: there are no bridges and no packets. Of each HOST it
-is told what an agent of Open vSwitch reports there, with a bridge for the physical network `outside`, so that it binds
-ports to the host.
+is told what two agents report there, so that it binds ports to the host: that of Open vSwitch, with a bridge for the
+physical network `outside`, and that of network cards with virtual functions, with one on the physical network `fast`.
 
 With a broker it listens to agents, asks the identity service about callers, and tells compute what happens to ports.
 
@@ -39,12 +39,14 @@ lock_path = {state}/locks
 [oslo_messaging_notifications]
 driver = noop
 [ml2]
-type_drivers = flat,local
+type_drivers = flat,vlan,local
 tenant_network_types = local
-mechanism_drivers = openvswitch
-extension_drivers =
+mechanism_drivers = openvswitch,sriovnicswitch
+extension_drivers = port_device_profile
 [ml2_type_flat]
 flat_networks = *
+[ml2_type_vlan]
+network_vlan_ranges = fast
 [keystone_authtoken]
 {account}
 [nova]
@@ -92,7 +94,7 @@ def main() -> None:
     from werkzeug.serving import run_simple
 
     for host in asked.host:
-        report_agent(host)
+        report_agents(host)
     if asked.broker:
         listen_to_agents()
     run_simple("127.0.0.1", asked.port, application, threaded=True)
@@ -108,27 +110,33 @@ def make_tables(state: Path) -> None:
     engine.dispose()
 
 
-def report_agent(host: str) -> None:
+def report_agents(host: str) -> None:
     from neutron_lib import context
     from neutron_lib.plugins import directory
     from oslo_utils import timeutils
 
-    report = {
-        "agent_type": "Open vSwitch agent",
-        "binary": "neutron-openvswitch-agent",
-        "host": host,
-        "topic": "N/A",
-        "configurations": {
-            "bridge_mappings": {"outside": "br-outside"},
-            "datapath_type": "system",
-            "integration_bridge": "br-int",
-            "ovs_hybrid_plug": False,
-            "tunnel_types": [],
-        },
-        "start_flag": True,
+    of_switch = {
+        "bridge_mappings": {"outside": "br-outside"},
+        "datapath_type": "system",
+        "integration_bridge": "br-int",
+        "ovs_hybrid_plug": False,
+        "tunnel_types": [],
     }
+    of_cards = {"device_mappings": {"fast": ["eth1"]}}
     plugin = directory.get_plugin()
-    plugin.create_or_update_agent(context.get_admin_context(), report, timeutils.utcnow())
+    for kind, binary, configurations in (
+        ("Open vSwitch agent", "neutron-openvswitch-agent", of_switch),
+        ("NIC Switch agent", "neutron-sriov-nic-agent", of_cards),
+    ):
+        report = {
+            "agent_type": kind,
+            "binary": binary,
+            "host": host,
+            "topic": "N/A",
+            "configurations": configurations,
+            "start_flag": True,
+        }
+        plugin.create_or_update_agent(context.get_admin_context(), report, timeutils.utcnow())
 
 
 def listen_to_agents() -> None:

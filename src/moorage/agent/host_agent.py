@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 
 from moorage.agent.jobs.job_runner import JobRunner, JobWork
 from moorage.agent.jobs.job_task import HostQueue, JobEnded, JobsTask, JobsWhileReady, PollerElection, worker_name
@@ -71,6 +72,7 @@ class HostAgent:
             deps.acceleration,
             deps.refers_to_accelerators,
             deps.tracker.ancestor_names,
+            partial(compute.bind_device, host),
             keep_alive_period_s=settings.keep_alive_period_s,
         )
         runner = JobRunner(

@@ -136,10 +136,28 @@ class AddressPayload(msgspec.Struct, frozen=True):
 #: with the id of the port. Neutron's agent on the host then connects it.
 OVS = "ovs"
 
+#: The kind of a port of a Neutron with a device profile: the interface is a virtual function of a network card, that of
+#: the request group `device_group`. The host chooses it, and has the port bound to it (`PortDevice`) before the guest
+#: gets it.
+DEVICE = "device"
+
+
+def device_group(port_id: str) -> str:
+    """The suffix of the request group, in the server's extra specs, for the device of a port."""
+    return f"port_{port_id}"
+
+
+class PortDevice(msgspec.Struct, frozen=True):
+    """The virtual function that a host has chosen for a port of the kind `DEVICE`."""
+
+    address: str  #: PCI, ``dddd:bb:dd.f``
+    physical_network: str  #: that the card is connected to
+
 
 class InterfacePayload(msgspec.Struct, frozen=True):
     """A network interface of the server. `kind`, `physical_network`, `segmentation_id`: what the host attaches it to,
-    see `moorage.network.model.Segment`, or `OVS`.
+    see `moorage.network.model.Segment`, or `OVS` or `DEVICE`. Of a `DEVICE`, the job has only the ids and the kind; the
+    answer to the host's choice has the rest.
     """
 
     port_id: str

@@ -148,8 +148,8 @@ class AcceleratorOptions:
     )
     simulated_devices: str = option(
         "usual",
-        "Devices of the driver 'simulated': FPGAs and GPUs, or in addition a time card, a GPU with shares and a "
-        "QuickAssist card.",
+        "Devices of the driver 'simulated': FPGAs and GPUs, or in addition a time card, a GPU with shares, a "
+        "QuickAssist card and a network card.",
         choices=("usual", "every_kind"),
     )
     names: str = option(

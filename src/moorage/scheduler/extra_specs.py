@@ -178,18 +178,22 @@ def check_known_specs(given: Mapping[str, str]) -> None:
             raise Invalid(f"{key}: there is no such extra spec; {near or 'see the reference of flavor extra specs'}")
 
 
-def device_profile_specs(extra_specs: Mapping[str, str], groups: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """The extra specs that the device profile named by a flavor adds to the flavor's own `extra_specs`.
+def numbered_groups(groups: Sequence[Mapping[str, str]]) -> dict[str, Mapping[str, str]]:
+    """{suffix: group} of the device profile that a flavor names: group n has ``device_profile_<n>``, as in Nova."""
+    return {f"device_profile_{number}": group for number, group in enumerate(groups)}
 
-    Group n has the suffix ``device_profile_<n>``, as in Nova; so have ``accel:`` keys of the profile. The query to
-    Placement and the host's attachments are thus both read from the server's copy of the flavor, which keeps them even
-    if the profile changes later.
+
+def device_profile_specs(extra_specs: Mapping[str, str], groups: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """The extra specs that groups of device profiles add to a flavor's own `extra_specs`. `groups`: {suffix: group}.
+
+    ``accel:`` keys of the profile have the group's suffix, too. The query to Placement and the host's attachments are
+    thus both read from the server's copy of the flavor, which keeps them even if the profile changes later.
     """
     added = {}
-    for number, group in enumerate(groups):
+    for suffix, group in groups.items():
         for key, value in group.items():
             kind, _, rest = key.partition(":")
-            added[f"{kind}device_profile_{number}:{rest}"] = str(value)
+            added[f"{kind}{suffix}:{rest}"] = str(value)
     own = read_extra_specs(extra_specs)
     # Nova's rule: with at most one group in the flavor itself, isolation cannot have been intended.
     if len([suffix for suffix in own.suffixes if suffix]) <= 1 and own.group_policy is None:

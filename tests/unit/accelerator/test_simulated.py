@@ -111,6 +111,7 @@ def test_a_host_with_every_device_type_can_be_simulated(tmp_path, clock):
     devices = SimulatedAccelerators(simulated_host_with_every_device_type(), tmp_path, clock).discover()
     assert {device.type for device in devices} == {
         DeviceType.FPGA, DeviceType.GPU, DeviceType.VGPU, DeviceType.HPTS, DeviceType.QAT,
+        DeviceType.NIC,
     }  # fmt: skip
     handles = [handle for device in devices for part in device.deployables for handle in part.handles]
     assert len(handles) == len(set(handles))

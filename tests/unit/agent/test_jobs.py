@@ -27,7 +27,7 @@ def runner(driver):
     def refers(extra_specs):
         return "resources:CUSTOM_ACCELERATOR_FPGA" in extra_specs
 
-    return JobRunner(driver, ServerBuilder(driver, NoAcceleration(), refers, lambda _: frozenset()), lambda: None)
+    return JobRunner(driver, ServerBuilder(driver, NoAcceleration(), refers, lambda _: frozenset(), None), lambda: None)
 
 
 def claim_is_valid():
@@ -66,7 +66,7 @@ class OneDevice(NoAcceleration):
 def test_jobs_that_attach_or_release_devices_wake_the_resource_tracker(driver):
     """R7, R35, R44, R45 (accelerator-attach): Placement and the reports of the host follow at once."""
     woken = []
-    builder = ServerBuilder(driver, OneDevice(), bool, lambda _: frozenset())
+    builder = ServerBuilder(driver, OneDevice(), bool, lambda _: frozenset(), None)
     runner = JobRunner(driver, builder, lambda: woken.append(True), releases_on_stop=True)
     flavor = SERVER["flavor"] | {"extra_specs": {"resources:CUSTOM_ACCELERATOR_FPGA": "1"}}
     job = JOB | {"server": SERVER | {"flavor": flavor}, "start": True}
@@ -100,7 +100,7 @@ def test_each_job_of_the_power_state_has_its_own_action(driver, monkeypatch):
     actions = []
     power = driver.power
     monkeypatch.setattr(driver, "power", lambda uuid, action: actions.append(action) or power(uuid, action))
-    runner = JobRunner(driver, ServerBuilder(driver, NoAcceleration(), bool, lambda _: frozenset()), lambda: None)
+    runner = JobRunner(driver, ServerBuilder(driver, NoAcceleration(), bool, lambda _: frozenset(), None), lambda: None)
     runner.run_job("build", JOB, claim_is_valid)
     for kind in (
         "pause",

@@ -46,7 +46,7 @@ def test_every_following_step_is_part_of_the_workflow(kind):
 
 
 def test_agents_have_a_job_for_each_step_on_a_host():
-    runner = JobRunner(None, ServerBuilder(None, NoAcceleration(), bool, frozenset), lambda: None)
+    runner = JobRunner(None, ServerBuilder(None, NoAcceleration(), bool, frozenset, None), lambda: None)
     assert runner._works.keys() >= HOST_STEPS
 
 

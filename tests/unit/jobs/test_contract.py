@@ -70,7 +70,7 @@ def test_unknown_fields_of_a_newer_release_are_ignored(kind):
 
 def test_a_job_of_the_previous_release_is_run(tmp_path):
     driver = SimulatedDriver(HostDescription(), tmp_path, VirtualClock(datetime(2030, 1, 1, tzinfo=UTC)))
-    builder = ServerBuilder(driver, NoAcceleration(), lambda _: False, lambda _: frozenset())
+    builder = ServerBuilder(driver, NoAcceleration(), lambda _: False, lambda _: frozenset(), None)
     runner = JobRunner(driver, builder, lambda: None)
     server_id = RECORDED["build"]["payload"]["server"]["id"]
     built = runner.run_job("build", RECORDED["build"]["payload"], lambda: None)

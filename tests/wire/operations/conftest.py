@@ -14,6 +14,7 @@ from moorage.core.clock import VirtualClock
 from moorage.images.directory import ImageDirectory
 from moorage.jobs.wakeups import InProcessHints
 from moorage.placement.client.placement_client import PlacementClient
+from moorage.wire.transports import SocketTransport
 from tests import counted
 from tests.crash.effects import DRIVER_CALLS
 from tests.images import put_image
@@ -80,6 +81,7 @@ class SimulatedHost:
             name,
             "agent",
             agent={"host": name},
+            accelerator={"simulated_devices": cloud.devices},
             endpoints={} if cloud.has_accelerators else {"accelerator": "http://nowhere"},
             resting=TIDYING if cloud.has_accelerators else (*TIDYING, "accelerator", "device history"),
             built=self._watch,
@@ -138,11 +140,12 @@ class Cloud:
     """Three kinds of processes: `control` has placement and images, `compute` has compute and its tasks, and the hosts.
 
     With `accelerators`, the accelerator service runs too, and hosts report to it. With `networks`, {name: line of the
-    configuration}, `control` has the network service. `options` are those of [compute].
+    configuration}, `control` has the network service; with `neutron`, a URL, `compute` uses that. `devices`: see
+    [accelerator] simulated_devices. `options` are those of [compute].
     """
 
-    def __init__(self, directory, *, accelerators=False, networks=None, **options):
-        self.has_accelerators = accelerators
+    def __init__(self, directory, *, accelerators=False, networks=None, neutron=None, devices="usual", **options):
+        self.has_accelerators, self.devices = accelerators, devices
         self.points = Points(self._on_disk)
         self._is_asked = False
         self.hosts = {}
@@ -163,7 +166,13 @@ class Cloud:
         self.placement = PlacementClient(self.client("placement"))
         self.images = ImageDirectory(directory / "images", clock=self.clock, ids=self.ids)
         # If a server is deleted during a move, its next job has no hint and is found by polling.
-        self.compute = self.control.beside("compute", "compute", compute={"poll_period_s": 60.0, **options})
+        self.compute = self.control.beside(
+            "compute",
+            "compute",
+            compute={"poll_period_s": 60.0, **options},
+            endpoints={} if neutron is None else {"network": neutron},
+            reach=None if neutron is None else SocketTransport,
+        )
         self._watch(self.compute, "placement", "image", "network")
 
     def _watch(self, plane, *services):

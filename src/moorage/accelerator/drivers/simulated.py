@@ -22,7 +22,16 @@ from typing import BinaryIO, TypeVar
 import msgspec
 
 from moorage.accelerator.drivers.base import Cleaned, CleaningFacts, DriverError, RegionContent, StillCleaning
-from moorage.accelerator.model.devices import Bitstream, Deployable, Device, DeviceType, Health, Mdev, RegionState
+from moorage.accelerator.model.devices import (
+    PHYSICAL_NETWORK,
+    Bitstream,
+    Deployable,
+    Device,
+    DeviceType,
+    Health,
+    Mdev,
+    RegionState,
+)
 from moorage.core.clock import Clock
 from moorage.core.errors import StartError
 from moorage.durable import write_atomically, write_durably
@@ -293,7 +302,9 @@ def default_simulated_host() -> tuple[Device, ...]:
 
 
 def simulated_host_with_every_device_type() -> tuple[Device, ...]:
-    """The default host plus a time card, a GPU with four vGPUs, and a QuickAssist card with two virtual functions."""
+    """The default host plus a time card, a GPU with four vGPUs, and a QuickAssist card and a network card with two
+    virtual functions each.
+    """
     shares = tuple(str(Mdev("0000:b1:00.0", "nvidia-592", slot)) for slot in range(4))
     return (
         *default_simulated_host(),
@@ -327,6 +338,17 @@ def simulated_host_with_every_device_type() -> tuple[Device, ...]:
             model="QuickAssist 4xxx",
             numa_node=0,
             deployables=(Deployable("0000:6b:00.0", ("0000:6b:00.1", "0000:6b:00.2")),),
+        ),
+        Device(
+            pci_id="0000:c1:00.0",
+            type=DeviceType.NIC,
+            vendor="mellanox",
+            vendor_id="15b3",
+            product_id="101d",
+            model="ConnectX-6 Dx",
+            numa_node=1,
+            deployables=(Deployable("0000:c1:00.0", ("0000:c1:00.2", "0000:c1:00.3")),),
+            details=((PHYSICAL_NETWORK, "fast"),),
         ),
     )
 

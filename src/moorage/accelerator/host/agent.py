@@ -22,6 +22,7 @@ from moorage.accelerator.host.device_registry import DeviceRegistry
 from moorage.accelerator.host.programming import BitstreamSource, RegionProgrammer
 from moorage.accelerator.host.reporting import ReportSender
 from moorage.accelerator.model import attach_state as h
+from moorage.accelerator.model.attach_state import ClaimedHandle
 from moorage.accelerator.model.binding import (
     expected_content,
     extra_specs_of,
@@ -29,7 +30,7 @@ from moorage.accelerator.model.binding import (
     wanted_content,
 )
 from moorage.accelerator.model.device_history import Requester
-from moorage.accelerator.model.devices import HandleState, plug_answer
+from moorage.accelerator.model.devices import PHYSICAL_NETWORK, HandleState, plug_answer
 from moorage.accelerator.model.errors import NotReady
 from moorage.accelerator.model.inventory import DeployableNode, provider_nodes
 from moorage.accelerator.model.naming import NameScheme
@@ -199,7 +200,14 @@ class AcceleratorAgent:
         if (why := self._sender.superseded) is not None:
             raise NotReady(why)  # the other agent may give the same devices to other instances
         with tracing.span("accelerators plug"), self._announcing_changes():
-            return [plug_answer(handle) for handle in self._engine.plug(request)]
+            handles = self._engine.plug(request)
+            return [plug_answer(handle.pci_id) | self._place_of(handle) for handle in handles]
+
+    def _place_of(self, handle: ClaimedHandle) -> dict[str, str]:
+        """For a function of a network card: the request group that it is for, and the network that it is on."""
+        details = dict(self._registry.deployable(handle.deployable).device.details)
+        network = details.get(PHYSICAL_NETWORK)
+        return {} if network is None else {"group": handle.group, PHYSICAL_NETWORK: network}
 
     def unplug(self, instance_info: object) -> int:
         with _logging_failure("unplug", instance_info):

@@ -16,7 +16,7 @@ from moorage.accelerator.host.cleaning import HandleCleaner
 from moorage.accelerator.host.device_registry import DeviceRegistry, ManagedDeployable
 from moorage.accelerator.host.programming import ChosenBitstream, KeyedLocks, RegionProgrammer
 from moorage.accelerator.model import attach_state as h
-from moorage.accelerator.model.attach_state import Attachment, AttachState, AttachStep, HandleRequest
+from moorage.accelerator.model.attach_state import Attachment, AttachState, AttachStep, ClaimedHandle, HandleRequest
 from moorage.accelerator.model.device_history import Requester
 from moorage.accelerator.model.devices import Health
 from moorage.accelerator.model.errors import (
@@ -47,8 +47,8 @@ class AttachEngine:
         self._programmer = programmer
         self._instances = KeyedLocks()
 
-    def plug(self, request: PlugRequest) -> list[str]:
-        """Returns the handles' addresses, group after group. Returns the same for a repeated request (A9)."""
+    def plug(self, request: PlugRequest) -> tuple[ClaimedHandle, ...]:
+        """Returns the handles, group after group. Returns the same for a repeated request (A9)."""
         profile = from_extra_specs(request.extra_specs)
         with self._instances.held(request.instance_uuid):
             if answer := self._already_plugged(request):
@@ -129,18 +129,18 @@ class AttachEngine:
 
     # ------------------------------------------------------------------------------------- plugging
 
-    def _already_plugged(self, request: PlugRequest) -> list[str]:
+    def _already_plugged(self, request: PlugRequest) -> tuple[ClaimedHandle, ...]:
         attachment = self._checkpoint.state.attachments.get(request.instance_uuid)
         if attachment is None:
-            return []
+            return ()
         if attachment.step is not AttachStep.ATTACHED:  # an earlier roll-back could not be recorded, so repeat it
             self._release(request.instance_uuid)
-            return []
+            return ()
         if attachment.request_digest != request.digest:
             raise AlreadyPlugged(
                 f"instance {request.instance_uuid} already has {_pci_ids(attachment)} for another request; unplug first"
             )
-        return _pci_ids(attachment)
+        return attachment.handles
 
     def _selected_deployables(self, group: ProfileGroup, request: PlugRequest) -> list[tuple[ManagedDeployable, str]]:
         """For each accelerator type in `group`, the deployable selected for it, with its provider uuid (R19, R22)."""
@@ -206,7 +206,7 @@ class AttachEngine:
         attachment: Attachment,
         placed: Sequence[tuple[ProfileGroup, ManagedDeployable, str]],
         chosen: Mapping[str, ChosenBitstream],
-    ) -> list[str]:
+    ) -> tuple[ClaimedHandle, ...]:
         uuid = attachment.instance_uuid
         for deployable, found in chosen.items():
             self._programmer.load_bitstream(deployable, found, uuid)
@@ -222,7 +222,7 @@ class AttachEngine:
         self._checkpoint.step(partial(h.mark_attached, instance_uuid=uuid))
         pci_ids = _pci_ids(attachment)
         log.info("plugged", extra={"instance": uuid, "instance_name": attachment.instance_name, "pci_ids": pci_ids})
-        return pci_ids
+        return attachment.handles
 
     # ------------------------------------------------------------------------------------ releasing
 

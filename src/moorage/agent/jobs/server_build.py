@@ -1,9 +1,11 @@
 """Builds and destroys servers on this host: attaches the devices and starts the domain, or the reverse.
 
-    build:   plug -> spawn          after a failure: destroy, unplug, and report the reason
-    rebuild: plug -> rebuild        its devices are plugged already; a failure leaves everything as it is
-    attach:  plug -> spawn          only if the domain's devices differ from the server's
+    build:   plug -> bind -> spawn  after a failure: destroy, unplug, and report the reason
+    rebuild: plug -> bind -> rebuild  its devices are plugged already; a failure leaves everything as it is
+    attach:  plug -> bind -> spawn  only if the domain's devices differ from the server's
     destroy: destroy -> unplug      in this order: another tenant must not get a device that a guest still uses
+
+`bind`: ports of a Neutron that are devices are bound to those that were plugged for them.
 
 Each may run again after a crash at any line: `plug` returns the same devices for the same server, `spawn` keeps an
 existing domain, and `destroy` and `unplug` do nothing the second time.
@@ -13,6 +15,7 @@ import logging
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from ipaddress import ip_address
 from typing import Protocol, TypeVar
 
@@ -22,7 +25,17 @@ from moorage.agent.jobs.keep_alive import KeepAlive, run_keeping_alive
 from moorage.agent.model import Guest, config_drive_files
 from moorage.agent.virt.driver import DomainInterface, DomainSpec, VirtDriver
 from moorage.core.errors import MoorageError, message_for_tenants
-from moorage.jobs.contract import OVS, InterfacePayload, RebuildJob, ServerJob, ServerPayload, ServerRef
+from moorage.jobs.contract import (
+    DEVICE,
+    OVS,
+    InterfacePayload,
+    PortDevice,
+    RebuildJob,
+    ServerJob,
+    ServerPayload,
+    ServerRef,
+    device_group,
+)
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +81,10 @@ class NoAcceleration:
         return 0
 
 
+#: (server id, port id, device of the host) -> the port, of the kind `DEVICE`, bound to the device. May be repeated.
+BindDevice = Callable[[str, str, PortDevice], InterfacePayload]
+
+
 #: Whether a flavor with these extra specs requests accelerators.
 RefersToAccelerators = Callable[[Mapping[str, str]], bool]
 
@@ -110,6 +127,7 @@ class ServerBuilder:
         acceleration: Acceleration,
         refers_to_accelerators: RefersToAccelerators,
         ancestor_names: Callable[[Iterable[str]], frozenset[str]],
+        bind_device: BindDevice,
         *,
         keep_alive_period_s: float = 10.0,
     ) -> None:
@@ -117,6 +135,7 @@ class ServerBuilder:
         self._acceleration = acceleration
         self._refers_to_accelerators = refers_to_accelerators
         self._ancestor_names = ancestor_names
+        self._bind_device = bind_device
         self._keep_alive_period_s = keep_alive_period_s
 
     def build(self, job: ServerJob, keep_alive: KeepAlive, *, start: bool = True) -> BuiltServer:
@@ -125,7 +144,7 @@ class ServerBuilder:
             devices = self._plug_devices(job, keep_alive)
             if devices:  # attaching them may have taken long
                 keep_alive()
-            spec = self._spec(job, devices)
+            spec = self._spec(job, devices, self._interfaces(job, devices, keep_alive))
             self.run_keeping_alive(lambda: self._driver.spawn(spec, start=start), keep_alive)
         except JobLost:
             raise
@@ -141,7 +160,7 @@ class ServerBuilder:
     def rebuild(self, job: RebuildJob, keep_alive: KeepAlive) -> BuiltServer:
         """Rebuilds the server. The devices stay attached: the driver stops the guest before it removes the disk."""
         devices = self._plug_devices(job, keep_alive)
-        spec = self._spec(job, devices)
+        spec = self._spec(job, devices, self._interfaces(job, devices, keep_alive))
         self.run_keeping_alive(lambda: self._driver.rebuild(spec, key=job.key, start=job.start), keep_alive)
         return BuiltServer(devices)
 
@@ -150,11 +169,14 @@ class ServerBuilder:
         if not self._refers_to_accelerators(job.server.flavor.extra_specs):
             return BuiltServer(())
         devices = self._plug_devices(job, keep_alive)
+        bound = self._interfaces(job, devices, keep_alive)
         present = self._driver.domains().get(job.server.id)
-        pci, mdevs = _split_devices(devices)
-        if present is not None and (present.spec.pci_addresses, present.spec.mdev_uuids) != (pci, mdevs):
-            spec = replace(present.spec, pci_addresses=pci, mdev_uuids=mdevs)
-            self.run_keeping_alive(lambda: self._driver.spawn(spec, start=False), keep_alive)
+        if present is not None:
+            interfaces = bound if any(one.device for one in bound) else present.spec.interfaces
+            pci, mdevs = _split_devices(devices, interfaces)
+            spec = replace(present.spec, pci_addresses=pci, mdev_uuids=mdevs, interfaces=interfaces)
+            if spec != present.spec:
+                self.run_keeping_alive(lambda: self._driver.spawn(spec, start=False), keep_alive)
         return BuiltServer(devices)
 
     def detach(self, server: ServerRef, keep_alive: KeepAlive) -> int:
@@ -183,13 +205,36 @@ class ServerBuilder:
         )
         return tuple(plugged)
 
+    def _interfaces(
+        self, job: ServerJob, devices: Sequence[Mapping[str, str]], keep_alive: KeepAlive
+    ) -> tuple[DomainInterface, ...]:
+        """The server's interfaces; those that are devices are bound now. Raises `BuildFailed`."""
+        plugged = {device["group"]: device for device in devices if "group" in device}
+        interfaces = []
+        for one in job.server.interfaces or ():
+            if one.kind != DEVICE:
+                interfaces.append(domain_interface(one))
+                continue
+            device = plugged.get(device_group(one.port_id))
+            if device is None:
+                raise BuildFailed(
+                    f"the device of port {one.port_id} has no physical network: set physical_network in the device "
+                    "spec of the network card"
+                )
+            chosen = PortDevice(device["pci_id"], device["physical_network"])
+            bind = partial(self._bind_device, job.server.id, one.port_id, chosen)
+            interfaces.append(domain_interface(self.run_keeping_alive(bind, keep_alive), chosen.address))
+        return tuple(interfaces)
+
     def spec_of(self, job: ServerJob) -> DomainSpec:
         """The definition of a server without devices."""
-        return self._spec(job, ())
+        return self._spec(job, (), tuple(domain_interface(one) for one in job.server.interfaces or ()))
 
-    def _spec(self, job: ServerJob, devices: tuple[Mapping[str, str], ...]) -> DomainSpec:
+    def _spec(
+        self, job: ServerJob, devices: Sequence[Mapping[str, str]], interfaces: tuple[DomainInterface, ...]
+    ) -> DomainSpec:
         server = job.server
-        pci, mdevs = _split_devices(devices)
+        pci, mdevs = _split_devices(devices, interfaces)
         selected = [uuid for uuids in job.selected_rp.values() for uuid in uuids]
         return DomainSpec(
             uuid=server.id,
@@ -200,7 +245,7 @@ class ServerBuilder:
             image_id=server.image_id,
             pci_addresses=pci,
             mdev_uuids=mdevs,
-            interfaces=tuple(domain_interface(one) for one in server.interfaces or ()),
+            interfaces=interfaces,
             provider_ancestors=self._ancestor_names(selected),
             ephemeral_gb=server.flavor.ephemeral_gb,
             swap_mb=server.flavor.swap_mb,
@@ -234,13 +279,19 @@ class ServerBuilder:
         return run_keeping_alive(call, keep_alive, self._keep_alive_period_s)
 
 
-def _split_devices(devices: Sequence[Mapping[str, str]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(PCI addresses, uuids of mediated devices), as in a guest's definition."""
-    pci = tuple(device["pci_id"] for device in devices if "mdev" not in device)
+def _split_devices(
+    devices: Sequence[Mapping[str, str]], interfaces: Sequence[DomainInterface]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(PCI addresses, uuids of mediated devices) of those that are no interfaces, as in a guest's definition."""
+    are_interfaces = {one.device for one in interfaces}
+    pci = tuple(one["pci_id"] for one in devices if "mdev" not in one and one["pci_id"] not in are_interfaces)
     return pci, tuple(device["mdev"] for device in devices if "mdev" in device)
 
 
-def domain_interface(interface: InterfacePayload) -> DomainInterface:
+def domain_interface(interface: InterfacePayload, device: str | None = None) -> DomainInterface:
+    """`device`: PCI address of the function that is the interface."""
+    if device is not None:
+        return DomainInterface(interface.mac, "", is_bridge=False, vlan=interface.segmentation_id, device=device)
     is_ovs = interface.kind == OVS
     return DomainInterface(
         mac=interface.mac,

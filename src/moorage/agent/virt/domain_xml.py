@@ -139,6 +139,8 @@ def _add_devices(domain: ET.Element, spec: DomainSpec, machine: Machine, parts: 
         if disk.read_only:
             ET.SubElement(element, "readonly")
     for interface in spec.interfaces:
+        if interface.device is not None and machine.emulates_devices:
+            raise VirtError(f"{interface.device} is emulated, so it cannot be a network interface of the guest")
         devices.append(render_interface(interface))
     if parts.console:
         serial = ET.SubElement(devices, "serial", type="pty")
@@ -175,12 +177,19 @@ def render_interface(interface: DomainInterface) -> ET.Element:
 
     A port of a Neutron has the name that Neutron's agents expect, and no filter: they filter themselves.
     """
-    kind = "bridge" if interface.is_bridge else "network"
+    kind = "hostdev" if interface.device is not None else "bridge" if interface.is_bridge else "network"
     element = ET.Element("interface", type=kind)
     ET.SubElement(element, "mac", address=interface.mac)
-    ET.SubElement(element, "source", {kind: interface.source})
+    if interface.device is None:
+        ET.SubElement(element, "source", {kind: interface.source})
+    else:
+        element.set("managed", "yes")
+        pci = ET.SubElement(ET.SubElement(element, "source"), "address", type="pci")
+        pci.attrib.update(_pci_attributes(interface.device))
     if interface.vlan is not None:
         ET.SubElement(ET.SubElement(element, "vlan"), "tag", id=str(interface.vlan))
+    if interface.device is not None:
+        return element
     ET.SubElement(element, "model", type="virtio")
     if interface.mtu is not None:
         ET.SubElement(element, "mtu", size=str(interface.mtu))
@@ -208,9 +217,10 @@ def interface_element(data: str | bytes, mac: str) -> ET.Element | None:
 def _read_interface(element: ET.Element) -> DomainInterface:
     tag, kind = element.find("vlan/tag"), element.attrib["type"]
     port, mtu = element.find("virtualport/parameters"), element.find("mtu")
+    device = element.find("source/address")
     return DomainInterface(
         mac=_child(element, "mac").attrib["address"],
-        source=_child(element, "source").attrib[kind],
+        source=_child(element, "source").attrib[kind] if device is None else "",
         is_bridge=kind == "bridge",
         vlan=None if tag is None else int(tag.attrib["id"]),
         addresses=tuple(
@@ -218,6 +228,7 @@ def _read_interface(element: ET.Element) -> DomainInterface:
         ),
         ovs_port=None if port is None else port.attrib.get("interfaceid"),
         mtu=None if mtu is None else int(mtu.attrib["size"]),
+        device=None if device is None else _pci_address(device),
     )
 
 

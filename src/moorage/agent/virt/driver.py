@@ -77,22 +77,27 @@ class HypervisorFacts:
 class DomainInterface:
     """A network interface of a domain.
 
-    The host drops what the guest sends from other addresses, unless the interface has an `ovs_port`: then Neutron's
-    agent does, and connects the interface, for which a guest that starts has to wait.
+    The host drops what the guest sends from other addresses, unless Neutron's agent does, which `is_of_neutron`.
     """
 
     mac: str
-    source: str  #: the name of a bridge, or of a network of the hypervisor
+    source: str  #: the name of a bridge, or of a network of the hypervisor; empty with a `device`
     is_bridge: bool
     vlan: int | None = None
-    addresses: tuple[str, ...] = ()  #: IPv4, that the host lets through; empty with an `ovs_port`, or if `is_dhcp`
+    addresses: tuple[str, ...] = ()  #: IPv4, that the host lets through; empty if `is_of_neutron` or `is_dhcp`
     ovs_port: str | None = None  #: the id of the port of a Neutron, with which Open vSwitch marks the interface
     mtu: int | None = None  #: None: that of the bridge
+    device: str | None = None  #: PCI address of the virtual function that is the interface
+
+    @property
+    def is_of_neutron(self) -> bool:
+        """Whether Neutron's agent connects the interface, for which a guest that starts has to wait."""
+        return self.ovs_port is not None or self.device is not None
 
     @property
     def is_dhcp(self) -> bool:
         """Whether a DHCP server gives the address."""
-        return not self.addresses and self.ovs_port is None
+        return not self.addresses and not self.is_of_neutron
 
 
 @dataclass(frozen=True)
@@ -105,7 +110,8 @@ class DomainSpec:
     memory_mb: int
     disk_gb: int = 0  #: 0: the size of the image
     image_id: str | None = None
-    pci_addresses: tuple[str, ...] = ()  #: ``dddd:bb:dd.f``, in the order in which the guest sees them
+    #: ``dddd:bb:dd.f``, in the order in which the guest sees them; without those that are interfaces.
+    pci_addresses: tuple[str, ...] = ()
     #: Names of all ancestors of the providers that the server uses. A driver prefers the NUMA nodes among them for the
     #: guest's memory.
     provider_ancestors: frozenset[str] = frozenset()

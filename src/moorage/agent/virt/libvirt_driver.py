@@ -118,7 +118,7 @@ class LibvirtDriver:
     def _start(self, domain: VirDomain) -> None:
         """Starts or resumes the guest. One with ports of a Neutron is paused until they are plugged."""
         interfaces = parse_domain(guest.definition_of(domain)).interfaces
-        if any(one.ovs_port for one in interfaces) and guest.power_of(domain) is not DomainPowerState.RUNNING:
+        if any(one.is_of_neutron for one in interfaces) and guest.power_of(domain) is not DomainPowerState.RUNNING:
             guest.start_paused(domain)
             self._wait_for_ports(domain.UUIDString())
         guest.start(domain)

@@ -260,6 +260,13 @@ _AGENTS: list[Route[ComputeService]] = [
     agent_route("POST", f"{_HOST}/jobs", agents.claim_jobs, AGENT_RULE, job_api.CLAIM, effect="routine"),
     agent_route("GET", f"{_HOST}/servers", agents.expected_servers, AGENT_RULE),
     agent_route("GET", _HOST + "/servers/{server_id}", agents.server_on_host, AGENT_RULE),
+    agent_route(
+        "PUT",
+        _HOST + "/servers/{server_id}/ports/{port_id}",
+        agents.bind_device,
+        AGENT_RULE,
+        host_schemas.PORT_DEVICE,
+    ),
     agent_route("POST", _HOST + "/servers/{server_id}/reboot", agents.reboot_server, AGENT_RULE),
     agent_route(
         "PUT", f"{_HOST}/domains", agents.report_domains, AGENT_RULE, host_schemas.DOMAIN_REPORT, effect="routine"

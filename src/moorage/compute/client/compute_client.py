@@ -5,8 +5,11 @@ addresses the root of the service: paths begin with ``/v2.1``.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypedDict
 from urllib.parse import quote
+
+import msgspec
 
 from moorage.compute.client.values import (
     Aggregate,
@@ -28,6 +31,7 @@ from moorage.compute.client.values import (
 )
 from moorage.core.errors import Conflict, NotFound, RemoteError
 from moorage.core.json import JsonObject
+from moorage.jobs.contract import InterfacePayload, PortDevice
 from moorage.jobs.job_api import HostJobsClient
 from moorage.wire.client import ServiceClient, decode_body
 
@@ -362,15 +366,21 @@ class ComputeClient(HostJobsClient):
         row = decode_body(answer)["server"]
         return ServerHere(row["name"], row["status"], tuple(row.get("unplugged_ports", ())))
 
+    def bind_device(self, host: str, server_id: str, port_id: str, device: PortDevice) -> InterfacePayload:
+        """Has a port of a server bound to a device of the host that works on it.
+
+        Raises `Conflict` if the network service refuses it, and `NotFound`.
+        """
+        path = f"/agent/v1/hosts/{_quoted(host)}/servers/{_quoted(server_id)}/ports/{_quoted(port_id)}"
+        with _conflicts():
+            answer = self._http.request("PUT", path, json=msgspec.to_builtins(device))
+        return msgspec.convert(answer["interface"], InterfacePayload)
+
     def reboot_here(self, host: str, server_id: str) -> None:
         """Raises `Conflict` if another operation is in progress, and `NotFound`."""
         path = f"/agent/v1/hosts/{_quoted(host)}/servers/{_quoted(server_id)}/reboot"
-        try:
+        with _conflicts():
             self._http.request("POST", path)
-        except RemoteError as error:
-            if error.status == 409:
-                raise Conflict(error.message) from error
-            raise
 
     def expected_servers(self, host: str) -> dict[str, str | None]:
         """{server id: a mark that changes with the server}; None while an operation is in progress."""
@@ -421,6 +431,17 @@ class ExplainClient:
         path = f"/moorage/v1/servers/{quote(server_id, safe='')}/explanation"
         found: Explanation = self._http.get(path)["explanation"]
         return found
+
+
+@contextmanager
+def _conflicts() -> Iterator[None]:
+    """Raises `Conflict` for an answer that the server's owner may read."""
+    try:
+        yield
+    except RemoteError as error:
+        if error.status == 409:
+            raise Conflict(error.message) from error
+        raise
 
 
 def _quoted(text: str) -> str:

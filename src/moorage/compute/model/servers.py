@@ -10,6 +10,7 @@ from enum import StrEnum
 import msgspec
 
 from moorage.core.json import JsonObject
+from moorage.jobs.contract import PortDevice
 from moorage.scheduler.server_groups import GroupPolicy
 
 #: Capability of hosts whose virt driver applies the settings of guests (`moorage.agent.virt.driver.Capability`).
@@ -161,7 +162,8 @@ class NetworkInterface(msgspec.Struct, frozen=True):
     tag: str | None = None
     mac: str = ""
     network_name: str = ""
-    #: What the host attaches the guest to: see `moorage.network.model.NetworkKind`, or `moorage.jobs.contract.OVS`.
+    #: What the host attaches the guest to: see `moorage.network.model.NetworkKind`, or `OVS` or `DEVICE` of
+    #: `moorage.jobs.contract`.
     kind: str = ""
     physical_network: str = ""
     segmentation_id: int | None = None
@@ -173,6 +175,9 @@ class NetworkInterface(msgspec.Struct, frozen=True):
     #: Those that a DHCP server gave, as the host reported and the network service accepted them. Only views read them:
     #: the guest and its host need not be told.
     learned: tuple[InterfaceAddress, ...] = ()
+    device_profile: str | None = None  #: of the port; it requests the device that is the interface
+    device: PortDevice | None = None  #: that the port is bound to, on `device_host`
+    device_host: str = ""
 
     @property
     def shown_addresses(self) -> tuple[InterfaceAddress, ...]:

@@ -103,7 +103,7 @@ class MoveService:
             server = visible(server_store.server(connection, server_id), caller, server_id)
             flavor = usable_flavor(connection, caller, flavor_id)
         flavor, properties = with_honoured_specs(self.deps.spec_rules, flavor, server.image_properties or {})
-        flavor = with_device_profile(flavor, self.deps.profiles, self.deps.spec_rules)
+        flavor = with_device_profile(flavor, self.deps.profiles, self.deps.spec_rules, server.interfaces)
         request = request_for(flavor_fields(flavor), scheduling_properties(properties))
         if self.names is not None:
             self.names.check(*request.names)

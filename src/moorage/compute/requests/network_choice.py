@@ -11,10 +11,13 @@ interfaces of 34.0.0, whose statuses differ.
 
 from collections.abc import Collection, Mapping, Sequence
 
+import msgspec
+
 from moorage.compute.model.servers import NetworkInterface
 from moorage.compute.requests.server_request import NewServer, WantedInterface
 from moorage.core.caller import Caller
 from moorage.core.errors import Conflict, Invalid, NotBuilt, NotFound, OverQuota
+from moorage.jobs.contract import DEVICE
 from moorage.network.client.server_ports import ExistingPort, NetworkLookup, UsableNetwork
 
 
@@ -62,7 +65,11 @@ def attached_interface(
             raise NotFound(f"Port id {wanted.port_id} could not be found.")
         if port.project_id != project_id:
             raise Invalid(f"Port {wanted.port_id} not usable for the server: it belongs to another project.")
-        _check_plain(port)
+        if _device_profile(port) is not None:
+            raise NotBuilt(
+                f"Port {port.id} has the device profile {port.device_profile}; such a port is given to a server when "
+                "it is created, and cannot be attached to one."
+            )
         if port.device_id:
             raise Conflict(f"Port {wanted.port_id} is still in use.")
         network_id = port.network_id
@@ -98,8 +105,8 @@ def _check_several(new: NewServer) -> None:
         raise Invalid("Failed to launch instances: max_count cannot be greater than 1 if an fixed_ip is specified.")
 
 
-def _ports(lookup: NetworkLookup, caller: Caller, wanted: Sequence[WantedInterface]) -> dict[str, str]:
-    """{port id: network id} of the wanted ports that exist."""
+def _ports(lookup: NetworkLookup, caller: Caller, wanted: Sequence[WantedInterface]) -> dict[str, ExistingPort]:
+    """{id: port} of the wanted ports that exist."""
     ids = [one.port_id for one in wanted if one.port_id is not None]
     if not ids:
         return {}
@@ -110,30 +117,37 @@ def _ports(lookup: NetworkLookup, caller: Caller, wanted: Sequence[WantedInterfa
             raise Invalid(f"Port id {port_id} could not be found.")
         if port.project_id != caller.project_id:
             raise Invalid(f"Port {port_id} not usable for the server: it belongs to another project.")
-        _check_plain(port)
+        _device_profile(port)
         if port.device_id:
             raise Conflict(f"Port {port_id} is still in use.")
-    return {port.id: port.network_id for port in found.values()}
+    return dict(found)
 
 
-def _check_plain(port: ExistingPort) -> None:
-    """Raises `NotBuilt` for a port of a Neutron that asks for a device."""
-    if port.vnic_type != "normal" or port.device_profile:
-        profile = f" and the device profile {port.device_profile}" if port.device_profile else ""
-        raise NotBuilt(
-            f"Port {port.id} has the VNIC type {port.vnic_type}{profile}; servers of this cloud have ports of the type "
-            "normal. For a device, put the device profile into the flavor."
-        )
+def _device_profile(port: ExistingPort) -> str | None:
+    """The profile of a port of a Neutron that is a device. Raises `NotBuilt` for one that hosts cannot attach."""
+    if (port.vnic_type, port.device_profile) == ("normal", None):
+        return None
+    if port.vnic_type == "accelerator-direct" and port.device_profile:
+        return port.device_profile
+    profile = f"the device profile {port.device_profile}" if port.device_profile else "no device profile"
+    raise NotBuilt(
+        f"Port {port.id} has the VNIC type {port.vnic_type} and {profile}; servers of this cloud have ports of the "
+        "type normal without one, and of the type accelerator-direct with one."
+    )
 
 
 def _interface(
-    wanted: WantedInterface, networks: Mapping[str, UsableNetwork], ports: Mapping[str, str]
+    wanted: WantedInterface, networks: Mapping[str, UsableNetwork], ports: Mapping[str, ExistingPort]
 ) -> NetworkInterface:
-    network_id = wanted.network_id if wanted.port_id is None else ports[wanted.port_id]
+    port = None if wanted.port_id is None else ports[wanted.port_id]
+    network_id = wanted.network_id if port is None else port.network_id
     network = networks.get(network_id or "")
     if network is None:
         raise Invalid(f"Network {network_id} could not be found.")
-    return _interface_on(network, wanted)
+    interface = _interface_on(network, wanted)
+    if port is None or (profile := _device_profile(port)) is None:
+        return interface
+    return msgspec.structs.replace(interface, kind=DEVICE, device_profile=profile)
 
 
 def _interface_on(network: UsableNetwork, wanted: WantedInterface) -> NetworkInterface:

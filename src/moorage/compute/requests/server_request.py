@@ -10,7 +10,7 @@ from typing import Protocol
 from sqlalchemy import Connection
 
 from moorage.compute.deps import ProfileLookup
-from moorage.compute.model.servers import DEFAULT_ZONE, Flavor
+from moorage.compute.model.servers import DEFAULT_ZONE, Flavor, NetworkInterface
 from moorage.compute.store import flavor_store, host_store
 from moorage.core.caller import Caller
 from moorage.core.errors import Forbidden, Invalid, MoorageError, NotFound
@@ -18,7 +18,8 @@ from moorage.core.names import is_custom
 from moorage.images.attributes import named_images
 from moorage.images.base import CallerView, ImageRecord, ProjectView
 from moorage.images.client import ImageLookup
-from moorage.scheduler.extra_specs import device_profile_specs
+from moorage.jobs.contract import device_group
+from moorage.scheduler.extra_specs import device_profile_specs, numbered_groups
 from moorage.scheduler.flavor_resources import PROFILE_KEY, FlavorFields
 from moorage.scheduler.spec_rules import ALIAS_KEY, NO_RULES, SpecRules, pci_alias_groups, refuse_unhonoured
 
@@ -187,8 +188,19 @@ def with_honoured_specs(
     return flavor, specs.image_properties
 
 
-def with_device_profile(flavor: Flavor, profiles: ProfileLookup | None, rules: SpecRules = NO_RULES) -> Flavor:
-    """The server's own copy of `flavor`, with the groups of its device profile and PCI aliases as extra specs."""
+#: What the device profile of a port must request: one function of a network card.
+_PORT_CLASS = "CUSTOM_ACCELERATOR_NIC"
+
+
+def with_device_profile(
+    flavor: Flavor,
+    profiles: ProfileLookup | None,
+    rules: SpecRules = NO_RULES,
+    interfaces: Sequence[NetworkInterface] = (),
+) -> Flavor:
+    """The server's own copy of `flavor`, with the groups of its device profile and PCI aliases, and of the device
+    profiles of ports, as extra specs.
+    """
 
     def profile_groups(key: str, name: str) -> Sequence[Mapping[str, str]]:
         if profiles is None:
@@ -200,14 +212,32 @@ def with_device_profile(flavor: Flavor, profiles: ProfileLookup | None, rules: S
             )
         return groups
 
-    groups: list[Mapping[str, str]] = []
+    of_flavor: list[Mapping[str, str]] = []
     if (name := flavor.extra_specs.get(PROFILE_KEY)) is not None:
-        groups += profile_groups(PROFILE_KEY, name)
+        of_flavor += profile_groups(PROFILE_KEY, name)
     if (aliases := flavor.extra_specs.get(ALIAS_KEY)) is not None:
-        groups += pci_alias_groups(rules, aliases, lambda name: profile_groups(ALIAS_KEY, name))
+        of_flavor += pci_alias_groups(rules, aliases, lambda name: profile_groups(ALIAS_KEY, name))
+    groups = numbered_groups(of_flavor)
+    for one in interfaces:
+        if one.device_profile is not None:
+            where = f"device_profile of port {one.port_id}"
+            groups[device_group(one.port_id)] = _port_group(
+                one.device_profile, profile_groups(where, one.device_profile)
+            )
     if not groups:
         return flavor
     return replace(flavor, extra_specs={**flavor.extra_specs, **device_profile_specs(flavor.extra_specs, groups)})
+
+
+def _port_group(name: str, groups: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
+    """The only group of the profile. Whoever may create ports chooses their profile, so no other device is given."""
+    wanted = {key: value for group in groups for key, value in group.items() if key.startswith("resources:")}
+    if len(groups) != 1 or wanted != {f"resources:{_PORT_CLASS}": "1"}:
+        raise Invalid(
+            f"The device profile {name} of a port must have one group with resources:{_PORT_CLASS}=1 and no other "
+            "resources: a port is one function of a network card."
+        )
+    return groups[0]
 
 
 class NameLookup(Protocol):

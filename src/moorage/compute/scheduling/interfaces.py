@@ -7,6 +7,7 @@ import msgspec
 
 from moorage.compute.model.servers import InterfaceAddress, NetworkInterface, Server, VmState
 from moorage.core.errors import Unavailable
+from moorage.jobs.contract import DEVICE, PortDevice
 from moorage.network.client.server_ports import (
     BoundAddress,
     BoundPort,
@@ -33,13 +34,10 @@ def bind_ports(server_ports: ServerPorts | None, servers: Sequence[tuple[Server,
     May be repeated. Raises `PortsRefused`, and `Unavailable` if the network service does not answer.
     """
     wanted = [
-        WantedPort(
-            one.port_id,
-            server.project_id,
-            server.id,
-            host,
-            one.network_id if one.is_made else None,
-            one.wanted_address,
+        msgspec.structs.replace(
+            _existing_port(server, host, one),
+            network_id=one.network_id if one.is_made else None,
+            address=one.wanted_address,
         )
         for server, host in servers
         for one in server.interfaces
@@ -62,14 +60,34 @@ def update_ports(
         _service(server_ports).release(server_id, None if server is None else server.project_id)
     elif server is not None and server.vm_state is not VmState.DELETED:
         for one in server.interfaces:
-            wanted = WantedPort(one.port_id, server.project_id, server.id, server.host or "")
             try:
-                (port,) = _service(server_ports).bind([wanted])
+                (port,) = _service(server_ports).bind([_existing_port(server, server.host or "", one)])
             except PortsRefused as refused:
                 log.warning("port not bound", extra={"server": server_id, "port": one.port_id, "reason": str(refused)})
             else:
                 bound[one.port_id] = _bound_interface(one, port)
     return bound
+
+
+def bind_device(
+    server_ports: ServerPorts | None, server: Server, port_id: str, device: PortDevice, host: str
+) -> NetworkInterface:
+    """Binds a port of the kind `DEVICE` to the device that `host` has chosen. May be repeated.
+
+    Raises `PortsRefused`, and `Unavailable` if the network service does not answer.
+    """
+    interface = next(one for one in server.interfaces if one.port_id == port_id)
+    chosen = msgspec.structs.replace(interface, device=device, device_host=host)
+    (port,) = _service(server_ports).bind([_existing_port(server, host, chosen)])
+    return _bound_interface(chosen, port)
+
+
+def _existing_port(server: Server, host: str, interface: NetworkInterface) -> WantedPort:
+    """A port of the kind `DEVICE` is bound to no host until the host has chosen its device."""
+    device = interface.device if interface.device_host == host else None
+    if interface.kind == DEVICE and device is None:
+        host = ""
+    return WantedPort(interface.port_id, server.project_id, server.id, host, device=device)
 
 
 def release_port(server_ports: ServerPorts | None, server_id: str, port_id: str) -> None:

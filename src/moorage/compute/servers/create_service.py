@@ -19,6 +19,7 @@ from moorage.compute.model.servers import (
     BUILD_QUEUE,
     Action,
     Flavor,
+    NetworkInterface,
     PowerState,
     Server,
     ServerGroup,
@@ -101,7 +102,9 @@ class CreateService:
         If the project's limits do not allow all, fewer are created, at least `new.least`.
         """
         interfaces, most = chosen_interfaces(self.deps.networks, caller, new)
-        image, flavor, zone, host, needs = self._resolve_references(caller, new, may_force_host=may_force_host)
+        image, flavor, zone, host, needs = self._resolve_references(
+            caller, new, interfaces, may_force_host=may_force_host
+        )
         member_limit = self.groups.member_limit(caller.project_id) if "group" in new.scheduler_hints else 0
         amounts = flavor_amounts(flavor)
         others = self.quotas.other_usage(caller.project_id, amounts)
@@ -207,15 +210,24 @@ class CreateService:
         """(a server that is not created, its image's requirements on the host). Raises as `create_servers` does; the
         image is optional.
         """
+        interfaces: Sequence[NetworkInterface] = ()
+        if any(one.port_id for one in new.interfaces or ()):  # the device profile of a port limits the hosts
+            interfaces, _ = chosen_interfaces(self.deps.networks, caller, new)
         _, flavor, zone, host, needs = self._resolve_references(
-            caller, new, may_force_host=may_force_host, image_needed=False
+            caller, new, interfaces, may_force_host=may_force_host, image_needed=False
         )
         with read(self.deps.engine) as connection:
             self.groups.group_from_hints(connection, caller, new.scheduler_hints, flavor.id, lock=False)
         return self._new_server(caller, new, flavor, zone, host, self.deps.clock.now()), needs
 
     def _resolve_references(
-        self, caller: Caller, new: NewServer, *, may_force_host: bool, image_needed: bool = True
+        self,
+        caller: Caller,
+        new: NewServer,
+        interfaces: Sequence[NetworkInterface],
+        *,
+        may_force_host: bool,
+        image_needed: bool = True,
     ) -> tuple[ImageRecord | None, Flavor, str | None, str | None, dict[str, str]]:
         """(image, flavor, zone, host, image properties that matter for scheduling), all checked."""
         image = self._image(caller, new.image_id) if new.image_id or image_needed else None
@@ -230,7 +242,7 @@ class CreateService:
         )
         image = None if image is None else replace(image, properties=properties)
         needs = scheduling_properties(properties)
-        flavor = with_device_profile(flavor, self.deps.profiles, self.deps.spec_rules)
+        flavor = with_device_profile(flavor, self.deps.profiles, self.deps.spec_rules, interfaces)
         request = request_for(flavor_fields(flavor), needs)
         if self.names is not None:
             self.names.check(*request.names)

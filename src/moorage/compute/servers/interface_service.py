@@ -42,9 +42,9 @@ from moorage.compute.requests.server_service import visible
 from moorage.compute.scheduling.interfaces import bind_ports
 from moorage.compute.store import server_store
 from moorage.core.caller import Caller
-from moorage.core.errors import Conflict, Forbidden, Invalid, MoorageError, NotFound
+from moorage.core.errors import Conflict, Forbidden, Invalid, MoorageError, NotBuilt, NotFound
 from moorage.db.session import in_transaction, read
-from moorage.jobs.contract import InterfaceJob
+from moorage.jobs.contract import DEVICE, InterfaceJob
 from moorage.jobs.model import OPEN
 from moorage.network.client.server_ports import PortsRefused
 
@@ -144,7 +144,7 @@ class InterfaceService:
         self.deps.hints.send(BUILD_QUEUE)
 
     def detach(self, caller: Caller, request_id: str, server_id: str, port_id: str) -> None:
-        """Raises `NotFound` for an interface that the server does not have, and `Conflict`."""
+        """Raises `NotFound` for an interface that the server does not have, `NotBuilt` for a device, and `Conflict`."""
         operation = lifecycle.DETACH_INTERFACE
 
         def begin(connection: Connection) -> str | None:
@@ -153,6 +153,11 @@ class InterfaceService:
             interface = next((one for one in server.interfaces if one.port_id == port_id), None)
             if interface is None:
                 raise NotFound(f"Instance {server_id} does not have a port with id {port_id}")
+            if interface.kind == DEVICE:
+                raise NotBuilt(
+                    f"Port {port_id} has the device profile {interface.device_profile}; such a port stays with its "
+                    "server until the server is deleted."
+                )
             if interface.state is InterfaceState.DETACHING:
                 return None
             leaving = msgspec.structs.replace(interface, state=InterfaceState.DETACHING)

@@ -1,4 +1,7 @@
-"""What a Neutron has done with the ports of servers: whether it has connected what a host attached, and what changed.
+"""Between a host that attaches ports of a Neutron to a guest, and Neutron.
+
+A port that is a device is bound when the host has chosen the device (`bind_device`); other ports were bound before the
+host got its job.
 
 A host starts a guest when its ports are plugged. Neutron says so in an event (`record_event`); in case an event was
 lost, the host has Neutron asked from time to time (`unplugged_ports`). Ports of our own network service need no
@@ -16,12 +19,13 @@ from sqlalchemy import Connection
 from moorage.compute.deps import ComputeDeps
 from moorage.compute.model.job_payloads import PortsUpdate, ports_job, read_payload
 from moorage.compute.model.servers import BUILD_QUEUE, NetworkInterface, Server
+from moorage.compute.scheduling.interfaces import bind_device, with_binding
 from moorage.compute.servers.interface_service import InterfaceService
 from moorage.compute.store import server_store
 from moorage.core.caller import Caller
-from moorage.core.errors import MoorageError
+from moorage.core.errors import Conflict, MoorageError, NotFound
 from moorage.db.session import in_transaction
-from moorage.jobs.contract import JobKind
+from moorage.jobs.contract import DEVICE, JobKind, PortDevice
 from moorage.jobs.model import JobState
 
 log = logging.getLogger(__name__)
@@ -40,6 +44,23 @@ class PluggingService:
         said = self.deps.server_ports.plugged(server.id)
         plugged = {port_id for port_id, is_plugged in said.items() if is_plugged}
         return _unplugged(self._set_plugged(server, plugged, is_plugged=True))
+
+    def bind_device(self, host: str, server_id: str, port_id: str, device: PortDevice) -> NetworkInterface:
+        """Binds a port of a server to the device that `host` has chosen for it, while the host works on the server.
+
+        May be repeated. Raises `NotFound` for a port that is no device of the server, `Conflict` for a host that works
+        on no job of the server, and `PortsRefused`.
+        """
+        server = in_transaction(self.deps.engine, partial(_server_in_work, host, server_id, port_id))
+        bound = bind_device(self.deps.server_ports, server, port_id, device, host)
+
+        def store(connection: Connection) -> None:
+            now = _server_in_work(host, server_id, port_id, connection)
+            after = tuple(with_binding(one, bound) if one.port_id == port_id else one for one in now.interfaces)
+            server_store.update_server(connection, server_id, self.deps.clock.now(), interfaces=after)
+
+        in_transaction(self.deps.engine, store)
+        return bound
 
     def record_event(
         self, caller: Caller, request_id: str, server: Server, name: str, status: str, port_id: str
@@ -95,6 +116,17 @@ class PluggingService:
         except MoorageError as error:
             extra = {"server": server.id, "port": port_id, "reason": error.message}
             log.warning("the interface of a deleted port could not be detached", extra=extra)
+
+
+def _server_in_work(host: str, server_id: str, port_id: str, connection: Connection) -> Server:
+    """The server, locked, if `host` runs a job for it that may attach the port."""
+    server = server_store.lock_server(connection, server_id)
+    if server is None or not any(one.port_id == port_id and one.kind == DEVICE for one in server.interfaces):
+        raise NotFound(f"Server {server_id} has no port {port_id} with a device profile.")
+    jobs = server_store.HOST_JOBS.story(connection, server_id)
+    if not any(job.queue == host and job.state is JobState.CLAIMED for job in jobs):
+        raise Conflict(f"Host {host} works on no job of server {server_id}.")
+    return server
 
 
 def _has_port(server: Server, port_id: str) -> bool:

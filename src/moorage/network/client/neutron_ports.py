@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Meta, field
 
 from moorage.core.errors import MoorageError, NotFound, RemoteError, Unavailable
-from moorage.jobs.contract import OVS
+from moorage.jobs.contract import DEVICE, OVS, PortDevice
 from moorage.network.client.server_ports import (
     BoundAddress,
     BoundPort,
@@ -34,6 +34,13 @@ from moorage.wire.client import ServiceClient
 
 #: Key in ``binding:profile`` of the id of the `WantedPort` for which a port was made.
 MADE_FOR = "moorage_port"
+
+#: Key in ``binding:profile`` of the PCI address of the device that is the port; and of the network that it is on.
+_ADDRESS = "pci_slot"
+_NETWORK = "physical_network"
+
+#: Neutron's VIF type of a port that is a virtual function of a network card.
+_VIRTUAL_FUNCTION = "hw_veb"
 
 #: Neutron's owner of ports of servers.
 _OWNER = "compute:nova"
@@ -64,6 +71,7 @@ class _VifDetails(msgspec.Struct, frozen=True):
     #: the name of a network interface on Linux
     bridge_name: Annotated[str, Meta(pattern="^[A-Za-z0-9_.-]{0,15}$")] | None = None
     ovs_hybrid_plug: bool = False
+    vlan: Annotated[str, Meta(pattern="^[0-9]{1,4}$")] | None = None  #: of a virtual function; ``0``: untagged
 
 
 class _Port(msgspec.Struct, frozen=True):
@@ -89,6 +97,10 @@ class _Port(msgspec.Struct, frozen=True):
         """The id of the `WantedPort` that the port was made for; empty: its project made it."""
         made_for = (self.profile or {}).get(MADE_FOR, "")
         return made_for if isinstance(made_for, str) else ""
+
+    def profile_with(self, device: PortDevice | None) -> dict[str, Any]:
+        kept = {key: value for key, value in (self.profile or {}).items() if key not in (_ADDRESS, _NETWORK)}
+        return kept if device is None else kept | {_ADDRESS: device.address, _NETWORK: device.physical_network}
 
 
 class _PortStatus(msgspec.Struct, frozen=True):
@@ -288,13 +300,19 @@ class _Binding:
                 raise PortsRefused(f"Port {wanted.id} could not be found.", status=404)
             if port.device_id not in ("", wanted.server_id):
                 raise PortsRefused(f"Port {wanted.id} is still in use.", status=409)
-            if port.device_id and port.host == wanted.host:
+            if wanted.device is not None and not port.device_id:
+                raise PortsRefused(f"Port {wanted.id} is no longer a port of the server.", status=409)
+            profile = port.profile_with(wanted.device)
+            if not port.device_id:
+                profile.pop(MADE_FOR, None)
+            is_same = profile == (port.profile or {})
+            if port.device_id and port.host == wanted.host and is_same:
                 return port
             after: dict[str, Any] = {
                 "device_id": wanted.server_id, "device_owner": _OWNER, "binding:host_id": wanted.host
             }  # fmt: skip
-            if not port.device_id and port.profile and MADE_FOR in port.profile:
-                after["binding:profile"] = {key: value for key, value in port.profile.items() if key != MADE_FOR}
+            if not is_same:
+                after["binding:profile"] = profile
             taken = _changed(self._http, port, after)
             if taken is not None:
                 return _one(taken, "port", _Port)
@@ -302,7 +320,7 @@ class _Binding:
 
     def _bound(self, port: _Port, wanted: WantedPort) -> BoundPort:
         network = self._network(port.network_id)
-        kind, bridge = _attachment(port) if wanted.host else ("", "")
+        kind, bridge, vlan = _attachment(port, wanted.device) if wanted.host else ("", "", None)
         return BoundPort(
             id=port.id,
             mac=port.mac_address,
@@ -310,7 +328,7 @@ class _Binding:
             network_name=network.name,
             kind=kind,
             physical_network=bridge,
-            segmentation_id=None,
+            segmentation_id=vlan,
             is_dhcp=False,
             addresses=tuple(self._address(network.id, one) for one in port.fixed_ips),
             mtu=network.mtu or None,
@@ -340,21 +358,24 @@ class _Binding:
         return self._networks[network_id]
 
 
-def _attachment(port: _Port) -> tuple[str, str]:
-    """(kind, bridge) of a port that is bound to a host."""
+def _attachment(port: _Port, device: PortDevice | None) -> tuple[str, str, int | None]:
+    """(kind, bridge, VLAN) of a port that is bound to a host, and to `device` if it is one."""
     details = port.vif_details or _VifDetails()
     if port.trunk_details:
         raise PortsRefused(f"Port {port.id} is the parent of a trunk, which hosts cannot plug.", status=409)
-    if port.vif_type == OVS and not details.ovs_hybrid_plug:
-        return OVS, details.bridge_name or _DEFAULT_OVS_BRIDGE
+    if port.vif_type == OVS and not details.ovs_hybrid_plug and device is None:
+        return OVS, details.bridge_name or _DEFAULT_OVS_BRIDGE, None
+    if port.vif_type == _VIRTUAL_FUNCTION and device is not None:
+        return DEVICE, "", int(details.vlan or 0) or None
     if port.vif_type in ("binding_failed", "unbound"):
         raise PortsRefused(
             f"Binding failed for port {port.id}: Neutron has no mechanism driver or agent for its network on host "
             f"{port.host}.",
             status=409,
         )
-    hybrid = " with ovs_hybrid_plug (set firewall_driver = openvswitch there)" if port.vif_type == OVS else ""
-    raise PortsRefused(f"Port {port.id} has the VIF type {port.vif_type}{hybrid}, which hosts cannot plug.", status=409)
+    hybrid = " with ovs_hybrid_plug (set firewall_driver = openvswitch there)" if details.ovs_hybrid_plug else ""
+    what = "which hosts cannot plug" if device is None else f"so it cannot be the device {device.address}"
+    raise PortsRefused(f"Port {port.id} has the VIF type {port.vif_type}{hybrid}, {what}.", status=409)
 
 
 # --- requests ------------------------------------------------------------------------------------------------------

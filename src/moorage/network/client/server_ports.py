@@ -15,6 +15,7 @@ from typing import Protocol
 import msgspec
 
 from moorage.core.errors import Conflict
+from moorage.jobs.contract import PortDevice
 
 
 class PortsRefused(Conflict):
@@ -50,15 +51,19 @@ class ExistingPort(msgspec.Struct, frozen=True):
     device_profile: str | None = None
 
 
-class WantedPort(msgspec.Struct, frozen=True):
-    """A port of a server. `network_id` None: the port exists and is the project's; else it is made if there is none."""
+class WantedPort(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A port of a server. `network_id` None: the port exists and is the project's; else it is made if there is none.
+
+    `device`: the port is the server's already, and is bound to this device of the host.
+    """
 
     id: str
     project_id: str
     server_id: str
-    host: str  #: empty: the server is on no host
+    host: str  #: empty: the server is on no host, or the host has not chosen the port's device
     network_id: str | None = None
     address: str | None = None
+    device: PortDevice | None = None
 
 
 class BoundAddress(msgspec.Struct, frozen=True):

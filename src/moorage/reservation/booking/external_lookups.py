@@ -25,7 +25,7 @@ from moorage.reservation.model.reservation_requests import (
 )
 from moorage.reservation.model.slot_demand import ProvidersWith, SlotDemand
 from moorage.reservation.steps.floating_ip_steps import NO_NETWORK_SERVICE
-from moorage.scheduler.extra_specs import device_profile_specs
+from moorage.scheduler.extra_specs import device_profile_specs, numbered_groups
 from moorage.scheduler.flavor_resources import PROFILE_KEY
 
 
@@ -142,7 +142,7 @@ class ExternalLookups:
             raise Invalid(
                 f"{PROFILE_KEY}={name}: there is no device profile with this name; create it or name another one"
             )
-        return replace(source, profile_specs=device_profile_specs(flavor.extra_specs, groups))
+        return replace(source, profile_specs=device_profile_specs(flavor.extra_specs, numbered_groups(groups)))
 
     def _sees(self, caller: Caller, flavor: Flavor) -> bool:
         return flavor.is_public or caller.is_admin or caller.project_id in self._compute.flavor_access(flavor.id)

@@ -46,4 +46,4 @@ def test_the_option_every_kind_simulates_additional_types_of_devices(tmp_path, c
         {str(device.type) for device in made(tmp_path, clock, simulated_devices=which)[0].discover()}
         for which in ("usual", "every_kind")
     )
-    assert every - usual == {"HPTS", "VGPU", "QAT"}
+    assert every - usual == {"HPTS", "VGPU", "QAT", "NIC"}

@@ -6,6 +6,8 @@ GET  /agent/v1/hosts/{host}/servers  its servers, with a mark that changes when 
 GET  /agent/v1/hosts/{host}/servers/{id}  ``{"server": {"id", "name", "status", "unplugged_ports": [ID]}}``: one of
                                    them, with the ports that a Neutron still has to connect; with ``refresh=true``
                                    it is asked
+PUT  /agent/v1/hosts/{host}/servers/{id}/ports/{id}  ``{"address", "physical_network"}``: bind a port of one of them to
+                                   this device of the host -> ``{"interface"}``, as in the host's jobs
 POST /agent/v1/hosts/{host}/servers/{id}/reboot  start one of them again after the host was down, as an operator would
 PUT  /agent/v1/hosts/{host}/domains  ``{"domains": {id: {"mark", "power"}}, "consoles": {id: text}}``: observations
 PUT  /agent/v1/hosts/{host}/device-faults  ``{"servers": {id: [TEXT]}}``: all servers with failed devices
@@ -29,10 +31,12 @@ from moorage.compute.agents.disk_image_service import ServerDisk
 from moorage.compute.agents.domain_service import DomainReport
 from moorage.compute.api.handlers.views import ComputeRequest, parse_amount
 from moorage.compute.model import lifecycle
+from moorage.compute.model.job_payloads import interface_payload
 from moorage.compute.model.servers import HostReport
 from moorage.core.errors import Invalid
 from moorage.core.json import Json
 from moorage.images.for_hosts import DISK_HEADER, read_chunks
+from moorage.jobs.contract import PortDevice
 from moorage.jobs.job_api import claim_document, report_of
 from moorage.jobs.model import OPEN, Job, JobState
 from moorage.wire.http import Response
@@ -75,6 +79,12 @@ def server_on_host(request: ComputeRequest, host: str, server_id: str) -> Respon
     status = lifecycle.status(found.vm_state, found.task_state)
     shown: dict[str, Json] = {"id": found.id, "name": found.name, "status": status, "unplugged_ports": unplugged}
     return Response(body={"server": shown})
+
+
+def bind_device(request: ComputeRequest, host: str, server_id: str, port_id: str) -> Response:
+    device = PortDevice(request.json["address"], request.json["physical_network"])
+    bound = request.service.plugging.bind_device(host, server_id, port_id, device)
+    return Response(body={"interface": msgspec.to_builtins(interface_payload(bound))})
 
 
 def reboot_server(request: ComputeRequest, host: str, server_id: str) -> Response:

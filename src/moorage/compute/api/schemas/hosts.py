@@ -122,6 +122,19 @@ _DEVICES = {"type": "array", "minItems": 1, "maxItems": 64, "items": {"type": "s
 DEVICE_FAULTS = Schema(_object({"servers": {"type": "object", "additionalProperties": _DEVICES}}, "servers"))
 
 
+#: The device becomes a part of the port in the network service.
+PORT_DEVICE = Schema(
+    _object(
+        {
+            "address": {"type": "string", "maxLength": 12, "pattern": r"^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$"},
+            "physical_network": {"type": "string", "minLength": 1, "maxLength": 64},
+        },
+        "address",
+        "physical_network",
+    )
+)
+
+
 #: Maximum number of files, and of characters in one file; no host needs as many.
 MAX_FILES, MAX_FILE_CHARACTERS = 50, 1 << 18
 

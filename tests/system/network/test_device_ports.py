@@ -1,0 +1,273 @@
+"""Ports of a real Neutron whose device profile requests a virtual function of a network card. The cards are simulated,
+and Neutron is told that its agents of such cards run on the hosts.
+"""
+
+import pytest
+
+from moorage.network.client.neutron_ports import MADE_FOR
+from tests import counted
+from tests.wire.operations.conftest import GPU, Cloud
+from tests.wire.operations.test_device_profiles import profile
+
+pytestmark = [pytest.mark.slow, pytest.mark.neutron]
+
+NIC = "CUSTOM_ACCELERATOR_NIC"
+VLAN = 100
+
+
+@pytest.fixture
+def cloud(tmp_path, neutron, network):
+    cloud = Cloud(tmp_path, accelerators=True, neutron=neutron[1], devices="every_kind")
+    cloud.image = cloud.make_image()
+    for name in ("compute-1", "compute-2"):
+        cloud.add_host(name)
+    cloud.flavor("small")
+    cloud.flavor("gpu", {f"resources:{GPU}": "1"})
+    profile(cloud, "fast-nic", {f"resources:{NIC}": "1"})
+    yield cloud
+    counted.check(cloud.engine)
+
+
+@pytest.fixture(scope="module")
+def fast(neutron):
+    """The id of a network on the cards' physical network."""
+    network = neutron[0]
+    provider = {"network_type": "vlan", "physical_network": "fast", "segmentation_id": VLAN}
+    return network.network(
+        "fast", "198.51.100.0/24", shared=True, **{f"provider:{name}": value for name, value in provider.items()}
+    )
+
+
+@pytest.fixture
+def port_id(network, fast):
+    return device_port(network, fast)
+
+
+def device_port(network, network_id, device_profile="fast-nic", vnic_type="accelerator-direct"):
+    more = {"binding:vnic_type": vnic_type, "device_profile": device_profile}
+    return network.make("port", network_id=network_id, project_id="red", **more)["id"]
+
+
+def begin(cloud, port_id, *, roles="member", **more):
+    body = {"name": "vm", "imageRef": cloud.image, "flavorRef": "small", "networks": [{"port": port_id}], **more}
+    return cloud.send("POST", "/v2.1/servers", {"server": body}, roles=roles)
+
+
+def boot(cloud, port_id, **more):
+    status, body, _ = begin(cloud, port_id, **more)
+    assert status == 202, body
+    cloud.settle()
+    return body["server"]["id"]
+
+
+def message(body):
+    (error,) = body.values()
+    return error["message"]
+
+
+def guest(cloud, server_id):
+    """(host, definition of the guest)"""
+    host = cloud.hosts[cloud.status(server_id)[2]]
+    return host, host.driver.domains()[server_id].spec
+
+
+def test_a_port_gets_a_function_of_a_network_card_of_the_servers_host(cloud, network, port_id):
+    server_id = boot(cloud, port_id)
+    host, spec = guest(cloud, server_id)
+    (address,) = host.plugged[server_id]
+    port = network.port(port_id)
+    (interface,) = spec.interfaces
+    assert (interface.device, interface.mac, interface.vlan) == (address, port["mac_address"], VLAN)
+    assert spec.pci_addresses == ()
+    assert (port["device_id"], port["binding:host_id"], port["binding:vif_type"]) == (server_id, host.name, "hw_veb")
+    assert port["binding:profile"] == {"pci_slot": address, "physical_network": "fast"}
+    assert cloud.held(server_id)[host.name][NIC] == 1
+    shown = cloud.show(server_id)
+    assert [row["addr"] for row in shown["addresses"]["fast"]] == [port["fixed_ips"][0]["ip_address"]]
+
+
+def test_a_deleted_server_frees_the_port_and_the_function(cloud, network, port_id):
+    server_id = boot(cloud, port_id)
+    host, _ = guest(cloud, server_id)
+    cloud.send("DELETE", f"/v2.1/servers/{server_id}")
+    cloud.settle()
+    port = network.port(port_id)
+    assert (port["device_id"], port["binding:host_id"], port["binding:profile"]) == ("", "", {})
+    assert (host.plugged, cloud.held(server_id)) == ({}, {})
+
+
+def test_beside_a_device_of_the_flavor_and_a_port_without_one(cloud, network, port_id):
+    body = {"networks": [{"uuid": network.lab}, {"port": port_id}], "flavorRef": "gpu"}
+    server_id = boot(cloud, port_id, **body)
+    host, spec = guest(cloud, server_id)
+    plain, device = spec.interfaces
+    assert (plain.device, bool(plain.ovs_port)) == (None, True)
+    assert set(host.plugged[server_id]) == {device.device, *spec.pci_addresses}
+    assert len(spec.pci_addresses) == 1
+
+
+def test_the_port_follows_the_server_to_another_host_and_back(cloud, network, port_id):
+    server_id = boot(cloud, port_id)
+    source, _ = guest(cloud, server_id)
+    cloud.admin_do(server_id, "migrate")
+    target, spec = guest(cloud, server_id)
+    assert target is not source
+    assert bound_to(network, port_id) == (target.name, spec.interfaces[0].device)
+    cloud.do(server_id, "revertResize")
+    back, spec = guest(cloud, server_id)
+    assert back is source
+    assert bound_to(network, port_id) == (source.name, spec.interfaces[0].device)
+    assert (len(source.plugged[server_id]), target.plugged) == (1, {})
+
+
+def bound_to(network, port_id):
+    port = network.port(port_id)
+    return port["binding:host_id"], port["binding:profile"]["pci_slot"]
+
+
+def test_a_resized_server_keeps_its_port(cloud, network, port_id):
+    server_id = boot(cloud, port_id)
+    cloud.flavor("larger", vcpus=3)
+    cloud.do(server_id, "resize", {"flavorRef": "larger"})
+    cloud.do(server_id, "confirmResize")
+    host, spec = guest(cloud, server_id)
+    assert bound_to(network, port_id) == (host.name, spec.interfaces[0].device)
+
+
+def test_a_shelved_server_gives_the_function_back_and_gets_one_again(cloud, network, port_id):
+    server_id = boot(cloud, port_id)
+    host, _ = guest(cloud, server_id)
+    cloud.do(server_id, "shelve")
+    assert cloud.status(server_id)[0] == "SHELVED_OFFLOADED"
+    assert host.plugged == {}
+    port = network.port(port_id)
+    assert (port["device_id"], port["binding:host_id"], port["binding:profile"]) == (server_id, "", {})
+    cloud.do(server_id, "unshelve")
+    host, spec = guest(cloud, server_id)
+    assert bound_to(network, port_id) == (host.name, spec.interfaces[0].device)
+
+
+@pytest.mark.parametrize("action", [("os-stop", "os-start"), ("reboot", None), ("rebuild", None)])
+def test_the_guest_keeps_its_interface(cloud, network, port_id, action):
+    server_id = boot(cloud, port_id)
+    _, before = guest(cloud, server_id)
+    first, second = action
+    argument = {"reboot": {"type": "HARD"}, "rebuild": {"imageRef": cloud.image}}.get(first)
+    cloud.do(server_id, first, argument)
+    if second is not None:
+        cloud.do(server_id, second)
+    _, after = guest(cloud, server_id)
+    assert (cloud.status(server_id)[0], after.interfaces) == ("ACTIVE", before.interfaces)
+    assert bound_to(network, port_id)[1] == after.interfaces[0].device
+
+
+def test_a_function_that_changes_while_the_server_is_off_is_bound_anew(cloud, network, fast, port_id):
+    for host in cloud.hosts.values():
+        host.start(accelerators_on_stop="release")
+    server_id = boot(cloud, port_id)
+    host, before = guest(cloud, server_id)
+    cloud.do(server_id, "os-stop")
+    other_id = boot(cloud, device_port(network, fast), availability_zone=f"nova:{host.name}", roles="admin")
+    cloud.do(server_id, "os-start")
+    _, after = guest(cloud, server_id)
+    _, other = guest(cloud, other_id)
+    assert other.interfaces[0].device == before.interfaces[0].device
+    assert after.interfaces[0].device not in (None, before.interfaces[0].device)
+    assert bound_to(network, port_id) == (host.name, after.interfaces[0].device)
+
+
+def test_a_network_that_no_card_is_connected_to_is_named(cloud, network):
+    port_id = device_port(network, network.lab)
+    server_id = boot(cloud, port_id)
+    text = cloud.show(server_id)["fault"]["message"]
+    assert f"Binding failed for port {port_id}" in text
+    assert [host.plugged for host in cloud.hosts.values()] == [{}, {}]
+    cloud.send("DELETE", f"/v2.1/servers/{server_id}")
+    cloud.settle()
+    assert network.port(port_id)["device_id"] == ""
+
+
+def test_only_a_function_of_a_network_card_is_given_to_a_port(cloud, network, fast):
+    """Whoever may create a port chooses its profile; no flavor limits what it requests."""
+    for name, groups in {
+        "fpga": [{"resources:CUSTOM_ACCELERATOR_FPGA": "1"}],
+        "two-nics": [{f"resources:{NIC}": "2"}],
+        "nic-and-gpu": [{f"resources:{NIC}": "1", f"resources:{GPU}": "1"}],
+        "two-groups": [{f"resources:{NIC}": "1"}, {f"resources:{NIC}": "1"}],
+    }.items():
+        profile(cloud, name, *groups)
+        status, body, _ = begin(cloud, device_port(network, fast, name))
+        assert (status, f"The device profile {name} of a port must have one group" in message(body)) == (400, True)
+    port_id = device_port(network, fast, "nowhere")
+    status, body, _ = begin(cloud, port_id)
+    assert (status, f"device_profile of port {port_id}=nowhere" in message(body)) == (400, True)
+
+
+def test_the_limits_of_the_project_count_the_function(cloud, network, port_id):
+    limits = {"quota_set": {"force": True, f"class:{NIC}": 0}}
+    assert cloud.admin("PUT", "/v2.1/os-quota-sets/red", limits)[0] == 200
+    status, body, _ = begin(cloud, port_id)
+    assert (status, f"Quota exceeded for class:{NIC}" in message(body)) == (403, True)
+
+
+@pytest.mark.parametrize(
+    ("vnic_type", "device_profile"),
+    [
+        ("accelerator-direct-physical", "fast-nic"),
+        ("direct", None),
+        ("normal", "fast-nic"),
+        ("accelerator-direct", None),
+    ],
+)
+def test_other_types_of_ports_are_refused_by_name(cloud, network, fast, vnic_type, device_profile):
+    port_id = device_port(network, fast, device_profile, vnic_type)
+    status, body, _ = begin(cloud, port_id)
+    assert (status, f"Port {port_id} has the VNIC type {vnic_type}" in message(body)) == (501, True)
+
+
+def test_such_a_port_is_neither_attached_nor_detached(cloud, network, fast, port_id):
+    server_id = boot(cloud, port_id)
+    path = f"/v2.1/servers/{server_id}/os-interface"
+    other_id = device_port(network, fast)
+    status, body, _ = cloud.send("POST", path, {"interfaceAttachment": {"port_id": other_id}})
+    assert (status, "given to a server when it is created" in message(body)) == (501, True)
+    status, body, _ = cloud.send("DELETE", f"{path}/{port_id}")
+    assert (status, "stays with its server until the server is deleted" in message(body)) == (501, True)
+
+
+def test_a_made_port_beside_it_is_still_deleted_with_the_server(cloud, network, port_id):
+    server_id = boot(cloud, port_id, networks=[{"port": port_id}, {"uuid": network.lab}])
+    made = [port for port in network.ports_of(server_id) if MADE_FOR in port["binding:profile"]]
+    assert len(made) == 1
+    cloud.send("DELETE", f"/v2.1/servers/{server_id}")
+    cloud.settle()
+    assert network.ports_of(server_id) == []
+    assert network.port(port_id)["device_id"] == ""
+
+
+class TestRequestsOfHosts:
+    """A host that asks for more than its own job."""
+
+    def test_a_host_that_works_on_no_job_of_the_server_binds_nothing(self, cloud, network, port_id):
+        server_id = boot(cloud, port_id)
+        before = network.port(port_id)
+        for host in cloud.hosts:
+            assert bind(cloud, host, server_id, port_id, "0000:c1:00.3") == 409
+        assert network.port(port_id) == before
+
+    def test_a_port_that_is_no_device_of_the_server_is_not_bound(self, cloud, network, port_id):
+        plain_id = network.make("port", network_id=network.own, project_id="red")["id"]
+        server_id = boot(cloud, port_id, networks=[{"port": port_id}, {"port": plain_id}])
+        for other in (plain_id, network.make("port", network_id=network.own, project_id="red")["id"]):
+            assert bind(cloud, cloud.status(server_id)[2], server_id, other, "0000:c1:00.3") == 404
+
+    @pytest.mark.parametrize("address", ["", "eth0", "0000:c1:00.8", "0000:c1:00.2\n", "../../x"])
+    def test_an_address_that_is_none_is_refused(self, cloud, port_id, address):
+        server_id = boot(cloud, port_id)
+        assert bind(cloud, cloud.status(server_id)[2], server_id, port_id, address) == 400
+
+
+def bind(cloud, host, server_id, port_id, address):
+    body = {"address": address, "physical_network": "fast"}
+    path = f"/agent/v1/hosts/{host}/servers/{server_id}/ports/{port_id}"
+    return cloud.send("PUT", path, body, who=f"host:{host}", roles="service")[0]
