@@ -29,7 +29,12 @@ def test_the_hosts_capacity_is_that_of_libvirt(driver):
 
 def test_a_domain_defines_its_device_and_the_start_fails_with_libvirts_reason(driver, libvirtd):
     """Without an IOMMU libvirt accepts and keeps the definition, and refuses the start with that reason."""
-    passed = spec(pci_addresses=("0000:00:02.0",), mdev_uuids=("c2177883-f1bb-47f0-914d-32a22e3a8804",))
+    function = DomainInterface("fa:16:3e:00:00:04", "", is_bridge=False, vlan=100, device="0000:00:03.0")
+    passed = spec(
+        pci_addresses=("0000:00:02.0",),
+        mdev_uuids=("c2177883-f1bb-47f0-914d-32a22e3a8804",),
+        interfaces=(function,),
+    )
     kept = driver.spawn(passed, start=False)
     assert kept.power is DomainPowerState.SHUTOFF
     assert driver.domains()[A].spec == passed

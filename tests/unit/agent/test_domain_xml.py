@@ -4,6 +4,7 @@ import itertools
 import shutil
 import subprocess
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import pytest
 
@@ -17,7 +18,7 @@ from moorage.agent.virt.domain_xml import (
     render_interface,
     rescue_image,
 )
-from moorage.agent.virt.driver import DomainInterface, DomainSpec
+from moorage.agent.virt.driver import DomainInterface, DomainSpec, VirtError
 
 A = "aaaaaaaa-0000-4000-8000-000000000000"
 FULL = DomainSpec(
@@ -40,6 +41,9 @@ FULL = DomainSpec(
     project_id="red",
     flavor="big & tall",
 )
+#: A port of a Neutron that is a function of a network card.
+FUNCTION = DomainInterface("fa:16:3e:00:00:04", "", False, vlan=100, device="0000:c1:00.2")
+WITH_FUNCTION = replace(FULL, interfaces=(*FULL.interfaces, FUNCTION, replace(FUNCTION, vlan=None)))
 PARTS = GuestPaths(
     disks=(
         DomainDisk("/i/disk", "qcow2"),
@@ -72,6 +76,18 @@ def test_characters_that_xml_cannot_contain_are_replaced():
 @pytest.mark.parametrize("spec", [FULL, DomainSpec(A, "plain", 1, 1)], ids=["full", "plain"])
 def test_a_definition_reads_back_as_it_was_written(spec, parts, machine):
     assert parse_domain(render_domain(spec, [1], machine, parts)) == spec
+
+
+def test_an_interface_that_is_a_function_of_a_network_card_is_no_other_device():
+    text = render_domain(WITH_FUNCTION, [1], None, PARTS)
+    assert parse_domain(text) == WITH_FUNCTION
+    assert text.count(b'<interface type="hostdev" managed="yes">') == 2
+    assert text.count(b'<hostdev mode="subsystem" type="pci"') == len(FULL.pci_addresses)
+
+
+def test_an_emulated_device_cannot_be_an_interface():
+    with pytest.raises(VirtError, match="0000:c1:00.2 is emulated"):
+        render_domain(WITH_FUNCTION, (), Machine(emulates_devices=True))
 
 
 def test_the_memory_of_a_definition_is_read_in_libvirts_unit():

@@ -5,14 +5,26 @@ import threading
 from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 
 from moorage.agent.jobs.server_build import BuildFailed, JobLost, ServerBuilder, failure_report
-from moorage.agent.virt.driver import DomainSpec, VirtError
+from moorage.agent.model import PowerAction
+from moorage.agent.virt.driver import DomainInterface, DomainSpec, VirtError
 from moorage.agent.virt.host_description import HostDescription
 from moorage.agent.virt.simulated import SimulatedDriver
 from moorage.core.clock import VirtualClock
-from moorage.core.errors import Invalid
-from moorage.jobs.contract import BuildJob, FlavorPayload, JobKind, ServerPayload, ServerRef, payload_of
+from moorage.core.errors import Conflict, Invalid
+from moorage.jobs.contract import (
+    DEVICE,
+    BuildJob,
+    FlavorPayload,
+    InterfacePayload,
+    JobKind,
+    PortDevice,
+    ServerPayload,
+    ServerRef,
+    payload_of,
+)
 from os_acc.exception import CyborgAgentUnavailable
 
 A = "aaaaaaaa-0000-4000-8000-000000000000"
@@ -57,13 +69,33 @@ def acceleration():
     return RecordingAcceleration("0000:3b:00.1")
 
 
+class BoundPorts:
+    """Binds ports, and keeps the requests."""
+
+    def __init__(self):
+        self.requests = []
+        self.fails = None
+
+    def __call__(self, server_id, port_id, device):
+        self.requests.append((server_id, port_id, device))
+        if self.fails is not None:
+            raise self.fails
+        return InterfacePayload(port_id, "fa:16:3e:00:00:01", "network", DEVICE, "", segmentation_id=100)
+
+
 @pytest.fixture
-def builder(driver, acceleration):
+def bound():
+    return BoundPorts()
+
+
+@pytest.fixture
+def builder(driver, acceleration, bound):
     return ServerBuilder(
         driver,
         acceleration,
         lambda extra_specs: any("CUSTOM_ACCELERATOR" in name for name in extra_specs),
         lambda uuids: frozenset({"compute-1_NUMA_1"} if "rp" in uuids else ()),
+        bound,
         keep_alive_period_s=0.01,
     )
 
@@ -133,6 +165,49 @@ def test_when_plug_fails_the_build_is_undone_and_the_error_has_the_reason(builde
         builder.build(order(), claim_is_valid)
     assert driver.domains() == {}
     assert acceleration.calls[-1][0] == "unplug"
+
+
+class TestPortsThatAreDevices:
+    PORT = "0123456789ab-4000-8000-000000000000"
+    DEVICE = {"pci_id": "0000:c1:00.2", "group": f"port_{PORT}", "physical_network": "fast"}
+    CHOSEN = PortDevice("0000:c1:00.2", "fast")
+
+    def order(self):
+        plain = InterfacePayload("port-2", "fa:16:3e:00:00:02", "network", "bridge", "br0")
+        device = InterfacePayload(self.PORT, "", "network", DEVICE, "")
+        made = order()
+        return replace(made, server=replace(made.server, interfaces=(plain, device)))
+
+    def test_the_port_is_bound_to_the_device_that_was_plugged_for_it(self, builder, driver, acceleration, bound):
+        acceleration.devices = ("0000:3b:00.1", self.DEVICE)
+        builder.build(self.order(), claim_is_valid)
+        assert bound.requests == [(A, self.PORT, self.CHOSEN)]
+        spec = driver.domains()[A].spec
+        assert spec.interfaces[1] == DomainInterface("fa:16:3e:00:00:01", "", False, vlan=100, device="0000:c1:00.2")
+        assert (spec.interfaces[0].device, spec.pci_addresses) == (None, ("0000:3b:00.1",))
+
+    def test_a_device_without_a_physical_network_is_refused_and_given_back(self, builder, driver, acceleration, bound):
+        acceleration.devices = ("0000:3b:00.1", "0000:c1:00.2")
+        with pytest.raises(BuildFailed, match=f"the device of port {self.PORT} has no physical network"):
+            builder.build(self.order(), claim_is_valid)
+        assert (acceleration.plugged, driver.domains(), bound.requests) == ({}, {}, [])
+
+    def test_when_the_port_is_refused_the_build_is_undone(self, builder, driver, acceleration, bound):
+        acceleration.devices = (self.DEVICE,)
+        bound.fails = Conflict("Port is still in use.")
+        with pytest.raises(BuildFailed, match="Port is still in use"):
+            builder.build(self.order(), claim_is_valid)
+        assert (acceleration.plugged, driver.domains()) == ({}, {})
+
+    def test_a_start_binds_the_port_to_the_device_that_the_server_has_now(self, builder, driver, acceleration, bound):
+        acceleration.devices = (self.DEVICE,)
+        builder.build(self.order(), claim_is_valid)
+        driver.power(A, PowerAction.STOP)
+        acceleration.devices = ({**self.DEVICE, "pci_id": "0000:c1:00.3"},)
+        builder.attach(self.order(), claim_is_valid)
+        assert bound.requests[1:] == [(A, self.PORT, PortDevice("0000:c1:00.3", "fast"))]
+        spec = driver.domains()[A].spec
+        assert (spec.interfaces[1].device, spec.pci_addresses) == ("0000:c1:00.3", ())
 
 
 @pytest.mark.parametrize(
