@@ -42,8 +42,8 @@ def plug(
 
     The entry of a PCI function is ``{"pci_id": "0000:3b:00.1"}``. That of a share of a card is ``{"pci_id":
     "0000:17:00.0", "mdev": <uuid>, "mdev_type": "nvidia-63"}``: give the guest the mediated device ``mdev``, not the
-    card `pci_id` that it is a share of. That of a function of a network card with a physical network has also
-    ``group``, the suffix of its request group, and ``physical_network``.
+    card `pci_id` that it is a share of. That of a virtual function of a network card with a physical network has
+    also ``group``, the suffix of its request group, and ``physical_network``.
 
     `instance_info` has ``uuid``, ``name``, ``project_id`` and ``image_id`` (of the server). `selected_rp` is
     ``{"uuid": <rp>}`` or, for flavors with several groups, ``{<group suffix>: [<rp>, ...]}``. The arguments are not

@@ -50,6 +50,7 @@ class ComputeDeps:
     networks: NetworkLookup | None = None  #: for requests of callers
     server_ports: ServerPorts | None = None  #: for servers
     profiles: ProfileLookup | None = None
+    port_device_profiles: frozenset[str] = frozenset()  #: names of those that ports may have
     outages: Outages = field(default_factory=Outages)
     spec_rules: SpecRules = NO_RULES
     #: Returns the URL of the proxy of serial consoles, for people; None: there is no proxy.

@@ -16,6 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from moorage.core.errors import Invalid
+from moorage.core.ids import is_uuid
 from moorage.core.json import JsonObject
 
 
@@ -142,9 +143,17 @@ OVS = "ovs"
 DEVICE = "device"
 
 
+#: The code of a failure of a host's job because a port of the kind `DEVICE` could not be bound.
+PORT_REFUSED_CODE = "agent.port_refused"
+
+
 def device_group(port_id: str) -> str:
     """The suffix of the request group, in the server's extra specs, for the device of a port."""
     return f"port_{port_id}"
+
+
+def is_device_group(suffix: str) -> bool:
+    return is_uuid(suffix.removeprefix(device_group(""))) and suffix.startswith(device_group(""))
 
 
 class PortDevice(msgspec.Struct, frozen=True):
@@ -156,8 +165,8 @@ class PortDevice(msgspec.Struct, frozen=True):
 
 class InterfacePayload(msgspec.Struct, frozen=True):
     """A network interface of the server. `kind`, `physical_network`, `segmentation_id`: what the host attaches it to,
-    see `moorage.network.model.Segment`, or `OVS` or `DEVICE`. Of a `DEVICE`, the job has only the ids and the kind; the
-    answer to the host's choice has the rest.
+    see `moorage.network.model.Segment`, or `OVS` or `DEVICE`. Of a `DEVICE`, the job lacks the VLAN; the answer to the
+    host's choice has it.
     """
 
     port_id: str

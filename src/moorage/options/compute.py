@@ -52,6 +52,11 @@ class ComputeOptions:
         "Meaning of the names in pci_passthrough:alias: a device profile, or a resource class "
         "CUSTOM_ACCELERATOR_<TYPE>: gpu=CUSTOM_ACCELERATOR_GPU, codec=gzip.",
     )
+    port_device_profiles: str = option(
+        "",
+        "Device profiles that ports of a Neutron may have, for example fast-nic. Any project may use them, whatever "
+        "its flavors; its limit class:CUSTOM_ACCELERATOR_NIC applies.",
+    )
     shelved_offload_time: int = option(
         0,
         "Seconds for which a shelved server stays on its host. 0: it is offloaded at once. -1: it stays until a "

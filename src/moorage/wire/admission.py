@@ -20,8 +20,10 @@ from moorage.wire.server.request_body import BodyIntake
 MAX_PUBLIC_BYTES = 64 * 1024
 
 #: Requests that may use the last free threads: health checks, metrics, tokens, and the agents of hosts, which would
-#: otherwise count as down.
-_URGENT_TARGET = re.compile(r"/[^/?]+/healthcheck(?:\?|\Z)|/identity/|/metrics(?:\?|\Z)|/[^/?]+/agent/v1/")
+#: otherwise count as down. Not those about one server, which may wait for the network service.
+_URGENT_TARGET = re.compile(
+    r"/[^/?]+/healthcheck(?:\?|\Z)|/identity/|/metrics(?:\?|\Z)|/[^/?]+/agent/v1/(?!hosts/[^/?]+/servers/)"
+)
 
 Identify = Callable[[Mapping[str, object]], Caller]
 

@@ -295,6 +295,7 @@ def _compute_service(
         networks=networks,
         server_ports=server_ports,
         profiles=_device_profiles(parts),
+        port_device_profiles=frozenset(comma_separated(options.port_device_profiles)),
         spec_rules=spec_rules(parts.config),
         console_url=None if consoles is None else lambda: console_url(parts.config, consoles),
         console_caller=console_callers(parts),
@@ -338,11 +339,14 @@ def _compute_tasks(
     from moorage.compute.scheduling.build_worker import BuildTask
     from moorage.compute.scheduling.pipeline import HostSelector
     from moorage.compute.servers.delete_service import ReclaimTask
+    from moorage.compute.servers.device_ports_task import DevicePortsTask
     from moorage.compute.store.meters import ComputeMeters
 
     clock, options, deps = parts.clock, parts.config.compute, service.deps
     selector = HostSelector(deps.engine, clock, placement, service.hosts, scheduler)
+    ports = deps.server_ports
     return [
+        *([] if ports is None else [DevicePortsTask(deps, ports, service.plugging)]),
         ReclaimTask(deps, service.settings, service.deletion, service.operations),
         DeadHostsTask(deps, service.settings, service.hosts, service.agents),
         BareMetalTask(BareMetal(deps, placement), clock, period_s=options.bare_metal_period_s, is_first=is_first),

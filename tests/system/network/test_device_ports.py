@@ -2,9 +2,14 @@
 and Neutron is told that its agents of such cards run on the hosts.
 """
 
+import json
+from dataclasses import replace
+
 import pytest
 
+from moorage.compute.store import scheduling_store
 from moorage.network.client.neutron_ports import MADE_FOR
+from moorage.scheduler.weighers import WEIGHERS
 from tests import counted
 from tests.wire.operations.conftest import GPU, Cloud
 from tests.wire.operations.test_device_profiles import profile
@@ -17,7 +22,8 @@ VLAN = 100
 
 @pytest.fixture
 def cloud(tmp_path, neutron, network):
-    cloud = Cloud(tmp_path, accelerators=True, neutron=neutron[1], devices="every_kind")
+    offered = "fast-nic, fpga, two-nics, nic-and-gpu, two-groups, nowhere"
+    cloud = Cloud(tmp_path, accelerators=True, neutron=neutron[1], devices="every_kind", port_device_profiles=offered)
     cloud.image = cloud.make_image()
     for name in ("compute-1", "compute-2"):
         cloud.add_host(name)
@@ -106,18 +112,60 @@ def test_beside_a_device_of_the_flavor_and_a_port_without_one(cloud, network, po
     assert len(spec.pci_addresses) == 1
 
 
-def test_the_port_follows_the_server_to_another_host_and_back(cloud, network, port_id):
+@pytest.fixture
+def apart(cloud, network, fast, port_id):
+    """The id of a server with a function that has another address than the one which is free on the other host."""
     server_id = boot(cloud, port_id)
-    source, _ = guest(cloud, server_id)
-    cloud.admin_do(server_id, "migrate")
-    target, spec = guest(cloud, server_id)
-    assert target is not source
-    assert bound_to(network, port_id) == (target.name, spec.interfaces[0].device)
-    cloud.do(server_id, "revertResize")
-    back, spec = guest(cloud, server_id)
+    host, spec = guest(cloud, server_id)
+    (other,) = (name for name in cloud.hosts if name != host.name)
+    other_id = boot(cloud, device_port(network, fast), availability_zone=f"nova:{other}", roles="admin")
+    assert guest(cloud, other_id)[1].interfaces[0].device == spec.interfaces[0].device
+    return server_id
+
+
+def test_the_port_follows_the_server_to_another_host_and_back(cloud, network, apart, port_id):
+    source, before = guest(cloud, apart)
+    cloud.admin_do(apart, "migrate")
+    target, there = guest(cloud, apart)
+    assert there.interfaces[0].device != before.interfaces[0].device
+    assert bound_to(network, port_id) == (target.name, there.interfaces[0].device)
+    cloud.do(apart, "revertResize")
+    back, spec = guest(cloud, apart)
     assert back is source
     assert bound_to(network, port_id) == (source.name, spec.interfaces[0].device)
-    assert (len(source.plugged[server_id]), target.plugged) == (1, {})
+    assert (len(source.plugged[apart]), apart in target.plugged) == (1, False)
+
+
+def test_after_a_failed_migration_the_port_is_bound_to_the_old_host(cloud, network, apart, port_id):
+    source, _ = guest(cloud, apart)
+    for host in cloud.hosts.values():
+        if host is not source:
+            host.faults.fail("spawn", "out of luck")
+    cloud.admin_do(apart, "migrate")
+    assert cloud.status(apart) == ("ACTIVE", None, source.name)
+    _, after = guest(cloud, apart)
+    assert bound_to(network, port_id) == (source.name, after.interfaces[0].device)
+
+
+def test_after_a_failed_unshelving_the_port_is_bound_to_no_host(cloud, network, apart, port_id):
+    cloud.do(apart, "shelve")
+    for host in cloud.hosts.values():
+        host.faults.fail("spawn", "out of luck")
+    cloud.do(apart, "unshelve")
+    assert cloud.status(apart)[0] == "SHELVED_OFFLOADED"
+    port = network.port(port_id)
+    assert (port["device_id"], port["binding:host_id"], port["binding:profile"]) == (apart, "", {})
+
+
+def test_after_a_failed_evacuation_the_port_is_bound_to_the_dead_host(cloud, network, apart, port_id):
+    source, before = guest(cloud, apart)
+    for host in cloud.hosts.values():
+        if host is not source:
+            host.faults.fail("spawn", "out of luck")
+    cloud.take_down(source)
+    cloud.admin_do(apart, "evacuate", {})
+    assert cloud.status(apart)[0] == "ERROR"
+    assert bound_to(network, port_id) == (source.name, before.interfaces[0].device)
 
 
 def bound_to(network, port_id):
@@ -176,11 +224,19 @@ def test_a_function_that_changes_while_the_server_is_off_is_bound_anew(cloud, ne
     assert bound_to(network, port_id) == (host.name, after.interfaces[0].device)
 
 
-def test_a_network_that_no_card_is_connected_to_is_named(cloud, network):
-    port_id = device_port(network, network.lab)
+@pytest.mark.parametrize("physical_network", [None, "outside"])
+def test_a_network_that_no_card_is_connected_to_is_named(cloud, network, physical_network):
+    """Neutron would bind the port to a host whose other cards are connected to the network, whatever the card."""
+    network_id = network.lab
+    if physical_network is not None:
+        provider = {"provider:network_type": "flat", "provider:physical_network": physical_network}
+        network_id = network.network("elsewhere", "203.0.113.0/24", shared=True, **provider)
+    port_id = device_port(network, network_id)
     server_id = boot(cloud, port_id)
     text = cloud.show(server_id)["fault"]["message"]
-    assert f"Binding failed for port {port_id}" in text
+    assert f"Port {port_id} is on the physical network {physical_network or '(none)'}, but the network card" in text
+    with cloud.engine.connect() as connection:  # a tenant cannot make hosts count as faulty
+        assert scheduling_store.unusual_hosts(connection, set(WEIGHERS)).failed_builds == {}
     assert [host.plugged for host in cloud.hosts.values()] == [{}, {}]
     cloud.send("DELETE", f"/v2.1/servers/{server_id}")
     cloud.settle()
@@ -201,6 +257,9 @@ def test_only_a_function_of_a_network_card_is_given_to_a_port(cloud, network, fa
     port_id = device_port(network, fast, "nowhere")
     status, body, _ = begin(cloud, port_id)
     assert (status, f"device_profile of port {port_id}=nowhere" in message(body)) == (400, True)
+    profile(cloud, "of-a-private-flavor", {f"resources:{NIC}": "1"})
+    status, body, _ = begin(cloud, device_port(network, fast, "of-a-private-flavor"))
+    assert (status, "which is not offered for ports" in message(body)) == (403, True)
 
 
 def test_the_limits_of_the_project_count_the_function(cloud, network, port_id):
@@ -235,6 +294,69 @@ def test_such_a_port_is_neither_attached_nor_detached(cloud, network, fast, port
     assert (status, "stays with its server until the server is deleted" in message(body)) == (501, True)
 
 
+def test_a_port_is_given_to_a_server_once(cloud, port_id):
+    status, body, _ = begin(cloud, port_id, networks=[{"port": port_id}, {"port": port_id}])
+    assert (status, message(body)) == (400, "Each port can be given to the server once.")
+
+
+def test_such_a_server_is_not_suspended(cloud, port_id):
+    server_id = boot(cloud, port_id)
+    status, body = cloud.act(server_id, "suspend")
+    assert (status, "the state of the network card cannot be saved" in message(body)) == (403, True)
+
+
+class TestPortsThatDisappear:
+    """A guest that kept the function would be in a VLAN that Neutron gives to somebody else."""
+
+    def event(self, cloud, server_id, port_id):
+        body = {"events": [{"name": "network-vif-deleted", "server_uuid": server_id, "tag": port_id}]}
+        assert cloud.admin("POST", "/v2.1/os-server-external-events", body)[0] == 200
+        cloud.settle()
+
+    def has_no_function(self, cloud, server_id):
+        host, spec = guest(cloud, server_id)
+        assert ([one.device for one in spec.interfaces], spec.pci_addresses) == ([], ())
+        assert cloud.status(server_id)[:2] == ("ACTIVE", None)
+        assert host.servers[server_id] == "running"
+
+    def test_a_deleted_port_is_taken_from_the_guest(self, cloud, network, port_id):
+        server_id = boot(cloud, port_id)
+        network.http.request("DELETE", f"/v2.0/ports/{port_id}")
+        self.event(cloud, server_id, port_id)
+        self.has_no_function(cloud, server_id)
+
+    @pytest.mark.parametrize("is_deleted", [False, True])
+    def test_a_port_that_its_owner_took_from_the_server_is_taken_from_the_guest(
+        self, cloud, network, port_id, is_deleted
+    ):
+        """Neutron sends no event."""
+        server_id = boot(cloud, port_id)
+        network.http.request("PUT", f"/v2.0/ports/{port_id}", json={"port": {"device_id": "", "device_owner": ""}})
+        if is_deleted:
+            network.http.request("DELETE", f"/v2.0/ports/{port_id}")
+        cloud.run_for(180)
+        cloud.settle()
+        self.has_no_function(cloud, server_id)
+        if not is_deleted:
+            assert network.port(port_id)["device_id"] == ""
+
+    def test_one_wrong_answer_of_neutron_takes_nothing(self, cloud, network, port_id):
+        server_id = boot(cloud, port_id)
+        ports = cloud.compute.ways["network"]
+        ports.on("GET /v2.0/ports", lambda _request, send: replace(send(), body=b'{"ports": []}'), times=1)
+        cloud.run_for(180)
+        cloud.settle()
+        _, spec = guest(cloud, server_id)
+        assert spec.interfaces[0].device is not None
+
+    def test_a_server_starts_without_a_port_that_is_gone(self, cloud, network, port_id):
+        server_id = boot(cloud, port_id)
+        cloud.do(server_id, "os-stop")
+        network.http.request("DELETE", f"/v2.0/ports/{port_id}")
+        cloud.do(server_id, "os-start")
+        self.has_no_function(cloud, server_id)
+
+
 def test_a_made_port_beside_it_is_still_deleted_with_the_server(cloud, network, port_id):
     server_id = boot(cloud, port_id, networks=[{"port": port_id}, {"uuid": network.lab}])
     made = [port for port in network.ports_of(server_id) if MADE_FOR in port["binding:profile"]]
@@ -242,6 +364,30 @@ def test_a_made_port_beside_it_is_still_deleted_with_the_server(cloud, network, 
     cloud.send("DELETE", f"/v2.1/servers/{server_id}")
     cloud.settle()
     assert network.ports_of(server_id) == []
+    assert network.port(port_id)["device_id"] == ""
+
+
+@pytest.mark.parametrize(("vlan", "is_usable", "seen"), [
+    (7, True, 7), ("7", True, 7), (0, True, None), (None, True, None), (4095, False, None), ("-1", False, None),
+    ("1" * 5000, False, None), ("\N{SUPERSCRIPT TWO}", False, None),
+])  # fmt: skip
+def test_the_vlan_of_neutrons_answer_is_checked(cloud, network, port_id, vlan, is_usable, seen):
+    """Its drivers send it as text or as a number."""
+
+    def answer(_request, send):
+        given = send()
+        body = json.loads(given.body)
+        if body["port"]["binding:vif_type"] == "hw_veb":
+            body["port"]["binding:vif_details"]["vlan"] = vlan
+        return replace(given, body=json.dumps(body).encode())
+
+    cloud.compute.ways["network"].on("PUT /v2.0/ports", answer)
+    server_id = boot(cloud, port_id)
+    assert cloud.status(server_id)[0] == ("ACTIVE" if is_usable else "ERROR")
+    if is_usable:
+        assert guest(cloud, server_id)[1].interfaces[0].vlan == seen
+    cloud.send("DELETE", f"/v2.1/servers/{server_id}")
+    cloud.settle()
     assert network.port(port_id)["device_id"] == ""
 
 

@@ -86,7 +86,7 @@ def test_an_interface_that_is_a_function_of_a_network_card_is_no_other_device():
 
 
 def test_an_emulated_device_cannot_be_an_interface():
-    with pytest.raises(VirtError, match="0000:c1:00.2 is emulated"):
+    with pytest.raises(VirtError, match=r"0000:c1:00\.2 is emulated"):
         render_domain(WITH_FUNCTION, (), Machine(emulates_devices=True))
 
 

@@ -16,6 +16,7 @@ from moorage.core.clock import VirtualClock
 from moorage.core.errors import Conflict, Invalid
 from moorage.jobs.contract import (
     DEVICE,
+    PORT_REFUSED_CODE,
     BuildJob,
     FlavorPayload,
     InterfacePayload,
@@ -75,11 +76,14 @@ class BoundPorts:
     def __init__(self):
         self.requests = []
         self.fails = None
+        self.is_gone = False
 
     def __call__(self, server_id, port_id, device):
         self.requests.append((server_id, port_id, device))
         if self.fails is not None:
             raise self.fails
+        if self.is_gone:
+            return None
         return InterfacePayload(port_id, "fa:16:3e:00:00:01", "network", DEVICE, "", segmentation_id=100)
 
 
@@ -168,9 +172,8 @@ def test_when_plug_fails_the_build_is_undone_and_the_error_has_the_reason(builde
 
 
 class TestPortsThatAreDevices:
-    PORT = "0123456789ab-4000-8000-000000000000"
-    DEVICE = {"pci_id": "0000:c1:00.2", "group": f"port_{PORT}", "physical_network": "fast"}
-    CHOSEN = PortDevice("0000:c1:00.2", "fast")
+    PORT = "01234567-89ab-4000-8000-000000000000"
+    FUNCTION = (("pci_id", "0000:c1:00.2"), ("group", f"port_{PORT}"), ("physical_network", "fast"))
 
     def order(self):
         plain = InterfacePayload("port-2", "fa:16:3e:00:00:02", "network", "bridge", "br0")
@@ -179,35 +182,66 @@ class TestPortsThatAreDevices:
         return replace(made, server=replace(made.server, interfaces=(plain, device)))
 
     def test_the_port_is_bound_to_the_device_that_was_plugged_for_it(self, builder, driver, acceleration, bound):
-        acceleration.devices = ("0000:3b:00.1", self.DEVICE)
+        acceleration.devices = ("0000:3b:00.1", dict(self.FUNCTION))
         builder.build(self.order(), claim_is_valid)
-        assert bound.requests == [(A, self.PORT, self.CHOSEN)]
+        assert bound.requests == [(A, self.PORT, PortDevice("0000:c1:00.2", "fast"))]
         spec = driver.domains()[A].spec
         assert spec.interfaces[1] == DomainInterface("fa:16:3e:00:00:01", "", False, vlan=100, device="0000:c1:00.2")
         assert (spec.interfaces[0].device, spec.pci_addresses) == (None, ("0000:3b:00.1",))
 
     def test_a_device_without_a_physical_network_is_refused_and_given_back(self, builder, driver, acceleration, bound):
         acceleration.devices = ("0000:3b:00.1", "0000:c1:00.2")
-        with pytest.raises(BuildFailed, match=f"the device of port {self.PORT} has no physical network"):
+        with pytest.raises(
+            BuildFailed, match=f"the device of port {self.PORT} is no virtual function with a physical network"
+        ):
             builder.build(self.order(), claim_is_valid)
         assert (acceleration.plugged, driver.domains(), bound.requests) == ({}, {}, [])
 
     def test_when_the_port_is_refused_the_build_is_undone(self, builder, driver, acceleration, bound):
-        acceleration.devices = (self.DEVICE,)
+        acceleration.devices = (dict(self.FUNCTION),)
         bound.fails = Conflict("Port is still in use.")
-        with pytest.raises(BuildFailed, match="Port is still in use"):
+        with pytest.raises(BuildFailed, match="Port is still in use") as caught:
             builder.build(self.order(), claim_is_valid)
+        assert caught.value.error_code == PORT_REFUSED_CODE
         assert (acceleration.plugged, driver.domains()) == ({}, {})
 
     def test_a_start_binds_the_port_to_the_device_that_the_server_has_now(self, builder, driver, acceleration, bound):
-        acceleration.devices = (self.DEVICE,)
+        acceleration.devices = (dict(self.FUNCTION),)
         builder.build(self.order(), claim_is_valid)
         driver.power(A, PowerAction.STOP)
-        acceleration.devices = ({**self.DEVICE, "pci_id": "0000:c1:00.3"},)
+        acceleration.devices = ({**dict(self.FUNCTION), "pci_id": "0000:c1:00.3"},)
         builder.attach(self.order(), claim_is_valid)
         assert bound.requests[1:] == [(A, self.PORT, PortDevice("0000:c1:00.3", "fast"))]
         spec = driver.domains()[A].spec
         assert (spec.interfaces[1].device, spec.pci_addresses) == ("0000:c1:00.3", ())
+
+    def test_a_port_that_is_gone_is_no_device_of_the_next_start(self, builder, driver, acceleration, bound):
+        acceleration.devices = (dict(self.FUNCTION),)
+        builder.build(self.order(), claim_is_valid)
+        bound.is_gone = True
+        builder.attach(self.order(), claim_is_valid)
+        spec = driver.domains()[A].spec
+        assert ([one.device for one in spec.interfaces], spec.pci_addresses) == ([None], ())
+
+    @pytest.mark.parametrize(("action", "after"), [(None, "running"), (PowerAction.STOP, "shutoff")])
+    def test_a_guest_that_runs_restarts_without_a_port_that_is_gone(self, builder, driver, acceleration, action, after):
+        acceleration.devices = (dict(self.FUNCTION),)
+        builder.build(self.order(), claim_is_valid)
+        if action is not None:
+            driver.power(A, action)
+        gone = self.order()
+        gone = replace(gone, server=replace(gone.server, interfaces=gone.server.interfaces[:1]))
+        builder.attach(gone, claim_is_valid, restarts=True)
+        domain = driver.domains()[A]
+        assert ([one.device for one in domain.spec.interfaces], domain.power) == ([None], after)
+
+    def test_plain_interfaces_of_a_guest_stay_as_they_are(self, builder, driver, acceleration):
+        """The job may still have an interface that was detached after it was written."""
+        acceleration.devices = (dict(self.FUNCTION),)
+        builder.build(self.order(), claim_is_valid)
+        driver.detach_interface(A, "fa:16:3e:00:00:02")
+        builder.attach(self.order(), claim_is_valid)
+        assert [one.device for one in driver.domains()[A].spec.interfaces] == ["0000:c1:00.2"]
 
 
 @pytest.mark.parametrize(

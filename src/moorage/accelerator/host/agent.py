@@ -30,7 +30,7 @@ from moorage.accelerator.model.binding import (
     wanted_content,
 )
 from moorage.accelerator.model.device_history import Requester
-from moorage.accelerator.model.devices import PHYSICAL_NETWORK, HandleState, plug_answer
+from moorage.accelerator.model.devices import PHYSICAL_NETWORK, HandleState, mdev_of, plug_answer
 from moorage.accelerator.model.errors import NotReady
 from moorage.accelerator.model.inventory import DeployableNode, provider_nodes
 from moorage.accelerator.model.naming import NameScheme
@@ -204,10 +204,14 @@ class AcceleratorAgent:
             return [plug_answer(handle.pci_id) | self._place_of(handle) for handle in handles]
 
     def _place_of(self, handle: ClaimedHandle) -> dict[str, str]:
-        """For a function of a network card: the request group that it is for, and the network that it is on."""
-        details = dict(self._registry.deployable(handle.deployable).device.details)
-        network = details.get(PHYSICAL_NETWORK)
-        return {} if network is None else {"group": handle.group, PHYSICAL_NETWORK: network}
+        """For a virtual function of a network card: the request group that it is for, and the network that it is on."""
+        for device in self.attach_state.devices:
+            network = dict(device.details).get(PHYSICAL_NETWORK)
+            is_virtual = bool(device.part_of) or handle.pci_id != device.pci_id
+            is_its_own = any(part.name == handle.deployable for part in device.deployables)
+            if is_its_own and is_virtual and network is not None and mdev_of(handle.pci_id) is None:
+                return {"group": handle.group, PHYSICAL_NETWORK: network}
+        return {}
 
     def unplug(self, instance_info: object) -> int:
         with _logging_failure("unplug", instance_info):

@@ -219,7 +219,9 @@ def _amount(name: str, value: str) -> int:
 
 
 def _move_unsuffixed_programs(drafts: Mapping[str, _GroupDraft], with_devices: Mapping[str, _GroupDraft]) -> None:
-    """Move a bitstream or function from a group without devices to the only group that has devices."""
+    """Move a bitstream or function from a group without devices to the only group with an FPGA, or with devices."""
+    with_fpga = {suffix: draft for suffix, draft in with_devices.items() if DeviceType.FPGA in draft.amounts}
+    eligible = with_fpga or with_devices
     for suffix, draft in drafts.items():
         if suffix in with_devices:
             continue
@@ -229,14 +231,14 @@ def _move_unsuffixed_programs(drafts: Mapping[str, _GroupDraft], with_devices: M
             continue
         if suffix:
             raise BadRequest(f"group {suffix!r} names a bitstream or function but requests no accelerator")
-        if len(with_devices) > 1:
-            names = ", ".join(repr(name) for name in sorted(with_devices))
+        if len(eligible) > 1:
+            names = ", ".join(repr(name) for name in sorted(eligible))
             raise BadRequest(
                 f"a bitstream or function without a suffix could belong to any of the groups {names}: "
                 "give it the suffix of its group"
             )
         for kind, values in draft.wanted.items():
-            next(iter(with_devices.values())).wanted.setdefault(kind, set()).update(values)
+            next(iter(eligible.values())).wanted.setdefault(kind, set()).update(values)
 
 
 def _profile_group(suffix: str, draft: _GroupDraft, *, everywhere: bool) -> ProfileGroup:

@@ -29,6 +29,7 @@ from moorage.agent.virt.driver import NoSuchDomain, VirtDriver
 from moorage.core.errors import MoorageError
 from moorage.core.json import JsonObject
 from moorage.jobs.contract import (
+    DEVICE,
     BindJob,
     BindResult,
     BuildJob,
@@ -260,6 +261,10 @@ class JobRunner:
         return []
 
     def _detach_interface(self, job: InterfaceJob, keep_alive: KeepAlive) -> ServerResult:
+        """A function of a network card is taken from the guest even if the guest does not release it: it restarts."""
+        if job.interface.kind == DEVICE:
+            self._builder.attach(job, keep_alive, restarts=True)
+            return ServerResult()
         uuid, mac = job.server.id, job.interface.mac
         self._builder.run_keeping_alive(lambda: self._driver.detach_interface(uuid, mac), keep_alive)
         return ServerResult()

@@ -1,9 +1,9 @@
 """Builds and destroys servers on this host: attaches the devices and starts the domain, or the reverse.
 
-    build:   plug -> bind -> spawn  after a failure: destroy, unplug, and report the reason
+    build:   plug -> bind -> spawn    after a failure: destroy, unplug, and report the reason
     rebuild: plug -> bind -> rebuild  its devices are plugged already; a failure leaves everything as it is
-    attach:  plug -> bind -> spawn  only if the domain's devices differ from the server's
-    destroy: destroy -> unplug      in this order: another tenant must not get a device that a guest still uses
+    attach:  plug -> bind -> spawn    only if the domain's devices differ from the server's
+    destroy: destroy -> unplug        in this order: another tenant must not get a device that a guest still uses
 
 `bind`: ports of a Neutron that are devices are bound to those that were plugged for them.
 
@@ -22,12 +22,13 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from moorage.agent.jobs.keep_alive import KeepAlive, run_keeping_alive
-from moorage.agent.model import Guest, config_drive_files
+from moorage.agent.model import DomainPowerState, Guest, config_drive_files
 from moorage.agent.virt.driver import DomainInterface, DomainSpec, VirtDriver
-from moorage.core.errors import MoorageError, message_for_tenants
+from moorage.core.errors import Conflict, MoorageError, message_for_tenants
 from moorage.jobs.contract import (
     DEVICE,
     OVS,
+    PORT_REFUSED_CODE,
     InterfacePayload,
     PortDevice,
     RebuildJob,
@@ -35,6 +36,7 @@ from moorage.jobs.contract import (
     ServerPayload,
     ServerRef,
     device_group,
+    is_device_group,
 )
 
 log = logging.getLogger(__name__)
@@ -81,8 +83,9 @@ class NoAcceleration:
         return 0
 
 
-#: (server id, port id, device of the host) -> the port, of the kind `DEVICE`, bound to the device. May be repeated.
-BindDevice = Callable[[str, str, PortDevice], InterfacePayload]
+#: (server id, port id, device of the host) -> the port, of the kind `DEVICE`, bound to the device. None: it is no port
+#: of the server any more. May be repeated. Raises `Conflict`.
+BindDevice = Callable[[str, str, PortDevice], InterfacePayload | None]
 
 
 #: Whether a flavor with these extra specs requests accelerators.
@@ -144,7 +147,8 @@ class ServerBuilder:
             devices = self._plug_devices(job, keep_alive)
             if devices:  # attaching them may have taken long
                 keep_alive()
-            spec = self._spec(job, devices, self._interfaces(job, devices, keep_alive))
+            interfaces = self._bind_interfaces(job, devices, keep_alive)
+            spec = self._spec(job, devices, interfaces)
             self.run_keeping_alive(lambda: self._driver.spawn(spec, start=start), keep_alive)
         except JobLost:
             raise
@@ -160,23 +164,28 @@ class ServerBuilder:
     def rebuild(self, job: RebuildJob, keep_alive: KeepAlive) -> BuiltServer:
         """Rebuilds the server. The devices stay attached: the driver stops the guest before it removes the disk."""
         devices = self._plug_devices(job, keep_alive)
-        spec = self._spec(job, devices, self._interfaces(job, devices, keep_alive))
+        interfaces = self._bind_interfaces(job, devices, keep_alive)
+        spec = self._spec(job, devices, interfaces)
         self.run_keeping_alive(lambda: self._driver.rebuild(spec, key=job.key, start=job.start), keep_alive)
         return BuiltServer(devices)
 
-    def attach(self, job: ServerJob, keep_alive: KeepAlive) -> BuiltServer:
-        """Attaches the server's devices to its domain, which must be off, before a start."""
+    def attach(self, job: ServerJob, keep_alive: KeepAlive, *, restarts: bool = False) -> BuiltServer:
+        """Gives the server's domain the devices that the server has now, before a start.
+
+        If it has others, a guest that runs is turned off; with `restarts` it then boots again.
+        """
         if not self._refers_to_accelerators(job.server.flavor.extra_specs):
             return BuiltServer(())
         devices = self._plug_devices(job, keep_alive)
-        bound = self._interfaces(job, devices, keep_alive)
+        bound = self._bind_interfaces(job, devices, keep_alive)
         present = self._driver.domains().get(job.server.id)
         if present is not None:
-            interfaces = bound if any(one.device for one in bound) else present.spec.interfaces
-            pci, mdevs = _split_devices(devices, interfaces)
+            pci, mdevs = _split_devices(devices)
+            interfaces = _with_functions(present.spec.interfaces, [one for one in bound if one.device is not None])
             spec = replace(present.spec, pci_addresses=pci, mdev_uuids=mdevs, interfaces=interfaces)
+            start = restarts and present.power in (DomainPowerState.RUNNING, DomainPowerState.PAUSED)
             if spec != present.spec:
-                self.run_keeping_alive(lambda: self._driver.spawn(spec, start=False), keep_alive)
+                self.run_keeping_alive(lambda: self._driver.spawn(spec, start=start), keep_alive)
         return BuiltServer(devices)
 
     def detach(self, server: ServerRef, keep_alive: KeepAlive) -> int:
@@ -205,10 +214,10 @@ class ServerBuilder:
         )
         return tuple(plugged)
 
-    def _interfaces(
+    def _bind_interfaces(
         self, job: ServerJob, devices: Sequence[Mapping[str, str]], keep_alive: KeepAlive
     ) -> tuple[DomainInterface, ...]:
-        """The server's interfaces; those that are devices are bound now. Raises `BuildFailed`."""
+        """Has the ports bound that are devices; returns all interfaces of the server. Raises `BuildFailed`."""
         plugged = {device["group"]: device for device in devices if "group" in device}
         interfaces = []
         for one in job.server.interfaces or ():
@@ -218,12 +227,18 @@ class ServerBuilder:
             device = plugged.get(device_group(one.port_id))
             if device is None:
                 raise BuildFailed(
-                    f"the device of port {one.port_id} has no physical network: set physical_network in the device "
-                    "spec of the network card"
+                    f"the device of port {one.port_id} is no virtual function with a physical network: set functions "
+                    "and physical_network in the device spec of the network card",
+                    code=PORT_REFUSED_CODE,
                 )
             chosen = PortDevice(device["pci_id"], device["physical_network"])
             bind = partial(self._bind_device, job.server.id, one.port_id, chosen)
-            interfaces.append(domain_interface(self.run_keeping_alive(bind, keep_alive), chosen.address))
+            try:
+                bound = self.run_keeping_alive(bind, keep_alive)
+            except Conflict as refused:
+                raise BuildFailed(message_for_tenants(refused), code=PORT_REFUSED_CODE) from refused
+            if bound is not None:
+                interfaces.append(domain_interface(bound, chosen.address))
         return tuple(interfaces)
 
     def spec_of(self, job: ServerJob) -> DomainSpec:
@@ -234,7 +249,7 @@ class ServerBuilder:
         self, job: ServerJob, devices: Sequence[Mapping[str, str]], interfaces: tuple[DomainInterface, ...]
     ) -> DomainSpec:
         server = job.server
-        pci, mdevs = _split_devices(devices, interfaces)
+        pci, mdevs = _split_devices(devices)
         selected = [uuid for uuids in job.selected_rp.values() for uuid in uuids]
         return DomainSpec(
             uuid=server.id,
@@ -279,13 +294,21 @@ class ServerBuilder:
         return run_keeping_alive(call, keep_alive, self._keep_alive_period_s)
 
 
-def _split_devices(
-    devices: Sequence[Mapping[str, str]], interfaces: Sequence[DomainInterface]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(PCI addresses, uuids of mediated devices) of those that are no interfaces, as in a guest's definition."""
-    are_interfaces = {one.device for one in interfaces}
-    pci = tuple(one["pci_id"] for one in devices if "mdev" not in one and one["pci_id"] not in are_interfaces)
+def _split_devices(devices: Sequence[Mapping[str, str]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(PCI addresses, uuids of mediated devices), as in a guest's definition. Without those for ports: a guest has such
+    a device as an interface, or, if the port is gone, not at all.
+    """
+    pci = tuple(one["pci_id"] for one in devices if "mdev" not in one and not is_device_group(one.get("group", "")))
     return pci, tuple(device["mdev"] for device in devices if "mdev" in device)
+
+
+def _with_functions(
+    present: Sequence[DomainInterface], functions: Sequence[DomainInterface]
+) -> tuple[DomainInterface, ...]:
+    """The interfaces of a domain, with those functions of network cards that the server has now, in the same places."""
+    now = {one.mac: one for one in functions}
+    kept = [one if one.device is None else now.pop(one.mac, None) for one in present]
+    return (*(one for one in kept if one is not None), *now.values())
 
 
 def domain_interface(interface: InterfacePayload, device: str | None = None) -> DomainInterface:

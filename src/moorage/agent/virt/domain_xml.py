@@ -177,19 +177,13 @@ def render_interface(interface: DomainInterface) -> ET.Element:
 
     A port of a Neutron has the name that Neutron's agents expect, and no filter: they filter themselves.
     """
-    kind = "hostdev" if interface.device is not None else "bridge" if interface.is_bridge else "network"
+    if interface.device is not None:
+        return _render_function(interface, interface.device)
+    kind = "bridge" if interface.is_bridge else "network"
     element = ET.Element("interface", type=kind)
     ET.SubElement(element, "mac", address=interface.mac)
-    if interface.device is None:
-        ET.SubElement(element, "source", {kind: interface.source})
-    else:
-        element.set("managed", "yes")
-        pci = ET.SubElement(ET.SubElement(element, "source"), "address", type="pci")
-        pci.attrib.update(_pci_attributes(interface.device))
-    if interface.vlan is not None:
-        ET.SubElement(ET.SubElement(element, "vlan"), "tag", id=str(interface.vlan))
-    if interface.device is not None:
-        return element
+    ET.SubElement(element, "source", {kind: interface.source})
+    _add_vlan(element, interface)
     ET.SubElement(element, "model", type="virtio")
     if interface.mtu is not None:
         ET.SubElement(element, "mtu", size=str(interface.mtu))
@@ -204,6 +198,19 @@ def render_interface(interface: DomainInterface) -> ET.Element:
     if not interface.addresses:
         ET.SubElement(traffic, "parameter", name="CTRL_IP_LEARNING", value="dhcp")
     return element
+
+
+def _render_function(interface: DomainInterface, address: str) -> ET.Element:
+    element = ET.Element("interface", type="hostdev", managed="yes")
+    ET.SubElement(element, "mac", address=interface.mac)
+    ET.SubElement(ET.SubElement(element, "source"), "address", {"type": "pci", **_pci_attributes(address)})
+    _add_vlan(element, interface)
+    return element
+
+
+def _add_vlan(element: ET.Element, interface: DomainInterface) -> None:
+    if interface.vlan is not None:
+        ET.SubElement(ET.SubElement(element, "vlan"), "tag", id=str(interface.vlan))
 
 
 def interface_element(data: str | bytes, mac: str) -> ET.Element | None:

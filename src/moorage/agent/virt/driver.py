@@ -128,6 +128,10 @@ class DomainSpec:
     #: that differ only in them are equal.
     config_drive: Mapping[str, bytes] | None = field(default=None, compare=False)
 
+    @property
+    def all_pci_addresses(self) -> frozenset[str]:
+        return frozenset((*self.pci_addresses, *(one.device for one in self.interfaces if one.device is not None)))
+
 
 @dataclass(frozen=True)
 class Domain:

@@ -295,10 +295,10 @@ class SimulatedDriver:
 
     def _refuse_shared_devices(self, spec: DomainSpec) -> None:
         """Raises `VirtError` if another running domain has one of the PCI devices, as libvirt does."""
-        if not spec.pci_addresses:
+        if not spec.all_pci_addresses:
             return  # saves reading the files of all domains
         for other in self.domains().values():
-            shared = sorted(set(spec.pci_addresses).intersection(other.spec.pci_addresses))
+            shared = sorted(spec.all_pci_addresses & other.spec.all_pci_addresses)
             if shared and other.spec.uuid != spec.uuid and other.power is not DomainPowerState.SHUTOFF:
                 raise VirtError(f"PCI device {shared[0]} is in use by domain {other.spec.name}")
 

@@ -366,15 +366,15 @@ class ComputeClient(HostJobsClient):
         row = decode_body(answer)["server"]
         return ServerHere(row["name"], row["status"], tuple(row.get("unplugged_ports", ())))
 
-    def bind_device(self, host: str, server_id: str, port_id: str, device: PortDevice) -> InterfacePayload:
-        """Has a port of a server bound to a device of the host that works on it.
+    def bind_device(self, host: str, server_id: str, port_id: str, device: PortDevice) -> InterfacePayload | None:
+        """Has a port of a server bound to a device of the host that works on it. None: the port is gone.
 
         Raises `Conflict` if the network service refuses it, and `NotFound`.
         """
         path = f"/agent/v1/hosts/{_quoted(host)}/servers/{_quoted(server_id)}/ports/{_quoted(port_id)}"
         with _conflicts():
-            answer = self._http.request("PUT", path, json=msgspec.to_builtins(device))
-        return msgspec.convert(answer["interface"], InterfacePayload)
+            answer = self._http.request("PUT", path, json=msgspec.to_builtins(device), repeatable=False)
+        return msgspec.convert(answer["interface"], InterfacePayload | None)
 
     def reboot_here(self, host: str, server_id: str) -> None:
         """Raises `Conflict` if another operation is in progress, and `NotFound`."""

@@ -14,6 +14,7 @@ import msgspec
 from moorage.compute.model.lifecycle import Operation, ServerSituation
 from moorage.compute.model.servers import BUILD_QUEUE, MOVE_QUEUE, Flavor, NetworkInterface, Placed, Server
 from moorage.jobs.contract import (
+    DEVICE,
     AddressPayload,
     AllocationPayload,
     AlternatePayload,
@@ -163,6 +164,7 @@ def server_situation(server: Server) -> ServerSituation:
         server.locked_by,
         server.launched_at is not None,
         bool(server.devices),
+        any(one.kind == DEVICE for one in server.interfaces),
     )
 
 

@@ -69,6 +69,7 @@ class Operation:
     host_dies: HostDies = HostDies.WAITS
     #: The capability that the hypervisor needs: `moorage.agent.virt.driver.Capability`.
     capability: str | None = None
+    refuses_device_ports: bool = False  #: for a server with a port that is a function of a network card
 
     @property
     def job_kind(self) -> JobKind:
@@ -134,6 +135,7 @@ UNPAUSE = Operation(
 SUSPEND = Operation(
     name="suspend", key="suspend", kind=JobKind.SUSPEND, event="compute_suspend_instance",
     allowed=frozenset({_ACTIVE}), task=TaskState.SUSPENDING, ends=_SUSPENDED, accelerators=_KEPT, capability="suspend",
+    refuses_device_ports=True,
 )  # fmt: skip
 RESUME = Operation(
     name="resume", key="resume", kind=JobKind.RESUME, event="compute_resume_instance",
@@ -300,6 +302,7 @@ class ServerSituation:
     locked_by: Locker | None = None
     is_launched: bool = True
     has_accelerators: bool = False
+    has_device_ports: bool = False
 
 
 @dataclass(frozen=True)
@@ -326,6 +329,12 @@ def check(operation: Operation, server: ServerSituation, caller: Caller) -> None
         raise Forbidden(
             f"Cannot '{operation.name}' instance {server.id}: it has accelerators, whose state cannot be migrated. "
             "Migrate it cold.",
+            code="compute.has_accelerators",
+        )
+    if server.has_device_ports and operation.refuses_device_ports:
+        raise Forbidden(
+            f"Cannot '{operation.name}' instance {server.id}: it has a port with a device profile, and the state of "
+            "the network card cannot be saved. Stop it.",
             code="compute.has_accelerators",
         )
 

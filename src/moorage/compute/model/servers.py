@@ -10,7 +10,6 @@ from enum import StrEnum
 import msgspec
 
 from moorage.core.json import JsonObject
-from moorage.jobs.contract import PortDevice
 from moorage.scheduler.server_groups import GroupPolicy
 
 #: Capability of hosts whose virt driver applies the settings of guests (`moorage.agent.virt.driver.Capability`).
@@ -176,8 +175,6 @@ class NetworkInterface(msgspec.Struct, frozen=True):
     #: the guest and its host need not be told.
     learned: tuple[InterfaceAddress, ...] = ()
     device_profile: str | None = None  #: of the port; it requests the device that is the interface
-    device: PortDevice | None = None  #: that the port is bound to, on `device_host`
-    device_host: str = ""
 
     @property
     def shown_addresses(self) -> tuple[InterfaceAddress, ...]:

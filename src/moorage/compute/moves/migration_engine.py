@@ -17,6 +17,7 @@ from moorage.compute.model.servers import BUILD_QUEUE, MOVE_QUEUE, Fault, Placed
 from moorage.compute.store import action_store, move_store, server_store
 from moorage.core.errors import Conflict
 from moorage.jobs.contract import (
+    DEVICE,
     HandOverJob,
     ImagePayload,
     JobKind,
@@ -327,6 +328,8 @@ class MigrationEngine:
             server_store.update_server(connection, server.id, now, **in_error)
         else:
             server_store.update_server(connection, server.id, now, vm_state=move.old_state, task_state=None)
+        if any(one.kind == DEVICE for one in server.interfaces):  # the destination may have had the port bound
+            return self._bind_ports(connection, server)
         return []
 
     def complete_move(self, connection: Connection, move: Move) -> None:

@@ -28,6 +28,7 @@ from moorage.compute.requests.quota_service import QuotaService
 from moorage.compute.requests.server_request import (
     PlacementNames,
     flavor_fields,
+    kept_port_groups,
     usable_flavor,
     with_device_profile,
     with_honoured_specs,
@@ -103,7 +104,8 @@ class MoveService:
             server = visible(server_store.server(connection, server_id), caller, server_id)
             flavor = usable_flavor(connection, caller, flavor_id)
         flavor, properties = with_honoured_specs(self.deps.spec_rules, flavor, server.image_properties or {})
-        flavor = with_device_profile(flavor, self.deps.profiles, self.deps.spec_rules, server.interfaces)
+        of_ports = kept_port_groups(server.flavor, server.interfaces)
+        flavor = with_device_profile(flavor, self.deps.profiles, self.deps.spec_rules, of_ports)
         request = request_for(flavor_fields(flavor), scheduling_properties(properties))
         if self.names is not None:
             self.names.check(*request.names)

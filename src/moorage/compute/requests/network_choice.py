@@ -110,6 +110,8 @@ def _ports(lookup: NetworkLookup, caller: Caller, wanted: Sequence[WantedInterfa
     ids = [one.port_id for one in wanted if one.port_id is not None]
     if not ids:
         return {}
+    if len(set(ids)) < len(ids):
+        raise Invalid("Each port can be given to the server once.")
     found = lookup.ports(caller.credentials, ids)
     for port_id in ids:
         port = found.get(port_id)
@@ -117,7 +119,6 @@ def _ports(lookup: NetworkLookup, caller: Caller, wanted: Sequence[WantedInterfa
             raise Invalid(f"Port id {port_id} could not be found.")
         if port.project_id != caller.project_id:
             raise Invalid(f"Port {port_id} not usable for the server: it belongs to another project.")
-        _device_profile(port)
         if port.device_id:
             raise Conflict(f"Port {port_id} is still in use.")
     return dict(found)
@@ -125,7 +126,7 @@ def _ports(lookup: NetworkLookup, caller: Caller, wanted: Sequence[WantedInterfa
 
 def _device_profile(port: ExistingPort) -> str | None:
     """The profile of a port of a Neutron that is a device. Raises `NotBuilt` for one that hosts cannot attach."""
-    if (port.vnic_type, port.device_profile) == ("normal", None):
+    if port.vnic_type == "normal" and not port.device_profile:
         return None
     if port.vnic_type == "accelerator-direct" and port.device_profile:
         return port.device_profile

@@ -5,6 +5,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Protocol
 
 from sqlalchemy import Connection
@@ -18,7 +19,7 @@ from moorage.core.names import is_custom
 from moorage.images.attributes import named_images
 from moorage.images.base import CallerView, ImageRecord, ProjectView
 from moorage.images.client import ImageLookup
-from moorage.jobs.contract import device_group
+from moorage.jobs.contract import DEVICE, device_group
 from moorage.scheduler.extra_specs import device_profile_specs, numbered_groups
 from moorage.scheduler.flavor_resources import PROFILE_KEY, FlavorFields
 from moorage.scheduler.spec_rules import ALIAS_KEY, NO_RULES, SpecRules, pci_alias_groups, refuse_unhonoured
@@ -188,6 +189,8 @@ def with_honoured_specs(
     return flavor, specs.image_properties
 
 
+NO_GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+
 #: What the device profile of a port must request: one function of a network card.
 _PORT_CLASS = "CUSTOM_ACCELERATOR_NIC"
 
@@ -196,41 +199,74 @@ def with_device_profile(
     flavor: Flavor,
     profiles: ProfileLookup | None,
     rules: SpecRules = NO_RULES,
-    interfaces: Sequence[NetworkInterface] = (),
+    of_ports: Mapping[str, Mapping[str, str]] = NO_GROUPS,
 ) -> Flavor:
-    """The server's own copy of `flavor`, with the groups of its device profile and PCI aliases, and of the device
-    profiles of ports, as extra specs.
+    """The server's own copy of `flavor`, with the groups of its device profile and PCI aliases as extra specs.
+
+    `of_ports`: more groups, {suffix: group}, from `requested_port_groups` or `kept_port_groups`.
     """
 
     def profile_groups(key: str, name: str) -> Sequence[Mapping[str, str]]:
-        if profiles is None:
-            raise Invalid(f"{key}={name}: this cloud has no accelerator service, so it has no device profiles")
-        groups = profiles.profile_groups(name)
-        if groups is None:
-            raise Invalid(
-                f"{key}={name}: there is no device profile of this name; create the profile, or name another one"
-            )
-        return groups
+        return _profile_groups(profiles, key, name)
 
     of_flavor: list[Mapping[str, str]] = []
     if (name := flavor.extra_specs.get(PROFILE_KEY)) is not None:
         of_flavor += profile_groups(PROFILE_KEY, name)
     if (aliases := flavor.extra_specs.get(ALIAS_KEY)) is not None:
         of_flavor += pci_alias_groups(rules, aliases, lambda name: profile_groups(ALIAS_KEY, name))
-    groups = numbered_groups(of_flavor)
-    for one in interfaces:
-        if one.device_profile is not None:
-            where = f"device_profile of port {one.port_id}"
-            groups[device_group(one.port_id)] = _port_group(
-                one.device_profile, profile_groups(where, one.device_profile)
-            )
+    groups = {**numbered_groups(of_flavor), **of_ports}
     if not groups:
         return flavor
     return replace(flavor, extra_specs={**flavor.extra_specs, **device_profile_specs(flavor.extra_specs, groups)})
 
 
+def _profile_groups(profiles: ProfileLookup | None, key: str, name: str) -> Sequence[Mapping[str, str]]:
+    """`key`: what names the profile."""
+    if profiles is None:
+        raise Invalid(f"{key}={name}: this cloud has no accelerator service, so it has no device profiles")
+    groups = profiles.profile_groups(name)
+    if groups is None:
+        raise Invalid(f"{key}={name}: there is no device profile of this name; create the profile, or name another one")
+    return groups
+
+
+def requested_port_groups(
+    interfaces: Sequence[NetworkInterface], profiles: ProfileLookup | None, offered: frozenset[str]
+) -> dict[str, Mapping[str, str]]:
+    """{suffix: group} of the device profiles of ports. `offered`: names of the profiles that ports may have.
+
+    Whoever may create ports chooses their profiles, so only those are looked up that the operator offers.
+    """
+    found: dict[str, Mapping[str, str]] = {}
+    groups: dict[str, Mapping[str, str]] = {}
+    for one in interfaces:
+        name = one.device_profile
+        if name is None:
+            continue
+        if name not in offered:
+            raise Forbidden(
+                f"Port {one.port_id} has the device profile {name}, which is not offered for ports; an operator offers "
+                "it in [compute] port_device_profiles."
+            )
+        if name not in found:
+            found[name] = _port_group(name, _profile_groups(profiles, f"device_profile of port {one.port_id}", name))
+        groups[device_group(one.port_id)] = found[name]
+    return groups
+
+
+def kept_port_groups(flavor: Flavor, interfaces: Sequence[NetworkInterface]) -> dict[str, Mapping[str, str]]:
+    """{suffix: group} of a server's ports, from its own copy of its flavor."""
+    groups: dict[str, dict[str, str]] = {device_group(one.port_id): {} for one in interfaces if one.kind == DEVICE}
+    for key, value in flavor.extra_specs.items():
+        head, _, name = key.partition(":")
+        for suffix, group in groups.items():
+            if head.endswith(suffix):
+                group[f"{head.removesuffix(suffix)}:{name}"] = value
+    return dict(groups)
+
+
 def _port_group(name: str, groups: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
-    """The only group of the profile. Whoever may create ports chooses their profile, so no other device is given."""
+    """The only group of the profile."""
     wanted = {key: value for group in groups for key, value in group.items() if key.startswith("resources:")}
     if len(groups) != 1 or wanted != {f"resources:{_PORT_CLASS}": "1"}:
         raise Invalid(

@@ -20,7 +20,7 @@ from moorage.compute.model.job_payloads import SelectHosts, read_payload, schedu
 from moorage.compute.model.servers import BUILD_QUEUE, Server, TaskState, VmState
 from moorage.compute.scheduling.selection import Alternate
 from moorage.compute.store import scheduling_store, server_store
-from moorage.jobs.contract import AlternatePayload, JobKind
+from moorage.jobs.contract import PORT_REFUSED_CODE, AlternatePayload, JobKind
 from moorage.jobs.job_api import JobReport
 from moorage.jobs.model import Job, NewJob
 from moorage.placement.client.placement_client import Candidate
@@ -64,9 +64,11 @@ def retry_failed_build(
     did.
 
     If True, the caller must only wake the builder. False: the server is no longer being built on this host, there is no
-    alternate, or `code` is in `REQUEST_FAULT_CODES`. Records the failure for the host either way.
+    alternate, or `code` is in `REQUEST_FAULT_CODES`. Records the failure for the host either way, unless a port was
+    refused: a tenant chooses it.
     """
-    scheduling_store.note_failed_build(connection, job.queue, now)
+    if code != PORT_REFUSED_CODE:
+        scheduling_store.note_failed_build(connection, job.queue, now)
     is_ours = (server.vm_state, server.task_state, server.host) == (VmState.BUILDING, TaskState.SPAWNING, job.queue)
     if not is_ours or not job.payload.get("alternates") or code in REQUEST_FAULT_CODES:
         return False

@@ -7,7 +7,7 @@ import msgspec
 
 from moorage.compute.model.servers import InterfaceAddress, NetworkInterface, Server, VmState
 from moorage.core.errors import Unavailable
-from moorage.jobs.contract import DEVICE, PortDevice
+from moorage.jobs.contract import DEVICE, PortDevice, device_group
 from moorage.network.client.server_ports import (
     BoundAddress,
     BoundPort,
@@ -77,16 +77,20 @@ def bind_device(
     Raises `PortsRefused`, and `Unavailable` if the network service does not answer.
     """
     interface = next(one for one in server.interfaces if one.port_id == port_id)
-    chosen = msgspec.structs.replace(interface, device=device, device_host=host)
-    (port,) = _service(server_ports).bind([_existing_port(server, host, chosen)])
-    return _bound_interface(chosen, port)
+    wanted = WantedPort(port_id, server.project_id, server.id, host, device=device)
+    (port,) = _service(server_ports).bind([wanted])
+    return _bound_interface(interface, port)
 
 
 def _existing_port(server: Server, host: str, interface: NetworkInterface) -> WantedPort:
-    """A port of the kind `DEVICE` is bound to no host until the host has chosen its device."""
-    device = interface.device if interface.device_host == host else None
-    if interface.kind == DEVICE and device is None:
-        host = ""
+    """A port of the kind `DEVICE` is bound to no host until the host has chosen its device, and reported it."""
+    if interface.kind != DEVICE:
+        return WantedPort(interface.port_id, server.project_id, server.id, host)
+    group = device_group(interface.port_id)
+    plugged = next((one for one in server.devices if one.get("group") == group and server.host == host), None)
+    if plugged is None:
+        return WantedPort(interface.port_id, server.project_id, server.id, "")
+    device = PortDevice(plugged["pci_id"], plugged["physical_network"])
     return WantedPort(interface.port_id, server.project_id, server.id, host, device=device)
 
 

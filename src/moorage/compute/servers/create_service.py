@@ -36,6 +36,7 @@ from moorage.compute.requests.server_request import (
     flavor_fields,
     hostname_for,
     needs_config_drive,
+    requested_port_groups,
     requested_zone_and_host,
     usable_flavor,
     usable_image,
@@ -242,7 +243,8 @@ class CreateService:
         )
         image = None if image is None else replace(image, properties=properties)
         needs = scheduling_properties(properties)
-        flavor = with_device_profile(flavor, self.deps.profiles, self.deps.spec_rules, interfaces)
+        of_ports = requested_port_groups(interfaces, self.deps.profiles, self.deps.port_device_profiles)
+        flavor = with_device_profile(flavor, self.deps.profiles, self.deps.spec_rules, of_ports)
         request = request_for(flavor_fields(flavor), needs)
         if self.names is not None:
             self.names.check(*request.names)

@@ -143,8 +143,10 @@ class InterfaceService:
         in_transaction(self.deps.engine, expedite)
         self.deps.hints.send(BUILD_QUEUE)
 
-    def detach(self, caller: Caller, request_id: str, server_id: str, port_id: str) -> None:
-        """Raises `NotFound` for an interface that the server does not have, `NotBuilt` for a device, and `Conflict`."""
+    def detach(self, caller: Caller, request_id: str, server_id: str, port_id: str, *, is_gone: bool = False) -> None:
+        """Raises `NotFound` for an interface that the server does not have, and `Conflict`; `NotBuilt` for a device,
+        unless the network service no longer has the port for the server (`is_gone`): then the guest must lose it.
+        """
         operation = lifecycle.DETACH_INTERFACE
 
         def begin(connection: Connection) -> str | None:
@@ -153,7 +155,7 @@ class InterfaceService:
             interface = next((one for one in server.interfaces if one.port_id == port_id), None)
             if interface is None:
                 raise NotFound(f"Instance {server_id} does not have a port with id {port_id}")
-            if interface.kind == DEVICE:
+            if interface.kind == DEVICE and not is_gone:
                 raise NotBuilt(
                     f"Port {port_id} has the device profile {interface.device_profile}; such a port stays with its "
                     "server until the server is deleted."

@@ -27,6 +27,7 @@ from moorage.core.errors import Conflict, MoorageError, NotFound
 from moorage.db.session import in_transaction
 from moorage.jobs.contract import DEVICE, JobKind, PortDevice
 from moorage.jobs.model import JobState
+from moorage.network.client.server_ports import PortsRefused
 
 log = logging.getLogger(__name__)
 
@@ -45,19 +46,29 @@ class PluggingService:
         plugged = {port_id for port_id, is_plugged in said.items() if is_plugged}
         return _unplugged(self._set_plugged(server, plugged, is_plugged=True))
 
-    def bind_device(self, host: str, server_id: str, port_id: str, device: PortDevice) -> NetworkInterface:
+    def bind_device(self, host: str, server_id: str, port_id: str, device: PortDevice) -> NetworkInterface | None:
         """Binds a port of a server to the device that `host` has chosen for it, while the host works on the server.
 
-        May be repeated. Raises `NotFound` for a port that is no device of the server, `Conflict` for a host that works
-        on no job of the server, and `PortsRefused`.
+        None: Neutron no longer has the port for this server, so the server does not have it any more, either. May be
+        repeated. Raises `NotFound` for a port that is no device of the server, `Conflict` for a host that works on no
+        job of the server, and `PortsRefused`.
         """
         server = in_transaction(self.deps.engine, partial(_server_in_work, host, server_id, port_id))
-        bound = bind_device(self.deps.server_ports, server, port_id, device, host)
+        bound: NetworkInterface | None = None
+        try:
+            bound = bind_device(self.deps.server_ports, server, port_id, device, host)
+        except PortsRefused as refused:
+            if refused.status != 404:
+                raise
 
         def store(connection: Connection) -> None:
             now = _server_in_work(host, server_id, port_id, connection)
-            after = tuple(with_binding(one, bound) if one.port_id == port_id else one for one in now.interfaces)
-            server_store.update_server(connection, server_id, self.deps.clock.now(), interfaces=after)
+            after = [
+                one if bound is None or one.port_id != port_id else with_binding(one, bound)
+                for one in now.interfaces
+                if bound is not None or one.port_id != port_id
+            ]
+            self._write(connection, now, tuple(after))
 
         in_transaction(self.deps.engine, store)
         return bound
@@ -73,7 +84,7 @@ class PluggingService:
         elif name == "network-changed" and (not port_id or _has_port(server, port_id)):
             self._bind_again(request_id, server)
         elif name == "network-vif-deleted" and _has_port(server, port_id):
-            self._detach(caller, request_id, server, port_id)
+            self.detach(caller, request_id, server.id, port_id)
 
     def _set_plugged(self, server: Server, port_ids: Collection[str], *, is_plugged: bool) -> Server:
         def change(one: NetworkInterface) -> NetworkInterface:
@@ -88,9 +99,12 @@ class PluggingService:
         if server is None:
             return seen
         after = tuple(change(one) for one in server.interfaces)
+        self._write(connection, server, after)
+        return replace(server, interfaces=after)
+
+    def _write(self, connection: Connection, server: Server, after: tuple[NetworkInterface, ...]) -> None:
         if after != server.interfaces:
             server_store.update_server(connection, server.id, self.deps.clock.now(), interfaces=after)
-        return replace(server, interfaces=after)
 
     def _bind_again(self, request_id: str, server: Server) -> None:
         """Has the ports read again, unless a job waits that will: Neutron sends one event for each change. (A job in
@@ -109,17 +123,17 @@ class PluggingService:
             in_transaction(self.deps.engine, enqueue)
             self.deps.hints.send(BUILD_QUEUE)
 
-    def _detach(self, caller: Caller, request_id: str, server: Server, port_id: str) -> None:
+    def detach(self, caller: Caller, request_id: str, server_id: str, port_id: str) -> None:
         """The port is gone, so the guest loses its interface."""
         try:
-            self.interfaces.detach(caller, request_id, server.id, port_id)
+            self.interfaces.detach(caller, request_id, server_id, port_id, is_gone=True)
         except MoorageError as error:
-            extra = {"server": server.id, "port": port_id, "reason": error.message}
+            extra = {"server": server_id, "port": port_id, "reason": error.message}
             log.warning("the interface of a deleted port could not be detached", extra=extra)
 
 
 def _server_in_work(host: str, server_id: str, port_id: str, connection: Connection) -> Server:
-    """The server, locked, if `host` runs a job for it that may attach the port."""
+    """The server, locked, if the port is a device of it and `host` works on a job of it."""
     server = server_store.lock_server(connection, server_id)
     if server is None or not any(one.port_id == port_id and one.kind == DEVICE for one in server.interfaces):
         raise NotFound(f"Server {server_id} has no port {port_id} with a device profile.")

@@ -44,6 +44,7 @@ from moorage.compute.store.tables import consoles, jobs, servers
 from moorage.db.engine import ListStatement, keys_by_value
 from moorage.db.types import ResultRow
 from moorage.db.upserts import insert_or_update
+from moorage.jobs.contract import DEVICE
 from moorage.jobs.store import JobStore
 
 #: A job is given up after this many claims, so that a job that kills its host does not do so for ever.
@@ -92,6 +93,9 @@ _ASSIGN = _UPDATE.values(
 )
 _PRESENT = servers.c.vm_state != VmState.DELETED
 _HAS_INTERFACES = select(servers.c.id).where(_PRESENT, servers.c.interfaces.is_not(None)).limit(1)
+_ATTACHED = select(servers.c.id, servers.c.interfaces).where(
+    _PRESENT, servers.c.interfaces.is_not(None), servers.c.host.is_not(None), servers.c.task_state.is_(None)
+)
 _ON_HOSTS = select(servers.c.host, servers.c.id, servers.c.name, servers.c.flavor).where(
     _PRESENT, servers.c.host.is_not(None)
 )
@@ -155,6 +159,16 @@ def _row(server: Server, counted: Mapping[str, int] | None) -> dict[str, object]
 def server(connection: Connection, server_id: str) -> Server | None:
     row = connection.execute(BY_ID, {"of_id": server_id}).one_or_none()
     return None if row is None else _server(row)
+
+
+def device_ports(connection: Connection) -> dict[str, list[str]]:
+    """{server id: ids of its ports of the kind `DEVICE`}, of servers on hosts without an operation in progress."""
+    found: dict[str, list[str]] = {}
+    for row in connection.execute(_ATTACHED):
+        for interface in row.interfaces:
+            if interface["kind"] == DEVICE:
+                found.setdefault(row.id, []).append(interface["port_id"])
+    return found
 
 
 def has_interfaces(connection: Connection) -> bool:

@@ -52,6 +52,7 @@ _MAX_IDS = 50
 _MAX_CHANGES = 5
 
 _DEFAULT_OVS_BRIDGE = "br-int"
+_MAX_VLAN = 4094
 #: Statuses with which Neutron refuses a port, so that a repetition does not help. With others it refuses Moorage
 #: itself, or cannot answer now.
 _REFUSALS = (400, 409, 412)
@@ -71,7 +72,7 @@ class _VifDetails(msgspec.Struct, frozen=True):
     #: the name of a network interface on Linux
     bridge_name: Annotated[str, Meta(pattern="^[A-Za-z0-9_.-]{0,15}$")] | None = None
     ovs_hybrid_plug: bool = False
-    vlan: Annotated[str, Meta(pattern="^[0-9]{1,4}$")] | None = None  #: of a virtual function; ``0``: untagged
+    vlan: str | int | None = None  #: of a virtual function; ``0``: untagged
 
 
 class _Port(msgspec.Struct, frozen=True):
@@ -113,6 +114,8 @@ class _Network(msgspec.Struct, frozen=True):
     name: str
     project_id: str
     mtu: Annotated[int, Meta(ge=0, le=65535)] | None = None  #: 0: unknown
+    #: None: a network with several segments, or not a physical one.
+    physical_network: str | None = field(name="provider:physical_network", default=None)
 
 
 class _Subnet(msgspec.Struct, frozen=True):
@@ -296,12 +299,14 @@ class _Binding:
         """
         for _ in range(_MAX_CHANGES):
             port = _port(self._http, wanted.id)
+            if port.id != wanted.id:
+                raise _unusable("port", f"it has the id {port.id} instead of {wanted.id}")
             if port.project_id != wanted.project_id:
                 raise PortsRefused(f"Port {wanted.id} could not be found.", status=404)
-            if port.device_id not in ("", wanted.server_id):
+            if wanted.device is not None:
+                self._check_device(port, wanted.server_id, wanted.device)
+            elif port.device_id not in ("", wanted.server_id):
                 raise PortsRefused(f"Port {wanted.id} is still in use.", status=409)
-            if wanted.device is not None and not port.device_id:
-                raise PortsRefused(f"Port {wanted.id} is no longer a port of the server.", status=409)
             profile = port.profile_with(wanted.device)
             if not port.device_id:
                 profile.pop(MADE_FOR, None)
@@ -317,6 +322,19 @@ class _Binding:
             if taken is not None:
                 return _one(taken, "port", _Port)
         raise PortsRefused(f"Port {wanted.id} is being changed by others; try again.", status=409)
+
+    def _check_device(self, port: _Port, server_id: str, device: PortDevice) -> None:
+        """Neutron itself does not compare the physical networks of port and device."""
+        if port.device_id != server_id:
+            raise PortsRefused(f"Port {port.id} is no longer a port of the server.", status=404)
+        network = self._network(port.network_id)
+        if network.physical_network != device.physical_network:
+            raise PortsRefused(
+                f"Port {port.id} is on the physical network {network.physical_network or '(none)'}, but the network "
+                f"card that was selected for it is on {device.physical_network}; have the device profile require a "
+                "trait of the right cards.",
+                status=409,
+            )
 
     def _bound(self, port: _Port, wanted: WantedPort) -> BoundPort:
         network = self._network(port.network_id)
@@ -366,7 +384,7 @@ def _attachment(port: _Port, device: PortDevice | None) -> tuple[str, str, int |
     if port.vif_type == OVS and not details.ovs_hybrid_plug and device is None:
         return OVS, details.bridge_name or _DEFAULT_OVS_BRIDGE, None
     if port.vif_type == _VIRTUAL_FUNCTION and device is not None:
-        return DEVICE, "", int(details.vlan or 0) or None
+        return DEVICE, "", _vlan(port, details)
     if port.vif_type in ("binding_failed", "unbound"):
         raise PortsRefused(
             f"Binding failed for port {port.id}: Neutron has no mechanism driver or agent for its network on host "
@@ -376,6 +394,13 @@ def _attachment(port: _Port, device: PortDevice | None) -> tuple[str, str, int |
     hybrid = " with ovs_hybrid_plug (set firewall_driver = openvswitch there)" if details.ovs_hybrid_plug else ""
     what = "which hosts cannot plug" if device is None else f"so it cannot be the device {device.address}"
     raise PortsRefused(f"Port {port.id} has the VIF type {port.vif_type}{hybrid}, {what}.", status=409)
+
+
+def _vlan(port: _Port, details: _VifDetails) -> int | None:
+    text = str(details.vlan or 0)
+    if not text.isascii() or not text.isdigit() or int(text[:5]) > _MAX_VLAN:
+        raise _unusable("port", f"{port.id} has the VLAN {text[:_SHOWN_LENGTH]}")
+    return int(text) or None
 
 
 # --- requests ------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ GET  /agent/v1/hosts/{host}/servers/{id}  ``{"server": {"id", "name", "status", 
                                    them, with the ports that a Neutron still has to connect; with ``refresh=true``
                                    it is asked
 PUT  /agent/v1/hosts/{host}/servers/{id}/ports/{id}  ``{"address", "physical_network"}``: bind a port of one of them to
-                                   this device of the host -> ``{"interface"}``, as in the host's jobs
+                                   this device of the host -> ``{"interface"}``, as in the host's jobs; null: it is gone
 POST /agent/v1/hosts/{host}/servers/{id}/reboot  start one of them again after the host was down, as an operator would
 PUT  /agent/v1/hosts/{host}/domains  ``{"domains": {id: {"mark", "power"}}, "consoles": {id: text}}``: observations
 PUT  /agent/v1/hosts/{host}/device-faults  ``{"servers": {id: [TEXT]}}``: all servers with failed devices
@@ -84,7 +84,8 @@ def server_on_host(request: ComputeRequest, host: str, server_id: str) -> Respon
 def bind_device(request: ComputeRequest, host: str, server_id: str, port_id: str) -> Response:
     device = PortDevice(request.json["address"], request.json["physical_network"])
     bound = request.service.plugging.bind_device(host, server_id, port_id, device)
-    return Response(body={"interface": msgspec.to_builtins(interface_payload(bound))})
+    shown = None if bound is None else msgspec.to_builtins(interface_payload(bound))
+    return Response(body={"interface": shown})
 
 
 def reboot_server(request: ComputeRequest, host: str, server_id: str) -> Response:
