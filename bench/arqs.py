@@ -42,9 +42,8 @@ ROWS_AT_ONCE = 5000
 def figures(kind: str, say: Say, *, present: list[int], seconds: float) -> None:
     arq_hops.figures(kind, say)
     with database_server(kind) as database, _plane(database) as plane:
-        rounds = _Rounds(
-            client(plane, "accelerator"), client(plane, "placement"), connection(plane, "accelerator", "2.0")
-        )
+        wire = connection(plane, "accelerator", "2.0", user="moorage")  # only services bind requests
+        rounds = _Rounds(client(plane, "accelerator"), client(plane, "placement"), wire)
         rounds.run(1.0)
         for number in sorted(present):
             _fill(database, number)

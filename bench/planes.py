@@ -44,15 +44,15 @@ def client(services: Server, name: str) -> ServiceClient:
     )
 
 
-def connection(services: Server, name: str, version: str) -> Connection:
-    """An authenticated connection, valid as long as its token: an hour."""
-    token = credentials_of(services).headers()["x-auth-token"]
+def connection(services: Server, name: str, version: str, *, user: str = "admin") -> Connection:
+    """A connection of one of the first users, valid as long as its token: an hour."""
+    token = credentials_of(services, user).headers()["x-auth-token"]
     return Connection(f"{services.url}/{name}", token=token, version=f"{name} {version}")
 
 
-def credentials_of(services: Server) -> PasswordTokens:
-    password, project = first_credentials(state(services), "admin")
+def credentials_of(services: Server, user: str = "admin") -> PasswordTokens:
+    password, project = first_credentials(state(services), user)
     return PasswordTokens(
-        SocketTransport(f"{services.url}/identity"), username="admin", password=password, project=project,
+        SocketTransport(f"{services.url}/identity"), username=user, password=password, project=project,
         clock=SystemClock(),
     )  # fmt: skip

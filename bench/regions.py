@@ -67,8 +67,8 @@ def figures(kind: str, say: Say) -> None:
 
 def _region(stack: ExitStack, kind: str) -> Server:
     database = stack.enter_context(reservation_database(kind))
-    plane = stack.enter_context(reservation_plane(database))
     fill(database, HOSTS, 0)
+    plane = stack.enter_context(reservation_plane(database))
     register_hosts(plane, HOSTS)
     return plane
 

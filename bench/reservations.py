@@ -56,10 +56,11 @@ ROWS_AT_ONCE = 5000
 
 def figures(kind: str, say: Say, *, hosts: int, leases: int, seconds: float, patience_s: float) -> None:
     _calendar(say, hosts, leases, seconds)
-    with reservation_database(kind) as database, reservation_plane(database) as plane:
+    with reservation_database(kind) as database:
         fill(database, hosts, leases)
-        database.settle("reservations_reservation")
-        _posts(plane, database, say, hosts, leases, seconds)
+        with reservation_plane(database) as plane:
+            database.settle("reservations_reservation")
+            _posts(plane, database, say, hosts, leases, seconds)
     _peer(say, patience_s)
 
 
@@ -68,11 +69,12 @@ def events(kind: str, say: Say, *, number: int, starts: int) -> None:
     tenth of the starts at one moment.
     """
     if number:
-        with reservation_database(kind) as database, reservation_plane(database) as plane:
+        with reservation_database(kind) as database:
             fill(database, 100, number, active=True)
-            what = f"{number:,} events without work outside due in a minute"
-            _minute(plane, database, say, "before_end_lease", what, number)
-            _idle(plane, database, say)
+            with reservation_plane(database) as plane:
+                what = f"{number:,} events without work outside due in a minute"
+                _minute(plane, database, say, "before_end_lease", what, number)
+                _idle(plane, database, say)
     for leases, sharp in ((starts, False), (starts // 10, True)) if starts else ():
         with reservation_database(kind) as database:
             hosts = _fill_starts(database, leases)
@@ -88,37 +90,35 @@ def pages(kind: str, say: Say, *, hosts: int, leases: int, seconds: float) -> No
     """Requests the dashboard's calendar and map like a browser. Pages are rendered and services called in this
     process.
     """
-    with reservation_database(kind) as database, reservation_plane(database, "dashboard") as plane:
+    with reservation_database(kind) as database:
         fill(database, hosts, leases, with_classes=False)
-        database.settle("reservations_reservation")
-        register_hosts(plane, hosts)
-        token = credentials_of(plane).headers()["x-auth-token"]
-        beside = f"beside {hosts:,} hosts with {leases:,} reservations"
-        with httpx.Client(
-            base_url=f"{plane.url}/ui", cookies={SESSION: token}, trust_env=False, timeout=120
-        ) as browser:
-            first = _timed(lambda: _looked(browser, "/calendar"))
-            say(
-                Figure(
-                    f"the calendar's first view {beside}, for the first time", f"{first:.0f} ms", "reads all of them"
-                )
+        with reservation_plane(database, "dashboard") as plane:
+            database.settle("reservations_reservation")
+            register_hosts(plane, hosts)
+            _views(plane, database, say, f"beside {hosts:,} hosts with {leases:,} reservations", seconds)
+
+
+def _views(plane: Server, database: DatabaseServer, say: Say, beside: str, seconds: float) -> None:
+    token = credentials_of(plane).headers()["x-auth-token"]
+    with httpx.Client(base_url=f"{plane.url}/ui", cookies={SESSION: token}, trust_env=False, timeout=120) as browser:
+        first = _timed(lambda: _looked(browser, "/calendar"))
+        say(Figure(f"the calendar's first view {beside}, for the first time", f"{first:.0f} ms", "reads all of them"))
+        views = {
+            "first view, a week": "/calendar",
+            "a quarter": "/calendar?days=90",
+            "25 hosts over a week": "/calendar?show=hosts",
+            "projects over a week": "/calendar?show=projects",
+            "the map": "/map",
+        }
+        for what, path in views.items():
+            before = cpu_seconds(plane.pids), cpu_seconds(database.pids)
+            took = _sampled(lambda path=path: _timed(lambda: _looked(browser, path)), seconds / 4)
+            served, stored = (
+                (after - then) / len(took) * 1000
+                for after, then in zip((cpu_seconds(plane.pids), cpu_seconds(database.pids)), before, strict=True)
             )
-            views = {
-                "first view, a week": "/calendar",
-                "a quarter": "/calendar?days=90",
-                "25 hosts over a week": "/calendar?show=hosts",
-                "projects over a week": "/calendar?show=projects",
-                "the map": "/map",
-            }
-            for what, path in views.items():
-                before = cpu_seconds(plane.pids), cpu_seconds(database.pids)
-                took = _sampled(lambda path=path: _timed(lambda: _looked(browser, path)), seconds / 4)
-                served, stored = (
-                    (after - then) / len(took) * 1000
-                    for after, then in zip((cpu_seconds(plane.pids), cpu_seconds(database.pids)), before, strict=True)
-                )
-                note = f"p99 {_cut(took, 99):.0f} ms; CPU {served:.0f} ms, and {stored:.0f} ms of the database"
-                say(Figure(f"... {what}, p50", f"{_cut(took, 50):.0f} ms", note, "300 ms at most"))
+            note = f"p99 {_cut(took, 99):.0f} ms; CPU {served:.0f} ms, and {stored:.0f} ms of the database"
+            say(Figure(f"... {what}, p50", f"{_cut(took, 50):.0f} ms", note, "300 ms at most"))
 
 
 def _looked(browser: httpx.Client, path: str) -> None:
@@ -392,8 +392,11 @@ def register_hosts(plane: Server, hosts: int) -> None:
 
 
 def fill(database: DatabaseServer, hosts: int, leases: int, *, active: bool = False, with_classes: bool = True) -> None:
-    """`active` leases run now and for three months; the others lie in the future."""
+    """Before the services run, which read it when they start. `active` leases run now and for three months; the others
+    lie in the future.
+    """
     engine, ids = open_engine(database.url_of("reservations_reservation")), RandomIds()
+    migrations.upgrade(engine, "reservation")
     now = datetime.now(UTC).replace(second=0, microsecond=0)
     with engine.begin() as link:
         rows = [_host(number, now) for number in range(1, hosts + 1)]
@@ -427,6 +430,7 @@ def fill(database: DatabaseServer, hosts: int, leases: int, *, active: bool = Fa
 def _fill_placement(database: DatabaseServer, leases: int, now: datetime) -> None:
     """Writes a resource class per reservation into Placement's database."""
     engine = open_engine(database.url_of("reservations_placement"))
+    migrations.upgrade(engine, "placement")
     ids = RandomIds()
     rows = [{"name": reservation_class(ids.uuid()), "standard": False, "created_at": now} for _ in range(leases)]
     with engine.begin() as link:

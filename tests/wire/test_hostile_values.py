@@ -186,6 +186,9 @@ class World:
             "POST /v2.1/os-server-groups": [
                 {"server_group": {"name": "g", "policy": "anti-affinity", "rules": {"max_server_per_host": 1}}}
             ],
+            "PUT /agent/v1/hosts/{host}/servers/{server_id}/ports/{port_id}": [
+                {"address": "0000:c1:00.2", "physical_network": "fast"}
+            ],
             "PUT /agent/v1/hosts/{host}/domains": [{"domains": {NOBODY: {"mark": "1", "power": "running"}}}],
             "PATCH /v2/accelerator_requests": [{self.request: bind}],
             "PATCH /v2/accelerator_requests/{uuid}": [{self.request: bind}],

@@ -75,7 +75,7 @@ class Cloud:
         # One image for each of the two requests that change it.
         self.disk_image, self.other_disk_image = (self._ordered_image(one) for one in servers)
         #: {service: {variable in the path of a route: value}}
-        shared = {"host": B, "server_id": server, "uuid": self.provider, "consumer_uuid": server}
+        shared = {"host": B, "server_id": server, "port_id": server, "uuid": self.provider, "consumer_uuid": server}
         self.of_b = {
             "compute": shared | {"job_id": self._job("compute")},
             "accelerator": shared | {"job_id": self._job("accelerator")},

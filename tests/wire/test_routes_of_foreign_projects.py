@@ -379,6 +379,7 @@ class World:
             "compute tags/{tag}": (f"{MARK}-server-tag",),
             "compute ips/{label}": ("private",),
             "compute os-interface/{key}": (self.server,),
+            "compute ports/{port_id}": (self.server,),
             "compute os-volume_attachments/{key}": (self.server,),
             "compute shares/{key}": (self.server,),
             "compute migrations/{migration_id}": (self.migration,),

@@ -16,7 +16,9 @@ from moorage.images.cache import DigestCache
 from moorage.images.directory import ImageDirectory
 from moorage.images.model import Image, Member, MemberStatus, Visibility
 
-pytestmark = pytest.mark.skipif(shutil.which("qemu-img") is None, reason="this machine has no qemu-img")
+pytestmark = pytest.mark.skipif(
+    not (shutil.which("qemu-img") and shutil.which("genisoimage")), reason="this machine has no qemu-img or genisoimage"
+)
 
 SPEC = DomainSpec(uuid="aaaaaaaa-0000-4000-8000-000000000000", name="a", vcpus=1, memory_mb=64, project_id="red")
 DISK, KERNEL = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
