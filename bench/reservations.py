@@ -59,6 +59,7 @@ def figures(kind: str, say: Say, *, hosts: int, leases: int, seconds: float, pat
     with reservation_database(kind) as database:
         fill(database, hosts, leases)
         with reservation_plane(database) as plane:
+            register_hosts(plane, hosts)
             database.settle("reservations_reservation")
             _posts(plane, database, say, hosts, leases, seconds)
     _peer(say, patience_s)
