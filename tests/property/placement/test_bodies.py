@@ -2,18 +2,25 @@
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moorage.placement.api.handlers.candidates import candidates_body, provider_summary
 from moorage.placement.forest.forest import Forest
-from moorage.placement.forest.model import SHARING_TRAIT, NameTable
+from moorage.placement.forest.model import SHARING_TRAIT, Name, NameTable
 from moorage.placement.search.candidates import find_candidates, list_candidates
 from moorage.wire.microversion import Version
 from tests.property.placement.test_candidates import TRAITS, searches, spreads
 
-NAMES = NameTable({}, {name: number for number, name in enumerate([*reversed(TRAITS), SHARING_TRAIT])})
+NAMES = NameTable(
+    {},
+    {
+        name: Name(number, name, False, datetime(2026, 1, 1, tzinfo=UTC))
+        for number, name in enumerate([*reversed(TRAITS), SHARING_TRAIT])
+    },
+)
 versions = st.sampled_from([10, 12, 17, 26, 27, 29, 34, 39]).map(lambda minor: Version(1, minor))
 
 

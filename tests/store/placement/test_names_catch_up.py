@@ -46,7 +46,7 @@ def test_the_names_in_memory_equal_the_table_after_another_process_creates_and_d
                 wanted = name_store.name_table(connection)
             for service in (reader, writer):
                 assert service.providers.forest().names == wanted
-                assert [one.name for one in service.names.classes()] == [*wanted.full_classes], "in the order of ids"
+                assert [one.name for one in service.names.classes()] == [*wanted.classes], "in the order of ids"
 
 
 @on_every_database

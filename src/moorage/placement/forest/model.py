@@ -88,15 +88,17 @@ def changed_copy(before: Mapping[K, V], new: Mapping[K, V], gone: Iterable[K]) -
 
 @dataclass(frozen=True, slots=True)
 class NameTable:
-    """Resource classes and traits: {name: id as in the tables} and {name: `Name`}; traits in the order of ids.
+    """Resource classes and traits by name; traits in the order of ids.
 
     Each reservation that has not ended has a class of its own, so there may be a hundred thousand classes.
     """
 
-    classes: Mapping[str, int] = field(default_factory=dict)
-    traits: Mapping[str, int] = field(default_factory=dict)
-    full_classes: Mapping[str, "Name"] = field(default_factory=dict)
-    full_traits: Mapping[str, "Name"] = field(default_factory=dict)
+    classes: Mapping[str, "Name"] = field(default_factory=dict)
+    traits: Mapping[str, "Name"] = field(default_factory=dict)
+
+    def sorted_traits(self, names: Iterable[str]) -> list["Name"]:
+        """Traits in the order of ids."""
+        return sorted((self.traits[name] for name in names), key=lambda trait: trait.id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,7 @@ def _with_inventories(write_set: WriteSet, provider: Provider, inventories: Mapp
 def _classes_in_use(write_set: WriteSet, provider: Provider, names: Collection[str]) -> list[str]:
     """The classes in `names` that are in use on this provider, in the order of their ids."""
     classes = write_set.forest.names.classes
-    return sorted((name for name in names if provider.used.get(name)), key=lambda name: classes[name])
+    return sorted((name for name in names if provider.used.get(name)), key=lambda name: classes[name].id)
 
 
 def _no_class_text(name: str) -> str:

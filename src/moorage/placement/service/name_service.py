@@ -23,10 +23,10 @@ class NameService:
 
     def classes(self) -> list[Name]:
         """All resource classes, by id."""
-        return sorted(self._name_table().full_classes.values(), key=lambda one: one.id)
+        return sorted(self._name_table().classes.values(), key=lambda one: one.id)
 
     def resource_class(self, name: str) -> Name:
-        return _existing_name(self._name_table().full_classes, name, f"No such resource class {name}.")
+        return _existing_name(self._name_table().classes, name, f"No such resource class {name}.")
 
     def create_class(self, name: str) -> None:
         if not self._ensure(CLASSES, name)[1]:
@@ -80,14 +80,14 @@ class NameService:
         forest = self.deps.snapshot.current()
         return [
             trait
-            for name, trait in forest.names.full_traits.items()
+            for name, trait in forest.names.traits.items()
             if (prefix is None or name.startswith(prefix))
             and (among is None or name in among)
             and associated in (None, name in forest.with_trait)
         ]
 
     def trait(self, name: str) -> Name:
-        return _existing_name(self._name_table().full_traits, name, f"No such trait(s): {name}.")
+        return _existing_name(self._name_table().traits, name, f"No such trait(s): {name}.")
 
     def ensure_trait(self, name: str) -> tuple[Name, bool]:
         """(the trait, True if it was created)."""
@@ -116,7 +116,7 @@ class NameService:
 
     def _names_in(self, table: Table) -> Mapping[str, Name]:
         known = self._name_table()
-        return known.full_traits if table is TRAITS else known.full_classes
+        return known.traits if table is TRAITS else known.classes
 
     def _ensure(self, table: Table, name: str) -> tuple[Name, bool]:
         if (found := self._names_in(table).get(name)) is not None:

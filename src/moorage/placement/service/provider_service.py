@@ -146,7 +146,7 @@ class ProviderService:
         provider = self.deps.committer.submit(
             WriteRequest(lambda write_set: writes.set_traits(write_set, uuid, generation, names), (uuid,))
         )
-        known = self.deps.snapshot.cached().names.full_traits
+        known = self.deps.snapshot.cached().names.traits
         return provider, sorted((known[name] for name in set(names) & known.keys()), key=lambda trait: trait.id)
 
     def set_aggregates(self, uuid: str, generation: int | None, aggregates: Collection[str]) -> Provider:

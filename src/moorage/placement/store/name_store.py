@@ -46,18 +46,13 @@ def all_names(connection: Connection, table: Table) -> list[Name]:
 
 def name_table(connection: Connection) -> NameTable:
     classes, of_traits = all_names(connection, CLASSES), all_names(connection, TRAITS)
-    return NameTable(
-        {one.name: one.id for one in classes},
-        {one.name: one.id for one in of_traits},
-        {one.name: one for one in classes},
-        {one.name: one for one in of_traits},
-    )
+    return NameTable({one.name: one for one in classes}, {one.name: one for one in of_traits})
 
 
 def refreshed_name_table(connection: Connection, before: NameTable) -> NameTable:
     """`name_table`, computed from an earlier one; reads only new and deleted names. No name may have been renamed."""
-    names = _changed(before, CLASSES, *_changes_since(connection, CLASSES, before.full_classes))
-    return _changed(names, TRAITS, *_changes_since(connection, TRAITS, before.full_traits))
+    names = _changed(before, CLASSES, *_changes_since(connection, CLASSES, before.classes))
+    return _changed(names, TRAITS, *_changes_since(connection, TRAITS, before.traits))
 
 
 def with_name(names: NameTable, table: Table, name: Name) -> NameTable:
@@ -73,18 +68,10 @@ def _changed(names: NameTable, table: Table, added: Sequence[Name], removed: set
     """The table with the names `added` and without the names `removed`; a name in both stays."""
     if not added and not removed:
         return names
-    ids, full = {one.name: one.id for one in added}, {one.name: one for one in added}
+    new = {one.name: one for one in added}
     if table is CLASSES:
-        return replace(
-            names,
-            classes=changed_copy(names.classes, ids, removed),
-            full_classes=changed_copy(names.full_classes, full, removed),
-        )
-    return replace(
-        names,
-        traits=changed_copy(names.traits, ids, removed),
-        full_traits=changed_copy(names.full_traits, full, removed),
-    )
+        return replace(names, classes=changed_copy(names.classes, new, removed))
+    return replace(names, traits=changed_copy(names.traits, new, removed))
 
 
 def _changes_since(connection: Connection, table: Table, before: Mapping[str, Name]) -> tuple[list[Name], set[str]]:

@@ -114,7 +114,7 @@ def _assemble(
 
     Ten thousand hosts have few different inventories and trait sets: equal ones become one object.
     """
-    classes = {number: name for name, number in known.classes.items()}
+    classes = {one.id: one.name for one in known.classes.values()}
     inventories_of, inventories_changed_at = _inventories_by_provider(inventory_rows, classes)
     used: dict[int, dict[str, int]] = {}
     for provider_id, class_id, units in used_rows:
@@ -122,7 +122,7 @@ def _assemble(
             used[provider_id] = {classes[class_id]: int(units)}
         else:
             here[classes[class_id]] = int(units)
-    trait_names = {number: name for name, number in known.traits.items()}
+    trait_names = {one.id: one.name for one in known.traits.values()}
     traits_of = _traits_by_provider(trait_rows, trait_names)
     aggregates_of = _sets_by_provider(aggregate_rows)
     nothing: frozenset[str] = frozenset()

@@ -231,10 +231,10 @@ def _inventories(write_set: WriteSet, pairs: _Pairs) -> Iterator[Command]:
             continue
         before = {} if old is None else old.inventories
         after = {} if new is None else new.inventories
-        removed += [_class_key(old, classes[name]) for name in before.keys() - after.keys()]
+        removed += [_class_key(old, classes[name].id) for name in before.keys() - after.keys()]
         for name, inventory in after.items():
             fields = {column: getattr(inventory, column) for column in _INVENTORY if column != "updated_at"}
-            row = {**_class_key(new, classes[name]), **fields, "updated_at": sql_time(write_set.now)}
+            row = {**_class_key(new, classes[name].id), **fields, "updated_at": sql_time(write_set.now)}
             (changed if name in before else new_ones).append(row)
     yield _DELETE_INVENTORIES, removed
     yield _UPDATE_INVENTORIES, changed
@@ -246,10 +246,10 @@ def _class_key(provider: Provider | None, class_id: int) -> dict[str, object]:
 
 
 def _traits(names: NameTable, pairs: _Pairs) -> Iterator[Command]:
-    ids = names.traits
+    known = names.traits
     removed, added = _removed_and_added(pairs, lambda provider: provider.traits)
-    yield _DELETE_TRAITS, [{"provider_id": number, "trait_id": ids[trait]} for number, trait in removed]
-    yield _INSERT_TRAITS, [{"provider_id": number, "trait_id": ids[trait]} for number, trait in added]
+    yield _DELETE_TRAITS, [{"provider_id": number, "trait_id": known[trait].id} for number, trait in removed]
+    yield _INSERT_TRAITS, [{"provider_id": number, "trait_id": known[trait].id} for number, trait in added]
 
 
 def _aggregates(pairs: _Pairs) -> Iterator[Command]:
@@ -298,7 +298,7 @@ def _owner(consumer: Consumer) -> dict[str, object]:
 def _allocations(write_set: WriteSet) -> Command:
     classes, now = write_set.forest.names.classes, sql_time(write_set.now)
     return _INSERT_ALLOCATIONS, [
-        {"uuid": uuid, "provider_id": provider_id, "class_id": classes[name], "used": amount, "created_at": now}
+        {"uuid": uuid, "provider_id": provider_id, "class_id": classes[name].id, "used": amount, "created_at": now}
         for uuid, held in write_set.consumers.items()
         for provider_id, amounts in held.holdings.items()
         for name, amount in amounts.items()

@@ -270,7 +270,7 @@ def provider_summary(
     """`classes`: the resource classes to include; None: all."""
     encoded: dict[str, object] = {"resources": _resources(provider, classes)}
     if version >= (1, 17):
-        encoded["traits"] = sorted(provider.traits, key=forest.names.traits.__getitem__)
+        encoded["traits"] = [trait.name for trait in forest.names.sorted_traits(provider.traits)]
     if version >= (1, 29):
         shown = provider_view(forest, provider)
         encoded["parent_provider_uuid"] = shown.parent_uuid

@@ -110,8 +110,7 @@ def show_provider_traits(request: PlacementApiRequest, uuid: str) -> Response:
     provider = forest.by_uuid(uuid)
     if provider is None:
         raise NotFound(f"No resource provider with uuid {uuid} found: No resource provider with uuid {uuid} found")
-    known = forest.names
-    found = [known.full_traits[name] for name in sorted(provider.traits, key=known.traits.__getitem__)]
+    found = forest.names.sorted_traits(provider.traits)
     return _provider_traits_reply(request, provider.generation, found)
 
 
