@@ -325,6 +325,19 @@ class TestPortsThatDisappear:
         self.event(cloud, server_id, port_id)
         self.has_no_function(cloud, server_id)
 
+    @pytest.mark.parametrize("state", ["error", "locked"])
+    def test_a_server_that_has_failed_or_is_locked_loses_it_too(self, cloud, network, port_id, state):
+        server_id = boot(cloud, port_id)
+        if state == "error":
+            cloud.admin_do(server_id, "os-resetState", {"state": "error"})
+        else:
+            cloud.do(server_id, "lock")
+        network.http.request("DELETE", f"/v2.0/ports/{port_id}")
+        self.event(cloud, server_id, port_id)
+        host, spec = guest(cloud, server_id)
+        assert ([one.device for one in spec.interfaces], spec.pci_addresses) == ([], ())
+        assert host.servers[server_id] == "running"
+
     @pytest.mark.parametrize("is_deleted", [False, True])
     def test_a_port_that_its_owner_took_from_the_server_is_taken_from_the_guest(
         self, cloud, network, port_id, is_deleted

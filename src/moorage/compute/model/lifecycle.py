@@ -9,7 +9,7 @@ Source of states, refusals and codes: the Compute API reference, and each cell t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from moorage.compute.model.servers import Locker, PowerState, TaskState, VmState
@@ -187,6 +187,8 @@ DETACH_INTERFACE = Operation(
     allowed=_WITH_INTERFACES, task=TaskState.NETWORKING, tolerates=frozenset({TaskState.NETWORKING}),
     ends=_ACTIVE, stays=_WITH_INTERFACES, accelerators=_KEPT, capability="attach-interface",
 )  # fmt: skip
+#: For a port that the network service does not have any more: the guest must lose it.
+LOSE_INTERFACE = replace(DETACH_INTERFACE, allowed=_WITH_INTERFACES | {_ERROR}, ignores_lock=True)
 SNAPSHOT = Operation(
     name="createImage", key="createImage", kind=JobKind.SNAPSHOT, event="compute_snapshot_instance",
     allowed=_WITH_A_DISK, task=TaskState.IMAGE_SNAPSHOT, ends=_ACTIVE, stays=_WITH_A_DISK, ignores_lock=True,

@@ -147,7 +147,7 @@ class InterfaceService:
         """Raises `NotFound` for an interface that the server does not have, and `Conflict`; `NotBuilt` for a device,
         unless the network service no longer has the port for the server (`is_gone`): then the guest must lose it.
         """
-        operation = lifecycle.DETACH_INTERFACE
+        operation = lifecycle.LOSE_INTERFACE if is_gone else lifecycle.DETACH_INTERFACE
 
         def begin(connection: Connection) -> str | None:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
