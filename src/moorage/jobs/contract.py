@@ -284,6 +284,8 @@ class PasswordJob(ServerJob, frozen=True, kw_only=True):
 
 class InterfaceJob(ServerJob, frozen=True, kw_only=True):
     interface: InterfacePayload  #: to attach or detach; `server.interfaces` are those that the server has then
+    #: To detach a `DEVICE`: whether the guest boots again afterwards, which was turned off to take it away.
+    restarts: bool = False
 
 
 class HandOverJob(StartJob, frozen=True, kw_only=True):

@@ -344,9 +344,9 @@ def _compute_tasks(
 
     clock, options, deps = parts.clock, parts.config.compute, service.deps
     selector = HostSelector(deps.engine, clock, placement, service.hosts, scheduler)
-    ports = deps.server_ports
+    neutron = deps.server_ports if parts.server_networks() is None else None
     return [
-        *([] if ports is None else [DevicePortsTask(deps, ports, service.plugging)]),
+        *([] if neutron is None else [DevicePortsTask(deps, neutron, service.plugging)]),
         ReclaimTask(deps, service.settings, service.deletion, service.operations),
         DeadHostsTask(deps, service.settings, service.hosts, service.agents),
         BareMetalTask(BareMetal(deps, placement), clock, period_s=options.bare_metal_period_s, is_first=is_first),

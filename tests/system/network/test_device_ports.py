@@ -10,6 +10,7 @@ import pytest
 from moorage.compute.store import scheduling_store
 from moorage.network.client.neutron_ports import MADE_FOR
 from moorage.scheduler.weighers import WEIGHERS
+from moorage.wire.transports import ClientResponse
 from tests import counted
 from tests.wire.operations.conftest import GPU, Cloud
 from tests.wire.operations.test_device_profiles import profile
@@ -325,18 +326,48 @@ class TestPortsThatDisappear:
         self.event(cloud, server_id, port_id)
         self.has_no_function(cloud, server_id)
 
-    @pytest.mark.parametrize("state", ["error", "locked"])
-    def test_a_server_that_has_failed_or_is_locked_loses_it_too(self, cloud, network, port_id, state):
+    @pytest.mark.parametrize(("action", "argument", "shown", "power"), [
+        ("lock", None, "ACTIVE", "running"),
+        ("rescue", {}, "RESCUE", "running"),
+        ("os-stop", None, "SHUTOFF", "shutoff"),
+        ("pause", None, "SHUTOFF", "shutoff"),  # a paused guest does not boot
+        ("os-resetState", {"state": "error"}, "ERROR", "shutoff"),
+        ("migrate", None, "VERIFY_RESIZE", "running"),
+    ])  # fmt: skip
+    def test_it_is_taken_in_every_state(self, cloud, network, port_id, action, argument, shown, power):
         server_id = boot(cloud, port_id)
-        if state == "error":
-            cloud.admin_do(server_id, "os-resetState", {"state": "error"})
-        else:
-            cloud.do(server_id, "lock")
+        cloud.admin_do(server_id, action, argument)
         network.http.request("DELETE", f"/v2.0/ports/{port_id}")
         self.event(cloud, server_id, port_id)
         host, spec = guest(cloud, server_id)
         assert ([one.device for one in spec.interfaces], spec.pci_addresses) == ([], ())
-        assert host.servers[server_id] == "running"
+        assert (cloud.status(server_id)[:2], host.servers[server_id]) == ((shown, None), power)
+
+    def test_a_server_that_was_busy_loses_it_afterwards(self, cloud, network, port_id):
+        server_id = boot(cloud, port_id)
+        cloud.do(server_id, "shelve")
+        cloud.do(server_id, "unshelve")
+        host, _ = guest(cloud, server_id)
+        host.stop()
+        cloud.act(server_id, "reboot", {"type": "SOFT"})
+        network.http.request("DELETE", f"/v2.0/ports/{port_id}")
+        cloud.run_for(30)
+        host.start()
+        cloud.settle()
+        cloud.run_for(180)
+        cloud.settle()
+        self.has_no_function(cloud, server_id)
+
+    def test_a_404_that_is_not_about_the_port_takes_nothing(self, cloud, network, port_id):
+        server_id = boot(cloud, port_id)
+        cloud.do(server_id, "os-stop")
+        missing = ClientResponse(404, {}, b'{"NeutronError": {"message": "no such route"}}')
+        cloud.compute.ways["network"].on("GET /v2.0/networks", lambda _request, _send: missing, times=1)
+        cloud.do(server_id, "os-start")
+        assert cloud.status(server_id)[0] == "SHUTOFF"
+        cloud.do(server_id, "os-start")
+        _, spec = guest(cloud, server_id)
+        assert spec.interfaces[0].device is not None
 
     @pytest.mark.parametrize("is_deleted", [False, True])
     def test_a_port_that_its_owner_took_from_the_server_is_taken_from_the_guest(
@@ -382,7 +413,7 @@ def test_a_made_port_beside_it_is_still_deleted_with_the_server(cloud, network, 
 
 @pytest.mark.parametrize(("vlan", "is_usable", "seen"), [
     (7, True, 7), ("7", True, 7), (0, True, None), (None, True, None), (4095, False, None), ("-1", False, None),
-    ("1" * 5000, False, None), ("\N{SUPERSCRIPT TWO}", False, None),
+    ("1" * 5000, False, None), ("000009999", False, None), ("\N{SUPERSCRIPT TWO}", False, None),
 ])  # fmt: skip
 def test_the_vlan_of_neutrons_answer_is_checked(cloud, network, port_id, vlan, is_usable, seen):
     """Its drivers send it as text or as a number."""

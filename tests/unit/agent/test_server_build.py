@@ -19,6 +19,7 @@ from moorage.jobs.contract import (
     PORT_REFUSED_CODE,
     BuildJob,
     FlavorPayload,
+    InterfaceJob,
     InterfacePayload,
     JobKind,
     PortDevice,
@@ -223,17 +224,26 @@ class TestPortsThatAreDevices:
         spec = driver.domains()[A].spec
         assert ([one.device for one in spec.interfaces], spec.pci_addresses) == ([None], ())
 
-    @pytest.mark.parametrize(("action", "after"), [(None, "running"), (PowerAction.STOP, "shutoff")])
-    def test_a_guest_that_runs_restarts_without_a_port_that_is_gone(self, builder, driver, acceleration, action, after):
+    @pytest.mark.parametrize("restarts", [False, True])
+    def test_a_function_whose_port_is_gone_is_taken_from_the_guest(
+        self, builder, driver, acceleration, bound, restarts
+    ):
+        """Whatever else of the server cannot be plugged or bound. A repetition ends as the first attempt should have."""
         acceleration.devices = (dict(self.FUNCTION),)
         builder.build(self.order(), claim_is_valid)
-        if action is not None:
-            driver.power(A, action)
-        gone = self.order()
-        gone = replace(gone, server=replace(gone.server, interfaces=gone.server.interfaces[:1]))
-        builder.attach(gone, claim_is_valid, restarts=True)
-        domain = driver.domains()[A]
-        assert ([one.device for one in domain.spec.interfaces], domain.power) == ([None], after)
+        bound.fails = acceleration.fails["plug"] = Conflict("refused")
+        built = self.order()
+        plain, function = built.server.interfaces
+        order = InterfaceJob(
+            server=replace(built.server, interfaces=(plain,)), action_id="", request_id="", interface=function,
+            restarts=restarts,
+        )  # fmt: skip
+        for _ in range(2):
+            builder.remove_functions(order, claim_is_valid)
+            domain = driver.domains()[A]
+            assert [one.device for one in domain.spec.interfaces] == [None]
+            assert domain.power == ("running" if restarts else "shutoff")
+            driver.power(A, PowerAction.STOP)
 
     def test_plain_interfaces_of_a_guest_stay_as_they_are(self, builder, driver, acceleration):
         """The job may still have an interface that was detached after it was written."""

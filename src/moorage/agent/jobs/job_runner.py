@@ -263,7 +263,7 @@ class JobRunner:
     def _detach_interface(self, job: InterfaceJob, keep_alive: KeepAlive) -> ServerResult:
         """A function of a network card is taken from the guest even if the guest does not release it: it restarts."""
         if job.interface.kind == DEVICE:
-            self._builder.attach(job, keep_alive, restarts=True)
+            self._builder.remove_functions(job, keep_alive)
             return ServerResult()
         uuid, mac = job.server.id, job.interface.mac
         self._builder.run_keeping_alive(lambda: self._driver.detach_interface(uuid, mac), keep_alive)

@@ -22,13 +22,14 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from moorage.agent.jobs.keep_alive import KeepAlive, run_keeping_alive
-from moorage.agent.model import DomainPowerState, Guest, config_drive_files
+from moorage.agent.model import Guest, config_drive_files
 from moorage.agent.virt.driver import DomainInterface, DomainSpec, VirtDriver
 from moorage.core.errors import Conflict, MoorageError, message_for_tenants
 from moorage.jobs.contract import (
     DEVICE,
     OVS,
     PORT_REFUSED_CODE,
+    InterfaceJob,
     InterfacePayload,
     PortDevice,
     RebuildJob,
@@ -169,11 +170,8 @@ class ServerBuilder:
         self.run_keeping_alive(lambda: self._driver.rebuild(spec, key=job.key, start=job.start), keep_alive)
         return BuiltServer(devices)
 
-    def attach(self, job: ServerJob, keep_alive: KeepAlive, *, restarts: bool = False) -> BuiltServer:
-        """Gives the server's domain the devices that the server has now, before a start.
-
-        If it has others, a guest that runs is turned off; with `restarts` it then boots again.
-        """
+    def attach(self, job: ServerJob, keep_alive: KeepAlive) -> BuiltServer:
+        """Attaches the server's devices to its domain, before a start; turns off a guest that has others."""
         if not self._refers_to_accelerators(job.server.flavor.extra_specs):
             return BuiltServer(())
         devices = self._plug_devices(job, keep_alive)
@@ -183,10 +181,23 @@ class ServerBuilder:
             pci, mdevs = _split_devices(devices)
             interfaces = _with_functions(present.spec.interfaces, [one for one in bound if one.device is not None])
             spec = replace(present.spec, pci_addresses=pci, mdev_uuids=mdevs, interfaces=interfaces)
-            start = restarts and present.power in (DomainPowerState.RUNNING, DomainPowerState.PAUSED)
             if spec != present.spec:
-                self.run_keeping_alive(lambda: self._driver.spawn(spec, start=start), keep_alive)
+                self.run_keeping_alive(lambda: self._driver.spawn(spec, start=False), keep_alive)
         return BuiltServer(devices)
+
+    def remove_functions(self, job: InterfaceJob, keep_alive: KeepAlive) -> None:
+        """Takes the functions of network cards from the domain that the server does not have any more.
+
+        They stay plugged, because the server's allocation has them.
+        """
+        present = self._driver.domains().get(job.server.id)
+        if present is None:
+            return
+        kept = {one.mac.lower() for one in job.server.interfaces or () if one.kind == DEVICE}
+        interfaces = tuple(one for one in present.spec.interfaces if one.device is None or one.mac.lower() in kept)
+        spec = replace(present.spec, interfaces=interfaces)
+        if spec != present.spec or job.restarts:
+            self.run_keeping_alive(lambda: self._driver.spawn(spec, start=job.restarts), keep_alive)
 
     def detach(self, server: ServerRef, keep_alive: KeepAlive) -> int:
         """Releases the devices of a domain that is off; returns their number."""

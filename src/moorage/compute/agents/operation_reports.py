@@ -31,6 +31,7 @@ from moorage.compute.store import action_store, scheduling_store, server_store
 from moorage.compute.store.action_store import EndedEvent
 from moorage.core.json import JsonObject
 from moorage.jobs.contract import (
+    DEVICE,
     InterfaceJob,
     JobKind,
     ServerJob,
@@ -197,12 +198,15 @@ class OperationReports:
             change = after_attachment(server.interfaces, port_id, succeeded=succeeded, is_left=may_be_left)
         else:
             change = after_detachment(server.interfaces, port_id, succeeded=succeeded)
-        if change.interfaces == server.interfaces:
-            return []  # settled already: the server was evacuated
-        values: dict[str, object] = {"interfaces": change.interfaces}
-        changes.servers[server.id] = values
+        values: dict[str, object] = {}
         if server.task_state is TaskState.NETWORKING and change.is_settled:
             values["task_state"] = None
+        if succeeded and order.interface.kind == DEVICE and server.vm_state is VmState.PAUSED:  # it was turned off
+            values |= {"vm_state": VmState.STOPPED, "power_state": PowerState.SHUTDOWN}
+        if change.interfaces != server.interfaces:  # else settled already, as when the server was evacuated
+            values["interfaces"] = change.interfaces
+        if values:
+            changes.servers[server.id] = values
         for released in change.released:
             release = release_port_job(self._deps.ids.uuid(), server.id, released, key=server.id)
             server_store.BUILD_JOBS.enqueue(connection, release, now)

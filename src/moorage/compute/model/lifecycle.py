@@ -188,7 +188,9 @@ DETACH_INTERFACE = Operation(
     ends=_ACTIVE, stays=_WITH_INTERFACES, accelerators=_KEPT, capability="attach-interface",
 )  # fmt: skip
 #: For a port that the network service does not have any more: the guest must lose it.
-LOSE_INTERFACE = replace(DETACH_INTERFACE, allowed=_WITH_INTERFACES | {_ERROR}, ignores_lock=True)
+LOSE_INTERFACE = replace(DETACH_INTERFACE, allowed=_WITH_INTERFACES | {_ERROR, _RESCUED, _RESIZED}, ignores_lock=True)
+#: In which a guest runs.
+RUNNING_STATES = frozenset({_ACTIVE, _RESCUED, _RESIZED})
 SNAPSHOT = Operation(
     name="createImage", key="createImage", kind=JobKind.SNAPSHOT, event="compute_snapshot_instance",
     allowed=_WITH_A_DISK, task=TaskState.IMAGE_SNAPSHOT, ends=_ACTIVE, stays=_WITH_A_DISK, ignores_lock=True,

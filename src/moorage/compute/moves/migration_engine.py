@@ -108,7 +108,7 @@ class MigrationEngine:
         if error is None and step.where is Where.SOURCE and result.devices is not None:
             server_store.update_server(connection, server.id, now, devices=list(result.devices))
         if error is None and step.name in (StepName.FINISH_REVERT, StepName.FINISH_REVERT_IN_PLACE):
-            self._restore_at_source(connection, move, server)
+            self._restore_at_source(connection, move, server, result)
             move_store.update_move(connection, move.id, now, status="reverted")
             move = replace(move, status="reverted")
         if step.name == StepName.PRE_LIVE and isinstance(result, ReceiveResult):
@@ -307,6 +307,9 @@ class MigrationEngine:
         """
         now = self.deps.clock.now()
         status = STEPS[move.kind][StepName.ROLLBACK_ALLOCATIONS].status
+        has_devices = any(one.kind == DEVICE for one in server.interfaces)
+        # The destination may have had such ports bound.
+        bound = self._bind_ports(connection, server) if has_devices else []
         move_store.update_move(connection, move.id, now, step=None, status=status, is_open=False)
         is_left_off = bool(move.details.get("is_left_off"))
         fault = Fault(500, str(move.details.get("error") or "the evacuation failed"), f"move {move.id}", now)
@@ -317,20 +320,19 @@ class MigrationEngine:
             if is_left_off and server.task_state is None and server.vm_state is not VmState.DELETED:
                 server_store.update_server(connection, server.id, now, **in_error)
             waiting = [other for other in move_store.open_moves(connection, server.id) if other.step is None]
-            return [
+            begun = [
                 self.begin_step(connection, other, server, StepName.PREP)
                 for other in waiting
                 if other.status == "accepted"
             ]
+            return [*bound, *begun]
         if server.task_state not in {step.task for step in STEPS[move.kind].values() if step.task is not None}:
-            return []  # deleted
+            return bound  # deleted
         if move.kind is MoveKind.EVACUATION or is_left_off:
             server_store.update_server(connection, server.id, now, **in_error)
         else:
             server_store.update_server(connection, server.id, now, vm_state=move.old_state, task_state=None)
-        if any(one.kind == DEVICE for one in server.interfaces):  # the destination may have had the port bound
-            return self._bind_ports(connection, server)
-        return []
+        return bound
 
     def complete_move(self, connection: Connection, move: Move) -> None:
         """Closes a move that has nothing left to clean up, on any host or in Placement."""
@@ -372,10 +374,14 @@ class MigrationEngine:
         server_store.BUILD_JOBS.enqueue(connection, ports, self.deps.clock.now())
         return [BUILD_QUEUE]
 
-    def _restore_at_source(self, connection: Connection, move: Move, server: Server) -> None:
+    def _restore_at_source(
+        self, connection: Connection, move: Move, server: Server, result: ServerResult | None = None
+    ) -> None:
+        """`result`: of the step that brought the server back; None: its devices there are not known."""
         state = move.old_state
         back: dict[str, object] = {
             "host": move.source_host, "placed": move.old_placed,
+            "devices": list((result.devices if result else None) or ()),
             "flavor": asdict(move.old_flavor), "flavor_id": move.old_flavor.id,
         }  # fmt: skip
         if not migration_workflow.is_abandoned(move):

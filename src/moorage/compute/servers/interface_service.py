@@ -185,7 +185,10 @@ class InterfaceService:
         remaining = tuple(one for one in after if one.state is not InterfaceState.DETACHING)
         return self.commands.command_host(
             connection, caller, request_id, replace(server, interfaces=remaining), operation,
-            lambda header, key: InterfaceJob(**header, key=key, interface=interface_payload(interface)),
+            lambda header, key: InterfaceJob(
+                **header, key=key, interface=interface_payload(interface),
+                restarts=interface.kind == DEVICE and server.vm_state in lifecycle.RUNNING_STATES,
+            ),
         )  # fmt: skip
 
 

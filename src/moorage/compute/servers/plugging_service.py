@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 
 from moorage.compute.deps import ComputeDeps
 from moorage.compute.model.job_payloads import PortsUpdate, ports_job, read_payload
-from moorage.compute.model.servers import BUILD_QUEUE, NetworkInterface, Server
+from moorage.compute.model.servers import BUILD_QUEUE, InterfaceState, NetworkInterface, Server
 from moorage.compute.scheduling.interfaces import bind_device, with_binding
 from moorage.compute.servers.interface_service import InterfaceService
 from moorage.compute.store import server_store
@@ -58,8 +58,8 @@ class PluggingService:
         try:
             bound = bind_device(self.deps.server_ports, server, port_id, device, host)
         except PortsRefused as refused:
-            if refused.status != 404:
-                raise
+            if refused.status != 404 or self._has_port_in_neutron(server_id, port_id):
+                raise  # not the port is missing, but something else, such as its network
 
         def store(connection: Connection) -> None:
             now = _server_in_work(host, server_id, port_id, connection)
@@ -72,6 +72,9 @@ class PluggingService:
 
         in_transaction(self.deps.engine, store)
         return bound
+
+    def _has_port_in_neutron(self, server_id: str, port_id: str) -> bool:
+        return self.deps.server_ports is not None and port_id in self.deps.server_ports.plugged(server_id)
 
     def record_event(
         self, caller: Caller, request_id: str, server: Server, name: str, status: str, port_id: str
@@ -149,4 +152,5 @@ def _has_port(server: Server, port_id: str) -> bool:
 
 
 def _unplugged(server: Server) -> list[str]:
-    return [one.port_id for one in server.interfaces if not one.is_plugged]
+    here = [one for one in server.interfaces if one.state is not InterfaceState.DETACHING]
+    return [one.port_id for one in here if not one.is_plugged]

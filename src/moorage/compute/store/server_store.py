@@ -94,7 +94,7 @@ _ASSIGN = _UPDATE.values(
 _PRESENT = servers.c.vm_state != VmState.DELETED
 _HAS_INTERFACES = select(servers.c.id).where(_PRESENT, servers.c.interfaces.is_not(None)).limit(1)
 _ATTACHED = select(servers.c.id, servers.c.interfaces).where(
-    _PRESENT, servers.c.interfaces.is_not(None), servers.c.host.is_not(None), servers.c.task_state.is_(None)
+    _PRESENT, servers.c.interfaces.is_not(None), servers.c.host.is_not(None)
 )
 _ON_HOSTS = select(servers.c.host, servers.c.id, servers.c.name, servers.c.flavor).where(
     _PRESENT, servers.c.host.is_not(None)
@@ -162,11 +162,11 @@ def server(connection: Connection, server_id: str) -> Server | None:
 
 
 def device_ports(connection: Connection) -> dict[str, list[str]]:
-    """{server id: ids of its ports of the kind `DEVICE`}, of servers on hosts without an operation in progress."""
+    """{server id: ids of its ports of the kind `DEVICE`}, of servers on hosts."""
     found: dict[str, list[str]] = {}
     for row in connection.execute(_ATTACHED):
         for interface in row.interfaces:
-            if interface["kind"] == DEVICE:
+            if interface.get("kind") == DEVICE:
                 found.setdefault(row.id, []).append(interface["port_id"])
     return found
 

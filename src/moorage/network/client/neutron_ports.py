@@ -398,7 +398,7 @@ def _attachment(port: _Port, device: PortDevice | None) -> tuple[str, str, int |
 
 def _vlan(port: _Port, details: _VifDetails) -> int | None:
     text = str(details.vlan or 0)
-    if not text.isascii() or not text.isdigit() or int(text[:5]) > _MAX_VLAN:
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(_MAX_VLAN)) and int(text) <= _MAX_VLAN):
         raise _unusable("port", f"{port.id} has the VLAN {text[:_SHOWN_LENGTH]}")
     return int(text) or None
 
