@@ -137,6 +137,10 @@ OPERATION_DOCS: Mapping[tuple[str, str], OperationDoc] = {
         "Show a project's limits and usage",
         {200: ResponseDoc("{name: {limit, used, reserved}}", _one("quota", _OBJECT))},
     ),
+    ("GET", "/v2.0/quotas/{project_id}/details"): OperationDoc(
+        "Show a project's limits and usage",
+        {200: ResponseDoc("{name: {limit, used, reserved}}", _one("quota", _OBJECT))},
+    ),
     ("PUT", _PORTS): OperationDoc(
         "Bind ports to servers, and make those that are missing",
         {200: ResponseDoc("What hosts need to attach the servers.", _one("ports", _LIST))},

@@ -77,6 +77,8 @@ _ROUTES: tuple[Route[Networking], ...] = (
     Route("PUT", _PORT, handlers.update_port, "update_port", schema=schemas.CHANGED_PORT),
     Route("DELETE", _PORT, handlers.delete_port, "delete_port"),
     Route("GET", "/v2.0/quotas/{project_id}", handlers.show_quota, "get_quota"),
+    # Horizon asks for the first one, openstackclient for the second.
+    Route("GET", "/v2.0/quotas/{project_id}/details", handlers.show_quota_details, "get_quota"),
     Route("GET", "/v2.0/quotas/{project_id}/details.json", handlers.show_quota_details, "get_quota"),
     Route(
         "PUT",

@@ -135,6 +135,8 @@ def test_a_project_reads_its_own_quota_only(wire):
     assert wire.send("GET", "/v2.0/quotas/red/details.json")[1]["quota"]["port"] == {
         "limit": 5, "used": 1, "reserved": 0,
     }  # fmt: skip
+    details = [wire.send("GET", f"/v2.0/quotas/red/{name}") for name in ("details", "details.json")]
+    assert details[0] == details[1]
     assert wire.send("GET", "/v2.0/quotas/blue")[0] == 403
     assert wire.operate("GET", "/v2.0/quotas/red")[0] == 200
 

@@ -67,7 +67,7 @@ def test_answers_conform_to_the_document(wire, published):
         assert ask("DELETE", f"/moorage/v1/{path}", send=wire.serve, **ids)[0] == 204
     for path in (
         "/", "/v2.0", "/v2.0/", "/v2.0/extensions", "/v2.0/extensions/{alias}", "/v2.0/quotas/{project_id}",
-        "/v2.0/quotas/{project_id}/details.json",
+        "/v2.0/quotas/{project_id}/details", "/v2.0/quotas/{project_id}/details.json",
     ):  # fmt: skip
         assert ask("GET", path, project_id="red", **ids)[0] == 200
     for kind in ("subnet", "network"):
