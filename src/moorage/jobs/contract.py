@@ -153,7 +153,9 @@ def device_group(port_id: str) -> str:
 
 
 def is_device_group(suffix: str) -> bool:
-    return is_uuid(suffix.removeprefix(device_group(""))) and suffix.startswith(device_group(""))
+    """Whether the request group is for the device of a port; a flavor may have groups with similar names."""
+    prefix = device_group("")
+    return suffix.startswith(prefix) and is_uuid(suffix.removeprefix(prefix))
 
 
 class PortDevice(msgspec.Struct, frozen=True):

@@ -130,6 +130,7 @@ class DomainSpec:
 
     @property
     def all_pci_addresses(self) -> frozenset[str]:
+        """Those of `pci_addresses`, and of interfaces that are devices."""
         return frozenset((*self.pci_addresses, *(one.device for one in self.interfaces if one.device is not None)))
 
 
