@@ -93,7 +93,7 @@ def test_deleting_a_lease_deletes_its_allocations_events_and_steps(database, ids
         lease_store.delete_lease(connection, lease.id)
     with read(database) as connection:
         assert lease_store.all_leases(connection) == []
-        assert host_store.allocations_by_lease(connection) == {}
+        assert host_store.leased_slots(connection) == {}
         assert event_store.unfinished(connection, END) == []
 
 

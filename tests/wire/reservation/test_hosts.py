@@ -288,6 +288,10 @@ def test_allocations_name_a_reservation_once_per_slot(reserved):
         "end_date": "2026-03-02T10:00:00.000000",
     }
     one_host, other = ({"resource_id": "1", "reservations": [slot] * 3}, {"resource_id": "2", "reservations": []})
+    named = slot | {"lease_name": one["name"], "lease_status": "PENDING", "project_id": one["project_id"]}
+    for path in ("/v1/os-hosts/allocations?limit=2", "/v1/os-hosts/1/allocation"):
+        (found,) = reserved.ask("GET", path, version="1.1").values()
+        assert (found[0] if isinstance(found, list) else found)["reservations"] == [named] * 3
     assert reserved.ask("GET", "/v1/os-hosts/1/allocation")["allocation"] == one_host
     assert reserved.ask("GET", "/v1/os-hosts/2/allocation")["allocation"] == other
     for query in ("", f"?reservation_id={slot['id']}", f"?lease_id={one['id']}"):

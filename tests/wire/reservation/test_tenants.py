@@ -215,6 +215,7 @@ ROWS: dict[tuple[str, str, Version], list[tuple[Callable[[World], Ask], dict[str
         (fixed(ONE + "/prolongation"), answers(200, (*OWN_READERS, *ADMIN)))
     ],
     ("GET", "/v1/leases/{lease_id}/timeline", NEXT): [(fixed(ONE + "/timeline"), answers(200, (*OWN_READERS, *ADMIN)))],
+    ("GET", "/v1/leases/{lease_id}/hosts", NEXT): [(fixed(ONE + "/hosts"), answers(200, (*OWN_READERS, *ADMIN)))],
     ("POST", "/v1/offers", NEXT): [(fixed("/v1/offers", SEARCH), answers(200, READERS))],
     ("GET", "/v1/holds", NEXT): [(fixed("/v1/holds"), answers(200, READERS))],
     ("POST", "/v1/holds", NEXT): [(a_hold_to_make, answers(201, WRITERS))],

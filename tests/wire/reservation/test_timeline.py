@@ -1,6 +1,10 @@
-"""The events and steps of a lease, as its page shows them."""
+"""The events, steps and hosts of a lease, as its page shows them."""
+
+from datetime import UTC, datetime, timedelta
 
 from moorage.db.session import write
+from moorage.reservation.leases.list_service import timeline_of
+from moorage.reservation.model.leases import Event, EventStatus, EventType, Lease, LeaseStatus
 from moorage.reservation.store.tables import steps as step_table
 from tests.wire.reservation.plane import instance
 from tests.wire.reservation.test_availability import MEMBER, OTHER, ask
@@ -27,6 +31,30 @@ def test_events_are_listed_in_order_with_their_steps(reserved):
     assert (status, done["put_inventory"], done["grant_access"]) == ("DONE", (1, 1), (1, 1))
     reserved.run_until(ENDS)
     assert steps(reserved, made, "end_lease")[0] == "DONE"
+
+
+def test_the_creation_comes_first_if_the_lease_starts_at_once():
+    """The times are in whole minutes, and the events of one request have one time of creation."""
+    moment = datetime(2026, 3, 1, 9, 30, 20, tzinfo=UTC)
+    start, made = (
+        Event(kind, "l", kind, moment, EventStatus.DONE, moment, None) for kind in (EventType.START, EventType.CREATE)
+    )
+    ends = moment + timedelta(hours=1)
+    one = Lease("l", "", "", "", moment, ends, None, LeaseStatus.ACTIVE, False, moment, None, events=(start, made))
+    assert timeline_of(one, {}, ()) == [(made, []), (start, [])]
+
+
+def test_a_lease_shows_on_how_many_hosts_it_is_and_administrators_on_which(reserved):
+    made, reservation = create(reserved, instance(3), **LATER)
+    path = f"/v1/leases/{made['id']}/hosts"
+    numbers = {"id": reservation["id"], "slots": 3, "hosts": 1}
+    assert ask(reserved, "GET", path)["reservations"] == [numbers]
+    (shown,) = ask(reserved, "GET", path, roles=("admin",))["reservations"]
+    assert shown == numbers | {"on": {"compute-1": 3}}
+    ask(reserved, "GET", path, status=403, **OTHER)
+    assert reserved.answer("GET", path, **MEMBER)[0] == 404, "only from 1.1 on"
+    reserved.run_until(ENDS)
+    assert ask(reserved, "GET", path)["reservations"] == [{"id": reservation["id"], "slots": 0, "hosts": 0}]
 
 
 def test_only_administrators_see_why_a_step_is_retried(reserved):

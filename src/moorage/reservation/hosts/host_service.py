@@ -22,7 +22,7 @@ from moorage.db.session import in_transaction, read
 from moorage.placement.client.placement_client import PlacementClient
 from moorage.reservation.booking.placement_capacity import PlacementCapacity
 from moorage.reservation.deps import ReservationDeps
-from moorage.reservation.model.leases import HOST_PROPERTIES, Allocation, RegisteredHost
+from moorage.reservation.model.leases import HOST_PROPERTIES, LeasedSlot, RegisteredHost
 from moorage.reservation.steps.reservation_providers import ensure_reservation_provider
 from moorage.reservation.store import host_store as store
 from moorage.reservation.store import property_store
@@ -197,18 +197,18 @@ class HostService:
 
         return in_transaction(self.deps.engine, write_private)
 
-    def allocations(self) -> list[tuple[RegisteredHost, list[tuple[str, Allocation]]]]:
-        """[(host, [(lease id, slot), ...]), ...] of all hosts."""
+    def allocations(self) -> list[tuple[RegisteredHost, list[LeasedSlot]]]:
+        """[(host, its slots), ...] of all hosts."""
         with read(self.deps.engine) as connection:
-            rows = store.allocations_by_lease(connection)
+            rows = store.leased_slots(connection)
             hosts = [host for host in store.all_hosts(connection) if host.ready]
         return [(host, rows.get(host.id, [])) for host in hosts]
 
-    def allocation(self, host_id: str) -> tuple[RegisteredHost, list[tuple[str, Allocation]]]:
-        """(the host, [(lease id, slot), ...])"""
+    def allocation(self, host_id: str) -> tuple[RegisteredHost, list[LeasedSlot]]:
+        """(the host, its slots)"""
         with read(self.deps.engine) as connection:
             host = self._found(connection, host_id)
-            return host, store.allocations_by_lease(connection, [host.id]).get(host.id, [])
+            return host, store.leased_slots(connection, [host.id]).get(host.id, [])
 
     def _register(self, hypervisor: Hypervisor, extra: Mapping[str, str]) -> int:
         """Writes the row, not yet ready (R1); returns its id. Reuses the row of an interrupted registration."""

@@ -11,7 +11,7 @@ from moorage.db.session import read
 from moorage.reservation.deps import ReservationDeps, ReservationSettings
 from moorage.reservation.model import property_query
 from moorage.reservation.model.before_end_actions import EndAction, EndActionKind
-from moorage.reservation.model.leases import Allocation, Event, EventStatus, EventType, Lease, RegisteredHost
+from moorage.reservation.model.leases import Event, EventStatus, EventType, Lease, LeasedSlot, RegisteredHost
 from moorage.reservation.model.list_query import DeletedPage, HostPage, LeasePage
 from moorage.reservation.model.steps import (
     FindServers,
@@ -104,6 +104,12 @@ class ListService:
             incidents = capacity_store.incidents_of(connection, lease.id)
         return timeline_of(lease, steps, incidents)
 
+    def hosts_of_lease(self, lease: Lease) -> dict[str, dict[str, int]]:
+        """{reservation id: {host name: number of slots}}; empty before the lease has resources and after its end."""
+        with read(self.deps.engine) as connection:
+            slots, _ = host_store.slots_of(connection, [each.id for each in lease.reservations])
+        return slots
+
     def hosts(self, wanted: HostPage) -> tuple[list[RegisteredHost], bool]:
         """(a page of hosts, True if more follow)"""
         asked = property_query.parse(wanted.properties)
@@ -119,11 +125,11 @@ class ListService:
                 wanted = replace(wanted, marker=hosts[-1].id)
         return found[: wanted.limit], len(found) > wanted.limit
 
-    def allocations(self, wanted: HostPage) -> tuple[list[tuple[RegisteredHost, list[tuple[str, Allocation]]]], bool]:
-        """(a page of hosts, each with its slots as (lease id, slot); True if more follow)"""
+    def allocations(self, wanted: HostPage) -> tuple[list[tuple[RegisteredHost, list[LeasedSlot]]], bool]:
+        """(a page of hosts, each with its slots; True if more follow)"""
         hosts, more = self.hosts(wanted)
         with read(self.deps.engine) as connection:
-            slots = host_store.allocations_by_lease(connection, [host.id for host in hosts])
+            slots = host_store.leased_slots(connection, [host.id for host in hosts])
         return [(host, slots.get(host.id, [])) for host in hosts], more
 
 
@@ -133,12 +139,16 @@ def timeline_of(
     """The past and planned events of the lease in order, including internal ones, each with the counts of its steps;
     and the changes of its resources.
     """
-    # Immediate events have the time 1970: sort them by their creation.
-    dated: list[tuple[datetime, TimelineEntry]] = [
-        *((max(event.time, event.created_at), (event, steps.get(event.id, []))) for event in lease.events),
-        *((incident.at, incident) for incident in incidents),
+    # Immediate events have the time 1970: sort them by their creation. A start at once was created with the lease, so
+    # the creation goes first whatever the times say.
+    dated: list[tuple[bool, datetime, TimelineEntry]] = [
+        *(
+            (event.type is not EventType.CREATE, max(event.time, event.created_at), (event, steps.get(event.id, [])))
+            for event in lease.events
+        ),
+        *((True, incident.at, incident) for incident in incidents),
     ]
-    return [entry for _, entry in sorted(dated, key=lambda each: each[0])]
+    return [entry for *_, entry in sorted(dated, key=lambda each: each[:2])]
 
 
 def _before_end_result(lease: Lease, action: EndAction, rows: Sequence[StepRow]) -> BeforeEndResult:

@@ -286,6 +286,17 @@ class Allocation:
     resources: Mapping[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class LeasedSlot:
+    """A slot with what lists show of its lease. The slot's period is the lease's, without the cleaning time."""
+
+    slot: Allocation
+    lease_id: str
+    lease_name: str
+    lease_status: LeaseStatus
+    project_id: str
+
+
 #: A claim expires this long after its last extension; `EventExecutor` extends it between steps, if the last extension
 #: is 15 s old. The claim of a worker that died is freed earlier (`moorage.jobs.worker_watch`). A holder that is only
 #: slow (a client may repeat a request for minutes) is fenced. Its late effect is harmless, because the next worker

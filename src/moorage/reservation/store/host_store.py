@@ -25,7 +25,7 @@ from sqlalchemy import (
 
 from moorage.db.engine import ListStatement, in_list, inserted_id
 from moorage.reservation.capacity.calendar import HostCapacity, HostUsage
-from moorage.reservation.model.leases import Allocation, RegisteredHost
+from moorage.reservation.model.leases import Allocation, LeasedSlot, LeaseStatus, RegisteredHost
 from moorage.reservation.model.list_query import HostPage
 from moorage.reservation.model.slot_demand import relabelled
 from moorage.reservation.store import property_store
@@ -114,6 +114,9 @@ _BY_LEASE: Select[Any] = (
         leases.c.end_date,
         computehost_allocations.c.resources,
         reservations.c.lease_id,
+        leases.c.name,
+        leases.c.status,
+        leases.c.project_id,
     )
     .join(reservations, reservations.c.id == computehost_allocations.c.reservation_id)
     .join(leases, leases.c.id == reservations.c.lease_id)
@@ -365,16 +368,15 @@ def slots_of(
     return slots, services
 
 
-def allocations_by_lease(
-    connection: Connection, host_ids: Collection[int] | None = None
-) -> dict[int, list[tuple[str, Allocation]]]:
-    """{host id: (lease id, slot with the lease's period), by start} of all hosts, or of these."""
+def leased_slots(connection: Connection, host_ids: Collection[int] | None = None) -> dict[int, list[LeasedSlot]]:
+    """{host id: its slots by start} of all hosts, or of these."""
     statement = _BY_LEASE
     if host_ids is not None:
         statement = statement.where(computehost_allocations.c.compute_host_id.in_(host_ids))
-    found: dict[int, list[tuple[str, Allocation]]] = defaultdict(list)
+    found: dict[int, list[LeasedSlot]] = defaultdict(list)
     for row in connection.execute(statement):
-        found[row.compute_host_id].append((row.lease_id, Allocation(*row[:-1])))
+        slot = LeasedSlot(Allocation(*row[:6]), row.lease_id, row.name, LeaseStatus(row.status), row.project_id)
+        found[row.compute_host_id].append(slot)
     return found
 
 

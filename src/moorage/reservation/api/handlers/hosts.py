@@ -2,7 +2,7 @@
 
 from moorage.core.json import Json
 from moorage.reservation.api.schemas import host as schema
-from moorage.reservation.model.leases import Allocation, RegisteredHost
+from moorage.reservation.model.leases import LeasedSlot, RegisteredHost
 from moorage.reservation.service import ReservationService
 from moorage.wire.http import Request, Response
 
@@ -79,12 +79,12 @@ def delete_floating_ip(request: Request[ReservationService], floatingip_id: str)
 
 
 def encode_matching_slots(
-    request: Request[ReservationService], host: RegisteredHost, slots: list[tuple[str, Allocation]]
+    request: Request[ReservationService], host: RegisteredHost, slots: list[LeasedSlot]
 ) -> dict[str, Json]:
     lease_id, reservation_id = request.query.first("lease_id"), request.query.first("reservation_id")
     wanted = [
-        (lease, slot)
-        for lease, slot in slots
-        if lease_id in (None, lease) and reservation_id in (None, slot.reservation_id)
+        each
+        for each in slots
+        if lease_id in (None, each.lease_id) and reservation_id in (None, each.slot.reservation_id)
     ]
-    return schema.encode_allocation(host, wanted)
+    return schema.encode_allocation(host, wanted, as_peer=request.version < (1, 1))

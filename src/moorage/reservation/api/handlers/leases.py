@@ -77,6 +77,17 @@ def show_timeline(request: Request[ReservationService], lease_id: str) -> Respon
     return Response(200, {"timeline": lease_schema.encode_timeline(found, to_admin=request.caller.is_admin)})
 
 
+def list_hosts_of_lease(request: Request[ReservationService], lease_id: str) -> Response:
+    """The hosts of each reservation: their number, and for administrators their names."""
+    lease = request.service.leases.get_lease(request.caller, lease_id)
+    slots = request.service.lists.hosts_of_lease(lease)
+    rows = [
+        host_schema.encode_hosts_of_reservation(each.id, slots[each.id], to_admin=request.caller.is_admin)
+        for each in lease.reservations
+    ]
+    return Response(200, {"reservations": rows})
+
+
 def list_deleted_leases(request: Request[ReservationService]) -> Response:
     wanted = listing.decode_deleted(listing.checked_query(request.query, listing.DELETED_LEASES))
     found, more = request.service.lists.deleted(request.caller, wanted)

@@ -8,7 +8,7 @@ from moorage.core.errors import Forbidden, Invalid
 from moorage.core.json import Json
 from moorage.reservation.api.schemas.common import encode_date, encode_time, tolerant_at_first
 from moorage.reservation.capacity.addresses import RegisteredAddress
-from moorage.reservation.model.leases import Allocation, RegisteredHost
+from moorage.reservation.model.leases import LeasedSlot, RegisteredHost
 from moorage.reservation.model.limits import Account, Limits
 from moorage.reservation.store.property_store import HOST_TYPE
 from moorage.wire.body import Schema
@@ -61,20 +61,31 @@ def encode(host: RegisteredHost) -> dict[str, Json]:
     return own | {key: value for key, value in host.extra.items() if key not in own}
 
 
-def encode_allocation(host: RegisteredHost, slots: Iterable[tuple[str, Allocation]]) -> dict[str, Json]:
-    """A reservation appears once for each of its slots on the host."""
+def encode_allocation(host: RegisteredHost, slots: Iterable[LeasedSlot], *, as_peer: bool) -> dict[str, Json]:
+    """A reservation appears once for each of its slots on the host. `as_peer`: as in microversion 1.0."""
     return {
         "resource_id": str(host.id),
-        "reservations": [
-            {
-                "id": slot.reservation_id,
-                "lease_id": lease_id,
-                "start_date": encode_date(slot.start_date),
-                "end_date": encode_date(slot.end_date),
-            }
-            for lease_id, slot in slots
-        ],
+        "reservations": [_encode_slot(each) | ({} if as_peer else _encode_lease(each)) for each in slots],
     }
+
+
+def _encode_slot(one: LeasedSlot) -> dict[str, Json]:
+    return {
+        "id": one.slot.reservation_id,
+        "lease_id": one.lease_id,
+        "start_date": encode_date(one.slot.start_date),
+        "end_date": encode_date(one.slot.end_date),
+    }
+
+
+def _encode_lease(one: LeasedSlot) -> dict[str, Json]:
+    return {"lease_name": one.lease_name, "lease_status": one.lease_status, "project_id": one.project_id}
+
+
+def encode_hosts_of_reservation(reservation_id: str, slots: Mapping[str, int], *, to_admin: bool) -> dict[str, Json]:
+    """`slots`: {host name: number of slots}. The keys are those of a dry run; the names are for administrators."""
+    counts: dict[str, Json] = {"id": reservation_id, "slots": sum(slots.values()), "hosts": len(slots)}
+    return counts | {"on": dict(slots)} if to_admin else counts
 
 
 def encode_property(name: str, private: bool, values: list[str], *, detail: bool) -> dict[str, Json]:
