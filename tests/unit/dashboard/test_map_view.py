@@ -105,6 +105,7 @@ def slot(reservation, lease, start="01T08", end="01T18"):
     return {
         "id": reservation,
         "lease_id": lease,
+        "lease_name": f"name of {lease}",
         "start_date": f"2026-03-{start}:00:00.000000",
         "end_date": f"2026-03-{end}:00:00.000000",
     }
@@ -117,11 +118,13 @@ CLASS = "CUSTOM_RESERVATION_4D17D41A_830D_47B2_91C7_4F9FC0AE611E"
 def test_the_inventory_of_a_reservation_links_to_its_lease():
     lent = provider("b", "blazar_h1", "host", inventories={CLASS: inventory(2), "CUSTOM_RESERVATION_X": inventory(1)})
     root = shown(lent, slots=[slot(ONE, "lease-1"), slot(ONE, "lease-1"), slot(TWO, "lease-2", end="01T10")])
-    assert {bar.name: bar.lease for bar in named(root, "blazar_h1").bars} == {
-        CLASS: "lease-1",
-        "CUSTOM_RESERVATION_X": "",
+    assert {bar.name: (bar.lease_id, bar.lease_name) for bar in named(root, "blazar_h1").bars} == {
+        CLASS: ("lease-1", "name of lease-1"),
+        "CUSTOM_RESERVATION_X": ("", ""),
     }
-    assert [(one.lease_id, one.slots, one.end.hour) for one in root.leases] == [("lease-2", 1, 10), ("lease-1", 2, 18)]
+    assert [(one.name, one.slots, one.end.hour) for one in root.leases] == [
+        ("name of lease-2", 1, 10), ("name of lease-1", 2, 18)
+    ]  # fmt: skip
     assert named(root, "blazar_h1").leases == ()
 
 

@@ -260,7 +260,7 @@ def test_the_map_links_to_the_leases_with_slots_on_a_host(sign_in, plane):
     tree = "/map/" + plane.placement.get("/moorage/v1/trees")["trees"][0]["uuid"]
     seen = site.get(tree).text
     assert (
-        f'<a href="/ui/leases/{lease}" title="{reservation_class(plane.reservation_id(lease))}">Slots of a lease</a>'
+        f'<a href="/ui/leases/{lease}" title="{reservation_class(plane.reservation_id(lease))}">Slots of team</a>'
         in seen
     )
     assert f'<a href="/ui/leases/{lease}">team</a>' in seen

@@ -1,8 +1,7 @@
 """The map: the whole cloud with a page of hosts, and one provider tree, now or at a past time."""
 
-from collections import defaultdict
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -12,7 +11,6 @@ from moorage.dashboard.page_request import PageRequest, require_admin
 from moorage.dashboard.pages import Page, error_status, error_text
 from moorage.dashboard.views import map_view as view
 from moorage.dashboard.views.host_use import legend
-from moorage.dashboard.views.lease_form import api_date
 from moorage.wire.client import with_query
 
 #: Hosts per page.
@@ -75,19 +73,14 @@ def show_provider_tree(page_request: PageRequest, uuid: str) -> Page:
         return Page("map_tree.html", "Map", values, error_status(error))
     around = view.HostContext() if at else _host_context(page_request, str(document["providers"][0]["name"]))
     root = view.provider_tree(document, around)
-    values |= {"names": page_request.names, "lease_names": _lease_names(page_request, root)}
-    values |= {"at": at, "tree": root, "is_cut": document["is_cut"], "has_leases": page_request.has("reservation")}
+    values |= {
+        "names": page_request.names,
+        "at": at,
+        "tree": root,
+        "is_cut": document["is_cut"],
+        "has_leases": page_request.has("reservation"),
+    }
     return Page("map_tree.html", root.name, values)
-
-
-def _lease_names(page_request: PageRequest, root: view.TreeNode) -> dict[str, str]:
-    """{lease id: name} of the leases on a host; empty if there are none. One request."""
-    if not root.leases:
-        return defaultdict(str)
-    now = page_request.http.service.clock.now()
-    asked = {"ends_after": api_date(now), "starts_before": api_date(now + timedelta(minutes=1))}
-    rows = _get_or_empty(page_request, "reservation", "/v1/leases", asked, "leases")
-    return defaultdict(str, {row["id"]: row["name"] for row in rows})
 
 
 def parse_moment(text: str) -> datetime:

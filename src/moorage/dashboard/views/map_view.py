@@ -42,7 +42,8 @@ class UsageBar:
     capacity: int
     reserved: int = 0
     providers: int = 1
-    lease: str = ""  #: ID of the lease that owns this reservation class
+    lease_id: str = ""  #: of the lease that owns this reservation class
+    lease_name: str = ""
 
     @property
     def words(self) -> str:
@@ -221,6 +222,7 @@ class Lent:
     """What a lease holds of a host now: a number of slots. The whole host counts as one slot."""
 
     lease_id: str
+    name: str
     slots: int
     start: datetime
     end: datetime
@@ -264,12 +266,15 @@ def provider_tree(document: Document, around: HostContext) -> TreeNode:
         parent = one["parent_provider_uuid"]
         by_parent[parent if parent in known else None].append(one)
     holders, handles = _holders(document.get("holders") or (), around.servers), _by_provider(around.handles)
-    leases = {reservation_class(one["id"]): str(one["lease_id"]) for one in around.slots}
+    owners = {reservation_class(one["id"]): (str(one["lease_id"]), str(one["lease_name"])) for one in around.slots}
 
     def grown(one: Document) -> TreeNode:
         node = _node(one, handles.get(one["uuid"], ()), around.servers)
         node.holders = tuple(holders.get(one["uuid"], ()))
-        node.bars = tuple(replace(bar, lease=leases.get(bar.name, "")) for bar in node.bars)
+        node.bars = tuple(
+            replace(bar, lease_id=owners[bar.name][0], lease_name=owners[bar.name][1]) if bar.name in owners else bar
+            for bar in node.bars
+        )
         below = [grown(child) for child in sorted(by_parent[one["uuid"]], key=lambda child: str(child["name"]))]
         node.children = _by_card(below)
         return node
@@ -289,8 +294,11 @@ def active_slots(slots: Iterable[Document], now: datetime) -> list[Document]:
 
 
 def _lent(slots: Iterable[Document]) -> tuple[Lent, ...]:
-    counts = Counter((one["lease_id"], one["start_date"], one["end_date"]) for one in slots)
-    found = [Lent(lease, count, parse_date(start), parse_date(end)) for (lease, start, end), count in counts.items()]
+    counts = Counter((one["lease_id"], one["lease_name"], one["start_date"], one["end_date"]) for one in slots)
+    found = [
+        Lent(lease, name, count, parse_date(start), parse_date(end))
+        for (lease, name, start, end), count in counts.items()
+    ]
     return tuple(sorted(found, key=lambda one: (one.end, one.lease_id)))
 
 
