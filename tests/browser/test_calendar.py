@@ -1,6 +1,7 @@
 """The calendar and the pages of leases, in a browser."""
 
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 from playwright.sync_api import expect
@@ -71,6 +72,59 @@ def test_operators_see_hosts_and_projects_over_time(booked, tab, look, what):
     tab.goto(f"/ui/calendar?show={what}&days=7")
     expect(tab.locator(".bar-link").first).to_be_visible()
     look(tab, f"calendar-{what}")
+
+
+@pytest.mark.parametrize("days", [1, 7, 30, 90])
+def test_both_charts_have_one_time_axis_with_a_line_for_now(booked, open_tab, days):
+    tab = open_tab("demo")
+    tab.goto(f"/ui/calendar?days={days}")
+    cells, tracks = tab.locator("table.heat tbody tr").nth(1).locator("td.cell"), tab.locator("svg.track").last
+    first, last, track = (one.bounding_box() for one in (cells.first, cells.last, tracks))
+    assert first["x"] == pytest.approx(track["x"], abs=1)
+    assert last["x"] + last["width"] == pytest.approx(track["x"] + track["width"], abs=1)
+    lines = tab.locator("line.today").evaluate_all("all => all.map((one) => one.getBoundingClientRect().x)")
+    assert len(lines) > 3
+    assert max(lines) - min(lines) < 2
+
+
+def test_labels_of_the_calendar_are_whole_or_end_in_dots(booked, open_tab, look):
+    """On a phone, too, the labels of the axis do not overlap, and the bars have the width of the page."""
+    tab = open_tab("demo", width=390)
+    for query in ("days=1", "days=7", "days=30", "days=90", "start=2026-03-01T18:00&end=2026-03-12T09:00"):
+        tab.goto(f"/ui/calendar?{query}")
+        boxes = tab.locator("svg.axis text:not(.minor)").evaluate_all(
+            "all => all.filter((one) => one.textContent).map((one) => one.getBoundingClientRect())"
+            ".map(({left, right}) => [left, right])"
+        )
+        assert len(boxes) >= 3
+        assert all(before[1] < after[0] for before, after in pairwise(boxes)), query
+        assert boxes[-1][1] <= 390
+        assert tab.locator("svg.axis").bounding_box()["width"] > 300
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+    tab = open_tab("admin", width=390)
+    tab.goto("/ui/calendar?show=hosts")
+    look(tab, "calendar-hosts-phone")
+    cut = (
+        "all => all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => getComputedStyle(one).textOverflow)"
+    )
+    assert set(tab.locator(".label > span:visible").evaluate_all(cut)) <= {"ellipsis"}
+
+
+def test_the_calendar_shows_any_period(booked, tab, look):
+    tab.goto("/ui/calendar")
+    tab.get_by_label("From, UTC").fill(field(at(1, 6)))
+    tab.get_by_label("To, UTC").fill(field(at(1, 18)))
+    tab.get_by_role("button", name="Go").click()
+    expect(tab.locator("table.heat tbody tr").nth(1).locator("td.cell")).to_have_count(24)
+    expect(tab.get_by_role("link", name="synthesis run", exact=True)).to_be_visible()
+    expect(tab.get_by_role("link", name="thesis", exact=True)).to_have_count(0)
+    look(tab, "calendar-hours")
+    tab.get_by_role("link", name="Later").click()
+    expect(tab.get_by_label("From, UTC")).to_have_value(field(at(1, 18)))
+    tab.get_by_label("To, UTC").fill(field(at(1, 17)))
+    tab.get_by_role("button", name="Go").click()
+    expect(tab.get_by_role("alert")).to_contain_text("must be after From")
+    expect(tab.get_by_label("To, UTC")).to_have_value(field(at(1, 17)))
 
 
 def test_the_calendar_of_ninety_days_is_accessible(booked, tab, look):

@@ -52,6 +52,15 @@ def test_a_form_takes_local_times_and_sends_utc(berlin, lease, lab):
     assert lab.plane.lease(lease)["end_date"][:16] == "2026-03-05T01:00"
 
 
+def test_the_period_of_the_calendar_is_chosen_in_local_time(berlin, lease):
+    berlin.goto("/ui/calendar?start=2026-03-04T07:00&end=2026-03-04T19:00")
+    expect(berlin.get_by_label("From, Europe/Berlin")).to_have_value("2026-03-04T08:00")
+    berlin.get_by_label("To, Europe/Berlin").fill("2026-03-05T01:00")
+    berlin.get_by_role("button", name="Go").click()
+    berlin.wait_for_url("**end=2026-03-05T00%3A00**")
+    expect(berlin.get_by_label("To, Europe/Berlin")).to_have_value("2026-03-05T01:00")
+
+
 def test_a_part_that_refreshes_itself_stays_local(berlin, lease):
     berlin.goto(f"/ui/leases/{lease}")
     berlin.evaluate("document.querySelector('#lease h1').textContent = 'old'")  # so that the part is replaced

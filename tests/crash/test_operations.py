@@ -347,6 +347,6 @@ def test_an_operation_completes_after_a_kill_of_any_process_at_any_effect(cloud)
     for chosen in chosen_points(points):
         for place, operation in enumerate(OPERATIONS):
             kills += cloud.run_with_kill(operation, *chosen.get(place, ("services", "nowhere")))
-            tried += 1
+            tried += place in chosen  # an operation with fewer points than others runs without a fault in the end
     cloud.release_orphans()
-    assert kills >= tried * 0.8
+    assert kills >= tried * 0.8, f"{kills} kills at {tried} points"

@@ -1,13 +1,14 @@
-"""The view of the calendar: the positions of its bars, and the numbers in its cells."""
+"""The view of the calendar: the positions and colours of its bars, and the numbers in its cells."""
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from moorage.dashboard.views import calendar_view as view
+from moorage.dashboard.views.calendar_period import parse_period
 
 NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
-WEEK = view.parse_window("2026-03-02", "7", NOW)
+WEEK = parse_period("2026-03-02", None, "7", NOW)
 
 
 def wire(moment):
@@ -24,32 +25,11 @@ def at(days, hours=0):
 
 
 def period(start, end, name="a"):
-    return view.CalendarPeriod(name, name, "PENDING", start, end)
+    return view.LeasePeriod(name, name, "PENDING", start, end)
 
 
-@pytest.mark.parametrize("start", [None, "", "soon", "2026-13-01", "9999-99-99"])
-def test_without_a_valid_date_the_window_begins_today(start):
-    assert view.parse_window(start, "7", NOW).start == NOW.replace(hour=0, minute=0)
-
-
-@pytest.mark.parametrize("days", [None, "", "8", "-1", "x", "\N{SUPERSCRIPT TWO}"])
-def test_without_a_valid_length_the_window_is_a_week(days):
-    assert view.parse_window(None, days, NOW).days == 7
-
-
-def test_dates_far_from_now_are_limited():
-    for text in ("9999-12-31", "0001-01-01"):
-        shown = view.parse_window(text, "90", NOW)
-        assert abs(shown.moved(1).end - NOW) < timedelta(days=4000)
-
-
-@pytest.mark.parametrize("days", view.SPANS)
-def test_the_steps_of_a_window_fill_it_completely(days):
-    shown = view.parse_window("2026-03-02", str(days), NOW)
-    steps = shown.steps()
-    assert 24 <= len(steps) <= 31
-    assert steps[-1] + shown.step == shown.end
-    assert sum(tick.columns for tick in view.ticks(shown)) == len(steps)
+def row(*periods, maker=None):
+    return (maker or view.TrackMaker(WEEK)).track("row", "", periods)
 
 
 def test_cells_show_the_usage_and_look_full_or_empty_only_if_they_are():
@@ -80,29 +60,39 @@ def test_resource_classes_are_grouped_by_kind_and_limited_in_number():
 
 
 def test_bars_are_placed_by_their_period_and_do_not_overlap():
-    found, left_out = view.bars(
-        [
-            period(at(-2), at(1)),
-            period(at(1), at(2)),
-            period(at(0, 12), at(3)),
-            period(at(6), at(9)),
-            period(at(8), at(9)),
-        ],
-        WEEK,
+    made = row(
+        period(at(-2), at(1)),
+        period(at(1), at(2)),
+        period(at(0, 12), at(3)),
+        period(at(6), at(9)),
+        period(at(8), at(9)),
     )
-    assert left_out == 0
-    assert [(bar.x, bar.lane) for bar in found] == [(0.0, 0), (7.143, 1), (14.286, 0), (85.714, 0)]
-    assert found[-1].x + found[-1].width == pytest.approx(100)
+    assert (made.left_out, made.lanes) == (0, 2)
+    assert [(bar.x, bar.lane) for bar in made.bars] == [(0.0, 0), (7.143, 1), (14.286, 0), (85.714, 0)]
+    assert made.bars[-1].x + made.bars[-1].width == pytest.approx(100)
 
 
 def test_bars_beyond_the_maximum_number_of_lanes_are_left_out_and_counted():
-    found, left_out = view.bars([period(at(0), at(1)) for _ in range(20)], WEEK)
-    assert (len(found), left_out) == (view.MAX_LANES, 15)
+    many = [period(at(0), at(1)) for _ in range(20)]
+    assert (len(row(*many).bars), row(*many).left_out) == (view.MAX_LANES, 15)
+    assert row(*many, maker=view.TrackMaker(WEEK, view.ALL_LANES)).left_out == 0
+
+
+def test_neighbours_differ_in_colour_and_a_lease_has_one_colour_in_all_rows():
+    maker = view.TrackMaker(WEEK)
+    first = row(*(period(at(day), at(day + 1), f"lease {day}") for day in range(view.HUES)), maker=maker)
+    assert sorted(bar.hue for bar in first.bars) == list(range(view.HUES))
+    second = row(period(at(0), at(1), "lease 3"), period(at(1), at(2), "new"), maker=maker)
+    assert second.bars[0].hue == first.bars[3].hue
+    assert second.bars[1].hue != second.bars[0].hue
 
 
 def test_the_slots_of_a_reservation_on_a_host_are_shown_as_one_bar():
-    slot = {"id": "r", "lease_id": "0123456789", "start_date": wire(at(1)), "end_date": wire(at(2))}
+    slot = {"id": "r", "lease_id": "1", "lease_name": "thesis", "lease_status": "ACTIVE", "project_id": "p",
+            "start_date": wire(at(1)), "end_date": wire(at(2))}  # fmt: skip
     host = {"id": "1", "hypervisor_hostname": "compute-1", "vcpus": 8, "reservable": False}
-    (track,) = view.of_hosts([host], [{"resource_id": "1", "reservations": [slot] * 3}], WEEK)
+    allocations = [{"resource_id": "1", "reservations": [slot] * 3}]
+    (track,) = view.of_hosts([host], allocations, {"p": "physics"}.__getitem__, view.TrackMaker(WEEK))
     assert (track.name, track.note) == ("compute-1", "8 VCPU, not reservable")
-    assert [bar.period.name for bar in track.bars] == ["lease 01234567, 3 slots"]
+    (bar,) = track.bars
+    assert bar.period == view.LeasePeriod("1", "thesis", "ACTIVE", at(1), at(2), "physics", "3 slots")

@@ -58,10 +58,56 @@ def test_the_views_for_operators_send_few_requests(sign_in, sent):
     site.get("/calendar")
     sent.clear()
     site.get("/calendar?show=hosts")
-    assert sorted(sent) == ["GET /reservation/v1/os-hosts", "GET /reservation/v1/os-hosts/allocations"]
+    assert sorted(sent) == ["GET /identity/v3/projects", "GET /identity/v3/users", "GET /reservation/v1/os-hosts",
+                            "GET /reservation/v1/os-hosts/allocations"]  # fmt: skip
     sent.clear()
     site.get("/calendar?show=projects")
-    assert sorted(sent) == ["GET /identity/v3/projects", "GET /identity/v3/users", "GET /reservation/v1/leases"]
+    assert sent == ["GET /reservation/v1/leases"], "the dashboard caches the names"
+
+
+def test_the_calendar_of_hosts_names_leases_with_their_project_and_state(sign_in):
+    mine = sign_in("demo")
+    lease = make(mine, "two servers", amount="2")
+    page = sign_in("admin").get("/calendar?show=hosts&start=2026-03-02").text
+    bar = page[page.index(f'href="/ui/leases/{lease}"') :].partition("</a>")[0]
+    period = "2026-03-03 08:00 to 2026-03-03 12:00 UTC"
+    assert f'aria-label="two servers, project demo, PENDING, 2 slots, {period}"' in bar
+    assert f"<title>two servers, project demo, PENDING, 2 slots: {period}</title>" in bar
+    assert "<span>two servers, 2 slots</span>" in bar
+    assert '<a href="/ui/hosts/compute-1">compute-1</a>' in page
+    assert "two servers" not in mine.get("/calendar?show=hosts&start=2026-03-09").text
+
+
+def test_rows_that_have_no_room_for_all_leases_lead_to_all_of_them(sign_in):
+    site = sign_in("demo")
+    for number in range(7):
+        make(site, f"at once {number}", start_date="2026-04-03T08:00", end_date="2026-04-03T12:00")
+    for what in ("hosts", "projects"):
+        page = sign_in("admin").get(f"/calendar?show={what}&start=2026-04-01").text
+        address, count = re.search(r'<a href="/ui(/calendar[^"]+)">(\d+) more</a>', page).groups()
+        assert (page.count('class="bar-link'), count) == (5, "2")
+        page = sign_in("admin").get(address.replace("&amp;", "&")).text
+        assert page.count('class="bar-link') == 7
+        assert " more</a>" not in page
+
+
+def test_a_period_has_any_hours_and_a_wrong_end_is_reported_at_its_field(sign_in):
+    site = sign_in("demo")
+    make(site, "of the morning", start_date="2026-05-03T08:00", end_date="2026-05-03T12:00")
+    assert "of the morning" in site.get("/calendar?start=2026-05-03T11:00&end=2026-05-03T13:00").text
+    assert "of the morning" not in site.get("/calendar?start=2026-05-03T12:00&end=2026-05-03T13:00").text
+    answer = site.get("/calendar?start=2026-05-03T12:00&end=2026-05-03T11:00")
+    assert answer.status_code == 400
+    assert '<a href="#end">To: must be after From' in answer.text
+    assert 'value="2026-05-03T11:00" aria-invalid="true"' in answer.text
+
+
+def test_a_lease_names_its_hosts_to_administrators_and_to_others_their_number(sign_in):
+    site = sign_in("demo")
+    lease = make(site, "somewhere", amount="2", start_date="2026-06-03T08:00", end_date="2026-06-03T12:00")
+    assert "<dt>Placed on</dt><dd>1 host</dd>" in site.get(f"/leases/{lease}").text
+    page = sign_in("admin").get(f"/leases/{lease}").text
+    assert '<dt>Placed on</dt><dd><a href="/ui/hosts/compute-1">compute-1</a> (2 slots)</dd>' in page
 
 
 def test_members_of_other_projects_see_neither_name_nor_id_of_a_lease(sign_in):
@@ -182,7 +228,7 @@ def test_the_free_count_of_whole_hosts_leaves_out_hosts_with_other_leases(sign_i
     """The page said that the host is free, but nobody could reserve it."""
     site = sign_in("demo")
     make(site, "one server", start_date="2026-03-20T08:00", end_date="2026-03-20T09:00")
-    row = site.get("/calendar?start=2026-03-20&days=1").text.partition(">Whole hosts</th>")[2].partition("</tr>")[0]
+    row = site.get("/calendar?start=2026-03-20&days=1").text.partition(">Whole hosts</span>")[2].partition("</tr>")[0]
     assert "2026-03-20 08:00 to 2026-03-20 09:00 UTC: at most 1 used, at least 0 free" in row
     assert "2026-03-20 09:00 to 2026-03-20 10:00 UTC: at most 0 used, at least 1 free" in row
 

@@ -11,9 +11,8 @@ from moorage.dashboard.pages import Page, error_status, error_text, field_of
 from moorage.dashboard.signing_in import own_names
 from moorage.dashboard.views import lease_form as form
 from moorage.dashboard.views import lease_view as view
-from moorage.dashboard.views.calendar_view import parse_date
 from moorage.dashboard.views.launch_view import launch_targets
-from moorage.dashboard.views.reservation_documents import LeaseDocument
+from moorage.dashboard.views.reservation_documents import LeaseDocument, parse_date
 from moorage.wire.http import Response
 
 _AT_ONCE = 50
@@ -75,8 +74,10 @@ def show_lease(page_request: PageRequest, lease_id: str) -> Page:
     document: LeaseDocument = client.get(_path(lease_id))["lease"]
     lease = view.lease_details(document)
     timeline = view.timeline(client.get(_path(lease_id) + "/timeline")["timeline"])
+    hosts = client.get(_path(lease_id) + "/hosts")["reservations"]
     values = {
         "lease": lease,
+        "hosts": {each["id"]: view.hosts_of_reservation(each) for each in hosts},
         "timeline": timeline,
         "names": page_request.names,
         "targets": launch_targets(document) if page_request.has("compute") else [],

@@ -1,96 +1,35 @@
-"""The calendar page: the window shown, usage per resource class, and bars for leases. Pure."""
+"""The calendar page: usage per resource class, and bars for leases. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from itertools import groupby
 
+from moorage.dashboard.views.calendar_period import ShownPeriod
 from moorage.dashboard.views.reservation_documents import (
     AllocationDocument,
     CalendarDocument,
     HostDocument,
     LeaseDocument,
+    LeaseHeadDocument,
+    parse_date,
 )
 from moorage.dashboard.views.units import HOSTS, amount_text, class_words
-
-#: {days shown: (minutes per step, minutes per drag step)}
-SPANS: Mapping[int, tuple[int, int]] = {1: (60, 15), 7: (360, 60), 30: (1440, 360), 90: (4320, 1440)}
-NAMES: Mapping[int, str] = {1: "Day", 7: "Week", 30: "Month", 90: "Quarter"}
-DEFAULT_DAYS = 7
 
 #: Maximum number of rows; the page says how many are left out.
 MAX_CLASSES = 40
 MAX_LEASES = 40
-#: Maximum number of overlapping bars in one row.
-MAX_LANES = 5
+#: Maximum number of overlapping bars in one row, at first and if the viewer wants to see all.
+MAX_LANES, ALL_LANES = 5, 100
+#: Number of colours for leases, `hue-0` onwards in `calendar.css`.
+HUES = 6
 
 _ACCELERATORS = ("FPGA", "GPU", "ACCELERATOR", "PCI")
 
 
 @dataclass(frozen=True, slots=True)
-class ShownDays:
-    """The period on the page: whole steps, starting at midnight."""
-
-    start: datetime
-    days: int
-
-    @property
-    def end(self) -> datetime:
-        return self.start + timedelta(days=self.days)
-
-    @property
-    def step(self) -> timedelta:
-        return timedelta(minutes=SPANS[self.days][0])
-
-    @property
-    def drag_minutes(self) -> int:
-        return SPANS[self.days][1]
-
-    def moved(self, windows: int) -> "ShownDays":
-        return ShownDays(self.start + windows * timedelta(days=self.days), self.days)
-
-    def steps(self) -> list[datetime]:
-        return [self.start + number * self.step for number in range(int((self.end - self.start) / self.step))]
-
-    def percent(self, moment: datetime) -> float:
-        """Horizontal position in percent, clamped to the window."""
-        share = (moment - self.start) / (self.end - self.start)
-        return round(100 * min(max(share, 0.0), 1.0), 3)
-
-
-def parse_window(start: str | None, days: str | None, now: datetime) -> ShownDays:
-    """The window from the query parameters; today and a week if they are missing or invalid."""
-    length = next((each for each in SPANS if str(each) == days), DEFAULT_DAYS)
-    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    try:
-        begin = datetime.strptime(start or "", "%Y-%m-%d").replace(tzinfo=UTC)
-    except ValueError:
-        begin = today
-    farthest = timedelta(days=3650)
-    return ShownDays(min(max(begin, today - farthest), today + farthest), length)
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """A label above `columns` columns."""
-
-    text: str
-    columns: int
-    start: datetime
-
-
-def ticks(shown: ShownDays) -> list[Tick]:
-    steps = shown.steps()
-    if shown.days == 1:
-        return [Tick(f"{each:%H}", 1, each) for each in steps]
-    if shown.days == 7:
-        return [Tick(f"{each:%a} {each.day}", 4, each) for each in steps[::4]]
-    return [Tick(f"{each.day} {each:%b}", 3, each) for each in steps[::3]]
-
-
-@dataclass(frozen=True, slots=True)
 class UtilisationCell:
-    """One step of one resource class. `level` is 0 (empty) to 5 (full)."""
+    """One column of one resource class. `level` is 0 (empty) to 5 (full)."""
 
     start: datetime
     end: datetime
@@ -113,7 +52,7 @@ class HeatRow:
         return amount_text(self.name, amount)
 
 
-def heat_rows(calendar: CalendarDocument, shown: ShownDays) -> tuple[list[tuple[str, list[HeatRow]]], int]:
+def heat_rows(calendar: CalendarDocument, shown: ShownPeriod) -> tuple[list[tuple[str, list[HeatRow]]], int]:
     """([(group, a row per class)], classes left out). `calendar` is the API's answer, in steps of the window."""
     capacity: Mapping[str, int] = calendar["capacity"]
     steps = shown.steps()
@@ -161,101 +100,122 @@ def _order(name: str) -> tuple[int, int, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class CalendarPeriod:
-    """A named period; `lease_id` links to the lease's page."""
+class LeasePeriod:
+    """A lease on the calendar; `lease_id` links to its page.
+
+    `project`: its name where leases of several projects are in a row, otherwise empty. `note`: ``3 slots``, or empty.
+    """
 
     lease_id: str
     name: str
     status: str
     start: datetime
     end: datetime
+    project: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class PeriodBar:
-    """A period inside a window: `x` and `width` in percent, `lane` counted from 0 at the top."""
+class LeaseBar:
+    """A lease inside a period: `x` and `width` in percent, `lane` counted from 0 at the top.
 
-    period: CalendarPeriod
+    `hue` tells it from its neighbours. A lease has the same one in all rows.
+    """
+
+    period: LeasePeriod
     x: float
     width: float
     lane: int
-
-
-def bars(periods: Iterable[CalendarPeriod], shown: ShownDays) -> tuple[list[PeriodBar], int]:
-    """(bars that overlap the window, periods left out because all lanes are taken). Bars in one lane do not overlap."""
-    found: list[PeriodBar] = []
-    ends: list[datetime] = []
-    left_out = 0
-    for period in sorted(periods, key=lambda each: (each.start, each.end)):
-        if period.end <= shown.start or period.start >= shown.end:
-            continue
-        lane = next((number for number, end in enumerate(ends) if end <= period.start), len(ends))
-        if lane >= MAX_LANES:
-            left_out += 1
-            continue
-        ends[lane:lane + 1] = [period.end]  # fmt: skip
-        x = shown.percent(period.start)
-        found.append(PeriodBar(period, x, round(max(shown.percent(period.end) - x, 0.4), 3), lane))
-    return found, left_out
+    hue: int
 
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """A named row of bars."""
+    """A named row of bars. `key` names it in links: a lease's id, a host's or a project's name."""
 
     name: str
     note: str
-    bars: Sequence[PeriodBar]
+    bars: Sequence[LeaseBar]
     lanes: int
     left_out: int
+    key: str
 
 
-def track(name: str, note: str, periods: Iterable[CalendarPeriod], shown: ShownDays) -> Track:
-    found, left_out = bars(periods, shown)
-    return Track(name, note, found, 1 + max((bar.lane for bar in found), default=0), left_out)
+class TrackMaker:
+    """Makes the rows of one page, in their order."""
+
+    def __init__(self, shown: ShownPeriod, max_lanes: int = MAX_LANES) -> None:
+        self._shown = shown
+        self._max_lanes = max_lanes
+        self._hues: dict[str, int] = {}
+
+    def track(self, name: str, note: str, periods: Iterable[LeasePeriod], key: str = "") -> Track:
+        """Bars in one lane do not overlap. `left_out`: periods for which there is no lane."""
+        bars: list[LeaseBar] = []
+        ends: list[datetime] = []
+        left_out = 0
+        for period in sorted(periods, key=lambda each: (each.start, each.end)):
+            if period.end <= self._shown.start or period.start >= self._shown.end:
+                continue
+            lane = next((number for number, end in enumerate(ends) if end <= period.start), len(ends))
+            if lane >= self._max_lanes:
+                left_out += 1
+                continue
+            ends[lane:lane + 1] = [period.end]  # fmt: skip
+            x = self._shown.percent(period.start)
+            width = round(max(self._shown.percent(period.end) - x, 0.4), 3)
+            bars.append(LeaseBar(period, x, width, lane, self._hue(period.lease_id, [bar.hue for bar in bars])))
+        return Track(name, note, bars, max(1, len(ends)), left_out, key)
+
+    def _hue(self, lease_id: str, before: Sequence[int]) -> int:
+        """The lease's hue. A new lease gets the one that this row, and then the page, has used least."""
+        if lease_id not in self._hues:
+            used = list(self._hues.values())
+            self._hues[lease_id] = min(range(HUES), key=lambda hue: (before.count(hue), used.count(hue)))
+        return self._hues[lease_id]
 
 
-def of_lease(lease: LeaseDocument) -> CalendarPeriod:
-    return CalendarPeriod(
-        lease["id"], lease["name"], lease["status"], parse_date(lease["start_date"]), parse_date(lease["end_date"])
-    )
+def of_lease(lease: LeaseHeadDocument) -> LeasePeriod:
+    start, end = parse_date(lease["start_date"]), parse_date(lease["end_date"])
+    return LeasePeriod(lease["id"], lease["name"], lease["status"], start, end)
 
 
-def of_hosts(hosts: Sequence[HostDocument], allocations: Sequence[AllocationDocument], shown: ShownDays) -> list[Track]:
-    """One track per host. Several slots of one reservation on a host become one bar with a count."""
+def of_leases(leases: Sequence[LeaseHeadDocument], maker: TrackMaker) -> list[Track]:
+    return [maker.track(each["name"], each["status"], [of_lease(each)], each["id"]) for each in leases]
+
+
+def of_hosts(
+    hosts: Sequence[HostDocument],
+    allocations: Sequence[AllocationDocument],
+    name_of: Callable[[str], str],
+    maker: TrackMaker,
+) -> list[Track]:
+    """One track per host. Several slots of one reservation on a host become one bar with a count.
+
+    `name_of`: the name of a project, by its id.
+    """
     slots = {row["resource_id"]: row["reservations"] for row in allocations}
     tracks = []
     for host in hosts:
-        counts: dict[tuple[str, str, str], int] = {}
+        counts: dict[LeasePeriod, int] = {}
         for slot in slots.get(host["id"], ()):
-            key = (slot["lease_id"], slot["start_date"], slot["end_date"])
-            counts[key] = counts.get(key, 0) + 1
-        periods = [
-            CalendarPeriod(
-                lease,
-                f"lease {lease[:8]}" + (f", {count} slots" if count > 1 else ""),
-                "",
-                parse_date(start),
-                parse_date(end),
-            )
-            for (lease, start, end), count in counts.items()
-        ]
-        note = f"{host['vcpus']} VCPU" + ("" if host["reservable"] else ", not reservable")
-        tracks.append(track(host["hypervisor_hostname"], note, periods, shown))
+            start, end = parse_date(slot["start_date"]), parse_date(slot["end_date"])
+            project = name_of(slot["project_id"])
+            period = LeasePeriod(slot["lease_id"], slot["lease_name"], slot["lease_status"], start, end, project)
+            counts[period] = counts.get(period, 0) + 1
+        periods = [replace(period, note=f"{count} slots") if count > 1 else period for period, count in counts.items()]
+        name, note = host["hypervisor_hostname"], f"{host['vcpus']} VCPU"
+        tracks.append(maker.track(name, note if host["reservable"] else f"{note}, not reservable", periods, name))
     return tracks
 
 
-def of_projects(leases: Sequence[LeaseDocument], name_of: Callable[[str], str], shown: ShownDays) -> list[Track]:
+def of_projects(leases: Sequence[LeaseDocument], name_of: Callable[[str], str], maker: TrackMaker) -> list[Track]:
     """`name_of`: the name of a project, by its id."""
-    by_project: dict[str, list[CalendarPeriod]] = {}
+    by_project: dict[str, list[LeasePeriod]] = {}
     for lease in leases:
         by_project.setdefault(lease["project_id"], []).append(of_lease(lease))
+    rows = sorted(((name_of(project), periods) for project, periods in by_project.items()), key=lambda row: row[0])
     return [
-        track(name_of(project), f"{len(periods)} {'lease' if len(periods) == 1 else 'leases'}", periods, shown)
-        for project, periods in sorted(by_project.items(), key=lambda row: name_of(row[0]))
+        maker.track(name, f"{len(periods)} {'lease' if len(periods) == 1 else 'leases'}", periods, name)
+        for name, periods in rows
     ]
-
-
-def parse_date(text: str) -> datetime:
-    """Parses a date of the Reservation API: UTC without an offset."""
-    return datetime.fromisoformat(text).replace(tzinfo=UTC)

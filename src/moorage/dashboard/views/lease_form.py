@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from moorage.core.errors import Invalid
 from moorage.core.json import Json, JsonObject
-from moorage.dashboard.views.calendar_view import parse_date
-from moorage.dashboard.views.reservation_documents import ActionDocument
+from moorage.dashboard.views.reservation_documents import ActionDocument, parse_date
 
 TYPES: Mapping[str, str] = {
     "virtual:instance": "Servers by size",

@@ -4,15 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from moorage.dashboard.views.calendar_view import parse_date
 from moorage.dashboard.views.lease_form import TYPES, typed_actions
 from moorage.dashboard.views.reservation_documents import (
     ActionDocument,
     HoldDocument,
     LeaseDocument,
     ReservationDocument,
+    ReservationHostsDocument,
     StepDocument,
     TimelineDocument,
+    parse_date,
 )
 from moorage.dashboard.views.units import amount_text, class_words, flavor_size
 
@@ -231,3 +232,18 @@ def _step(step: StepDocument) -> LeaseStepRow:
         state, colour = ("retrying" if step["attempts"] else "pending"), "warn" if step["attempts"] else ""
     words = step["kind"].replace("_", " ").capitalize()
     return LeaseStepRow(words, step["done"], step["total"], state, colour, step["attempts"], step["error"])
+
+
+@dataclass(frozen=True, slots=True)
+class HostsOfReservation:
+    """``2 hosts``, or empty before and after the lease; for administrators [(host, ``3 slots`` or empty)]."""
+
+    words: str
+    named: Sequence[tuple[str, str]]
+
+
+def hosts_of_reservation(document: ReservationHostsDocument) -> HostsOfReservation:
+    count = document["hosts"]
+    words = "" if not count else "1 host" if count == 1 else f"{count:,} hosts"
+    named = [(name, f"{slots:,} slots" if slots > 1 else "") for name, slots in document.get("on", {}).items()]
+    return HostsOfReservation(words, named)

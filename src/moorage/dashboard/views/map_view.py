@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Any
 
 from moorage.core.names import reservation_class
-from moorage.dashboard.views.calendar_view import parse_date
 from moorage.dashboard.views.host_use import (
     DISABLED,
     FOR_LEASES,
@@ -21,6 +20,7 @@ from moorage.dashboard.views.host_use import (
     host_use,
     lent_aggregates,
 )
+from moorage.dashboard.views.reservation_documents import parse_date
 from moorage.dashboard.views.units import amount_text, class_words
 
 Document = Mapping[str, Any]

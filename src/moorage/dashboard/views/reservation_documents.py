@@ -1,6 +1,7 @@
-"""The documents of the Reservation API that the pages read: the keys used here, not all keys."""
+"""The documents of the Reservation API that the pages read (the keys used here, not all keys), and its dates."""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import NotRequired, TypedDict
 
 
@@ -40,12 +41,17 @@ class EventDocument(TypedDict):
     time: str
 
 
-class LeaseDocument(TypedDict):
+class LeaseHeadDocument(TypedDict):
+    """A lease in the calendar, whose project is the caller's."""
+
     id: str
     name: str
     status: str
     start_date: str
     end_date: str
+
+
+class LeaseDocument(LeaseHeadDocument):
     project_id: str
     user_id: str
     degraded: bool
@@ -89,7 +95,7 @@ class BusyDocument(TypedDict):
 class CalendarDocument(TypedDict):
     capacity: Mapping[str, int]
     busy: Sequence[BusyDocument]
-    leases: Sequence[LeaseDocument]
+    leases: Sequence[LeaseHeadDocument]
 
 
 class HostDocument(TypedDict):
@@ -101,6 +107,9 @@ class HostDocument(TypedDict):
 
 class SlotDocument(TypedDict):
     lease_id: str
+    lease_name: str
+    lease_status: str
+    project_id: str
     start_date: str
     end_date: str
 
@@ -108,6 +117,15 @@ class SlotDocument(TypedDict):
 class AllocationDocument(TypedDict):
     resource_id: str
     reservations: Sequence[SlotDocument]
+
+
+class ReservationHostsDocument(TypedDict):
+    """On how many hosts a reservation is; for administrators with {host name: number of slots}."""
+
+    id: str
+    slots: int
+    hosts: int
+    on: NotRequired[Mapping[str, int]]
 
 
 class ShortageDocument(TypedDict):
@@ -119,3 +137,8 @@ class OffersDocument(TypedDict):
 
     offers: Sequence[Mapping[str, str]]
     earliest_start: NotRequired[ShortageDocument]
+
+
+def parse_date(text: str) -> datetime:
+    """Parses a date of the Reservation API: UTC without an offset."""
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
