@@ -191,6 +191,8 @@ def processes(kind: str, say: Say, *, hosts: int, number: int, seconds: float) -
             for name, operation, clients in (
                 ("candidates, limit 10", operations.candidates(cloud.queries()["plain"], 10), 8),
                 ("claims", operations.claiming(cloud), 16),
+                # Enough for groups of 16 in each of four processes, if each client waits for its answer.
+                ("claims", operations.claiming(cloud), 64),
                 ("candidates + claim", operations.scheduling(cloud.queries()["plain"]), 4),
             ):
                 found = drive(operation, urls, watched, clients=clients, seconds=seconds)
