@@ -31,6 +31,7 @@ _EVENTS = {
 _STATES = {"UNDONE": "scheduled", "IN_PROGRESS": "running", "DONE": "done", "ERROR": "failed"}
 _ACTIONS = {"snapshot": "Take snapshots of its servers", "email": "Send email to", "webhook": "Call webhook"}
 _AFFINITIES = {None: "none", True: "affinity", False: "anti-affinity"}
+_TIMES = "\N{MULTIPLICATION SIGN}"
 _MOVABLE = frozenset({"PENDING"})
 _CHANGEABLE = frozenset({"PENDING", "ACTIVE", "ERROR"})
 _ENDABLE = frozenset({"ACTIVE"})
@@ -53,6 +54,7 @@ class ReservationSummary:
     facts: Sequence[tuple[str, str]]
     status: str
     amount: int | None  #: editable in the form; None for leases of hosts, which have a range
+    number: str  #: of servers, hosts or units: ``2``, or ``1 to 3`` hosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,13 @@ class LeaseDetails:
     can_change: bool
     can_end: bool
     removal: tuple[str, str]
+
+    @property
+    def what(self) -> str:
+        """Its reservations with their numbers, as the list shows them."""
+        return ", ".join(
+            f"{held.what} {_TIMES} {held.number}" if held.number else held.what for held in self.reservations
+        )
 
 
 def lease_details(lease: LeaseDocument) -> LeaseDetails:
@@ -122,10 +131,17 @@ def _action(action: ActionDocument) -> EndActionRow:
 
 
 def _held(reservation: ReservationDocument) -> ReservationSummary:
+    amount = reservation.get("amount") if reservation["resource_type"] != "physical:host" else None
     return ReservationSummary(
         reservation["id"], TYPES.get(reservation["resource_type"], reservation["resource_type"]), facts_of(reservation),
-        reservation["status"], reservation.get("amount") if reservation["resource_type"] != "physical:host" else None,
+        reservation["status"], amount, _hosts(reservation) if amount is None else str(amount),
     )  # fmt: skip
+
+
+def _hosts(reservation: ReservationDocument) -> str:
+    """The number of hosts: ``2``, or ``1 to 3``; empty for a reservation without one."""
+    least, most = reservation.get("min"), reservation.get("max")
+    return "" if least is None else str(least) if least == most else f"{least} to {most}"
 
 
 def facts_of(reservation: ReservationDocument) -> list[tuple[str, str]]:
@@ -133,7 +149,7 @@ def facts_of(reservation: ReservationDocument) -> list[tuple[str, str]]:
     kind = reservation["resource_type"]
     facts: list[tuple[str, str]] = []
     if kind == "physical:host":
-        facts.append(("Hosts", f"{reservation['min']} to {reservation['max']}"))
+        facts.append(("Hosts", _hosts(reservation)))
     else:
         facts.append(("Amount", str(reservation["amount"])))
         facts.append(("Affinity", _AFFINITIES.get(reservation.get("affinity"), str(reservation.get("affinity")))))
