@@ -1,8 +1,12 @@
-"""The page of a lease: its reservations, its actions before the end and its timeline. Pure."""
+"""A lease on pages: its reservations, what can be done to it, its actions before the end and its timeline. Pure.
+
+Not here: the table of leases (`lease_list`), and what confirming an act on several shows (`selected_leases`).
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from moorage.dashboard.views.calendar_view import parse_date
 from moorage.dashboard.views.lease_form import TYPES, typed_actions
@@ -36,13 +40,23 @@ _MOVABLE = frozenset({"PENDING"})
 _CHANGEABLE = frozenset({"PENDING", "ACTIVE", "ERROR"})
 _ENDABLE = frozenset({"ACTIVE"})
 
-#: {status: (label of the menu, label of the button)}. In every other status, servers may be running.
-_REMOVALS: Mapping[str, tuple[str, str]] = {
-    "CREATING": ("Cancel", "Cancel before it starts"),
-    "PENDING": ("Cancel", "Cancel before it starts"),
-    "TERMINATED": ("Delete", "Delete from the list"),
+
+class Removal(NamedTuple):
+    """What deleting a lease means in its status."""
+
+    menu: str  #: label of the menu
+    button: str
+    kind: str  #: key of `selected_leases.ACTS`
+
+
+_CANCEL = Removal("Cancel", "Cancel before it starts", "cancel")
+#: By status. In every other status, servers may be running.
+_REMOVALS: Mapping[str, Removal] = {
+    "CREATING": _CANCEL,
+    "PENDING": _CANCEL,
+    "TERMINATED": Removal("Delete", "Delete from the list", "delete_ended"),
 }
-_REMOVAL = ("Delete", "Delete the lease and its servers")
+_REMOVAL = Removal("Delete", "Delete the lease and its servers", "delete")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +101,7 @@ class LeaseDetails:
     can_move: bool  #: whether the start can be changed, too
     can_change: bool
     can_end: bool
-    removal: tuple[str, str]
+    removal: Removal
 
     @property
     def what(self) -> str:
