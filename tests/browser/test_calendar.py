@@ -250,7 +250,7 @@ def test_a_repeated_lease_creates_a_series(booked, tab, look):
     look(tab, "lease-series")
     tab.get_by_role("button", name="Reserve").click()
     expect(tab.get_by_role("status")).to_contain_text("3 leases created")
-    expect(tab.get_by_role("link", name="lab 3/3")).to_be_visible()
+    expect(tab.get_by_role("link", name="lab 3/3", exact=True)).to_be_visible()
     look(tab, "leases-made")
 
 

@@ -79,10 +79,14 @@ def _locked_person(lab):
 
 
 def example(path, ids):
-    """The address of the page with this path. Explain and Search show an answer."""
+    """The address of the page with this path. Explain and Search show an answer, and a lease is selected."""
     head, variable, tail = path.partition("{")
     address = head + ids[path] + tail.partition("}")[2] if variable else path
-    return f"/ui{address}" + {"/explain": "?flavor=small", "/search": "?q=e"}.get(path, "")
+    return f"/ui{address}" + {
+        "/explain": "?flavor=small",
+        "/search": "?q=e",
+        "/leases/selected": f"?do=end&lease={ids['/leases/{lease_id}']}",
+    }.get(path, "")
 
 
 @pytest.mark.parametrize("path", PAGES)

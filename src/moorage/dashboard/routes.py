@@ -18,6 +18,7 @@ from moorage.dashboard.handlers import (
     provider_config,
     provider_sign_in,
     search,
+    selected_leases,
     servers,
     session,
 )
@@ -96,6 +97,8 @@ ROUTES: Sequence[Route[Dashboard]] = (
     _post("/leases/holds/{hold_id}/release", leases.release_hold),
     _get("/leases/maintenance", new_lease.new_maintenance),
     _post("/leases/maintenance", new_lease.submit_maintenance),
+    _get("/leases/selected", selected_leases.confirm_selected),
+    _post("/leases/selected", selected_leases.act_on_selected),
     _get("/leases/{lease_id}", leases.show_lease),
     _get("/leases/{lease_id}/change", leases.edit_lease),
     _post("/leases/{lease_id}/change", leases.change_lease),

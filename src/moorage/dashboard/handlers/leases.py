@@ -8,65 +8,99 @@ from moorage.core.errors import Invalid, MoorageError, NotFound, RemoteError
 from moorage.core.json import Json, JsonObject
 from moorage.dashboard.page_request import PageRequest, redirect
 from moorage.dashboard.pages import Page, error_status, error_text, field_of
-from moorage.dashboard.signing_in import own_names
+from moorage.dashboard.signing_in import Names, own_names
 from moorage.dashboard.views import lease_form as form
 from moorage.dashboard.views import lease_view as view
 from moorage.dashboard.views.launch_view import launch_targets
+from moorage.dashboard.views.lease_list import (
+    GROUPS,
+    READ,
+    SHOWN,
+    TABS,
+    LeaseRow,
+    heading_count,
+    list_columns,
+    list_parameters,
+)
 from moorage.dashboard.views.reservation_documents import LeaseDocument, parse_date
+from moorage.dashboard.views.selected_leases import MAX_SELECTED
+from moorage.dashboard.views.tables import chosen_order, headings, table_rows
 from moorage.wire.http import Response
-
-_AT_ONCE = 50
-
-
-#: The tabs of the page. The first one has two groups; the others have one, which is named like the tab.
-_TABS = {"": "Running and coming", "ended": "Ended", "all": "All"}
-_EMPTY = {
-    "running": "Nothing is reserved at the moment.",
-    "coming": "No lease is planned.",
-    "ended": "No lease has ended yet. Leases that were deleted are not listed.",
-    "all": "No leases yet.",
-}
 
 
 def list_leases(page_request: PageRequest) -> Page:
-    """Running leases first: those that end soonest, then those that start next."""
+    """Running leases first: those that end soonest, then those that start next. A heading sorts them otherwise."""
     query = page_request.http.query
-    is_all = page_request.user.is_admin and bool(query.first("all"))
-    show, made = query.first("show") or "", query.first("made") or ""
-    keys = [show] if show in _EMPTY else ["running", "coming"]
-    marker = query.first("marker") if len(keys) == 1 else None
+    kept, made = list_parameters(query.first), query.first("made") or ""
+    if not page_request.user.is_admin:
+        kept.pop("all", None)
+    show, is_all = kept.get("show", ""), "all" in kept
+    keys = [show] if show in GROUPS else ["running", "coming"]
+    if len(keys) > 1:
+        kept.pop("marker", None)
+    names = page_request.names if is_all else own_names(page_request.user)
     values = {
-        "groups": [_group(page_request, key, is_all=is_all, marker=marker) for key in keys],
-        "tabs": _TABS, "show": show if show in _TABS else "", "is_all": is_all,
-        "names": page_request.names if is_all else own_names(page_request.user),
+        "groups": [_group(page_request, key, kept, names) for key in keys],
+        "tabs": [
+            (words, list_address(kept, show=tab, marker=""), tab == (show if show in TABS else ""))
+            for tab, words in TABS.items()
+        ],
+        "projects_address": list_address(kept, all="" if is_all else "1", marker=""),
+        "clear_address": list_address(kept, find=""),
+        "kept": kept, "find": kept.get("find", ""), "is_all": is_all, "most": MAX_SELECTED, "most_read": READ,
+        "selected": query.first("select") or "",
         "made": int(made) if made.isascii() and made.isdecimal() and len(made) < 4 else 0,
     }  # fmt: skip
     return Page("leases.html", "Leases", values)
 
 
-def _group(page_request: PageRequest, key: str, *, is_all: bool, marker: str | None) -> Mapping[str, object]:
-    """One page of leases: `key` is a key of `_EMPTY`."""
+def list_address(parameters: Mapping[str, str], **changed: str) -> str:
+    """The path of the list, below the dashboard's. A changed parameter that is empty is left out."""
+    query = urlencode({name: text for name, text in {**parameters, **changed}.items() if text})
+    return f"/leases?{query}" if query else "/leases"
+
+
+def _group(page_request: PageRequest, key: str, kept: Mapping[str, str], names: Names) -> Mapping[str, object]:
+    """The values of a table of leases: `key` is a key of `GROUPS`, `kept` are the parameters of the page's address."""
+    group, is_all, wanted = GROUPS[key], "all" in kept, kept.get("find", "")
+    own = {} if is_all or not page_request.user.is_admin else {"project_id": page_request.user.project.id}
+    params = {"limit": READ, "marker": kept.get("marker"), **group.order, **_filters(page_request, key), **own}
+    answer = page_request.client("reservation").get("/v1/leases", params=params)
+    has_more = bool(answer.get("leases_links"))
+    rows = [
+        LeaseRow(lease, names.project(lease.project_id), names.user(lease.user_id))
+        for lease in map(view.lease_details, answer["leases"])
+        if key != "running" or not lease.can_move
+    ]
+    columns = list_columns(is_all=is_all)
+    order = chosen_order(kept.get("sort"), columns)
+    found = table_rows(rows, columns, order, wanted)
+    is_filtered = bool(wanted and rows)
+    others = {name: text for name, text in kept.items() if name != "sort"}
+    place = "#group-coming" if key == "coming" else ""  # it may be below the end of the window
+    return {
+        "key": key, "words": group.words, "empty": group.empty, "first": group.first, "buttons": group.buttons,
+        "rows": found[:SHOWN], "found": len(found),
+        "count": heading_count(len(found), len(rows), has_more=has_more, is_filtered=is_filtered),
+        "is_filtered": is_filtered,
+        "headings": headings(columns, order, others, lambda pairs: urlencode(pairs) + place),
+        "select_address": list_address(kept, select=key) + place, "clear_selection": list_address(kept) + place,
+        "offers_new": key != "ended", "has_more": has_more,
+        "next_address": list_address(kept, show=key, marker=answer["leases"][-1]["id"]) if has_more else "",
+    }  # fmt: skip
+
+
+def _filters(page_request: PageRequest, key: str) -> Mapping[str, str]:
+    """The API's parameters that select a group's leases."""
     moment = page_request.http.service.clock.now()
     now, soon = form.api_date(moment), form.api_date(moment + timedelta(minutes=1))  # dates of leases are whole minutes
-    wanted: Mapping[str, str] = {
-        "running": {"ends_after": now, "starts_before": soon, "sort_key": "end_date"},
-        "coming": {"status": "PENDING", "ends_after": now, "sort_key": "start_date"},
-        "ended": {"status": "TERMINATED", "sort_key": "end_date", "sort_dir": "desc"},
-        "all": {"sort_key": "start_date", "sort_dir": "desc"},
-    }[key]
-    own = {} if is_all or not page_request.user.is_admin else {"project_id": page_request.user.project.id}
-    params = {"limit": _AT_ONCE, "marker": marker, **wanted, **own}
-    answer = page_request.client("reservation").get("/v1/leases", params=params)
-    leases = [view.lease_details(lease) for lease in answer["leases"]]
-    following = {"show": key, **({"all": "1"} if is_all else {}), "marker": leases[-1].id if leases else ""}
-    return {
-        "key": key,
-        "words": {"": "", "running": "Running", "coming": "Coming", **_TABS}[key],
-        "leases": leases,
-        "empty": _EMPTY[key],
-        "offers_new": key != "ended",
-        "next_page": urlencode(following) if answer.get("leases_links") else "",
+    found: Mapping[str, Mapping[str, str]] = {
+        "running": {"ends_after": now, "starts_before": soon},
+        "coming": {"status": "PENDING", "ends_after": now},
+        "ended": {"status": "TERMINATED"},
+        "all": {},
     }
+    return found[key]
 
 
 def show_lease(page_request: PageRequest, lease_id: str) -> Page:

@@ -1,8 +1,12 @@
-"""The page of a lease: its reservations, its actions before the end and its timeline. Pure."""
+"""A lease on pages: its reservations, what can be done to it, its actions before the end and its timeline. Pure.
+
+Not here: the table of leases (`lease_list`), and what confirming an act on several shows (`selected_leases`).
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from moorage.dashboard.views.lease_form import TYPES, typed_actions
 from moorage.dashboard.views.reservation_documents import (
@@ -32,17 +36,28 @@ _EVENTS = {
 _STATES = {"UNDONE": "scheduled", "IN_PROGRESS": "running", "DONE": "done", "ERROR": "failed"}
 _ACTIONS = {"snapshot": "Take snapshots of its servers", "email": "Send email to", "webhook": "Call webhook"}
 _AFFINITIES = {None: "none", True: "affinity", False: "anti-affinity"}
+_TIMES = "\N{MULTIPLICATION SIGN}"
 _MOVABLE = frozenset({"PENDING"})
 _CHANGEABLE = frozenset({"PENDING", "ACTIVE", "ERROR"})
 _ENDABLE = frozenset({"ACTIVE"})
 
-#: {status: (label of the menu, label of the button)}. In every other status, servers may be running.
-_REMOVALS: Mapping[str, tuple[str, str]] = {
-    "CREATING": ("Cancel", "Cancel before it starts"),
-    "PENDING": ("Cancel", "Cancel before it starts"),
-    "TERMINATED": ("Delete", "Delete from the list"),
+
+class Removal(NamedTuple):
+    """What deleting a lease means in its status."""
+
+    menu: str  #: label of the menu
+    button: str
+    kind: str  #: key of `selected_leases.ACTS`
+
+
+_CANCEL = Removal("Cancel", "Cancel before it starts", "cancel")
+#: By status. In every other status, servers may be running.
+_REMOVALS: Mapping[str, Removal] = {
+    "CREATING": _CANCEL,
+    "PENDING": _CANCEL,
+    "TERMINATED": Removal("Delete", "Delete from the list", "delete_ended"),
 }
-_REMOVAL = ("Delete", "Delete the lease and its servers")
+_REMOVAL = Removal("Delete", "Delete the lease and its servers", "delete")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +69,7 @@ class ReservationSummary:
     facts: Sequence[tuple[str, str]]
     status: str
     amount: int | None  #: editable in the form; None for leases of hosts, which have a range
+    number: str  #: of servers, hosts or units: ``2``, or ``1 to 3`` hosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +102,14 @@ class LeaseDetails:
     can_move: bool  #: whether the start can be changed, too
     can_change: bool
     can_end: bool
-    removal: tuple[str, str]
+    removal: Removal
+
+    @property
+    def what(self) -> str:
+        """Its reservations with their numbers, as the list shows them."""
+        return ", ".join(
+            f"{held.what} {_TIMES} {held.number}" if held.number else held.what for held in self.reservations
+        )
 
 
 def lease_details(lease: LeaseDocument) -> LeaseDetails:
@@ -123,10 +146,17 @@ def _action(action: ActionDocument) -> EndActionRow:
 
 
 def _held(reservation: ReservationDocument) -> ReservationSummary:
+    amount = reservation.get("amount") if reservation["resource_type"] != "physical:host" else None
     return ReservationSummary(
         reservation["id"], TYPES.get(reservation["resource_type"], reservation["resource_type"]), facts_of(reservation),
-        reservation["status"], reservation.get("amount") if reservation["resource_type"] != "physical:host" else None,
+        reservation["status"], amount, _hosts(reservation) if amount is None else str(amount),
     )  # fmt: skip
+
+
+def _hosts(reservation: ReservationDocument) -> str:
+    """The number of hosts: ``2``, or ``1 to 3``; empty for a reservation without one."""
+    least, most = reservation.get("min"), reservation.get("max")
+    return "" if least is None else str(least) if least == most else f"{least} to {most}"
 
 
 def facts_of(reservation: ReservationDocument) -> list[tuple[str, str]]:
@@ -134,7 +164,7 @@ def facts_of(reservation: ReservationDocument) -> list[tuple[str, str]]:
     kind = reservation["resource_type"]
     facts: list[tuple[str, str]] = []
     if kind == "physical:host":
-        facts.append(("Hosts", f"{reservation['min']} to {reservation['max']}"))
+        facts.append(("Hosts", _hosts(reservation)))
     else:
         facts.append(("Amount", str(reservation["amount"])))
         facts.append(("Affinity", _AFFINITIES.get(reservation.get("affinity"), str(reservation.get("affinity")))))

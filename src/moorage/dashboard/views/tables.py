@@ -34,32 +34,42 @@ class TableOrder:
 
 def parse_order(text: str | None, columns: Sequence[TableColumn[R]]) -> TableOrder:
     """``host`` or ``-host``; the first column if it is missing or unknown."""
+    return chosen_order(text, columns) or TableOrder(columns[0].key, descending=False)
+
+
+def chosen_order(text: str | None, columns: Sequence[TableColumn[R]]) -> TableOrder | None:
+    """Like `parse_order`, for rows that have an order of their own: None if `text` is missing or unknown."""
     key = (text or "").removeprefix("-")
     if key not in {column.key for column in columns}:
-        return TableOrder(columns[0].key, descending=False)
+        return None
     return TableOrder(key, descending=(text or "").startswith("-"))
 
 
-def table_rows(rows: Iterable[R], columns: Sequence[TableColumn[R]], order: TableOrder, wanted: str = "") -> list[R]:
-    """The rows in which each word of `wanted` is found in some column, in this order."""
+def table_rows(
+    rows: Iterable[R], columns: Sequence[TableColumn[R]], order: TableOrder | None, wanted: str = ""
+) -> list[R]:
+    """The rows in which each word of `wanted` is found in some column, sorted by `order`; None: not sorted."""
     words = wanted.casefold().split()
     found = [row for row in rows if _has_all(words, [column.text(row).casefold() for column in columns])]
+    if order is None:
+        return found
     by = next(column for column in columns if column.key == order.key)
     return sorted(found, key=lambda row: _natural(by.text(row)), reverse=order.descending)
 
 
 def headings(
     columns: Sequence[TableColumn[R]],
-    order: TableOrder,
+    order: TableOrder | None,
     kept: Mapping[str, str],
     encode: Callable[[Mapping[str, str]], str],
 ) -> list[Heading]:
     """`kept`: the other parameters of the page's address. `encode`: makes a query of parameters."""
     found = []
     for column in columns:
-        is_order = column.key == order.key
-        key = f"-{column.key}" if is_order and not order.descending else column.key
-        direction = ("descending" if order.descending else "ascending") if is_order else "none"
+        key, direction = column.key, "none"
+        if order is not None and order.key == column.key:
+            key = column.key if order.descending else f"-{column.key}"
+            direction = "descending" if order.descending else "ascending"
         found.append(Heading(column.words, encode({**kept, "sort": key}), direction))
     return found
 
