@@ -152,7 +152,7 @@ def test_the_first_page_of_a_plane_without_services_says_what_is_missing(browser
             tab.troubles = []
             tab.goto("/ui/")
             tab.get_by_label("Name").fill("demo")
-            tab.get_by_label("Password").fill(first_credentials(plane.config.state, "demo")[0])
+            tab.get_by_label("Password", exact=True).fill(first_credentials(plane.config.state, "demo")[0])
             tab.get_by_role("button", name="Sign in").click()
             expect(tab.get_by_role("row", name="reservation")).to_contain_text("no: add it to [plane] services")
             look(tab, "overview")

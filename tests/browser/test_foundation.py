@@ -14,15 +14,15 @@ def test_a_user_can_sign_in_and_out(open_tab, lab, look):
     assert tab.title() == "Sign in · Moorage"
     look(tab, "sign-in")
     tab.get_by_label("Name").fill("admin")
-    tab.get_by_label("Password").fill("wrong")
+    tab.get_by_label("Password", exact=True).fill("wrong")
     tab.get_by_role("button", name="Sign in").click()
     expect(tab.get_by_role("alert")).to_have_text("user name or password is wrong")
     expect(tab.get_by_label("Name")).to_have_value("admin")
-    tab.get_by_label("Password").fill(lab.plane.password("admin"))
+    tab.get_by_label("Password", exact=True).fill(lab.plane.password("admin"))
     tab.get_by_role("button", name="Sign in").click()
     tab.get_by_role("button", name="Sign out admin").wait_for()
     tab.get_by_role("button", name="Sign out admin").click()
-    tab.get_by_label("Password").wait_for()
+    tab.get_by_label("Password", exact=True).wait_for()
 
 
 @pytest.mark.parametrize("width", [1280, 1440])
@@ -71,8 +71,10 @@ def test_the_header_switches_the_project_and_the_theme_without_scripts(open_tab)
     expect(tab.locator("html")).to_have_attribute("data-theme", "dark")
 
 
-def test_the_first_tab_stop_is_a_link_to_the_content(tab):
+def test_the_first_tab_stop_is_a_link_to_the_content(open_tab):
+    tab = open_tab("demo")
     tab.goto("/ui/")
+    expect(tab.get_by_role("heading", name="Calendar")).to_be_visible()
     tab.keyboard.press("Tab")
     assert tab.evaluate("document.activeElement.textContent") == "Skip to the content"
     tab.keyboard.press("Enter")

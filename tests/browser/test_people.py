@@ -36,7 +36,7 @@ def test_an_invited_person_opens_the_link_chooses_a_password_and_signs_in(open_t
     tab.get_by_role("button", name="Set password").click()
     expect(tab.get_by_role("status")).to_contain_text("Your password is set")
     expect(tab.get_by_label("Name")).to_have_value(name)
-    tab.get_by_label("Password").fill("chosen")
+    tab.get_by_label("Password", exact=True).fill("chosen")
     tab.get_by_role("button", name="Sign in").click()
     expect(tab.get_by_role("button", name=f"Sign out {name}")).to_be_visible()
     assert not [url for url in asked if code in url.partition("#")[0]], "no server was asked with the code"

@@ -2,13 +2,14 @@
 
 import hashlib
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from moorage.core.errors import NotFound
+from moorage.dashboard.views.units import span_text
 from moorage.wire.http import Response
 
 
@@ -53,17 +54,6 @@ def when_element(moment: datetime | str, *, seconds: bool = False) -> Markup:
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     shown = moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S" if seconds else "%Y-%m-%d %H:%M")
     return Markup('<time datetime="{}">{}</time>').format(iso_text(moment), shown)
-
-
-def span_text(span: timedelta) -> str:
-    """``3 d 4 h``, ``25 min``, ``40 s``: the two largest units."""
-    left = int(abs(span.total_seconds()))
-    words = []
-    for unit, length_s in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
-        count, left = divmod(left, length_s)
-        if count:
-            words.append(f"{count} {unit}")
-    return " ".join(words[:2]) or "0 s"
 
 
 def count_text(number: float) -> str:

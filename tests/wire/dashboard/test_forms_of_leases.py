@@ -281,7 +281,36 @@ def test_an_error_is_shown_at_its_field(sign_in):
         ({"amount": "0"}, "amount", "amount must be &gt;= 1"),
     ):
         seen = site.post("/leases/new", **{**TYPED, **typed}, action="make").text
-        assert re.search(rf'id="{field}"[^>]*aria-invalid="true" aria-errormessage="{field}-problem"', seen)
+        assert re.search(rf'id="{field}"[^>]*aria-invalid="true" aria-errormessage="{field}-problem" autofocus', seen)
+        assert seen.count(" autofocus") == 1
         assert said in re.search(rf'<p class="problem"[^>]* id="{field}-problem">([^<]+)</p>', seen)[1]
         assert seen.count("aria-invalid") == 1
         assert f'role="alert" id="error"><a href="#{field}">' in seen
+
+
+@pytest.mark.parametrize(
+    ("given", "end"),
+    [({}, "2026-03-01T14:00"), ({"start_date": ""}, "2026-03-01T14:00"),
+     ({"start_date": "2026-03-09T08:30"}, "2026-03-09T12:30"), ({"start_date": "2026-03-09 22:00"}, "2026-03-10T02:00"),
+     ({"start_date": "2026-03-01T09:45"}, "2026-03-01T13:45"), ({"start_date": "2025-12-01T08:00"}, "2026-03-01T14:00"), ({"start_date": "soon"}, "2026-03-01T14:00"),
+     ({"start_date": "9999-12-31T23:59"}, "2026-03-01T14:00"),
+     ({"start_date": "2026-03-09T08:00", "end_date": "2026-03-09T09:00"}, "2026-03-09T09:00")],
+)  # fmt: skip
+def test_the_form_proposes_an_end_four_hours_after_the_start(sign_in, given, end):
+    """If the lease starts now or earlier, four hours after the next full hour."""
+    page = sign_in("demo").get("/leases/new", params=given).text
+    assert re.search(r'id="end_date"[^>]* value="([^"]*)"', page)[1] == end
+
+
+def test_pages_of_forms_can_be_left_without_a_change(sign_in, plane):
+    site = sign_in("admin")
+    lease = plane.create_lease(start=START + timedelta(days=3), end=START + timedelta(days=4), amount=1)
+    for path, back in (
+        ("/leases/new", "/leases"), ("/leases/maintenance", "/leases"), (f"/leases/{lease}/change", f"/leases/{lease}"),
+        (f"/leases/{lease}/launch", f"/leases/{lease}"), ("/password", "/"),
+        ("/accelerators/release?host=compute-1&handle=a%26b", "/accelerators?host=compute-1"),
+    ):  # fmt: skip
+        page = site.get(path).text
+        assert re.findall(r'<a class="button" href="/ui([^"]*)">Cancel</a>', page) == [back]
+        assert page.count(" autofocus") == 1
+    plane.reservation.request("DELETE", f"/v1/leases/{lease}")

@@ -2,6 +2,7 @@
 
 import re
 import zlib
+from html import unescape
 
 import pytest
 
@@ -66,9 +67,7 @@ def test_the_list_shows_state_services_use_heartbeat_and_enrolment(plane, admin)
     plane.settle()
     plane.clock.sleep(5)
     row = row_of(admin.get("/hosts").text, "compute-1")
-    assert "up servers, accelerators 1 server" in row
-    assert "Processors 1 of" in row
-    assert " 5 s ago own" in row
+    assert row == "compute-1 up nova servers, accelerators 1 1 of 16 64 MiB of 32 GiB 1 of 500 GiB 5 s ago own"
     page = admin.get("/hosts/compute-1").text
     assert f'href="/ui/servers/{server}"' in page
     assert "Its agent runs in the process of the services" in page
@@ -76,6 +75,73 @@ def test_the_list_shows_state_services_use_heartbeat_and_enrolment(plane, admin)
     assert 'aria-sort="descending"' in admin.get("/hosts?find=compute-1&sort=-heartbeat").text
     plane.compute.request("DELETE", f"/servers/{server}")
     plane.settle()
+
+
+def test_amounts_are_sorted_by_number(plane, admin, machine):
+    """A server has 64 MiB, and the other hosts nothing; hosts that compute does not know come last."""
+    admin.post("/hosts", name="rack-0")
+    server = plane.create_server(flavor=plane.create_flavor("sorted"))
+    plane.settle()
+    for key in ("servers", "processors", "memory", "disk"):
+        ascending, descending = (hosts_in(admin.get(f"/hosts?sort={sign}{key}").text) for sign in ("", "-"))
+        known = [host for host in ascending if service_of(plane, host)]
+        assert known[-1] == "compute-1"
+        assert ascending[: len(known)] == known, "unknown amounts are last"
+        assert next(host for host in descending if host in known) == "compute-1"
+    plane.compute.request("DELETE", f"/servers/{server}")
+    plane.settle()
+
+
+def hosts_in(page):
+    """The names of the table, in its order."""
+    return re.findall(r'<th scope="row"><a href="[^"]+">([^<]+)</a>', page)
+
+
+def test_a_page_without_leases_says_how_to_register_the_host(admin, machine):
+    name, _ = machine
+    section = in_leases(admin.get(f"/hosts/{name}").text)
+    assert f">openstack reservation host create {name}</pre>" in section
+    assert "migrate or delete its servers" not in section
+    admin.post("/hosts", name="rack-0")
+    assert "In leases" not in admin.get("/hosts/rack-0").text
+
+
+def in_leases(page):
+    """The section of the page."""
+    return page.partition(">In leases</h2>")[2].partition("</section>")[0]
+
+
+def test_a_host_shows_its_properties_as_filters_name_them_with_its_own_first(plane, admin, machine):
+    name, _ = machine
+    body = {"name": name, "rack": "9", HOSTILE: HOSTILE, "x" * 64: "y" * 255}
+    made = plane.reservation.request("POST", "/v1/os-hosts", json=body)["host"]
+    page = admin.get(f"/hosts/{name}").text
+    section = in_leases(page)
+    found = re.findall(r"<dt><code>([^<]+)</code></dt><dd>([^<]+)</dd>", section)
+    assert found[:3] == [(f"${ESCAPED}", ESCAPED), ("$rack", "9"), (f"${'x' * 64}", "y" * 255)]
+    assert dict(found[3:]) == {
+        "$hypervisor_hostname": name, "$availability_zone": "\N{EN DASH}", "$vcpus": "8", "$memory_mb": "16384",
+        "$local_gb": "200", "$hypervisor_type": "QEMU", "$hypervisor_version": "9000000", "$cpu_info": made["cpu_info"],
+        "$service_name": name, "$id": made["id"],
+    }  # fmt: skip
+    assert "Can be reserved</dt><dd>yes" in section
+    assert HOSTILE not in page
+    calendar = unescape(re.search(r'href="/ui(/calendar\?[^"]+)"', section)[1])
+    shown = admin.get(calendar).text
+    assert (name in shown, "compute-1" in shown) == (True, False)
+    plane.reservation.request("DELETE", f"/v1/os-hosts/{made['id']}")
+
+
+def test_a_host_that_cannot_be_reserved_says_why(plane, admin, machine):
+    name, tokens = machine
+    made = plane.reservation.request("POST", "/v1/os-hosts", json={"name": name})["host"]
+    admin.post(f"/hosts/{name}/state", reason="new fans")
+    plane.run_for(25 * 3600.0)  # the reservation service looks at the hosts once a day
+    assert plane.reservation.get(f"/v1/os-hosts/{made['id']}")["host"]["reservable"] is False
+    assert "Can be reserved</dt><dd>no, because it is down<" in in_leases(admin.get(f"/hosts/{name}").text)
+    report(plane, name, tokens)
+    assert "Can be reserved</dt><dd>no, because it is drained<" in in_leases(admin.get(f"/hosts/{name}").text)
+    plane.reservation.request("DELETE", f"/v1/os-hosts/{made['id']}")
 
 
 def test_enrolling_shows_the_command_once(plane, admin):

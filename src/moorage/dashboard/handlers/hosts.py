@@ -12,7 +12,7 @@ from moorage.core.names import check_host_name
 from moorage.dashboard.page_request import PageRequest, redirect, require_admin
 from moorage.dashboard.pages import Page, error_status, error_text
 from moorage.dashboard.views import hosts_view as view
-from moorage.dashboard.views.tables import headings, parse_order, table_rows
+from moorage.dashboard.views.tables import headings, parse_order
 from moorage.wire.client import ServiceClient
 from moorage.wire.http import Response
 
@@ -103,7 +103,7 @@ def _list_page(
 ) -> Page:
     query = page_request.http.query
     wanted, order = (query.first("find") or "").strip(), parse_order(query.first("sort"), view.COLUMNS)
-    rows = table_rows(_rows(page_request), view.COLUMNS, order, wanted)
+    rows = view.sorted_hosts(_rows(page_request), order, wanted)
     values = {
         "find": wanted,
         "rows": rows[:MAX_ROWS],
@@ -125,6 +125,8 @@ def _host_page(page_request: PageRequest, host: str, *, error: MoorageError | No
     """Raises `NotFound`."""
     values = {
         "one": _row(page_request, host),
+        "has_leases": page_request.has("reservation"),
+        "calendar": urlencode({"show": "hosts", "hosts_with": view.filter_of_host(host)}),
         "may_enrol": page_request.has("identity"),
         "reason": page_request.form.text("reason"),
         "error": "" if error is None else error_text(error),

@@ -1,7 +1,7 @@
 """Pages that create leases: a single lease, a series, a hold on a free time, or a maintenance window."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from urllib.parse import urlencode
 
 from moorage.core.errors import Invalid, MoorageError, NotFound, RemoteError, Unavailable
@@ -24,9 +24,9 @@ _USUAL = timedelta(hours=4)
 
 def new_lease(page_request: PageRequest) -> Page:
     """An empty form, prefilled with values from the address."""
-    typed = {**form.DEFAULTS, "end_date": form.field_date(whole_hour(page_request) + _USUAL)}
-    typed |= {name: value for name, value in page_request.http.query.pairs if name in typed}
-    return _page(page_request, typed)
+    given = {name: value for name, value in page_request.http.query.pairs if name in form.DEFAULTS}
+    end = form.proposed_end(given.get("start_date", ""), page_request.http.service.clock.now(), _USUAL)
+    return _page(page_request, {**form.DEFAULTS, "end_date": form.field_date(end), **given})
 
 
 def submit_lease(page_request: PageRequest) -> Page | Response:
@@ -117,11 +117,6 @@ def _flavors(page_request: PageRequest) -> list[tuple[str, str]] | None:
     return [(row["id"], row["name"]) for row in rows] if len(rows) < _MAX_FLAVORS else None
 
 
-def whole_hour(page_request: PageRequest) -> datetime:
-    """The next full hour."""
-    return page_request.http.service.clock.now().replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
-
-
 _MAINTENANCE_FIELDS = ("name", "start_date", "end_date", "hosts")
 
 #: Default duration of a maintenance window.
@@ -131,7 +126,7 @@ _USUAL_MAINTENANCE = timedelta(hours=4)
 def new_maintenance(page_request: PageRequest) -> Page:
     """An empty form; the address may name hosts."""
     require_admin(page_request)
-    start = whole_hour(page_request)
+    start = form.next_hour(page_request.http.service.clock.now())
     typed = {"name": "", "start_date": form.field_date(start), "end_date": form.field_date(start + _USUAL_MAINTENANCE)}
     return _maintenance_page(page_request, {**typed, "hosts": "\n".join(page_request.http.query.every("hosts"))})
 

@@ -9,5 +9,8 @@
     code.value = given;
     history.replaceState(null, "", location.pathname);
   }
-  if (code.value && code.getAttribute("aria-invalid") !== "true") document.getElementById("code-field").hidden = true;
+  if (code.value && code.getAttribute("aria-invalid") !== "true") {
+    document.getElementById("code-field").hidden = true;
+    document.getElementById("password").focus();
+  }
 })();

@@ -1,16 +1,17 @@
-"""The table of hosts: their state, services, use, last heartbeat and enrolment. Pure.
+"""The table of hosts: their state, services, use, last heartbeat, enrolment and properties in leases. Pure.
 
 Built from compute's services and hypervisors, identity's ``/moorage/v1/hosts``, the accelerator service's devices and
 the hosts that are registered for leases.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from moorage.dashboard.views.tables import TableColumn
-from moorage.dashboard.views.units import size_text
+from moorage.dashboard.views.tables import TableColumn, TableOrder, table_rows
+from moorage.dashboard.views.units import size_text, span_text
 
 Document = Mapping[str, Any]
 
@@ -32,13 +33,25 @@ class HostDocuments:
 @dataclass(frozen=True, slots=True)
 class AmountInUse:
     words: str  #: ``Memory``
-    numbers: str  #: ``12 GiB of 64 GiB``
+    numbers: str  #: ``12 of 64 GiB``
+    used: int  #: processors, or MiB
 
 
 @dataclass(frozen=True, slots=True)
 class ServerOnHost:
     id: str
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostInLeases:
+    """A host that is registered for leases."""
+
+    id: str
+    is_reservable: bool  #: false while the host is down or drained
+    #: ((``$rack``, ``9``), ...), as filters of hosts name and compare them: capabilities that an administrator gave
+    custom: tuple[tuple[str, str], ...]
+    standard: tuple[tuple[str, str], ...]  #: those that every host has
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +69,10 @@ class HostOverview:
     provider_id: str
     heartbeat_at: datetime | None
     age: timedelta | None  #: of the last heartbeat
-    uses: tuple[AmountInUse, ...]
+    uses: tuple[AmountInUse, ...]  #: of processors, memory and disk; empty if compute does not know the host
     servers: tuple[ServerOnHost, ...]
     services: tuple[str, ...]
-    registration_id: str  #: of a host that is registered for leases
+    in_leases: HostInLeases | None
     #: ``invited``, ``expired``, ``enrolled``, ``own`` or ``revoked``; empty if identity does not know the host
     enrolment: str
     enrolment_tone: str
@@ -89,22 +102,57 @@ class HostOverview:
         if self.servers:
             number = "1 server" if len(self.servers) == 1 else f"{len(self.servers):,} servers"
             return f"It still has {number}. Migrate or delete them first."
-        if self.registration_id:
-            way = f"openstack reservation host delete {self.registration_id}"
+        if self.in_leases is not None:
+            way = f"openstack reservation host delete {self.in_leases.id}"
             return f"It is registered for leases. Remove it there first: {way}"
         return "" if self.is_known_to_compute or self.enrolment not in ("", "revoked") else "It is retired."
 
 
+def _amount(place: int) -> Callable[[HostOverview], str]:
+    return lambda row: row.uses[place].numbers if row.uses else ""
+
+
+def _used(place: int) -> Callable[[HostOverview], str]:
+    return lambda row: str(row.uses[place].used) if row.uses else ""
+
+
 COLUMNS: Sequence[TableColumn[HostOverview]] = (
-    TableColumn("name", "Host", lambda row: f"{row.name} {row.zone}"),
-    TableColumn("state", "State", lambda row: f"{row.state} {row.drain_words} {row.reason}".strip()),
+    TableColumn("name", "Host", lambda row: row.name),
+    TableColumn("state", "State", lambda row: " ".join(filter(None, _state_words(row)))),
+    TableColumn("zone", "Zone", lambda row: row.zone),
     TableColumn("services", "Services", lambda row: ", ".join(row.services)),
-    TableColumn(
-        "use", "In use", lambda row: " ".join([f"{len(row.servers)} servers", *(one.numbers for one in row.uses)])
-    ),
-    TableColumn("heartbeat", "Heartbeat", lambda row: "" if row.age is None else f"{row.age.total_seconds():.0f}"),
+    TableColumn("servers", "Servers", lambda row: str(len(row.servers)) if row.uses else ""),
+    TableColumn("processors", "Processors", _amount(0)),
+    TableColumn("memory", "Memory", _amount(1)),
+    TableColumn("disk", "Disk", _amount(2)),
+    TableColumn("heartbeat", "Heartbeat", lambda row: "" if row.age is None else f"{span_text(row.age)} ago"),
     TableColumn("enrolment", "Enrolment", lambda row: row.enrolment),
 )
+
+#: {column: the number by which it is sorted}. By their texts, 512 MiB would come after 12 GiB.
+_NUMBERS: Mapping[str, Callable[[HostOverview], str]] = {
+    "processors": _used(0),
+    "memory": _used(1),
+    "disk": _used(2),
+    "heartbeat": lambda row: "" if row.age is None else f"{row.age.total_seconds():.0f}",
+}
+_SORTED_BY = tuple(replace(column, text=_NUMBERS.get(column.key, column.text)) for column in COLUMNS)
+
+
+def sorted_hosts(rows: Sequence[HostOverview], order: TableOrder, wanted: str) -> list[HostOverview]:
+    """The rows in which each word of `wanted` is shown in some column, in this order; amounts are sorted by number."""
+    return table_rows(table_rows(rows, COLUMNS, order, wanted), _SORTED_BY, order)
+
+
+def filter_of_host(name: str) -> str:
+    """The query of the calendar that selects one host."""
+    return json.dumps(["=", "$hypervisor_hostname", name])
+
+
+def _state_words(row: HostOverview) -> tuple[str, ...]:
+    forced = "set down by an administrator" if row.is_forced_down else ""
+    token = f"token until {row.invited_until[:16].replace('T', ' ')}" if row.invited_until else ""
+    return row.state, row.drain_words, forced, row.reason if row.is_drained else "", token
 
 
 @dataclass
@@ -113,7 +161,7 @@ class _KnownHost:
     hypervisor: Document | None = None
     identity: Document | None = None
     has_devices: bool = False
-    registration_id: str = ""
+    registration: Document | None = None
 
 
 def host_rows(documents: HostDocuments, now: datetime) -> list[HostOverview]:
@@ -130,7 +178,7 @@ def host_rows(documents: HostDocuments, now: datetime) -> list[HostOverview]:
             known[one["hostname"]].has_devices = True
     for one in documents.registered:
         if one["hypervisor_hostname"] in known:
-            known[one["hypervisor_hostname"]].registration_id = str(one["id"])
+            known[one["hypervisor_hostname"]].registration = one
     return [_row(name, one, now) for name, one in sorted(known.items())]
 
 
@@ -146,7 +194,8 @@ def _row(name: str, known: _KnownHost, now: datetime) -> HostOverview:
         heartbeat_at, None if heartbeat_at is None else max(timedelta(), now - heartbeat_at),
         _uses(hypervisor),
         tuple(ServerOnHost(one["uuid"], one["name"]) for one in hypervisor.get("servers") or ()),
-        _services(known), known.registration_id, enrolment, _TONES.get(enrolment, ""),
+        _services(known), None if known.registration is None else _in_leases(known.registration),
+        enrolment, _TONES.get(enrolment, ""),
         *(identity.get(field) or "" for field in ("invited_until", "enrolled_at", "rotated_at", "revoked_at")),
     )  # fmt: skip
 
@@ -159,8 +208,30 @@ def _state(service: Document | None, enrolment: str) -> tuple[str, str]:
 
 
 def _services(known: _KnownHost) -> tuple[str, ...]:
-    found = {"servers": known.service is not None, "accelerators": known.has_devices, "leases": known.registration_id}
+    found = {
+        "servers": known.service is not None,
+        "accelerators": known.has_devices,
+        "leases": known.registration is not None,
+    }
     return tuple(name for name, holds in found.items() if holds)
+
+
+#: The properties of every host, in the order of the page.
+_STANDARD = (
+    "hypervisor_hostname", "availability_zone", "vcpus", "memory_mb", "local_gb", "hypervisor_type",
+    "hypervisor_version", "cpu_info", "service_name", "id",
+)  # fmt: skip
+#: Keys of the document that filters cannot use.
+_NO_PROPERTIES = frozenset({"status", "trust_id", "reservable", "created_at", "updated_at"})
+
+
+def _in_leases(document: Document) -> HostInLeases:
+    """Reads a host of ``GET /v1/os-hosts``, in which custom capabilities are keys beside the others."""
+    own = sorted(document.keys() - set(_STANDARD) - _NO_PROPERTIES)
+    custom, standard = (
+        tuple((f"${name}", str(document[name])) for name in names if name in document) for names in (own, _STANDARD)
+    )
+    return HostInLeases(str(document["id"]), bool(document["reservable"]), custom, standard)
 
 
 def _uses(hypervisor: Document) -> tuple[AmountInUse, ...]:
@@ -171,7 +242,13 @@ def _uses(hypervisor: Document) -> tuple[AmountInUse, ...]:
         ("Memory", hypervisor["memory_mb_used"], hypervisor["memory_mb"], size_text),
         ("Disk", hypervisor["local_gb_used"] * 1024, hypervisor["local_gb"] * 1024, size_text),
     )
-    return tuple(AmountInUse(words, f"{text(used)} of {text(whole)}") for words, used, whole, text in amounts)
+    return tuple(AmountInUse(words, _use_text(text(used), text(whole)), used) for words, used, whole, text in amounts)
+
+
+def _use_text(used: str, whole: str) -> str:
+    """``1 of 16``, ``512 MiB of 64 GiB``; ``12 of 64 GiB``, whose units are the same."""
+    unit = whole.lstrip("0123456789.,")
+    return f"{used.removesuffix(unit)} of {whole}"
 
 
 def _moment(text: str | None) -> datetime | None:

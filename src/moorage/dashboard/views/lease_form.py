@@ -102,6 +102,23 @@ def parse_dates(typed: Mapping[str, str], now: datetime) -> tuple[datetime | Non
     return start, end
 
 
+def next_hour(now: datetime) -> datetime:
+    """The next full hour."""
+    return now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+
+
+def proposed_end(start: str, now: datetime, usual: timedelta) -> datetime:
+    """The end that a form proposes: the `usual` length after `start`, the text of the field.
+
+    If that is empty, no date or in the past, after the next full hour.
+    """
+    try:
+        begins = date_of(start, "Start")
+        return begins + usual if begins and begins >= now else next_hour(now) + usual
+    except (Invalid, OverflowError):
+        return next_hour(now) + usual
+
+
 def before_end(typed: Mapping[str, str]) -> dict[str, Json]:
     """``before_end_date`` and ``before_end_actions``; empty fields are omitted. Raises `Invalid`."""
     body: dict[str, Json] = {}

@@ -1,6 +1,7 @@
-"""Resource classes in words, and amounts with their unit. Pure."""
+"""Resource classes in words, and amounts and spans of time with their unit. Pure."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 
 #: The resource class that counts whole hosts.
 HOSTS = "HOSTS"
@@ -42,3 +43,14 @@ def _rounded(number: float) -> str:
 def flavor_size(vcpus: int, ram_mb: int, disk_gb: int) -> str:
     """``2 VCPU, 4 GiB, 20 GiB disk``"""
     return f"{vcpus} VCPU, {size_text(ram_mb)}, {size_text(1024 * disk_gb)} disk"
+
+
+def span_text(span: timedelta) -> str:
+    """``3 d 4 h``, ``25 min``, ``40 s``: the two largest units."""
+    left = int(abs(span.total_seconds()))
+    words = []
+    for unit, length_s in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, length_s)
+        if count:
+            words.append(f"{count} {unit}")
+    return " ".join(words[:2]) or "0 s"
