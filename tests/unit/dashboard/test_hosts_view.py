@@ -50,6 +50,11 @@ def test_a_host_has_one_text_in_each_column():
     }  # fmt: skip
 
 
+def test_the_zone_of_a_reservation_is_not_shown_by_its_uuid():
+    [row] = rows(host("compute-1", zone="blazar_6e617aff-2489-4b72-87d7-2448aac441c4"))
+    assert texts(row)["Zone"] == "of a lease"
+
+
 @pytest.mark.parametrize(
     ("used_mb", "whole_mb", "text"),
     [(0, 65_536, "0 of 64 GiB"), (512, 65_536, "512 MiB of 64 GiB"), (512, 768, "512 of 768 MiB"),

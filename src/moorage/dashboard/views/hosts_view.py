@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from moorage.core.names import reservation_zone
 from moorage.dashboard.views.tables import TableColumn, TableOrder, table_rows
 from moorage.dashboard.views.units import size_text, span_text
 
@@ -86,6 +87,11 @@ class HostOverview:
         return bool(self.service_id)
 
     @property
+    def zone_words(self) -> str:
+        """The availability zone; for one that holds the hosts of one reservation, that, since its name is a UUID."""
+        return "of a lease" if self.zone.startswith(reservation_zone("")) else self.zone
+
+    @property
     def drain_words(self) -> str:
         """``draining`` while servers are left, then ``drained``; empty if new servers may come."""
         return ("draining" if self.servers else "drained") if self.is_drained else ""
@@ -119,7 +125,7 @@ def _used(place: int) -> Callable[[HostOverview], str]:
 COLUMNS: Sequence[TableColumn[HostOverview]] = (
     TableColumn("name", "Host", lambda row: row.name),
     TableColumn("state", "State", lambda row: " ".join(filter(None, _state_words(row)))),
-    TableColumn("zone", "Zone", lambda row: row.zone),
+    TableColumn("zone", "Zone", lambda row: row.zone_words),
     TableColumn("services", "Services", lambda row: ", ".join(row.services)),
     TableColumn("servers", "Servers", lambda row: str(len(row.servers)) if row.uses else ""),
     TableColumn("processors", "Processors", _amount(0)),
