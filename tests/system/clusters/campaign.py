@@ -10,8 +10,11 @@ Ends with a table. The exit status is 1 if something was wrong.
 import argparse
 import os
 import platform
+import shutil
 import signal
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -74,8 +77,9 @@ HEAD = (
 
 
 class Campaign:
-    def __init__(self, cloud: Cloud, faketime: Path | None, *, lasts_s: float, down_s: float) -> None:
-        self._cloud, self._faketime = cloud, faketime
+    def __init__(self, cloud: Cloud, wrong_clock: str, *, lasts_s: float, down_s: float) -> None:
+        """`wrong_clock`: the libraries that a process with a wrong clock loads; empty without them."""
+        self._cloud, self._wrong_clock = cloud, wrong_clock
         self._lasts_s, self._down_s = lasts_s, down_s
         #: The providers of the loads, which no service owns.
         self._own: set[str] = set()
@@ -173,9 +177,9 @@ class Campaign:
         self._kill(victim)
         node.environment = {}
         if ahead_s:
-            assert self._faketime is not None
+            assert self._wrong_clock
             node.environment = {
-                "LD_PRELOAD": str(self._faketime), "FAKETIME": f"+{ahead_s}", "DONT_FAKE_MONOTONIC": "1",
+                "LD_PRELOAD": self._wrong_clock, "FAKETIME": f"+{ahead_s}", "DONT_FAKE_MONOTONIC": "1",
                 "FAKETIME_DONT_FAKE_MONOTONIC": "1",
             }  # fmt: skip
         self._cloud.start(victim)
@@ -199,26 +203,34 @@ def selected(only: list[str]) -> list[tuple[str, ...]]:
     return [one for one in attacks() if not only or all(is_named(name) for name in one)]
 
 
-def prepare() -> Path | None:
-    """Everything that has to be downloaded. Returns the library for wrong clocks; None if it cannot be had.
+def prepare(directory: Path) -> str:
+    """Everything that has to be downloaded. Returns the libraries for wrong clocks; empty if they cannot be had.
 
-    Raises `ServerMissing`.
+    `directory`: where they may be built. Raises `ServerMissing`.
     """
     install("postgresql")
     install("rabbit")
     installed_program("haproxy")
     unpacked("etcd", "etcd-server")
     try:
-        place = unpacked("faketime", "libfaketime")
+        faketime = next(unpacked("faketime", "libfaketime").glob("usr/lib/*/faketime/libfaketimeMT.so.1"))
+        if (compiler := shutil.which("cc")) is None:
+            raise ServerMissing("there is no C compiler cc (Debian: apt-get install gcc libc6-dev)")
     except ServerMissing as missing:
         print(f"no wrong clocks: {missing}", file=sys.stderr)
-        return None
-    return next(place.glob("usr/lib/*/faketime/libfaketimeMT.so.1"))
+        return ""
+    source, sleep = Path(__file__).with_name("monotonic_sleep.c"), directory / "monotonic_sleep.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", sleep, source], check=True)
+    return f"{sleep}:{faketime}"
 
 
 def main() -> int:
     options = _options()
-    faketime = prepare()
+    with tempfile.TemporaryDirectory() as directory:
+        return _run(options, prepare(Path(directory)))
+
+
+def _run(options: argparse.Namespace, wrong_clock: str) -> int:
     networks.enter_own_network()
     give_up = time.monotonic() + options.minutes * 60
     results: list[Result] = []
@@ -229,9 +241,9 @@ def main() -> int:
         flush=True,
     )
     with Cloud() as cloud:
-        campaign = Campaign(cloud, faketime, lasts_s=options.lasts, down_s=min(DOWN_S, options.lasts))
+        campaign = Campaign(cloud, wrong_clock, lasts_s=options.lasts, down_s=min(DOWN_S, options.lasts))
         for names in selected(options.only):
-            if faketime is None and any(name.endswith("-clock") for name in names):
+            if not wrong_clock and any(name.endswith("-clock") for name in names):
                 continue
             if time.monotonic() > give_up:
                 left += 1
