@@ -52,6 +52,19 @@ def test_a_form_takes_local_times_and_sends_utc(berlin, lease, lab):
     assert lab.plane.lease(lease)["end_date"][:16] == "2026-03-05T01:00"
 
 
+def test_a_time_in_the_hour_that_comes_twice_stays_as_it_was(berlin, lab):
+    """On 2026-10-25, 02:30 in Berlin is 00:30 and 01:30 UTC."""
+    end = START.replace(month=10, day=25, hour=1, minute=30)
+    lease = lab.plane.create_lease(start=end - timedelta(hours=3), end=end, amount=1)
+    berlin.goto(f"/ui/leases/{lease}/change")
+    expect(berlin.get_by_label("End, Europe/Berlin")).to_have_value("2026-10-25T02:30")
+    expect(berlin.get_by_text("2026-10-25 01:30 UTC")).to_be_visible()
+    berlin.get_by_label("Name", exact=True).fill("renamed")
+    berlin.get_by_role("button", name="Save changes").click()
+    berlin.wait_for_url(f"**/ui/leases/{lease}")
+    assert lab.plane.lease(lease)["end_date"][:16] == "2026-10-25T01:30"
+
+
 def test_the_period_of_the_calendar_is_chosen_in_local_time(berlin, lease):
     berlin.goto("/ui/calendar?start=2026-03-04T07:00&end=2026-03-04T19:00")
     expect(berlin.get_by_label("From, Europe/Berlin")).to_have_value("2026-03-04T08:00")

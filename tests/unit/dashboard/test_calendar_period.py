@@ -3,6 +3,8 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from moorage.core.errors import Invalid
 from moorage.dashboard.views.calendar_period import LENGTHS, MAX_DAYS, around_now, parse_period, ticks
@@ -52,7 +54,8 @@ def test_the_columns_fill_the_period_and_the_labels_cover_the_columns(days):
         ("2026-03-01T08:10", "2026-03-01T20:05", 25, HOUR / 2),
         ("2026-03-01T17:30", "2026-03-03T12:00", 22, 2 * HOUR),
         ("2026-03-01", "2026-03-11", 20, 12 * HOUR),
-        ("2026-03-01", "2027-03-02", 27, 14 * DAY),
+        ("2026-03-01T13:00", "2027-03-02", 31, 12 * DAY),
+        ("2026-03-01T00:10", "2026-03-01T07:55", 16, HOUR / 2),
     ],
 )
 def test_any_period_is_shown_in_whole_columns_that_contain_it(start, end, columns, step):
@@ -70,9 +73,11 @@ def test_any_period_is_shown_in_whole_columns_that_contain_it(start, end, column
     [
         ("2026-03-02", "2026-03-01", "To: must be after From"),
         ("2026-03-02", "2026-03-02", "To: must be after From"),
-        ("2026-03-02", "2027-03-04", f"by at most {MAX_DAYS} days"),
+        ("2026-03-02", "2027-03-10", f"by less than {MAX_DAYS} days"),
+        ("soon", "2026-03-04", "From: soon is not a date and time"),
+        ("2050-01-01", "2050-01-08", "From: must be within 3,650 days"),
         (None, "2025-01-01", "To: must be after From"),
-        (None, "9999-12-31", f"by at most {MAX_DAYS} days"),
+        (None, "9999-12-31", f"by less than {MAX_DAYS} days|within 3,650 days"),
         ("2026-03-02", "tomorrow", "To: tomorrow is not a date and time"),
     ],
 )
@@ -81,9 +86,17 @@ def test_an_end_that_is_wrong_is_refused(start, end, says):
         period(start, end)
 
 
-def test_the_address_of_a_period_leads_to_it_again():
-    for shown in (period(days="30"), period("2026-03-01T17:00", "2026-03-03T12:00")):
-        assert period(**shown.address) == shown
+@given(st.integers(-5_000_000, 5_000_000), st.integers(1, (MAX_DAYS - 1) * 1440), st.sampled_from(["", *LENGTHS]))
+def test_the_address_of_a_period_leads_to_it_again_and_the_next_one_follows(start, length, days):
+    """`start`: minutes from now, `length`: minutes."""
+    begin = NOW + timedelta(minutes=start)
+    texts = [f"{moment:%Y-%m-%dT%H:%M}" for moment in (begin, begin + timedelta(minutes=length))]
+    shown = period(texts[0], days=str(days)) if days else period(*texts)
+    assert period(**shown.address) == shown
+    assert shown.moved(1).start == shown.end
+    assert period(**shown.moved(1).address) == shown.moved(1)
+    assert len(shown.steps()) <= 31
+    assert days or shown.start <= begin < begin + timedelta(minutes=length) <= shown.end
 
 
 def test_now_leads_a_period_back_without_changing_its_length():

@@ -6,9 +6,9 @@ from urllib.parse import urlencode
 from moorage.core.errors import Invalid, MoorageError
 from moorage.dashboard.page_request import PageRequest
 from moorage.dashboard.pages import Page, error_text
-from moorage.dashboard.views import calendar_period as axis
-from moorage.dashboard.views import calendar_view as view
+from moorage.dashboard.views import calendar_period, calendar_view
 from moorage.dashboard.views.calendar_period import ShownPeriod
+from moorage.dashboard.views.calendar_view import TrackMaker
 from moorage.dashboard.views.lease_form import api_date, field_date
 from moorage.dashboard.views.reservation_documents import CalendarDocument
 
@@ -24,27 +24,34 @@ def show_calendar(page_request: PageRequest) -> Page:
     query = page_request.http.query
     now = page_request.http.service.clock.now()
     typed = {"start": query.first("start") or "", "end": query.first("end") or ""}
-    problem = ""
+    problem, problem_field = "", ""
     try:
-        shown = axis.parse_period(typed["start"], typed["end"], query.first("days"), now)
+        shown = calendar_period.parse_period(typed["start"], typed["end"], query.first("days"), now)
         typed = {"start": field_date(shown.start), "end": field_date(shown.end)}
     except Invalid as error:
-        problem, shown = error.message, axis.parse_period(None, None, None, now)
+        problem, problem_field = error.message, str(error.fields["field"])
+        shown = calendar_period.parse_period(None, None, None, now)
     tabs = _SHOWS if page_request.user.is_admin else {"usage": "Usage"}
     what = query.first("show") or "usage"
     what = what if what in tabs else "usage"
     hosts_with = query.first("hosts_with") or ""
-    kept = {"show": what, **({"hosts_with": hosts_with} if hosts_with else {})}
-    maker = view.TrackMaker(shown, view.ALL_LANES if query.first("lanes") == "all" else view.MAX_LANES)
+    all_lanes = query.first("lanes") == "all"
+    kept = {
+        "show": what,
+        **({"hosts_with": hosts_with} if hosts_with else {}),
+        **({"lanes": "all"} if all_lanes else {}),
+    }
+    maker = TrackMaker(shown, calendar_view.ALL_LANES if all_lanes else calendar_view.MAX_LANES)
 
     def at(period: Mapping[str, object] = shown.address, **more: object) -> str:
         """The address of this page with another period or other parameters."""
         return f"{page_request.root}/calendar?{urlencode({**period, **kept, **more})}"
 
     values: dict[str, object] = {
-        "shown": shown, "what": what, "tabs": tabs, "lengths": axis.LENGTHS, "ticks": axis.ticks(shown),
+        "shown": shown, "what": what, "tabs": tabs, "lengths": calendar_period.LENGTHS,
+        "ticks": calendar_period.ticks(shown), "around_now": calendar_period.around_now(shown, now),
         "now_at": shown.percent(now) if shown.start <= now < shown.end else None,
-        "around_now": axis.around_now(shown, now), "typed": typed, "period_problem": problem,
+        "typed": typed, "period_problem": problem, "period_field": problem_field,
         "field_date": field_date, "filter": hosts_with, "kept": kept, "at": at,
     }  # fmt: skip
     made = {"hosts": _hosts, "projects": _projects}.get(what, _usage)
@@ -53,7 +60,7 @@ def show_calendar(page_request: PageRequest) -> Page:
     )
 
 
-def _usage(page_request: PageRequest, shown: ShownPeriod, maker: view.TrackMaker, hosts_with: str) -> dict[str, object]:
+def _usage(page_request: PageRequest, shown: ShownPeriod, maker: TrackMaker, hosts_with: str) -> dict[str, object]:
     params = {**_period(shown), "step_minutes": int(shown.step.total_seconds() // 60)}
     pool = {"resource_properties": hosts_with} if hosts_with else {}
     message = ""
@@ -66,13 +73,13 @@ def _usage(page_request: PageRequest, shown: ShownPeriod, maker: view.TrackMaker
             raise
         message = error_text(error)
         calendar = {"capacity": {}, "busy": [], "leases": []}
-    rows, more_classes = view.heat_rows(calendar, shown)
-    tracks = view.of_leases(calendar["leases"][: view.MAX_LEASES], maker)
+    rows, more_classes = calendar_view.heat_rows(calendar, shown)
+    tracks = calendar_view.of_leases(calendar["leases"][: calendar_view.MAX_LEASES], maker)
     return {"rows": rows, "more_classes": more_classes, "tracks": tracks,
             "more_leases": len(calendar["leases"]) - len(tracks), "error": message}  # fmt: skip
 
 
-def _hosts(page_request: PageRequest, shown: ShownPeriod, maker: view.TrackMaker, hosts_with: str) -> dict[str, object]:
+def _hosts(page_request: PageRequest, shown: ShownPeriod, maker: TrackMaker, hosts_with: str) -> dict[str, object]:
     client, marker = page_request.client("reservation"), page_request.http.query.first("marker")
     params = {"limit": HOSTS_AT_ONCE, "marker": marker, "properties": hosts_with or None}
     try:
@@ -84,15 +91,13 @@ def _hosts(page_request: PageRequest, shown: ShownPeriod, maker: view.TrackMaker
         return {"tracks": [], "next_marker": None, "error": error_text(error)}
     is_more = bool(hosts.get("hosts_links"))
     return {
-        "tracks": view.of_hosts(hosts["hosts"], allocations, page_request.names.project, maker),
+        "tracks": calendar_view.of_hosts(hosts["hosts"], allocations, page_request.names.project, maker),
         "next_marker": hosts["hosts"][-1]["id"] if is_more else None,
         "error": "",
     }
 
 
-def _projects(
-    page_request: PageRequest, shown: ShownPeriod, maker: view.TrackMaker, hosts_with: str
-) -> dict[str, object]:
+def _projects(page_request: PageRequest, shown: ShownPeriod, maker: TrackMaker, hosts_with: str) -> dict[str, object]:
     period = {"ends_after": api_date(shown.start), "starts_before": api_date(shown.end)}
     params = {
         **period,
@@ -103,7 +108,7 @@ def _projects(
     answer = page_request.client("reservation").get("/v1/leases", params=params)
     leases = answer["leases"]
     return {
-        "tracks": view.of_projects(leases, page_request.names.project, maker),
+        "tracks": calendar_view.of_projects(leases, page_request.names.project, maker),
         "next_marker": leases[-1]["id"] if answer.get("leases_links") else None,
         "error": "",
     }

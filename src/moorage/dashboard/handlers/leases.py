@@ -28,7 +28,7 @@ from moorage.dashboard.views.tables import chosen_order, headings, table_rows
 from moorage.wire.http import Response
 
 
-def list_leases(page_request: PageRequest) -> Page:
+def list_leases(page_request: PageRequest) -> Page | Response:
     """Running leases first: those that end soonest, then those that start next. A heading sorts them otherwise."""
     query = page_request.http.query
     kept, made = list_parameters(query.first), query.first("made") or ""
@@ -39,8 +39,14 @@ def list_leases(page_request: PageRequest) -> Page:
     if len(keys) > 1:
         kept.pop("marker", None)
     names = page_request.names if is_all else own_names(page_request.user)
+    try:
+        groups = [_group(page_request, key, kept, names) for key in keys]
+    except RemoteError as error:
+        if "marker" not in kept or error.status != 400:
+            raise
+        return redirect(page_request, list_address(kept, marker=""))  # the lease at the marker was deleted
     values = {
-        "groups": [_group(page_request, key, kept, names) for key in keys],
+        "groups": groups,
         "tabs": [
             (words, list_address(kept, show=tab, marker=""), tab == (show if show in TABS else ""))
             for tab, words in TABS.items()
@@ -108,7 +114,7 @@ def show_lease(page_request: PageRequest, lease_id: str) -> Page:
     document: LeaseDocument = client.get(_path(lease_id))["lease"]
     lease = view.lease_details(document)
     timeline = view.timeline(client.get(_path(lease_id) + "/timeline")["timeline"])
-    hosts = client.get(_path(lease_id) + "/hosts")["reservations"]
+    hosts = client.get(_path(lease_id) + "/hosts")["reservations"] if lease.status != "TERMINATED" else []
     values = {
         "lease": lease,
         "hosts": {each["id"]: view.hosts_of_reservation(each) for each in hosts},

@@ -68,12 +68,13 @@ def act_on_selected(page_request: PageRequest) -> Page:
     for lease_id, act in confirmed.items():
         try:
             result = _carried_out(page_request, lease_id, act)
-        except (Unavailable, RemoteError):
+        except (Unavailable, RemoteError) as error:
             # Each further lease would be tried several times in vain, while the browser waits.
             if not done:
                 raise
+            reason = error_text(error) if isinstance(error, RemoteError) and error.status < 500 else _NO_ANSWER
             seen = {one.id for one in (*done, *refused)}
-            refused += [SelectedLease(one, None, "", _NO_ANSWER) for one in confirmed if one not in seen]
+            refused += [SelectedLease(one, None, "", reason) for one in confirmed if one not in seen]
             break
         (done if result.act else refused).append(result)
     values = {"done": done, "refused": refused, "back": list_address(kept)}

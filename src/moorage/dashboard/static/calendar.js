@@ -2,7 +2,6 @@
 "use strict";
 
 (() => {
-  for (const hint of document.querySelectorAll(".with-scripts")) hint.hidden = false;
   const field = (time) => new Date(time).toISOString().slice(0, 16);
 
   // Over the cells of the heat map: a new lease for that time.
@@ -66,6 +65,7 @@
     const note = document.body.appendChild(Object.assign(document.createElement("div"), { className: "drag-note" }));
     note.setAttribute("role", "status");
     const inner = bar.querySelector("svg");
+    tracks.setAttribute("data-dragging", "");
     drag = {
       bar, isEnd, note, inner, x: event.clientX, by: 0, was: [inner.getAttribute("x"), inner.getAttribute("width")],
       from: Date.parse(bar.dataset.from), to: Date.parse(bar.dataset.to), width: bar.closest("svg").getBoundingClientRect().width,
@@ -87,6 +87,7 @@
   const stop = () => {
     drag.note.remove();
     drag.bar.classList.remove("dragged");
+    tracks.removeAttribute("data-dragging");
     drag = null;
   };
   document.addEventListener("pointerup", () => {

@@ -6,7 +6,8 @@
 (() => {
   const busy = (part) =>
     part.querySelector("details.menu[open]") ||
-    (part.contains(document.activeElement) && document.activeElement.matches("input, select, textarea, button"));
+    (part.contains(document.activeElement) && document.activeElement.matches("a, input, select, textarea, button"));
+  const show_hints = (part) => { for (const hint of part.querySelectorAll(".with-scripts")) hint.hidden = false; };
   const details = (part) => [...part.querySelectorAll("details")];
 
   async function refresh(part) {
@@ -19,17 +20,23 @@
       document.querySelector("footer time")?.replaceWith(page.querySelector("footer time") ?? "");
       const fresh = page.getElementById(part.id);
       if (!fresh) return;
+      // Another period of the calendar, because time went on: the whole page belongs to it.
+      if (fresh.dataset.period !== part.dataset.period) return location.reload();
       moorageTimes.localise(fresh);
+      show_hints(fresh);
       if (!fresh.dataset.every) part.removeAttribute("data-every");
       details(part).forEach((old, number) => { const same = details(fresh)[number]; if (same && old.open) same.open = true; });
       if (fresh.isEqualNode(part)) return;
+      const scrolled = [...part.querySelectorAll(".scroll")].map((one) => one.scrollLeft);
       part.replaceChildren(...fresh.childNodes);
+      [...part.querySelectorAll(".scroll")].forEach((one, number) => { one.scrollLeft = scrolled[number] ?? 0; });
       part.dispatchEvent(new CustomEvent("moorage:fresh", { bubbles: true }));
     } catch {
       // The service is away, or the session over: the next round, or the next click, says so.
     }
   }
 
+  show_hints(document);
   for (const part of document.querySelectorAll("[data-every]")) {
     setInterval(() => refresh(part), Math.max(1, Number(part.dataset.every)) * 1000);
   }

@@ -23,6 +23,11 @@ const moorageTimes = (() => {
       utc.textContent = utcBeside(at, length);
       time.replaceChildren(short(local(at), length), " ", utc);
     }
+    if (isUtc(new Date())) return;
+    const hours = -new Date().getTimezoneOffset() / 60;
+    for (const note of part.querySelectorAll("[data-zone-note]")) {
+      note.textContent = ` In ${zone} it is ${Math.abs(hours)} h ${hours > 0 ? "later" : "earlier"}.`;
+    }
   }
 
   function localiseField(input) {
@@ -31,12 +36,17 @@ const moorageTimes = (() => {
     label.textContent = label.textContent.replace("UTC", zone);
     const value = input.defaultValue ? new Date(`${input.defaultValue}Z`) : null;
     if (value && !Number.isNaN(value.getTime())) input.value = local(value).slice(0, input.defaultValue.length);
+    const unchanged = input.value;
     const hint = document.createElement("p");
     hint.className = "hint utc-of-field";
     hint.id = `${input.id}-utc`;
     input.setAttribute("aria-describedby", `${input.getAttribute("aria-describedby") ?? ""} ${hint.id}`.trim());
     input.after(hint);
-    const utc = () => (input.value ? new Date(input.value).toISOString().slice(0, Math.max(16, input.value.length)) : "");
+    // In the hour that comes twice in autumn, a local time has two meanings: one that nobody changed keeps its own.
+    const utc = () => {
+      if (!input.value || input.value === unchanged) return input.value && input.defaultValue;
+      return new Date(input.value).toISOString().slice(0, Math.max(16, input.value.length));
+    };
     const show = () => { hint.textContent = input.value ? `${short(utc(), 16)} UTC` : ""; };
     input.addEventListener("input", show);
     addEventListener("pageshow", show);
@@ -49,10 +59,6 @@ const moorageTimes = (() => {
   localise(document);
   for (const input of document.querySelectorAll('input[type="datetime-local"]')) localiseField(input);
   if (!isUtc(new Date())) {
-    const hours = -new Date().getTimezoneOffset() / 60;
-    for (const note of document.querySelectorAll("[data-zone-note]")) {
-      note.textContent = ` In ${zone} it is ${Math.abs(hours)} h ${hours > 0 ? "later" : "earlier"}.`;
-    }
     const note = document.querySelector("[data-zone]");
     if (note) note.textContent = `Times are in ${zone}, with UTC beside them.`;
   }

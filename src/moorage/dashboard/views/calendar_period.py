@@ -12,16 +12,16 @@ from moorage.dashboard.views.lease_form import field_date
 #: Lengths with a name, by days.
 LENGTHS: Mapping[int, str] = {1: "Day", 7: "Week", 30: "Month", 90: "Quarter"}
 DEFAULT_DAYS = 7
-MAX_DAYS = 366
-#: How far from now the calendar goes.
-_FARTHEST = timedelta(days=3650)
 
 _DAY = timedelta(days=1)
-#: {minutes per column: minutes per step of a drag}. A period has the shortest columns of which it has `_MAX_COLUMNS`.
+#: {minutes per column: minutes per step of a drag}. A period has the shortest columns of which it needs no more than
+#: `_MAX_COLUMNS`.
 _STEPS: Mapping[int, int] = {
-    15: 5, 30: 5, 60: 15, 120: 30, 180: 60, 360: 60, 720: 180, 1440: 360, 4320: 1440, 10080: 1440, 20160: 1440
+    15: 5, 30: 5, 60: 15, 120: 30, 180: 60, 360: 60, 720: 180, 1440: 360, 4320: 1440, 10080: 1440, 17280: 1440
 }  # fmt: skip
 _MAX_COLUMNS = 31
+#: The longest period, of so many columns of twelve days, and how far from now a period may begin.
+MAX_DAYS, _FARTHEST_DAYS = 372, 3650
 #: Labels of the axis that fit beside each other on a phone.
 _LABELS_ON_PHONE = 7
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -62,27 +62,28 @@ class ShownPeriod:
 def parse_period(start: str | None, end: str | None, days: str | None, now: datetime) -> ShownPeriod:
     """The period of the page's address.
 
-    Without an end it is `days` long, by default a week; without a start, an eighth of it lies before `now`. A start
-    that is no date and a length that has no name count as missing. Raises `Invalid` for an end that is wrong.
+    Without an end it is `days` long, by default a week; without a start, an eighth of it lies before `now`. In an
+    address without an end, a start that is no date and a length that has no name count as missing, and one that is far
+    from now is moved. Raises `Invalid` for an end, or a start with an end, that is wrong.
     """
     length_days = next((each for each in LENGTHS if str(each) == days), DEFAULT_DAYS)
-    begin = _moment(start)
     if not end:
+        begin = _moment(start)
         length = timedelta(days=length_days)
-        return _whole_columns(_near(begin, now) if begin else _an_eighth_before(now, length), length, length_days)
-    finish = _moment(end)
-    if finish is None:
-        raise Invalid(f"To: {end} is not a date and time; use the form 2026-12-01 08:00", field="end")
-    begin = begin or _an_eighth_before(now, finish - now)
-    if not timedelta(0) < finish - begin <= MAX_DAYS * _DAY:
-        raise Invalid(f"To: must be after From, by at most {MAX_DAYS} days", field="end")
-    return _whole_columns(_near(begin, now), finish - begin, 0)
+        return _of_length(_near(begin, now) if begin else _an_eighth_before(now, length), length_days)
+    finish = _typed(end, "To", "end")
+    begin = _typed(start, "From", "start") if start else _an_eighth_before(now, finish - now)
+    if begin != _near(begin, now):
+        raise Invalid(f"From: must be within {_FARTHEST_DAYS:,} days from now", field="start")
+    if not (begin < finish and finish - _floor(begin, _DAY) <= MAX_DAYS * _DAY):
+        raise Invalid(f"To: must be after From, by less than {MAX_DAYS} days", field="end")
+    return _whole_columns(begin, finish)
 
 
 def around_now(shown: ShownPeriod, now: datetime) -> ShownPeriod:
     """The period of the same length that begins shortly before `now`."""
-    length = shown.end - shown.start
-    return _whole_columns(_an_eighth_before(now, length), length, shown.days)
+    begin = _an_eighth_before(now, shown.end - shown.start)
+    return _of_length(begin, shown.days) if shown.days else _whole_columns(begin, begin + (shown.end - shown.start))
 
 
 def _an_eighth_before(now: datetime, length: timedelta) -> datetime:
@@ -91,11 +92,23 @@ def _an_eighth_before(now: datetime, length: timedelta) -> datetime:
     return _floor(min(start + unit / 2, now), unit)
 
 
-def _whole_columns(start: datetime, length: timedelta, days: int) -> ShownPeriod:
-    minutes = next(each for each in _STEPS if length <= _MAX_COLUMNS * timedelta(minutes=each))
-    step = timedelta(minutes=minutes)
+def _of_length(start: datetime, days: int) -> ShownPeriod:
+    """`days`: a key of `LENGTHS`."""
+    length = timedelta(days=days)
+    step = next(step for step in _steps() if length <= _MAX_COLUMNS * step)
     begin = _floor(start, min(step, _DAY))
-    return ShownPeriod(begin, begin + ceil((start + length - begin) / step) * step, step, days)
+    return ShownPeriod(begin, begin + length, step, days)
+
+
+def _whole_columns(start: datetime, end: datetime) -> ShownPeriod:
+    """The shortest period of whole columns that contains `start` to `end`."""
+    begins = ((step, _floor(start, min(step, _DAY))) for step in _steps())
+    step, begin = next((step, begin) for step, begin in begins if end - begin <= _MAX_COLUMNS * step)
+    return ShownPeriod(begin, begin + ceil((end - begin) / step) * step, step, 0)
+
+
+def _steps() -> list[timedelta]:
+    return [timedelta(minutes=minutes) for minutes in _STEPS]
 
 
 def _floor(moment: datetime, unit: timedelta) -> datetime:
@@ -103,7 +116,14 @@ def _floor(moment: datetime, unit: timedelta) -> datetime:
 
 
 def _near(moment: datetime, now: datetime) -> datetime:
-    return min(max(moment, now - _FARTHEST), now + _FARTHEST)
+    return min(max(moment, now - _FARTHEST_DAYS * _DAY), now + _FARTHEST_DAYS * _DAY)
+
+
+def _typed(text: str, label: str, field: str) -> datetime:
+    """Raises `Invalid`."""
+    if (found := _moment(text)) is None:
+        raise Invalid(f"{label}: {text} is not a date and time; use the form 2026-12-01 08:00", field=field)
+    return found
 
 
 def _moment(text: str | None) -> datetime | None:

@@ -1,5 +1,6 @@
 """The calendar page: usage per resource class, and bars for leases. Pure."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -53,7 +54,7 @@ class HeatRow:
 
 
 def heat_rows(calendar: CalendarDocument, shown: ShownPeriod) -> tuple[list[tuple[str, list[HeatRow]]], int]:
-    """([(group, a row per class)], classes left out). `calendar` is the API's answer, in steps of the window."""
+    """([(group, a row per class)], classes left out). `calendar` is the API's answer, in steps of the period."""
     capacity: Mapping[str, int] = calendar["capacity"]
     steps = shown.steps()
     used: dict[str, list[int]] = {name: [0] * len(steps) for name in capacity}
@@ -148,11 +149,13 @@ class TrackMaker:
         self._shown = shown
         self._max_lanes = max_lanes
         self._hues: dict[str, int] = {}
+        self._used: Counter[int] = Counter()
 
     def track(self, name: str, note: str, periods: Iterable[LeasePeriod], key: str = "") -> Track:
         """Bars in one lane do not overlap. `left_out`: periods for which there is no lane."""
         bars: list[LeaseBar] = []
         ends: list[datetime] = []
+        used: Counter[int] = Counter()
         left_out = 0
         for period in sorted(periods, key=lambda each: (each.start, each.end)):
             if period.end <= self._shown.start or period.start >= self._shown.end:
@@ -164,14 +167,16 @@ class TrackMaker:
             ends[lane:lane + 1] = [period.end]  # fmt: skip
             x = self._shown.percent(period.start)
             width = round(max(self._shown.percent(period.end) - x, 0.4), 3)
-            bars.append(LeaseBar(period, x, width, lane, self._hue(period.lease_id, [bar.hue for bar in bars])))
+            hue = self._hue(period.lease_id, used)
+            used[hue] += 1
+            bars.append(LeaseBar(period, x, width, lane, hue))
         return Track(name, note, bars, max(1, len(ends)), left_out, key)
 
-    def _hue(self, lease_id: str, before: Sequence[int]) -> int:
+    def _hue(self, lease_id: str, in_row: Counter[int]) -> int:
         """The lease's hue. A new lease gets the one that this row, and then the page, has used least."""
         if lease_id not in self._hues:
-            used = list(self._hues.values())
-            self._hues[lease_id] = min(range(HUES), key=lambda hue: (before.count(hue), used.count(hue)))
+            self._hues[lease_id] = min(range(HUES), key=lambda hue: (in_row[hue], self._used[hue]))
+            self._used[self._hues[lease_id]] += 1
         return self._hues[lease_id]
 
 
@@ -190,7 +195,7 @@ def of_hosts(
     name_of: Callable[[str], str],
     maker: TrackMaker,
 ) -> list[Track]:
-    """One track per host. Several slots of one reservation on a host become one bar with a count.
+    """One track per host. Several slots of one lease on a host become one bar with a count.
 
     `name_of`: the name of a project, by its id.
     """

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from moorage.dashboard.views.lease_view import LeaseDetails
-from moorage.dashboard.views.tables import TableColumn
+from moorage.dashboard.views.tables import MAX_WANTED, TableColumn
 
 #: Leases of a group that one request reads (the API's maximum), and those that the page shows.
 READ = 1000
@@ -23,7 +23,7 @@ class LeaseGroup:
     empty: str
     order: Mapping[str, str]
     first: str
-    buttons: Sequence[tuple[str, str]]  #: [(key of `selected_leases.ACTS`, label)]
+    buttons: Sequence[tuple[str, str]]  #: [(key of `selected_leases.CHOICES`, label)]
 
 
 GROUPS: Mapping[str, LeaseGroup] = {
@@ -50,7 +50,7 @@ _PARAMETERS = ("show", "all", "find", "sort", "marker")
 
 def list_parameters(read: Callable[[str], str | None]) -> dict[str, str]:
     """{parameter: value} of those that are not empty. `read`: returns the value of a parameter."""
-    return {name: text for name in _PARAMETERS if (text := (read(name) or "").strip())}
+    return {name: text for name in _PARAMETERS if (text := (read(name) or "").strip()[:MAX_WANTED])}
 
 
 @dataclass(frozen=True, slots=True)

@@ -266,7 +266,7 @@ def _step(step: StepDocument) -> LeaseStepRow:
 
 @dataclass(frozen=True, slots=True)
 class HostsOfReservation:
-    """``2 hosts``, or empty before and after the lease; for administrators [(host, ``3 slots`` or empty)]."""
+    """``2 hosts``, or empty without any; for administrators [(host, ``3 slots`` or empty)]."""
 
     words: str
     named: Sequence[tuple[str, str]]

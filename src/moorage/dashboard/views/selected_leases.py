@@ -20,7 +20,7 @@ class Act:
 
 
 #: {name of the form field: act}. A confirmed form says what each lease was confirmed for: one that was to be cancelled
-#: before it starts, and has started since, must not lose its servers.
+#: before it starts, and has started since, keeps its servers (unless it starts between the last look and the act).
 ACTS: Mapping[str, Act] = {
     "end": Act("End", "ended", "Ends now. Its servers are deleted, and its resources become free."),
     "cancel": Act("Cancel", "cancelled", "Is cancelled before it starts. Its resources become free."),
@@ -34,8 +34,8 @@ CHOICES: Mapping[str, tuple[str, str]] = {
     "delete": ("Cancel or delete leases", "No selected lease can be deleted"),
 }
 
-#: {status: why a lease cannot be ended}
-_NOT_ENDED: Mapping[str, str] = {
+#: {status: why a lease cannot be ended, or deleted}
+_WHY_NOT: Mapping[str, str] = {
     "CREATING": "Cannot be ended: it has not started. Cancel it instead.",
     "PENDING": "Cannot be ended: it has not started. Cancel it instead.",
     "STARTING": "Cannot be ended while it starts. Try again in a moment.",
@@ -51,9 +51,9 @@ def act_on(lease: LeaseDetails, choice: str) -> tuple[str, str]:
     if choice == "end":
         if lease.can_end:
             return "end", ACTS["end"].effect
-        return "", _NOT_ENDED.get(lease.status, f"Cannot be ended in status {lease.status}. Delete it instead.")
+        return "", _WHY_NOT.get(lease.status, f"Cannot be ended in status {lease.status}. Delete it instead.")
     if lease.status == "DELETING":
-        return "", _NOT_ENDED["DELETING"]
+        return "", _WHY_NOT["DELETING"]
     return lease.removal.kind, ACTS[lease.removal.kind].effect
 
 

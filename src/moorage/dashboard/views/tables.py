@@ -7,6 +7,9 @@ from typing import Generic, TypeVar
 
 R = TypeVar("R")
 
+#: Characters of a filter that count, as many as its field takes.
+MAX_WANTED = 200
+
 
 @dataclass(frozen=True, slots=True)
 class TableColumn(Generic[R]):
@@ -48,13 +51,17 @@ def chosen_order(text: str | None, columns: Sequence[TableColumn[R]]) -> TableOr
 def table_rows(
     rows: Iterable[R], columns: Sequence[TableColumn[R]], order: TableOrder | None, wanted: str = ""
 ) -> list[R]:
-    """The rows in which each word of `wanted` is found in some column, sorted by `order`; None: not sorted."""
-    words = wanted.casefold().split()
+    """The rows in which each word of `wanted` is found in some column, sorted by `order`; None: not sorted.
+
+    Rows without a text in the column of the order are always last.
+    """
+    words = wanted[:MAX_WANTED].casefold().split()
     found = [row for row in rows if _has_all(words, [column.text(row).casefold() for column in columns])]
     if order is None:
         return found
     by = next(column for column in columns if column.key == order.key)
-    return sorted(found, key=lambda row: _natural(by.text(row)), reverse=order.descending)
+    ordered = sorted(found, key=lambda row: _natural(by.text(row)), reverse=order.descending)
+    return sorted(ordered, key=lambda row: not by.text(row))
 
 
 def headings(
@@ -79,6 +86,6 @@ def _has_all(words: Sequence[str], texts: Sequence[str]) -> bool:
 
 
 def _natural(text: str) -> list[tuple[bool, int, str]]:
-    """Sorts compute-2 before compute-10, and empty texts last."""
+    """Sorts compute-2 before compute-10."""
     parts = re.findall(r"\d+|\D+", text.casefold())
-    return [(False, int(part), "") if part.isdecimal() else (True, 0, part) for part in parts] or [(True, 1, "")]
+    return [(False, int(part), "") if part.isdecimal() else (True, 0, part) for part in parts]

@@ -105,7 +105,7 @@ _SLOTS = ListStatement(
     .where,
 )
 # The period of the lease: the period of an allocation also includes the cleaning time.
-_BY_LEASE: Select[Any] = (
+_LEASED_SLOTS: Select[Any] = (
     select(
         computehost_allocations.c.id,
         computehost_allocations.c.compute_host_id,
@@ -370,7 +370,7 @@ def slots_of(
 
 def leased_slots(connection: Connection, host_ids: Collection[int] | None = None) -> dict[int, list[LeasedSlot]]:
     """{host id: its slots by start} of all hosts, or of these."""
-    statement = _BY_LEASE
+    statement = _LEASED_SLOTS
     if host_ids is not None:
         statement = statement.where(computehost_allocations.c.compute_host_id.in_(host_ids))
     found: dict[int, list[LeasedSlot]] = defaultdict(list)
