@@ -1,5 +1,6 @@
 """The calendar's arrays compared with a simple table of minutes."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from moorage.reservation.capacity import calendar as calendar_module
 from moorage.reservation.capacity.calendar import Calendar, HostCapacity, HostUsage, utilisation
-from moorage.reservation.model.slot_demand import SlotDemand
+from moorage.reservation.model.slot_demand import WHOLE_HOST, SlotDemand
 
 ZERO = datetime(2026, 1, 1, tzinfo=UTC)
 HOSTS = (3, 7, 8)
@@ -25,6 +26,8 @@ usages = st.builds(
     periods,
     amounts,
 )
+CAPACITY = {"VCPU": 64, "MEMORY_MB": 60}
+whole_hosts = usages.map(lambda usage: replace(usage, amounts={WHOLE_HOST: 1}))
 capacities = st.lists(
     st.fixed_dictionaries({name: st.integers(0, 12) for name in CLASSES}), min_size=3, max_size=3
 ).map(lambda rows: [HostCapacity(host, row) for host, row in zip(HOSTS, rows, strict=True)])
@@ -118,8 +121,8 @@ def test_hosts_that_are_replaced_lose_their_old_capacity_and_usage(
 
 
 @given(
-    st.lists(usages, max_size=8),
-    st.lists(usages, max_size=4),
+    st.lists(usages | whole_hosts, max_size=8),
+    st.lists(usages | whole_hosts, max_size=4),
     st.sets(st.sampled_from(HOSTS)),
     st.none() | st.sets(st.sampled_from([*HOSTS, 99])),
     periods,
@@ -128,9 +131,10 @@ def test_hosts_that_are_replaced_lose_their_old_capacity_and_usage(
 @settings(max_examples=300, deadline=None)
 def test_utilisation_is_the_highest_usage_within_each_step(taken, added, read, asked, period, step):
     """For all hosts or some of them, after usage was added and after hosts were replaced by empty ones."""
-    hosts = [HostCapacity(host, {"VCPU": 64, "MEMORY_MB": 64}) for host in HOSTS]
+    hosts = [HostCapacity(host, CAPACITY) for host in HOSTS]
     calendar = Calendar(hosts, taken).replaced([host for host in hosts if host.host in read], []).with_usage(added)
     there = [usage for usage in taken if usage.host not in read] + added
+    there = [replace(usage, amounts=CAPACITY) if WHOLE_HOST in usage.amounts else usage for usage in there]
     if asked is not None:
         there = [usage for usage in there if usage.host in asked]
     expected = []

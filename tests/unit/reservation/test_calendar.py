@@ -120,3 +120,17 @@ def test_a_host_with_any_usage_is_not_free_as_a_whole():
     (first, second) = utilisation(there, DAYS[0], DAYS[2], DAYS[1] - DAYS[0])
     assert (first.used["HOSTS"], second.used.get("HOSTS", 0)) == (10, 0)
     assert there.slots(SlotDemand(whole_host=True), DAYS[0], DAYS[1]).sum() == 20 - first.used["HOSTS"]
+
+
+def test_nothing_of_a_host_that_is_reserved_as_a_whole_is_free():
+    """The calendar said that its processors are free, but nobody could reserve them."""
+    hosts = [HostCapacity(number, {"VCPU": 8, "MEMORY_MB": number}) for number in range(1, 5)]
+    servers = [HostUsage(1, *DAYS[:2], {"VCPU": 3})]
+    there = Calendar(hosts, [*servers, *(HostUsage(number, *DAYS[1:3], {WHOLE_HOST: 1}) for number in (1, 2, 4))])
+    (first, second) = utilisation(there, DAYS[0], DAYS[2], DAYS[1] - DAYS[0])
+    assert first.used == {"VCPU": 3, "HOSTS": 1}
+    assert second.used == {"VCPU": 24, "MEMORY_MB": 7, "HOSTS": 3}
+    (only,) = utilisation(there, DAYS[1], DAYS[2], DAYS[1] - DAYS[0], hosts=[2, 3])
+    assert only.used == {"VCPU": 8, "MEMORY_MB": 2, "HOSTS": 1}
+    grown = there.replaced([HostCapacity(2, {"VCPU": 10, "MEMORY_MB": 2})], [HostUsage(2, *DAYS[1:3], {WHOLE_HOST: 1})])
+    assert utilisation(grown, DAYS[1], DAYS[2], DAYS[1] - DAYS[0])[0].used["VCPU"] == 26

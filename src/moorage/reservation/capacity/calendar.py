@@ -169,6 +169,19 @@ class Calendar:
         rows = self._all_rows()
         return total(rows.of(wanted[rows.row] & (rows.start < end) & (rows.end > start))).between(start, end)
 
+    def capacity_of_whole(self, start: int, end: int, hosts: Ints | None = None) -> Total:
+        """The total capacity of those rows (None: of all hosts) that are reserved as a whole, in ``[start, end)``.
+
+        Their usage has one `WHOLE_HOST` and nothing of the other classes, of which nobody else can reserve anything.
+        """
+        rows, whole = self._all_rows(), self.classes.index(WHOLE_HOST)
+        rows = rows.of((rows.amount[:, whole] > 0) & (rows.start < end) & (rows.end > start))
+        if hosts is not None:
+            rows = rows.of(np.isin(rows.row, hosts))
+        amounts = self.capacity[rows.row]
+        amounts[:, whole] = 0
+        return total(Rows(rows.row, rows.start, rows.end, amounts)).between(start, end)
+
     def used_hosts(self, start: int, end: int, hosts: Ints | None = None) -> Total:
         """How many of these rows (None: all hosts) have any usage, in ``[start, end)``: a total of a single column.
 
@@ -383,12 +396,14 @@ def utilisation(
 ) -> list[Utilisation]:
     """Peak usage of these hosts (None: all) in each `step`; adjacent steps with equal usage are merged.
 
-    A host with any usage counts as used in `HOSTS`, because it cannot be reserved as a whole.
+    A host with any usage counts as used in `HOSTS`, because it cannot be reserved as a whole. A host that is reserved
+    as a whole counts as used in all classes.
     """
     low, high = int(start.timestamp()), int(end.timestamp())
     bounds = np.arange(low, high, int(step.total_seconds()))
     rows = None if hosts is None else _rows(calendar, hosts)
-    most = calendar.total_usage(low, high, rows).most(bounds, high)
+    used = calendar.total_usage(low, high, rows).plus(calendar.capacity_of_whole(low, high, rows))
+    most = used.most(bounds, high)
     most[:, calendar.classes.index(WHOLE_HOST)] = calendar.used_hosts(low, high, rows).most(bounds, high)[:, 0]
     changes = np.flatnonzero(np.r_[True, (most[1:] != most[:-1]).any(axis=1)])
     ends = [*bounds[changes[1:]].tolist(), high]
