@@ -132,7 +132,7 @@ def test_the_form_of_a_lease_proposes_an_end_and_can_be_cancelled(lease, open_ta
     expect(tab.get_by_label("Start, UTC")).to_have_value("2026-03-09T08:00")
     expect(tab.get_by_label("End, UTC")).to_have_value("2026-03-09T12:00")
     tab.get_by_label("VCPUs each").fill("0")
-    tab.get_by_role("button", name="Reserve").click()
+    tab.get_by_role("button", name="Reserve", exact=True).click()
     expect(tab.get_by_label("VCPUs each")).to_be_focused()
     tab.troubles.clear()  # the browser reports a 400 as an error
     tab.get_by_role("link", name="Cancel").click()

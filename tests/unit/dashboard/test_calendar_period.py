@@ -111,4 +111,6 @@ def test_a_label_without_room_is_left_out_and_phones_show_at_most_seven():
     assert texts == ["", "Mon 2", "Tue 3", "Wed 4", "Thu 5", "Fri 6", "Sat 7", "Sun 8"]
     for days in LENGTHS:
         assert sum(not tick.is_minor for tick in ticks(period("2026-03-02", days=str(days)))) <= 7
-    assert [tick.text for tick in ticks(period("2026-03-01T22:00", days="1"))][:4] == ["22", "23", "Mon", "01"]
+    assert [tick.text for tick in ticks(period("2026-03-01T22:00", days="1"))][:3] == ["22:00", "Mon 2", "02:00"]
+    month = [tick.text for tick in ticks(period("2026-02-26", days="30"))]
+    assert month == ["26 Feb", "2 Mar", "9 Mar", "16 Mar", "23 Mar"], "weeks begin on Monday"

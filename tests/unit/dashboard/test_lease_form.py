@@ -134,3 +134,21 @@ def test_a_maintenance_names_its_hosts():
                                             "hosts": ["b", "a"]}  # fmt: skip
     with pytest.raises(Invalid, match=r"^Hosts"):
         form.maintenance_body({**typed, "hosts": "\n"}, NOW)
+
+
+@pytest.mark.parametrize(
+    ("typed", "sent"),
+    [
+        ("rack=9", '["=", "$rack", "9"]'),
+        (" vcpus >= 16 ", '[">=", "$vcpus", "16"]'),
+        ("rack=9, gpu_model != A 100", '["and", ["=", "$rack", "9"], ["!=", "$gpu_model", "A 100"]]'),
+        ('note="; x', '["=", "$note", "\\"; x"]'),
+        ('["=", "$rack", "9"]', '["=", "$rack", "9"]'),
+        ("", ""),
+        ("rack", "rack"),
+        ("rack=", "rack="),
+        ("rack=9, nonsense", "rack=9, nonsense"),
+    ],
+)
+def test_a_host_filter_may_be_a_list_of_comparisons(typed, sent):
+    assert form.host_query(typed) == sent

@@ -9,7 +9,7 @@ from moorage.dashboard.pages import Page, error_text
 from moorage.dashboard.views import calendar_period, calendar_view
 from moorage.dashboard.views.calendar_period import ShownPeriod
 from moorage.dashboard.views.calendar_view import TrackMaker
-from moorage.dashboard.views.lease_form import api_date, field_date
+from moorage.dashboard.views.lease_form import api_date, field_date, host_query
 from moorage.dashboard.views.reservation_documents import CalendarDocument
 
 #: Hosts per page, and leases fetched for the view by project.
@@ -34,7 +34,7 @@ def show_calendar(page_request: PageRequest) -> Page:
     tabs = _SHOWS if page_request.user.is_admin else {"usage": "Usage"}
     what = query.first("show") or "usage"
     what = what if what in tabs else "usage"
-    hosts_with = query.first("hosts_with") or ""
+    hosts_with = (query.first("hosts_with") or "").strip()
     all_lanes = query.first("lanes") == "all"
     kept = {
         "show": what,
@@ -52,7 +52,7 @@ def show_calendar(page_request: PageRequest) -> Page:
         "ticks": calendar_period.ticks(shown), "around_now": calendar_period.around_now(shown, now),
         "now_at": shown.percent(now) if shown.start <= now < shown.end else None,
         "typed": typed, "period_problem": problem, "period_field": problem_field,
-        "field_date": field_date, "filter": hosts_with, "kept": kept, "at": at,
+        "field_date": field_date, "filter": hosts_with, "kept": kept, "at": at, "urlencode": urlencode,
     }  # fmt: skip
     made = {"hosts": _hosts, "projects": _projects}.get(what, _usage)
     return Page(
@@ -62,7 +62,7 @@ def show_calendar(page_request: PageRequest) -> Page:
 
 def _usage(page_request: PageRequest, shown: ShownPeriod, maker: TrackMaker, hosts_with: str) -> dict[str, object]:
     params = {**_period(shown), "step_minutes": int(shown.step.total_seconds() // 60)}
-    pool = {"resource_properties": hosts_with} if hosts_with else {}
+    pool = {"resource_properties": host_query(hosts_with)} if hosts_with else {}
     message = ""
     try:
         calendar: CalendarDocument = page_request.client("reservation").get("/v1/calendar", params=params | pool)[
@@ -81,7 +81,7 @@ def _usage(page_request: PageRequest, shown: ShownPeriod, maker: TrackMaker, hos
 
 def _hosts(page_request: PageRequest, shown: ShownPeriod, maker: TrackMaker, hosts_with: str) -> dict[str, object]:
     client, marker = page_request.client("reservation"), page_request.http.query.first("marker")
-    params = {"limit": HOSTS_AT_ONCE, "marker": marker, "properties": hosts_with or None}
+    params = {"limit": HOSTS_AT_ONCE, "marker": marker, "properties": host_query(hosts_with) or None}
     try:
         hosts = client.get("/v1/os-hosts", params=params)
         allocations = client.get("/v1/os-hosts/allocations", params=params)["allocations"]

@@ -4,19 +4,22 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from urllib.parse import urlencode
 
-from moorage.core.errors import Invalid, MoorageError, NotFound, RemoteError, Unavailable
+from moorage.core.errors import Conflict, Invalid, MoorageError, NotFound, RemoteError, Unavailable
 from moorage.core.json import JsonObject
 from moorage.dashboard.page_request import PageRequest, redirect, require_admin
 from moorage.dashboard.pages import Page, error_status, error_text, field_of
 from moorage.dashboard.views import lease_form as form
 from moorage.dashboard.views.calendar_view import of_lease
 from moorage.dashboard.views.reservation_documents import LeaseDocument, OffersDocument
+from moorage.dashboard.views.units import HOSTS, class_words
 from moorage.wire.client import ServiceClient
 from moorage.wire.http import Response
 
 _OFFERS = 4
 #: Maximum number of flavors in the list; with more, the user types the ID.
 _MAX_FLAVORS = 500
+#: Maximum number of resource classes that the form names.
+_MAX_CLASSES = 20
 
 #: Default duration in an empty form.
 _USUAL = timedelta(hours=4)
@@ -96,6 +99,7 @@ def _page(
 ) -> Page:
     values = {
         "typed": typed, "types": form.TYPES, "affinities": form.AFFINITIES, "flavors": _flavors(page_request),
+        "classes": _classes(page_request),
         "said": said,
         "error": "" if error is None else error_text(error),
         "error_field": field_of(error, form.DEFAULTS),
@@ -104,6 +108,17 @@ def _page(
         "rehearsed": rehearsed,
     }  # fmt: skip
     return Page("lease_new.html", "New lease", values, 200 if error is None else error_status(error))
+
+
+def _classes(page_request: PageRequest) -> list[tuple[str, str]]:
+    """[(words, name)] of the resource classes that can be reserved now; empty if the service does not answer."""
+    try:
+        start = page_request.http.service.clock.now().replace(second=0, microsecond=0)
+        params = {"start_date": form.api_date(start), "end_date": form.api_date(start + timedelta(minutes=1))}
+        capacity = page_request.client("reservation").get("/v1/calendar", params=params)["calendar"]["capacity"]
+    except (RemoteError, Unavailable):
+        return []
+    return [(class_words(name), name) for name in sorted(capacity) if name != HOSTS][:_MAX_CLASSES]
 
 
 def _flavors(page_request: PageRequest) -> list[tuple[str, str]] | None:
@@ -135,16 +150,35 @@ def submit_maintenance(page_request: PageRequest) -> Page | Response:
     """Runs the action of the pressed button: show affected leases, or reserve the hosts. Administrators only."""
     require_admin(page_request)
     typed = {name: page_request.form.text(name) for name in _MAINTENANCE_FIELDS}
-    client = page_request.client("reservation")
     try:
         body = form.maintenance_body(typed, page_request.http.service.clock.now())
         if page_request.form.text("action") == "check":
-            found = client.request("POST", "/v1/maintenance/dry-run", json=body, repeatable=True)
-            return _maintenance_page(page_request, typed, touched=found["leases"])
-        made = client.request("POST", "/v1/maintenance", json=body)["lease"]
+            return _maintenance_page(page_request, typed, touched=_touched(page_request, body))
+        return _reserve_hosts(page_request, typed, body)
     except (Invalid, NotFound, RemoteError) as error:
         return _maintenance_page(page_request, typed, error=error)
+
+
+def _reserve_hosts(page_request: PageRequest, typed: Mapping[str, str], body: JsonObject) -> Page | Response:
+    """Raises `NotFound`, `RemoteError`."""
+    try:
+        made = page_request.client("reservation").request("POST", "/v1/maintenance", json=body)["lease"]
+    except RemoteError as error:
+        # The refusal names the leases in the way by their ids, and the page by their names.
+        touched = _touched(page_request, body) if error.status == 409 else []
+        if not touched:
+            raise
+        reason = Conflict("The hosts were not reserved: other leases use them during this time.")
+        return _maintenance_page(page_request, typed, touched=touched, error=reason)
     return redirect(page_request, f"/leases/{made['id']}")
+
+
+def _touched(page_request: PageRequest, body: JsonObject) -> list[LeaseDocument]:
+    """The leases that the maintenance would affect. Raises `NotFound`, `RemoteError`."""
+    client = page_request.client("reservation")
+    found = client.request("POST", "/v1/maintenance/dry-run", json=body, repeatable=True)
+    leases: list[LeaseDocument] = found["leases"]
+    return leases
 
 
 def _maintenance_page(

@@ -38,7 +38,9 @@
       if (last && usage.contains(last)) {
         const cells = chosen(first, first.parentElement.cells[last.cellIndex]);
         const table = first.closest("table");
-        const query = new URLSearchParams({ start_date: cells[0].dataset.from, end_date: cells.at(-1).dataset.to });
+        const query = new URLSearchParams(first.parentElement.dataset.form);
+        query.set("start_date", cells[0].dataset.from);
+        query.set("end_date", cells.at(-1).dataset.to);
         location.assign(`${table.dataset.new}?${query}`);
       }
       clear();

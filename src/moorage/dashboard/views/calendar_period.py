@@ -146,18 +146,29 @@ class Tick:
 
 
 def ticks(shown: ShownPeriod) -> list[Tick]:
-    """Labels for hours, days or groups of three columns, depending on the length of the period."""
-    steps = shown.steps()
-    if shown.step >= _DAY:
+    """Labels for hours, days, weeks from Monday on, or groups of three columns, depending on the period's length."""
+    steps, length = shown.steps(), shown.end - shown.start
+    if shown.step > _DAY:
         groups = [steps[number:number + 3] for number in range(0, len(steps), 3)]  # fmt: skip
-        return _labelled(groups, lambda each: f"{each.day} {each:%b}")
-    unit = timedelta(hours=1) if shown.end - shown.start <= 2 * _DAY else _DAY
-    groups = [list(group) for _, group in groupby(steps, lambda each: _floor(each, unit))]
-    return _labelled(groups, _hour_text if unit < _DAY else _day_text)
+        return _labelled(groups, _date_text)
+    if shown.step == _DAY:
+        return _labelled(_groups(steps, lambda each: each.isocalendar()[:2]), _date_text)
+    if length > 2 * _DAY:
+        return _labelled(_groups(steps, lambda each: _floor(each, _DAY)), _day_text)
+    unit = timedelta(hours=4 if length > _DAY else 2 if length > _DAY / 2 else 1)
+    return _labelled(_groups(steps, lambda each: _floor(each, unit)), _hour_text)
+
+
+def _groups(steps: Sequence[datetime], key: Callable[[datetime], object]) -> list[list[datetime]]:
+    return [list(group) for _, group in groupby(steps, key)]
 
 
 def _hour_text(moment: datetime) -> str:
-    return f"{moment:%H}" if moment.hour else f"{moment:%a}"
+    return f"{moment:%H:%M}" if moment.hour else _day_text(moment)
+
+
+def _date_text(moment: datetime) -> str:
+    return f"{moment.day} {moment:%b}"
 
 
 def _day_text(moment: datetime) -> str:

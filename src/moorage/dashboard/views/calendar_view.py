@@ -52,6 +52,15 @@ class HeatRow:
         """An amount of this class with its unit."""
         return amount_text(self.name, amount)
 
+    @property
+    def form(self) -> dict[str, str]:
+        """The fields of the form of a lease that reserves this class. The form's own kind needs none."""
+        if self.name == HOSTS:
+            return {"resource_type": "physical:host"}
+        if self.name in _FIRST:
+            return {}
+        return {"resource_type": "resource:any", "resources": f"{self.name}=1"}
+
 
 def heat_rows(calendar: CalendarDocument, shown: ShownPeriod) -> tuple[list[tuple[str, list[HeatRow]]], int]:
     """([(group, a row per class)], classes left out). `calendar` is the API's answer, in steps of the period."""

@@ -1,5 +1,7 @@
 """The lease form: converts the fields that a user typed into request bodies for the Reservation API. Pure."""
 
+import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -31,6 +33,8 @@ DEFAULTS: Mapping[str, str] = {
     "", "webhooks": "",
 }  # fmt: skip
 
+#: ``vcpus >= 16``
+_COMPARISON = re.compile(r"(\w+)\s*(==|!=|<=|>=|=|<|>)\s*(\S(?:.*\S)?)")
 _SHAPES = ("%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S")
 
 
@@ -162,20 +166,34 @@ def maintenance_body(typed: Mapping[str, str], now: datetime) -> dict[str, Json]
     }
 
 
+def host_query(text: str) -> str:
+    """A host filter in the API's format: ``rack=9, vcpus>=16`` becomes a query; every other text stays as it is."""
+    text = text.strip()
+    found = [_COMPARISON.fullmatch(part.strip()) for part in text.split(",")]
+    comparisons = [[each[2], f"${each[1]}", each[3]] for each in found if each is not None]
+    if text.startswith("[") or len(comparisons) < len(found):
+        return text
+    return json.dumps(comparisons[0] if len(comparisons) == 1 else ["and", *comparisons])
+
+
 def reservation_body(typed: Mapping[str, str]) -> dict[str, Json]:
     """The reservation in the API's format. Raises `Invalid`."""
     kind = typed.get("resource_type", "")
     if kind not in TYPES:
         raise Invalid(f"What to reserve: select one of {', '.join(TYPES.values())}")
     body: dict[str, Json] = {"resource_type": kind}
-    if properties := typed.get("resource_properties", ""):
+    if properties := host_query(typed.get("resource_properties", "")):
         body["resource_properties"] = properties
     elif kind in ("virtual:instance", "physical:host"):
         body["resource_properties"] = ""
     if kind == "physical:host":
         least = parse_number(typed, "min", "Minimum hosts")
         most = parse_number(typed, "max", "Maximum hosts") if typed.get("max") else least
-        return body | {"min": least, "max": most, "hypervisor_properties": typed.get("hypervisor_properties", "")}
+        return body | {
+            "min": least,
+            "max": most,
+            "hypervisor_properties": host_query(typed.get("hypervisor_properties", "")),
+        }
     body["amount"] = parse_number(typed, "amount", "Amount")
     if word := typed.get("affinity", ""):
         if word not in AFFINITIES:
@@ -207,7 +225,7 @@ def _any(typed: Mapping[str, str]) -> dict[str, Json]:
     if traits := dict(_pairs(typed.get("traits", ""), "Traits", "traits")):
         body["traits"] = traits
     body |= {name: typed[name] for name in ("bitstream_id", "function_id", "function_name") if typed.get(name)}
-    if properties := typed.get("hypervisor_properties", ""):
+    if properties := host_query(typed.get("hypervisor_properties", "")):
         body["hypervisor_properties"] = properties
     return body
 
