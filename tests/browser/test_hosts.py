@@ -70,7 +70,7 @@ ONE_LINE_PX = 40
 ANOTHER_LINE_PX = 22
 
 
-@pytest.mark.parametrize("width", [1280, 1440, 1920])
+@pytest.mark.parametrize("width", [1024, 1280, 1440, 1920])
 def test_a_host_has_one_line_and_a_second_one_for_a_remark(open_tab, width):
     tab = open_tab("admin", width=width)
     tab.goto("/ui/hosts")

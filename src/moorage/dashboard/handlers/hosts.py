@@ -156,7 +156,7 @@ def _row(page_request: PageRequest, host: str) -> view.HostOverview:
     """Raises `NotFound`."""
     found = next((row for row in _rows(page_request) if row.name == host), None)
     if found is None:
-        raise NotFound("there is no such host; the page Hosts lists all")
+        raise NotFound(f"there is no host {host}")
     return found
 
 

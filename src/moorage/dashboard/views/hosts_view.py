@@ -104,10 +104,8 @@ class HostOverview:
             return "no"
         why = "it is down" if self.state != "up" else "it is drained" if self.is_drained else ""
         if self.in_leases.is_reservable:
-            return f"not any more as soon as the reservation service notices that {why}" if why else "yes"
-        return (
-            f"no, because {why}" if why else "as soon as the reservation service notices that it is up and not drained"
-        )
+            return f"yes, until the reservation service notices that {why}" if why else "yes"
+        return f"no, because {why}" if why else "no, until the reservation service notices that it is up again"
 
     @property
     def why_not_retired(self) -> str:
