@@ -290,7 +290,7 @@ def _resource(api: ServiceApi[S], methods: Mapping[str, Sequence[Route[S]]]) -> 
 
 def _sink(api: ServiceApi[S], handler: Callable[[Request[S]], Response]) -> Callable[..., None]:
     """Falcon's function for addresses that no route matches."""
-    route = Route("GET", "", handler, rule=None, reads="none")
+    route: Route[S] = Route("GET", "", handler, rule=None, reads="none")
 
     def respond(req: falcon.Request, resp: falcon.Response, **_params: str) -> None:
         _send(resp, handler(_decode_request(api, req.env[_SERVED_KEY], req, route, {})))

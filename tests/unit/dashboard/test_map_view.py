@@ -154,10 +154,18 @@ def test_aggregates_are_shown_with_their_names_and_zones_from_compute():
     part = {"trees": 2, "resource_classes": [units("VCPU")]}
     survey = {
         "trees": 4, "providers": 9, "resource_classes": [units("VCPU")], "resource_classes_left_out": 0,
-        "aggregates": [{"uuid": "1", **part}, {"uuid": "2", **part}], "aggregates_left_out": 3,
+        "aggregates": [{"uuid": "1", **part}, {"uuid": "2", **part}, {"uuid": "3", **part}], "aggregates_left_out": 3,
     }  # fmt: skip
-    seen = overview(survey, [{"uuid": "2", "name": "rack", "availability_zone": "east"}])
-    assert [(one.name, one.zone) for one in seen.aggregates] == [("1", ""), ("rack", "east")]
+    known = [
+        {"uuid": "2", "name": "rack", "availability_zone": "east"},
+        {"uuid": "3", "name": ONE, "availability_zone": f"blazar_{ONE}"},
+    ]
+    names = [("Unknown to compute, 1…", "", "1"), ("rack", "east", "rack")]
+    assert [(one.name, one.zone, one.title) for one in overview(survey, known).aggregates] == names
+    seen = overview(survey, known, with_reservations=True)
+    assert [(one.name, one.zone, one.title) for one in seen.aggregates] == [
+        *names, ("Hosts of a reservation", "of a lease", ONE),
+    ]  # fmt: skip
     assert seen.aggregates_left_out == 3
 
 

@@ -60,8 +60,8 @@ def test_the_map_shows_totals_and_hosts(people, world):
     assert f'href="/ui/map/{world.root}">compute-1</a>' in seen
     assert "CUSTOM_ACCELERATOR_FPGA" in seen
     assert "1 of 4" in seen
-    assert "1 tree match" in page(people, "/map?search=3B:00")
-    assert "0 trees match" in page(people, "/map?resource_class=CUSTOM_NONE")
+    assert "1 host matches" in page(people, "/map?search=3B:00")
+    assert "0 hosts match" in page(people, "/map?resource_class=CUSTOM_NONE")
 
 
 def test_a_tree_shows_regions_functions_handles_and_their_servers(people, world):

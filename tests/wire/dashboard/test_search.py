@@ -55,8 +55,8 @@ def test_results_of_the_same_name_can_be_told_apart(sign_in, things):
     assert words("COMPUTE-").startswith("compute-1 ")
     assert things["root"] not in words("COMPUTE-")
     day, next_day = (f"{START + timedelta(days=days):%Y-%m-%d %H:%M}" for days in (1, 2))
-    assert words("tea") == f"team PENDING project admin, admin, {day} until {next_day}"
-    assert words("b.(1)<") == f"web.(1)&lt;b&gt; ERROR project admin, admin, {things['server']}"
+    assert words("tea") == f"team PENDING project admin, by admin, {day} until {next_day}"
+    assert words("b.(1)<") == f"web.(1)&lt;b&gt; ERROR project admin, by admin, {things['server']}"
     assert f'<time datetime="{START + timedelta(days=2):%Y-%m-%dT%H:%M:%SZ}">' in site.get("/search?q=team").text
 
 

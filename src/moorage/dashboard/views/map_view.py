@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from moorage.core.names import reservation_class
+from moorage.core.ids import is_uuid
+from moorage.core.names import reservation_class, reservation_zone
 from moorage.dashboard.views.host_slots import Lent, lent
 from moorage.dashboard.views.host_use import (
     DISABLED,
@@ -85,6 +86,11 @@ class UsageBar:
         return self.used > self.capacity
 
     @property
+    def is_busy(self) -> bool:
+        """Something is in use or reserved, so a bar says more than the numbers."""
+        return bool(self.used or self.reserved)
+
+    @property
     def free(self) -> int:
         return max(0, self.capacity - self.used)
 
@@ -98,6 +104,7 @@ class Part:
     bars: tuple[UsageBar, ...]
     uuid: str
     zone: str  #: empty if the aggregate has no availability zone
+    title: str  #: the name in compute, or the UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,20 +119,17 @@ class Overview:
 
 
 def overview(survey: Document, aggregates: Sequence[Document] = (), *, with_reservations: bool = False) -> Overview:
-    """`aggregates`: compute's, with names and zones. An aggregate that compute does not know is named by its UUID.
+    """`aggregates`: compute's, with names and zones. One that belongs to a reservation has its ID as its name, and is
+    shown by words.
 
     `with_reservations`: also show the classes and aggregates of single reservations.
     """
     known, lent = {one["uuid"]: one for one in aggregates}, lent_aggregates(aggregates)
     parts = [
-        Part(
-            str(known.get(one["uuid"], {}).get("name") or one["uuid"]), one["trees"],
-            bars_of(one, with_reservations=with_reservations), one["uuid"],
-            str(known.get(one["uuid"], {}).get("availability_zone") or ""),
-        )
+        _part(one, known.get(one["uuid"], {}), with_reservations=with_reservations)
         for one in survey["aggregates"]
         if with_reservations or one["uuid"] not in lent
-    ]  # fmt: skip
+    ]
     return Overview(
         trees=survey["trees"],
         providers=survey["providers"],
@@ -135,6 +139,17 @@ def overview(survey: Document, aggregates: Sequence[Document] = (), *, with_rese
         aggregates=tuple(sorted(parts, key=lambda part: (part.zone, part.name, part.uuid))),
         aggregates_left_out=survey["aggregates_left_out"],
     )
+
+
+def _part(one: Document, known: Document, *, with_reservations: bool) -> Part:
+    """`known`: the aggregate in compute, empty if it has none with this UUID."""
+    name, zone = str(known.get("name") or ""), str(known.get("availability_zone") or "")
+    words = (
+        f"Unknown to compute, {one['uuid'][:8]}…" if not name else "Hosts of a reservation" if is_uuid(name) else name
+    )
+    of_lease = zone.startswith(reservation_zone(""))
+    bars = bars_of(one, with_reservations=with_reservations)
+    return Part(words, one["trees"], bars, one["uuid"], "of a lease" if of_lease else zone, name or one["uuid"])
 
 
 def bars_of(document: Document, *, with_reservations: bool = True) -> tuple[UsageBar, ...]:

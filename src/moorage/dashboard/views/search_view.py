@@ -63,19 +63,30 @@ def of_leases(leases: Sequence[Document], text: str, limit: int, names: Names) -
     return _cut(entries, limit)
 
 
+_SERVER_TONES: Mapping[str, str] = {"ACTIVE": "good", "ERROR": "bad"}
+
+
 def of_servers(servers: Sequence[Document], limit: int, names: Names) -> Results:
     entries = [
         Entry(
-            one["name"], f"/servers/{one['id']}", one["status"], "",
-            (f"project {names.project(one['tenant_id'])}", *_known(names.users, one["user_id"]), *_host(one), one["id"]),
+            one["name"],
+            f"/servers/{one['id']}",
+            one["status"],
+            _SERVER_TONES.get(one["status"], ""),
+            (
+                f"project {names.project(one['tenant_id'])}",
+                *_known(names.users, one["user_id"]),
+                *_host(one),
+                one["id"],
+            ),
         )
         for one in servers
-    ]  # fmt: skip
+    ]
     return _cut(entries, limit)
 
 
 def _known(names: Mapping[str, str], some_id: str) -> tuple[str, ...]:
-    return (names[some_id],) if some_id in names else ()
+    return (f"by {names[some_id]}",) if some_id in names else ()
 
 
 def _host(server: Document) -> tuple[str, ...]:
