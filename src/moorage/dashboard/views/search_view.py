@@ -3,14 +3,21 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
-from moorage.dashboard.signing_in import Names
 from moorage.dashboard.views.host_use import host_use, lent_aggregates
 from moorage.dashboard.views.lease_view import COLOURS
 from moorage.dashboard.views.reservation_documents import parse_date
 
 Document = Mapping[str, Any]
+
+
+class KnownNames(Protocol):
+    """The names that the viewer may know (`signing_in.Names`). `users`: {id: name}."""
+
+    @property
+    def users(self) -> Mapping[str, str]: ...
+    def project(self, project_id: str, /) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +52,7 @@ def of_trees(trees: Sequence[Document], matching: int, aggregates: Sequence[Docu
     return Results(tuple(entries), matching > len(entries))
 
 
-def of_leases(leases: Sequence[Document], text: str, limit: int, names: Names) -> Results:
+def of_leases(leases: Sequence[Document], text: str, limit: int, names: KnownNames) -> Results:
     """Those whose names contain `text`, ignoring case."""
     entries = [
         Entry(
@@ -66,7 +73,7 @@ def of_leases(leases: Sequence[Document], text: str, limit: int, names: Names) -
 _SERVER_TONES: Mapping[str, str] = {"ACTIVE": "good", "ERROR": "bad"}
 
 
-def of_servers(servers: Sequence[Document], limit: int, names: Names) -> Results:
+def of_servers(servers: Sequence[Document], limit: int, names: KnownNames) -> Results:
     entries = [
         Entry(
             one["name"],
