@@ -99,7 +99,7 @@ def test_one_box_shows_all_passwords_of_a_form(open_tab, look):
     tab.get_by_label("New password again").fill("new")
     look(tab, "password-shown")
     tab.get_by_role("button", name="Change password").click()
-    expect(tab.get_by_role("alert")).to_contain_text("the present password is wrong")
+    expect(tab.get_by_role("alert")).to_contain_text("The present password is wrong")
     expect(tab.get_by_label("Present password")).to_be_focused()
     expect(tab.get_by_role("checkbox", name="Show passwords")).not_to_be_checked()
     tab.troubles.clear()  # the console names the status 401

@@ -16,7 +16,7 @@ def test_a_user_can_sign_in_and_out(open_tab, lab, look):
     tab.get_by_label("Name").fill("admin")
     tab.get_by_label("Password", exact=True).fill("wrong")
     tab.get_by_role("button", name="Sign in").click()
-    expect(tab.get_by_role("alert")).to_have_text("user name or password is wrong")
+    expect(tab.get_by_role("alert")).to_have_text("User name or password is wrong")
     expect(tab.get_by_label("Name")).to_have_value("admin")
     tab.get_by_label("Password", exact=True).fill(lab.plane.password("admin"))
     tab.get_by_role("button", name="Sign in").click()

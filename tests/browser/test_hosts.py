@@ -1,5 +1,6 @@
 """The list of hosts and the page of a host in a browser."""
 
+from datetime import timedelta
 from socket import create_server
 
 import pytest
@@ -37,6 +38,7 @@ def furnish(lab):
     plane = lab.plane
     body = {"name": "compute-1", "rack": "9", "owner": HOSTILE, "k" * 64: "v"}
     plane.reservation.request("POST", "/v1/os-hosts", json=body)
+    plane.create_lease(start=START, end=START + timedelta(days=2), amount=2)
     plane.reservation.request("POST", "/v1/os-hosts", json={"name": "compute-2"})
     zone = {"aggregate": {"name": "rack-1", "availability_zone": "east"}}
     made = plane.compute.request("POST", "/os-aggregates", json=zone)["aggregate"]["id"]
@@ -70,7 +72,7 @@ ONE_LINE_PX = 40
 ANOTHER_LINE_PX = 22
 
 
-@pytest.mark.parametrize("width", [1280, 1440, 1920])
+@pytest.mark.parametrize("width", [1024, 1280, 1440, 1920])
 def test_a_host_has_one_line_and_a_second_one_for_a_remark(open_tab, width):
     tab = open_tab("admin", width=width)
     tab.goto("/ui/hosts")
@@ -101,7 +103,7 @@ def test_a_column_of_amounts_is_sorted_by_number_without_scripts(open_tab):
         expect(tab.get_by_role("columnheader", name="Memory")).to_have_attribute("aria-sort", order)
     used = [text for text in tab.locator("tbody td:nth-child(7)").all_inner_texts() if text != EMPTY]
     assert used == ["1.5 of 32 GiB"] * 3 + ["0 of 32 GiB"] * 3
-    tab.get_by_label("Filter").fill("fans drained")
+    tab.get_by_label("Filter").fill("fans drain")
     tab.get_by_role("button", name="Show", exact=True).click()
     expect(tab.locator("tbody tr")).to_have_count(1)
 
@@ -111,6 +113,9 @@ def test_a_host_shows_its_properties_and_leads_to_its_calendar(open_tab, look, w
     tab = open_tab("admin", width=width, height=900)
     tab.goto("/ui/hosts/compute-1")
     section = tab.get_by_role("region", name="In leases")
+    expect(section.get_by_text("$hypervisor_hostname")).to_be_hidden()
+    section.locator("summary", has_text="Standard properties").click()
+    expect(section.get_by_role("list", name="Leases that hold the host now")).to_contain_text("team project")
     expect(section.locator("dt", has_text="$rack").locator("+ dd")).to_have_text("9")
     expect(section.locator("dt", has_text="$owner").locator("+ dd")).to_have_text(HOSTILE)
     expect(tab).to_have_title("compute-1 · Moorage")

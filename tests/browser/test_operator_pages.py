@@ -30,7 +30,7 @@ def test_the_map_links_from_the_overview_to_a_region_and_its_server(tab, cloud, 
     look(tab, "map")
     tab.get_by_label("Name or uuid").fill("3b:00")
     tab.get_by_role("button", name="Search").click()
-    expect(tab.get_by_role("status")).to_have_text("1 tree matches.")
+    expect(tab.get_by_role("status")).to_have_text("1 host matches.")
     tab.get_by_role("link", name="compute-1", exact=True).click()
     expect(tab.get_by_role("heading", name="compute-1")).to_be_visible()
     region = tab.get_by_role("list", name="Consumers of R1")

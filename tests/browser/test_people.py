@@ -63,3 +63,42 @@ def test_a_link_that_is_not_valid_says_so_and_shows_the_code(open_tab, look):
     expect(tab.get_by_label("Code")).to_have_value("no-such-code")
     tab.troubles.clear()  # the console names the status 401
     look(tab, "invitation-refused")
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no-scripts"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_project_is_disabled_in_two_steps_that_no_table_cuts_off(open_tab, lab, scripts, width):
+    name = f"optics-{width}-{scripts}"
+    lab.client("admin", "identity").request("POST", "/v3/projects", json={"project": {"name": name}})
+    tab = open_tab("admin", scripts=scripts, width=width)
+    tab.goto(f"/ui/people/projects?find={name}")
+    expect(tab.get_by_role("button", name=f"Disable {name}", exact=True)).to_be_hidden()
+    tab.locator("summary", has_text=f"Disable … {name}").click()
+    button = tab.get_by_role("button", name=f"Disable {name}", exact=True)
+    button.scroll_into_view_if_needed()
+    expect(button).to_be_in_viewport(ratio=1)
+    scroll = tab.get_by_role("region", name="Table of projects")
+    assert scroll.evaluate("one => [one.scrollWidth - one.clientWidth, one.scrollHeight - one.clientHeight]") == [0, 0]
+    button.click()
+    expect(tab.get_by_role("status")).to_have_text(f"{name} is disabled. All tokens for it have ended.")
+    tab.goto("/ui/people/projects?find=service")
+    expect(tab.get_by_role("row", name="service").locator("summary, button")).to_have_count(0)
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_role_is_given_and_removed_in_two_steps(open_tab, lab, look, width):
+    made = {"user": {"name": f"dora-{width}"}}
+    user = lab.client("admin", "identity").request("POST", "/v3/users", json=made)["user"]
+    tab = open_tab("admin", width=width)
+    tab.goto(f"/ui/people/users/{user['id']}")
+    for words in ("has the role member in demo now.", "already had the role member in demo; nothing was changed."):
+        tab.get_by_label("Project", exact=True).select_option("demo")
+        tab.get_by_role("button", name="Give role").click()
+        expect(tab.get_by_role("status")).to_have_text(f"{user['name']} {words}")
+    tab.locator("summary", has_text="Remove").click()
+    tab.locator("summary", has_text="Disable").click()
+    expect(tab.get_by_role("button", name="Remove member in demo")).to_be_hidden()  # the other one closes it
+    tab.locator("summary", has_text="Remove").click()
+    look(tab, f"person-{width}", full=True)
+    tab.get_by_role("button", name="Remove member in demo").click()
+    expect(tab.get_by_role("status")).to_contain_text("no longer has the role member in demo")

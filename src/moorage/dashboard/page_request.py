@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import wraps
 from urllib.parse import quote, urlsplit
 
-from moorage.core.errors import Forbidden, MoorageError, Unauthorized
+from moorage.core.errors import Forbidden, MoorageError, NotFound, Unauthorized
 from moorage.dashboard import cookies
 from moorage.dashboard.forms import Form, check_origin, read_form, split_address
 from moorage.dashboard.pages import HEADERS, HTML, Page, error_page, status_page
@@ -71,7 +71,12 @@ def page(handler: Handler, *, is_public: bool = False) -> Callable[..., Response
                 return _respond(page_request, error_page(error))
             return to_sign_in(page_request, error if sent.get(cookies.SESSION) else None)
         except MoorageError as error:
-            return _respond(page_request, error_page(error))
+            person = page_request.person
+            has_projects = person is not None and len(person.projects) > 1
+            return _respond(
+                page_request,
+                error_page(error, request.path, has_session=person is not None, has_projects=has_projects),
+            )
 
     return answer
 
@@ -158,8 +163,21 @@ def to_sign_in(page_request: PageRequest, over: MoorageError | None) -> Response
     return _respond(page_request, redirect(page_request, f"/sign-in?next={target}{'&over=1' if over else ''}", *gone))
 
 
+def unknown_address(request: Request[Dashboard]) -> Response:
+    """The page for an address that no page has: with navigation for a signed-in user, and without for anybody else."""
+    sent = cookies.read_cookies(request.headers)
+    try:
+        person = request.service.person(sent.get(cookies.SESSION) or None, request.caller)
+    except MoorageError:  # the session is over, or the identity service does not answer
+        person = None
+    seed = sent.get(cookies.SEED) or request.service.new_seed()
+    message, advice = "There is no page at this address", "Check the address, or look for the page in the navigation."
+    answer = status_page(404, message, NotFound.code, advice=advice if person else "Check the address.")
+    return _respond(PageRequest(request, sent, seed, Form([]), person), answer)
+
+
 def plain_error(service: Dashboard, root: str) -> Callable[[Problem], Response]:
-    """The `ErrorShape` for errors outside a handler: unknown addresses and faults in a page."""
+    """The `ErrorShape` for errors outside a handler: methods that a page does not have, and faults in a page."""
 
     def shape(problem: Problem) -> Response:
         answer = status_page(problem.status, problem.message, problem.code, problem.request_id)
@@ -203,6 +221,6 @@ def require_admin(page_request: PageRequest) -> None:
     roles = ", ".join(sorted(page_request.user.roles)) or "none"
     raise Forbidden(
         f"this page requires the role admin, but {page_request.user.user_name} has {roles} in the project "
-        f"{page_request.user.project.name}. Ask an administrator, or switch to a project in which you have that role",
+        f"{page_request.user.project.name}",
         code="dashboard.role",
     )

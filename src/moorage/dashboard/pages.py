@@ -51,9 +51,61 @@ class Page:
     status: int = 200
 
 
-def error_page(error: MoorageError) -> Page:
-    """The error page for `error`."""
-    return status_page(error_status(error), error_text(error), error.error_code)
+def error_page(error: MoorageError, path: str = "", *, has_session: bool = False, has_projects: bool = False) -> Page:
+    """The error page for `error`. `path`: the address, below the mount, of which a page that is missing is named.
+
+    `has_projects`: the signed-in user has roles in other projects, too.
+    """
+    status, missing = error_status(error), missing_of(path)
+    if status == 404 and missing is not None and missing.name.casefold() in error_text(error).casefold():
+        return status_page(404, f"There is no {missing.kind} {missing.name}", error.error_code, back=missing)
+    advice = None
+    if status == 403:
+        advice = "" if not has_session or error.error_code in _OF_FORMS else _ASK + _SWITCH * has_projects
+    return status_page(status, error_text(error), error.error_code, advice=advice)
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """What an address names. `list_path`, `list_words`: the page that lists all of its kind."""
+
+    kind: str  #: ``lease``
+    name: str
+    list_path: str
+    list_words: str
+
+
+#: (beginning of the path, kind, words for the list). The first one that matches counts.
+_KINDS = (
+    ("/leases/holds/", "hold", "holds"),
+    ("/leases/", "lease", "leases"),
+    ("/servers/", "server", "servers"),
+    ("/hosts/", "host", "hosts"),
+    ("/map/", "host", "hosts"),
+    ("/devices/", "device", "accelerators"),
+    ("/people/users/", "person", "people"),
+    ("/people/projects/", "project", "projects"),
+)
+_LISTS = {"/devices/": "/accelerators", "/people/users/": "/people"}
+
+
+def missing_of(path: str) -> Missing | None:
+    """What the address names; None if it names nothing of its own.
+
+    >>> missing_of("/leases/nope/change")
+    Missing(kind='lease', name='nope', list_path='/leases', list_words='leases')
+    """
+    for prefix, kind, words in _KINDS:
+        name = path.removeprefix(prefix).partition("/")[0]
+        if path.startswith(prefix) and name:
+            return Missing(kind, name, _LISTS.get(prefix, prefix.rstrip("/")), words)
+    return None
+
+
+def sentence(text: str) -> str:
+    """`text` with a capital letter at its beginning, unless it begins with a name, such as ``compute-1``."""
+    first = text.partition(" ")[0]
+    return text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text
 
 
 def error_status(error: MoorageError) -> int:
@@ -95,16 +147,33 @@ _PREAMBLES = (
     "There was a conflict",
 )
 
+#: Codes of refused forms, whose messages say what to do.
+_OF_FORMS = ("dashboard.form_token", "dashboard.origin")
+_ASK = "An administrator can give you this permission."
+_SWITCH = " You may also have it in another project: switch the project at the top of the page."
+_GONE = "It may have ended or been deleted, or belong to another project."
+
+#: {status: advice}. That for 403 depends on the user.
 _WHAT_TO_DO = {
-    403: "Another project or an administrator may have this permission. Switch the project at the top of the page.",
-    404: "The resource may have ended or been deleted, or belongs to another project. Go back and reload the list.",
+    404: f"{_GONE} Go back and reload the list.",
     409: "Another request was faster, or the resources are not available any more. Reload the page and choose again.",
     502: "The service did not understand the request. Look for the request ID in its log.",
     503: "A service is not answering. Reload this page in a moment.",
 }
 
 
-def status_page(status: int, message: str, code: str, request_id: str = "") -> Page:
-    values = {"status": status, "message": message, "code": code, "advice": _WHAT_TO_DO.get(status, ""),
-              "request_id": request_id}  # fmt: skip
+def status_page(
+    status: int,
+    message: str,
+    code: str,
+    request_id: str = "",
+    *,
+    advice: str | None = None,
+    back: Missing | None = None,
+) -> Page:
+    """`advice`: what to do, otherwise that for the status. `back`: what is missing, whose list the page links to."""
+    if advice is None:
+        advice = _GONE if back else _WHAT_TO_DO.get(status, "")
+    values = {"status": status, "message": sentence(message), "code": code, "advice": advice,
+              "request_id": request_id, "back": back}  # fmt: skip
     return Page("error.html", HTTPStatus(status).phrase, values, status)

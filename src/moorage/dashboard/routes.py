@@ -23,7 +23,7 @@ from moorage.dashboard.handlers import (
     session,
 )
 from moorage.dashboard.handlers import map as map_pages
-from moorage.dashboard.page_request import Handler, page, plain_error
+from moorage.dashboard.page_request import Handler, page, plain_error, unknown_address
 from moorage.dashboard.service import Dashboard
 from moorage.identity.policy import RuleTable
 from moorage.wire.app import ServiceApi
@@ -128,4 +128,4 @@ ROUTES: Sequence[Route[Dashboard]] = (
 
 def dashboard_api(service: Dashboard, root: str) -> ServiceApi[Dashboard]:
     """`root`: where browsers find the dashboard, a path."""
-    return ServiceApi("dashboard", ROUTES, error_shape=plain_error(service, root))
+    return ServiceApi("dashboard", ROUTES, error_shape=plain_error(service, root), unknown_address=unknown_address)

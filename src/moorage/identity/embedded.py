@@ -70,6 +70,7 @@ class IdentitySettings:
     service_user: str | None = (
         None  #: the user that the services log in as; its password cannot be changed over the API
     )
+    service_project: str | None = None  #: the project that it logs in to
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,9 @@ class EmbeddedIdentity:
 
     def is_service_user(self, user: User) -> bool:
         return user.name == self.settings.service_user and user.domain_id == DOMAIN_ID
+
+    def is_service_project(self, project: Project) -> bool:
+        return project.name == self.settings.service_project and project.domain_id == DOMAIN_ID
 
     def hash_of(self, password: str) -> str:
         """Raises `Invalid` for an unacceptable password."""

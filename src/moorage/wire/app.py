@@ -62,6 +62,8 @@ class ServiceApi(Generic[S]):
     name: str  #: ``placement``; also the first word of its logs
     routes: Sequence[Route[S]]
     error_shape: ErrorShape
+    #: Answers requests to addresses without a route; None: an error of `error_shape`. It checks permissions itself.
+    unknown_address: Callable[[Request[S]], Response] | None = None
     versions: VersionRange | None = None
     schema_error_message: Callable[["jsonschema.ValidationError"], str] = (
         str  #: Turns the fault of a body into upstream's message.
@@ -127,6 +129,8 @@ def _falcon_app(api: ServiceApi[S]) -> "falcon.App[falcon.Request, falcon.Respon
     for path, methods in by_path.items():
         app.add_route(path, _resource(api, methods))
     app.add_route("/healthcheck", _Healthcheck())
+    if api.unknown_address is not None:
+        app.add_sink(_sink(api, api.unknown_address), "/")
 
     def on_error(req: falcon.Request, resp: falcon.Response, error: BaseException, params: dict[str, Any]) -> None:
         _send_error(api, req, resp, error)
@@ -282,6 +286,16 @@ def _resource(api: ServiceApi[S], methods: Mapping[str, Sequence[Route[S]]]) -> 
     members: dict[str, Any] = {f"on_{method.lower()}": refuse for method in falcon.constants.COMBINED_METHODS}
     members |= {f"on_{method.lower()}": responder(routes) for method, routes in methods.items()}
     return type("RouteResource", (), members)()
+
+
+def _sink(api: ServiceApi[S], handler: Callable[[Request[S]], Response]) -> Callable[..., None]:
+    """Falcon's function for addresses that no route matches."""
+    route: Route[S] = Route("GET", "", handler, rule=None, reads="none")
+
+    def respond(req: falcon.Request, resp: falcon.Response, **_params: str) -> None:
+        _send(resp, handler(_decode_request(api, req.env[_SERVED_KEY], req, route, {})))
+
+    return respond
 
 
 def _route_at(routes: Sequence[Route[S]], req: falcon.Request) -> Route[S]:

@@ -68,7 +68,11 @@ def open_identity(
         clock=clock,
         ids=ids,
         users_file=Path(identity.users_file) if identity.users_file else None,
-        settings=IdentitySettings(timedelta(seconds=identity.token_lifetime_s), service_user=identity.username),
+        settings=IdentitySettings(
+            timedelta(seconds=identity.token_lifetime_s),
+            service_user=identity.username,
+            service_project=identity.project,
+        ),
     )
 
 

@@ -61,7 +61,7 @@ def build_identity(parts: Components) -> None:
         identity,
         CatalogEditor(identity.database, ids, endpoints, parts.config.plane.region, "/identity"),
         AccountService(identity, ids),
-        RoleService(identity.database, ids),
+        RoleService(identity, ids),
         CredentialService(identity, ids),
         InvitationService(identity),
         _oidc(parts, identity),

@@ -1,10 +1,7 @@
 """The view of the map of hosts, which is computed from the documents of the services."""
 
-from datetime import UTC, datetime
-
 from moorage.dashboard.views.map_view import (
     HostContext,
-    active_slots,
     bars_of,
     every_node,
     host_rows,
@@ -106,6 +103,7 @@ def slot(reservation, lease, start="01T08", end="01T18"):
         "id": reservation,
         "lease_id": lease,
         "lease_name": f"name of {lease}",
+        "project_id": "p1",
         "start_date": f"2026-03-{start}:00:00.000000",
         "end_date": f"2026-03-{end}:00:00.000000",
     }
@@ -126,12 +124,6 @@ def test_the_inventory_of_a_reservation_links_to_its_lease():
         ("name of lease-2", 1, 10), ("name of lease-1", 2, 18)
     ]  # fmt: skip
     assert named(root, "blazar_h1").leases == ()
-
-
-def test_only_slots_of_the_present_are_active():
-    all_of_them = [slot(ONE, "now"), slot(ONE, "over", "01T06", "01T08"), slot(ONE, "to come", "01T09", "01T10")]
-    now = datetime(2026, 3, 1, 8, tzinfo=UTC)
-    assert [one["lease_id"] for one in active_slots(all_of_them, now)] == ["now"]
 
 
 def test_a_provider_whose_parent_is_missing_is_shown_below_the_root():
@@ -162,10 +154,18 @@ def test_aggregates_are_shown_with_their_names_and_zones_from_compute():
     part = {"trees": 2, "resource_classes": [units("VCPU")]}
     survey = {
         "trees": 4, "providers": 9, "resource_classes": [units("VCPU")], "resource_classes_left_out": 0,
-        "aggregates": [{"uuid": "1", **part}, {"uuid": "2", **part}], "aggregates_left_out": 3,
+        "aggregates": [{"uuid": "1", **part}, {"uuid": "2", **part}, {"uuid": "3", **part}], "aggregates_left_out": 3,
     }  # fmt: skip
-    seen = overview(survey, [{"uuid": "2", "name": "rack", "availability_zone": "east"}])
-    assert [(one.name, one.zone) for one in seen.aggregates] == [("1", ""), ("rack", "east")]
+    known = [
+        {"uuid": "2", "name": "rack", "availability_zone": "east"},
+        {"uuid": "3", "name": ONE, "availability_zone": f"blazar_{ONE}"},
+    ]
+    names = [("Unknown to compute, 1…", "", "1"), ("rack", "east", "rack")]
+    assert [(one.name, one.zone, one.title) for one in overview(survey, known).aggregates] == names
+    seen = overview(survey, known, with_reservations=True)
+    assert [(one.name, one.zone, one.title) for one in seen.aggregates] == [
+        *names, ("Hosts of a reservation", "of a lease", ONE),
+    ]  # fmt: skip
     assert seen.aggregates_left_out == 3
 
 
@@ -176,4 +176,4 @@ def test_a_row_shows_five_classes_and_the_number_of_the_others():
     }  # fmt: skip
     (row,) = host_rows({"trees": [tree_row]})
     assert ([bar.name for bar in row.bars], row.more) == (["VCPU", "A", "B", "C", "D"], 1)
-    assert [flag.text for flag in row.flags] == ["disabled", "for leases"]
+    assert [flag.text for flag in row.flags] == ["for leases"]

@@ -29,7 +29,7 @@ def start(state, clock, seed=1, *, token_lifetime=timedelta(hours=1), **options)
 
 
 def services_of(identity):
-    return AccountService(identity, SeededIds(9)), RoleService(identity.database, SeededIds(9))
+    return AccountService(identity, SeededIds(9)), RoleService(identity, SeededIds(9))
 
 
 def log_in(identity, state, name="demo"):

@@ -53,7 +53,7 @@ def test_one_audit_runs_at_a_time(sign_in, stray, monkeypatch):
     may_end.set()
     first.join()
     assert refused.status_code == 409
-    assert "another audit is running" in refused.text
+    assert "Another audit is running" in refused.text
     assert [answer.status_code for answer in answers] == [200]
     assert other.post("/audit").status_code == 200
 

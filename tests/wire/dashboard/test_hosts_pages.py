@@ -2,6 +2,7 @@
 
 import re
 import zlib
+from datetime import timedelta
 from html import unescape
 
 import pytest
@@ -132,16 +133,63 @@ def test_a_host_shows_its_properties_as_filters_name_them_with_its_own_first(pla
     plane.reservation.request("DELETE", f"/v1/os-hosts/{made['id']}")
 
 
+def test_a_host_names_the_leases_that_have_it_now_and_next(plane, admin):
+    name = "compute-1"
+    host = plane.reservation.request("POST", "/v1/os-hosts", json={"name": name})["host"]["id"]
+    assert "No lease has this host." in in_leases(admin.get(f"/hosts/{name}").text)
+    now = plane.clock.now().replace(second=0, microsecond=0)
+    only = f'["=", "$hypervisor_hostname", "{name}"]'
+    whole = {
+        "resource_type": "physical:host",
+        "min": 1,
+        "max": 1,
+        "hypervisor_properties": only,
+        "resource_properties": "",
+    }
+    leases = [
+        plane.reservation.request("POST", "/v1/leases", json={
+            "name": words, "start_date": start, "end_date": f"{now + timedelta(days=days):%Y-%m-%d %H:%M}",
+            "reservations": [whole],
+        })["lease"]["id"]
+        for words, start, days in (("<b>now</b>", "now", 1), ("later", f"{now + timedelta(days=2):%Y-%m-%d %H:%M}", 3))
+    ]  # fmt: skip
+    section = in_leases(admin.get(f"/hosts/{name}").text)
+    held, _, coming = section.partition("<h3>Next</h3>")
+    assert f'<a href="/ui/leases/{leases[0]}">&lt;b&gt;now&lt;/b&gt;</a>' in held
+    assert f'<a href="/ui/leases/{leases[1]}">later</a>' in coming
+    words = " ".join(re.sub(r"<[^>]+>", " ", held).split())
+    assert f"project admin , 1 slot, until {now + timedelta(days=1):%Y-%m-%d %H:%M}" in words
+    assert f'href="/ui/leases/maintenance?hosts={name}"' in section
+    for lease in leases:
+        plane.reservation.request("DELETE", f"/v1/leases/{lease}")
+    plane.settle()
+    plane.reservation.request("DELETE", f"/v1/os-hosts/{host}")
+
+
 def test_a_host_that_cannot_be_reserved_says_why(plane, admin, machine):
     name, tokens = machine
     made = plane.reservation.request("POST", "/v1/os-hosts", json={"name": name})["host"]
     admin.post(f"/hosts/{name}/state", reason="new fans")
+    assert reservable(admin, name) == "yes, until the reservation service notices that it is drained"
     plane.run_for(25 * 3600.0)  # the reservation service looks at the hosts once a day
     assert plane.reservation.get(f"/v1/os-hosts/{made['id']}")["host"]["reservable"] is False
-    assert "Can be reserved</dt><dd>no, because it is down<" in in_leases(admin.get(f"/hosts/{name}").text)
+    assert reservable(admin, name) == "no, because it is down"
     report(plane, name, tokens)
-    assert "Can be reserved</dt><dd>no, because it is drained<" in in_leases(admin.get(f"/hosts/{name}").text)
+    assert reservable(admin, name) == "no, because it is drained"
+    admin.post(f"/hosts/{name}/state", undrain="1")
+    assert reservable(admin, name) == "no, until the reservation service notices that it is up again"
     plane.reservation.request("DELETE", f"/v1/os-hosts/{made['id']}")
+
+
+def reservable(admin, name):
+    return re.search(r"Can be reserved</dt><dd>([^<]+)<", admin.get(f"/hosts/{name}").text)[1]
+
+
+def test_the_map_shows_a_drained_host_as_drained(plane, admin, machine):
+    name, _ = machine
+    admin.post(f"/hosts/{name}/state", reason="fans")
+    plane.settle()
+    assert re.search(rf'class="tile state-disabled"[^>]*>{name}<span class="unseen">: drained<', admin.get("/map").text)
 
 
 def test_enrolling_shows_the_command_once(plane, admin):
@@ -175,7 +223,9 @@ def test_a_host_is_drained_with_a_reason_and_undrained(plane, admin, machine):
     for reason in ("", " ", "x" * 256):
         answer = admin.post(f"/hosts/{name}/state", reason=reason)
         assert (answer.status_code, 'id="reason-problem"' in answer.text) == (400, True)
-    assert admin.post(f"/hosts/{name}/state", reason="<b>new fans</b>").status_code == 303
+    answer = admin.post(f"/hosts/{name}/state", reason="<b>new fans</b>")
+    assert answer.status_code == 303
+    assert 'role="status">Drained: no new servers come here.' in admin.http.get(answer.headers["location"]).text
     service = service_of(plane, name)
     assert (service["status"], service["disabled_reason"]) == ("disabled", "<b>new fans</b>")
     assert "up drained &lt;b&gt;new fans&lt;/b&gt;" in row_of(admin.get("/hosts?find=fans").text, name)

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from moorage.core.errors import NotFound
+from moorage.dashboard.cookies import SESSION
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import InProcessTransport
 from tests.system.planes import VirtualPlane, embedded_credentials
@@ -12,6 +13,8 @@ from tests.wire.dashboard.site import Site
 
 HOSTILE = "<script>alert('x')</script>&\"'"
 ESCAPED = "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&amp;&#34;&#39;"
+
+NO_UUID = "00000000-0000-4000-8000-000000000000"
 
 
 class World:
@@ -57,8 +60,8 @@ def test_the_map_shows_totals_and_hosts(people, world):
     assert f'href="/ui/map/{world.root}">compute-1</a>' in seen
     assert "CUSTOM_ACCELERATOR_FPGA" in seen
     assert "1 of 4" in seen
-    assert "1 tree match" in page(people, "/map?search=3B:00")
-    assert "0 trees match" in page(people, "/map?resource_class=CUSTOM_NONE")
+    assert "1 host matches" in page(people, "/map?search=3B:00")
+    assert "0 hosts match" in page(people, "/map?resource_class=CUSTOM_NONE")
 
 
 def test_a_tree_shows_regions_functions_handles_and_their_servers(people, world):
@@ -208,3 +211,49 @@ def counted(asked):
         return get(self, *arguments, **options)
 
     return counting
+
+
+@pytest.mark.parametrize(
+    ("path", "words", "listed"),
+    [
+        ("/leases/nope", "There is no lease nope.", "/leases"),
+        ("/leases/nope/change", "There is no lease nope.", "/leases"),
+        ("/leases/holds/nope", "There is no hold nope.", "/leases/holds"),
+        ("/servers/nope", "There is no server nope.", "/servers"),
+        ("/hosts/nope", "There is no host nope.", "/hosts"),
+        ("/people/users/nope", "There is no person nope.", "/people"),
+        (f"/map/{NO_UUID}", f"There is no host {NO_UUID}.", "/map"),
+        (f"/devices/{NO_UUID}", f"There is no device {NO_UUID}.", "/accelerators"),
+    ],
+)
+def test_what_is_missing_is_named_in_words(people, world, path, words, listed):
+    seen = page(people, path, status=404)
+    assert f"<p>{words}</p>" in seen
+    assert "Object with" not in seen
+    assert f'<a href="/ui{listed}">All ' in seen
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/leases/a/b/c", "/static"])
+def test_an_unknown_address_keeps_navigation_and_theme_in_a_session_only(plane, sign_in, path):
+    member, stranger = sign_in("demo"), Site(plane.plane.app)
+    member.post("/theme", theme="dark")
+    seen, hidden = member.get(path), stranger.get(path)
+    assert (seen.status_code, hidden.status_code) == (404, 404)
+    assert "There is no page at this address." in seen.text
+    assert 'data-theme="dark"' in seen.text
+    assert 'href="/ui/leases"' in seen.text
+    assert "Sign out demo" in seen.text
+    assert 'href="/ui/hosts"' not in seen.text
+    for word in ("demo", "<nav", "/ui/leases", "Sign out"):
+        assert word not in hidden.text
+    assert hidden.headers["content-security-policy"]
+    stranger.http.cookies.set(SESSION, "forged")
+    assert "<nav" not in stranger.get(path).text
+
+
+def test_a_refused_page_gives_advice_once_and_only_what_can_be_done(sign_in):
+    member = sign_in("demo").get("/hosts").text
+    assert re.search(r"<p>This page requires the role admin, but demo has [a-z, ]+ in the project demo\.</p>", member)
+    assert member.count("dministrator") == 1
+    assert "switch the project" not in member, "there is one"
+    assert "<p>This form belongs" in sign_in("demo").post("/leases/new", token="0" * 64).text

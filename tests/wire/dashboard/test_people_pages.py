@@ -98,11 +98,23 @@ def test_an_error_is_at_its_field_and_nobody_is_added(admin, fields, status, wor
 def test_a_disabled_person_cannot_sign_in_until_enabled(admin, alice):
     site = admin.other()
     assert site.sign_in("alice", "a long password").status_code == 303
-    assert admin.post(f"{alice}/state", disable="1").status_code == 303
-    assert '<span class="badge bad">disabled</span>' in admin.get(alice).text
+    assert "Disable alice" in admin.get(alice).text
+    assert "alice is disabled. All sessions" in done(admin, admin.post(f"{alice}/state", disable="1"))
+    page = admin.get(alice).text
+    assert '<span class="badge bad">disabled</span>' in page
+    assert "Make a link" not in page
+    assert "With a link" not in page, "a hint for a button that is not there"
+    assert done(admin, admin.get(f"{alice}?done=enabled")) == "", "it is not"
     assert admin.other().sign_in("alice", "a long password").status_code == 401
-    admin.post(f"{alice}/state", enable="1")
+    assert "alice is enabled" in done(admin, admin.post(f"{alice}/state", enable="1"))
     assert admin.other().sign_in("alice", "a long password").status_code == 303
+
+
+def done(site, answer):
+    """What the page, or the page that a form leads to, says has happened."""
+    page = site.http.get(answer.headers["location"]) if answer.status_code == 303 else answer
+    found = re.search(r'<p class="done" role="status">([^<]+)</p>', page.text)
+    return found[1] if found else ""
 
 
 def test_a_new_password_ends_the_old_one_and_is_shown_nowhere(admin, alice):
@@ -119,12 +131,16 @@ def test_a_new_password_ends_the_old_one_and_is_shown_nowhere(admin, alice):
 
 def test_a_role_is_given_and_taken(admin, alice):
     project = project_id(admin, "admin")
-    assert admin.post(f"{alice}/roles", project=project, role="reader").status_code == 303
+    given, again = (done(admin, admin.post(f"{alice}/roles", project=project, role="reader")) for _ in range(2))
+    assert given == "alice has the role reader in admin now."
+    assert again == "alice already had the role reader in admin; nothing was changed."
     site = admin.other()
     site.sign_in("alice", "a long password")
     assert 'name="project_id"' in site.get("/", follow_redirects=True).text
     assert "the role reader in admin" in admin.get(alice).text
-    assert admin.post(f"{alice}/roles", project=project, role="reader", take="1").status_code == 303
+    taken = done(admin, admin.post(f"{alice}/roles", project=project, role="reader", take="1"))
+    assert taken == "alice no longer has the role reader in admin."
+    assert done(admin, admin.get(f"{alice}?done=given&role=%3Cb%3E&project={project}")) == ""
     assert "the role reader in admin" not in admin.get(alice).text
     assert admin.post(f"{alice}/roles", project=project, role="reader", take="1").status_code == 404
     for fields in ({"project": "", "role": "reader"}, {"project": project, "role": "chief"}):
@@ -146,13 +162,15 @@ def test_the_lock_of_a_person_is_shown_and_cleared(admin, alice):
 
 
 def test_a_project_is_added_disabled_and_enabled(admin):
-    assert admin.post("/people/projects", name="physics", description="the lab").status_code == 303
+    added = admin.post("/people/projects", name="physics", description="the lab")
+    assert done(admin, added).startswith("physics is added.")
     found = admin.get("/people/projects?find=physics").text
     assert "the lab" in found
     path = re.search(r'action="/ui(/people/projects/[^"]+/state)"', found)[1]
-    assert admin.post(path, disable="1").status_code == 303
+    assert "Disable physics" in found
+    assert done(admin, admin.post(path, disable="1")) == "physics is disabled. All tokens for it have ended."
     assert '<span class="badge bad">disabled</span>' in admin.get("/people/projects?find=physics").text
-    admin.post(path, enable="1")
+    assert done(admin, admin.post(path, enable="1")) == "physics is enabled."
     assert '<span class="badge good">enabled</span>' in admin.get("/people/projects?find=physics").text
     answer = admin.post("/people/projects", name="physics")
     assert (answer.status_code, 'id="name-problem"' in answer.text) == (409, True)
@@ -174,6 +192,21 @@ def test_the_user_of_the_services_stays_enabled(admin):
     answer = admin.post(f"/people/users/{found}/state", disable="1")
     assert answer.status_code == 403
     assert 'role="alert"' in answer.text
+
+
+def test_the_project_of_the_services_stays_enabled_and_their_user_keeps_its_roles(admin):
+    found, project = names_and_ids(admin.get("/people").text)["moorage"], project_id(admin, "service")
+    page, projects = admin.get(f"/people/users/{found}").text, admin.get("/people/projects?find=service").text
+    assert "Disable" not in page
+    assert "Remove the role" not in page
+    assert f"{project}/state" not in projects
+    refused = admin.post(f"/people/projects/{project}/state", disable="1")
+    assert (refused.status_code, "log in to the project service" in refused.text) == (403, True)
+    taken = admin.post(f"/people/users/{found}/roles", project=project, role="service", take="1")
+    assert (taken.status_code, "log in with the role service" in taken.text) == (403, True)
+    assert (
+        "the role member in demo" in admin.get(f"/people/users/{names_and_ids(admin.get('/people').text)['demo']}").text
+    )
 
 
 @pytest.mark.parametrize("route", PEOPLE, ids=lambda route: f"{route.method} {route.path}")
@@ -367,7 +400,7 @@ def test_a_member_changes_the_own_password_and_signs_in_again(admin, alice):
 @pytest.mark.parametrize(
     ("fields", "status", "words", "field"),
     [
-        ({"original": "wrong"}, 401, "the present password is wrong", "original"),
+        ({"original": "wrong"}, 401, "The present password is wrong", "original"),
         ({"original": ""}, 400, "Present password: enter it", "original"),
         ({"again": "another"}, 400, "enter the same one twice", "password"),
         ({"password": "", "again": ""}, 400, "enter the same one twice", "password"),
@@ -394,7 +427,7 @@ def test_guessing_the_present_password_must_wait(admin, alice):
     assert [site.post("/password", **given).status_code for _ in range(FREE_FAILURES)] == [401] * FREE_FAILURES
     answer = site.post("/password", **given | {"original": "a long password"})
     assert answer.status_code == 429
-    assert "too many failed logins" in answer.text
+    assert "Too many failed logins" in answer.text
 
 
 def test_the_password_of_the_services_is_not_changed_here(admin):

@@ -45,6 +45,21 @@ def test_an_administrator_finds_everything_by_a_part_of_its_name(sign_in, things
     assert "demo" in site.get(people[0]).text
 
 
+def test_results_of_the_same_name_can_be_told_apart(sign_in, things):
+    site = sign_in("admin")
+
+    def words(text):
+        found = site.get("/search", params={"q": text}).text.partition("<main")[2].partition("</ul>")[0]
+        return " ".join(re.sub(r"<[^>]+>", " ", found.partition("<ul")[2].partition(">")[2]).split())
+
+    assert words("COMPUTE-").startswith("compute-1 ")
+    assert things["root"] not in words("COMPUTE-")
+    day, next_day = (f"{START + timedelta(days=days):%Y-%m-%d %H:%M}" for days in (1, 2))
+    assert words("tea") == f"team PENDING project admin, by admin, {day} until {next_day}"
+    assert words("b.(1)<") == f"web.(1)&lt;b&gt; ERROR project admin, by admin, {things['server']}"
+    assert f'<time datetime="{START + timedelta(days=2):%Y-%m-%dT%H:%M:%SZ}">' in site.get("/search?q=team").text
+
+
 @pytest.mark.parametrize(
     ("kind", "path"), [("lease", "/leases"), ("server", "/servers"), ("device", "/devices"), ("root", "/map")]
 )

@@ -23,7 +23,7 @@ def test_a_page_without_a_session_asks_to_sign_in_and_returns_to_the_page(site, 
 def test_a_wrong_password_is_reported_and_the_name_is_kept(site):
     answer = site.sign_in("admin", "no such")
     assert answer.status_code == 401
-    assert "user name or password is wrong" in answer.text
+    assert "User name or password is wrong" in answer.text
     assert 'name="name" value="admin"' in answer.text
     assert SESSION not in site.http.cookies
 
@@ -213,7 +213,7 @@ def test_repeated_wrong_passwords_delay_only_their_own_address(open_site):
     assert [site.sign_in("demo", "wrong").status_code for _ in range(5)] == [401] * 5
     answer = site.sign_in("demo", site.password("demo"))
     assert answer.status_code == 429
-    assert "too many failed logins; try again in 1 seconds" in answer.text
+    assert "Too many failed logins; try again in 1 seconds" in answer.text
     site.http = _from(site, "192.0.2.8")
     assert site.sign_in("demo", site.password("demo")).status_code == 303
 

@@ -207,6 +207,22 @@ def test_what_the_plane_needs_cannot_be_taken_from_it(admin, wire, passwords):
     assert wire.log_in("moorage")[0] == 201
 
 
+def test_the_project_and_the_roles_with_which_the_services_log_in_stay(admin, wire):
+    (service,) = admin.send("GET", "/users?name=moorage")[1]["users"]
+    (project,) = admin.send("GET", "/projects?name=service")[1]["projects"]
+    for change in ({"enabled": False}, {"name": "another"}):
+        status, document = admin.change("project", project, **change)
+        assert (status, "log in to the project service" in document["error"]["message"]) == (403, True)
+    assert admin.delete("project", project) == 403
+    for role in ("admin", "service"):
+        status, document = admin.send("DELETE", f"/projects/{project['id']}/users/{service['id']}/roles/{role}")
+        assert (status, f"with the role {role}" in document["error"]["message"]) == (403, True)
+    assert admin.change("project", project, description="of the services")[0] == 200
+    other = f"/projects/{admin.make('project', name='other')['id']}/users/{service['id']}/roles/member"
+    assert [admin.send(method, other)[0] for method in ("PUT", "DELETE")] == [204, 204]
+    assert wire.log_in("moorage")[0] == 201
+
+
 def test_an_administrator_sets_the_password_of_the_services_for_their_next_start(admin, plane, wire):
     from moorage.identity.first_start.first_credentials import first_credentials
 

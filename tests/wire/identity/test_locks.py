@@ -87,7 +87,13 @@ def test_direct_and_other_roles_are_shown_apart(wire, admin):
     admin.send("PUT", f"/groups/{group['id']}/users/{user['id']}")
     admin.send("PUT", f"/projects/{project['id']}/groups/{group['id']}/roles/admin")
     (seen,) = shown(wire, admin, "alice")["projects"]
-    assert seen == {"id": project["id"], "name": "demo", "roles": ["member"], "indirect_roles": ["admin"]}
+    assert seen == {
+        "id": project["id"],
+        "name": "demo",
+        "roles": ["member"],
+        "is_service": False,
+        "indirect_roles": ["admin"],
+    }
 
 
 def test_the_time_of_the_last_change_of_a_password_is_shown(wire, admin, clock):

@@ -4,14 +4,17 @@ The state comes from compute, the enrolment from Moorage's identity service. Whe
 enrolled here.
 """
 
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from moorage.core.errors import Conflict, Invalid, MoorageError, NotFound, RemoteError
 from moorage.core.names import check_host_name
+from moorage.dashboard.handlers.map import slots_of_host
 from moorage.dashboard.page_request import PageRequest, redirect, require_admin
 from moorage.dashboard.pages import Page, error_status, error_text
 from moorage.dashboard.views import hosts_view as view
+from moorage.dashboard.views.host_slots import active_slots, lent, next_lent
 from moorage.dashboard.views.tables import headings, parse_order
 from moorage.wire.client import ServiceClient
 from moorage.wire.http import Response
@@ -23,6 +26,13 @@ ENROLMENT_S = 3600
 #: The last microversion in which hypervisors have their amounts.
 _WITH_AMOUNTS = "2.87"
 _MAX_REASON = 255
+#: Leases on the page of a host that have not started.
+MAX_COMING = 5
+#: What the page of a host says after a change.
+_DONE: Mapping[str, str] = {
+    "drain": "Drained: no new servers come here.",
+    "undrain": "Undrained: new servers may come again.",
+}
 
 
 def list_hosts(page_request: PageRequest) -> Page:
@@ -64,7 +74,7 @@ def set_host_state(page_request: PageRequest, host: str) -> Page | Response:
             return _host_page(page_request, host, error=error, field="reason")
         change = {"status": "disabled", "disabled_reason": reason}
     page_request.client("compute").request("PUT", _service_path(row), json=change)
-    return redirect(page_request, _page_path(host))
+    return redirect(page_request, f"{_page_path(host)}?done={'undrain' if change['status'] == 'enabled' else 'drain'}")
 
 
 def retire_host(page_request: PageRequest, host: str) -> Page | Response:
@@ -123,8 +133,15 @@ def _list_page(
 
 def _host_page(page_request: PageRequest, host: str, *, error: MoorageError | None = None, field: str = "") -> Page:
     """Raises `NotFound`."""
+    now, slots = page_request.http.service.clock.now(), slots_of_host(page_request, host)
+    coming = next_lent(slots, now)
     values = {
         "one": _row(page_request, host),
+        "lent": lent(active_slots(slots, now)),
+        "coming": coming[:MAX_COMING],
+        "more_coming": max(0, len(coming) - MAX_COMING),
+        "names": page_request.names,
+        "done": _DONE.get(page_request.http.query.first("done") or "", ""),
         "has_leases": page_request.has("reservation"),
         "calendar": urlencode({"show": "hosts", "hosts_with": view.filter_of_host(host)}),
         "may_enrol": page_request.has("identity"),
@@ -139,7 +156,7 @@ def _row(page_request: PageRequest, host: str) -> view.HostOverview:
     """Raises `NotFound`."""
     found = next((row for row in _rows(page_request) if row.name == host), None)
     if found is None:
-        raise NotFound("there is no such host; the page Hosts lists all")
+        raise NotFound(f"there is no host {host}")
     return found
 
 

@@ -10,7 +10,9 @@ from moorage.core.errors import Invalid, MoorageError, NotFound, RemoteError
 from moorage.dashboard.page_request import PageRequest, require_admin
 from moorage.dashboard.pages import Page, error_status, error_text
 from moorage.dashboard.views import map_view as view
+from moorage.dashboard.views.host_slots import active_slots
 from moorage.dashboard.views.host_use import legend
+from moorage.dashboard.views.reservation_documents import SlotDocument
 from moorage.wire.client import with_query
 
 #: Hosts per page.
@@ -36,11 +38,11 @@ def show_map(page_request: PageRequest) -> Page:
         message, page = error_text(error), {"trees": [], "matching": 0, "next": None}
     next_page = page["next"] and "?" + urlencode({**shown, "after": page["next"]})
     # For names. Without compute, aggregates are shown by UUID.
-    aggregates = _get_or_empty(page_request, "compute", "/v2.1/os-aggregates", {}, "aggregates")
-    rows = view.host_rows(page, aggregates, with_reservations=with_reservations)
+    known = aggregates(page_request)
+    rows = view.host_rows(page, known, with_reservations=with_reservations)
     survey = placement.get("/moorage/v1/survey")
     values = {
-        "overview": view.overview(survey, aggregates, with_reservations=with_reservations),
+        "overview": view.overview(survey, known, with_reservations=with_reservations),
         "rows": rows,
         "legend": legend(row.state for row in rows),
         "with_reservations": with_reservations,
@@ -95,15 +97,23 @@ def _host_context(page_request: PageRequest, host: str) -> view.HostContext:
     """Data about the host from the other services."""
     servers = _get_or_empty(page_request, "compute", "/v2.1/servers", {"all_tenants": 1, "host": host}, "servers")
     handles = _get_or_empty(page_request, "accelerator", "/moorage/v1/handles", {"host": host}, "handles")
-    hosts = _get_or_empty(
-        page_request, "reservation", "/v1/os-hosts/allocations", {"hypervisor_hostname": host}, "allocations"
-    )
-    slots = [slot for one in hosts for slot in one["reservations"]]
     return view.HostContext(
         {str(one["id"]): str(one["name"]) for one in servers},
         handles,
-        view.active_slots(slots, page_request.http.service.clock.now()),
+        active_slots(slots_of_host(page_request, host), page_request.http.service.clock.now()),
     )
+
+
+def slots_of_host(page_request: PageRequest, host: str) -> list[SlotDocument]:
+    """The present and coming slots of leases on the host; empty if it is not registered for leases."""
+    asked = {"hypervisor_hostname": host}
+    found = _get_or_empty(page_request, "reservation", "/v1/os-hosts/allocations", asked, "allocations")
+    return [slot for one in found for slot in one["reservations"]]
+
+
+def aggregates(page_request: PageRequest) -> Documents:
+    """Compute's aggregates; empty without compute."""
+    return _get_or_empty(page_request, "compute", "/v2.1/os-aggregates", {}, "aggregates")
 
 
 def _get_or_empty(

@@ -53,10 +53,12 @@ def add_project(page_request: PageRequest) -> Page | Response:
     http, form = _identity(page_request), page_request.form
     typed = {name: form.text(name) for name in _NEW_PROJECT}
     try:
-        http.request("POST", "/v3/projects", json={"project": dict(typed)})
+        made = http.request("POST", "/v3/projects", json={"project": dict(typed)})["project"]
     except RemoteError as error:
         return _projects_page(page_request, typed, error=error)
-    return redirect(page_request, "/people/projects?" + urlencode({"find": typed["name"]}))
+    return redirect(
+        page_request, "/people/projects?" + urlencode({"find": typed["name"], "done": "added", "project": made["id"]})
+    )
 
 
 def set_project_state(page_request: PageRequest, project_id: str) -> Response:
@@ -65,7 +67,8 @@ def set_project_state(page_request: PageRequest, project_id: str) -> Response:
     if project_id == page_request.user.project.id and not is_enabled:
         raise Invalid("you work in this project now; switch to another one at the top of the page to disable it")
     http.request("PATCH", f"/v3/projects/{_quoted(project_id)}", json={"project": {"enabled": is_enabled}})
-    return redirect(page_request, "/people/projects")
+    done = {"done": "enabled" if is_enabled else "disabled", "project": project_id}
+    return redirect(page_request, "/people/projects?" + urlencode(done))
 
 
 def show_person(
@@ -75,15 +78,17 @@ def show_person(
     http = _identity(page_request)
     person = next((row for row in view.person_rows(_users(http)) if row.id == user_id), None)
     if person is None:
-        raise NotFound("there is no such user")
-    form = page_request.form
+        raise NotFound(f"there is no person {user_id}")
+    form, query, projects, roles = page_request.form, page_request.http.query, _projects(http), _roles(http)
+    role = query.first("role") or ""
+    changed = (role, projects.get(query.first("project") or "", "")) if role in roles.values() else ("", "")
     values = {
         "one": person,
         "link": link,
         "is_self": person.id == page_request.user.user_id,
-        "done": page_request.http.query.first("done") == "password",
-        "projects": _projects(http),
-        "roles": _roles(http),
+        "done": "" if error is not None else view.change_of_person(person, query.first("done") or "", *changed),
+        "projects": projects,
+        "roles": roles,
         "typed": {"project": form.text("project"), "role": form.text("role", view.USUAL_ROLE)},
         "error": "" if error is None else error_text(error),
         "error_field": field,
@@ -100,7 +105,7 @@ def set_state(page_request: PageRequest, user_id: str) -> Page | Response:
         http.request("PATCH", f"/v3/users/{_quoted(user_id)}", json={"user": {"enabled": is_enabled}})
     except RemoteError as error:
         return show_person(page_request, user_id, error=error)
-    return redirect(page_request, _page_path(user_id))
+    return redirect(page_request, f"{_page_path(user_id)}?done={'enabled' if is_enabled else 'disabled'}")
 
 
 def set_password(page_request: PageRequest, user_id: str) -> Page | Response:
@@ -124,19 +129,26 @@ def change_role(page_request: PageRequest, user_id: str) -> Page | Response:
         # A role can also be taken in a project that is disabled.
         projects = {row["id"]: row["name"] for row in http.get("/v3/projects")["projects"]}
         project_id = _chosen(form.text("project"), projects, "project", "Project: select one")
-        role_id = _chosen(form.text("role"), _roles(http), "role", "Role: select one")
+        roles = _roles(http)
+        role_id = _chosen(form.text("role"), roles, "role", "Role: select one")
         if is_taken and (user_id, project_id) == (page_request.user.user_id, page_request.user.project.id):
             raise Invalid("these are the rights with which you work now; another administrator can take them")
+        before = next((row for row in view.person_rows(_users(http)) if row.id == user_id), None)
         http.request("DELETE" if is_taken else "PUT", _grant_path(user_id, project_id, role_id))
     except (Invalid, RemoteError) as error:
-        return show_person(page_request, user_id, error=error, field=_field_of(error, "role"))
-    return redirect(page_request, _page_path(user_id))
+        return show_person(page_request, user_id, error=error, field="" if is_taken else _field_of(error, "role"))
+    had = before is not None and view.has_role(before, project_id, roles[role_id])
+    done = "taken" if is_taken else "had" if had else "given"
+    return redirect(
+        page_request,
+        f"{_page_path(user_id)}?" + urlencode({"done": done, "role": roles[role_id], "project": project_id}),
+    )
 
 
 def clear_lock(page_request: PageRequest, user_id: str) -> Response:
     """Forgets the user's failed sign-ins."""
     _identity(page_request).request("DELETE", f"/moorage/v1/users/{_quoted(user_id)}/lock")
-    return redirect(page_request, _page_path(user_id))
+    return redirect(page_request, f"{_page_path(user_id)}?done=unlocked")
 
 
 def change_invitation(page_request: PageRequest, user_id: str) -> Page | Response:
@@ -145,7 +157,7 @@ def change_invitation(page_request: PageRequest, user_id: str) -> Page | Respons
     try:
         if page_request.form.has("withdraw"):
             http.request("DELETE", _invitation_path(user_id))
-            return redirect(page_request, _page_path(user_id))
+            return redirect(page_request, f"{_page_path(user_id)}?done=withdrawn")
         link = _new_link(page_request, user_id)
     except RemoteError as error:
         return show_person(page_request, user_id, error=error)
@@ -180,8 +192,10 @@ def _projects_page(page_request: PageRequest, typed: Mapping[str, str], *, error
     found = view.project_rows(http.get("/v3/projects")["projects"], view.person_rows(_users(http)))
     rows = table_rows(found, view.PROJECTS, order, wanted)
     kept = {"find": wanted} if wanted else {}
+    changed = next((row for row in found if row.id == query.first("project")), None)
     values = {
         "find": wanted,
+        "done": "" if error is not None else view.change_of_project(changed, query.first("done") or ""),
         "rows": rows[:MAX_ROWS],
         "count": len(rows),
         "headings": headings(view.PROJECTS, order, kept, urlencode),

@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 from uuid import UUID
 
 from moorage.core.errors import Forbidden, MoorageError, NotFound, RemoteError, Unavailable
+from moorage.dashboard.handlers.map import aggregates
 from moorage.dashboard.page_request import PageRequest
 from moorage.dashboard.pages import Page
 from moorage.dashboard.views import search_view as view
@@ -55,24 +56,26 @@ def _hosts(page_request: PageRequest, text: str) -> view.Results:
     if not page_request.user.is_admin:
         return view.NOTHING
     page = page_request.client("placement").get(with_query("/moorage/v1/trees", {"search": text, "limit": _SHOWN}))
-    return view.of_trees(page["trees"], page["matching"])
+    return view.of_trees(page["trees"], page["matching"], aggregates(page_request) if page["trees"] else ())
 
 
 def _leases(page_request: PageRequest, text: str) -> view.Results:
     client = page_request.client("reservation")
     if _ID.fullmatch(text):
-        return view.of_leases(_one(lambda: client.get(f"/v1/leases/{quote(text)}")["lease"]), "", _SHOWN)
+        found = _one(lambda: client.get(f"/v1/leases/{quote(text)}")["lease"])
+        return view.of_leases(found, "", _SHOWN, page_request.names)
     params = {"limit": _LEASES, "sort_key": "start_date", "sort_dir": "desc"}
-    return view.of_leases(client.get("/v1/leases", params=params)["leases"], text, _SHOWN)
+    return view.of_leases(client.get("/v1/leases", params=params)["leases"], text, _SHOWN, page_request.names)
 
 
 def _servers(page_request: PageRequest, text: str) -> view.Results:
     client = page_request.client("compute")
     if _ID.fullmatch(text):
-        return view.of_servers(_one(lambda: client.get(f"/v2.1/servers/{quote(text)}")["server"]), _SHOWN)
+        found = _one(lambda: client.get(f"/v2.1/servers/{quote(text)}")["server"])
+        return view.of_servers(found, _SHOWN, page_request.names)
     scope: dict[str, object] = {"all_tenants": 1} if page_request.user.is_admin else {}
     wanted = with_query("/v2.1/servers/detail", {**scope, "name": _pattern(text), "limit": _SHOWN + 1})
-    return view.of_servers(client.get(wanted)["servers"], _SHOWN)
+    return view.of_servers(client.get(wanted)["servers"], _SHOWN, page_request.names)
 
 
 def _pattern(text: str) -> str:

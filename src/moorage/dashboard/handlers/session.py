@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 from moorage.core.errors import Invalid, NotFound, RemoteError, TooManyRequests, Unauthorized
 from moorage.dashboard import cookies
 from moorage.dashboard.page_request import ENTRIES, PageRequest, redirect
-from moorage.dashboard.pages import Page, error_status, error_text
+from moorage.dashboard.pages import Page, error_status, error_text, sentence
 from moorage.dashboard.service import VERSIONS
 from moorage.dashboard.signing_in import Person, SigningIn
 from moorage.wire.errors import status_of
@@ -44,11 +44,11 @@ def sign_in(page_request: PageRequest) -> Page | Response:
     target = safe_path(form.text("next"))
     name, password = form.text("name"), form.raw("password")
     if not name or not password:
-        return sign_in_form(page_request, target, name, "enter both the name and the password", status=400)
+        return sign_in_form(page_request, target, name, "Enter both the name and the password", status=400)
     try:
         person = service.sign_in(name, password, page_request.http.address)
     except (Unauthorized, TooManyRequests) as error:
-        return sign_in_form(page_request, target, name, error.message, status=status_of(error))
+        return sign_in_form(page_request, target, name, sentence(error.message), status=status_of(error))
     if page_request.http.change is not None:
         project = person.project
         page_request.http.change.set_initiator(name=person.user_name, project_id=project.id, project_name=project.name)
@@ -85,7 +85,7 @@ def change_password(page_request: PageRequest) -> Page | Response:
             raise Invalid("New password: enter the same one twice", field="password")
         service.change_password(page_request.user, original, new, page_request.http.address)
     except (Unauthorized, TooManyRequests) as error:
-        wrong = "the present password is wrong" if isinstance(error, Unauthorized) else error.message
+        wrong = "The present password is wrong" if isinstance(error, Unauthorized) else sentence(error.message)
         return _password_page(wrong, "original", status_of(error))
     except (Invalid, RemoteError) as error:
         return _password_page(error_text(error), str(error.fields.get("field", "password")), error_status(error))

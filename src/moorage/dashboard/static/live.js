@@ -36,6 +36,15 @@
     }
   }
 
+  // On a phone the pages' names are one line that scrolls: the page's own one is in its middle. Without
+  // scrollIntoView, which would also move the page away from the place after the address's #.
+  const names = document.querySelector(".bar nav");
+  const own = names?.querySelector("summary.current, ul > li > a[aria-current]");
+  if (own && names.scrollWidth > names.clientWidth) {
+    const [of_own, of_names] = [own, names].map((one) => one.getBoundingClientRect());
+    names.scrollLeft += of_own.left + of_own.width / 2 - of_names.left - of_names.width / 2;
+  }
+
   show_hints(document);
   for (const part of document.querySelectorAll("[data-every]")) {
     setInterval(() => refresh(part), Math.max(1, Number(part.dataset.every)) * 1000);

@@ -38,7 +38,7 @@ class HostUse(StrEnum):
 
 _WORDS: Mapping[HostUse, tuple[str, str]] = {
     HostUse.OVER: ("overcommitted", "more is in use than there is"),
-    HostUse.DISABLED: ("disabled", "the scheduler places no new servers here"),
+    HostUse.DISABLED: ("drained", "no new servers come here"),
     HostUse.WHOLE: ("reserved whole", "a running lease has the whole host"),
     HostUse.PARTLY: ("partly reserved", "running leases have slots here"),
     HostUse.USED: ("in use", "servers without a lease run here"),

@@ -49,7 +49,8 @@ class HostInLeases:
     """A host that is registered for leases."""
 
     id: str
-    is_reservable: bool  #: false while the host is down or drained
+    #: Whether new leases may use it. The reservation service looks from time to time which hosts are up and enabled.
+    is_reservable: bool
     #: ((``$rack``, ``9``), ...), as filters of hosts name and compare them: capabilities that an administrator gave
     custom: tuple[tuple[str, str], ...]
     standard: tuple[tuple[str, str], ...]  #: those that every host has
@@ -95,6 +96,16 @@ class HostOverview:
     def drain_words(self) -> str:
         """``draining`` while servers are left, then ``drained``; empty if new servers may come."""
         return ("draining" if self.servers else "drained") if self.is_drained else ""
+
+    @property
+    def reservable_words(self) -> str:
+        """Whether new leases may use the host. The reservation service notices a change of its state a little later."""
+        if self.in_leases is None:
+            return "no"
+        why = "it is down" if self.state != "up" else "it is drained" if self.is_drained else ""
+        if self.in_leases.is_reservable:
+            return f"yes, until the reservation service notices that {why}" if why else "yes"
+        return f"no, because {why}" if why else "no, until the reservation service notices that it is up again"
 
     @property
     def why_not_retired(self) -> str:

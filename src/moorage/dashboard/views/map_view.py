@@ -5,13 +5,14 @@ handles and the reservation service's allocations. Pure.
 """
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any
 
-from moorage.core.names import reservation_class
+from moorage.core.ids import is_uuid
+from moorage.core.names import reservation_class, reservation_zone
+from moorage.dashboard.views.host_slots import Lent, lent
 from moorage.dashboard.views.host_use import (
     DISABLED,
     FOR_LEASES,
@@ -20,7 +21,7 @@ from moorage.dashboard.views.host_use import (
     host_use,
     lent_aggregates,
 )
-from moorage.dashboard.views.reservation_documents import parse_date
+from moorage.dashboard.views.reservation_documents import SlotDocument
 from moorage.dashboard.views.units import amount_text, class_words
 
 Document = Mapping[str, Any]
@@ -85,6 +86,11 @@ class UsageBar:
         return self.used > self.capacity
 
     @property
+    def is_busy(self) -> bool:
+        """Something is in use or reserved, so a bar says more than the numbers."""
+        return bool(self.used or self.reserved)
+
+    @property
     def free(self) -> int:
         return max(0, self.capacity - self.used)
 
@@ -98,6 +104,7 @@ class Part:
     bars: tuple[UsageBar, ...]
     uuid: str
     zone: str  #: empty if the aggregate has no availability zone
+    title: str  #: the name in compute, or the UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,20 +119,17 @@ class Overview:
 
 
 def overview(survey: Document, aggregates: Sequence[Document] = (), *, with_reservations: bool = False) -> Overview:
-    """`aggregates`: compute's, with names and zones. An aggregate that compute does not know is named by its UUID.
+    """`aggregates`: compute's, with names and zones. One that belongs to a reservation has its ID as its name, and is
+    shown by words.
 
     `with_reservations`: also show the classes and aggregates of single reservations.
     """
     known, lent = {one["uuid"]: one for one in aggregates}, lent_aggregates(aggregates)
     parts = [
-        Part(
-            str(known.get(one["uuid"], {}).get("name") or one["uuid"]), one["trees"],
-            bars_of(one, with_reservations=with_reservations), one["uuid"],
-            str(known.get(one["uuid"], {}).get("availability_zone") or ""),
-        )
+        _part(one, known.get(one["uuid"], {}), with_reservations=with_reservations)
         for one in survey["aggregates"]
         if with_reservations or one["uuid"] not in lent
-    ]  # fmt: skip
+    ]
     return Overview(
         trees=survey["trees"],
         providers=survey["providers"],
@@ -135,6 +139,17 @@ def overview(survey: Document, aggregates: Sequence[Document] = (), *, with_rese
         aggregates=tuple(sorted(parts, key=lambda part: (part.zone, part.name, part.uuid))),
         aggregates_left_out=survey["aggregates_left_out"],
     )
+
+
+def _part(one: Document, known: Document, *, with_reservations: bool) -> Part:
+    """`known`: the aggregate in compute, empty if it has none with this UUID."""
+    name, zone = str(known.get("name") or ""), str(known.get("availability_zone") or "")
+    words = (
+        f"Unknown to compute, {one['uuid'][:8]}…" if not name else "Hosts of a reservation" if is_uuid(name) else name
+    )
+    of_lease = zone.startswith(reservation_zone(""))
+    bars = bars_of(one, with_reservations=with_reservations)
+    return Part(words, one["trees"], bars, one["uuid"], "of a lease" if of_lease else zone, name or one["uuid"])
 
 
 def bars_of(document: Document, *, with_reservations: bool = True) -> tuple[UsageBar, ...]:
@@ -175,9 +190,10 @@ def host_rows(
 def _row(tree: Document, state: HostUse, *, with_reservations: bool) -> HostRow:
     bars, traits = bars_of(tree, with_reservations=with_reservations), frozenset(tree["traits"])
     kind = kind_of(tree["name"], traits, is_root=True)
+    shown = traits - {DISABLED} if state is HostUse.DISABLED else traits  # the state says it
     return HostRow(
         tree["uuid"], tree["name"], kind, tree["providers"], bars[:CLASSES_OF_ROW],
-        max(0, len(bars) - CLASSES_OF_ROW), (*_trait_flags(traits), *_over(bars)), state,
+        max(0, len(bars) - CLASSES_OF_ROW), (*_trait_flags(shown), *_over(bars)), state,
     )  # fmt: skip
 
 
@@ -217,17 +233,6 @@ class ConsumerRow:
     amounts: str
 
 
-@dataclass(frozen=True, slots=True)
-class Lent:
-    """What a lease holds of a host now: a number of slots. The whole host counts as one slot."""
-
-    lease_id: str
-    name: str
-    slots: int
-    start: datetime
-    end: datetime
-
-
 @dataclass
 class TreeNode:
     """A provider of the tree, or a card that groups its regions (with an empty `uuid`)."""
@@ -250,11 +255,11 @@ class TreeNode:
 
 @dataclass(frozen=True, slots=True)
 class HostContext:
-    """Data from other services: server names by UUID, the host's attach handles, and its current reservations."""
+    """Data from other services: server names by UUID, the host's attach handles, the slots that are held now."""
 
     servers: Mapping[str, str] = field(default_factory=dict)
     handles: Sequence[Document] = ()
-    slots: Sequence[Document] = ()
+    slots: Sequence[SlotDocument] = ()
 
 
 def provider_tree(document: Document, around: HostContext) -> TreeNode:
@@ -282,24 +287,10 @@ def provider_tree(document: Document, around: HostContext) -> TreeNode:
     first, *others = by_parent[None]
     root = grown(first)
     root.children += [grown(one) for one in others]
-    root.leases = _lent(around.slots)
+    root.leases = lent(around.slots)
     for node in every_node(root):
         node.label = _label(node, root.name)
     return root
-
-
-def active_slots(slots: Iterable[Document], now: datetime) -> list[Document]:
-    """The reservations of a host that are active at `now`."""
-    return [one for one in slots if parse_date(one["start_date"]) <= now < parse_date(one["end_date"])]
-
-
-def _lent(slots: Iterable[Document]) -> tuple[Lent, ...]:
-    counts = Counter((one["lease_id"], one["lease_name"], one["start_date"], one["end_date"]) for one in slots)
-    found = [
-        Lent(lease, name, count, parse_date(start), parse_date(end))
-        for (lease, name, start, end), count in counts.items()
-    ]
-    return tuple(sorted(found, key=lambda one: (one.end, one.lease_id)))
 
 
 def every_node(node: TreeNode) -> Iterable[TreeNode]:
@@ -349,7 +340,7 @@ def _bars(provider: Document) -> tuple[UsageBar, ...]:
 def _trait_flags(traits: frozenset[str]) -> list[Flag]:
     flags = []
     if DISABLED in traits:
-        flags.append(Flag("disabled", "warn", "the scheduler places no new servers here"))
+        flags.append(Flag("drained", "warn", "the scheduler places no new servers here"))
     if FOR_LEASES in traits:
         flags.append(Flag("for leases", "", "only servers of leases can be placed here"))
     return flags

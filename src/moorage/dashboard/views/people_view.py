@@ -24,6 +24,7 @@ class ProjectRoles:
     project: str
     roles: tuple[str, ...]
     indirect: tuple[str, ...]
+    is_service: bool = False  #: the services of the plane log in to the project
 
     @property
     def words(self) -> str:
@@ -61,6 +62,7 @@ class ProjectRow:
     name: str
     description: str
     is_enabled: bool
+    is_service: bool  #: the services of the plane log in to it
     members: tuple[MemberRow, ...]
 
 
@@ -101,7 +103,9 @@ def _person(user: Document) -> PersonRow:
         password_changed_at=user["password_changed_at"] or "",
         invited_until=user["invited_until"] or "",
         projects=tuple(
-            ProjectRoles(one["id"], one["name"], tuple(one["roles"]), tuple(one["indirect_roles"]))
+            ProjectRoles(
+                one["id"], one["name"], tuple(one["roles"]), tuple(one["indirect_roles"]), bool(one["is_service"])
+            )
             for one in user["projects"]
         ),
     )
@@ -109,7 +113,9 @@ def _person(user: Document) -> PersonRow:
 
 def project_rows(projects: Iterable[Document], people: Iterable[PersonRow]) -> list[ProjectRow]:
     members: dict[str, list[MemberRow]] = {}
+    of_services: set[str] = set()
     for person in people:
+        of_services |= {one.project_id for one in person.projects if one.is_service}
         for one in person.projects:
             members.setdefault(one.project_id, []).append(MemberRow(person.id, person.name, one.words))
     return [
@@ -118,10 +124,50 @@ def project_rows(projects: Iterable[Document], people: Iterable[PersonRow]) -> l
             _label(project),
             project["description"] or "",
             project["enabled"],
+            project["id"] in of_services,
             tuple(members.get(project["id"], ())),
         )
         for project in projects
     ]
+
+
+def has_role(person: PersonRow, project_id: str, role: str) -> bool:
+    """Whether the role was given to the person in the project, not through a group, a domain or another role."""
+    return any(role in one.roles for one in person.projects if one.project_id == project_id)
+
+
+def change_of_person(person: PersonRow, done: str, role: str, project: str) -> str:
+    """What the page of the person says after a change, in words; empty if `done` names none.
+
+    `role` and `project` are names; they are empty unless a role was changed.
+    """
+    name, is_role = person.name, bool(role and project)
+    words = {
+        "password": f"The new password is set. All sessions and tokens of {name} have ended.",
+        "unlocked": f"The failed sign-ins of {name} are forgotten.",
+        "withdrawn": "The link is withdrawn.",
+    }
+    if person.is_enabled:
+        words["enabled"] = f"{name} is enabled and can sign in."
+    else:
+        words["disabled"] = f"{name} is disabled. All sessions and tokens of {name} have ended."
+    if is_role:
+        words["given"] = f"{name} has the role {role} in {project} now."
+        words["had"] = f"{name} already had the role {role} in {project}; nothing was changed."
+        words["taken"] = f"{name} no longer has the role {role} in {project}."
+    return words.get(done, "")
+
+
+def change_of_project(project: ProjectRow | None, done: str) -> str:
+    """What the page of projects says after a change, in words; empty if `done` names none."""
+    if project is None:
+        return ""
+    words = {"added": f"{project.name} is added. Give people a role in it on their pages."}
+    if project.is_enabled:
+        words["enabled"] = f"{project.name} is enabled."
+    else:
+        words["disabled"] = f"{project.name} is disabled. All tokens for it have ended."
+    return words.get(done, "")
 
 
 def choices(records: Iterable[Document]) -> list[tuple[str, str]]:

@@ -106,6 +106,7 @@ class HostDocument(TypedDict):
 
 
 class SlotDocument(TypedDict):
+    id: str  #: of the reservation
     lease_id: str
     lease_name: str
     lease_status: str

@@ -85,6 +85,8 @@ class AccountService:
         return self.identity.database.change(decide)
 
     def update_project(self, project_id: str, given: Given) -> Project:
+        """Raises `Forbidden` for a change that would keep the services of the plane from logging in."""
+
         def decide(accounts: Accounts) -> tuple[Project, Change]:
             before = find(accounts.projects, project_id, "project")
             _refuse_move(before, given)
@@ -94,6 +96,8 @@ class AccountService:
                 tags=tuple(given.get("tags", before.tags)),
                 extra=extra_of(before.extra, given, _PROJECT_KEYS),
             )
+            if self.identity.is_service_project(before) and (not after.enabled or after.name != before.name):
+                raise _services_need_project(before)
             if before.enabled and not after.enabled:
                 after = replace(after, epoch=before.epoch + 1)
             return after, Change(changed=(rules.check_name(after, accounts.projects.values()),))
@@ -101,7 +105,13 @@ class AccountService:
         return self.identity.database.change(decide)
 
     def delete_project(self, project_id: str) -> None:
-        self._remove(lambda accounts: rules.without_project(accounts, find(accounts.projects, project_id, "project")))
+        def decide(accounts: Accounts) -> Change:
+            project = find(accounts.projects, project_id, "project")
+            if self.identity.is_service_project(project):
+                raise _services_need_project(project)
+            return rules.without_project(accounts, project)
+
+        self._remove(decide)
 
     # --------------------------------------------------------------------------------------------------- users
 
@@ -279,4 +289,11 @@ def _services_need(user: User) -> Forbidden:
     return Forbidden(
         f"The services of this cloud log in as {user.name}; it cannot be deleted, disabled or renamed.",
         code="identity.service_user",
+    )
+
+
+def _services_need_project(project: Project) -> Forbidden:
+    return Forbidden(
+        f"The services of this cloud log in to the project {project.name}; it cannot be deleted, disabled or renamed.",
+        code="identity.service_project",
     )

@@ -8,6 +8,7 @@ from moorage.core.ids import Ids
 from moorage.identity.accounts import account_rules as rules
 from moorage.identity.accounts.account_rules import find
 from moorage.identity.accounts.account_service import Given
+from moorage.identity.embedded import EmbeddedIdentity
 from moorage.identity.model import WHOLE_SYSTEM, Accounts, Assignment, Change, ImpliedRole, Role
 from moorage.identity.policy import BUILT_IN_IMPLIED, with_implied
 from moorage.identity.store.account_database import AccountDatabase
@@ -15,8 +16,12 @@ from moorage.identity.store.account_database import AccountDatabase
 
 @dataclass(frozen=True)
 class RoleService:
-    database: AccountDatabase
+    identity: EmbeddedIdentity
     ids: Ids
+
+    @property
+    def database(self) -> AccountDatabase:
+        return self.identity.database
 
     def create_role(self, given: Given) -> Role:
         """Raises `Forbidden` for a role of one domain, which this service does not have."""
@@ -52,13 +57,25 @@ class RoleService:
         self.database.change(decide)
 
     def revoke(self, row: Assignment) -> None:
-        """Raises `NotFound` if there is no such assignment."""
+        """Raises `NotFound` if there is no such assignment, and `Forbidden` for one that the services need."""
 
         def decide(accounts: Accounts) -> tuple[None, Change]:
             _check_granted(accounts, row)
+            if self._is_of_services(accounts, row):
+                name = accounts.roles[row.role_id].name
+                raise Forbidden(
+                    f"The services of this cloud log in with the role {name}; it cannot be removed from their user.",
+                    code="identity.service_role",
+                )
             return None, Change(removed=(row,))
 
         self.database.change(decide)
+
+    def _is_of_services(self, accounts: Accounts, row: Assignment) -> bool:
+        if (row.actor_kind, row.target_kind) != ("user", "project"):
+            return False
+        user, project = accounts.users[row.actor_id], accounts.projects[row.target_id]
+        return self.identity.is_service_user(user) and self.identity.is_service_project(project)
 
     def check_granted(self, row: Assignment) -> None:
         _check_granted(self.database.accounts(), row)

@@ -3,7 +3,7 @@
 GET    /moorage/v1/users                 ``{"users": [{"id", "name", "domain_id", "enabled", "is_service",
                                          "has_password", "password_changed_at", "invited_until", "failed_logins",
                                          "locked_until", "addresses",
-                                         "projects": [{"id", "name", "roles", "indirect_roles"}]}]}``;
+                                         "projects": [{"id", "name", "roles", "indirect_roles", "is_service"}]}]}``;
                                          `locked_until`: until when a login from some of `addresses` must wait;
                                          `indirect_roles`: through a group, a domain or another role
 DELETE /moorage/v1/users/{user_id}/lock  forgets the user's failed logins, in all processes within a second
@@ -16,6 +16,7 @@ Called by the invited person, without a token of a session:
 POST   /moorage/v1/invitations/password  ``{"token", "password"}`` -> 200 ``{"user": {"id", "name"}}``
 """
 
+from collections.abc import Callable
 from datetime import datetime
 
 from moorage.identity.model import Accounts, Project, User
@@ -30,7 +31,7 @@ def list_users(request: Request[IdentityService]) -> Response:
     failures = identity.failed_logins()
     direct = _direct_roles(accounts)
     rows = [
-        _shown(user, failures.get(user.id), accounts, direct)
+        _shown(user, failures.get(user.id), accounts, direct, identity.is_service_project)
         | {
             "is_service": identity.is_service_user(user),
             "invited_until": _time(request.service.invitations.invited_until(accounts, user)),
@@ -72,12 +73,17 @@ def _direct_roles(accounts: Accounts) -> dict[tuple[str, str], set[str]]:
 
 
 def _shown(
-    user: User, failed: FailedLogins | None, accounts: Accounts, direct: dict[tuple[str, str], set[str]]
+    user: User,
+    failed: FailedLogins | None,
+    accounts: Accounts,
+    direct: dict[tuple[str, str], set[str]],
+    is_service: Callable[[Project], bool],
 ) -> dict[str, object]:
     def shown_project(project: Project) -> dict[str, object]:
         roles = direct.get((user.id, project.id), set())
         indirect = user.roles[project.id] - roles
-        return {"id": project.id, "name": project.name, "roles": sorted(roles), "indirect_roles": sorted(indirect)}
+        named = {"id": project.id, "name": project.name, "is_service": is_service(project)}
+        return {**named, "roles": sorted(roles), "indirect_roles": sorted(indirect)}
 
     known = [accounts.projects[each] for each in user.roles if each in accounts.projects]
     return {
