@@ -43,19 +43,22 @@ from moorage.placement.client.placement_client import PlacementClient, Provider
 log = logging.getLogger(__name__)
 
 
-def enqueue_aggregates(connection: Connection, clock: Clock, ids: Ids, host: str) -> None:
+def enqueue_aggregates(connection: Connection, clock: Clock, ids: Ids, host: str, *, left: str = "") -> None:
     """Enqueues a job that publishes the aggregates of `host`; call in the transaction that changes an aggregate.
 
-    The caller must wake the builder's queue after the commit.
+    `left`: the uuid of the aggregate that the host leaves. The caller must wake the builder's queue after the commit.
     """
-    job = NewJob(ids.uuid(), BUILD_QUEUE, JobKind.PUBLISH_AGGREGATES, f"host:{host}", {"host": host})
+    payload = {"host": host, **({"left": left} if left else {})}
+    job = NewJob(ids.uuid(), BUILD_QUEUE, JobKind.PUBLISH_AGGREGATES, f"host:{host}", payload)
     server_store.BUILD_JOBS.enqueue(connection, job, clock.now())
 
 
-def publish_aggregates(engine: Engine, placement: PlacementClient, name: str) -> None:
+def publish_aggregates(engine: Engine, placement: PlacementClient, name: str, gone: str = "") -> None:
     """Publishes the aggregates of one host. Raises `Unavailable` while others keep changing its provider.
 
-    A server that was created afterwards is placed after this, so a lease is active only when its host can be used.
+    `gone`: the uuid of an aggregate that the host has left and that may be deleted, so that compute does not know it.
+    Aggregates that others keep in Placement stay. A server that was created afterwards is placed after this, so a lease
+    is active only when its host can be used.
     """
     with read(engine) as connection:
         host = host_store.host(connection, name)
@@ -63,7 +66,7 @@ def publish_aggregates(engine: Engine, placement: PlacementClient, name: str) ->
     if host is None:
         return
     joined = frozenset(one.uuid for one in ours if name in one.hosts)
-    left = frozenset(one.uuid for one in ours) - joined
+    left = frozenset([*(one.uuid for one in ours), *([gone] if gone else [])]) - joined
     try:
         placement.change_aggregates(host.report.provider_uuid, joined=joined, left=left)
     except NotFound:
@@ -382,11 +385,10 @@ class HostService:
 
     def remove_host(self, aggregate_id: int, name: str) -> Aggregate:
         def remove_member(connection: Connection) -> None:
-            if host_store.lock_aggregate(connection, aggregate_id) is None:
-                _missing(aggregate_id)
+            aggregate = host_store.lock_aggregate(connection, aggregate_id) or _missing(aggregate_id)
             if not host_store.remove_member(connection, aggregate_id, name):
                 raise NotFound(f"Aggregate {aggregate_id} has no host {name}.")
-            enqueue_aggregates(connection, self.deps.clock, self.deps.ids, name)
+            enqueue_aggregates(connection, self.deps.clock, self.deps.ids, name, left=aggregate.uuid)
 
         in_transaction(self.deps.engine, remove_member)
         self.deps.hints.send(BUILD_QUEUE)

@@ -210,6 +210,22 @@ def test_a_host_joins_its_aggregate_in_placement_although_others_write_to_its_pr
     assert plane.show(server_id)["OS-EXT-SRV-ATTR:host"] == "compute-1"
 
 
+def test_a_host_leaves_an_aggregate_in_placement_that_is_deleted_at_once(plane, host):
+    """The reservation service does so when a lease of whole hosts ends. Aggregates of others stay."""
+    (generation, before), others = plane.placement.aggregates(host.provider.uuid), plane.ids.uuid()
+    plane.placement.set_aggregates(host.provider.uuid, generation, {*before, others})
+    made = plane.admin("POST", "/v2.1/os-aggregates", {"aggregate": {"name": "ag"}}, version="2.81")[2]["aggregate"]
+    action = f"/v2.1/os-aggregates/{made['id']}/action"
+    plane.admin("POST", action, {"add_host": {"host": "compute-1"}})
+    plane.builder.run_once()
+    shown = plane.admin("GET", f"/v2.1/os-aggregates/{made['id']}", version="2.81")[2]["aggregate"]
+    assert plane.placement.aggregates(host.provider.uuid)[1] == {*before, others, shown["uuid"]}
+    plane.admin("POST", action, {"remove_host": {"host": "compute-1"}})
+    assert plane.admin("DELETE", f"/v2.1/os-aggregates/{made['id']}")[0] == 200
+    plane.builder.run_once()
+    assert plane.placement.aggregates(host.provider.uuid)[1] == {*before, others}
+
+
 def test_invalid_changes_of_aggregates_are_refused(plane, host):
     def make(name, zone=None):
         body = {"aggregate": {"name": name, "availability_zone": zone}}

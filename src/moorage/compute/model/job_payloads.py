@@ -207,10 +207,14 @@ class PortRelease(msgspec.Struct, frozen=True):
 
 
 class HostUpdate(msgspec.Struct, frozen=True):
-    """PUBLISH_STATUS, PUBLISH_AGGREGATES and FORGET_HOST; only the last has the uuid of the `provider`."""
+    """PUBLISH_STATUS, PUBLISH_AGGREGATES and FORGET_HOST; only the last has the uuid of the `provider`.
+
+    `left`: the uuid of the aggregate that the host has left, which may be deleted when the job runs; otherwise empty.
+    """
 
     host: str
     provider: str = ""
+    left: str = ""
 
 
 class MoveStep(msgspec.Struct, frozen=True):

@@ -263,7 +263,8 @@ class BuildTask:
         self._jobs.finish_job(job)
 
     def _publish_aggregates(self, job: Job) -> None:
-        publish_aggregates(self._engine, self._placement, read_payload(job, HostUpdate).host)
+        payload = read_payload(job, HostUpdate)
+        publish_aggregates(self._engine, self._placement, payload.host, payload.left)
         self._jobs.finish_job(job)
 
     def _forget_host(self, job: Job) -> None:
