@@ -3,10 +3,11 @@
 from urllib.parse import quote
 
 from moorage.dashboard.handlers import selection
+from moorage.dashboard.handlers.servers import list_address
 from moorage.dashboard.page_request import PageRequest
 from moorage.dashboard.pages import Page
 from moorage.dashboard.views.selected_servers import ACTION_BODIES, SERVERS
-from moorage.dashboard.views.server_list import list_address, list_parameters
+from moorage.dashboard.views.server_list import list_parameters
 from moorage.dashboard.views.servers_view import ServerRow, server_row
 
 

@@ -15,7 +15,7 @@ from moorage.dashboard.views import servers_view as view
 from moorage.dashboard.views.lease_list import heading_count
 from moorage.dashboard.views.selected_servers import BUTTONS, choices_for
 from moorage.dashboard.views.selection import MAX_SELECTED
-from moorage.dashboard.views.server_list import READ, SHOWN, ListedServer, list_address, list_columns, list_parameters
+from moorage.dashboard.views.server_list import READ, SHOWN, ListedServer, list_columns, list_parameters
 from moorage.dashboard.views.tables import chosen_order, headings, table_rows
 from moorage.wire.client import with_query
 from moorage.wire.http import Response
@@ -23,6 +23,8 @@ from moorage.wire.http import Response
 #: Records of the history of devices; actions of a server that are shown with their events.
 RECORDS = 50
 ACTIONS = 10
+#: The last microversion in which a server has the id of its flavor.
+_WITH_FLAVOR_ID = "2.46"
 Documents = list[dict[str, Json]]
 
 
@@ -61,6 +63,12 @@ def list_servers(page_request: PageRequest) -> Page | Response:
     return Page("servers.html", "Servers", values)
 
 
+def list_address(parameters: Mapping[str, str], **changed: str) -> str:
+    """The path of the list, below the dashboard's. A changed parameter that is empty is left out."""
+    query = urlencode({name: text for name, text in {**parameters, **changed}.items() if text})
+    return f"/servers?{query}" if query else "/servers"
+
+
 def _listed(page_request: PageRequest, servers: Documents, *, is_all: bool) -> list[ListedServer]:
     found = [view.server_row(one) for one in servers]
     leases: Mapping[str, tuple[str, str]] = {}
@@ -92,6 +100,7 @@ def show_server(page_request: PageRequest, server_id: str) -> Page:
         if page_request.user.is_admin:
             asked = {"instance": server["id"], "order": "newest", "limit": RECORDS}
             history = accelerator.get(with_query("/moorage/v1/history", asked))["records"]
+    explanation = _explanation(page_request, server)
     values = {
         "server": row,
         "extra_specs": server["flavor"].get("extra_specs", {}),
@@ -101,7 +110,8 @@ def show_server(page_request: PageRequest, server_id: str) -> Page:
         "actions": [view.action_row(one) for one in [*detailed, *actions[ACTIONS:]]],
         "accelerators": view.accelerators(requests),
         "records": view.history_rows(history),
-        "explanation": _explanation(page_request, server),
+        "explanation": explanation,
+        "reserve": _reserve_address(page_request, server_id) if explanation and explanation.is_kept_for_leases else "",
     }
     return Page("server.html", str(server["name"]), values)
 
@@ -115,3 +125,13 @@ def _explanation(page_request: PageRequest, server: dict[str, Any]) -> explain_v
     except MoorageError:
         return None
     return explain_view.of_server(found["explanation"])
+
+
+def _reserve_address(page_request: PageRequest, server_id: str) -> str:
+    """The page on which a lease of the server's flavor is offered; empty if it is not known."""
+    try:
+        path = f"/v2.1/servers/{quote(server_id, safe='')}"
+        flavor = page_request.client("compute").get(path, version=_WITH_FLAVOR_ID)["server"]["flavor"]["id"]
+    except MoorageError:
+        return ""
+    return f"{page_request.root}/explain?{urlencode({'flavor': flavor})}#booking"

@@ -1,8 +1,7 @@
 """The list of servers: its columns and the parameters of its address. Pure."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from urllib.parse import urlencode
 
 from moorage.dashboard.views.servers_view import ServerRow
 from moorage.dashboard.views.tables import MAX_WANTED, TableColumn
@@ -18,12 +17,6 @@ _PARAMETERS = ("all", "find", "sort", "marker")
 def list_parameters(read: Callable[[str], str | None]) -> dict[str, str]:
     """{parameter: value} of those that are not empty. `read`: returns the value of a parameter."""
     return {name: text for name in _PARAMETERS if (text := (read(name) or "").strip()[:MAX_WANTED])}
-
-
-def list_address(parameters: Mapping[str, str], **changed: str) -> str:
-    """The path of the list, below the dashboard's. A changed parameter that is empty is left out."""
-    query = urlencode({name: text for name, text in {**parameters, **changed}.items() if text})
-    return f"/servers?{query}" if query else "/servers"
 
 
 @dataclass(frozen=True, slots=True)
