@@ -70,11 +70,13 @@ def test_servers_link_to_the_reasons_of_failures_and_to_device_histories(tab, cl
 
 
 def test_servers_are_deleted_and_stopped_after_a_confirmation(tab, cloud, open_tab, look):
+    phone = open_tab("admin", width=390, height=844)
+    phone.goto("/ui/servers?select=all")
+    look(phone, "servers-phone", full=True)
     phone = open_tab("admin", scripts=False, width=390, height=844)
     phone.goto("/ui/servers?find=error")
     phone.get_by_role("link", name="Select all").click()
     expect(phone.get_by_label("Select too-large")).to_be_checked()
-    look(phone, "servers-phone")
     phone.get_by_role("button", name="Stop").click()
     expect(phone.get_by_role("heading", level=1)).to_have_text("No selected server can be stopped")
     expect(phone.get_by_role("row", name="too-large")).to_contain_text("Found no host")
