@@ -86,6 +86,7 @@ def example(path, ids):
         "/explain": "?flavor=small",
         "/search": "?q=e",
         "/leases/selected": f"?do=end&lease={ids['/leases/{lease_id}']}",
+        "/servers/selected": f"?do=delete&server={ids['/servers/{server_id}']}",
     }.get(path, "")
 
 

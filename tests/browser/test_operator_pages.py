@@ -21,7 +21,7 @@ def cloud(lab):
     huge = plane.create_flavor("huge", **{"resources:CUSTOM_ACCELERATOR_FPGA": "7"})
     homeless = plane.create_server(flavor=huge, name="too-large")
     plane.settle()
-    return {"server": server, "homeless": homeless}
+    return {"server": server, "homeless": homeless, "plane": plane}
 
 
 def test_the_map_links_from_the_overview_to_a_region_and_its_server(tab, cloud, look):
@@ -51,17 +51,65 @@ def test_the_map_works_on_a_phone_and_without_scripts(open_tab, cloud, look):
     assert tab.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_servers_link_to_the_reasons_of_failures_and_to_device_histories(tab, cloud, look):
+def test_servers_link_to_the_reasons_of_failures_and_to_device_histories(tab, cloud, open_tab, look):
     tab.goto("/ui/servers")
     expect(tab.get_by_role("region", name="Reasons")).to_contain_text("resources:CUSTOM_ACCELERATOR_FPGA=7 left 0.")
     look(tab, "servers")
     tab.get_by_role("region", name="Reasons").get_by_role("link", name="too-large").click()
     expect(tab.get_by_role("heading", name="Why no host fits")).to_be_visible()
     look(tab, "server-without-host", full=True)
+    phone = open_tab("admin", width=390, height=844)
+    phone.goto(tab.url)
+    condition = phone.get_by_role("region", name="Funnel").locator("th code").first
+    assert condition.evaluate("one => one.getClientRects().length") == 1, "the condition is not broken"
+    look(phone, "server-without-host-phone", full=True)
     tab.goto("/ui/servers")
     tab.get_by_role("link", name="aes-gateway").click()
     expect(tab.get_by_role("region", name="Device history", exact=True)).to_contain_text("attached")
     look(tab, "server", full=True)
+
+
+def test_servers_are_deleted_and_stopped_after_a_confirmation(tab, cloud, open_tab, look):
+    phone = open_tab("admin", width=390, height=844)
+    phone.goto("/ui/servers?select=all")
+    look(phone, "servers-phone", full=True)
+    phone = open_tab("admin", scripts=False, width=390, height=844)
+    phone.goto("/ui/servers?find=error")
+    phone.get_by_role("link", name="Select all").click()
+    expect(phone.get_by_label("Select too-large")).to_be_checked()
+    phone.get_by_role("button", name="Stop").click()
+    expect(phone.get_by_role("heading", level=1)).to_have_text("No selected server can be stopped")
+    expect(phone.get_by_role("row", name="too-large")).to_contain_text("Found no host")
+    phone.get_by_role("link", name="Back").click()
+    expect(phone.get_by_label("Filter")).to_have_value("error")
+    tab.goto("/ui/servers?sort=name")
+    assert tab.get_by_role("region", name="Servers").get_by_role("rowheader").all_inner_texts() == [
+        "aes-gateway",
+        "too-large",
+    ]
+    tab.get_by_role("link", name="aes-gateway").click()
+    tab.get_by_role("link", name="Stop").click()
+    look(tab, "servers-selected")
+    tab.get_by_role("link", name="Back").click()
+    expect(tab.get_by_role("heading", level=1)).to_have_text("aes-gateway")
+    spare = spare_server(cloud)
+    tab.goto("/ui/servers")
+    tab.get_by_label("Select spare").check()
+    tab.get_by_role("button", name="Delete").click()
+    tab.get_by_role("button", name="Delete 1 server").click()
+    expect(tab.get_by_role("heading", level=1)).to_have_text("1 server being deleted")
+    look(tab, "servers-deleted")
+    cloud["plane"].settle()
+    tab.get_by_role("link", name="Back to the servers").click()
+    expect(tab.get_by_role("row", name="spare")).to_have_count(0)
+    assert cloud["plane"].server(spare) is None
+
+
+def spare_server(cloud):
+    """A further server, without a host."""
+    server = cloud["plane"].create_server(flavor="huge", name="spare")
+    cloud["plane"].settle()
+    return server
 
 
 def test_accelerators_link_to_the_history_of_a_device(tab, cloud, look):

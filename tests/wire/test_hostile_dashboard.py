@@ -39,7 +39,6 @@ OTHERS: Mapping[str, set[str]] = {
     "/leases/new": set(DEFAULTS),
     "/leases/{lease_id}/change": {"start_date", "end_date"},
     "/calendar": {"marker"},
-    "/servers": {"marker", "after"},
 }
 
 TOMORROW = {"start_date": "2026-03-20T10:00", "end_date": "2026-03-20T12:00"}
@@ -81,12 +80,17 @@ class World:
     def renew(self) -> None:
         """Signs in, with a new lease and hold."""
         self.sign_in()
-        for old in (f"/leases/holds/{self.hold}/release", f"/leases/{self.lease}/delete"):
-            self.sent("POST", old, {})
+        self.sent("POST", f"/leases/holds/{self.hold}/release", {})
+        self.delete_lease(self.lease)
         lease = self.sent("POST", "/leases/new", {**DEFAULTS, **SMALL, **TOMORROW})
         self.lease = lease.headers["location"].rpartition("/")[2]
         self.amount = f"amount-{self.plane.reservation_id(self.lease)}"
         self.renew_hold()
+
+    def delete_lease(self, lease: str) -> None:
+        """In any status. A form without a lease would be refused."""
+        for act in ("cancel", "delete", "delete_ended"):
+            self.sent("POST", "/leases/selected", {act: lease})
 
     def renew_hold(self) -> None:
         hold = self.sent("POST", "/leases/new", {**DEFAULTS, **SMALL, "hold": "|".join(TOMORROW.values())})
@@ -114,9 +118,12 @@ class World:
             answer = self.sent(method, path, form)
         made = _MADE.search(answer.headers.get("location", ""))
         if made and path in ("/leases/new", "/leases/maintenance"):
-            self.sent("POST", f"{made[0]}/{'release' if made[1] else 'delete'}", {})
+            if made[1]:
+                self.sent("POST", f"{made[0]}/release", {})
+            else:
+                self.delete_lease(made[0].rpartition("/")[2])
         elif made and path == f"/leases/holds/{self.hold}":  # the request converted the hold to a lease
-            self.sent("POST", f"{made[0]}/delete", {})
+            self.delete_lease(made[0].rpartition("/")[2])
             self.renew_hold()
         self.answers[answer.status] += 1
         if answer.status >= 500:
@@ -133,7 +140,8 @@ class World:
 
     def parameters(self, path: str) -> Mapping[str, str]:
         """Valid parameters of a page that needs some."""
-        return {"do": "delete", "lease": self.lease} if path == "/leases/selected" else {}
+        selected = {"/leases/selected": {"lease": self.lease}, "/servers/selected": {"server": self.server}}
+        return {"do": "delete", **selected[path]} if path in selected else {}
 
     def forms(self, path: str) -> list[Mapping[str, str]]:
         """Valid forms by the action of a route. Those that delete something come last."""
@@ -170,6 +178,7 @@ class World:
             "/leases/holds/{hold_id}": [{"name": "x", "before_end_date": "", "emails": "", "webhooks": ""}],
             "/leases/maintenance": [maintenance | {"action": "check"}, maintenance],
             "/leases/selected": [{"cancel": self.lease}],
+            "/servers/selected": [{"stop": self.server}, {"start": self.server}, {"reboot": self.server}],
             "/leases/{lease_id}/change": [
                 {**TOMORROW, "name": "x", "before_end_date": "", "emails": "", "webhooks": "", "action": "check",
                  self.amount: "1"},

@@ -62,3 +62,34 @@ def test_the_stages_of_a_server_include_the_filters_and_show_host_names_only_to_
     assert (funnel.rejected, funnel.closest, funnel.change, funnel.hosts) == ((("it is there", 2),), (), None, ())
     told = of_server({**document, "closest": ["h1: lacks it"], "change": "less", "host_names": ["h2"], "query": "q"})
     assert (told.closest[0].host, told.closest[0].lacks, told.change.parts) == ("h1", ("lacks it",), ("less",))
+
+
+def kept_document(*, before=20, first=20, closest=()):
+    return {
+        "text": "none", "hosts": 0,
+        "constraints": [{"constraint": "resources:VCPU=1", "before": first, "after": before},
+                        {"constraint": "enabled and not under reservation", "before": before, "after": 0}],
+        "filters": [], "rejected": {}, "fault": None, "closest": closest, "change": "remove it",
+    }  # fmt: skip
+
+
+def test_hosts_that_leases_have_are_no_reason_to_change_the_request():
+    only_kept = ["h1: root_required=!CUSTOM_RESERVATION_HOST: h1 has it"]
+    funnel = of_server(kept_document(closest=only_kept))
+    assert (funnel.text, funnel.is_kept_for_leases) == (
+        "All 20 hosts are kept for leases, or disabled: reserve first.",
+        True,
+    )
+    assert (funnel.closest, funnel.change) == ((), None)
+    more = of_server(kept_document(closest=[*only_kept, "h2: resources:VCPU=1: h2 has 0 of 1 in use"]))
+    assert len(more.closest) == 2
+    assert more.change.parts == ("remove it",)
+
+
+def test_the_hosts_that_leases_have_are_counted_after_the_conditions_before():
+    texts = [of_server(kept_document(before=left, first=20)).text for left in (7, 1)]
+    assert texts == [
+        "All 7 hosts that fit otherwise are kept for leases, or disabled: reserve first.",
+        "The only host that fits otherwise is kept for leases, or disabled: reserve first.",
+    ]
+    assert not of_server({**kept_document(), "constraints": []}).is_kept_for_leases

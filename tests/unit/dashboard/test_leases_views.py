@@ -6,7 +6,8 @@ import pytest
 
 from moorage.dashboard.handlers.leases import list_address
 from moorage.dashboard.views.lease_list import LeaseRow, heading_count, list_columns, list_parameters
-from moorage.dashboard.views.selected_leases import ACTS, act_on, button_text, choice_of, done_text, why_not_selected
+from moorage.dashboard.views.selected_leases import LEASES
+from moorage.dashboard.views.selection import button_text, done_text, why_not_selected
 from moorage.dashboard.views.tables import chosen_order, headings, table_rows
 from moorage.reservation.model.leases import LeaseStatus
 from tests.unit.dashboard.test_lease_view import lease
@@ -65,28 +66,28 @@ def test_an_address_keeps_the_parameters_of_the_list_only():
 def test_an_act_is_offered_for_each_status_or_says_why_not(status):
     found = lease(status=status.value)
     for choice in ("end", "delete"):
-        act, words = act_on(found, choice)
+        act, words = LEASES.act_on(found, choice)
         assert words
-        assert act == "" or (choice_of(act) == choice and words == ACTS[act].effect)
-    assert (act_on(found, "end")[0] == "end") == (status is LeaseStatus.ACTIVE)
+        assert act == "" or (LEASES.acts[act].choice == choice and words == LEASES.acts[act].effect)
+    assert (LEASES.act_on(found, "end")[0] == "end") == (status is LeaseStatus.ACTIVE)
 
 
 def test_only_a_lease_that_has_started_loses_servers():
-    kinds = {status: act_on(lease(status=status), "delete")[0] for status in LeaseStatus}
+    kinds = {status: LEASES.act_on(lease(status=status), "delete")[0] for status in LeaseStatus}
     assert {status for status, act in kinds.items() if act == "cancel"} == {"CREATING", "PENDING"}
     assert {status for status, act in kinds.items() if act == "delete_ended"} == {"TERMINATED"}
     assert kinds["DELETING"] == ""
 
 
 def test_buttons_and_results_count_the_leases():
-    assert button_text(["end"]) == "End 1 lease"
-    assert button_text(["delete", "cancel", "delete_ended"]) == "Cancel 1 and delete 2 leases"
-    assert done_text(["end", "end"], 0) == "2 leases ended"
-    assert done_text(["delete", "cancel", "delete"], 1) == "1 lease cancelled, 2 deleted, 1 refused"
-    assert done_text([], 3) == "No lease was changed"
+    assert button_text(LEASES, ["end"]) == "End 1 lease"
+    assert button_text(LEASES, ["delete", "cancel", "delete_ended"]) == "Cancel 1 and delete 2 leases"
+    assert done_text(LEASES, ["end", "end"], 0) == "2 leases ended"
+    assert done_text(LEASES, ["delete", "cancel", "delete"], 1) == "1 lease cancelled, 2 deleted, 1 refused"
+    assert done_text(LEASES, [], 3) == "No lease was changed"
 
 
 def test_no_lease_and_too_many_are_refused():
-    assert "No lease is selected" in why_not_selected(0)
-    assert why_not_selected(50) == ""
-    assert "At most 50" in why_not_selected(51)
+    assert "No lease is selected" in why_not_selected(LEASES, 0)
+    assert why_not_selected(LEASES, 50) == ""
+    assert "At most 50" in why_not_selected(LEASES, 51)

@@ -59,6 +59,29 @@ def test_only_an_administrator_sees_leases_of_other_projects(plane, sign_in, lea
     assert seen.count('value="make"') == 3
 
 
+def test_the_page_says_how_many_more_leases_run(sign_in, lease, monkeypatch):
+    monkeypatch.setattr("moorage.dashboard.handlers.explain._RUNNING", 0)
+    seen = booking(sign_in("admin"))
+    assert "course" not in seen
+    assert 'And 1 more: see <a href="/ui/leases?all=1">the list of leases</a>.' in seen
+    assert 'And 1 more: see <a href="/ui/leases">the list' in booking(sign_in("demo"))
+
+
+def test_a_flavor_or_server_without_a_host_because_of_leases_leads_to_reserving(plane, sign_in, lease):
+    site = sign_in("admin")
+    said = "The only host is kept for leases, or disabled: reserve first."
+    page = site.get(FLAVOR).text
+    assert f'{said} <a href="#booking">Reserve it instead</a>' in page
+    assert "Closest hosts" not in page, "to remove a trait is no advice"
+    server = plane.create_server(flavor="fpga", name="walk-in")
+    plane.settle()
+    page = site.get(f"/servers/{server}").text
+    assert f'{said} <a href="/ui/explain?flavor=fpga#booking">Reserve it instead</a>' in page
+    assert "<dt>Fault</dt>" not in page, "the explanation says it"
+    plane.compute.request("DELETE", f"/servers/{server}")
+    plane.settle()
+
+
 def test_one_click_reserves_an_offered_time(plane, sign_in, lease):
     site = sign_in("demo")
     (form, *_) = re.findall(r"<form.*?</form>", booking(site), re.DOTALL)

@@ -1,6 +1,7 @@
 """The calendar and the pages of leases without scripts; and the number of requests per page."""
 
 import re
+from html import unescape
 
 import pytest
 
@@ -122,8 +123,9 @@ def test_members_of_other_projects_see_neither_name_nor_id_of_a_lease(sign_in):
     assert lease in page
     for path in ("", "/change"):
         assert member.get(f"/leases/{mine}{path}").status_code == 403
-    for action in ("end", "delete"):
-        assert member.post(f"/leases/{mine}/{action}").status_code == 403
+    for act in ("end", "cancel", "delete"):
+        assert member.post("/leases/selected", **{act: mine}).status_code == 409
+    assert others.get(f"/leases/{mine}").status_code == 200
     assert member.post(f"/leases/{mine}/change", name="stolen", action="change").status_code == 403
     assert "mine" not in member.get("/leases?all=1").text
 
@@ -147,11 +149,12 @@ def test_names_are_escaped_on_every_page(sign_in):
 def test_leases_are_created_changed_and_deleted_only_by_our_own_forms(sign_in):
     site = sign_in("demo")
     lease = make(site, "kept")
-    for path in ("/leases/new", f"/leases/{lease}/change", f"/leases/{lease}/end", f"/leases/{lease}/delete"):
-        assert site.post(path, origin="https://evil.test", action="make").status_code == 403
-        assert site.post(path, token="0" * 64, action="make").status_code == 403
+    for path in ("/leases/new", f"/leases/{lease}/change", "/leases/selected"):
+        assert site.post(path, origin="https://evil.test", action="make", cancel=lease).status_code == 403
+        assert site.post(path, token="0" * 64, action="make", cancel=lease).status_code == 403
     assert site.get(f"/leases/{lease}").status_code == 200
-    assert site.post(f"/leases/{lease}/delete").status_code == 303
+    assert "1 lease cancelled" in site.post("/leases/selected", cancel=lease).text
+    assert site.get(f"/leases/{lease}").status_code == 404
 
 
 def test_a_refused_form_has_the_status_of_the_refusal_and_keeps_its_values(sign_in):
@@ -192,7 +195,12 @@ def test_a_lease_that_has_not_started_can_be_cancelled_but_not_ended(sign_in):
     assert "Cancel before it starts" in page
     assert "End now" not in page
     assert "what runs on it" not in page
-    assert site.post(f"/leases/{lease}/delete").status_code == 303
+    link = unescape(re.search(r'href="/ui(/leases/selected[^"]+)">Cancel before it starts</a>', page)[1])
+    confirmation = site.get(link).text
+    assert f'<input type="hidden" name="cancel" value="{lease}">' in confirmation
+    assert f'<a class="button" href="/ui/leases/{lease}">Back</a>' in confirmation, "to where the link was"
+    assert site.get(f"/leases/{lease}").status_code == 200, "only the confirmed form cancels it"
+    assert "1 lease cancelled" in site.post("/leases/selected", cancel=lease).text
     assert site.get(f"/leases/{lease}").status_code == 404
 
 
@@ -201,7 +209,6 @@ def test_an_id_in_an_address_cannot_reach_another_path(sign_in, tail):
     site = sign_in("demo")
     lease = make(site, "one")
     assert site.get(f"/leases/{lease}{tail}").status_code == 404
-    assert site.post(f"/leases/{lease}{tail}/delete").status_code == 404
     assert site.get(f"/leases/{lease}").status_code == 200
 
 
@@ -211,7 +218,7 @@ def test_running_leases_come_first_with_their_project_and_person(sign_in, plane)
     make(mine, "planned", start_date="2026-03-05T08:00", end_date="2026-03-05T09:00")
     make(mine, "running", start_date="", end_date="2026-03-03T13:00")
     plane.settle()
-    mine.post(f"/leases/{ended}/end")
+    mine.post("/leases/selected", end=ended)
     plane.run_for(90)
     page = sign_in("admin").get("/leases?all=1").text
     assert page.index(">running</a>") < page.index('<h2 id="group-coming">') < page.index(">planned</a>")

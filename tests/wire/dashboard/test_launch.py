@@ -44,14 +44,54 @@ def test_a_member_launches_servers_on_a_lease(sign_in, plane, image):
 
 def test_servers_on_whole_hosts_get_the_hint_and_any_flavor(sign_in, plane, image):
     site = sign_in("demo")
+    for name in ("size 10", "size 9"):
+        plane.create_flavor(name)
+    twin = plane.create_image(name="guest", visibility="public")
     end = f"{plane.clock.now() + timedelta(days=9):%Y-%m-%dT%H:%M}"
     start = f"{plane.clock.now() + timedelta(days=8):%Y-%m-%dT%H:%M}"
     lease = make(site, "hosts", resource_type="physical:host", min="1", max="1", start_date=start, end_date=end)
     reservation = plane.reservation_id(lease)
     assert f"--hint reservation={reservation} --flavor FLAVOR --image IMAGE" in site.get(f"/leases/{lease}").text
-    assert "The lease is PENDING" in site.get(f"/leases/{lease}/launch").text
+    form = site.get(f"/leases/{lease}/launch").text
+    assert "The lease is PENDING" in form
+    assert re.findall(">(size[^<]+)</option>", form) == [
+        f"size {number}: 1 VCPU, 64 MiB, 1 GiB disk" for number in (9, 10)
+    ]
+    assert "reservation:" not in form
+    assert {f'<option value="{each}">guest ({each[:8]})</option>' in form for each in (image, twin)} == {True}
     answer = site.post(f"/leases/{lease}/launch", reservation=reservation, name="one", image=image, count="1")
     assert 'id="flavor-problem"' in answer.text or "Flavor: select one" in answer.text
+
+
+def test_a_refusal_for_the_quota_leads_to_the_servers(sign_in, plane, image):
+    site = sign_in("demo")
+    lease = lease_of(site, plane, "full", amount="2")
+    quota = {"quota_set": {"instances": 0, "force": True}}
+    path = f"/os-quota-sets/{project_of(sign_in('admin'), 'demo')}"
+    plane.compute.request("PUT", path, json=quota)
+    typed = {"reservation": plane.reservation_id(lease), "name": "one", "image": image, "network": "none", "count": "1"}
+    answer = site.post(f"/leases/{lease}/launch", **typed)
+    plane.compute.request("DELETE", path)
+    assert (answer.status_code, "Quota exceeded for instances" in answer.text) == (403, True)
+    assert 'Delete <a href="/ui/servers">servers</a> that you no longer need' in answer.text
+
+
+def test_there_is_no_form_for_the_lease_of_another_project(sign_in, plane, image):
+    lease = lease_of(sign_in("demo"), plane, "theirs")
+    admin = sign_in("admin")
+    admin.post("/project", project_id=project_of(admin, "admin"))
+    page = admin.get(f"/leases/{lease}/launch")
+    assert (page.status_code, "Only that project can launch on it" in page.text) == (200, True)
+    assert 'name="image"' not in page.text
+    typed = {
+        "reservation": plane.reservation_id(lease),
+        "name": "stray",
+        "image": image,
+        "network": "none",
+        "count": "1",
+    }
+    assert admin.post(f"/leases/{lease}/launch", **typed).status_code == 403
+    assert "stray" not in admin.get("/servers?all=1").text
 
 
 def test_nobody_launches_on_the_lease_of_another_project(sign_in, plane, image):

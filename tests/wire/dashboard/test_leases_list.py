@@ -145,7 +145,7 @@ def test_each_table_is_one_request_however_many_leases_and_people_there_are(sign
 def test_a_lease_that_can_be_changed_has_a_link_to_its_form(site, three, plane):
     page = site.get("/leases?show=all").text
     assert f'<a href="/ui/leases/{three["now"]}/change">Change<span class="unseen"> now</span></a>' in page
-    site.post(f"/leases/{three['now']}/end")
+    site.post("/leases/selected", end=three["now"])
     plane.settle()
     page = site.get("/leases?show=all").text
     assert three["now"] in page
@@ -255,7 +255,7 @@ def test_a_form_with_no_lease_too_many_or_an_unknown_act_says_what_to_do(site, p
     for answer, said in [
         (confirm(site, "end"), "No lease is selected. Go back to the list and select the leases first."),
         (confirm(site, "end", ""), "No lease is selected."),
-        (confirm(site, "delete", *many), "51 leases are selected. At most 50 can be ended or deleted at once;"),
+        (confirm(site, "delete", *many), "51 leases are selected. At most 50 can be changed at once;"),
         (confirm(site, "stop", three["now"]), "Choose what to do with the leases"),
         (site.post("/leases/selected"), "No lease is selected."),
         (site.post("/leases/selected", do="end", lease=three["now"]), "No lease is selected."),

@@ -109,8 +109,8 @@ def test_the_page_of_servers_shows_states_and_counts_reasons_of_failures(people,
     assert ESCAPED in seen
     assert HOSTILE not in seen
     assert "resources:CUSTOM_ACCELERATOR_FPGA=7 left 0." in seen
-    assert world.homeless not in page(people, "/servers?status=ACTIVE").partition("Why servers")[0]
-    assert "No servers found." in page(people, "/servers?name=nobody")
+    assert world.homeless not in page(people, "/servers?find=active").partition("Why servers")[0]
+    assert 'No server matches. <a href="/ui/servers">Show all.</a>' in page(people, "/servers?find=nobody")
 
 
 def test_a_server_shows_its_actions_devices_and_their_history(people, world):

@@ -98,7 +98,7 @@ def test_a_form_with_an_expired_session_returns_to_its_page_after_signing_in(sig
     token = form_token(site.http.cookies[SEED], "moor1.nonsense.nonsense")
     site.http.cookies.set(SESSION, "moor1.nonsense.nonsense", domain="127.0.0.1", path="/ui")
     site.http.headers["referer"] = f"{site.url}{referer}" if referer.startswith("/ui") else referer
-    answer = site.post("/leases/1/end", token=token)
+    answer = site.post("/leases/1/change", token=token)
     assert (answer.status_code, answer.headers["location"]) == (303, f"/ui/sign-in?next={back}&over=1")
 
 

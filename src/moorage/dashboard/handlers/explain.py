@@ -7,12 +7,15 @@ running: a member sees those of their project, an administrator all.
 from datetime import timedelta
 
 from moorage.core.errors import Invalid, RemoteError
+from moorage.core.names import reservation_flavor
 from moorage.dashboard.page_request import PageRequest, require_admin
 from moorage.dashboard.pages import Page, error_text
 from moorage.dashboard.signing_in import own_names
 from moorage.dashboard.views import explain_view as view
 from moorage.dashboard.views import lease_form
+from moorage.dashboard.views.lease_list import READ
 from moorage.dashboard.views.lease_view import lease_details
+from moorage.dashboard.views.tables import natural_key
 from moorage.dashboard.views.units import flavor_size
 from moorage.scheduler.candidate_query import candidate_query
 from moorage.scheduler.flavor_resources import FlavorFields, request_for
@@ -67,7 +70,8 @@ def _flavors(page_request: PageRequest) -> list[tuple[str, str]]:
     asked = {"limit": FLAVORS, **({"is_public": "none"} if page_request.user.is_admin else {})}
     found = page_request.client("compute").get(with_query("/v2.1/flavors/detail", asked))["flavors"]
     sizes = [(one["id"], f"{one['name']}: {flavor_size(one['vcpus'], one['ram'], one['disk'])}") for one in found]
-    return sorted(sizes, key=lambda row: row[1])
+    # The private flavors of reservations, whose names are ids, come last.
+    return sorted(sizes, key=lambda row: (row[1].startswith(reservation_flavor("")), natural_key(row[1])))
 
 
 def _of_flavor(page_request: PageRequest, flavor_id: str) -> view.Funnel:
@@ -83,21 +87,23 @@ def _booking(page_request: PageRequest, flavor_id: str) -> view.BookingOffer:
     typed = {**lease_form.DEFAULTS, "resource_type": "flavor:instance", "flavor_id": flavor_id}
     typed["end_date"] = lease_form.field_date(now + _LEASE)
     wanted = {
-        "limit": _RUNNING,
+        "limit": READ,
         "ends_after": lease_form.api_date(now),
         "starts_before": lease_form.api_date(now + timedelta(minutes=1)),
         "sort_key": "end_date",
     }
-    running = [lease_details(lease) for lease in client.get(with_query("/v1/leases", wanted))["leases"]]
+    leases = client.get(with_query("/v1/leases", wanted))["leases"]
+    running = [lease_details(lease) for lease in leases[:_RUNNING]]
+    more = len(leases) - len(running)
     body = lease_form.parse_lease(typed, now).search(now, _OFFERS)
     try:
         found = client.request("POST", "/v1/offers", json=body, repeatable=True)
     except RemoteError as error:
         if error.status >= 500:
             raise
-        return view.BookingOffer((), error_text(error), tuple(running))
+        return view.BookingOffer((), error_text(error), tuple(running), more)
     reason = found["earliest_start"]["reason"] if "earliest_start" in found else ""
-    return view.BookingOffer(lease_form.offered_periods(found["offers"]), reason, tuple(running))
+    return view.BookingOffer(lease_form.offered_periods(found["offers"]), reason, tuple(running), more)
 
 
 def _of_text(page_request: PageRequest, typed: dict[str, str]) -> view.Funnel:

@@ -1,6 +1,7 @@
 """The page that launches servers on a lease."""
 
 from collections.abc import Mapping
+from typing import Any
 from urllib.parse import quote
 
 from moorage.core.errors import Invalid, MoorageError, RemoteError
@@ -24,6 +25,8 @@ def show_launch(page_request: PageRequest, lease_id: str) -> Page:
 def launch(page_request: PageRequest, lease_id: str) -> Page | Response:
     """Creates the servers with the viewer's token, in the project of the session."""
     lease, form = _lease(page_request, lease_id), page_request.form
+    if lease["project_id"] != page_request.user.project.id:
+        return _page(page_request, lease, view.DEFAULTS)
     typed = {name: form.text(name, usual) for name, usual in view.DEFAULTS.items()}
     try:
         body = view.launch_body(typed, view.launch_targets(lease))
@@ -41,38 +44,42 @@ def _lease(page_request: PageRequest, lease_id: str) -> LeaseDocument:
 def _page(
     page_request: PageRequest, lease: LeaseDocument, typed: Mapping[str, str], *, error: MoorageError | None = None
 ) -> Page:
-    targets = view.launch_targets(lease)
-    values = {
-        "lease_id": lease["id"],
-        "lease_name": lease["name"],
+    targets, title = view.launch_targets(lease), f"Launch on {lease['name']}"
+    values: dict[str, object] = {"lease_id": lease["id"], "lease_name": lease["name"]}
+    if lease["project_id"] != page_request.user.project.id:
+        values["foreign_project"] = page_request.names.project(lease["project_id"])
+        return Page("launch.html", title, values, 200 if page_request.http.method == "GET" else 403)
+    said = "" if error is None else error_text(error)
+    needs_flavor = any(each.needs_flavor for each in targets)
+    values |= {
+        "foreign_project": "",
         "status_of_lease": lease["status"],
-        "is_own_project": lease["project_id"] == page_request.user.project.id,
-        "project": page_request.names.project(lease["project_id"]),
         "targets": targets,
         "networks": view.NETWORKS,
-        "images": _choices(page_request, "image", "/v2/images", "images", {"status": "active"}),
-        "flavors": _choices(page_request, "compute", "/v2.1/flavors", "flavors")
-        if any(each.needs_flavor for each in targets)
+        "images": view.image_choices(_rows(page_request, "image", "/v2/images", "images", {"status": "active"})),
+        "flavors": view.flavor_choices(_rows(page_request, "compute", "/v2.1/flavors/detail", "flavors"))
+        if needs_flavor
         else [],
         "keys": _key_pairs(page_request),
         "typed": typed,
-        "error": "" if error is None else error_text(error),
+        "error": said,
         "error_field": field_of(error, view.DEFAULTS),
+        "is_over_quota": said.startswith("Quota exceeded"),
     }
-    return Page("launch.html", f"Launch on {lease['name']}", values, 200 if error is None else error_status(error))
+    return Page("launch.html", title, values, 200 if error is None else error_status(error))
 
 
-def _choices(
+def _rows(
     page_request: PageRequest, service: str, path: str, key: str, more: Mapping[str, str] = {}
-) -> list[tuple[str, str]]:
-    """[(id, name)], sorted by name; empty if the service is missing or does not answer."""
+) -> list[Mapping[str, Any]]:
+    """Empty if the service is missing or does not answer."""
     if not page_request.has(service):
         return []
     try:
-        rows = page_request.client(service).get(with_query(path, {"limit": _MAX_CHOICES, **more}))[key]
+        found = page_request.client(service).get(with_query(path, {"limit": _MAX_CHOICES, **more}))[key]
     except MoorageError:
         return []
-    return sorted(((str(row["id"]), str(row["name"] or row["id"])) for row in rows), key=lambda row: row[1])
+    return list(found)
 
 
 def _key_pairs(page_request: PageRequest) -> list[str]:

@@ -1,4 +1,4 @@
-"""Pages of existing leases and holds: list, show, change, end and delete."""
+"""Pages of existing leases and holds: list, show and change. Ending and deleting: `selected_leases`."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -6,6 +6,7 @@ from urllib.parse import quote, urlencode
 
 from moorage.core.errors import Invalid, MoorageError, NotFound, RemoteError
 from moorage.core.json import Json, JsonObject
+from moorage.dashboard.handlers.servers_on_leases import servers_on_lease
 from moorage.dashboard.page_request import PageRequest, redirect
 from moorage.dashboard.pages import Page, error_status, error_text, field_of
 from moorage.dashboard.signing_in import Names, own_names
@@ -23,9 +24,12 @@ from moorage.dashboard.views.lease_list import (
     list_parameters,
 )
 from moorage.dashboard.views.reservation_documents import LeaseDocument, parse_date
-from moorage.dashboard.views.selected_leases import MAX_SELECTED
+from moorage.dashboard.views.selection import MAX_SELECTED
 from moorage.dashboard.views.tables import chosen_order, headings, table_rows
 from moorage.wire.http import Response
+
+#: Servers that the page of a lease lists.
+_SERVERS = 50
 
 
 def list_leases(page_request: PageRequest) -> Page | Response:
@@ -115,13 +119,19 @@ def show_lease(page_request: PageRequest, lease_id: str) -> Page:
     lease = view.lease_details(document)
     timeline = view.timeline(client.get(_path(lease_id) + "/timeline")["timeline"])
     hosts = client.get(_path(lease_id) + "/hosts")["reservations"] if lease.status != "TERMINATED" else []
+    targets = launch_targets(document) if page_request.has("compute") else []
+    is_over = lease.status == "ACTIVE" and lease.end <= page_request.http.service.clock.now()
+    servers = servers_on_lease(page_request, lease.project_id, targets) if targets and lease.may_have_servers else None
     values = {
         "lease": lease,
         "hosts": {each["id"]: view.hosts_of_reservation(each) for each in hosts},
         "timeline": timeline,
         "names": page_request.names,
-        "targets": launch_targets(document) if page_request.has("compute") else [],
+        "targets": targets,
         "can_launch": lease.status == "ACTIVE" and lease.project_id == page_request.user.project.id,
+        "is_over": is_over,
+        "servers": None if servers is None else servers[:_SERVERS],
+        "more_servers": 0 if servers is None else len(servers[_SERVERS:]),
     }
     return Page("lease.html", lease.name, values)
 
@@ -210,21 +220,6 @@ def _changes(lease: view.LeaseDetails, before: Mapping[str, str], typed: Mapping
     if not body:
         raise Invalid("no field was changed; change a field first")
     return body
-
-
-# --- ending a lease -----------------------------------------------------------------------------------------------
-
-
-def end_lease(page_request: PageRequest, lease_id: str) -> Response:
-    """Ends the lease now. Its resources can be reserved again at once."""
-    page_request.client("reservation").request("PUT", _path(lease_id), json={"end_date": "now"})
-    return redirect(page_request, f"/leases/{quote(lease_id, safe='')}")
-
-
-def delete_lease(page_request: PageRequest, lease_id: str) -> Response:
-    """Deletes the lease; a lease that has not started is cancelled this way."""
-    page_request.client("reservation").request("DELETE", _path(lease_id))
-    return redirect(page_request, "/leases")
 
 
 def _path(lease_id: str) -> str:

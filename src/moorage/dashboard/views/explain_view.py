@@ -1,15 +1,21 @@
 """Why hosts fit or do not fit: the funnel of conditions, the closest hosts and the smallest change. Pure."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from moorage.core.names import RESERVED_HOST_TRAIT
 from moorage.dashboard.views.lease_view import LeaseDetails
 
 Document = Mapping[str, Any]
 
 _FILTERS = {"is_not_ruled_out": "usable for this server"}
+#: Compute's words for the condition that hosts are neither disabled nor kept for leases.
+_NOT_KEPT = "enabled and not under reservation"
+#: Of the closest hosts: one that lacks nothing else.
+_ONLY_KEPT = re.compile(rf"(?P<host>[^:]+): root_required=!{RESERVED_HOST_TRAIT}: (?P=host) has it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,7 @@ class Funnel:
     closest: tuple[Near, ...] = ()
     change: SuggestedChange | None = None
     query: str = ""
+    is_kept_for_leases: bool = False  #: whether no host is left because leases have all, so that reserving one helps
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,7 @@ class BookingOffer:
     periods: tuple[tuple[datetime, datetime, str], ...]  #: (start, end, both as the lease form writes them)
     reason: str  #: why a lease cannot start now, or at all; empty if it can start now
     running: tuple[LeaseDetails, ...]  #: that the viewer may see; the one that ends first is first
+    more_running: int = 0  #: leases that run besides these
 
 
 def of_query(document: Document, query: str) -> Funnel:
@@ -100,14 +108,24 @@ def of_server(document: Document) -> Funnel:
         for one in document["filters"]
     ]
     considered = counts[0][1] if counts else 0
-    change = document.get("change") or ""
+    kept = next((before for words, before, after in counts if words == _NOT_KEPT and not after), 0)
+    closest, change = document.get("closest", ()), document.get("change") or ""
+    if kept and all(_ONLY_KEPT.fullmatch(line) for line in closest):
+        closest, change = (), ""  # "remove the trait" is no advice; reserving is
     return Funnel(
-        document["text"], bool(document["hosts"]),
+        _kept_text(kept, considered) if kept else document["text"], bool(document["hosts"]),
         tuple(Stage(condition, before, after, considered) for condition, before, after in counts),
         tuple(document.get("host_names", ())), tuple(sorted(document["rejected"].items())),
-        tuple(_near(line) for line in document.get("closest", ())),
-        SuggestedChange("", (change,)) if change else None, document.get("query", ""),
+        tuple(_near(line) for line in closest),
+        SuggestedChange("", (change,)) if change else None, document.get("query", ""), bool(kept),
     )  # fmt: skip
+
+
+def _kept_text(kept: int, considered: int) -> str:
+    """That conditions left `kept` of the `considered` hosts, and leases none of these."""
+    which = f"All {kept:,} hosts" if kept > 1 else "The only host"
+    fit = "" if kept == considered else " that fit otherwise" if kept > 1 else " that fits otherwise"
+    return f"{which}{fit} {'are' if kept > 1 else 'is'} kept for leases, or disabled: reserve first."
 
 
 def _near(line: str) -> Near:

@@ -1,13 +1,18 @@
 """Launching servers on a lease: the choices of the form, the command line, and the request body. Pure."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from moorage.core.errors import Invalid
 from moorage.core.json import Json, JsonObject
+from moorage.core.names import reservation_flavor
 from moorage.dashboard.views.lease_form import TYPES, parse_number
 from moorage.dashboard.views.reservation_documents import LeaseDocument, ReservationDocument
+from moorage.dashboard.views.tables import natural_key
+from moorage.dashboard.views.units import flavor_size
 
 #: Reservations of floating IPs have no servers.
 _WITH_SERVERS = frozenset(TYPES)
@@ -39,6 +44,25 @@ def _target(reservation: ReservationDocument, lease_name: str) -> LaunchTarget:
     name = shlex.quote("-".join(lease_name.split())[:40] or "server")
     command = f"openstack server create {place} --image IMAGE --nic none {name}-1"
     return LaunchTarget(reservation["id"], words, command, is_hosts)
+
+
+def flavor_choices(flavors: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """[(id, name and size)], sorted by name; without the private flavors of reservations."""
+    shown = [row for row in flavors if not str(row["name"]).startswith(reservation_flavor(""))]
+    return [
+        (str(row["id"]), f"{row['name']}: {flavor_size(row['vcpus'], row['ram'], row['disk'])}")
+        for row in sorted(shown, key=lambda row: natural_key(row["name"]))
+    ]
+
+
+def image_choices(images: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """[(id, name)], sorted by name. Images of one name also have the beginning of their ids."""
+    named = sorted(
+        ((str(row["id"]), str(row["name"] or row["id"])) for row in images),
+        key=lambda row: (natural_key(row[1]), row[0]),
+    )
+    counts = Counter(name for _, name in named)
+    return [(some_id, f"{name} ({some_id[:8]})" if counts[name] > 1 else name) for some_id, name in named]
 
 
 def launch_body(typed: Mapping[str, str], targets: Sequence[LaunchTarget]) -> dict[str, Json]:

@@ -45,19 +45,18 @@ _ENDABLE = frozenset({"ACTIVE"})
 class Removal(NamedTuple):
     """What deleting a lease means in its status."""
 
-    menu: str  #: label of the menu
     button: str
-    kind: str  #: key of `selected_leases.ACTS`
+    kind: str  #: key of the acts in `selected_leases`
 
 
-_CANCEL = Removal("Cancel", "Cancel before it starts", "cancel")
+_CANCEL = Removal("Cancel before it starts", "cancel")
 #: By status. In every other status, servers may be running.
 _REMOVALS: Mapping[str, Removal] = {
     "CREATING": _CANCEL,
     "PENDING": _CANCEL,
-    "TERMINATED": Removal("Delete", "Delete from the list", "delete_ended"),
+    "TERMINATED": Removal("Delete from the list", "delete_ended"),
 }
-_REMOVAL = Removal("Delete", "Delete the lease and its servers", "delete")
+_REMOVAL = Removal("Delete", "delete")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +102,10 @@ class LeaseDetails:
     can_change: bool
     can_end: bool
     removal: Removal
+
+    @property
+    def may_have_servers(self) -> bool:
+        return self.removal.kind == "delete"
 
     @property
     def what(self) -> str:
@@ -183,13 +186,19 @@ def facts_of(reservation: ReservationDocument) -> list[tuple[str, str]]:
     for value, words in (
         (reservation.get("resource_properties"), "Hosts with"),
         (reservation.get("hypervisor_properties"), "Hypervisors with"),
-        (reservation.get("flavor_id"), "Flavor for its servers"),
+        (_own_flavor(reservation), "Flavor for its servers"),
     ):
         if value:
             facts.append((words, str(value)))
     if reservation.get("missing_resources"):
         facts.append(("Missing", "hosts failed, and no replacement is free yet"))
     return facts
+
+
+def _own_flavor(reservation: ReservationDocument) -> str | None:
+    """The reservation's flavor; None if it is the private one, which has the id of the reservation."""
+    flavor_id = reservation.get("flavor_id")
+    return None if flavor_id == reservation.get("id") else flavor_id
 
 
 @dataclass(frozen=True, slots=True)

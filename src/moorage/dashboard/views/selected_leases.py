@@ -1,37 +1,17 @@
-"""Ending and deleting several leases: what each act does to a lease, and the words for it. Pure."""
+"""Ending and deleting leases: what each act does to a lease, and why it may not. Pure."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from moorage.dashboard.views.lease_view import LeaseDetails
+from moorage.dashboard.views.selection import Act, SelectableKind
 
-#: Maximum number of leases in one form. The service takes them one after another.
-MAX_SELECTED = 50
-
-
-@dataclass(frozen=True, slots=True)
-class Act:
-    """`button`, `done`: words for a button and a result. `effect`: what happens to the lease."""
-
-    button: str
-    done: str
-    effect: str
-
-
-#: {name of the form field: act}. A confirmed form says what each lease was confirmed for: one that was to be cancelled
-#: before it starts, and has started since, keeps its servers (unless it starts between the last look and the act).
-ACTS: Mapping[str, Act] = {
-    "end": Act("End", "ended", "Ends now. Its servers are deleted, and its resources become free."),
-    "cancel": Act("Cancel", "cancelled", "Is cancelled before it starts. Its resources become free."),
-    "delete": Act("Delete", "deleted", "Is deleted with its servers. Its resources become free."),
-    "delete_ended": Act("Delete", "deleted", "Has ended. Is deleted from the list."),
-}
-
-#: The buttons of the list: {value of `do`: (title of the page, answer if no selected lease allows it)}
-CHOICES: Mapping[str, tuple[str, str]] = {
-    "end": ("End leases", "No selected lease can be ended"),
-    "delete": ("Cancel or delete leases", "No selected lease can be deleted"),
+#: A lease that was to be cancelled before it starts, and has started since, keeps its servers (unless it starts between
+#: the last look and the act).
+_ACTS: Mapping[str, Act] = {
+    "end": Act("end", "End", "ended", "Ends now. Its servers are deleted, and its resources become free.", keeps=True),
+    "cancel": Act("delete", "Cancel", "cancelled", "Is cancelled before it starts. Its resources become free."),
+    "delete": Act("delete", "Delete", "deleted", "Is deleted with its servers. Its resources become free."),
+    "delete_ended": Act("delete", "Delete", "deleted", "Has ended. Is deleted from the list."),
 }
 
 #: {status: why a lease cannot be ended, or deleted}
@@ -46,47 +26,21 @@ _WHY_NOT: Mapping[str, str] = {
 }
 
 
-def act_on(lease: LeaseDetails, choice: str) -> tuple[str, str]:
-    """(key of `ACTS`, what happens), or ("", why nothing happens). `choice`: a key of `CHOICES`."""
+def _act_on(lease: LeaseDetails, choice: str) -> tuple[str, str]:
     if choice == "end":
         if lease.can_end:
-            return "end", ACTS["end"].effect
+            return "end", _ACTS["end"].effect
         return "", _WHY_NOT.get(lease.status, f"Cannot be ended in status {lease.status}. Delete it instead.")
     if lease.status == "DELETING":
         return "", _WHY_NOT["DELETING"]
-    return lease.removal.kind, ACTS[lease.removal.kind].effect
+    return lease.removal.kind, _ACTS[lease.removal.kind].effect
 
 
-def choice_of(act: str) -> str:
-    """The key of `CHOICES` that leads to this key of `ACTS`."""
-    return "end" if act == "end" else "delete"
-
-
-def why_not_selected(number: int) -> str:
-    """Why a form with this number of leases is refused; empty if it is not."""
-    if not number:
-        return "No lease is selected. Go back to the list and select the leases first."
-    if number > MAX_SELECTED:
-        return f"{number:,} leases are selected. At most {MAX_SELECTED} can be ended or deleted at once; select fewer."
-    return ""
-
-
-def button_text(acts: Iterable[str]) -> str:
-    """``End 3 leases``, ``Cancel 2 and delete 1 lease``. `acts`: a key of `ACTS` for each lease."""
-    counts = sorted(Counter(ACTS[act].button for act in acts).items())
-    verbs = " and ".join(f"{verb} {number}" for verb, number in counts).capitalize()
-    return f"{verbs} {_leases(counts[-1][1])}"
-
-
-def done_text(acts: Iterable[str], refused: int) -> str:
-    """``3 leases ended``, ``1 lease cancelled, 2 deleted, 1 refused``"""
-    counts = sorted(Counter(ACTS[act].done for act in acts).items())
-    if not counts:
-        return "No lease was changed"
-    (done, number), *others = counts
-    words = [f"{number} {_leases(number)} {done}", *(f"{number} {done}" for done, number in others)]
-    return ", ".join([*words, f"{refused} refused"] if refused else words)
-
-
-def _leases(number: int) -> str:
-    return "lease" if number == 1 else "leases"
+LEASES: SelectableKind[LeaseDetails] = SelectableKind(
+    "lease", "leases", "reservation", _ACTS,
+    {
+        "end": ("End leases", "No selected lease can be ended"),
+        "delete": ("Cancel or delete leases", "No selected lease can be deleted"),
+    },
+    _act_on, lambda lease: lease.status, "leases_selected.html",
+)  # fmt: skip

@@ -5,10 +5,12 @@ Built from compute's servers and instance actions, and the accelerator service's
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from moorage.core.names import reservation_flavor
+from moorage.dashboard.views.tables import natural_key
 from moorage.dashboard.views.units import flavor_size
 
 Document = Mapping[str, Any]
@@ -17,6 +19,7 @@ _TONES = {
     "ACTIVE": "good", "ERROR": "bad", "BUILD": "warn", "VERIFY_RESIZE": "warn", "RESCUE": "warn", "UNKNOWN": "bad",
     "SOFT_DELETED": "warn",
 }  # fmt: skip
+_RESERVATIONS = reservation_flavor("")
 _NO_HOST = "No valid host was found."
 #: ``1 host considered; REASON left 0.`` and ``Placement has capacity, but: 1 host: REASON.``: drops the numbers.
 _COUNTS = re.compile(r"^[\d,]+ hosts? considered[;.]? *|\b[\d,]+ hosts?: ")
@@ -30,30 +33,41 @@ class ServerRow:
     tone: str
     task: str
     host: str  #: empty if there is none, or if the user may not see it
-    flavor: str
+    has_host: bool
+    flavor: str  #: the flavor's name; empty for the private flavor of a reservation, which nobody has named
+    size: str
+    reservation_id: str  #: of the lease on which it runs; empty without one
     project: str
     user: str
     created: str
     fault: str
 
 
-def server_rows(servers: Iterable[Document]) -> tuple[ServerRow, ...]:
-    return tuple(server_row(one) for one in servers)
-
-
 def server_row(server: Document) -> ServerRow:
+    flavor, reservation_id = str(server["flavor"].get("original_name") or server["flavor"].get("id", "")), ""
+    if flavor.startswith(_RESERVATIONS):
+        flavor, reservation_id = "", flavor.removeprefix(_RESERVATIONS)
+    else:
+        # Servers on whole hosts have any flavor, and name the reservation in a hint, which older Novas do not show.
+        reservation_id = str(server.get("scheduler_hints", {}).get("reservation", ""))
+    host = server.get("OS-EXT-SRV-ATTR:host") or ""
     return ServerRow(
         server["id"], server["name"], server["status"], _TONES.get(server["status"], ""),
-        server.get("OS-EXT-STS:task_state") or "", server.get("OS-EXT-SRV-ATTR:host") or "",
-        str(server["flavor"].get("original_name") or server["flavor"].get("id", "")), server["tenant_id"],
-        server["user_id"],
+        server.get("OS-EXT-STS:task_state") or "", host, bool(host or server.get("hostId")), flavor,
+        _size(server["flavor"]), reservation_id, server["tenant_id"], server["user_id"],
         time_text(server["created"]), (server.get("fault") or {}).get("message", ""),
     )  # fmt: skip
 
 
-def flavor_text(flavor: Document) -> str:
+def _size(flavor: Document) -> str:
     """The size of a server's flavor; empty if it is not embedded."""
     return flavor_size(flavor["vcpus"], flavor["ram"], flavor["disk"]) if "vcpus" in flavor else ""
+
+
+def servers_of_lease(servers: Iterable[Document], reservation_ids: Collection[str]) -> list[ServerRow]:
+    """Those that run on one of the reservations, sorted by name."""
+    rows = [row for row in map(server_row, servers) if row.reservation_id in reservation_ids]
+    return sorted(rows, key=lambda row: natural_key(row.name))
 
 
 def time_text(text: str | None) -> str:

@@ -60,7 +60,7 @@ def table_rows(
     if order is None:
         return found
     by = next(column for column in columns if column.key == order.key)
-    ordered = sorted(found, key=lambda row: _natural(by.text(row)), reverse=order.descending)
+    ordered = sorted(found, key=lambda row: natural_key(by.text(row)), reverse=order.descending)
     return sorted(ordered, key=lambda row: not by.text(row))
 
 
@@ -85,7 +85,7 @@ def _has_all(words: Sequence[str], texts: Sequence[str]) -> bool:
     return all(any(word in text for text in texts) for word in words)
 
 
-def _natural(text: str) -> list[tuple[bool, int, str]]:
+def natural_key(text: str) -> list[tuple[bool, int, str]]:
     """Sorts compute-2 before compute-10."""
     parts = re.findall(r"\d+|\D+", text.casefold())
     return [(False, int(part), "") if part.isdecimal() else (True, 0, part) for part in parts]
