@@ -273,8 +273,10 @@ def test_a_maintenance_lists_the_affected_leases(booked, tab, look):
     tab.get_by_label("End, UTC").fill(field(at(72, 9)))
     tab.get_by_role("button", name="Reserve the hosts").click()
     expect(tab.get_by_role("heading", name="new disks")).to_be_visible()
-    tab.get_by_text("Cancel", exact=True).click()
-    tab.get_by_role("button", name="Cancel before it starts").click()
+    tab.get_by_role("link", name="Cancel before it starts").click()
+    tab.get_by_role("button", name="Cancel 1 lease").click()
+    expect(tab.get_by_role("heading", level=1)).to_have_text("1 lease cancelled")
+    tab.get_by_role("link", name="Back to the leases").click()
     tab.wait_for_url("**/ui/leases")
     expect(tab.get_by_role("link", name="new disks")).to_have_count(0)
 

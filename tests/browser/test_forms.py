@@ -34,6 +34,7 @@ def test_the_first_field_without_a_value_has_the_focus_at_sign_in(open_tab):
 def test_the_password_is_shown_and_hidden_by_keyboard_and_not_kept(open_tab, look):
     tab = open_tab(None)
     tab.goto("/ui/sign-in?name=admin")
+    expect(tab.get_by_label("Password", exact=True)).to_be_focused()
     tab.keyboard.type("wrong")
     tab.keyboard.press("Tab")
     box = tab.get_by_role("checkbox", name="Show password")
@@ -58,6 +59,7 @@ def test_the_password_is_shown_and_hidden_by_keyboard_and_not_kept(open_tab, loo
 def test_a_password_that_was_shown_is_hidden_on_the_way_back(open_tab):
     tab = open_tab(None)
     tab.goto("/ui/sign-in?name=admin")
+    expect(tab.get_by_label("Password", exact=True)).to_be_focused()
     tab.keyboard.type("wrong")
     tab.get_by_role("checkbox", name="Show password").check()
     tab.goto("/ui/sign-in?name=bob")
@@ -71,6 +73,7 @@ def test_a_form_that_is_sent_hides_its_password_first(open_tab):
     """Browsers keep what was in a field of text, and offer it again."""
     tab = open_tab(None)
     tab.goto("/ui/sign-in?name=admin")
+    expect(tab.get_by_label("Password", exact=True)).to_be_focused()
     tab.keyboard.type("wrong")
     tab.get_by_role("checkbox", name="Show password").check()
     tab.evaluate("document.querySelector('form.fields').addEventListener('submit', (event) => event.preventDefault())")

@@ -5,7 +5,7 @@
 
 (() => {
   const busy = (part) =>
-    part.querySelector("details.menu[open]") ||
+    part.querySelector("details.menu[open], .pick :checked") ||
     (part.contains(document.activeElement) && document.activeElement.matches("a, input, select, textarea, button"));
   const show_hints = (part) => { for (const hint of part.querySelectorAll(".with-scripts")) hint.hidden = false; };
   const details = (part) => [...part.querySelectorAll("details")];
