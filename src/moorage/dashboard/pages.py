@@ -86,6 +86,8 @@ _KINDS = (
     ("/people/users/", "person", "people"),
     ("/people/projects/", "project", "projects"),
 )
+#: Names without blanks: an address that somebody was sent must not make a page say whole sentences.
+_NAME = re.compile(r"[\w.:-]+")
 _LISTS = {"/devices/": "/accelerators", "/people/users/": "/people"}
 
 
@@ -97,7 +99,7 @@ def missing_of(path: str) -> Missing | None:
     """
     for prefix, kind, words in _KINDS:
         name = path.removeprefix(prefix).partition("/")[0]
-        if path.startswith(prefix) and name:
+        if path.startswith(prefix) and _NAME.fullmatch(name):
             return Missing(kind, name, _LISTS.get(prefix, prefix.rstrip("/")), words)
     return None
 

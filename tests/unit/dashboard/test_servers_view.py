@@ -126,10 +126,11 @@ def test_an_act_is_offered_only_in_statuses_in_which_compute_allows_it(choice, s
 def test_a_server_offers_what_its_status_its_task_and_its_host_allow():
     offered = {
         "ACTIVE": ["stop", "reboot", "delete"], "SHUTOFF": ["start", "delete"], "ERROR": ["stop", "reboot", "delete"],
-        "BUILD": ["delete"], "SOFT_DELETED": ["delete"],
+        "BUILD": ["delete"], "SOFT_DELETED": [],
     }  # fmt: skip
     for status, choices in offered.items():
         assert [choice for choice, _ in choices_for(server_row(document(status=status)))] == choices
     assert [choice for choice, _ in choices_for(server_row(document(status="ERROR", host="")))] == ["delete"]
     assert [choice for choice, _ in choices_for(server_row(document(task="powering-off")))] == ["delete"]
-    assert choices_for(server_row(document(task="deleting"))) == []
+    for task in ("deleting", "soft-deleting"):
+        assert choices_for(server_row(document(task=task))) == []

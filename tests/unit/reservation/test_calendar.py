@@ -132,5 +132,7 @@ def test_nothing_of_a_host_that_is_reserved_as_a_whole_is_free():
     assert second.used == {"VCPU": 24, "MEMORY_MB": 7, "HOSTS": 3}
     (only,) = utilisation(there, DAYS[1], DAYS[2], DAYS[1] - DAYS[0], hosts=[2, 3])
     assert only.used == {"VCPU": 8, "MEMORY_MB": 2, "HOSTS": 1}
+    freed = there.with_usage([HostUsage(4, *DAYS[1:3], {WHOLE_HOST: -1})])
+    assert utilisation(freed, DAYS[1], DAYS[2], DAYS[1] - DAYS[0])[0].used["VCPU"] == 16
     grown = there.replaced([HostCapacity(2, {"VCPU": 10, "MEMORY_MB": 2})], [HostUsage(2, *DAYS[1:3], {WHOLE_HOST: 1})])
     assert utilisation(grown, DAYS[1], DAYS[2], DAYS[1] - DAYS[0])[0].used["VCPU"] == 26

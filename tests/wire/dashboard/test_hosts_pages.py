@@ -283,6 +283,9 @@ def test_an_invitation_is_withdrawn_by_retiring_the_host(plane, admin, tmp_path)
 
 def test_a_host_with_servers_leases_or_in_the_services_process_is_not_retired(plane, admin, machine):
     name, _ = machine
+    for spoofed in ("compute-1", "Your session was attacked. Call 123"):
+        page = admin.http.get("/ui/hosts", params={"retired": spoofed}).text
+        assert "is retired" not in page, "an address alone says nothing"
     own = admin.post("/hosts/compute-1/retire")
     assert (own.status_code, "Its agent runs in the process of the services" in own.text) == (409, True)
     plane.reservation.request("POST", "/v1/os-hosts", json={"name": name})

@@ -141,6 +141,8 @@ def test_a_role_is_given_and_taken(admin, alice):
     taken = done(admin, admin.post(f"{alice}/roles", project=project, role="reader", take="1"))
     assert taken == "alice no longer has the role reader in admin."
     assert done(admin, admin.get(f"{alice}?done=given&role=%3Cb%3E&project={project}")) == ""
+    for words in ("given", "had"):
+        assert done(admin, admin.get(f"{alice}?done={words}&role=reader&project={project}")) == "", "it is not so"
     assert "the role reader in admin" not in admin.get(alice).text
     assert admin.post(f"{alice}/roles", project=project, role="reader", take="1").status_code == 404
     for fields in ({"project": "", "role": "reader"}, {"project": project, "role": "chief"}):

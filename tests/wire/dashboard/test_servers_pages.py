@@ -197,15 +197,37 @@ def test_a_refused_server_does_not_stop_the_others_and_says_why(site, three, pla
     assert (again.status_code, title_of(again.text)) == (409, "No server was changed")
 
 
-def test_a_refusal_of_compute_is_shown_in_its_words(sign_in, plane, flavors, create_as_member):
-    """Members may not touch a server that an administrator has locked."""
-    member = sign_in("demo")
+def test_a_locked_server_is_left_alone_also_by_administrators(sign_in, plane, flavors, create_as_member):
+    """Compute would let an administrator delete it."""
     server = create_as_member(flavors["small"], "kept")
     plane.settle()
-    plane.compute.request("POST", f"/servers/{server}/action", json={"lock": None})
-    answer = member.post("/servers/selected", delete=server)
-    assert (answer.status_code, f"Instance {server} is locked" in answer.text) == (409, True)
-    plane.compute.request("POST", f"/servers/{server}/action", json={"unlock": None})
+    path, reason = f"/servers/{server}/action", {"locked_reason": "do not <touch>"}
+    plane.compute.request("POST", path, json={"lock": reason}, version="2.73")
+    for who in ("demo", "admin"):
+        site = sign_in(who)
+        page = site.get(f"/servers/selected?do=delete&server={server}").text
+        said = f"Is locked: do not &lt;touch&gt;. Unlock it first: openstack server unlock {server}"
+        assert (acts_in(page), said in page) == ([], True)
+        answer = site.post("/servers/selected", delete=server)
+        assert (answer.status_code, said in answer.text) == (409, True)
+    plane.compute.request("POST", path, json={"unlock": None})
+
+
+def test_a_server_that_can_be_restored_is_not_said_to_be_deleted_again(site, three, plane):
+    plane.compute.request("POST", f"/servers/{three['web 10']}/action", json={"os-resetState": {"state": "active"}})
+    page = confirm(site, "delete", three["web 10"]).text
+    assert "Is deleted with its disk, at once or when the time to restore it is over." in page
+
+
+def test_ids_that_name_other_routes_are_not_asked_for(site, three, monkeypatch):
+    asked = []
+    monkeypatch.setattr("moorage.wire.client.ServiceClient.get", counted(asked))
+    for strange in ("detail", f"{three['web 10']}/metadata", f"{three['web 10']}%2Fmetadata", "series"):
+        answer = confirm(site, "delete", strange)
+        assert (answer.status_code, NOT_READ in answer.text) == (404, True)
+        assert site.post("/servers/selected", delete=strange).status_code == 409
+    assert [path for path in asked if path.startswith("/v2.1/servers/")] == []
+    assert site.get("/servers/detail").status_code == 404
 
 
 def test_a_server_that_is_in_error_since_the_form_was_shown_is_not_reset(site, three, plane):
@@ -389,3 +411,12 @@ def test_a_lease_whose_end_has_come_offers_neither_launch_nor_end_nor_change(sig
     assert ("ACTIVE" in page, "The end of the lease has come." in page) == (True, True)
     assert not any(part in page for part in offers)
     plane.settle()
+
+
+def test_a_hint_of_a_tenant_does_not_show_a_lease_of_another_project(sign_in, plane, flavors, create_as_member):
+    lease, reservation = running_lease(sign_in("admin"), plane, "victim")
+    create_as_member(flavors["small"], "liar", reservation=reservation)
+    row = sign_in("admin").get("/servers?all=1").text.partition(">liar</a>")[2].partition("</tr>")[0]
+    assert row
+    assert "victim" not in row
+    assert "liar" not in sign_in("admin").get(f"/leases/{lease}").text

@@ -28,10 +28,10 @@ _WITH_AMOUNTS = "2.87"
 _MAX_REASON = 255
 #: Leases on the page of a host that have not started.
 MAX_COMING = 5
-#: What the page of a host says after a change.
-_DONE: Mapping[str, str] = {
-    "drain": "Drained: no new servers come here.",
-    "undrain": "Undrained: new servers may come again.",
+#: {(value of ``done``, whether the host is drained): what its page says after a change}
+_DONE: Mapping[tuple[str, bool], str] = {
+    ("drain", True): "Drained: no new servers come here.",
+    ("undrain", False): "Undrained: new servers may come again.",
 }
 
 
@@ -113,7 +113,8 @@ def _list_page(
 ) -> Page:
     query = page_request.http.query
     wanted, order = (query.first("find") or "").strip(), parse_order(query.first("sort"), view.COLUMNS)
-    rows = view.sorted_hosts(_rows(page_request), order, wanted)
+    found = _rows(page_request)
+    rows = view.sorted_hosts(found, order, wanted)
     values = {
         "find": wanted,
         "rows": rows[:MAX_ROWS],
@@ -121,7 +122,7 @@ def _list_page(
         "headings": headings(view.COLUMNS, order, {"find": wanted} if wanted else {}, urlencode),
         "may_enrol": page_request.has("identity"),
         "typed": typed,
-        "retired": query.first("retired") or "",
+        "retired": view.retired_name(found, query.first("retired") or ""),
         "command": command,
         "enrolled": enrolled,
         "is_plain_http": urlsplit(_services_url(page_request)).scheme == "http",
@@ -134,14 +135,14 @@ def _list_page(
 def _host_page(page_request: PageRequest, host: str, *, error: MoorageError | None = None, field: str = "") -> Page:
     """Raises `NotFound`."""
     now, slots = page_request.http.service.clock.now(), slots_of_host(page_request, host)
-    coming = next_lent(slots, now)
+    one, coming = _row(page_request, host), next_lent(slots, now)
     values = {
-        "one": _row(page_request, host),
+        "one": one,
         "lent": lent(active_slots(slots, now)),
         "coming": coming[:MAX_COMING],
         "more_coming": max(0, len(coming) - MAX_COMING),
         "names": page_request.names,
-        "done": _DONE.get(page_request.http.query.first("done") or "", ""),
+        "done": _DONE.get((page_request.http.query.first("done") or "", one.is_drained), ""),
         "has_leases": page_request.has("reservation"),
         "calendar": urlencode({"show": "hosts", "hosts_with": view.filter_of_host(host)}),
         "may_enrol": page_request.has("identity"),

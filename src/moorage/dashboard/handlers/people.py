@@ -61,12 +61,15 @@ def add_project(page_request: PageRequest) -> Page | Response:
     )
 
 
-def set_project_state(page_request: PageRequest, project_id: str) -> Response:
+def set_project_state(page_request: PageRequest, project_id: str) -> Page | Response:
     """Enables or disables a project. Disabling it ends the tokens for it, so not the one of this session."""
     http, is_enabled = _identity(page_request), page_request.form.has("enable")
     if project_id == page_request.user.project.id and not is_enabled:
         raise Invalid("you work in this project now; switch to another one at the top of the page to disable it")
-    http.request("PATCH", f"/v3/projects/{_quoted(project_id)}", json={"project": {"enabled": is_enabled}})
+    try:
+        http.request("PATCH", f"/v3/projects/{_quoted(project_id)}", json={"project": {"enabled": is_enabled}})
+    except RemoteError as error:
+        return _projects_page(page_request, dict.fromkeys(_NEW_PROJECT, ""), error=error)
     done = {"done": "enabled" if is_enabled else "disabled", "project": project_id}
     return redirect(page_request, "/people/projects?" + urlencode(done))
 
@@ -80,8 +83,8 @@ def show_person(
     if person is None:
         raise NotFound(f"there is no person {user_id}")
     form, query, projects, roles = page_request.form, page_request.http.query, _projects(http), _roles(http)
-    role = query.first("role") or ""
-    changed = (role, projects.get(query.first("project") or "", "")) if role in roles.values() else ("", "")
+    role, project_id = query.first("role") or "", query.first("project") or ""
+    changed = (role, project_id, projects.get(project_id, "")) if role in roles.values() else ("", "", "")
     values = {
         "one": person,
         "link": link,

@@ -4,6 +4,7 @@ from urllib.parse import quote
 
 from moorage.dashboard.handlers import selection
 from moorage.dashboard.handlers.servers import list_address
+from moorage.dashboard.handlers.servers_on_leases import with_hints
 from moorage.dashboard.page_request import PageRequest
 from moorage.dashboard.pages import Page
 from moorage.dashboard.views.selected_servers import ACTION_BODIES, SERVERS
@@ -20,7 +21,7 @@ def act_on_selected(page_request: PageRequest) -> Page:
 
 
 def _read(page_request: PageRequest, server_id: str) -> ServerRow:
-    return server_row(page_request.client("compute").get(_path(server_id))["server"])
+    return server_row(with_hints(page_request, _path(server_id))["server"])
 
 
 def _carry_out(page_request: PageRequest, server_id: str, act: str) -> None:

@@ -4,16 +4,18 @@ The forms carry the ids; nothing is kept between the pages. What differs between
 and its two values in `selected_leases` and `selected_servers`.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from moorage.core.errors import NotFound, RemoteError, Unavailable
+from moorage.core.errors import NotFound, RemoteError, Unauthorized, Unavailable
 from moorage.dashboard.page_request import PageRequest
 from moorage.dashboard.pages import Page, error_text
 from moorage.dashboard.views import selection as view
 
 T = TypeVar("T")
+_ID = re.compile(r"[0-9A-Fa-f-]{36}")
 
 _NOT_READ = "Does not exist any more, or belongs to another project."
 _NO_ANSWER = "The {service} service does not answer any more. Go back to the list to see the {one}'s status."
@@ -87,11 +89,11 @@ def act(page_request: PageRequest, selectable: Selectable[T]) -> Page:
     for each, act in confirmed.items():
         try:
             result = _carried_out(page_request, selectable, each, act)
-        except (Unavailable, RemoteError) as error:
+        except (Unauthorized, Unavailable, RemoteError) as error:
             # Each further object would be tried several times in vain, while the browser waits.
             if not done:
                 raise
-            is_answer = isinstance(error, RemoteError) and error.status < 500
+            is_answer = isinstance(error, Unauthorized) or (isinstance(error, RemoteError) and error.status < 500)
             reason = error_text(error) if is_answer else _NO_ANSWER.format(service=kind.service, one=kind.one)
             seen = {one.id for one in (*done, *refused)}
             refused += [Selected(one, None, "", reason) for one in confirmed if one not in seen]
@@ -103,6 +105,8 @@ def act(page_request: PageRequest, selectable: Selectable[T]) -> Page:
 
 
 def _selected(page_request: PageRequest, selectable: Selectable[T], some_id: str, choice: str) -> Selected[T]:
+    if not _ID.fullmatch(some_id):  # it could name another route of the service
+        return Selected(some_id, None, "", _NOT_READ)
     try:
         found = selectable.read(page_request, some_id)
     except (NotFound, RemoteError) as error:

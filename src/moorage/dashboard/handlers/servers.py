@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from moorage.core.errors import MoorageError, RemoteError
+from moorage.core.errors import MoorageError, NotFound, RemoteError
 from moorage.core.json import Json
 from moorage.dashboard.handlers.servers_on_leases import lease_names, with_hints
 from moorage.dashboard.page_request import PageRequest, redirect
@@ -71,12 +71,14 @@ def list_address(parameters: Mapping[str, str], **changed: str) -> str:
 
 def _listed(page_request: PageRequest, servers: Documents, *, is_all: bool) -> list[ListedServer]:
     found = [view.server_row(one) for one in servers]
-    leases: Mapping[str, tuple[str, str]] = {}
+    leases: Mapping[tuple[str, str], tuple[str, str]] = {}
     if any(row.reservation_id for row in found):
         leases = lease_names(page_request, "" if is_all else page_request.user.project.id)
     names = page_request.names if is_all else own_names(page_request.user)
     return [
-        ListedServer(row, leases.get(row.reservation_id), names.project(row.project), names.user(row.user))
+        ListedServer(
+            row, leases.get((row.project, row.reservation_id)), names.project(row.project), names.user(row.user)
+        )
         for row in found
     ]
 
@@ -84,7 +86,9 @@ def _listed(page_request: PageRequest, servers: Documents, *, is_all: bool) -> l
 def show_server(page_request: PageRequest, server_id: str) -> Page:
     compute = page_request.client("compute")
     path = f"/v2.1/servers/{quote(server_id, safe='')}"
-    server = with_hints(page_request, path)["server"]
+    server = with_hints(page_request, path).get("server")
+    if server is None:  # the address of another resource of compute, such as "detail"
+        raise NotFound(f"there is no server {server_id}")
     row = view.server_row(server)
     leases = lease_names(page_request, row.project) if row.reservation_id else {}
     actions = compute.get(f"{path}/os-instance-actions")["instanceActions"]
@@ -104,7 +108,7 @@ def show_server(page_request: PageRequest, server_id: str) -> Page:
     values = {
         "server": row,
         "extra_specs": server["flavor"].get("extra_specs", {}),
-        "lease": leases.get(row.reservation_id),
+        "lease": leases.get((row.project, row.reservation_id)),
         "choices": choices_for(row),
         "names": page_request.names,
         "actions": [view.action_row(one) for one in [*detailed, *actions[ACTIONS:]]],

@@ -32,9 +32,11 @@ def with_hints(page_request: PageRequest, path: str) -> Any:
         return compute.get(path)
 
 
-def lease_names(page_request: PageRequest, project_id: str) -> dict[str, tuple[str, str]]:
-    """{reservation id: (lease id, name)} of the leases that run now, of the project or (empty) of all that the viewer
-    may see. Empty if the reservation service is missing or does not answer.
+def lease_names(page_request: PageRequest, project_id: str) -> dict[tuple[str, str], tuple[str, str]]:
+    """{(project id, reservation id): (lease id, name)} of the leases that run now, of the project or (empty) of all
+    that the viewer may see. Empty if the reservation service is missing or does not answer.
+
+    A server names its reservation itself, so a lease is shown only if it is of the server's project.
     """
     if not page_request.has("reservation"):
         return {}
@@ -47,7 +49,11 @@ def lease_names(page_request: PageRequest, project_id: str) -> dict[str, tuple[s
         leases = page_request.client("reservation").get("/v1/leases", params=params)["leases"]
     except (Unavailable, NotFound, RemoteError):
         return {}
-    return {held["id"]: (lease["id"], lease["name"]) for lease in leases for held in lease["reservations"]}
+    return {
+        (lease["project_id"], held["id"]): (lease["id"], lease["name"])
+        for lease in leases
+        for held in lease["reservations"]
+    }
 
 
 def servers_on_lease(

@@ -6,16 +6,18 @@
 (() => {
   const busy = (part) =>
     part.querySelector("details.menu[open], .pick :checked") ||
-    (part.contains(document.activeElement) && document.activeElement.matches("a, input, select, textarea, button"));
+    (part.contains(document.activeElement) && document.activeElement.matches("a:focus-visible, input, select, textarea, button")) ||
+    part.hasAttribute("data-dragging");
   const show_hints = (part) => { for (const hint of part.querySelectorAll(".with-scripts")) hint.hidden = false; };
   const details = (part) => [...part.querySelectorAll("details")];
 
   async function refresh(part) {
-    if (!part.dataset.every || document.hidden || busy(part) || part.hasAttribute("data-dragging")) return;
+    if (!part.dataset.every || document.hidden || busy(part)) return;
     try {
       const answer = await fetch(location.href, { credentials: "same-origin", redirect: "error" });
       if (!answer.ok) return;
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      if (busy(part)) return; // since the question
       moorageTimes.localise(page.querySelector("footer") ?? page);
       document.querySelector("footer time")?.replaceWith(page.querySelector("footer time") ?? "");
       const fresh = page.getElementById(part.id);

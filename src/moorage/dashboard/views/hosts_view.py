@@ -5,12 +5,13 @@ the hosts that are registered for leases.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from moorage.core.names import reservation_zone
+from moorage.core.errors import Invalid
+from moorage.core.names import check_host_name, reservation_zone
 from moorage.dashboard.views.tables import TableColumn, TableOrder, table_rows
 from moorage.dashboard.views.units import size_text, span_text
 
@@ -179,6 +180,16 @@ class _KnownHost:
     identity: Document | None = None
     has_devices: bool = False
     registration: Document | None = None
+
+
+def retired_name(rows: Iterable[HostOverview], name: str) -> str:
+    """The name of a host that was retired, as the list's address says; empty if it is none, or is still there."""
+    is_there = any(row.name == name and row.is_known_to_compute for row in rows)
+    try:
+        check_host_name(name)
+    except Invalid:
+        return ""
+    return "" if is_there else name
 
 
 def host_rows(documents: HostDocuments, now: datetime) -> list[HostOverview]:

@@ -136,12 +136,12 @@ def has_role(person: PersonRow, project_id: str, role: str) -> bool:
     return any(role in one.roles for one in person.projects if one.project_id == project_id)
 
 
-def change_of_person(person: PersonRow, done: str, role: str, project: str) -> str:
-    """What the page of the person says after a change, in words; empty if `done` names none.
+def change_of_person(person: PersonRow, done: str, role: str, project_id: str, project: str) -> str:
+    """What the page of the person says after a change, in words; empty if `done` names none, or what is not so.
 
     `role` and `project` are names; they are empty unless a role was changed.
     """
-    name, is_role = person.name, bool(role and project)
+    name, has = person.name, has_role(person, project_id, role)
     words = {
         "password": f"The new password is set. All sessions and tokens of {name} have ended.",
         "unlocked": f"The failed sign-ins of {name} are forgotten.",
@@ -151,9 +151,10 @@ def change_of_person(person: PersonRow, done: str, role: str, project: str) -> s
         words["enabled"] = f"{name} is enabled and can sign in."
     else:
         words["disabled"] = f"{name} is disabled. All sessions and tokens of {name} have ended."
-    if is_role:
+    if role and project and has:
         words["given"] = f"{name} has the role {role} in {project} now."
         words["had"] = f"{name} already had the role {role} in {project}; nothing was changed."
+    elif role and project:
         words["taken"] = f"{name} no longer has the role {role} in {project}."
     return words.get(done, "")
 

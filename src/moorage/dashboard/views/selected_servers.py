@@ -10,7 +10,9 @@ from moorage.dashboard.views.selection import Act, SelectableKind
 from moorage.dashboard.views.servers_view import ServerRow
 
 _ACTS: Mapping[str, Act] = {
-    "delete": Act("delete", "Delete", "being deleted", "Is deleted, and its disk with it."),
+    "delete": Act(
+        "delete", "Delete", "being deleted", "Is deleted with its disk, at once or when the time to restore it is over."
+    ),
     "stop": Act("stop", "Stop", "being stopped", "Is shut down. It keeps its host, disk and devices.", keeps=True),
     "start": Act("start", "Start", "being started", "Is started again.", keeps=True),
     "reboot": Act("reboot", "Reboot", "being rebooted", "Its operating system is asked to restart.", keeps=True),
@@ -39,8 +41,8 @@ ACTION_BODIES: Mapping[str, Mapping[str, Mapping[str, str] | None] | None] = {
 
 
 def _act_on(server: ServerRow, choice: str) -> tuple[str, str]:
-    if server.task == "deleting":
-        return "", "Is being deleted already."
+    if reason := _why_untouchable(server):
+        return "", reason
     if choice == "delete":
         return "delete", _ACTS["delete"].effect
     act = _BY_STATUS[choice].get(server.status, "")
@@ -51,6 +53,16 @@ def _act_on(server: ServerRow, choice: str) -> tuple[str, str]:
     if server.task:
         return "", f"Is busy: {server.task}. Try again in a moment."
     return act, _ACTS[act].effect
+
+
+def _why_untouchable(server: ServerRow) -> str:
+    """Why nothing at all can be done with the server; empty if something can be."""
+    if server.task in ("deleting", "soft-deleting"):
+        return "Is being deleted already."
+    if server.status == "SOFT_DELETED":
+        return "Was deleted. It goes when the time to restore it is over."
+    # Compute lets administrators act on a locked server, which is not what a lock is for.
+    return f"{server.lock}. Unlock it first: openstack server unlock {server.id}" if server.lock else ""
 
 
 SERVERS: SelectableKind[ServerRow] = SelectableKind(

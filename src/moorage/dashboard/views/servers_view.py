@@ -41,6 +41,7 @@ class ServerRow:
     user: str
     created: str
     fault: str
+    lock: str  #: why it is locked, in words; empty if it is not
 
 
 def server_row(server: Document) -> ServerRow:
@@ -55,8 +56,16 @@ def server_row(server: Document) -> ServerRow:
         server["id"], server["name"], server["status"], _TONES.get(server["status"], ""),
         server.get("OS-EXT-STS:task_state") or "", host, bool(host or server.get("hostId")), flavor,
         _size(server["flavor"]), reservation_id, server["tenant_id"], server["user_id"],
-        time_text(server["created"]), (server.get("fault") or {}).get("message", ""),
+        time_text(server["created"]), (server.get("fault") or {}).get("message", ""), _lock(server),
     )  # fmt: skip
+
+
+def _lock(server: Document) -> str:
+    """Novas from microversion 2.9 on say whether, and from 2.73 on why."""
+    if not server.get("locked"):
+        return ""
+    reason = server.get("locked_reason")
+    return f"Is locked: {reason}" if reason else "Is locked"
 
 
 def _size(flavor: Document) -> str:

@@ -86,6 +86,9 @@ def _has_all(words: Sequence[str], texts: Sequence[str]) -> bool:
 
 
 def natural_key(text: str) -> list[tuple[bool, int, str]]:
-    """Sorts compute-2 before compute-10."""
-    parts = re.findall(r"\d+|\D+", text.casefold())
-    return [(False, int(part), "") if part.isdecimal() else (True, 0, part) for part in parts]
+    """Sorts compute-2 before compute-10. Numbers are compared as texts of their length, so they may be of any size."""
+    parts = re.findall(r"[0-9]+|[^0-9]+", text.casefold())
+    return [
+        (False, len(digits := part.lstrip("0")), digits) if part.isdecimal() and part.isascii() else (True, 0, part)
+        for part in parts
+    ]

@@ -13,6 +13,9 @@ from moorage.identity.model import WHOLE_SYSTEM, Accounts, Assignment, Change, I
 from moorage.identity.policy import BUILT_IN_IMPLIED, with_implied
 from moorage.identity.store.account_database import AccountDatabase
 
+#: The roles that the first start gives to the services' user.
+_SERVICE_ROLES = ("admin", "service")
+
 
 @dataclass(frozen=True)
 class RoleService:
@@ -75,7 +78,8 @@ class RoleService:
         if (row.actor_kind, row.target_kind) != ("user", "project"):
             return False
         user, project = accounts.users[row.actor_id], accounts.projects[row.target_id]
-        return self.identity.is_service_user(user) and self.identity.is_service_project(project)
+        is_theirs = self.identity.is_service_user(user) and self.identity.is_service_project(project)
+        return is_theirs and accounts.roles[row.role_id].name in _SERVICE_ROLES
 
     def check_granted(self, row: Assignment) -> None:
         _check_granted(self.database.accounts(), row)

@@ -175,10 +175,10 @@ class Calendar:
         Their usage has one `WHOLE_HOST` and nothing of the other classes, of which nobody else can reserve anything.
         """
         rows, whole = self._all_rows(), self.classes.index(WHOLE_HOST)
-        rows = rows.of((rows.amount[:, whole] > 0) & (rows.start < end) & (rows.end > start))
+        rows = rows.of((rows.amount[:, whole] != 0) & (rows.start < end) & (rows.end > start))
         if hosts is not None:
             rows = rows.of(np.isin(rows.row, hosts))
-        amounts = self.capacity[rows.row]
+        amounts = self.capacity[rows.row] * np.sign(rows.amount[:, whole : whole + 1])  # released usage is negative
         amounts[:, whole] = 0
         return total(Rows(rows.row, rows.start, rows.end, amounts)).between(start, end)
 
