@@ -126,10 +126,12 @@ class Calendar:
             other._changes, other._anew = self._rows(()), np.zeros(0, np.int64)
         return other
 
-    def _all_rows(self) -> Rows:
-        rows = self._block.rows
+    def _all_rows(self, column: int | None = None) -> Rows:
+        """All usages, or those of the class with this column."""
+        rows = self._block.rows if column is None else self._block.rows_with(column)
         rows = rows.of(~np.isin(rows.row, self._anew)) if len(self._anew) else rows
-        return rows.joined(self._changes) if len(self._changes.row) else rows
+        changes = self._changes if column is None else self._changes.with_amount(column)
+        return rows.joined(changes) if len(changes.row) else rows
 
     def _changed_hosts(self) -> Ints:
         return np.union1d(self._changes.row, self._anew)
@@ -174,8 +176,9 @@ class Calendar:
 
         Their usage has one `WHOLE_HOST` and nothing of the other classes, of which nobody else can reserve anything.
         """
-        rows, whole = self._all_rows(), self.classes.index(WHOLE_HOST)
-        rows = rows.of((rows.amount[:, whole] != 0) & (rows.start < end) & (rows.end > start))
+        whole = self.classes.index(WHOLE_HOST)
+        rows = self._all_rows(whole)
+        rows = rows.of((rows.start < end) & (rows.end > start))
         if hosts is not None:
             rows = rows.of(np.isin(rows.row, hosts))
         amounts = self.capacity[rows.row] * np.sign(rows.amount[:, whole : whole + 1])  # released usage is negative

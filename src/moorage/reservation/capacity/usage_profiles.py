@@ -68,6 +68,9 @@ class Rows:
     def numbered(self, rows: Ints) -> "Rows":
         return Rows(rows, self.start, self.end, self.amount)
 
+    def with_amount(self, column: int) -> "Rows":
+        return self.of(self.amount[:, column] != 0)
+
     def released(self) -> "Rows":
         return Rows(self.row, self.start, self.end, -self.amount)
 
@@ -137,6 +140,7 @@ class UsageProfiles:
     def __init__(self, hosts: int, rows: Rows) -> None:
         rows = rows.of(np.argsort(rows.row, kind="stable"))
         self.rows = rows
+        self._with: dict[int, Rows] = {}
         self._first_row = np.searchsorted(rows.row, np.arange(hosts + 1))
         classes = rows.amount.shape[1]
         times = np.concatenate([rows.start, rows.end])
@@ -159,6 +163,12 @@ class UsageProfiles:
         """The rows of these hosts, sorted by host. Does not scan the rows of other hosts."""
         first = self._first_row[hosts]
         return self.rows.of(_runs(first, self._first_row[hosts + 1] - first)[1])
+
+    def rows_with(self, column: int) -> Rows:
+        """The rows with an amount in this column, found on first use."""
+        if column not in self._with:
+            self._with[column] = self.rows.with_amount(column)
+        return self._with[column]
 
     def peak(self, start: int, end: int, host: int | None = None) -> Ints:
         """The highest usage over ``[start, end)``, of all hosts or of one. Shape: (hosts, classes)."""
