@@ -1,6 +1,7 @@
 import pytest
 
 from moorage.identity.first_start.first_credentials import first_credentials
+from moorage.wire.transports import InProcessTransport
 from tests.conftest import START
 from tests.plane import InProcessPlane
 from tests.system.planes import VirtualPlane
@@ -48,3 +49,18 @@ def open_site(tmp_path):
     yield opened
     for plane in planes:
         plane.stop()
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """The paths of all requests that a page causes: the dashboard's, and those of the services that it asks."""
+    paths = []
+    send = InProcessTransport.send
+
+    def counted(self, method, path, headers, body=None):
+        if "cookie" not in headers:
+            paths.append(f"{method} {self._prefix}{path.partition('?')[0]}")
+        return send(self, method, path, headers, body)
+
+    monkeypatch.setattr(InProcessTransport, "send", counted)
+    return paths

@@ -5,8 +5,6 @@ from html import unescape
 
 import pytest
 
-from moorage.wire.transports import InProcessTransport
-
 PERIOD = {"start_date": "2026-03-03T08:00", "end_date": "2026-03-03T12:00"}
 SIZE = {"vcpus": "1", "memory_mb": "64", "disk_gb": "1", "amount": "1"}
 
@@ -14,21 +12,6 @@ SIZE = {"vcpus": "1", "memory_mb": "64", "disk_gb": "1", "amount": "1"}
 @pytest.fixture(scope="module", autouse=True)
 def host(plane):
     plane.reservation.request("POST", "/v1/os-hosts", json={"name": "compute-1"})
-
-
-@pytest.fixture
-def sent(monkeypatch):
-    """The paths of all requests that a page causes: the dashboard's, and those of the services that it asks."""
-    paths = []
-    send = InProcessTransport.send
-
-    def counted(self, method, path, headers, body=None):
-        if "cookie" not in headers:
-            paths.append(f"{method} {self._prefix}{path.partition('?')[0]}")
-        return send(self, method, path, headers, body)
-
-    monkeypatch.setattr(InProcessTransport, "send", counted)
-    return paths
 
 
 def make(site, name, **typed):
