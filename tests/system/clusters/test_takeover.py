@@ -224,9 +224,9 @@ def start_leases(cloud):
 
 def build_server(cloud):
     """On a lease, whose host takes no other servers. The victim dies after its claim in Placement, before it commits
-    the choice.
+    the choice. It is the copy that was killed before: at its start it looks for work, and could take this from another.
     """
-    victim = cloud.copies[1]
+    victim = cloud.copies[0]
     survivor = cloud.copies[2]
     (lease,) = survivor.clients.reservation.get("/v1/leases")["leases"]
     flavor = lease["reservations"][0]["id"]
