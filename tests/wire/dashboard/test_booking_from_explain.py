@@ -7,6 +7,7 @@ import pytest
 
 from tests.conftest import START
 from tests.wire.dashboard.site import Site
+from tests.wire.dashboard.test_calendar_pages import make
 
 FLAVOR = "/explain?flavor=fpga"
 #: The end of the lease that holds both FPGAs which the flavor can use.
@@ -59,12 +60,19 @@ def test_only_an_administrator_sees_leases_of_other_projects(plane, sign_in, lea
     assert seen.count('value="make"') == 3
 
 
-def test_the_page_says_how_many_more_leases_run(sign_in, lease, monkeypatch):
-    monkeypatch.setattr("moorage.dashboard.handlers.explain._RUNNING", 0)
-    seen = booking(sign_in("admin"))
-    assert "course" not in seen
-    assert 'And 1 more: see <a href="/ui/leases?all=1">the list of leases</a>.' in seen
-    assert 'And 1 more: see <a href="/ui/leases">the list' in booking(sign_in("demo"))
+def test_the_page_says_that_more_leases_run(sign_in, plane, lease, monkeypatch):
+    monkeypatch.setattr("moorage.dashboard.handlers.explain._RUNNING", 1)
+    mine = sign_in("demo")
+    assert "More leases run" not in booking(mine)
+    second = make(mine, "second", start_date="", end_date=f"{UNTIL + timedelta(hours=1):%Y-%m-%dT%H:%M}")
+    plane.settle()
+    for site, address in ((sign_in("admin"), "/ui/leases?all=1"), (mine, "/ui/leases")):
+        seen = booking(site)
+        assert "course" in seen
+        assert "second" not in seen
+        assert f'More leases run: see <a href="{address}">the list of leases</a>.' in seen
+    plane.reservation.request("DELETE", f"/v1/leases/{second}")
+    plane.settle()
 
 
 def test_a_flavor_or_server_without_a_host_because_of_leases_leads_to_reserving(plane, sign_in, lease):

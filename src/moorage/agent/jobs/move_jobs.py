@@ -74,7 +74,7 @@ class MoveJobs:
             self.move_back(job, keep_alive)
         except JobLost:
             raise
-        except Exception as second:  # noqa: BLE001 - whatever it was, the server may be off, and its owner must see that
+        except Exception as second:  # noqa: BLE001 - after any failure the server may be off; its owner must see that
             sentence, code = failure_report(error)
             failed = WorkFailed(
                 f"{sentence}; and the server could not be started again: {failure_report(second)[0]}", code=code
@@ -96,7 +96,9 @@ class MoveJobs:
             return self._builder.rebuild(job, keep_alive)
         except JobLost:
             raise
-        except Exception:  # releases the new flavor's devices, then raised again; `remake_back` attaches the old ones
+        except (
+            Exception
+        ):  # after any failure the new flavor's devices are released; `remake_back` attaches the old ones
             self.stop_and_detach(job.server, keep_alive)
             raise
 

@@ -13,7 +13,6 @@ from moorage.dashboard.pages import Page, error_text
 from moorage.dashboard.signing_in import own_names
 from moorage.dashboard.views import explain_view as view
 from moorage.dashboard.views import lease_form
-from moorage.dashboard.views.lease_list import READ
 from moorage.dashboard.views.lease_view import lease_details
 from moorage.dashboard.views.tables import natural_key
 from moorage.dashboard.views.units import flavor_size
@@ -87,23 +86,22 @@ def _booking(page_request: PageRequest, flavor_id: str) -> view.BookingOffer:
     typed = {**lease_form.DEFAULTS, "resource_type": "flavor:instance", "flavor_id": flavor_id}
     typed["end_date"] = lease_form.field_date(now + _LEASE)
     wanted = {
-        "limit": READ,
+        "limit": _RUNNING,
         "ends_after": lease_form.api_date(now),
         "starts_before": lease_form.api_date(now + timedelta(minutes=1)),
         "sort_key": "end_date",
     }
-    leases = client.get(with_query("/v1/leases", wanted))["leases"]
-    running = [lease_details(lease) for lease in leases[:_RUNNING]]
-    more = len(leases) - len(running)
+    answer = client.get(with_query("/v1/leases", wanted))
+    running, more = tuple(map(lease_details, answer["leases"])), bool(answer.get("leases_links"))
     body = lease_form.parse_lease(typed, now).search(now, _OFFERS)
     try:
         found = client.request("POST", "/v1/offers", json=body, repeatable=True)
     except RemoteError as error:
         if error.status >= 500:
             raise
-        return view.BookingOffer((), error_text(error), tuple(running), more)
+        return view.BookingOffer((), error_text(error), running, more)
     reason = found["earliest_start"]["reason"] if "earliest_start" in found else ""
-    return view.BookingOffer(lease_form.offered_periods(found["offers"]), reason, tuple(running), more)
+    return view.BookingOffer(lease_form.offered_periods(found["offers"]), reason, running, more)
 
 
 def _of_text(page_request: PageRequest, typed: dict[str, str]) -> view.Funnel:

@@ -78,7 +78,7 @@ class BookingOffer:
     periods: tuple[tuple[datetime, datetime, str], ...]  #: (start, end, both as the lease form writes them)
     reason: str  #: why a lease cannot start now, or at all; empty if it can start now
     running: tuple[LeaseDetails, ...]  #: that the viewer may see; the one that ends first is first
-    more_running: int = 0  #: leases that run besides these
+    more_running: bool = False  #: whether others run besides these
 
 
 def of_query(document: Document, query: str) -> Funnel:
